@@ -1,4 +1,4 @@
-//! The command line: help, man pages and completions are all made from this one definition.
+//! The definition of the command line, from which help, man pages and completions are generated.
 
 mod bench;
 mod breaker;
@@ -65,12 +65,12 @@ pub(crate) struct Global {
     /// Say more; twice for everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Which of the words that say whom to ask were typed.
+    /// Which of the options that name the server or the policy file were typed.
     #[arg(skip)]
     pub(crate) typed: Typed,
 }
 
-/// Which words were typed, and not taken from a variable: a variable of the shell is older than the command.
+/// Which options were typed rather than taken from an environment variable: a typed option wins over a variable.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Typed {
     pub(crate) server: bool,
@@ -78,17 +78,17 @@ pub(crate) struct Typed {
 }
 
 impl Cli {
-    /// Reads the words of the command line.
+    /// Parses the command line.
     ///
     /// # Errors
-    /// What clap says of them; help and version are among it.
+    /// The error from clap; help and version are reported as errors too.
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let matches =
             Self::command().try_get_matches().map_err(|error| elsewhere(error, &Self::command()))?;
         let mut cli = Self::from_arg_matches(&matches)?;
         if let Some((_, verb)) = matches.subcommand() {
             let is_typed = |id: &str| {
-                // Not every verb has the option.
+                // Some verbs lack the option.
                 let source = verb.try_contains_id(id).is_ok().then(|| verb.value_source(id)).flatten();
                 source == Some(ValueSource::CommandLine)
             };
@@ -98,9 +98,9 @@ impl Cli {
     }
 }
 
-/// Says of an option that other verbs have which they are, in place of one of this verb that is spelled alike.
+/// For an option that only other verbs have, names those verbs instead of a similarly spelled option of this verb.
 fn elsewhere(error: clap::Error, command: &clap::Command) -> clap::Error {
-    // Where it stands before a verb that has it, clap says so.
+    // If the option was put before a verb that has it, clap's message says so already.
     let says_where = match error.get(ContextKind::Suggested) {
         Some(ContextValue::StyledStrs(tips)) => tips.iter().any(|tip| tip.to_string().contains("exists")),
         _ => false,
@@ -116,14 +116,14 @@ fn elsewhere(error: clap::Error, command: &clap::Command) -> clap::Error {
         return error;
     }
     let tip = format!("'{flag}' is an option of: {}", verbs.join(", "));
-    // A new one: the first shows the usage of the option that is spelled alike.
+    // Build a new error: the old one shows the usage of the similarly spelled option.
     let mut told = clap::Error::new(ErrorKind::UnknownArgument).with_cmd(command);
     told.insert(ContextKind::InvalidArg, ContextValue::String(flag.clone()));
     told.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     told
 }
 
-/// Says whether a verb, or one below it, has this option.
+/// Says whether a verb, or one of its subcommands, has this option.
 fn has(verb: &clap::Command, long: &str) -> bool {
     verb.get_arguments().any(|option| option.get_long() == Some(long) && !option.is_hide_set())
         || verb.get_subcommands().any(|below| has(below, long))

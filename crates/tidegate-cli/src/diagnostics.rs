@@ -1,5 +1,5 @@
-//! Mistakes of policy files as they are printed: on a terminal with their line and a mark below the place, else one line each, which
-//! tools parse.
+//! Prints the mistakes in policy files: on a terminal with the line and a mark below the place, otherwise one line
+//! each, which tools can parse.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use tidegate::config::{Diagnostic, Severity};
 use tidegate::visible;
 
-/// The longest line that is shown, in characters: a file may be one line of megabytes.
+/// The longest line that is shown, in characters: a file may consist of a single line of megabytes.
 const LONGEST_LINE: usize = 400;
 
-/// What a file said: its name as in the diagnostics, and its text, if it could be read.
+/// A file: its name as in the diagnostics, and its text, if it could be read.
 pub(crate) type Source = (String, Option<String>);
 
-/// Returns mistakes with their lines, for a terminal: safe to print, with styles in it.
+/// Returns diagnostics with their source lines, styled for a terminal and safe to print.
 pub(crate) fn with_lines(diagnostics: &[Diagnostic], sources: &[Source]) -> String {
     diagnostics.iter().map(|one| with_line(one, sources)).collect()
 }
@@ -42,12 +42,13 @@ fn with_line(one: &Diagnostic, sources: &[Source]) -> String {
     format!("{}\n\n", Renderer::styled().render(&[group]))
 }
 
-/// Returns a line with all that a terminal acts on replaced, a character for a character, so that places stay; `None` for a long one.
+/// Replaces all characters of a line that a terminal acts on, one by one, so that columns stay the same; `None` for a
+/// line that is too long.
 fn shown(line: &str) -> Option<String> {
     let is_short = line.chars().nth(LONGEST_LINE).is_none();
     let mut before = String::new();
     let mut safe = |char: char| {
-        // What joins letters is harmless behind some.
+        // Characters that join letters are harmless after some letters.
         let pair = format!("{before}{char}");
         before = char.to_string();
         let is_safe = char == '\t' || visible::line(&pair).ends_with(char);
@@ -56,8 +57,8 @@ fn shown(line: &str) -> Option<String> {
     is_short.then(|| line.chars().map(&mut safe).collect())
 }
 
-/// Returns the bytes of the word that a place is at the beginning of: a quoted text, all that stands in brackets, or a plain word with the
-/// words that belong to it.
+/// Returns the byte range of the word that starts at a column: a quoted text, a bracketed part, or a plain word with
+/// the words that belong to it.
 fn marked(line: &str, column: usize) -> Range<usize> {
     let start = line.char_indices().nth(column.saturating_sub(1)).map_or(line.len(), |(at, _)| at);
     let rest = &line[start..];
@@ -73,7 +74,7 @@ fn marked(line: &str, column: usize) -> Range<usize> {
     start..start + word.trim_end().trim_end_matches(':').len()
 }
 
-/// Returns the length of what stands in brackets, brackets included; `None` where they are not closed in the line.
+/// Returns the length of a bracketed text, brackets included; `None` if the brackets are not closed in the line.
 fn bracketed(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, char) in text.char_indices() {
@@ -141,7 +142,7 @@ error: policy \"per-ip\": unknown key \"bust\" in limit; did you mean \"burst\"?
         }
     }
 
-    /// The line of a file is text of a stranger, and a file may be one long line.
+    /// Lines of a file are untrusted text, and a file may be one long line.
     #[test]
     fn lines_move_no_cursor_and_long_ones_are_left_out() {
         let drawn = printed("version: 1\npolicies: []\n\u{202e}\"x\\e\": \u{9b}2J\n");

@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-/// How a verb ended when nothing broke.
+/// How a verb ended, if it did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Done: 0.
+    /// Success: 0.
     Done,
     /// The answer is no: 1.
     No,
-    /// The words or the file are wrong: 2.
+    /// The command line or the file is wrong: 2.
     Bad,
     /// A threshold was not met: 3.
     Threshold,
@@ -26,7 +26,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The caller's mistake: wrong words or a wrong file. Ends with exit code 2, as against 1 for all other failures.
+/// A mistake of the caller in the command line or in a file. The exit code is 2; for all other failures it is 1.
 #[derive(Debug)]
 pub(crate) struct Mistake(pub(crate) String);
 
@@ -38,7 +38,7 @@ impl std::fmt::Display for Mistake {
 
 impl std::error::Error for Mistake {}
 
-/// The caller's mistakes, which were printed where they were found. Ends with exit code 2.
+/// Mistakes of the caller that have been printed already. The exit code is 2.
 #[derive(Debug)]
 pub(crate) struct Told;
 

@@ -1,4 +1,4 @@
-//! What guards did in a replay or a simulation, as tables.
+//! Tables of the figures of guards in a replay or a simulation.
 
 use tidegate::{Tick, visible};
 use tidegate_sim::json_units::millis;
@@ -8,13 +8,13 @@ use tidegate_sim::thousands::grouped;
 use crate::styled::Styled;
 use crate::table::table;
 
-/// The most changes of one breaker's state that a table has; the JSON has more.
+/// The most changes of one breaker's state in a table; the JSON has more.
 const CHANGES: usize = 20;
-/// The fewest of them, where runs are compared and share the screen.
+/// The fewest changes shown when several runs share the screen.
 const FEWEST_CHANGES: usize = 4;
 
-/// Returns the tables of the guards of all runs; nothing where none has any. Of several runs each row begins with the name of its run. `when`
-/// writes a time.
+/// Returns the tables of the guards of all runs; empty if there are none. With several runs, each row begins with the
+/// name of its run. `when` formats a time.
 pub(crate) fn text(outcomes: &[Outcome], when: impl Fn(Tick) -> String) -> Styled {
     let mut text = Styled::default();
     let all: Vec<_> = outcomes.iter().flat_map(guards_of).collect();
@@ -44,7 +44,7 @@ pub(crate) fn text(outcomes: &[Outcome], when: impl Fn(Tick) -> String) -> Style
         }
         text.push(line);
     }
-    // A screen is a screen, however many runs there are.
+    // Show fewer changes per breaker if there are several runs, so that the tables still fit a screen.
     let most = (CHANGES / outcomes.len()).max(FEWEST_CHANGES);
     for guard in all.iter().filter(|guard| !guard.did.changes.is_empty()) {
         text.push("\n");
@@ -99,7 +99,7 @@ fn served(service: &ServiceOutcome) -> String {
     text
 }
 
-/// The changes of a breaker's state, one a line, `most` of them.
+/// Returns a table of the state changes of a breaker, at most `most` of them.
 fn changes(guard: &GuardOf<'_>, compared: bool, most: usize, when: impl Fn(Tick) -> String) -> Styled {
     let did = guard.did;
     let shown = &did.changes[..did.changes.len().min(most)];

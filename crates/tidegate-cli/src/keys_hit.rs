@@ -1,4 +1,4 @@
-//! The keys that policies hit, for `replay --hit`: one list for each policy with keys, and for each of its runs.
+//! The keys that policies hit, for `replay --hit`: one list per run and policy with keys.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use crate::outcome::when;
 use crate::styled::{Look, Styled};
 use crate::table::{Cell, table};
 
-/// The keys that one policy of one run hit, denied most first.
+/// The keys that one policy of one run hit, most denied first.
 #[derive(Debug)]
 pub(crate) struct HitList {
     run: String,
     policy: String,
-    /// How many there are; `keys` may be fewer.
+    /// The number of keys hit; `keys` may have fewer.
     keys_hit: u64,
     window: Duration,
-    /// Whether every key was remembered.
+    /// Whether all keys were remembered.
     is_complete: bool,
-    /// Whether the log names users, so that it is known who signed in.
+    /// Whether the log names users, so that it is known which keys signed in.
     names_users: bool,
     keys: Vec<KeyDetail>,
 }
 
-/// Returns the lists of all runs, with at most `most` keys each; policies that hit nobody have an empty one.
+/// Returns the lists of all runs, with at most `most` keys each; the list of a policy that hit no key is empty.
 pub(crate) fn lists(replay: &Replay, outcomes: &[Outcome], most: usize) -> Vec<HitList> {
     let mut lists = Vec::new();
     for (run, outcome) in outcomes.iter().enumerate() {
@@ -77,7 +77,7 @@ impl HitList {
         })
     }
 
-    /// Returns the list for people; `named` says which run it is of, where there are several.
+    /// Returns the list as text for people; `named` adds the name of its run.
     pub(crate) fn text(&self, recorded: bool, named: bool) -> Styled {
         let mut text = Styled::default();
         let run = if named { format!("{}: ", self.run) } else { String::new() };

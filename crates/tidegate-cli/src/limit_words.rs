@@ -1,4 +1,4 @@
-//! A limit spelled out on the command line.
+//! A limit given on the command line.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,40 +11,40 @@ use tidegate::config::{Config, Diagnostic, Format, Severity};
 use crate::args::LimitArgs;
 use crate::exit::Mistake;
 
-/// A limit in the words of the policy file, from flags or from `--limit`.
+/// A limit in the terms of the policy file, from single flags or from `--limit`.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitWords {
     words: Map<String, Value>,
-    /// Which flag said each of them.
+    /// The flag that gave each of the keys.
     said_by: BTreeMap<String, String>,
-    /// The flag that made this limit of another one, which every mistake is then told of.
+    /// The flag that derived this limit from another one. It is named in every error message.
     made_by: Option<String>,
 }
 
-/// A policy file of one policy around a limit.
+/// The text of a policy file with a single policy around a limit.
 #[derive(Debug)]
 pub(crate) struct Spelled {
     text: String,
-    /// The policy.
+    /// The name of the policy.
     name: String,
-    /// The flag that each line is from, empty for none, and the key that it says.
+    /// For each line, the flag that it comes from, empty for none, and the key that the flag sets.
     flags: Vec<(String, String)>,
 }
 
-/// Algorithms whose count is all they grant at once: a burst is not one of their words.
+/// Algorithms that grant at most their count at once and therefore take no `burst`.
 const WINDOWS: [&str; 4] = ["fixed-window", "sliding-window", "sliding-counter", "sliding-log"];
 
-/// Profiles of peers that take no burst either: they pace, or save up a second's worth.
+/// Profiles of other rate limiters that take no `burst` either: they pace, or save up one second's worth.
 const PACERS: [&str; 3] = ["uber-pacer", "guava-bursty", "guava-warming"];
 
-/// Algorithms that know a cold start, and share its words.
+/// Algorithms with a cold start, which share its keys.
 const WARMING: [&str; 2] = ["warm-up", "guava-warming"];
 
-/// What the file's reader says of a limit without a rate that is no guard.
+/// The message of the file's parser for a limit without a rate that is not a guard.
 const NO_RATE: &str = "limit has no rate";
 
 impl LimitWords {
-    /// Reads the limit of the command line; `None` when it has none.
+    /// Reads the limit of the command line; `None` if there is none.
     pub(crate) fn of(arguments: &LimitArgs) -> Result<Option<Self>> {
         let mut words = Map::new();
         if let Some(limit) = &arguments.limit {
@@ -72,14 +72,14 @@ impl LimitWords {
             say("burst", Value::from(burst), "--burst".to_owned())?;
         }
         for (key, value) in &arguments.set {
-            // A number stays one; everything else is text, as in the file.
+            // A number stays a number; everything else is text, as in the file.
             let value = value.parse::<u64>().map_or_else(|_| Value::from(value.as_str()), Value::from);
             say(key, value, format!("--set {key}"))?;
         }
         if words.is_empty() {
             return Ok(None);
         }
-        // What another algorithm lacks is told when it is read: guards have no rate.
+        // The parser reports what other algorithms lack, since guards have no rate.
         let is_plain = words.get("algorithm").is_none_or(|name| name.as_str() == Some("gcra"));
         if !words.contains_key("rate") && is_plain {
             return Err(Mistake("a limit needs --rate, such as --rate 100/s".to_owned()).into());
@@ -92,7 +92,7 @@ impl LimitWords {
         self.words.get("algorithm").and_then(Value::as_str).unwrap_or("gcra")
     }
 
-    /// Returns the limit with another rate and burst, which no flag said.
+    /// Returns the limit with another rate and burst, which no flag gave.
     pub(crate) fn changed(&self, rate: Option<&str>, burst: Option<u64>) -> Self {
         let mut changed = self.clone();
         let rate = rate.map(|rate| ("rate", Value::from(rate)));
@@ -103,8 +103,8 @@ impl LimitWords {
         changed
     }
 
-    /// Returns the limits to run beside it, each with a name for its run, by the lists of `--compare`: names of algorithms, or limits as `--limit`
-    /// has them.
+    /// Returns the limits in the lists of `--compare`, each with a name for its run. An item is the name of an
+    /// algorithm, or a limit as in `--limit`.
     pub(crate) fn compared(&self, lists: &[String]) -> Result<Vec<(String, Self)>> {
         let items = lists.iter().flat_map(|list| listed(list));
         let limit = |item: &str| -> Result<(String, Self)> {
@@ -119,15 +119,15 @@ impl LimitWords {
         items.map(limit).collect()
     }
 
-    /// Returns its words in short, the algorithm first: `adaptive, law vegas`.
+    /// Returns a short description, the algorithm first: `adaptive, law vegas`.
     fn summary(&self) -> String {
         let others = self.words.iter().filter(|(key, _)| *key != "algorithm");
         let others = others.map(|(key, value)| format!("{key} {}", plain(value)));
         [self.algorithm().to_owned()].into_iter().chain(others).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns another algorithm at the same rate and burst: its other words are those of this one and would not
-    /// fit, but for those of a cold start between two that know one.
+    /// Returns another algorithm with the same rate and burst. The other keys of this limit would not fit it and are
+    /// left out, except those of a cold start if both algorithms have one.
     fn as_algorithm(&self, name: &str) -> Self {
         let kept = |key: &str| match key {
             "rate" => true,
@@ -141,9 +141,9 @@ impl LimitWords {
         Self { words, said_by: BTreeMap::new(), made_by: Some(format!("--compare {name}")) }
     }
 
-    /// Returns a policy file of one policy around the limit.
+    /// Returns a policy file with a single policy around the limit.
     pub(crate) fn file(&self, by: &[String], cost: Option<&str>) -> Spelled {
-        // What is no name of a policy is no algorithm either, and one mistake is enough.
+        // A name that is not valid for a policy is not an algorithm either; one error is enough.
         let algorithm = self.algorithm();
         let is_name = algorithm.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         let name = if is_name && !algorithm.is_empty() { algorithm } else { "limit" };
@@ -153,10 +153,10 @@ impl LimitWords {
         let whole = whole.or_else(|| self.said_by.values().next().map(String::as_str)).unwrap_or_default();
 
         let mut file = Spelled { text: String::new(), name: name.to_owned(), flags: Vec::new() };
-        // JSON is YAML, and quotes what needs it. One key a line, so that the line of a mistake tells the flag.
+        // JSON is valid YAML and quotes where needed. One key per line, so that the line of an error tells the flag.
         file.line("{\"version\":1,\"client_ip\":{\"trusted_proxies\":[]},\"policies\":[{", "", whole);
         file.line(&format!("\"name\":{},", Value::from(name)), "", whole);
-        // `--by ''` is one limit for everyone.
+        // `--by ''` makes a single limit for all requests.
         let by: Vec<&String> = by.iter().filter(|name| !name.is_empty()).collect();
         if !by.is_empty() {
             file.line(&format!("\"by\":{},", json!(by)), "by", "--by");
@@ -168,7 +168,7 @@ impl LimitWords {
         file.line("\"limit\":{", "", whole);
         for (at, (key, value)) in self.words.iter().enumerate() {
             let comma = if at + 1 < self.words.len() { "," } else { "" };
-            // A flag that says several keys does not tell which is wrong.
+            // A flag that sets several keys does not tell which one is wrong.
             let is_one = self.made_by.is_none() && flag(key) != "--limit";
             let told = if is_one { key } else { "" };
             file.line(&format!("{}:{value}{comma}", Value::from(key.as_str())), told, flag(key));
@@ -180,7 +180,7 @@ impl LimitWords {
     /// Makes the quota.
     ///
     /// # Errors
-    /// Every mistake in its words.
+    /// All errors in the limit.
     pub(crate) fn quota(&self) -> Result<Arc<Quota>, String> {
         let config = self.file(&[], None).read()?;
         let limit = config.policies.policies().first().and_then(|policy| policy.limits.first());
@@ -199,10 +199,10 @@ impl Spelled {
         self.flags.push((flag.to_owned(), key.to_owned()));
     }
 
-    /// Reads the file; nobody would read its warnings.
+    /// Parses the file. Warnings are ignored.
     ///
     /// # Errors
-    /// Every mistake, each behind the flag that made it.
+    /// All errors, each preceded by the flag that caused it.
     pub(crate) fn read(&self) -> Result<Config, String> {
         match Config::parse(&self.text, "limit", Format::Yaml) {
             Ok((config, _)) => Ok(config),
@@ -213,7 +213,7 @@ impl Spelled {
         }
     }
 
-    /// Returns a mistake with its flag, without its place and its policy: those are of a file that nobody wrote.
+    /// Returns an error with its flag, without place and policy: the user did not write that file.
     fn told(&self, mistake: &Diagnostic) -> String {
         let policy = format!("policy \"{}\": ", self.name);
         let what = mistake.message.strip_prefix(&policy).unwrap_or(&mistake.message);
@@ -228,10 +228,10 @@ impl Spelled {
     }
 }
 
-/// Reads a limit that a flag spells out.
+/// Parses a limit given as the value of a flag.
 fn spelled_out(flag: &str, limit: &str) -> Result<Map<String, Value>, Mistake> {
     let read: Value = serde_saphyr::from_str(limit).map_err(|error| {
-        // Only the first line: the parser's others show the text, which the caller has just typed.
+        // Use only the first line: the others show the text, which the user has just typed.
         let error = error.to_string();
         let error = error.lines().next().unwrap_or_default();
         let error = error.strip_prefix("error: ").unwrap_or(error);
@@ -243,7 +243,7 @@ fn spelled_out(flag: &str, limit: &str) -> Result<Map<String, Value>, Mistake> {
     }
 }
 
-/// Divides a list at its commas, those between brackets apart.
+/// Splits a list at its commas, except those inside brackets.
 fn listed(list: &str) -> Vec<&str> {
     let mut depth = 0_u32;
     let at_comma = |letter: char| {
@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// A mistake was told of a policy that nobody wrote, as `policy "gcra": rate: ..`, and not of the flag.
+    /// Errors must name the flag, not the generated policy, as in `policy "gcra": rate: ..`.
     #[test]
     fn a_mistake_names_its_flag() {
         let says = |words: &LimitWords| words.quota().unwrap_err();
@@ -313,7 +313,8 @@ mod tests {
         assert!(whole.starts_with("--limit: burst: \"many\" is not a whole number"), "{whole}");
         let places = LimitArgs { algorithm: Some("concurrency".to_owned()), ..LimitArgs::default() };
         assert_eq!(says(&LimitWords::of(&places).unwrap().unwrap()), "--algorithm: concurrency needs max");
-        // Guards and others have no rate to say, or say themselves that they need one: it was `a limit needs --rate` for a breaker too.
+        // Guards have no rate, and other limits report themselves that they need one; `a limit needs --rate` must not
+        // appear for a breaker.
         let whole = |limit: &str| {
             let limit = LimitArgs { limit: Some(limit.to_owned()), ..LimitArgs::default() };
             LimitWords::of(&limit).map(|words| words.unwrap().quota().map(drop))

@@ -1,8 +1,9 @@
-//! The log: who is told what, and how a line of it looks.
+//! The log of the process: its destination, its filter and its format.
 //!
-//! Lines for people on a terminal, JSON lines otherwise. Both go through [`Queue`], so that no decision waits for whoever
-//! reads the log. A line holds text of strangers: what a terminal acts on is written out, and its length is bounded. How
-//! often one place in the program speaks is bounded too, so that no stranger can fill a disk by what he sends.
+//! Lines are text on a terminal, JSON otherwise. Both go through [`Queue`], so that decisions never wait for the
+//! reader of the log. A line contains untrusted text: characters that a terminal acts on are escaped, and its length
+//! is bounded. The rate of lines from each place in the program is bounded too, so that hostile requests cannot fill
+//! a disk.
 
 mod format;
 mod queue;
@@ -27,10 +28,10 @@ use crate::args::Global;
 use crate::exit::Mistake;
 use crate::styled::Styled;
 
-/// How long an ending program waits for its log to be written: whoever reads it has been slow already.
+/// How long the process waits at its end until the log is written. A reader that needs longer has been slow already.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// The log of this process. Writes what is left when dropped, for a second at most.
+/// The log of this process. Dropping it writes the remaining lines, for at most a second.
 #[derive(Debug)]
 pub(crate) struct Log {
     queue: Arc<Queue>,
@@ -41,12 +42,12 @@ impl Log {
     /// Starts the log on standard error.
     ///
     /// # Errors
-    /// When `TIDEGATE_LOG` says nothing that can be read.
+    /// If `TIDEGATE_LOG` is invalid.
     pub(crate) fn start(global: &Global) -> Result<Self, Mistake> {
         let queue = Queue::start(queue::standard_error());
         let filter = filter(global)?;
         let terminal = std::io::stderr().is_terminal();
-        // By `--color`, NO_COLOR, and whether it is a terminal.
+        // Depends on `--color`, NO_COLOR, and whether it is a terminal.
         let is_colored = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
         let builder = tracing_subscriber::fmt()
             .with_max_level(LevelFilter::TRACE) // the filter below decides
@@ -66,7 +67,7 @@ impl Log {
         Ok(Self { queue, is_colored })
     }
 
-    /// Prints a text for people as it is, after the lines that wait.
+    /// Prints a text for people unchanged, after the lines that are waiting.
     pub(crate) fn say(&self, text: impl Into<Styled>) {
         let text = text.into();
         let text = if self.is_colored { text.render() } else { visible::lines(&text).into_owned() };
@@ -74,7 +75,7 @@ impl Log {
         self.queue.push(format!("{text}\n").into_bytes());
     }
 
-    /// Has panics written to the log: the usual way waits until standard error takes them, and callers would wait with it.
+    /// Writes panics to the log. The default hook would block on standard error, and callers would wait with it.
     pub(crate) fn take_panics(&self) {
         std::panic::set_hook(Box::new(|panic| {
             let backtrace = std::backtrace::Backtrace::capture();
@@ -88,7 +89,7 @@ impl Log {
         }));
     }
 
-    /// Returns how many lines were dropped so far.
+    /// Returns the counter of dropped lines.
     pub(crate) fn dropped(&self) -> Arc<AtomicU64> {
         self.queue.dropped()
     }
@@ -100,7 +101,7 @@ impl Drop for Log {
     }
 }
 
-/// `TIDEGATE_LOG` before the flags.
+/// Returns the filter: `TIDEGATE_LOG` wins over the flags.
 fn filter(global: &Global) -> Result<Targets, Mistake> {
     let wrong = |why: String| {
         Mistake(format!("TIDEGATE_LOG: {why}; write a level such as info or debug, or target=level pairs"))
@@ -108,7 +109,7 @@ fn filter(global: &Global) -> Result<Targets, Mistake> {
     if let Some(set) = std::env::var_os("TIDEGATE_LOG").filter(|set| !set.is_empty()) {
         let set = set.to_str().ok_or_else(|| wrong("is set to bytes that are not UTF-8 text".to_owned()))?;
         let targets: Targets = set.parse().map_err(|error| wrong(format!("{error}")))?;
-        // Errors are heard of every target that the variable does not name.
+        // Targets that the variable does not name still log errors.
         let others = targets.default_level().unwrap_or(LevelFilter::ERROR);
         return Ok(targets.with_default(others));
     }

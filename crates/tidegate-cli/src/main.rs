@@ -1,4 +1,4 @@
-//! The `tidegate` command: parses, calls, maps outcomes to exit codes.
+//! The `tidegate` command: parses the command line, runs the verb, maps outcomes to exit codes.
 
 mod args;
 mod diagnostics;
@@ -48,13 +48,13 @@ fn main() -> ExitCode {
     };
     match run(&cli, &printer, &log) {
         Ok(exit) => exit.into(),
-        // A reader that closes the pipe, as `head` does, has seen enough.
+        // A reader that closes the pipe, as `head` does, has read enough.
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<Told>() => Exit::Bad.into(),
         Err(error) => {
             let text = format!("{error:#}");
             match cli.verb {
-                // A server ends even when nobody reads why.
+                // Through the log's queue, since a server must end even if standard error is not read.
                 Verb::Serve(_) => log.say(output::error(&text)),
                 _ => printer.error(&text),
             }
@@ -81,8 +81,8 @@ fn run(cli: &Cli, printer: &Printer, log: &Log) -> Result<Exit> {
     }
 }
 
-/// Prints what was wrong with the words, or the help that was asked for. A word that came from elsewhere may hold what a
-/// terminal acts on; then the message goes without its colours.
+/// Prints an error of the command line, or the help that was asked for. If the message contains text that a terminal
+/// would act on, it is escaped and printed without colours.
 fn misunderstood(error: &clap::Error) -> ExitCode {
     let text = error.render();
     let plain = text.to_string();
@@ -94,13 +94,13 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         output::say(&shown, color);
     } else {
-        // Nobody is left to tell when the stream is closed.
+        // An error cannot be reported if the stream is closed.
         let _ = AutoStream::new(std::io::stdout(), color).write_all(shown.as_bytes());
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// Whether the caller can mend it by other words or another file: a log in no format that can be told is such a file.
+/// Says whether the caller can correct the error by other words or another file, such as a log in an unknown format.
 fn is_mistake(error: &anyhow::Error) -> bool {
     error.is::<Mistake>() || matches!(error.downcast_ref(), Some(LogError::Format { .. }))
 }

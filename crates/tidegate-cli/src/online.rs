@@ -1,4 +1,4 @@
-//! Asks a running server.
+//! A client for a running server.
 
 pub(crate) mod encrypted;
 
@@ -22,28 +22,29 @@ use self::encrypted::Encrypted;
 use crate::args::Trust;
 use crate::exit::Mistake;
 
-/// How long connecting and the whole answer may take together.
+/// The timeout for connecting and receiving the whole answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest answer that is read, in bytes: a page of breakers with their keys is the longest there is.
+/// The longest answer, in bytes. The longest of all is a page of breakers with their keys.
 const MAX_ANSWER: usize = 10 << 20;
 
-/// The server asked where nothing else is said.
+/// The server that is used by default.
 pub(crate) const USUAL_SERVER: &str = "http://127.0.0.1:8080";
 
-/// Where a server is asked: `http://HOST[:PORT]` or `https://`, perhaps with a path before the API's own.
+/// The URL of a server: `http://HOST[:PORT]` or `https://`, optionally with a path before the API's own.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerUrl {
     url: String,
-    /// `Some` of an `https://` URL.
+    /// The TLS settings of an `https://` URL.
     encrypted: Option<Encrypted>,
 }
 
 impl ServerUrl {
-    /// Reads a URL as `--server` or `TIDEGATE_SERVER` has it, and for `https://` the files that `--ca` and its neighbours name.
+    /// Parses the URL in `--server` or `TIDEGATE_SERVER`, and for `https://` reads the files of `--ca` and the
+    /// related options.
     ///
     /// # Errors
-    /// What is not asked over HTTP, with what would be, and files that cannot be used.
+    /// A URL that is not HTTP, with a suggestion; files that cannot be used.
     pub(crate) fn read(text: &str, trust: &Trust) -> Result<Self> {
         let refuse =
             |why: &str| Err(Mistake(format!("the server `{text}` (--server, TIDEGATE_SERVER) {why}")).into());
@@ -75,21 +76,22 @@ impl fmt::Display for ServerUrl {
     }
 }
 
-/// Gets a path, or posts JSON to it, and returns the JSON answered; a problem becomes an error with its words.
+/// Gets a path, or posts JSON to it, and returns the JSON of the answer. An answer that reports a problem becomes an
+/// error with its text.
 pub(crate) fn ask(server: &ServerUrl, path: &str, body: Option<&Value>) -> Result<Value> {
     let method = if body.is_some() { Method::POST } else { Method::GET };
     send(server, method, path, body)
 }
 
-/// Puts JSON to a path; otherwise as [`ask`].
+/// Puts JSON to a path; otherwise like [`ask`].
 pub(crate) fn put(server: &ServerUrl, path: &str, body: &Value) -> Result<Value> {
     send(server, Method::PUT, path, Some(body))
 }
 
-/// Says whether a server is ready for requests, without a token: one that drains is not.
+/// Says whether a server is ready for requests. Needs no token. A draining server is not ready.
 ///
 /// # Errors
-/// When nobody answers there, or somebody else does.
+/// If no server answers there, or something else does.
 pub(crate) fn is_ready(server: &ServerUrl) -> Result<bool> {
     let url = format!("{server}/readyz");
     let (status, _) = exchange(server, &url, Request::get(&url).body(Full::default())?)?;
@@ -130,7 +132,7 @@ fn exchange(server: &ServerUrl, url: &str, request: Request<Full<Bytes>>) -> Res
     })
 }
 
-/// Words a request; its URI is the whole URL still.
+/// Builds a request; its URI is the whole URL.
 fn request(url: &str, method: Method, body: Option<&Value>) -> Result<Request<Full<Bytes>>> {
     let mut request = Request::builder().method(method).uri(url);
     if let Some(token) = Token::from_env().map_err(|error| Mistake(error.to_string()))? {
@@ -143,7 +145,7 @@ fn request(url: &str, method: Method, body: Option<&Value>) -> Result<Request<Fu
     Ok(request.body(Full::new(Bytes::from(body)))?)
 }
 
-/// Connects, asks, and returns the head of the answer with the rest to be read.
+/// Connects and sends a request. Returns the head of the answer, with the body still to be read.
 async fn answered(server: &ServerUrl, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {
     let nobody = || {
         format!("no server answers at {server}; start one with `tidegate serve`, or name it with --server")
@@ -158,21 +160,21 @@ async fn answered(server: &ServerUrl, request: Request<Full<Bytes>>) -> Result<R
             let stream = encrypted.connect(&host, stream).await.with_context(|| {
                 format!("{server}: no TLS handshake; --ca names the certificates that the server is known by, --client-cert what is shown to it")
             })?;
-            // With TLS 1.3 a certificate that the server does not take is told after the handshake.
+            // In TLS 1.3 a server rejects a client's certificate only after the handshake.
             let asked = send_over(stream, request).await;
             asked.with_context(|| format!("{server} closed the connection; it may want another certificate (--client-cert, --client-key)"))
         }
     }
 }
 
-/// Asks over a connection.
+/// Sends a request over a connection.
 async fn send_over(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     mut request: Request<Full<Bytes>>,
 ) -> Result<Response<Incoming>> {
     let url = request.uri().clone();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // Ends with the answer, or says by it why it ended.
+    // The task ends with the answer; if it fails, the request fails with the reason.
     drop(tokio::spawn(connection));
     let authority = url.authority().map_or("", |authority| authority.as_str());
     let host = authority.rsplit('@').next().unwrap_or(authority).to_owned();

@@ -1,4 +1,4 @@
-//! Outcomes of replays and simulations as tables, charts and verdicts: one form for both verbs.
+//! Prints the outcomes of replays and simulations as tables, charts and verdicts, the same for both verbs.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use crate::output::Printer;
 use crate::styled::{Look, Styled};
 use crate::table::{Cell, table};
 
-/// Lanes of a run's curves.
+/// The lanes of a run's curves.
 const OFFERED: usize = 0;
 const ADMITTED: usize = 1;
 
-/// A threshold and what it found.
+/// A threshold and its result.
 #[derive(Debug)]
 pub(crate) struct VerdictLine {
     condition: String,
-    /// `None`: the log is not good enough to tell.
+    /// Whether the threshold was exceeded; `None` if the log is not good enough to tell.
     pub(crate) failed: Option<bool>,
     measured: f64,
     percent: bool,
@@ -44,7 +44,7 @@ impl VerdictLine {
 }
 
 impl VerdictLine {
-    /// Returns the line for people.
+    /// Returns the line as text for people.
     pub(crate) fn line(&self) -> Styled {
         let unit = if self.percent { " %" } else { "" };
         let digits = if self.percent { 3 } else { 0 };
@@ -60,7 +60,7 @@ impl VerdictLine {
     }
 }
 
-/// Measures every threshold. A log that is in doubt decides none.
+/// Measures every threshold. With a log in doubt, none is decided.
 pub(crate) fn verdicts(
     thresholds: &[Threshold],
     outcome: &Outcome,
@@ -76,7 +76,7 @@ pub(crate) fn verdicts(
     thresholds.iter().map(measure).collect()
 }
 
-/// Tables of all runs, with a chart of the first where there is room.
+/// Returns tables of all runs, and a chart of the first if there is room.
 pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> Styled {
     let mut text = Styled::default();
     if outcomes.len() == 1 {
@@ -99,7 +99,7 @@ pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> 
         });
         let title = match outcomes {
             [_] => "offered ░ and admitted █".to_owned(),
-            // Names of runs are names of files, or those of algorithms.
+            // Names of runs are file names or names of algorithms.
             _ => format!("offered ░ and admitted █ of the first run, {}", visible::name(&outcome.name)),
         };
         let bars = Bars {
@@ -117,13 +117,13 @@ pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> 
     text
 }
 
-/// Returns how long the span is that one column of the chart stands for.
+/// Returns the span of time in one column of the chart.
 fn step(series: &Series, outcome: &Outcome) -> Duration {
     let whole = outcome.last.unwrap_or_default().since(outcome.first.unwrap_or_default());
     series.width().max(whole / Bars::columns(width()) as u32)
 }
 
-/// What the columns of the chart are: averages hide the peak, so the highest second is named beside them.
+/// Returns the unit of the chart's columns. Averages hide peaks, so it includes the highest second.
 fn unit(series: &Series, step: Duration) -> String {
     let highest = series.points(OFFERED).map(|point| point.peak_per_second).fold(0.0, f64::max);
     let resolution = series.resolution();
@@ -148,7 +148,7 @@ fn policies(outcome: &Outcome, recorded: bool, wide: bool) -> Styled {
     if guarded {
         header.push("MOST IN USE");
     }
-    // Where a policy lets pass what is over its limit.
+    // Columns for policies that let requests over their limits pass.
     let told =
         [("MARKED", outcome.marked), ("DEMOTED", outcome.demoted)].map(|(name, all)| all.map(|_| name));
     header.extend(told.iter().flatten());
@@ -252,10 +252,10 @@ fn side_by_side(outcomes: &[Outcome]) -> Styled {
     table(&header, &[1, 2, 3, 4, 5, 6], outcomes.iter().map(row)) + "\n"
 }
 
-/// The column DENIED of both tables, which stands out where anything was.
+/// The position of the column DENIED in both tables, which is highlighted if anything was denied.
 const DENIED: usize = 3;
 
-/// Makes the cells of a row, of which one may stand out.
+/// Makes the cells of a row, one of which may be highlighted.
 fn cells(row: Vec<String>, place: usize, look: Option<Look>) -> Vec<Cell> {
     let one = |(at, text)| Cell::looking(text, look.filter(|_| at == place));
     row.into_iter().enumerate().map(one).collect()
@@ -265,20 +265,20 @@ fn axis(replay: &Replay) -> TimeAxis {
     if replay.is_recorded() { TimeAxis::Utc } else { TimeAxis::Elapsed }
 }
 
-/// Columns of the terminal, or as many as a page has.
+/// Returns the columns of the terminal, or a default width.
 fn width() -> usize {
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     columns.unwrap_or(100).clamp(40, 200)
 }
 
-/// A time as people write it, in UTC.
+/// Formats a time in UTC.
 pub(crate) fn time(at: Tick) -> String {
     let nanos = i128::from(at.as_nanos());
     jiff::Timestamp::from_nanosecond(nanos)
         .map_or_else(|_| format!("{nanos} ns"), |time| time.strftime("%F %T").to_string())
 }
 
-/// A time of recorded traffic as a date, of made-up traffic as a span since the beginning.
+/// Formats a time of recorded traffic as a date, and of generated traffic as a span since the beginning.
 pub(crate) fn when(at: Tick, recorded: bool) -> String {
     let since = at.since(Tick::EPOCH);
     match (recorded, since < Duration::from_secs(60)) {
@@ -288,7 +288,7 @@ pub(crate) fn when(at: Tick, recorded: bool) -> String {
     }
 }
 
-/// A span in its two largest units: `6 h 12 min`, `850 ms`.
+/// Formats a span in its two largest units: `6 h 12 min`, `850 ms`.
 pub(crate) fn span(span: Duration) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
     let secs = span.as_secs();

@@ -1,7 +1,7 @@
-//! How results are printed: one set of values, five forms.
+//! Prints results: the same values in five formats.
 //!
-//! Everything printed passes here, and what a terminal acts on is written out: names, log lines and servers' answers come
-//! from elsewhere.
+//! All output passes through here, and characters that a terminal acts on are escaped: names, log lines and answers
+//! of servers are untrusted.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -39,24 +39,25 @@ impl Printer {
         self.format == Output::Wide
     }
 
-    /// Says whether a progress bar helps: a person watches, and nobody asked for silence.
+    /// Says whether to show a progress bar: standard error is a terminal, and `--quiet` is not set.
     pub(crate) fn progress(&self) -> bool {
         !self.quiet && io::stderr().is_terminal()
     }
 
-    /// Returns standard output, colours as asked for.
+    /// Returns standard output, with colours as requested.
     pub(crate) fn out(&self) -> AutoStream<io::StdoutLock<'static>> {
         AutoStream::new(io::stdout(), self.color).lock()
     }
 
-    /// Prints text meant for people.
+    /// Prints text for people.
     ///
-    /// A reader that closes the pipe, as `head` does, has seen enough: that is no error, and the exit code is the verb's own.
+    /// A reader that closes the pipe, as `head` does, has read enough: that is not an error, and the exit code is the
+    /// verb's own.
     pub(crate) fn text(&self, text: impl Into<Styled>) -> Result<()> {
         self.print(&text.into().render())
     }
 
-    /// Prints a text that is safe already; its styles go where colours are not wanted.
+    /// Prints a text that is already safe; its styles are removed if colours are not wanted.
     pub(crate) fn print(&self, text: &str) -> Result<()> {
         let mut out = self.out();
         let end = if text.ends_with('\n') { "" } else { "\n" };
@@ -79,33 +80,33 @@ impl Printer {
         say(&error(text).render(), self.color);
     }
 
-    /// Prints on standard error a text that is safe already, whether quiet or not.
+    /// Prints a text that is already safe on standard error, whether quiet or not.
     pub(crate) fn say(&self, text: &str) {
         say(text, self.color);
     }
 
-    /// Says whether a person reads the result: it goes to a terminal, in a form for people.
+    /// Says whether a person reads the result: standard output is a terminal, and the format is one for people.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self.format, Output::Table | Output::Wide) && io::stdout().is_terminal()
     }
 
-    /// Says whether mistakes of files are shown with their lines: to a person, and where colours were asked for, which say where to look. Else
-    /// each is one line, which programs parse.
+    /// Says whether mistakes in files are shown with their lines: on a terminal, or if colours were requested, which
+    /// mark the place. Otherwise each mistake is one line, which programs can parse.
     pub(crate) fn shows_lines(&self, stream: &impl IsTerminal) -> bool {
         self.color == ColorChoice::Always || stream.is_terminal()
     }
 
-    /// Says whether remarks are wanted.
+    /// Says whether remarks are printed.
     pub(crate) fn remarks(&self) -> bool {
         !self.quiet
     }
 
-    /// Prints on standard output what is meant for people only; [`Self::programs`] prints the same for programs.
+    /// Prints text on standard output in the formats for people; [`Self::programs`] prints the same for programs.
     pub(crate) fn people(&self, text: impl Into<Styled>) -> Result<()> {
         if matches!(self.format, Output::Table | Output::Wide) { self.text(text) } else { Ok(()) }
     }
 
-    /// Prints a value where the form asked for is for programs; people have read it as a remark.
+    /// Prints a value in the formats for programs; people get it as a remark.
     pub(crate) fn programs<T: Serialize>(&self, value: &T) -> Result<()> {
         if matches!(self.format, Output::Table | Output::Wide) {
             return Ok(());
@@ -113,7 +114,7 @@ impl Printer {
         self.value(value, |_| Ok(String::new()))
     }
 
-    /// Prints a value in the form asked for; `people` makes the text for the forms that people read.
+    /// Prints a value in the requested format; `people` makes the text for the formats that people read.
     pub(crate) fn value<T: Serialize, P: Into<Styled>>(
         &self,
         value: &T,
@@ -136,7 +137,7 @@ fn choice(color: Color) -> ColorChoice {
     }
 }
 
-/// Returns what `--color` says where the other words were not understood.
+/// Returns the value of `--color` when the command line could not be parsed.
 pub(crate) fn typed_color() -> ColorChoice {
     let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let joined = words.iter().filter_map(|word| word.strip_prefix("--color="));
@@ -145,7 +146,7 @@ pub(crate) fn typed_color() -> ColorChoice {
     said.map_or(ColorChoice::Auto, choice)
 }
 
-/// Returns an error as people read it.
+/// Returns an error as text for people.
 pub(crate) fn error(text: &str) -> Styled {
     let mut error = Styled::default();
     error.push_as(Look::Bad, "error:");
@@ -153,13 +154,14 @@ pub(crate) fn error(text: &str) -> Styled {
     error
 }
 
-/// Prints a line on standard error, of a text that is safe already. Nobody is left to tell when that is closed or full.
+/// Prints a line on standard error; the text must be safe already. Failures are ignored, since they could not be
+/// reported.
 pub(crate) fn say(text: &str, color: ColorChoice) {
     let _ = writeln!(AutoStream::new(io::stderr(), color), "{}", text.trim_end_matches('\n'));
 }
 
-/// YAML quotes most of what a terminal acts on, and not marks of direction: a document that holds such is written as JSON,
-/// which is YAML too.
+/// Formats a value as YAML. YAML quotes most characters that a terminal acts on, but not marks of direction: a
+/// document that contains those is written as JSON, which is valid YAML.
 fn yaml<T: Serialize>(value: &T) -> Result<String> {
     let text = serde_saphyr::to_string(value)?;
     if visible::lines(&text) == text {
@@ -168,7 +170,7 @@ fn yaml<T: Serialize>(value: &T) -> Result<String> {
     Ok(visible::json(&serde_json::to_string_pretty(value)?).into_owned())
 }
 
-/// A list becomes a line per element, anything else one line.
+/// Formats a list as a line per element, anything else as one line.
 fn json_lines(value: &serde_json::Value) -> Result<String> {
     let serde_json::Value::Array(items) = value else { return Ok(serde_json::to_string(value)?) };
     let lines: Vec<String> = items.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;

@@ -1,4 +1,4 @@
-//! What form a picture has, by the name of its file; and whether a replay writes one or a folder of them.
+//! Chooses the format of a picture by its file name, and whether a replay writes one picture or a folder.
 
 use std::path::Path;
 
@@ -7,22 +7,22 @@ use tidegate_sim::report::Form;
 
 use crate::exit::Mistake;
 
-/// Forms that a name may ask for and that pictures are not written in.
+/// File endings of other formats, which are not supported.
 const OTHERS: [&str; 5] = ["jpg", "jpeg", "gif", "webp", "pdf"];
 
-/// What a replay writes.
+/// The files that a replay writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plot {
-    /// The report, and every picture in this form, into a folder.
+    /// The report and all pictures, in this format, in a folder.
     Folder(Form),
-    /// The first picture alone, into a file.
+    /// The first picture only, in a file.
     File(Form),
 }
 
-/// Returns the form that the name of a file asks for; SVG where it asks for none.
+/// Returns the format for a file name; SVG if the name has no known ending.
 ///
 /// # Errors
-/// [`Mistake`], with the command that converts, where the form is another one.
+/// [`Mistake`] for another format, with the command that converts to it.
 pub(crate) fn form(path: &Path) -> Result<Form, Mistake> {
     let asked = ending(path);
     if asked == Form::Png.ending() {
@@ -49,10 +49,10 @@ pub(crate) fn form(path: &Path) -> Result<Form, Mistake> {
 }
 
 impl Plot {
-    /// Says what a replay writes at a path, as [`plot`], and makes the folder.
+    /// Determines what a replay writes at a path, like [`plot`], and makes the folder.
     ///
     /// # Errors
-    /// [`Mistake`], or what the system says: before the log is read, which takes a while.
+    /// [`Mistake`], or an error of the system. Called before the log is read, which takes a while.
     pub(crate) fn prepare(path: &Path, png: bool) -> anyhow::Result<Self> {
         let plot = plot(path, png)?;
         if plot.has_report() {
@@ -64,17 +64,17 @@ impl Plot {
         Ok(plot)
     }
 
-    /// Says whether the report is written, too.
+    /// Says whether the report is written too.
     pub(crate) fn has_report(self) -> bool {
         matches!(self, Self::Folder(_))
     }
 }
 
-/// Says what a replay writes at a path: one picture where the name is that of one, else a folder, whose pictures are PNG where that is asked
-/// for.
+/// Determines what a replay writes at a path: one picture if it has the name of one, otherwise a folder, with PNG
+/// pictures if `png` is set.
 ///
 /// # Errors
-/// [`Mistake`], where the name is that of another kind of file or the two wishes contradict each other.
+/// [`Mistake`] if the name is that of another kind of file, or contradicts `png`.
 fn plot(path: &Path, png: bool) -> Result<Plot, Mistake> {
     let asked = ending(path);
     if asked == "html" && !path.is_dir() {

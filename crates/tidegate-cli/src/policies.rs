@@ -1,4 +1,4 @@
-//! Reads policy files, with patience and with the mistakes shown.
+//! Reads policy files with a timeout, and prints their mistakes.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -13,10 +13,10 @@ use crate::diagnostics::{self, Source};
 use crate::exit::Told;
 use crate::output::Printer;
 
-/// The file looked for when none is named.
+/// The file used if none is named.
 pub(crate) const DEFAULT_FILE: &str = "tidegate.yaml";
 
-/// Returns the file that was named, or the usual one if it is there.
+/// Returns the named file, or the default one if it exists.
 pub(crate) fn file(named: &PolicyFile) -> Option<PathBuf> {
     named.config.clone().or_else(|| {
         let usual = PathBuf::from(DEFAULT_FILE);
@@ -24,14 +24,14 @@ pub(crate) fn file(named: &PolicyFile) -> Option<PathBuf> {
     })
 }
 
-/// The longest wait for a file that is read whole: far longer than a disk takes.
+/// The timeout for reading a file: far longer than a disk takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reads a file by a function that may never return, as on a file system that does not answer: on a thread of its own, which
-/// is left behind then.
+/// Calls a function that may block forever on a file system that does not respond. It runs on a thread of its own,
+/// which is abandoned at the timeout.
 ///
 /// # Errors
-/// When it takes longer than 10 s.
+/// If it takes longer than 10 s.
 pub(crate) fn patiently<T: Send + 'static>(
     path: &Path,
     read: impl FnOnce(&Path) -> T + Send + 'static,
@@ -50,25 +50,26 @@ pub(crate) fn patiently<T: Send + 'static>(
     })
 }
 
-/// What reading a policy file comes to: the configuration with its warnings, or its mistakes.
+/// The result of reading a policy file: the configuration with its warnings, or its mistakes.
 type Outcome = Result<(Config, Vec<Diagnostic>), Vec<Diagnostic>>;
 
 /// A policy file that was read.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) outcome: Outcome,
-    /// The text, to show the lines that mistakes are in.
+    /// The file's text, for showing the lines of mistakes.
     pub(crate) source: Source,
 }
 
-/// Reads a policy file. The wait is for the file alone: what it takes to understand a text is bounded by the text's own bounds, and a busy
-/// machine may take its time.
+/// Reads a policy file. The timeout covers reading only: the time for parsing is bounded by the bounds on the text,
+/// and may be longer on a busy machine.
 ///
 /// # Errors
-/// When reading it takes longer than 10 s.
+/// If reading takes longer than 10 s.
 pub(crate) fn load(path: &Path) -> Result<Loaded> {
     let name = path.display().to_string();
-    // Of a file that cannot be read, why; or what is in it by now.
+    // If the file cannot be read as text, `Config::read` gives the reason, or its contents if they have become
+    // readable.
     let text =
         patiently(path, |path| read_text(path, MAX_BYTES as u64).map_err(|_| Box::new(Config::read(path))))?;
     Ok(match text {
@@ -80,15 +81,16 @@ pub(crate) fn load(path: &Path) -> Result<Loaded> {
     })
 }
 
-/// Reads a policy file; warnings are remarks, mistakes are printed and end the verb.
+/// Reads a policy file. Warnings are printed as remarks; mistakes are printed and end the verb.
 pub(crate) fn read(path: &Path, printer: &Printer) -> Result<Config> {
     accept(load(path)?, printer)
 }
 
-/// Reads files of other rate limiters, at least one; notes are remarks, mistakes are printed and end the verb.
+/// Reads files of other rate limiters, at least one. Notes are printed as remarks; mistakes are printed and end the
+/// verb.
 ///
 /// # Errors
-/// [`Told`], or when reading takes longer than 10 s.
+/// [`Told`] for mistakes, or an error if reading takes longer than 10 s.
 pub(crate) fn import(imports: &Imports, printer: &Printer) -> Result<Imported> {
     let files = imports.files();
     let first = files.first().map(|(_, file)| file.clone()).unwrap_or_default();
@@ -107,22 +109,22 @@ pub(crate) fn import(imports: &Imports, printer: &Printer) -> Result<Imported> {
 /// Reads files of other rate limiters.
 ///
 /// # Errors
-/// Their mistakes.
+/// The mistakes in the files.
 pub(crate) fn imported(files: &[(Peer, PathBuf)]) -> Result<Imported, Vec<Diagnostic>> {
     let files: Vec<_> = files.iter().map(|(peer, file)| (*peer, file.as_path())).collect();
     Imported::read(&files)
 }
 
-/// Reads a policy file from text, in the words of YAML.
+/// Reads a policy file from YAML text.
 pub(crate) fn parse(text: &str, name: &str, printer: &Printer) -> Result<Config> {
     let source = (name.to_owned(), Some(text.to_owned()));
     accept(Loaded { outcome: Config::parse(text, name, Format::Yaml), source }, printer)
 }
 
-/// Takes a file that is right; prints the mistakes of another.
+/// Returns a valid configuration, or prints the mistakes.
 ///
 /// # Errors
-/// [`Told`].
+/// [`Told`] if there are mistakes.
 pub(crate) fn accept(loaded: Loaded, printer: &Printer) -> Result<Config> {
     match loaded.outcome {
         Ok((config, warnings)) => {

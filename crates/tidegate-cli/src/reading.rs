@@ -1,4 +1,4 @@
-//! Opens logs, shows how far their reading is, and says what was odd about them.
+//! Opens logs, shows the progress of reading, and reports problems in them.
 
 mod matching;
 
@@ -19,7 +19,7 @@ use crate::exit::Mistake;
 use crate::outcome;
 use crate::output::Printer;
 
-/// Opens the logs named, or standard input.
+/// Opens the named logs, or standard input.
 pub(crate) fn open(reading: &Reading, printer: &Printer) -> Result<Log> {
     let options = options(reading)?;
     let mut inputs: Vec<Input> = reading.logs.iter().map(|log| Input::from_arg(log.as_os_str())).collect();
@@ -36,7 +36,7 @@ pub(crate) fn open(reading: &Reading, printer: &Printer) -> Result<Log> {
     Ok(Log::open(inputs, options)?)
 }
 
-/// Says that a terminal is read, where a verb would seem to hang.
+/// Remarks that lines are read from the terminal, where a verb would otherwise seem to hang.
 pub(crate) fn remark_terminal(instead: &str, printer: &Printer) {
     if std::io::stdin().is_terminal() {
         printer.remark(&format!(
@@ -45,10 +45,10 @@ pub(crate) fn remark_terminal(instead: &str, printer: &Printer) {
     }
 }
 
-/// Returns how logs are read, in the words of the library.
+/// Returns the options for reading logs.
 ///
 /// # Errors
-/// When the flags do not go together.
+/// If the flags contradict each other.
 pub(crate) fn options(reading: &Reading) -> Result<LogOptions> {
     let format = match (&reading.log_format, reading.format) {
         (Some(format), _) => {
@@ -77,7 +77,7 @@ pub(crate) fn options(reading: &Reading) -> Result<LogOptions> {
     Ok(LogOptions { format, columns: reading.column.clone(), order, matching })
 }
 
-/// A bar for whoever waits; nothing when nobody watches.
+/// A progress bar, if somebody watches.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: Option<(ProgressBar, Watch)>,
@@ -89,7 +89,7 @@ impl Progress {
         Self::of(String::new(), watch, printer)
     }
 
-    /// Starts a bar behind a word or two: what is being read, and what for.
+    /// Starts a bar with a word or two before it: what is read, and why.
     pub(crate) fn of(what: String, watch: Watch, printer: &Printer) -> Self {
         let bar = printer.progress().then(|| {
             let bar = match watch.progress().total {
@@ -105,14 +105,15 @@ impl Progress {
                 }
             };
             bar.set_message(what);
-            // Shown from the start: a long line of a short log, or a slow disk, would otherwise look like a standstill.
+            // Show the bar from the start: with a long line in a short log, or a slow disk, the program would
+            // otherwise seem to hang.
             bar.tick();
             (bar, watch)
         });
         Self { bar, calls: Cell::new(0) }
     }
 
-    /// Called once per request; looks at the reading now and then only.
+    /// Called once per request; updates the bar only now and then.
     pub(crate) fn tick(&self) {
         const EVERY: u32 = 1 << 14;
         let calls = self.calls.get().wrapping_add(1);
@@ -129,7 +130,7 @@ impl Progress {
     }
 }
 
-/// What was read, for programs.
+/// Returns what was read, for programs.
 pub(crate) fn describe(tally: &Tally) -> Value {
     let files: Vec<Value> = tally
         .files
@@ -152,7 +153,7 @@ pub(crate) fn describe(tally: &Tally) -> Value {
     })
 }
 
-/// Says what a person should know before believing the numbers.
+/// Remarks what to know before trusting the numbers.
 pub(crate) fn remark(tally: &Tally, printer: &Printer) {
     let order = &tally.order;
     if order.back > 0 {
@@ -196,7 +197,7 @@ fn lines(count: u64) -> String {
     if count == 1 { "1 line is".to_owned() } else { format!("{} lines are", grouped(count)) }
 }
 
-/// A title for pictures: what was read.
+/// Returns a title for pictures: what was read.
 pub(crate) fn title(tally: &Tally) -> String {
     match &tally.files[..] {
         [(file, _)] => {

@@ -1,13 +1,13 @@
-//! What is said where the system has no memory for the keys that were asked for.
+//! The error for tables that do not fit the system's memory.
 
 use tidegate_sim::thousands::grouped;
 
-/// What a table takes for each key that there is room for, in bytes; twice that where keys are kept in full.
+/// The bytes that a table takes for each key of its capacity; twice that if keys are stored in full.
 const BYTES: u64 = 24;
-/// Room for a day's visitors of a large site.
+/// A capacity for the visitors of a large site in a day.
 const USUAL: usize = 1_000_000;
 
-/// Says which word asked for room for so many keys, and how much memory it takes; `tables` of that size are made.
+/// Returns an error that names the option and the memory needed by `tables` tables for this many keys.
 pub(crate) fn no_room(word: &str, keys: usize, tables: usize) -> anyhow::Error {
     let bytes = (keys as u64).saturating_mul(BYTES).saturating_mul(tables as u64);
     let tables = if tables == 1 { "a table".to_owned() } else { format!("{tables} tables") };

@@ -1,6 +1,6 @@
-//! The JSON Schemas of what `-o json` prints, one document a file. The tests hold every verb to its own.
+//! The JSON Schemas of `-o json` output, one per document. Tests check the output of every verb against its schema.
 //!
-//! They are written by hand: what they say of a value, its meaning and when it is absent, is in no type.
+//! They are written by hand: the meaning of a value, and when it is absent, are not in the types.
 
 use std::collections::BTreeMap;
 
@@ -42,14 +42,14 @@ pub(crate) enum Document {
     Man,
 }
 
-/// What several documents are made of: their schemas name it as `#/$defs/..`.
+/// Definitions shared by several documents, whose schemas refer to them as `#/$defs/..`.
 const SHARED: &str = include_str!("../schemas/shared.json");
 
 impl Document {
-    /// Returns the schema, by JSON Schema 2020-12.
+    /// Returns the schema, in JSON Schema 2020-12.
     ///
     /// # Errors
-    /// Never with the files that this was built of: a test reads them all.
+    /// Never with the files of this build: a test parses them all.
     pub(crate) fn schema(self) -> serde_json::Result<Value> {
         let own = match self {
             Self::PolicyFile => return Ok(tidegate::config::schema()),
@@ -70,7 +70,7 @@ impl Document {
         };
         let mut schema: Value = serde_json::from_str(own)?;
         let shared: BTreeMap<String, Value> = serde_json::from_str(SHARED)?;
-        // Each definition may name another one.
+        // Each definition may refer to others.
         while let Some((name, definition)) = shared.iter().find(|(name, _)| lacks(&schema, name)) {
             schema["$defs"][name] = definition.clone();
         }

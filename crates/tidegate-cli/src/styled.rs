@@ -1,7 +1,7 @@
-//! Text for people, with the parts that stand out: headings, and words that a reader looks for first.
+//! Text for people, with highlighted parts: headings, and words that a reader looks for first.
 //!
-//! The text and the parts are kept apart until they are printed, so that text from elsewhere is made safe first and cannot style
-//! itself, and no document for programs ever holds a colour.
+//! The text and its styles are kept apart until they are printed. So untrusted text is made safe first and cannot
+//! style itself, and documents for programs never contain colours.
 
 use std::fmt::Write as _;
 use std::ops::{Add, Deref, Range};
@@ -9,21 +9,21 @@ use std::ops::{Add, Deref, Range};
 use anstyle::{AnsiColor, Effects, Style};
 use tidegate::visible;
 
-/// How a part of a text stands out.
+/// The style of a highlighted part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     /// The names of columns.
     Heading,
-    /// Refused, failed, wrong.
+    /// Denied, failed, wrong.
     Bad,
-    /// Neither good nor bad: would be refused, cannot be told, a warning.
+    /// Neither good nor bad: would be denied, undecided, a warning.
     Doubtful,
     /// Allowed, passed.
     Good,
 }
 
 impl Look {
-    /// The colours are those of clap's own messages where those have one.
+    /// Returns the style; the colours are those of clap's messages where clap has one.
     fn style(self) -> Style {
         let color = |color: AnsiColor| Style::new().fg_color(Some(color.into())).effects(Effects::BOLD);
         match self {
@@ -35,7 +35,7 @@ impl Look {
     }
 }
 
-/// A text and its parts that stand out, in their order.
+/// A text and its highlighted parts, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Styled {
     text: String,
@@ -57,7 +57,7 @@ impl Styled {
         self.parts.push((from..self.text.len(), look));
     }
 
-    /// Returns what a terminal is sent: the text made safe, the styles of its parts around them.
+    /// Returns the text for a terminal: made safe, with styles around its parts.
     pub(crate) fn render(&self) -> String {
         let mut out = String::with_capacity(self.text.len() + 16 * self.parts.len());
         let mut done = 0;
@@ -85,7 +85,7 @@ impl From<&str> for Styled {
     }
 }
 
-/// The text without its styles.
+/// Gives the text without its styles.
 impl Deref for Styled {
     type Target = str;
 

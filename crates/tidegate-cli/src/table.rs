@@ -1,11 +1,11 @@
-//! Columns for people.
+//! Tables for people.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use tidegate::visible;
 
 use crate::styled::{Look, Styled};
 
-/// One value of a table.
+/// One cell of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,
@@ -13,7 +13,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Makes a cell; it stands out if a look is given.
+    /// Makes a cell, highlighted if it has a look.
     pub(crate) fn looking(text: String, look: Option<Look>) -> Self {
         Self { text, look }
     }
@@ -25,7 +25,7 @@ impl From<String> for Cell {
     }
 }
 
-/// Lays out columns; those named in `right` are numbers and stand at the right. The header is a heading.
+/// Lays out a table. The columns in `right` are numbers and right-aligned. The header is styled as a heading.
 pub(crate) fn table<C: Into<Cell>>(
     header: &[&str],
     right: &[usize],
@@ -38,7 +38,7 @@ pub(crate) fn table<C: Into<Cell>>(
     for row in rows {
         let mut row: Vec<Cell> = row.into_iter().map(Into::into).collect();
         for cell in &mut row {
-            // A line end within a cell would begin a row of its own.
+            // A line end within a cell would start another row.
             cell.text = visible::line(&cell.text).into_owned();
         }
         table.add_row(row.iter().map(|cell| &cell.text));
@@ -64,7 +64,7 @@ pub(crate) fn table<C: Into<Cell>>(
     out
 }
 
-/// Finds the cells in their line, where they stand in order with blanks between, and styles those that stand out.
+/// Finds the cells in their line, in order and separated by blanks, and styles the highlighted ones.
 fn styled(line: &str, row: &[Cell]) -> Styled {
     let (mut out, mut rest) = (Styled::default(), line);
     for cell in row {

@@ -1,8 +1,8 @@
-//! Writes files whole or not at all.
+//! Writes files completely or not at all.
 //!
-//! A new file is written beside the old one, under a random name that must not be there yet, brought to the disk, and then
-//! renamed over it. So a full disk or a power cut leaves the old file, a server that watches it never reads half, and a name
-//! that somebody planted in the folder is neither followed nor overwritten.
+//! A new file is written beside the old one, under a random name that must not exist yet, synced to disk, and then
+//! renamed over it. So a full disk or a power cut leaves the old file intact, a server that watches it never reads
+//! half a file, and a name planted in the folder by someone else is neither followed nor overwritten.
 
 use std::fs::{File, Metadata, Permissions};
 use std::io::{self, Write as _};
@@ -13,11 +13,11 @@ use tempfile::NamedTempFile;
 
 use crate::exit::Mistake;
 
-/// Makes a file that must not be there yet, readable as the process' umask says.
+/// Creates a file that must not exist yet, with the permissions of the process's umask.
 ///
 /// # Errors
-/// An [`io::Error`] of the kind `AlreadyExists` when something has that name, a symlink that leads nowhere included; what
-/// the system said otherwise.
+/// An [`io::Error`] of the kind `AlreadyExists` if the name exists, even as a dangling symlink; otherwise the error
+/// of the system.
 pub(crate) fn create(path: &Path, text: &str) -> io::Result<()> {
     let new = beside(path, text.as_bytes(), None)?;
     new.persist_noclobber(path).map_err(|error| error.error)?;
@@ -25,11 +25,12 @@ pub(crate) fn create(path: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a file that is there another content. Its permissions, owner and group stay; a symlink stays, and what it leads to
-/// is replaced. Other hard links to it keep the old content.
+/// Replaces the content of an existing file. Its permissions, owner and group stay. A symlink stays, and its target
+/// is replaced. Other hard links to the file keep the old content.
 ///
 /// # Errors
-/// When it is no regular file, its owner cannot be kept, or the system says so. The file is then as it was.
+/// If it is not a regular file, its owner cannot be kept, or the system reports an error. The file then stays as it
+/// was.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
     let name = path.display();
     let target = path.canonicalize().with_context(|| format!("cannot find {name}"))?;
@@ -46,11 +47,11 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
     replaced().with_context(|| format!("cannot replace {name}; it is left as it was"))
 }
 
-/// Puts a file that can be made again at a path, whatever file had that name. A symlink there is replaced and not followed;
-/// a device or a pipe is written to.
+/// Writes a file that can be generated again, replacing any existing file. A symlink is replaced, not followed; a
+/// device or a pipe is written to.
 ///
 /// # Errors
-/// What the system said.
+/// The error of the system.
 pub(crate) fn put(path: &Path, bytes: &[u8]) -> Result<()> {
     let put = || match path.metadata() {
         Ok(there) if !there.is_file() && !there.is_dir() => {
@@ -72,19 +73,19 @@ fn folder(path: &Path) -> PathBuf {
     }
 }
 
-/// Writes a file beside `path`, with the permissions and the owner of an old one. It is gone when dropped.
+/// Writes a temporary file beside `path`, with the permissions and the owner of an old one. Dropping it deletes it.
 fn beside(path: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".tidegate-");
     #[cfg(unix)]
     if old.is_none() {
         use std::os::unix::fs::PermissionsExt as _;
-        // The umask is taken off, as for any new file. A file that replaces another is readable by its owner alone until it has the other's
-        // permissions.
+        // The umask applies, as for any new file. A file that replaces another is readable by its owner only until it
+        // gets the other's permissions.
         builder.permissions(Permissions::from_mode(0o666));
     }
     let mut new = builder.tempfile_in(folder(path)).map_err(|error| {
-        // Without the random name that was tried.
+        // Leave out the random name that was tried.
         io::Error::from(error.kind())
     })?;
     if let Some(old) = old {
@@ -95,7 +96,7 @@ fn beside(path: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<Named
     Ok(new)
 }
 
-/// Gives a file the owner, group and permissions of another.
+/// Sets owner, group and permissions of a file to those of another.
 #[cfg(unix)]
 fn like(file: &File, old: &Metadata) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
@@ -105,7 +106,7 @@ fn like(file: &File, old: &Metadata) -> io::Result<()> {
             io::Error::new(error.kind(), format!("its owner cannot be kept ({error}); be its owner"))
         })?;
     }
-    // After the owner: a change of owner takes bits away.
+    // After the owner, because changing the owner clears some bits.
     file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))
 }
 
@@ -115,9 +116,9 @@ fn like(file: &File, old: &Metadata) -> io::Result<()> {
     file.set_permissions(permissions)
 }
 
-/// Brings a rename to the disk, where folders can be.
+/// Syncs a rename to disk, where folders can be synced.
 fn settle(path: &Path) {
-    // Both files are whole: this decides which of them is there after a power cut.
+    // Errors are ignored: both files are complete, and this only decides which one exists after a power cut.
     let _ = File::open(folder(path)).and_then(|folder| folder.sync_all());
 }
 
@@ -141,7 +142,7 @@ mod tests {
         names
     }
 
-    /// A secret's permissions were widened to what the umask says.
+    /// Replacing a secret must not widen its permissions to what the umask allows.
     #[test]
     fn replacing_keeps_permissions_owner_and_symlinks() {
         let dir = tempfile::tempdir().unwrap();
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(gone.kind(), io::ErrorKind::NotFound);
         assert!(!gone.to_string().contains("gone"), "{gone}");
         std::fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
-        // Only root may give files away; for others the owner is their own either way.
+        // Only root may give files away; for other users the owner stays the same either way.
         let given = std::os::unix::fs::chown(&file, Some(65_534), Some(65_534)).is_ok();
         symlink("file", &link).unwrap();
         replace(&link, "new").unwrap();

@@ -1,6 +1,7 @@
-//! Simulates nodes that share a limit through an engine, with so many seeds of each scenario, and prints the table of the manual:
-//! `cargo run --release -p tidegate-sim --example fleet -- 1000`. Ends with 1 if a bound was broken; a line names scenario and seed. With a
-//! word after the number only the scenarios whose names have it: `-- 1000 lost`. `--ledger FILE` adds a line about the run to a file.
+//! Simulates nodes that share a limit through an engine, each scenario with a number of seeds, and prints the table
+//! of the manual: `cargo run --release -p tidegate-sim --example fleet -- 1000`. If a bound is broken, a line names
+//! the scenario and the seed, and the exit code is 1. A word after the number selects the scenarios whose names
+//! contain it: `-- 1000 lost`. `--ledger FILE` appends a line about the run to a file.
 
 use std::process::ExitCode;
 

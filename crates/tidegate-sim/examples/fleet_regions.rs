@@ -1,6 +1,6 @@
-//! Simulates three regions that divide a limit, with an engine each, with so many seeds of each scenario, and prints the table of the
-//! manual: `cargo run --release -p tidegate-sim --example fleet_regions -- 20`. Ends with 1 if a bound was broken; a line names scenario
-//! and seed.
+//! Simulates three regions with an engine each, which divide a limit, each scenario with a number of seeds, and
+//! prints the table of the manual: `cargo run --release -p tidegate-sim --example fleet_regions -- 20`. If a bound is
+//! broken, a line names the scenario and the seed, and the exit code is 1.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,6 @@
-//! Judges what protects services from overload and writes the figures of the manual:
-//! `cargo run --release -p tidegate-sim --example overload`, or with a folder other than `docs` as its argument. Takes some minutes.
+//! Judges protections against overload and writes the figures of the manual:
+//! `cargo run --release -p tidegate-sim --example overload`, into `docs` or the folder given as an argument. Takes some
+//! minutes.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! Replays a log and writes its page and pictures: `cargo run -p tidegate-sim --example replay_page -- OUT POLICIES LOG...`
+//! Replays a log and writes its report page and pictures:
+//! `cargo run -p tidegate-sim --example replay_page -- OUT POLICIES LOG...`
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;

@@ -1,7 +1,9 @@
-//! What does each part of a replay cost a line? `cargo run --release -p tidegate-sim --example replay_speed -- LOG [REORDER_SECONDS]`
+//! Measures what each part of a replay costs per line:
+//! `cargo run --release -p tidegate-sim --example replay_speed -- LOG [REORDER_SECONDS]`
 //!
-//! Prints nanoseconds of this thread's time on a core for each line: unpacking alone, then reading and parsing in the order of the
-//! file, then in the order of time, then with a limit of 10/s and burst 20 for each client; and deciding by itself, one by one. Linux only.
+//! Prints the CPU time of this thread in nanoseconds per line: decompression alone, then reading and parsing in file
+//! order, then in time order, then with a limit of 10/s and burst 20 per client; and decisions alone, one by one.
+//! Linux only.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -94,7 +96,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the nanoseconds that this thread has spent on a core.
+/// Returns the CPU time of this thread in nanoseconds.
 fn on_core() -> Result<u64, Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     Ok(text.split(' ').next().ok_or("no time on a core")?.parse()?)

@@ -1,6 +1,6 @@
 //! Writes the sample logs of `examples/`: `cargo run -p tidegate-sim --example sample_logs -- examples`
 //!
-//! Everything in them is made up from a seed, with the traffic generator that `tidegate simulate` uses.
+//! All contents are generated from a seed, with the traffic generator of `tidegate simulate`.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -19,14 +19,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A small chance of our own, so that paths and sizes do not move the arrivals.
+/// Returns pseudo-random numbers for paths and sizes, separate from the generator's, so that they do not affect the
+/// arrivals.
 fn mix(number: u64) -> u64 {
     let mixed = (number ^ SEED).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20
 }
 
-/// An hour of a small site: 120 visitors, one client that scrapes at up to 25 a second, one that guesses passwords, and a
-/// minute in which everybody comes at once.
+/// Returns an hour of a small site: 120 visitors, one client that scrapes at up to 25 a second, one that guesses
+/// passwords, and a minute in which all visitors come at once.
 fn access_log() -> Result<String, Box<dyn std::error::Error>> {
     let visitors: Traffic = "poisson 45/min 30min keys zipf:0.8:120, poisson 12/s 1min keys uniform:120, \
         poisson 45/min 29min keys zipf:0.8:120"
@@ -41,7 +42,7 @@ fn access_log() -> Result<String, Box<dyn std::error::Error>> {
             traffic.arrivals(start, SEED + seed as u64).map(|a| (a.at.as_nanos(), a.key.text().into_owned())),
         );
     }
-    // Servers write a line when the answer is sent: a slow one is written late and goes back in time.
+    // Servers write a line when the answer is sent, so a slow request is written late and goes back in time.
     let written = |number: usize, at: u64| at + if number.is_multiple_of(41) { 3_000_000_000 } else { 0 };
     all.sort();
     let mut lines: Vec<(u64, String)> = Vec::new();
@@ -108,7 +109,7 @@ fn line(number: u64, second: u64, key: &str) -> String {
     )
 }
 
-/// Forty minutes of calls of a language model by five tenants; what a call costs is its tokens.
+/// Returns forty minutes of calls to a language model by five tenants. The cost of a call is its tokens.
 fn llm_calls() -> Result<String, Box<dyn std::error::Error>> {
     let traffic: Traffic = "poisson 30/min 15min keys zipf:1.2:5, poisson 90/min 5min keys zipf:1.6:5, \
         poisson 30/min 20min keys zipf:1.2:5"
@@ -118,7 +119,7 @@ fn llm_calls() -> Result<String, Box<dyn std::error::Error>> {
         let (chance, after) = (mix(number as u64), arrival.at.as_nanos() / 1_000_000 - START * 1_000);
         let tenant = ["harbour", "lighthouse", "ferry", "pilot", "dock"]
             [arrival.key.text().trim_start_matches("key-").parse::<usize>()?.clamp(1, 5) - 1];
-        // Many short calls, some with a long context.
+        // Many short calls, and some with a long context.
         let context = 40 + chance % 900 + if chance % 11 == 0 { chance / 1_024 % 7_000 } else { 0 };
         let generated = 5 + chance / 4_096 % 400;
         let (minute, second, milli) = (after / 60_000, after / 1_000 % 60, after % 1_000);

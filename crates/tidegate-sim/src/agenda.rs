@@ -1,9 +1,9 @@
-//! What happens next on the virtual clock.
+//! The event queue of a simulation, ordered by virtual time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Events in the order of their time; those of one time in the order in which they were written down.
+/// Future events, ordered by time. Events at the same time come out in the order of insertion.
 #[derive(Debug)]
 pub(crate) struct Agenda<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,
@@ -28,13 +28,14 @@ impl<E> Agenda<E> {
         self.now
     }
 
-    /// Writes an event down. A time that has passed counts as now.
+    /// Inserts an event. A time in the past counts as now.
     pub(crate) fn put(&mut self, at: u64, event: E) {
         self.written += 1;
         self.heap.push(Reverse(Entry { at: at.max(self.now), number: self.written, event }));
     }
 
-    /// Turns the clock to the next event, unless that lies after `end`.
+    /// Removes the next event and sets the clock to its time. Returns `None`, without changing the clock, when
+    /// no event is left or the next lies after `end`.
     pub(crate) fn next_until(&mut self, end: u64) -> Option<E> {
         if self.heap.peek()?.0.at > end {
             return None;

@@ -1,8 +1,10 @@
-//! Pictures of a run: SVG for pages and files, PNG for whatever shows no SVG, blocks for terminals.
+//! Charts of a run: SVG for pages and files, PNG for programs that cannot show SVG, block characters for
+//! terminals.
 //!
-//! Curves are told apart by dash and by word, never by colour alone. The SVG follows the reader's light or dark scheme, holds
-//! its text as text, and needs no font, script or network. The PNG is the same drawing on light paper, twice as large, in a font that the
-//! program carries; reading it needs no font, and neither does making it.
+//! Curves differ by dash and by name, never by colour alone. The SVG follows the reader's light or dark scheme,
+//! holds its text as text, and needs no font, script or network. The PNG is the same drawing on a light
+//! background at twice the size. Its text is drawn with a font that is built into the program, so neither
+//! drawing nor viewing it needs an installed font.
 
 mod axis;
 mod canvas;
@@ -32,42 +34,43 @@ use tidegate::Tick;
 use crate::levels::Levels;
 use crate::series::Series;
 
-/// A chart, to be drawn in either form.
+/// A chart that can be drawn as SVG or PNG.
 pub trait Chart {
-    /// Draws an SVG 900 wide.
+    /// Draws an SVG 900 units wide.
     ///
     /// # Errors
-    /// [`ChartError`], which drawing into memory does not give.
+    /// [`ChartError`] if the drawing library fails; drawing into memory does not fail.
     fn svg(&self) -> Result<String, ChartError>;
 
-    /// Draws a PNG 1800 wide: the SVG in its light form, with two pixels for each of its units. Takes about 0.1 s, and some 20 bytes of memory
-    /// for each pixel: 26 MB for one plot, 115 MB for [`Panels`] of twelve runs.
+    /// Draws a PNG 1800 pixels wide: the SVG in its light scheme, with two pixels for each unit. Takes about
+    /// 0.1 s, and about 20 bytes of memory for each pixel: 26 MB for one plot, 115 MB for [`Panels`] of twelve
+    /// runs.
     ///
     /// # Errors
-    /// [`ChartError`], which drawing into memory does not give.
+    /// [`ChartError`] if the drawing library fails; drawing into memory does not fail.
     fn png(&self) -> Result<Vec<u8>, ChartError>;
 }
 
-/// A curve of steps over time: each value holds from its tick to the next.
+/// A step curve over time: each value holds from its tick to the next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// Its name, for the legend.
+    /// The name in the legend.
     pub name: String,
-    /// When each step begins, and its value.
+    /// The start of each step, and its value.
     pub steps: Vec<(Tick, f64)>,
-    /// When the last step ends.
+    /// The end of the last step.
     pub end: Tick,
 }
 
 impl Curve {
-    /// Makes a curve of the averages of one lane.
+    /// Makes a curve of the averages of one lane of the series.
     pub fn averages(name: impl Into<String>, series: &Series, lane: usize) -> Self {
         let steps: Vec<_> = series.points(lane).map(|point| (point.at, point.per_second)).collect();
         let end = steps.last().map_or(Tick::EPOCH, |(at, _)| at.after(series.width()));
         Self { name: name.into(), steps, end }
     }
 
-    /// Makes a curve of the highest values of one lane within the resolution of the series.
+    /// Makes a curve of the highest value of one lane in each interval of the series.
     pub fn peaks(name: impl Into<String>, series: &Series, lane: usize) -> Self {
         let averages = Self::averages(name, series, lane);
         let steps = series.points(lane).map(|point| (point.at, point.peak_per_second)).collect();
@@ -77,7 +80,7 @@ impl Curve {
     /// Makes a curve of levels that lasts until `end`.
     pub fn levels(name: impl Into<String>, levels: &Levels, end: Tick) -> Self {
         let mut steps: Vec<_> = levels.points().map(|(at, level)| (at, level as f64)).collect();
-        // A bin has its highest level; what was set last holds after the last bin.
+        // The value of a bin is its highest level. The current level holds from the end of the last bin on.
         let after = steps.last().map(|(at, _)| at.after(levels.width()));
         steps.extend(after.filter(|after| *after < end).map(|after| (after, levels.now() as f64)));
         Self { name: name.into(), steps, end }
@@ -92,16 +95,16 @@ impl Curve {
     }
 }
 
-/// A limit to draw a line at.
+/// A limit that is drawn as a horizontal line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Level {
-    /// Its words: `limit 100/s`.
+    /// The label, such as `limit 100/s`.
     pub name: String,
-    /// Where it lies, in the unit of the axis.
+    /// The value, in the unit of the axis.
     pub value: f64,
 }
 
-/// Why a picture could not be drawn. Drawing into memory does not fail; this is what the drawing library could say.
+/// An error from the drawing library. Drawing into memory does not fail.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the chart could not be drawn: {0}")]
 pub struct ChartError(String);

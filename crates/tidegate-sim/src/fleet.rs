@@ -1,12 +1,15 @@
-//! Many nodes that share one limit through an engine, on a virtual network and a virtual clock, judged.
+//! Simulates many nodes that share one limit through an engine, on a virtual network and a virtual clock, and
+//! judges the result.
 //!
-//! The nodes run the real stores; only the wire, the engine's process and time are made up. A run is a function of its seed: the same
-//! seed gives the same run, message for message. What the nodes admit together is told to one judge
-//! ([`tidegate_core::envelope::Envelope`]), which knows nothing of how it was decided.
+//! The nodes run the real stores; only the wire, the engine's process and time are simulated. A run is a
+//! function of its seed: the same seed gives the same run, message for message. One judge
+//! ([`tidegate_core::envelope::Envelope`]) sees everything that the nodes admit together, and knows nothing of
+//! how it was decided.
 //!
-//! * [`Scenario`]: nodes, limit, demand, and the faults that happen; [`scenarios`]: those of the manual, with the bounds that they must keep
-//! * [`run`]: one scenario with one seed; [`Outcome`]: what came of it
-//! * [`Stack`]: the stores that a node puts together
+//! * [`Scenario`]: nodes, limit, demand and faults; [`scenarios`]: the scenarios of the manual, with the bounds
+//!   that they must keep
+//! * [`run`]: runs one scenario with one seed; [`Outcome`]: the result
+//! * [`Stack`]: builds the stores of a node
 //! * [`regional_scenarios`]: regions with an engine each, which divide a limit among themselves
 //! * [`growth`]: fleets of up to 1,000 nodes, and what a decision costs the engine
 

@@ -1,6 +1,7 @@
-//! The units of what is written as JSON: spans are milliseconds under names in `_ms`, points in time RFC 3339 text under names in `_at`.
+//! Units in JSON output: spans are milliseconds under names that end in `_ms`, points in time are RFC 3339 text
+//! under names that end in `_at`.
 //!
-//! Programs that read the documents need one rule for all of them; a name tells what its value is.
+//! Programs that read the documents need only one rule: the name tells the unit.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use serde::{Serialize as _, Serializer};
 use serde_json::Number;
 use tidegate::Tick;
 
-/// Returns a span in milliseconds: a whole number where it is one.
+/// Returns a span in milliseconds, as an integer if it is a whole number of them.
 ///
 /// # Examples
 /// ```
@@ -22,11 +23,12 @@ use tidegate::Tick;
 pub fn millis(span: Duration) -> Number {
     let nanos = span.as_nanos();
     let whole = u64::try_from(nanos / 1_000_000).ok().filter(|_| nanos.is_multiple_of(1_000_000));
-    // Of a finite number there always is one.
+    // A finite number always has a JSON form.
     whole.map(Number::from).or_else(|| Number::from_f64(nanos as f64 / 1e6)).unwrap_or_else(|| 0.into())
 }
 
-/// Returns a point in time as RFC 3339 text in UTC, to the nanosecond where that is needed. Made-up traffic begins in 1970.
+/// Returns a point in time as RFC 3339 text in UTC, with up to nine digits of fraction. Generated traffic
+/// begins in 1970.
 ///
 /// # Examples
 /// ```
@@ -36,7 +38,7 @@ pub fn millis(span: Duration) -> Number {
 /// ```
 #[must_use]
 pub fn rfc3339(at: Tick) -> String {
-    // 64 bits of nanoseconds end in the year 2554, and dates in 9999.
+    // 64 bits of nanoseconds end in the year 2554; RFC 3339 reaches the year 9999.
     Timestamp::from_nanosecond(i128::from(at.as_nanos())).unwrap_or(Timestamp::MAX).to_string()
 }
 

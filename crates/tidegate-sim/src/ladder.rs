@@ -1,8 +1,8 @@
-//! Ladders of limits around those that are replayed, tried on the same reading of the log.
+//! Ladders of limits around the replayed ones, tried during the same reading of the log.
 //!
-//! What the line of the report moves along: a rung is the policy's limit made smaller or larger, its burst in proportion, decided as
-//! `gcra` by itself. The numbers of each rung are those that a replay of it prints, and not worked out from the peaks, which cannot tell
-//! who had spent what before.
+//! The limit line in the report moves along a ladder. A rung is the policy's limit made smaller or larger, with
+//! its burst in proportion, decided as `gcra` on its own. The numbers of each rung are those that a replay of
+//! it would print. They are not derived from the peaks, which do not tell what a key had spent before.
 
 mod rung;
 mod steps;
@@ -20,20 +20,21 @@ use crate::log::Record;
 use crate::replay::{Replay, ReplayOptions, written_rate};
 use crate::what_if::{Candidate, WhatIf, WhatIfOptions};
 
-/// Policies that get a ladder: each remembers every key, and a page with more charts to drag is no page.
+/// The most policies that get a ladder: each ladder remembers every key, and more charts would overload the
+/// page.
 const MOST_LADDERS: usize = 4;
 
 /// The ladder of one policy.
 #[derive(Debug)]
 pub struct Ladder {
-    /// The place of the policy in [`Outcome::policies`](crate::replay::Outcome::policies).
+    /// The position of the policy in [`Outcome::policies`](crate::replay::Outcome::policies).
     row: usize,
-    /// Rungs by their place among the candidates; the limit that is replayed is among them.
+    /// The rungs, lowest first. The rung at `replayed` is the replayed limit.
     candidates: Vec<Candidate>,
     replayed: usize,
-    /// The limit as it is written, where it is no `gcra`: then the nearest `gcra` stands in for it.
+    /// The limit as written, if it is not a `gcra`: the nearest `gcra` stands in for it.
     stands_in_for: Option<String>,
-    /// The period that the limit was written with, in which peaks are measured.
+    /// The period in which the limit is written; peaks are measured within it.
     window: Duration,
     trial: WhatIf,
 }
@@ -41,13 +42,13 @@ pub struct Ladder {
 /// A policy without a ladder, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoLadder {
-    /// The place of the policy in [`Outcome::policies`](crate::replay::Outcome::policies).
+    /// The position of the policy in [`Outcome::policies`](crate::replay::Outcome::policies).
     pub row: usize,
-    /// Why, as a sentence without full stop.
+    /// The reason, as a sentence without full stop.
     pub why: String,
 }
 
-/// The ladders of a policy set. At most four; some 700 bytes for each key.
+/// The ladders of a policy set: at most four, with some 700 bytes for each key.
 #[derive(Debug, Default)]
 pub struct Ladders {
     ladders: Vec<Ladder>,
@@ -55,7 +56,7 @@ pub struct Ladders {
 }
 
 impl Ladders {
-    /// Makes ladders for the policies with keys of a set; `options` are those of its replay.
+    /// Makes ladders for the policies of a set that have keys; `options` are those of its replay.
     #[must_use]
     pub fn new(policies: &PolicySet, options: &ReplayOptions) -> Self {
         let mut all = Self::default();
@@ -92,13 +93,14 @@ impl Ladders {
         }
     }
 
-    /// Returns the ladder of a policy, by its place in [`Outcome::policies`](crate::replay::Outcome::policies).
+    /// Returns the ladder of a policy, by its position in
+    /// [`Outcome::policies`](crate::replay::Outcome::policies).
     #[must_use]
     pub fn of_row(&self, row: usize) -> Option<&Ladder> {
         self.ladders.iter().find(|ladder| ladder.row == row)
     }
 
-    /// Returns why a policy has no ladder, if it could have been expected to have one.
+    /// Returns why a policy with keys has no ladder; `None` for other policies.
     #[must_use]
     pub fn why_not(&self, row: usize) -> Option<&str> {
         self.without.iter().find(|without| without.row == row).map(|without| without.why.as_str())
@@ -114,7 +116,7 @@ impl Ladder {
             return Err(no_rate());
         };
         let quota = limit.terms.quota.as_ref().ok_or_else(no_rate)?;
-        // What a full limit grants: the burst, or the count of a window.
+        // The most that a full limit grants at once: the burst, or the count of a window.
         let burst = quota.standing(&quota.fresh(Tick::EPOCH), Tick::EPOCH).limit;
         let rate = Rate::new(count, window).map_err(|error| error.to_string())?;
         let (candidates, replayed) = steps(rate, burst);
@@ -127,8 +129,8 @@ impl Ladder {
         Ok(Self { row, candidates, replayed, stands_in_for, window, trial })
     }
 
-    /// Returns what the rungs worth showing did, lowest limit first, and which of them is the limit that was replayed; `replay` has
-    /// read the same requests. Walks all keys once for each rung.
+    /// Returns the rungs worth showing, lowest limit first, and the position of the replayed limit among them.
+    /// `replay` must have read the same requests. Walks all keys once for each rung.
     #[must_use]
     pub fn rungs(&self, replay: &Replay) -> (Vec<Rung>, usize) {
         let Self { row, candidates, replayed, window, trial, .. } = self;
@@ -136,14 +138,15 @@ impl Ladder {
         rung::shown(Tried { trial, candidates, replayed: *replayed, window: *window }, peaks)
     }
 
-    /// Returns the limit that was replayed, as it is written, where that is no `gcra`: the rung in its place is the nearest `gcra`, which has
-    /// its rate and grants as much at once, and denies others. `None` where the rung is the limit itself.
+    /// Returns the replayed limit as written, if it is not a `gcra`. Its rung is then the nearest `gcra`, which
+    /// has the same rate and grants as much at once, but denies other requests. `None`: the rung is the limit
+    /// itself.
     #[must_use]
     pub fn stands_in_for(&self) -> Option<&str> {
         self.stands_in_for.as_deref()
     }
 
-    /// Says whether there was room for all keys: else what is said of who is hit may miss some.
+    /// Says whether there was room for all keys. If not, the counts of keys hit may be too low.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.trial.evicted() == 0 && !self.trial.has_forgotten()

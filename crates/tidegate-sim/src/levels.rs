@@ -1,18 +1,19 @@
-//! A level over time in bounded memory: how many are in flight, and how many may be.
+//! A level over time in bounded memory, such as how many calls are in flight, or how many may be.
 //!
-//! As [`series`](crate::series) has it, a fixed number of bins that double their width when the time runs past the last. A level holds
-//! until it is set again, so each bin keeps the highest level within it, and a bin in which nothing happens has that of the one before.
+//! As in [`series`](crate::series), there is a fixed number of bins, which double their width when time runs
+//! past the last bin. A level holds until it is set again. Each bin keeps the highest level within it; a bin
+//! without changes has the level of the one before.
 
 use std::time::Duration;
 
 use tidegate::Tick;
 
-/// A level over time. Holds 8 bytes for each bin.
+/// A level over time. Uses 8 bytes for each bin.
 #[derive(Clone, Debug)]
 pub struct Levels {
-    /// How many bins there are at most; even.
+    /// The most bins; an even number.
     bins: usize,
-    /// In nanoseconds.
+    /// The width of a bin in nanoseconds.
     width: u64,
     start: Option<u64>,
     highest: Vec<u64>,
@@ -20,14 +21,16 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// Makes a level of 0, in at least two bins that are `width` wide at first. A width of zero is one nanosecond.
+    /// Makes a level of 0, with at least two bins that are at first `width` wide. A width of zero becomes one
+    /// nanosecond.
     #[must_use]
     pub fn new(bins: usize, width: Duration) -> Self {
         let width = u64::try_from(width.as_nanos()).unwrap_or(u64::MAX / 4).clamp(1, u64::MAX / 4);
         Self { bins: bins.next_multiple_of(2).max(2), width, start: None, highest: Vec::new(), now: 0 }
     }
 
-    /// Sets the level from `at` on. A time before the first counts as the first; one before the last counts for the bin that it falls into.
+    /// Sets the level from `at` on. A time before the first counts as the first. A time before the latest
+    /// raises the bin that it falls into.
     pub fn set(&mut self, at: Tick, level: u64) {
         let at = at.as_nanos();
         let start = *self.start.get_or_insert(at - at % self.width);
@@ -51,20 +54,21 @@ impl Levels {
         self.now
     }
 
-    /// Returns how wide one bin is now.
+    /// Returns the current width of a bin.
     #[must_use]
     pub const fn width(&self) -> Duration {
         Duration::from_nanos(self.width)
     }
 
-    /// Returns the bins in order: when each begins, and the highest level within it. None when no level was set.
+    /// Returns the bins in order: the start of each, and the highest level within it. Empty if no level was
+    /// set.
     pub fn points(&self) -> impl Iterator<Item = (Tick, u64)> {
         let start = self.start.unwrap_or(0);
         let at = move |bin: usize| Tick::from_nanos(start.saturating_add(bin as u64 * self.width));
         self.highest.iter().enumerate().map(move |(bin, level)| (at(bin), *level))
     }
 
-    /// Returns the highest level of all.
+    /// Returns the highest level of all bins.
     #[must_use]
     pub fn most(&self) -> u64 {
         self.highest.iter().copied().max().unwrap_or(0)

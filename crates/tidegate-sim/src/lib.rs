@@ -1,18 +1,19 @@
-//! A virtual clock and traffic, synthetic or recorded; drives a real gate; curves out.
+//! Drives a real gate with traffic, synthetic or recorded, on a virtual clock, and draws the results as curves.
 //!
 //! * [`source`]: opens files and standard input, plain or packed
 //! * [`log`]: access logs, JSON lines and tables as one stream of requests in time order; [`order`] sorts it
-//! * [`traffic`]: requests made up from a line of text
+//! * [`traffic`]: requests generated from one line of text
 //! * [`trace`]: operations on one limit, line by line
-//! * [`chart`]: pictures, as SVG and for a terminal
-//! * [`replay`]: real gates driven by a log or by traffic, and the account of it
-//! * [`what_if`]: many limits tried side by side on one reading of a log
-//! * [`ladder`]: limits around the one that is replayed, for a line that can be moved
+//! * [`chart`]: charts, as SVG, PNG and for a terminal
+//! * [`replay`]: real gates driven by a log or by traffic, and the results
+//! * [`what_if`]: many limits tried side by side during one reading of a log
+//! * [`ladder`]: limits around the replayed one, for a line in the report that can be moved
 //! * [`suggest`]: a limit proposed from a log, with the evidence
 //! * [`report`]: one page with the tables and charts of a replay
 //! * [`overload`]: services under too much load, and what protects them, judged
-//! * [`fleet`]: many nodes that share a limit through an engine, and what goes wrong between them, judged
-//! * [`series`], [`levels`], [`served`], [`peaks`]: what happened over time, and who was fastest, in bounded memory
+//! * [`fleet`]: many nodes that share a limit through an engine, with faults between them, judged
+//! * [`series`], [`levels`], [`served`], [`peaks`]: what happened over time, and which keys were fastest, in
+//!   bounded memory
 //!
 //! ```
 //! use tidegate::config::{Config, Format};

@@ -1,11 +1,12 @@
 //! Reads access logs, JSON lines and tables as one stream of requests in time order.
 //!
-//! Files are told apart by their content: packing by the first bytes, format by the first lines. Several files are read as
-//! one, the one that lags behind next, so that `access.log*` works although the shell lists the newest first, and so do the
-//! logs of several servers. A line that makes no sense is counted and the first few are kept to show; it never stops the
-//! reading.
+//! Files are recognised by their content: packing by the first bytes, format by the first lines. Several files are
+//! merged into one stream by reading from the file that lags behind most. So `access.log*` works although the shell
+//! lists the newest file first, and so do the logs of several servers. A malformed line is counted, and the first few
+//! are kept to show; it never stops the reading.
 //!
-//! The stream is handed to a closure, not pulled: a record borrows the line it came from, and nothing is copied for it.
+//! The stream is pushed to a closure, not pulled: a record borrows the line it came from, and nothing is copied for
+//! it.
 
 mod alb;
 mod clf;
@@ -51,35 +52,35 @@ use tally::LINE_BITS;
 pub use tally::Tally;
 pub(crate) use wanted::Wanted;
 
-/// How a log is read.
+/// Options for reading a log.
 #[derive(Clone, Debug, Default)]
 pub struct LogOptions {
     /// The format of every file.
     pub format: Format,
-    /// What columns and JSON fields mean: `("client.ip", "host")` says that `host` is the client. The attributes with a
-    /// meaning of their own are `time`, `client.ip`, `user.id`, `request`, `request.method`, `request.path`,
-    /// `request.host`, `request.header.user-agent`, `request.header.referer`, `response.status` and `response.bytes`; any
-    /// other renames an extra.
+    /// The meanings of columns and JSON fields: `("client.ip", "host")` says that `host` is the client. The
+    /// attributes with a fixed meaning are `time`, `client.ip`, `user.id`, `request`, `request.method`,
+    /// `request.path`, `request.host`, `request.header.user-agent`, `request.header.referer`, `response.status` and
+    /// `response.bytes`; any other attribute renames an extra.
     pub columns: Vec<(String, String)>,
     /// What happens to lines that go back in time.
     pub order: Order,
-    /// Which requests are handed out; the others are counted and left out. A request is described for it a second time.
+    /// Which requests are handed out. The others are counted and left out. Matching describes each request once more.
     pub matching: Match,
 }
 
-/// Why a log cannot be read.
+/// An error that makes a log unreadable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// The bytes could not be had.
+    /// A file could not be read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The format could not be told.
+    /// The format of a file was not recognised.
     #[error("{file}: {error}")]
     Format {
         /// The file.
         file: String,
-        /// What it looks like.
+        /// What its first lines look like.
         error: FormatError,
     },
 }
@@ -88,17 +89,18 @@ pub enum LogError {
 #[derive(Debug)]
 pub struct Log {
     inputs: Vec<Input>,
-    /// The first time of each file. Unknown where one is standard input: then each file waits for the end of the one before.
+    /// The first time of each file. Unknown if one of the files is standard input: then each file is begun after the
+    /// end of the one before.
     firsts: Vec<Option<u64>>,
     options: LogOptions,
-    /// One per file begun; lines held back belong to one of them.
+    /// One reader for each file begun. They are kept, since lines held back belong to them.
     readers: Vec<Reader>,
     tally: Tally,
     read: Arc<AtomicU64>,
     total: Option<u64>,
 }
 
-/// Watches a log that is being read, from the closure or from another thread.
+/// A handle that reports the progress of a log being read, from the closure or from another thread.
 #[derive(Clone, Debug)]
 pub struct Watch {
     read: Arc<AtomicU64>,
@@ -106,19 +108,19 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Returns how far the reading is.
+    /// Returns how much has been read.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        // Relaxed: a number to show, which orders nothing.
+        // Relaxed: the number is only shown and orders no other memory.
         Progress { read: self.read.load(Ordering::Relaxed), total: self.total }
     }
 }
 
 impl Log {
-    /// Opens a log. Several files are put into the order of their first times, unless one is standard input.
+    /// Opens a log. Several files are sorted by their first times, unless one is standard input.
     ///
     /// # Errors
-    /// [`LogError`] when a file cannot be opened or its format cannot be told.
+    /// [`LogError`] if a file cannot be opened or its format is not recognised.
     pub fn open(mut inputs: Vec<Input>, options: LogOptions) -> Result<Self, LogError> {
         let total = total_bytes(&inputs);
         let mut tally = Tally::default();
@@ -136,30 +138,31 @@ impl Log {
         Ok(Self { inputs, firsts, options, readers: Vec::new(), tally, read: Arc::default(), total })
     }
 
-    /// Returns a handle to watch the progress with.
+    /// Returns a handle that reports the progress.
     #[must_use]
     pub fn watch(&self) -> Watch {
         Watch { read: Arc::clone(&self.read), total: self.total }
     }
 
-    /// Returns what was read so far.
+    /// Returns the counts of what was read so far.
     #[must_use]
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// Hands every request to `each`, in time order as far as [`Order`] allows, until it breaks or the log ends.
+    /// Passes every request to `each`, in time order as far as [`Order`] allows, until it breaks or the log ends.
     ///
     /// # Errors
-    /// [`LogError`] when a file cannot be read to its end.
+    /// [`LogError`] if a file cannot be read to its end.
     pub fn read(&mut self, mut each: impl FnMut(&Record<'_>) -> ControlFlow<()>) -> Result<&Tally, LogError> {
         self.read_by(1, &mut |records| records.iter().try_for_each(&mut each))
     }
 
-    /// As [`Log::read`], several requests at once where that is possible: 16 at most, one at least, and always one where
-    /// records borrow from the reader of their format. Whoever knows what comes next can fetch its memory meanwhile.
+    /// Like [`Log::read`], but passes up to 16 requests at once where possible: always at least one, and exactly one
+    /// where records borrow from the reader of their format. A caller can prefetch memory for the requests that
+    /// follow.
     ///
-    /// Up to 64 KiB of lines are held for that beyond the bound of [`Order::Sort`].
+    /// This holds up to 64 KiB of lines beyond the bound of [`Order::Sort`].
     ///
     /// # Errors
     /// As [`Log::read`].
@@ -170,8 +173,9 @@ impl Log {
         self.read_by(TOGETHER, &mut each)
     }
 
-    /// Hands out requests, as many at once as `together` says, at most [`TOGETHER`]. Compiled once, here, and not for each caller: a call
-    /// by pointer is nothing beside reading a line.
+    /// Hands out up to `together` requests at once, at most [`TOGETHER`]. `each` is a trait object, so that this
+    /// function is compiled once instead of for each caller. The indirect call costs little compared with reading a
+    /// line.
     fn read_by(
         &mut self,
         together: usize,
@@ -249,7 +253,7 @@ impl Log {
         self.options.columns.iter().filter(move |(_, column)| !is_met(column))
     }
 
-    /// Hands every line of every file to `each`, with the readers and a mark that tells file and line.
+    /// Passes every line of every file to `each`, with the readers and a mark that encodes file and line.
     fn lines(
         &mut self,
         mut each: impl FnMut(&mut [Reader], &mut Tally, u64, &[u8]) -> ControlFlow<()>,
@@ -258,7 +262,7 @@ impl Log {
         let mut open: Vec<Running> = Vec::new();
         let mut next = 0;
         loop {
-            // The file that lags behind goes on, so that logs of several servers come as one.
+            // Read from the file that lags behind most, so that the logs of several servers are merged by time.
             let lagging = open.iter().enumerate().min_by_key(|(_, file)| file.reached);
             let lagging = lagging.map(|(place, file)| (place, file.reached));
             let due = |first: Option<u64>| {
@@ -297,7 +301,7 @@ impl Log {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Opens a file; its reader has the number that its lines are marked with.
+    /// Opens a file. The number of its reader is part of the marks of its lines.
     fn begin(&mut self, place: usize) -> Result<Running, LogError> {
         let input = &self.inputs[place];
         let mut lines = Lines::new(Opened::new(input, &self.read)?);
@@ -313,11 +317,11 @@ impl Log {
 #[derive(Debug)]
 struct Running {
     lines: Lines,
-    /// Its place among the readers.
+    /// The number of its reader.
     file: usize,
-    /// The latest time in it so far.
+    /// The latest time in the file so far.
     reached: u64,
-    /// Whether its reader reads the lines that come: not below a comment that names other fields.
+    /// Whether the reader fits the lines that follow. It does not after a comment that names other fields.
     fits: bool,
 }
 
@@ -327,7 +331,7 @@ fn detect(lines: &mut Lines, input: &Input, options: &LogOptions) -> Result<(For
         .map_err(|error| LogError::Format { file: input.name(), error })
 }
 
-/// Returns the time of the first line that has one; the end of time for a file without.
+/// Returns the time of the first line that has one; `u64::MAX` for a file without any.
 fn first_time(input: &Input, options: &LogOptions) -> Result<u64, LogError> {
     let mut lines = Lines::new(Opened::new(input, &Arc::default())?);
     let (_, mut reader) = detect(&mut lines, input, options)?;

@@ -1,21 +1,22 @@
-//! A leaky bucket without a bound: how full one rate leaves it says how much burst the requests needed.
+//! A leaky bucket without a bound: the highest level it reaches at a rate tells the burst that the requests needed.
 //!
-//! The arithmetic is that of `gcra`, by differences: with a rate of `c` units per `p` nanoseconds in lowest terms, a unit weighs `p`, and each
-//! nanosecond drains `c`. Nothing is rounded, so whether a level fits a burst is exactly what a gate would have decided.
+//! The arithmetic is that of `gcra`. With a rate of `c` units per `p` nanoseconds in lowest terms, a unit weighs `p`,
+//! and `c` drains in each nanosecond. Nothing is rounded, so whether a level fits a burst is exactly what a gate
+//! would have decided.
 
 use std::time::Duration;
 
 use tidegate::Rate;
 
-/// Levels from here on are taken as too high for any burst. Below it, nothing saturates.
+/// Levels from here on count as too high for any burst. Below it nothing saturates.
 const TOP: u64 = 1 << 63;
 
-/// One rate, as a drain.
+/// One rate, as a drain and a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Meter {
-    /// How much drains in a nanosecond.
+    /// How much drains per nanosecond.
     drain: u64,
-    /// What one unit weighs.
+    /// The weight of one unit.
     unit: u64,
 }
 
@@ -25,29 +26,29 @@ impl Meter {
         Self { drain, unit }
     }
 
-    /// Returns what is left of a level after some nanoseconds.
+    /// Returns a level after it has drained for some nanoseconds.
     #[inline]
     pub(crate) fn drained(&self, level: u64, nanos: u64) -> u64 {
         level.saturating_sub(nanos.saturating_mul(self.drain))
     }
 
-    /// Returns a level with some units more.
+    /// Returns a level with some units added.
     #[inline]
     pub(crate) fn charged(&self, level: u64, units: u64) -> u64 {
         level.saturating_add(units.saturating_mul(self.unit))
     }
 
-    /// Returns the highest level that a burst allows; `None` where it is too high for the levels to be exact.
+    /// Returns the highest level that a burst allows; `None` if that is too high for exact arithmetic.
     pub(crate) fn full(&self, burst: u64) -> Option<u64> {
         self.unit.checked_mul(burst).filter(|full| *full < TOP)
     }
 
-    /// Returns the least burst that allows a level.
+    /// Returns the smallest burst that allows a level.
     pub(crate) fn burst(&self, level: u64) -> u64 {
         level.div_ceil(self.unit)
     }
 
-    /// Returns how long a level takes to drain.
+    /// Returns how long a level takes to drain, rounded up to a nanosecond.
     pub(crate) fn drains_in(&self, level: u64) -> Duration {
         Duration::from_nanos(level.div_ceil(self.drain))
     }
@@ -59,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_level_is_the_burst_that_was_needed() {
-        // 7 a minute: a unit takes 60/7 s, which no number of nanoseconds is.
+        // At 7 per minute a unit takes 60/7 s, which is not a whole number of nanoseconds.
         let meter = Meter::new(Rate::new(7, Duration::from_secs(60)).unwrap());
         let mut level = 0;
         for (seconds_later, burst) in [(0, 1), (0, 2), (8, 3), (1, 3), (60, 1)] {

@@ -1,10 +1,10 @@
-//! Puts lines that go back in time into order, in bounded memory.
+//! Sorts lines that go back in time, in bounded memory.
 //!
-//! Servers write a line when a request ends and stamp it with when it began, and several processes share one file: real logs
-//! go back. A limit treats a step back as standing still, so a disordered log would deny what the limit had allowed live.
-//! Lines are held for a window of log time (`runs`), as raw bytes: a copy and a second look at the time, which is far cheaper than
-//! keeping parsed records. What comes later than the window, or finds the room used up, is clamped to the latest time given out, and
-//! counted.
+//! Servers write a line when a request ends, stamped with the time when it began, and several processes share one
+//! file. So the times in real logs go back. A limit treats a step back as standing still, so an unsorted log would
+//! deny requests that the limit had allowed live. Lines are held for a window of log time (`runs`), as raw bytes:
+//! that costs a copy and a second parse, but far less than keeping parsed records. A line that comes later than the
+//! window, or does not fit the memory, is clamped to the latest time handed out, and counted.
 
 mod runs;
 
@@ -23,44 +23,44 @@ pub enum Order {
     Sort {
         /// How far a line may go back, in log time; at most 7 days, rounded up to a second.
         window: Duration,
-        /// Bytes of lines held at most; beyond it the earliest are let go early.
+        /// The most bytes of lines held; beyond it the earliest lines are released early.
         bytes: usize,
     },
-    /// Treat a line that goes back as the latest time seen. Nothing is held.
+    /// Treat a line that goes back as if it had the latest time seen. Nothing is held.
     Clamp,
 }
 
 impl Default for Order {
-    /// Sorts over five minutes, longer than nearly every request, in at most 64 MiB.
+    /// Sorts within five minutes, longer than nearly every request, in at most 64 MiB.
     fn default() -> Self {
         Self::Sort { window: Duration::from_secs(300), bytes: 64 << 20 }
     }
 }
 
-/// How a log kept to time.
+/// How far a log was in time order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrderTally {
-    /// How often time goes back from one line to the next; one step may leave many lines behind.
+    /// How often the time goes back from one line to the next. One step back may put many lines out of order.
     pub back: u64,
-    /// Lines earlier than the latest before them, put into their place.
+    /// Lines earlier than the latest time before them that were sorted into place.
     pub ordered: u64,
-    /// Lines that came too late and were treated as the latest time given out.
+    /// Lines that came too late and were given the latest time handed out.
     pub clamped: u64,
     /// The largest step back, from the latest time seen.
     pub largest_step: Duration,
-    /// Lines let go before their window had passed, for lack of room.
+    /// Lines released before their window had passed, for lack of memory.
     pub early: u64,
 }
 
 impl OrderTally {
-    /// Returns the window that would have put every line into its place, when some came too late.
+    /// Returns the window that would have sorted every line into place; `None` if no line came too late.
     #[must_use]
     pub fn window_needed(&self) -> Option<Duration> {
         (self.clamped > 0).then(|| Duration::from_secs(self.largest_step.as_secs() + 1))
     }
 
-    /// Returns a window that would have done, as people write it: whole seconds to two minutes, whole minutes to two hours, and whole hours
-    /// above, rounded up.
+    /// Returns a window that would have sufficed, as people write it, rounded up: in seconds up to two minutes, in
+    /// minutes up to two hours, in hours above.
     #[must_use]
     pub fn window_advised(&self) -> Option<String> {
         let secs = self.window_needed()?.as_secs();
@@ -75,25 +75,25 @@ impl OrderTally {
 
 const SECOND: u64 = 1_000_000_000;
 const MAX_WINDOW: u64 = 7 * 86_400;
-/// The part of the bytes that may be held which may be kept for reuse when they are free.
+/// The share of the byte limit (one part in this many) that free memory may take for reuse.
 const SPARE: usize = 4;
 
-/// Sorts lines over a window of time. Before the next [`Reorder::push`], lines that are ready are to be taken
-/// ([`Reorder::ready`], [`Reorder::drop_first`]) until they are few: they are held beyond the limit.
+/// Sorts lines over a window of time. Lines that are ready do not count towards the limit, so take them
+/// ([`Reorder::ready`], [`Reorder::drop_first`]) before the next [`Reorder::push`], until few are left.
 #[derive(Debug)]
 pub(crate) struct Reorder {
-    /// In seconds.
+    /// The window in seconds.
     window: u64,
     limit: usize,
     runs: Runs,
-    /// The lines whose turn has come.
+    /// The lines that are ready.
     ready: VecDeque<Place>,
-    /// Bytes of the lines whose turn has not come.
+    /// The bytes of the lines that are not ready yet.
     waiting: usize,
     ready_bytes: usize,
     latest: u64,
     before: u64,
-    /// Nothing earlier than this can be put into its place any more.
+    /// The latest time released. Earlier lines cannot be sorted into place any more.
     floor: u64,
     tally: OrderTally,
 }
@@ -119,14 +119,14 @@ impl Reorder {
         self.tally
     }
 
-    /// Takes a line of at most 64 KiB.
+    /// Adds a line of at most 64 KiB.
     pub(crate) fn push(&mut self, time: u64, line: Line<'_>) {
         note_step(&mut self.tally, time, &mut self.before, self.latest);
         let need = HEAD + line.bytes.len();
         while self.waiting + need > self.limit.min(u32::MAX as usize / 2)
             && let Some(first) = self.runs.next_time()
         {
-            // Whole seconds are let go, so that lines of one second stay in the order of their times.
+            // Release whole seconds, so that the lines of one second stay in the order of their times.
             self.tally.early += self.release(|second| second == first / SECOND);
         }
         let is_back = time < self.latest;
@@ -141,7 +141,7 @@ impl Reorder {
         self.waiting += need;
         self.runs.put(time, line);
         let keep = (self.latest / SECOND).saturating_sub(self.window);
-        // Perhaps the line itself: later than the window, yet nothing later was given out.
+        // This may release the new line itself: it came after the window, but nothing later has been handed out.
         self.release(|second| second < keep);
     }
 
@@ -150,17 +150,18 @@ impl Reorder {
         self.release(|_| true);
     }
 
-    /// Says whether so many lines are ready, or as many bytes as one line may have: a large second is handed out whole before more is held.
+    /// Says whether this many lines are ready, or as many bytes as the longest line has. So all lines of a crowded
+    /// second are handed out before more are held.
     pub(crate) fn are_ready(&self, lines: usize) -> bool {
         self.ready.len() >= lines || self.ready_bytes >= MAX_LINE
     }
 
-    /// Returns the lines whose turn has come, in order. They stay until [`Reorder::drop_first`].
+    /// Returns the lines that are ready, in order. They stay until [`Reorder::drop_first`].
     pub(crate) fn ready(&self) -> impl Iterator<Item = Held<'_>> {
         self.ready.iter().map(|place| self.runs.line(*place))
     }
 
-    /// Forgets the first lines of those that are ready.
+    /// Drops the first of the ready lines.
     pub(crate) fn drop_first(&mut self, lines: usize) {
         for place in self.ready.drain(..lines.min(self.ready.len())) {
             self.ready_bytes -= HEAD + self.runs.line(place).line.bytes.len();
@@ -168,7 +169,7 @@ impl Reorder {
         }
     }
 
-    /// Makes the next lines ready for as long as they are of such a second; returns how many there were.
+    /// Makes lines ready, earliest first, while their second is due. Returns how many.
     fn release(&mut self, is_due: impl Fn(u64) -> bool) -> u64 {
         let mut count = 0;
         while self.runs.next_time().is_some_and(|time| is_due(time / SECOND)) {
@@ -185,7 +186,7 @@ impl Reorder {
     }
 }
 
-/// Counts a line that goes back.
+/// Counts a line whose time goes back.
 fn note_step(tally: &mut OrderTally, time: u64, before: &mut u64, latest: u64) {
     tally.back += u64::from(time < *before);
     *before = time;
@@ -193,7 +194,7 @@ fn note_step(tally: &mut OrderTally, time: u64, before: &mut u64, latest: u64) {
     tally.largest_step = tally.largest_step.max(step);
 }
 
-/// Clamps lines that go back.
+/// Clamps the times of lines that go back.
 #[derive(Debug, Default)]
 pub(crate) struct Clamp {
     latest: u64,
@@ -202,7 +203,7 @@ pub(crate) struct Clamp {
 }
 
 impl Clamp {
-    /// Returns the time a line counts as.
+    /// Returns the time that a line counts as.
     pub(crate) fn time(&mut self, time: u64) -> u64 {
         note_step(&mut self.tally, time, &mut self.before, self.latest);
         self.tally.clamped += u64::from(time < self.latest);

@@ -1,11 +1,12 @@
-//! Overload, simulated: services that suffer under it, callers who press on, and what protects the one from the other.
+//! Simulates overload: services that suffer from it, callers who retry, and the protections between them.
 //!
-//! * [`backend`]: the services, each a small description
-//! * [`controllers`]: what is judged, from no protection to the default
-//! * [`scenario`]: steady overload, spikes, levels, storms of retries, on one service and on a chain
+//! * [`backend`]: the simulated services
+//! * [`controllers`]: the protections that are judged, from none to the default
+//! * [`scenario`]: steady overload, spikes, priority levels and retry storms, on one service and on a chain
 //! * [`figures`]: the tables and pictures of the manual
 //!
-//! Everything happens on a virtual clock and by chance from a seed; nothing waits, and the same seed gives the same run to the bit.
+//! Everything runs on a virtual clock with random numbers from a seed. Nothing sleeps, and the same seed gives the
+//! same run, bit for bit.
 //!
 //! ```
 //! use tidegate_sim::overload::{backend, controllers, scenario};

@@ -1,8 +1,9 @@
-//! How fast each key went at its fastest, in bounded memory.
+//! The highest rate of each key, in bounded memory.
 //!
-//! Exact for as many keys as there is room for. When the room is used up, the lighter half of the keys is forgotten (lossy
-//! counting): whoever asked much is still there, and each figure says by how much it may be too low. A sliding window of
-//! eight parts finds the peak: it is at least the most that fell into seven eighths of any window, and never more than fell into one.
+//! Exact while all keys fit. When the capacity is reached, the lighter half of the keys is forgotten (lossy
+//! counting): keys that asked for much remain, and each figure tells by how much it may be too low. A sliding window
+//! of eight parts finds the peak: it is at least the most within seven eighths of any window, and never more than the
+//! most within one window.
 
 mod distinct;
 mod frequent;
@@ -27,11 +28,11 @@ pub(crate) use self::given_hash::GivenHash;
 pub use self::key_peak::{KeyDetail, KeyPeak, RankedKey};
 pub(crate) use self::sliding_peak::SlidingPeak;
 
-/// The rest of what is kept of one key.
+/// The part of a key's entry that not every request touches.
 #[derive(Clone, Debug)]
 struct Cold {
     key: Box<[u8]>,
-    /// The most units that it may have asked before it was counted here.
+    /// The most units that the key may have asked for before it was counted here.
     missed: u64,
     denied: u64,
     denied_units: u64,
@@ -40,7 +41,7 @@ struct Cold {
     is_known: bool,
 }
 
-/// What is kept of one key for whoever wants to know more of it, up to 2 KiB.
+/// Details of one key, up to 2 KiB.
 #[derive(Clone, Debug, Default)]
 struct Detail {
     requests: u64,
@@ -53,22 +54,23 @@ pub struct Peaks {
     window: u64,
     part: u64,
     capacity: usize,
-    /// Keyed and secret, so that no log can be written to collide; wide enough that no two keys meet by chance.
+    /// Seeded at random, so that no log can be crafted to collide. 64 bits are enough that keys do not collide by
+    /// accident.
     hasher: RandomState,
-    /// Where each hash has its entry. Keys are not compared: the hash decides, which saves a walk to the key's bytes.
+    /// The entry of each hash. Keys are not compared: the hash decides, which saves loading the key's bytes.
     places: HashMap<u64, u32, GivenHash>,
     hot: Vec<SlidingPeak>,
     cold: Vec<Cold>,
-    /// One for each key where details are kept, else none.
+    /// The details of each key, if they are kept.
     details: Option<Vec<Detail>>,
-    /// The path at hand, written without its numbers.
+    /// The path of the current request, with its numbers replaced.
     path: String,
-    /// The most that a forgotten key can have asked.
+    /// The most that a forgotten key can have asked for.
     floor: u64,
     sketch: Sketch,
 }
 
-/// A key's entry, to be told what became of its request.
+/// The entry of a key, for recording the result of its request.
 #[derive(Debug)]
 pub struct Seen<'p> {
     peaks: &'p mut Peaks,
@@ -84,12 +86,12 @@ impl Seen<'_> {
         cold.first_denied.get_or_insert(at.as_nanos());
     }
 
-    /// Marks the key as one of ours: somebody signed in with it.
+    /// Marks the key as known: a user signed in with it.
     pub fn know(&mut self) {
         self.peaks.cold[self.place].is_known = true;
     }
 
-    /// Counts the request and its path, where details are kept.
+    /// Counts the request and its path, if details are kept.
     pub fn detail(&mut self, path: Option<&str>) {
         let Some(detail) = self.peaks.details.as_mut().and_then(|details| details.get_mut(self.place)) else {
             return;
@@ -103,7 +105,7 @@ impl Seen<'_> {
 }
 
 impl Peaks {
-    /// Makes peaks over `window` with room for `capacity` keys, two at least. Some 200 bytes per key with its name.
+    /// Makes peaks over `window` for up to `capacity` keys, at least two. Takes some 200 bytes per key with its name.
     #[must_use]
     pub fn new(window: Duration, capacity: usize) -> Self {
         let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -122,8 +124,8 @@ impl Peaks {
         }
     }
 
-    /// Keeps the number of requests and the most frequent paths of each key, too: up to 2 KiB more per key. For peaks that have
-    /// seen nothing yet.
+    /// Also keeps the number of requests and the most frequent paths of each key: up to 2 KiB more per key. Must be
+    /// called before any request is counted.
     #[must_use]
     pub fn with_details(self) -> Self {
         Self { details: Some(Vec::new()), ..self }
@@ -135,7 +137,7 @@ impl Peaks {
         Duration::from_nanos(self.window)
     }
 
-    /// Counts what a key asks. Allocates for a key seen first.
+    /// Counts an amount that a key asks for. Allocates for a key not seen before.
     #[inline]
     pub fn see(&mut self, key: &[u8], at: Tick, amount: u64) -> Seen<'_> {
         let hash = self.hasher.hash_one(key);
@@ -150,9 +152,10 @@ impl Peaks {
         Seen { peaks: self, place }
     }
 
-    /// Reads what the next [`Peaks::see`] of each of these keys will look at, so that it comes from memory for all of them at once.
+    /// Prefetches the memory that the next [`Peaks::see`] of each of these keys needs, so that the loads overlap.
     pub(crate) fn fetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
-        // First all hashes: a processor looks only some hundred instructions ahead, and is to find the reads of many keys there.
+        // Compute all hashes first: a processor looks only some hundred instructions ahead, and must find the loads
+        // of many keys there.
         let hashes: SmallVec<[u64; 16]> = keys.map(|key| self.hasher.hash_one(key)).collect();
         let total = |hash: &u64| self.places.get(hash).map_or(0, |place| self.hot[*place as usize].total());
         black_box(hashes.iter().fold(0, |read, hash| read ^ total(hash)));
@@ -164,7 +167,7 @@ impl Peaks {
         if self.hot.len() >= self.capacity {
             self.forget_the_lighter_half();
         }
-        // `capacity` fits 32 bits.
+        // The cast is lossless: `capacity` fits 32 bits.
         let place = self.hot.len() as u32;
         self.hot.push(SlidingPeak::default());
         self.cold.push(Cold {
@@ -207,7 +210,7 @@ impl Peaks {
         self.hot.iter().zip(&self.cold)
     }
 
-    /// Returns how many different keys were seen.
+    /// Returns the number of distinct keys.
     #[must_use]
     pub fn distinct(&self) -> Distinct {
         if self.is_exact() {
@@ -223,13 +226,13 @@ impl Peaks {
         self.floor == 0
     }
 
-    /// Returns the most that a key missing here can have asked.
+    /// Returns the most that a key not kept can have asked for.
     #[must_use]
     pub fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// Returns the peaks of all keys kept, falling.
+    /// Returns the peaks of all keys kept, highest first.
     #[must_use]
     pub fn falling(&self) -> Vec<u64> {
         let mut peaks: Vec<u64> = self.hot.iter().map(SlidingPeak::peak).collect();
@@ -237,7 +240,7 @@ impl Peaks {
         peaks
     }
 
-    /// Returns all keys kept by their peaks, highest first; among equals those denied most first.
+    /// Returns all keys kept by their peaks, highest first; equal peaks by denied requests, most first.
     #[must_use]
     pub fn ranking<'p>(&'p self) -> Vec<RankedKey<'p>> {
         let ranked = |(hot, cold): (&SlidingPeak, &'p Cold)| RankedKey {
@@ -251,8 +254,7 @@ impl Peaks {
         all
     }
 
-    /// Returns the keys that were denied anything and that are wanted, those denied most first, at most `count`; ties in the order of
-    /// the keys.
+    /// Returns up to `count` wanted keys with denied requests, most denied first; ties in the order of the keys.
     #[must_use]
     pub fn hit(&self, count: usize, wanted: impl Fn(&[u8]) -> bool) -> Vec<KeyDetail> {
         let hit = self.cold.iter().enumerate().filter(|(_, cold)| cold.denied > 0 && wanted(&cold.key));
@@ -262,7 +264,7 @@ impl Peaks {
         hit.into_iter().map(|(place, _)| self.describe(place)).collect()
     }
 
-    /// Returns all that is known of a key, if it is kept.
+    /// Returns the details of a key, if it is kept.
     #[must_use]
     pub fn about(&self, key: &[u8]) -> Option<KeyDetail> {
         self.places.get(&self.hasher.hash_one(key)).map(|place| self.describe(*place as usize))
@@ -279,13 +281,13 @@ impl Peaks {
         }
     }
 
-    /// Returns how many keys were denied anything.
+    /// Returns how many keys had denied requests.
     #[must_use]
     pub fn denied_keys(&self) -> u64 {
         self.cold.iter().filter(|cold| cold.denied > 0).count() as u64
     }
 
-    /// Returns how many of the keys denied anything were marked by [`Seen::know`].
+    /// Returns how many of the keys with denied requests were marked by [`Seen::know`].
     #[must_use]
     pub fn denied_and_known(&self) -> u64 {
         self.cold.iter().filter(|cold| cold.denied > 0 && cold.is_known).count() as u64

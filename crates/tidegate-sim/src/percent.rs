@@ -1,6 +1,6 @@
-//! Shares as percentages, for people.
+//! Formats shares as percentages.
 
-/// Writes a share as a percentage with two meaningful digits.
+/// Writes a share as a percentage, with two decimals below 10 % and one from there on.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent {

@@ -1,8 +1,9 @@
-//! Drives real gates with a clock that a log turns, and keeps the account.
+//! Drives real gates with requests from a log or from traffic, on a clock that these set, and counts the results.
 //!
-//! The same walk as a live check: a descriptor, a gate, a decision; only the clock is virtual. Several policy sets can be
-//! driven side by side over one reading of the log, which is how algorithms are compared on the same requests. Nothing is
-//! kept per request: memory is that of the gates' stores, of [`Peaks`] and of [`Series`], all bounded beforehand.
+//! A request takes the same path as in a live check: a descriptor, a gate, a decision; only the clock is virtual.
+//! Several policy sets can be driven side by side during one reading of the log, to compare algorithms on the same
+//! requests. Nothing is kept per request: memory is that of the gates' stores, of [`Peaks`] and of [`Series`], all
+//! bounded in advance.
 
 mod account;
 mod granted;
@@ -55,25 +56,25 @@ pub struct Replay {
     inside: Inside,
     unheld: u64,
     untold: u64,
-    /// Attributes of `by` that no request has had so far.
+    /// Attributes in `by` that no request has had so far.
     unseen: Vec<String>,
-    /// What the first request had.
+    /// The attributes of the first request.
     attributes: Vec<String>,
-    /// What the policies look at.
+    /// The attributes that the policies use.
     wanted: Wanted,
 }
 
-/// How many attributes of the first request are remembered, to be named where one is missing.
+/// The most attributes of the first request that are remembered, for messages about a missing one.
 const ATTRIBUTES: usize = 32;
 
-/// Requests whose memory is fetched at once: as many waits for memory as a core has under way at a time.
+/// Requests whose memory is prefetched at once: about as many loads as a core can have in flight.
 const TOGETHER: usize = 16;
 
 impl Replay {
     /// Makes a replay of named policy sets.
     ///
     /// # Panics
-    /// Where [`Replay::try_new`] fails.
+    /// If [`Replay::try_new`] fails.
     #[must_use]
     pub fn new(sets: Vec<(String, Arc<PolicySet>)>, options: ReplayOptions) -> Self {
         Self::try_new(sets, options).expect("the system has memory for the tables")
@@ -82,7 +83,7 @@ impl Replay {
     /// Makes a replay of named policy sets, each with room for [`ReplayOptions::store_keys`].
     ///
     /// # Errors
-    /// [`CapacityError`] for a number of keys out of range, or where the system hands out no memory for so many.
+    /// [`CapacityError`] if the number of keys is out of range, or the system has no memory for them.
     pub fn try_new(
         sets: Vec<(String, Arc<PolicySet>)>,
         options: ReplayOptions,
@@ -112,11 +113,12 @@ impl Replay {
         })
     }
 
-    /// Asks every gate about a request of a log. It stays in places of guards for as long as the log says that it took, and leaves them with
-    /// the outcome that its status says. That is reported to `charge: on-failure`, too. A request without a status stays charged there, as one
-    /// that nobody reports does live, and guards learn nothing from it.
+    /// Asks every gate about a request of a log. The request holds its places in guards for the duration in the log,
+    /// and leaves them with the outcome that its status implies. The outcome is also reported to policies with
+    /// `charge: on-failure`. A request without a status stays charged there, like a live request whose outcome is never
+    /// reported, and guards learn nothing from it.
     pub fn feed(&mut self, record: &Record<'_>) {
-        // Of the first request all attributes are remembered.
+        // Remember all attributes of the first request.
         let request = match self.first {
             None => record.describe(),
             Some(_) => record.describe_only(&self.wanted),
@@ -124,9 +126,9 @@ impl Replay {
         self.feed_described(record, &request);
     }
 
-    /// Asks every gate about requests of a log that follow each other, as [`Replay::feed`] about one after the other. Faster by a
-    /// sixth where keys are too many for the processor's caches, since the memory of several requests is fetched at once:
-    /// [`Log::read_together`](crate::log::Log::read_together) hands out as many as that is worth.
+    /// Asks every gate about consecutive requests of a log, as [`Replay::feed`] does for each. Faster by a sixth if
+    /// the keys do not fit the processor's caches, since the memory of several requests is prefetched at once.
+    /// [`Log::read_together`](crate::log::Log::read_together) hands out as many requests at once as are useful here.
     pub fn feed_all(&mut self, mut records: &[Record<'_>]) {
         if let (None, [first, rest @ ..]) = (self.first, records) {
             self.feed(first);
@@ -153,20 +155,20 @@ impl Replay {
         self.ask(record.time, request, None, told);
     }
 
-    /// Asks every gate about any request, as made-up traffic brings them. Without a cost the policies compute it. Nobody reports how
-    /// it ended.
+    /// Asks every gate about a request that is not from a log. Without a cost, the policies compute it. The outcome
+    /// of the request is not reported.
     pub fn feed_request(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>) {
         self.ask(at, request, cost, Told::default());
     }
 
-    /// Asks every gate about a request of made-up traffic, which stays in places of guards for as long as its segment says, and leaves them
-    /// with the outcome that it says: a success where it says nothing.
+    /// Asks every gate about a request of generated traffic. It holds its places in guards for the duration in its
+    /// segment, and leaves them with the outcome given there: success by default.
     pub fn feed_arrival(&mut self, arrival: &Arrival, request: &Descriptor<'_>) {
         let told = Told { outcome: arrival.outcome, signed_in: false, took: arrival.took };
         self.ask(arrival.at, request, Some(arrival.cost), told);
     }
 
-    /// Lets everybody leave who is still inside a guard, each at its time: the end of the log or of the traffic.
+    /// Ends the log or the traffic: all requests still inside a guard leave, each at its time.
     pub fn finish(&mut self) {
         while let Some(leaving) = self.inside.leaves_by(Tick::MAX) {
             self.leave(&leaving);
@@ -217,56 +219,58 @@ impl Replay {
         }
     }
 
-    /// Says whether any policy counts what is in flight, so that it matters how long requests take.
+    /// Says whether any policy limits what is in flight, so that the durations of requests matter.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.runs.iter().any(|run| run.guards.is_some())
     }
 
-    /// Says whether any policy has a circuit breaker or a limit that a law moves, so that it matters how requests end.
+    /// Says whether any policy has a circuit breaker or a limit that a law adjusts, so that the outcomes of requests
+    /// matter.
     #[must_use]
     pub fn judges(&self) -> bool {
         let guards = self.runs.iter().filter_map(|run| run.guards.as_ref());
         guards.flat_map(Guards::limits).any(GuardLimit::judges)
     }
 
-    /// Returns how many requests of a log had no status, of which breakers and laws learn nothing; see [`Replay::judges`].
+    /// Returns how many requests of a log had no status. Breakers and laws learn nothing from these; see
+    /// [`Replay::judges`].
     #[must_use]
     pub const fn untold(&self) -> u64 {
         self.untold
     }
 
-    /// Says whether any request named its user. Where none did, nobody can say who signed in.
+    /// Says whether any request named its user. If none did, it is unknown which keys signed in.
     #[must_use]
     pub const fn names_users(&self) -> bool {
         self.names_users
     }
 
-    /// Returns how many requests left their places at once because nobody said how long they took; see [`Replay::holds`].
+    /// Returns how many requests left their places at once because their duration was unknown; see [`Replay::holds`].
     #[must_use]
     pub const fn unheld(&self) -> u64 {
         self.unheld
     }
 
-    /// Returns the attributes that policies are keyed by and that no request had: a name that is misspelt, most often.
+    /// Returns the attributes that policies are keyed by and that no request had: usually misspelt names.
     #[must_use]
     pub fn unseen(&self) -> &[String] {
         &self.unseen
     }
 
-    /// Returns the names of what the first request had, 32 at most.
+    /// Returns the names of the first request's attributes, at most 32.
     #[must_use]
     pub fn attributes(&self) -> &[String] {
         &self.attributes
     }
 
-    /// Returns what became of it, one outcome per policy set.
+    /// Returns the results, one outcome per policy set.
     #[must_use]
     pub fn outcomes(&self) -> Vec<Outcome> {
         self.runs.iter().map(|run| run.outcome(self.first, self.last)).collect()
     }
 
-    /// Says whether times are dates: requests came from a log.
+    /// Says whether times are dates, because the requests came from a log.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.is_recorded
@@ -278,31 +282,33 @@ impl Replay {
         self.runs.get(run).map(|run| &run.series)
     }
 
-    /// Returns what the guards of a run did; `None` where its policies have none.
+    /// Returns the figures of a run's guards; `None` if its policies have none.
     pub(crate) fn guards(&self, run: usize) -> Option<&Guards> {
         self.runs.get(run)?.guards.as_ref()
     }
 
-    /// Returns the name of a policy of a run, by its place in the set.
+    /// Returns the name of a policy of a run, by its position in the set.
     pub(crate) fn policy_name(&self, run: usize, policy: usize) -> Option<&str> {
         self.runs.get(run)?.policies.policies().get(policy).map(|policy| policy.name.as_str())
     }
 
-    /// Returns the curves of one policy or shadow limit of a run, by its place in [`Outcome::policies`]: lanes matched, passed by it,
-    /// and denied by it, in cost units.
+    /// Returns the curves of one policy or shadow limit of a run, by its position in [`Outcome::policies`]: lanes
+    /// matched, passed by it and denied by it, in cost units.
     #[must_use]
     pub fn policy_series(&self, run: usize, row: usize) -> Option<&Series> {
         Some(&self.runs.get(run)?.row(row)?.series)
     }
 
-    /// Returns what the limits of one policy or shadow limit of a run grant to a key in the window of [`Replay::policy_peaks`], by its
-    /// place in [`Outcome::policies`]; `None` where they cannot tell.
+    /// Returns what the limits of one policy or shadow limit of a run grant to a key in the window of
+    /// [`Replay::policy_peaks`], by its position in [`Outcome::policies`]; `None` if that cannot be told from the
+    /// limits.
     #[must_use]
     pub fn granted(&self, run: usize, row: usize) -> Option<&Granted> {
         self.runs.get(run)?.row(row)?.granted.as_ref()
     }
 
-    /// Returns the peaks of the keys of one policy or shadow limit of a run, by its place in [`Outcome::policies`].
+    /// Returns the peaks of the keys of one policy or shadow limit of a run, by its position in
+    /// [`Outcome::policies`].
     #[must_use]
     pub fn policy_peaks(&self, run: usize, row: usize) -> Option<&Peaks> {
         Some(&self.runs.get(run)?.row(row)?.peaks)

@@ -1,8 +1,9 @@
-//! One HTML page of a replay, on which a limit is decided: tables, charts, the keys hit, and a line to move along other limits.
+//! Writes the HTML page of a replay, made for choosing a limit: tables, charts, the keys hit, and a line that can be
+//! moved along other limits.
 //!
-//! Nothing to load, light or dark as the reader's system, complete without its script. Names and lines of logs are a stranger's words:
-//! they are escaped as HTML, within the data of the script as JSON, and by the script set as text; under the page's policy of contents
-//! a browser would run none of them anyway.
+//! The page loads nothing, follows the reader's light or dark scheme, and is complete without its script. Names and
+//! log lines are untrusted text: they are escaped as HTML, as JSON within the data of the script, and the script
+//! inserts them as text. Under the page's content policy a browser would not run code from them anyway.
 
 mod content_policy;
 mod guards;
@@ -26,27 +27,27 @@ pub use self::pictures::{Form, Picture, first_picture, pictures};
 
 const STYLE: &str = include_str!("report/page.css");
 
-/// What a page is made of.
+/// The contents of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
-    /// What was replayed, as its heading.
+    /// The heading: what was replayed.
     pub title: &'a str,
-    /// The replay; of several runs the keys of the first are shown.
+    /// The replay; with several runs, the keys of the first are shown.
     pub replay: &'a Replay,
-    /// What was read, if a log was.
+    /// The counts of the log, if one was read.
     pub log: Option<&'a Tally>,
-    /// Why no verdict should rest on it.
+    /// The reasons not to trust the replay.
     pub doubts: &'a [Doubt],
-    /// The limits that were tried beside those of the first run, on the same requests.
+    /// The limits that were tried on the same requests, beside those of the first run.
     pub ladders: &'a Ladders,
     /// How many of the keys hit are listed for each policy.
     pub keys: usize,
 }
 
-/// Writes the page: one file that loads nothing.
+/// Returns the page: one file that loads nothing.
 ///
 /// # Errors
-/// [`ChartError`], which drawing into memory does not give.
+/// [`ChartError`] if the drawing library fails; drawing into memory does not fail.
 pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
     let Report { title, replay, .. } = *report;
     let outcomes = replay.outcomes();
@@ -90,7 +91,8 @@ pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
             }
         }
     };
-    // Keys and log lines of strangers: a browser draws some of what a terminal acts on, and the page is read in either.
+    // Escape invisible characters in keys and log lines: the page is read in browsers and in terminals, and both act
+    // on some of them.
     Ok(visible::lines(&page.into_string()).into_owned())
 }
 
@@ -191,7 +193,7 @@ mod tests {
         assert_eq!([0, 999, 1_000, 1_204_331].map(grouped), ["0", "999", "1,000", "1,204,331"]);
     }
 
-    /// A page of nothing is a page: no policy has met a request, and no chart has anything to draw.
+    /// A replay without requests still gives a page: no policy has met a request, and no chart has anything to draw.
     #[test]
     fn nothing_replayed_is_a_page_too() {
         let policies = "version: 1\npolicies:\n  - { name: per-ip, by: [client.ip], limit: { rate: 5/s } }\n";
@@ -207,7 +209,7 @@ mod tests {
         }
     }
 
-    /// What a policy in shadow would have denied stood in red as if it had, and had never begun.
+    /// Denials that a shadow policy only would have made must not appear in red, nor as "never".
     #[test]
     fn what_is_only_measured_is_told_apart() {
         let page = |mode: &str| {

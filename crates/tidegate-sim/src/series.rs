@@ -1,8 +1,8 @@
 //! Amounts over time in bounded memory.
 //!
-//! A fixed number of bins; when the time runs past the last, neighbours are joined and every bin is twice as wide. So an
-//! hour and a year cost the same memory and no one has to know the span beforehand. Joining loses bursts, so each bin also
-//! keeps the most that fell into one of the narrow bins it was made of.
+//! There is a fixed number of bins. When time runs past the last bin, neighbours are joined and every bin becomes
+//! twice as wide. So an hour and a year take the same memory, and the span need not be known in advance. Joining
+//! hides bursts, so each bin also keeps the largest amount of the narrow bins that it was made of.
 
 use std::time::Duration;
 
@@ -15,28 +15,28 @@ use tidegate::Tick;
 pub struct Series {
     lanes: usize,
     bins: usize,
-    /// Width of one bin when the series began, in nanoseconds: the resolution of the peaks.
+    /// The width of a bin at first, in nanoseconds: the resolution of the peaks.
     narrow: u64,
     width: u64,
     start: Option<u64>,
-    /// Bin after bin, lane after lane.
+    /// The sums of all lanes of the first bin, then those of the next bin, and so on.
     sums: Vec<u64>,
     peaks: Vec<u64>,
-    /// The narrow bin at hand and its amounts, not yet in `peaks`.
+    /// The current narrow bin and its amounts, which are not in `peaks` yet.
     at: u64,
     now: Vec<u64>,
-    /// The last time added and its bin: a log says the same second many times.
+    /// The last time added, and its bin: a log repeats the same second many times.
     last: Option<(u64, usize)>,
 }
 
 /// One bin of one lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// When the bin begins.
+    /// The start of the bin.
     pub at: Tick,
     /// The average over the bin, per second.
     pub per_second: f64,
-    /// The most within one resolution, per second.
+    /// The highest amount within one resolution, per second.
     pub peak_per_second: f64,
 }
 
@@ -63,7 +63,7 @@ impl Series {
     /// Adds an amount to a lane. A time before the first counts as the first.
     ///
     /// # Panics
-    /// When there is no such lane.
+    /// If `lane` is out of range.
     #[inline]
     pub fn add(&mut self, at: Tick, lane: usize, amount: u64) {
         assert!(lane < self.lanes, "lane {lane} of {}", self.lanes);
@@ -76,9 +76,9 @@ impl Series {
         self.now[lane] += amount;
     }
 
-    /// Makes room for a time and returns its bin.
+    /// Makes room for a time. Returns its bin.
     fn bin(&mut self, at: u64) -> usize {
-        // Bins begin at multiples of their width, so that they begin on the full second or minute.
+        // Bins begin at multiples of their width, so on full seconds or minutes.
         let start = *self.start.get_or_insert(at - at % self.narrow);
         let since = at.saturating_sub(start);
         let narrow = since / self.narrow;
@@ -98,7 +98,7 @@ impl Series {
         bin
     }
 
-    /// Puts the narrow bin at hand into the peaks.
+    /// Adds the current narrow bin to the peaks.
     fn fold(&mut self) {
         let first = ((self.at * self.narrow) / self.width) as usize * self.lanes;
         for (lane, now) in self.now.iter_mut().enumerate() {
@@ -127,13 +127,13 @@ impl Series {
         self.width *= 2;
     }
 
-    /// Returns how wide one bin is now.
+    /// Returns the current width of a bin.
     #[must_use]
     pub fn width(&self) -> Duration {
         Duration::from_nanos(self.width)
     }
 
-    /// Returns how wide the bins were at first: over so long the peaks are measured.
+    /// Returns the width of a bin at first: the time over which peaks are measured.
     #[must_use]
     pub fn resolution(&self) -> Duration {
         Duration::from_nanos(self.narrow)
@@ -145,7 +145,7 @@ impl Series {
         self.sums.iter().skip(lane).step_by(self.lanes.max(1)).sum()
     }
 
-    /// Returns the bins of a lane in order; none when nothing was added.
+    /// Returns the bins of a lane in order; empty if nothing was added.
     pub fn points(&self, lane: usize) -> impl Iterator<Item = Point> {
         let start = self.start.unwrap_or(0);
         let mut whole = self.clone();

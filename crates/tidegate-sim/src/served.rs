@@ -1,24 +1,25 @@
-//! How long requests took over time, in bounded memory, to be asked for percentiles.
+//! The durations of requests over time, in bounded memory, for percentiles.
 //!
-//! Times are kept to three significant digits, each with its count: at most 900 for each power of ten, most often a few hundred.
+//! Durations are kept to three significant digits, each with its count: at most 900 values per power of ten, usually
+//! a few hundred in all.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate::Tick;
 
-/// How long the requests of each bin of time took. Bins double their width when the time runs past the last.
+/// The durations of the requests in each bin of time. Bins double their width when time runs past the last bin.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// How many bins there are at most; even.
+    /// The most bins; an even number.
     bins: usize,
-    /// In nanoseconds.
+    /// The width of a bin in nanoseconds.
     width: u64,
     start: Option<u64>,
     times: Vec<Times>,
 }
 
-/// Times with their counts.
+/// Durations with their counts.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     counts: BTreeMap<u64, u64>,
@@ -38,8 +39,8 @@ impl Times {
         self.total += others.total;
     }
 
-    /// Returns the time that so many of a hundred did not exceed, to three significant digits; `None` of no requests. Of fewer than a
-    /// hundred requests the 99th is the longest.
+    /// Returns a percentile of the durations, to three significant digits; `None` without requests. With fewer than a
+    /// hundred requests, the 99th percentile is the longest.
     #[must_use]
     pub fn percentile(&self, percent: u32) -> Option<Duration> {
         let rank = (u128::from(self.total) * u128::from(percent.min(100))).div_ceil(100).max(1);
@@ -68,14 +69,15 @@ fn rounded(nanos: u64) -> u64 {
 }
 
 impl Served {
-    /// Makes an empty one, of at least two bins that are `width` wide at first. A width of zero is one nanosecond.
+    /// Makes an empty record, with at least two bins that are at first `width` wide. A width of zero becomes one
+    /// nanosecond.
     #[must_use]
     pub fn new(bins: usize, width: Duration) -> Self {
         let width = u64::try_from(width.as_nanos()).unwrap_or(u64::MAX / 4).clamp(1, u64::MAX / 4);
         Self { bins: bins.next_multiple_of(2).max(2), width, start: None, times: Vec::new() }
     }
 
-    /// Adds a request that ended at `at` and took so long. A time before the first counts as the first.
+    /// Adds a request that ended at `at` and took `took`. A time before the first counts as the first.
     pub fn add(&mut self, at: Tick, took: Duration) {
         let at = at.as_nanos();
         let start = *self.start.get_or_insert(at - at % self.width);
@@ -95,26 +97,26 @@ impl Served {
         self.times[bin].add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Returns how wide one bin is now.
+    /// Returns the current width of a bin.
     #[must_use]
     pub const fn width(&self) -> Duration {
         Duration::from_nanos(self.width)
     }
 
-    /// Returns the bins in order: when each begins, and the times within it.
+    /// Returns the bins in order: the start of each, and the durations within it.
     pub fn points(&self) -> impl Iterator<Item = (Tick, &Times)> {
         let start = self.start.unwrap_or(0);
         let at = move |bin: usize| Tick::from_nanos(start.saturating_add(bin as u64 * self.width));
         self.times.iter().enumerate().map(move |(bin, times)| (at(bin), times))
     }
 
-    /// Returns when the last bin ends; `None` without requests.
+    /// Returns the end of the last bin; `None` without requests.
     #[must_use]
     pub fn end(&self) -> Option<Tick> {
         self.points().last().map(|(at, _)| at.after(self.width()))
     }
 
-    /// Returns all times together.
+    /// Returns the durations of all bins together.
     #[must_use]
     pub fn all(&self) -> Times {
         let mut all = Times::default();

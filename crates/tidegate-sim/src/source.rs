@@ -1,8 +1,8 @@
-//! Opens what there is to read: many files or standard input, plain or packed.
+//! Opens inputs: files or standard input, plain or compressed.
 //!
-//! The packing is told by the first bytes, never by the name, because logs are renamed more often than they are repacked.
-//! Everything streams through buffers of fixed size. A file that ends in the middle of its packing is an error with the
-//! file and the offset: a replay of half a log that looks like a whole one would be believed.
+//! The compression is detected from the first bytes, never from the name, because logs are renamed more often than
+//! they are recompressed. Everything streams through buffers of fixed size. A truncated compressed file is an error
+//! that names the file and the offset: a replay of half a log that looks complete would be misleading.
 
 mod lines;
 mod packed;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use lines::{Line, Lines, MAX_LINE};
 pub use packed::Packing;
 
-/// One thing to read.
+/// An input to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A file.
@@ -26,13 +26,13 @@ pub enum Input {
 }
 
 impl Input {
-    /// Takes a command-line argument: `-` is standard input, everything else a file.
+    /// Converts a command-line argument: `-` is standard input, anything else a file.
     #[must_use]
     pub fn from_arg(arg: &std::ffi::OsStr) -> Self {
         if arg == "-" { Self::Stdin } else { Self::File(arg.into()) }
     }
 
-    /// Returns the name for messages.
+    /// Returns the name of the input for messages.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -42,7 +42,7 @@ impl Input {
     }
 }
 
-/// Why bytes could not be had.
+/// An error while opening or reading an input.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
@@ -51,53 +51,53 @@ pub enum SourceError {
     Open {
         /// The file.
         name: String,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// Reading or unpacking failed.
+    /// Reading or decompressing failed.
     #[error("{name}: cannot be read beyond byte {offset}")]
     Read {
         /// The file.
         name: String,
-        /// Bytes of the file read so far, packed if it is packed.
+        /// The number of bytes of the file read so far, before decompression.
         offset: u64,
-        /// What the system or the unpacker said.
+        /// The error of the system or of the decompressor.
         #[source]
         source: io::Error,
     },
-    /// The packed data stop in the middle.
+    /// The compressed data are truncated.
     #[error("{name}: cut short: the {packing} data stop in the middle, at byte {offset}")]
     Truncated {
         /// The file.
         name: String,
-        /// How it is packed.
+        /// The compression.
         packing: Packing,
         /// The length of the file.
         offset: u64,
     },
-    /// A packing, or an encoding, that is not read.
+    /// A compression, or an encoding, that is not supported.
     #[error("{name}: {what} is not read; {advice}")]
     Unread {
         /// The file.
         name: String,
-        /// What it looks like.
+        /// The detected compression or encoding.
         what: &'static str,
-        /// What to do.
+        /// How to convert it.
         advice: &'static str,
     },
 }
 
-/// How far the reading is, in bytes as they lie in the files.
+/// The progress of reading, in bytes of the files as stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes read.
     pub read: u64,
-    /// Bytes there are; `None` when one input has no length, as a pipe.
+    /// The bytes of all inputs; `None` if an input has no known length, such as a pipe.
     pub total: Option<u64>,
 }
 
-/// Counts the bytes that pass, and remembers whether the end was reached.
+/// Counts the bytes read from a reader.
 #[derive(Debug)]
 struct Counted<R> {
     from: R,
@@ -110,14 +110,14 @@ struct Counted<R> {
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.from.read(into)?;
-        // Relaxed: one thread writes, and whoever watches progress needs no order with anything else.
+        // Relaxed: one thread writes, and readers of the progress need no order with other memory.
         self.here.fetch_add(count as u64, Ordering::Relaxed);
         self.all.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }
 }
 
-/// An open input: unpacked bytes, with the name and offset for errors.
+/// An open input: decompressed bytes, with the name and the offset for errors.
 pub(crate) struct Opened {
     name: String,
     packing: Packing,
@@ -148,7 +148,7 @@ impl Opened {
         Self::from_reader(name, from, all)
     }
 
-    /// Wraps any reader; the packing is detected here too.
+    /// Wraps any reader and detects its compression.
     pub(crate) fn from_reader(
         name: String,
         from: Box<dyn Read + Send>,
@@ -163,7 +163,7 @@ impl Opened {
         }
     }
 
-    /// Reads some bytes; 0 is the end.
+    /// Reads some bytes; 0 means the end.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<usize, SourceError> {
         loop {
             match self.bytes.read(into) {
@@ -182,7 +182,7 @@ impl Opened {
     }
 }
 
-/// Adds up the lengths of the inputs; `None` when one has none.
+/// Adds up the lengths of the inputs; `None` if an input has no known length.
 pub(crate) fn total_bytes(inputs: &[Input]) -> Option<u64> {
     inputs.iter().try_fold(0u64, |sum, input| match input {
         Input::File(path) => {

@@ -1,14 +1,16 @@
-//! Proposes limits from what happened: where the crowd ends, what a limit there costs, and when the log cannot say.
+//! Proposes limits from a log: where the crowd of keys ends, what a limit there costs, and when the log cannot tell.
 //!
-//! The log is read four times, and more often where counts are large: thirteen times at most. The first reading measures how much burst
-//! each key needs at each of some thirty rates (`needs`); the second looks at what those who stand out ask for (`watch`, `signs`). Then the
-//! gap is sought that separates most traffic at the cost of fewest keys (`cut`, `gap`, `choose`); keys that somebody signed in with,
-//! offices and jobs on a timer are spared. Rate and burst are chosen apart, on the curve of what the spared keys need (`curve`), and made
-//! least in further readings: one less of either would hit a key that is to be spared. The last reading replays what is proposed,
-//! exactly as gates decide. Whom no limit by the key catches, a policy of its own may (`narrower`).
+//! The log is read four times, and more often if counts are large: at most thirteen times. The first reading measures
+//! how much burst each key needs at each of some thirty rates (`needs`). The second looks at the requests of the keys
+//! that stand out (`watch`, `signs`). Then a gap is sought that separates the most traffic at the cost of the fewest
+//! keys (`cut`, `gap`, `choose`); keys that a user signed in with, offices and jobs on a timer are spared. Rate and
+//! burst are chosen separately, on the curve of what the spared keys need (`curve`), and minimised in further
+//! readings: one less of either would hit a key that should be spared. The last reading replays the proposals,
+//! exactly as gates decide. For keys that no limit by the key catches, a separate policy may be proposed
+//! (`narrower`).
 //!
-//! Memory is bounded by [`SuggestOptions::keys`]. With more keys the lightest are left out of the search, and the last reading forgets
-//! only keys whose limits are full again, which changes no decision.
+//! Memory is bounded by [`SuggestOptions::keys`]. With more keys, the lightest are left out of the search. The last
+//! reading then forgets keys whose limits are full again first, which changes no decision.
 
 mod caution;
 mod choose;
@@ -42,7 +44,7 @@ pub use self::suggestion::{Evidence, Finding, KeysPeak, Proposal, Spared, Sugges
 use crate::log::LogOptions;
 use crate::source::Input;
 
-/// Proposes limits for a log, reading it four to thirteen times; `watch` is told of each reading and each request.
+/// Proposes limits for a log, reading it four to thirteen times; `watch` is told about each reading and each request.
 ///
 /// # Errors
 /// [`SuggestError`].
@@ -84,7 +86,7 @@ pub fn suggest(
     if let Some(keep) = options.keep.filter(|keep| !(*keep > 0.0 && *keep <= 1.0)) {
         return Err(SuggestError::Keep { percent: keep * 100.0 });
     }
-    // Refuses a period that no rate can have.
+    // Reject periods that a rate cannot have.
     Rate::new(1, options.per)?;
     let mut policy = policy(&options.by)?;
     policy.cost = options.cost.as_ref().map(|cost| cost.rule.clone());

@@ -1,6 +1,6 @@
-//! Counts as people read them.
+//! Formats counts for people.
 
-/// Writes a count with its thousands apart: `1,204,331`.
+/// Formats a count with commas between thousands: `1,204,331`.
 ///
 /// # Examples
 /// ```

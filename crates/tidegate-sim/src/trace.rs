@@ -1,9 +1,9 @@
-//! Traces: one JSON object per line in, one decision per line out, straight through the pure arithmetic.
+//! Runs traces: one JSON object per line in, one decision per line out, computed by the pure arithmetic of limits.
 //!
-//! No gate and no clock is in the way, so a trace says what a limit is, and comparing two traces compares two
-//! implementations. The policies of a file are asked all or nothing, by the function that every store runs. The format is described
-//! in `docs/trace.md`, whose examples are this module's tests. A line that cannot be understood ends the run: a trace with a gap
-//! proves nothing.
+//! There is no gate and no clock in between, so a trace defines what a limit does, and comparing two traces compares
+//! two implementations. All policies of a file are charged or none, by the same function that every store runs.
+//! `docs/trace.md` describes the format, and its examples are this module's tests. An invalid line ends the run: a
+//! trace with a gap proves nothing.
 
 mod algorithm;
 mod answer;
@@ -43,52 +43,52 @@ pub enum TraceError {
     Io {
         /// The line, from 1.
         line: u64,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// A line that is not understood.
+    /// A line is invalid.
     #[error("line {line}: {what}")]
     Line {
         /// The line, from 1.
         line: u64,
-        /// What is wrong.
+        /// The error.
         what: String,
     },
 }
 
-/// What a finished trace did.
+/// The counts of a finished trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceTally {
     /// Operations.
     pub lines: u64,
     /// Allows, reserves and peeks that were allowed.
     pub allowed: u64,
-    /// Those that were denied.
+    /// Allows, reserves and peeks that were denied.
     pub denied: u64,
 }
 
-/// A limit, or the policies of a file, that traces are run through, with the states of the keys.
+/// A limit, or the policies of a file, with the states of all keys of a trace.
 ///
-/// States are kept for every key of the trace, receipts and their `id`s until they are settled, a million of them at most: memory
-/// grows with the keys alone.
+/// States are kept for every key of the trace. Receipts with their `id`s are kept until they are settled, at most a
+/// million. So memory otherwise grows only with the keys.
 pub struct Trace<'m> {
     subject: Subject<'m>,
     shows_states: bool,
     cells: HashMap<Box<[u8]>, Cell, foldhash::fast::RandomState>,
-    /// By their ids, what was allowed and is not settled yet: an id names one charge at a time.
+    /// Charges that are allowed but not settled yet, by id. An id names one charge at a time.
     held: HashMap<String, Held, foldhash::fast::RandomState>,
     most_held: usize,
-    /// The number of the line at hand, from 1.
+    /// The number of the current line, from 1.
     line: u64,
 }
 
-/// The most charges with an `id` that may wait to be settled, some 300 bytes each under one limit.
+/// The most charges with an `id` that may be unsettled, some 300 bytes each under one limit.
 const MOST_HELD: usize = 1_000_000;
 
-/// An allowed line that can be settled.
+/// An allowed line that can still be settled.
 struct Held {
-    /// Its number, from 1.
+    /// The number of the line, from 1.
     line: u64,
     key: String,
     lines: Vec<(Asked, Receipt)>,
@@ -101,22 +101,23 @@ impl std::fmt::Debug for Trace<'_> {
 }
 
 impl<'m> Trace<'m> {
-    /// Makes a trace of one limit. `make` makes it, at first with its own numbers, after a `change` with the rate (as written)
-    /// and the burst that the trace says.
+    /// Makes a trace of one limit. `make` builds the limit: at first with its own numbers, and after a `change` with
+    /// the rate (as written) and the burst given in the trace.
     ///
     /// # Errors
-    /// What `make` says when the numbers are no limit.
+    /// The error of `make` if the numbers do not form a limit.
     pub fn of_limit(
         make: impl Fn(Option<&str>, Option<u64>) -> Result<Quota, String> + 'm,
     ) -> Result<Self, String> {
         Ok(Self::of(Subject::Limit(Spelled::new(Box::new(make))?)))
     }
 
-    /// Makes a trace of policies: each line is charged under all their limits or none, with tiers, overrides, costs and lists as the
-    /// gate has them. The policies must speak of every request: what a trace names may be no request, so it has no path to match.
+    /// Makes a trace of policies: each line is charged under all their limits or none, with tiers, overrides, costs
+    /// and lists as in the gate. The policies must match every request: a line of a trace need not be a request, so
+    /// it has no path to match.
     ///
     /// # Errors
-    /// When all policies are switched off.
+    /// If all policies are off.
     pub fn of_policies(policies: Arc<PolicySet>) -> Result<Self, String> {
         Ok(Self::of(Subject::Policies(Policies::new(policies)?)))
     }
@@ -132,8 +133,8 @@ impl<'m> Trace<'m> {
         }
     }
 
-    /// Writes the whole state of each limit on every line. A sliding log has one entry per charge of its window, so the output may grow
-    /// with the square of the input.
+    /// Also writes the whole state of each limit on every line. A sliding log has one entry per charge in its window,
+    /// so the output may grow with the square of the input.
     #[must_use]
     pub fn with_states(mut self) -> Self {
         self.shows_states = true;
@@ -143,7 +144,8 @@ impl<'m> Trace<'m> {
     /// Runs operations from `from` and writes their decisions to `to`.
     ///
     /// # Errors
-    /// [`TraceError`] at the first line that cannot be read, understood or answered. What was written before stands.
+    /// [`TraceError`] at the first line that cannot be read, is invalid or cannot be answered. Output written before
+    /// stays.
     pub fn run(&mut self, mut from: impl BufRead, mut to: impl Write) -> Result<TraceTally, TraceError> {
         let (mut tally, mut text, mut out, mut line) =
             (TraceTally::default(), String::new(), String::new(), 0);
@@ -151,7 +153,7 @@ impl<'m> Trace<'m> {
             text.clear();
             line += 1;
             let io = |source| TraceError::Io { line, source };
-            // One byte more than a line may have, so that a line of just that length is told from a longer one.
+            // Read one byte more than a line may have, to tell a line of exactly that length from a longer one.
             if io::Read::take(&mut from, MAX_LINE as u64 + 1).read_line(&mut text).map_err(io)? == 0 {
                 to.flush().map_err(io)?;
                 return Ok(tally);
@@ -230,7 +232,7 @@ impl<'m> Trace<'m> {
         Ok(())
     }
 
-    /// Refuses an id that could not be told from another, or for which there is no room.
+    /// Refuses an id that is in use, or one too many.
     fn check_id(&self, id: &str) -> Result<(), String> {
         if let Some(Held { line, .. }) = self.held.get(id) {
             return Err(format!(
@@ -252,7 +254,8 @@ impl<'m> Trace<'m> {
         let now = Tick::from_nanos(line.t);
         let mut cells: Vec<Option<Cell>> = Vec::with_capacity(asked.len());
         for asked in asked {
-            // Kept from its first line on, also when that is refused: a limit that does not start full fills from then.
+            // Keep the state from the key's first line on, even if that is refused: a limit that does not start full
+            // fills from then on.
             let fresh = || Cell::new(Arc::clone(&asked.quota), asked.quota.fresh(now));
             cells.push(Some(self.cells.remove(&asked.key).unwrap_or_else(fresh)));
         }
@@ -278,9 +281,10 @@ impl<'m> Trace<'m> {
         let (held, now) = (found.remove(), Tick::from_nanos(line.t));
         for (asked, receipt) in &held.lines {
             let cell = self.cells.get_mut(&asked.key).expect("a receipt comes from a state");
-            // A receipt holds numbers of the limit that it was made under. Under another limit nothing comes back, and only more is booked.
+            // A receipt holds numbers of the limit that it was made under. Under another limit nothing is refunded,
+            // and only more is charged.
             let used = if cell.quota == asked.quota { used } else { used.max(receipt.cost.units()) };
-            // For a guard: the work is over, and a trace does not say how it ended.
+            // For a guard, the work is over; a trace does not tell the outcome.
             let finish = Finish { used, outcome: Outcome::Ignored };
             cell.state = cell.quota.finish(&cell.state, now, receipt, finish);
         }
@@ -307,7 +311,7 @@ impl<'m> Trace<'m> {
         Ok(())
     }
 
-    /// Writes what became of a line: of one limit spelled out in one object, of policies with a list of their limits.
+    /// Writes the result of a line: one object for a single limit, a list of limits for policies.
     fn write<'a>(
         &self,
         out: &mut String,
@@ -331,7 +335,8 @@ impl<'m> Trace<'m> {
                 }
             }
             if let Some(cell) = self.cells.get(&asked.key) {
-                // A peek or a refusal leaves a state of another tier as it is: shown as the limit of this line would take it over.
+                // A peek or a refusal leaves a state of another tier unchanged. Show it as the limit of this line
+                // would carry it over.
                 let state = if cell.quota == asked.quota {
                     Cow::Borrowed(&cell.state)
                 } else {
@@ -352,7 +357,7 @@ impl<'m> Trace<'m> {
     }
 }
 
-/// Puts the rulings of all limits together: the longest wait, or of the refusals the one that lasts longest.
+/// Combines the rulings of all limits: the longest wait or, if any refuses, the refusal that lasts longest.
 fn ruling(settled: &Settled, asked: &[Asked]) -> Ruling {
     if settled.allowed {
         return Ruling::Allowed { wait: settled.wait };
@@ -363,7 +368,7 @@ fn ruling(settled: &Settled, asked: &[Asked]) -> Ruling {
     Ruling::Denied { retry }
 }
 
-/// Cuts the parser's "at line 1" out, which would contradict the line of the trace.
+/// Removes the parser's "at line 1", which would contradict the line number of the trace.
 fn short(message: &str) -> String {
     message.replace(" at line 1 column ", " at column ")
 }

@@ -1,12 +1,13 @@
-//! Traffic made up from a line of text, the same every time.
+//! Generates traffic from a line of text, the same every time.
 //!
 //! ```text
 //! steady 80/s 1min, burst 500, steady 150/s 1min, ramp 10/s 200/s 2min, poisson 50/s 1min keys zipf:1.1:1000, idle 10s
 //! ```
-//! Segments follow each other. Each may say who asks (`key NAME`, `keys uniform:N`, `keys zipf:S:N`) and what a request
-//! costs (`cost N`); without, everyone is `key-1` and costs 1. How the requests of a segment go is said by `taking 20ms`,
-//! `taking 20ms..400ms` (anything between) or `taking exponential:50ms` (by chance, with this mean), and by `failing 30%`. Ticks are whole
-//! nanoseconds; chance comes from the seed alone, and when requests come does not depend on how they go.
+//! Segments follow each other. Each may name its keys (`key NAME`, `keys uniform:N`, `keys zipf:S:N`) and the cost of
+//! a request (`cost N`); by default all requests have the key `key-1` and cost 1. The duration of requests is given
+//! by `taking 20ms`, `taking 20ms..400ms` (uniform) or `taking exponential:50ms` (random, with this mean), and
+//! failures by `failing 30%`. Ticks are whole nanoseconds. Randomness comes from the seed alone, and the times of
+//! requests do not depend on their durations and failures.
 
 mod chance;
 mod grammar;
@@ -27,21 +28,22 @@ pub use self::key_choice::{KeyChoice, KeyDraws};
 use self::segment::{Keys, Segment};
 use self::service::Fate;
 
-/// Traffic as written: a list of segments. Cheap to clone.
+/// Traffic, as a list of segments. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Traffic {
     segments: Arc<[Segment]>,
 }
 
-/// What a fast machine decides in some minutes; a line of text that asks for more is a slip in a unit.
+/// The most requests: what a fast machine decides in some minutes. A text that asks for more probably has a wrong
+/// unit.
 const MAX_REQUESTS: u128 = 1_000_000_000;
 
-/// Who asks.
+/// The key of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TrafficKey {
-    /// One of many, from 1.
+    /// One of many numbered keys, from 1.
     Number(u32),
-    /// By name.
+    /// A named key.
     Name(Arc<str>),
 }
 
@@ -59,15 +61,15 @@ impl TrafficKey {
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When.
+    /// The time of the request.
     pub at: Tick,
-    /// Who.
+    /// The key of the request.
     pub key: TrafficKey,
-    /// How much.
+    /// The cost of the request.
     pub cost: Cost,
-    /// How long it takes once it is let in; `None` where the segment does not say.
+    /// How long it takes once admitted; `None` if the segment does not tell.
     pub took: Option<Duration>,
-    /// How it ends; `None` where the segment does not say.
+    /// How it ends; `None` if the segment does not tell.
     pub outcome: Option<Outcome>,
 }
 
@@ -108,7 +110,7 @@ impl Traffic {
         }
     }
 
-    /// Returns the first segment with requests that does not say how long they take, counted from 1.
+    /// Returns the number of the first segment with requests but without durations, counted from 1.
     #[must_use]
     pub fn untimed(&self) -> Option<usize> {
         let untimed = |segment: &Segment| segment.taking.is_none() && segment.shape.requests() > 0;
@@ -128,7 +130,7 @@ impl Traffic {
 pub struct Arrivals {
     segments: Arc<[Segment]>,
     place: usize,
-    /// When the segment at hand begins.
+    /// The start of the current segment.
     start: u64,
     number: u64,
     last: u64,

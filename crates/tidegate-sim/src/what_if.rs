@@ -1,14 +1,15 @@
-//! What many limits would have done to one log, side by side in one reading of it.
+//! Computes what many limits would have done to one log, side by side during one reading.
 //!
-//! For each candidate, a rate and a burst, it says how many requests would have been denied and to which keys, exactly as a gate with that
-//! `gcra` limit would have decided them. A gate per candidate would give the same numbers; a hundred of them would take a hundred times
-//! the memory and the time. Two facts make it cheap. As long as a candidate has denied a key nothing, its state for the key depends on the
-//! rate alone, so all candidates of one rate share it. And of one rate, the candidate with the smaller burst denies first. So a key
-//! costs one number per rate, and a state of its own only for each candidate that has denied it something.
+//! For each candidate, a rate and a burst, it counts the requests that would have been denied and the keys hit,
+//! exactly as a gate with that `gcra` limit would have decided them. A gate per candidate would give the same
+//! numbers, but a hundred gates would take a hundred times the memory and time. Two facts make it cheap. As long as a
+//! candidate has denied a key nothing, its state for the key depends on the rate alone, so all candidates of one rate
+//! share it. And among candidates of one rate, the one with the smallest burst denies first. So a key takes one
+//! number per rate, plus a state for each candidate that has denied it something.
 //!
-//! The candidates stand for the limit of one policy, alone: of the policy come the match, the key, the lists and the cost; its own
-//! limits, tiers and overrides are left out, and so is what other policies deny. Several keys (`by`) take one [`WhatIf`] each, fed from the
-//! same reading.
+//! The candidates replace the limit of one policy, on its own. The match, the key, the lists and the cost come from
+//! the policy; its limits, tiers and overrides are ignored, and so are denials by other policies. Several keys (`by`)
+//! take one [`WhatIf`] each, fed from the same reading.
 
 mod ask;
 mod candidate;
@@ -31,14 +32,15 @@ use crate::peaks::Distinct;
 /// How much is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WhatIfOptions {
-    /// Keys remembered at once, two at least: some 200 bytes each, and 8 more per different rate. Where more come, those that are as good as
-    /// new (nothing denied, every bucket drained) are forgotten first, which changes no decision.
+    /// The most keys remembered at once, at least two: some 200 bytes each, and 8 more per distinct rate. If there
+    /// are more, keys that are as good as new (nothing denied, every bucket drained) are forgotten first, which
+    /// changes no decision.
     pub keys: usize,
     /// The window of [`KeyHit::peak`].
     pub window: Duration,
     /// How many of the keys hit are named for each candidate.
     pub named: usize,
-    /// IPv6 prefix by which clients are keyed, 1 to 128.
+    /// The IPv6 prefix by which clients are keyed, 1 to 128.
     pub ipv6_prefix: u8,
 }
 
@@ -53,18 +55,18 @@ impl Default for WhatIfOptions {
 #[derive(Clone, Debug)]
 struct Group {
     meter: Meter,
-    /// The first of them in [`WhatIf::ordered`].
+    /// The position of the first one in [`WhatIf::ordered`].
     from: usize,
-    /// One behind the last.
+    /// The position after the last one.
     to: usize,
 }
 
 /// A candidate in the order of rates and bursts.
 #[derive(Clone, Copy, Debug)]
 struct Ordered {
-    /// The highest level it allows.
+    /// The highest level that it allows.
     full: u64,
-    /// Its place in the list that was given.
+    /// Its position in the list that was given.
     given: usize,
 }
 
@@ -99,7 +101,7 @@ pub struct WhatIf {
     keys: KeyTable,
     options: WhatIfOptions,
     requests: u64,
-    /// Requests denied, per candidate as ordered.
+    /// Requests denied, for each candidate in the order of `ordered`.
     denied: Vec<u64>,
 }
 
@@ -125,7 +127,7 @@ impl WhatIf {
         let (mut groups, mut ordered) = (Vec::<Group>::new(), Vec::with_capacity(places.len()));
         for given in places {
             let Candidate { rate, burst } = candidates[given];
-            // Refuses what a gate would refuse.
+            // Reject limits that a gate would reject.
             Quota::per(rate.count(), rate.period()).burst(burst).gcra()?;
             let meter = Meter::new(rate);
             let too_slow = WhatIfError::TooSlow { burst, count: rate.count(), period: rate.period() };
@@ -157,8 +159,8 @@ impl WhatIf {
         self.ask(record.time, &request, None, record.is_signed_in());
     }
 
-    /// Tries any request; `cost` is what its caller says it costs, and a policy with a cost of its own goes by that. Times must not go
-    /// back; one that does counts as the latest of its key.
+    /// Tries any request. `cost` is the cost given by the caller; a policy with a cost rule of its own uses that
+    /// instead. Times must not go back; an earlier time counts as the latest of its key.
     pub fn ask(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>, signed_in: bool) {
         let Self { asking, keys, groups, ordered, denied, .. } = self;
         let Some(asked) = asking.find(request, cost) else { return };
@@ -166,7 +168,8 @@ impl WhatIf {
         let units = asked.cost.units();
         let (key, passed) = keys.see(&asked.key, at, units, || asking.name(request));
         key.signed_in |= signed_in;
-        // Of one rate, those that have denied the key anything come first, and so do their states.
+        // States are in the order of candidates. Within a rate, the candidates that have denied the key something
+        // come first.
         let mut place = 0;
         for (group, level) in groups.iter().zip(&mut key.levels) {
             let mut candidate = group.from;
@@ -191,32 +194,32 @@ impl WhatIf {
         }
     }
 
-    /// Returns how many requests the policy spoke of.
+    /// Returns how many requests the policy matched.
     #[must_use]
     pub const fn requests(&self) -> u64 {
         self.requests
     }
 
-    /// Returns how many different keys they had.
+    /// Returns how many distinct keys they had.
     #[must_use]
     pub fn keys(&self) -> Distinct {
         self.keys.distinct()
     }
 
-    /// Returns how many keys were forgotten while they were in use, for lack of room: above zero, denials may be too few.
+    /// Returns how many keys were evicted while in use, for lack of room. Above zero, denials may be too few.
     #[must_use]
     pub const fn evicted(&self) -> u64 {
         self.keys.evicted()
     }
 
-    /// Says whether any key was forgotten: then what is told of a key (its requests, its peak, whether it signed in) counts from
-    /// when it was last remembered.
+    /// Says whether any key was forgotten. If so, the figures of a key (its requests, its peak, whether it signed in)
+    /// count from when it was last remembered.
     #[must_use]
     pub const fn has_forgotten(&self) -> bool {
         self.keys.has_forgotten()
     }
 
-    /// Returns what each candidate would have done, in the order in which they were given. Walks all keys once.
+    /// Returns what each candidate would have done, in the order given. Walks all keys once.
     #[must_use]
     pub fn outcomes(&self) -> Vec<WhatIfOutcome> {
         let mut hit: Vec<Vec<(u64, &Key)>> = vec![Vec::new(); self.ordered.len()];
@@ -237,7 +240,8 @@ impl WhatIf {
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    /// Returns all keys that a candidate would have hit, by its place in the list that was given; in no order. Walks all keys.
+    /// Returns all keys that a candidate would have hit, by the candidate's position in the given list; in no
+    /// particular order. Walks all keys.
     pub fn hit_by(&self, candidate: usize) -> impl Iterator<Item = HitName<'_>> {
         let ordered = self.ordered.iter().position(|ordered| ordered.given == candidate);
         let hit = move |key: &'_ Key| {

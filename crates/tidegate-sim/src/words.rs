@@ -1,6 +1,6 @@
-//! The nearest right word, for messages about wrong ones.
+//! Suggests the nearest valid word in messages about an invalid one.
 
-/// Returns "; did you mean `word`?" for the nearest of `words`, or nothing when none is near.
+/// Returns "; did you mean `word`?" for the nearest of `words`, or an empty text if none is near.
 pub(crate) fn nearest(wrong: &str, words: &[&str]) -> String {
     let near = words
         .iter()

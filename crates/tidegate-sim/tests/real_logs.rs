@@ -1,5 +1,5 @@
-//! Real logs, whose numbers are known from their publishers. They lie in `shared/data` beside the project; where that folder
-//! is missing, each test says so and passes.
+//! Real logs, with numbers known from their publishers. They are in `shared/data` beside the project; if that folder
+//! is missing, each test prints a message and passes.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -63,7 +63,7 @@ fn apache_ten_thousand_lines_and_time_goes_back_at_half_of_them() {
         assert!(!record.client.is_empty() && !record.path.is_empty());
     });
     assert_eq!((tally.records, tally.malformed), (10_000, 0));
-    // One step back leaves all lines behind it out of order until time has caught up.
+    // A single step back leaves all later lines out of order until the time has caught up.
     assert_eq!((tally.order.back, tally.order.ordered, tally.order.clamped), (4_915, 9_448, 0));
     assert_eq!(tally.order.largest_step, Duration::from_secs(59));
     let (outcome, _) = replay(input, Order::default(), PER_IP);
@@ -78,8 +78,8 @@ fn nasa_one_day_as_a_table() {
     assert_eq!(outcome.policies[0].keys.to_string(), "2,365");
 }
 
-/// The publisher gave every line a random day: each day of the log is many days behind each other. Five minutes do not
-/// sort that, a day does; what clamping it would have denied is not the log's doing.
+/// The publisher gave every line a random day, so each day of the log consists of many days one after another. Five
+/// minutes do not suffice to sort that, a day does; denials from clamping would not be caused by the traffic.
 #[test]
 fn nasa_one_month_under_other_dates() {
     let Some(input) = file("nasa-http-1995-jul-redated-2017.log.zst") else { return };
@@ -111,7 +111,8 @@ fn azure_calls_cost_their_tokens() {
     }
 }
 
-/// In neither log does anybody stand out: what their clients ask falls smoothly, and a limit drawn all the same would hit some at random.
+/// In neither log do any clients stand out: their needs fall smoothly, and any limit would hit some of them at
+/// random.
 #[test]
 fn no_limit_is_recommended_where_what_clients_ask_falls_smoothly() {
     for name in ["apache-combined-10k.log.zst", "nasa-http-1995-08-01.tsv.zst"] {

@@ -1,4 +1,4 @@
-//! The sample logs of `examples/` say what its README says.
+//! The sample logs of `examples/` have the properties that their README states.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -17,12 +17,12 @@ fn replay(name: &str, policies: &str) -> (Outcome, String) {
     let report =
         Report { title: name, replay: &replay, log: Some(&tally), doubts: &[], ladders: &ladders, keys: 20 };
     let page = report::page(&report).unwrap();
-    // For eyes and browsers: `TIDEGATE_CHARTS=dir cargo test -p tidegate-sim --test samples` leaves the pages there.
+    // For viewing: `TIDEGATE_CHARTS=dir cargo test -p tidegate-sim --test samples` writes the pages there.
     keep(&format!("{name}.html"), &page);
     (replay.outcomes().remove(0), page)
 }
 
-/// Replays a log under policies side by side, with ladders for the first.
+/// Replays a log under several policies side by side, with ladders for the first.
 fn read(name: &str, sets: &[(&str, &str)]) -> (Replay, Ladders, Tally) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
     let set = |(name, policies): &(&str, &str)| {
@@ -45,7 +45,7 @@ fn read(name: &str, sets: &[(&str, &str)]) -> (Replay, Ladders, Tally) {
     (replay, ladders, tally)
 }
 
-/// The names of the pictures and their SVG.
+/// Returns the names of the pictures and their SVG.
 fn drawn(replay: &Replay) -> Vec<(String, String)> {
     let pictures = report::pictures(replay, Form::Svg).unwrap();
     pictures.into_iter().map(|picture| (picture.name, String::from_utf8(picture.bytes).unwrap())).collect()
@@ -57,7 +57,8 @@ fn keep(name: &str, text: &str) {
     }
 }
 
-/// The chart of peaks counted the keys above the written rate, 114 of 122, where the table said that 112 were hit.
+/// The chart must count keys above the granted units: above the written rate there are 114 of 122, while the table
+/// has 112 hit.
 #[test]
 fn charts_of_peaks_have_the_numbers_of_the_table() {
     let limits = [
@@ -83,7 +84,7 @@ fn charts_of_peaks_have_the_numbers_of_the_table() {
             pictures[1].1.contains(line) && line.is_empty() != pictures[1].1.contains("grants"),
             "{limit}"
         );
-        // Who asked for more than is granted in a window was hit; others may have been, too.
+        // Each key that asked for more than is granted in a window was hit; others may have been hit too.
         if let Some(granted) = replay.granted(0, 0) {
             let ranking = replay.policy_peaks(0, 0).unwrap().ranking();
             assert!(ranking.iter().all(|key| key.peak <= granted.units || key.denied > 0), "{limit}");
@@ -135,7 +136,7 @@ fn the_scraper_and_the_guesser_are_found_and_nobody_else() {
     assert!(per_ip.denied > 300 && login.denied > 100, "{outcome:#?}");
     let threshold: Threshold = "denied{policy=per-ip} > 1%".parse().unwrap();
     assert!(threshold.measure(&outcome, &Tally::default()).unwrap().failed);
-    // One page, nothing to load.
+    // One page that loads nothing.
     assert!(page.contains("203.0.113.9") && page.matches("<svg").count() == 3);
     for reference in ["src=", "href=", "@import", "url(", "style=\"", "<script src", " onload"] {
         assert!(!page.contains(reference), "{reference}");

@@ -1,11 +1,11 @@
-//! What is run: nodes, how much is asked for, and what goes wrong when.
+//! The contents of a run: nodes, demand and faults.
 
 use std::time::Duration;
 
 use tidegate_sim::fleet::{Demand, Which};
 use tidegate_testkit::Fault;
 
-/// A limit: so many a second, and so many at once.
+/// A limit: units per second, and burst.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     pub(crate) rate: u64,
@@ -13,43 +13,43 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// How long it takes to fill up, and a tenth of a second.
+    /// Returns the time that the limit takes to fill up, plus a tenth of a second.
     pub(crate) fn fills_within(self) -> Duration {
         Duration::from_secs_f64(self.burst as f64 / self.rate as f64) + Duration::from_millis(100)
     }
 }
 
-/// Something that happens in a run.
+/// An event of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Act {
-    /// The proxies of nodes do something to their connections.
+    /// The proxies of nodes apply a fault to their connections.
     Wires(Which, Fault),
-    /// The engine is held up (`SIGSTOP`), or goes on (`SIGCONT`).
+    /// The engine is suspended (`SIGSTOP`) or resumed (`SIGCONT`).
     Hold(bool),
     /// The engine is killed (`SIGKILL`).
     Kill,
-    /// It is started again.
+    /// The engine is started again.
     Start,
-    /// It forgets everything.
+    /// The engine loses all its data.
     Flush,
-    /// Redis does something.
+    /// Redis executes a command.
     Command(&'static [&'static str]),
-    /// The replica becomes a master, and nodes are led to it by new connections.
+    /// The replica becomes a master, and the proxies of nodes send new connections to it.
     Promote(Which),
-    /// Nodes are killed (`SIGKILL`), with what they hold.
+    /// Nodes are killed (`SIGKILL`) and lose their memory.
     KillNodes(Which),
-    /// Nodes are stopped as a deployment does (`SIGTERM`).
+    /// Nodes are stopped as in a deployment (`SIGTERM`).
     StopNodes(Which),
-    /// Nodes that do not run are started.
+    /// Stopped nodes are started.
     StartNodes(Which),
-    /// Nodes are held up (`SIGSTOP`), or go on (`SIGCONT`).
+    /// Nodes are suspended (`SIGSTOP`) or resumed (`SIGCONT`).
     HoldNodes(Which, bool),
-    /// All nodes have half the limit.
+    /// The limit is halved on all nodes.
     Halve,
 }
 
 impl Act {
-    /// Whether nodes end by it.
+    /// Returns the nodes that the act ends, if any.
     pub(crate) const fn ends(self) -> Option<Which> {
         match self {
             Self::KillNodes(which) | Self::StopNodes(which) => Some(which),
@@ -58,14 +58,14 @@ impl Act {
     }
 }
 
-/// What a run must keep.
+/// The bounds that a run must keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// The most units of excess.
+    /// The most excess, in units.
     pub(crate) excess: u64,
     /// The least use, in thousandths of the ideal.
     pub(crate) used_per_mille: u64,
-    /// Whether nodes are to decide by themselves at all.
+    /// Whether nodes are expected to decide without the engine.
     pub(crate) alone: bool,
 }
 
@@ -73,20 +73,20 @@ pub(crate) struct Bounds {
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
-    /// A word of `share`.
+    /// How nodes decide, as in `share`.
     pub(crate) share: &'static str,
     pub(crate) limit: Limit,
-    /// How many nodes there are at most, and how many run at the start.
+    /// The most nodes, and the number of nodes that run at the start.
     pub(crate) nodes: usize,
     pub(crate) running: usize,
     pub(crate) demand: Demand,
-    /// How far a replica is behind; zero where there is none.
+    /// The lag of a replica; zero if there is none.
     pub(crate) lag: Duration,
-    /// How long the engine has to answer (`store.deadline`).
+    /// The time that the engine has to answer (`store.deadline`).
     pub(crate) deadline: Duration,
-    /// What happens, and when.
+    /// The events, and when they happen.
     pub(crate) acts: Vec<(Duration, Act)>,
-    /// How long all goes on after the last act.
+    /// How long the run goes on after the last event.
     pub(crate) after: Duration,
     pub(crate) bounds: Bounds,
 }

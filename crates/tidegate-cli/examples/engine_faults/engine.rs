@@ -1,11 +1,11 @@
-//! The engine that counts, a real server that is held up, killed, flushed and replaced.
+//! The engine with the counters: a real server that is suspended, killed, flushed and replaced.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate_testkit::{EtcdServer, Fault, FaultyProxy, RedisServer, ZooKeeperServer, within};
 
-/// Where counters live.
+/// The kind of engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Redis,
@@ -14,7 +14,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Its word in `store.kind`.
+    /// Returns its name in `store.kind`.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Redis => "redis",
@@ -23,12 +23,12 @@ impl Kind {
         }
     }
 
-    /// Whether nodes agree on their parts through it.
+    /// Says whether nodes agree on their parts of a limit through it.
     pub(crate) const fn coordinates(self) -> bool {
         !matches!(self, Self::Redis)
     }
 
-    /// How a policy file writes its address.
+    /// Returns its URL in a policy file.
     pub(crate) fn url(self, at: SocketAddr) -> String {
         match self {
             Self::Redis => format!("redis://{at}"),
@@ -52,7 +52,8 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
-    /// Starts it; `None`, said aloud, where it is not installed. `lag` is by how much a replica is behind; with zero there is none.
+    /// Starts the engine; prints a message and returns `None` if it is not installed. `lag` is the lag of a replica;
+    /// with zero there is none.
     pub(crate) fn start(kind: Kind, lag: Duration) -> Option<Self> {
         match kind {
             Kind::Redis if lag.is_zero() => RedisServer::start(&[]).map(|redis| Self::Redis(Box::new(redis))),
@@ -74,7 +75,7 @@ impl Engine {
         Some(Self::Replicated { master: Box::new(master), replica: Box::new(replica), wire })
     }
 
-    /// Where nodes ask it at first.
+    /// Returns the address at which nodes first reach the engine.
     pub(crate) fn addr(&self) -> SocketAddr {
         match self {
             Self::Redis(redis) | Self::Replicated { master: redis, .. } => redis.addr(),
@@ -83,7 +84,7 @@ impl Engine {
         }
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the engine.
     pub(crate) fn signal(&self, signal: &str) {
         match self {
             Self::Redis(redis) | Self::Replicated { master: redis, .. } => redis.signal(signal),
@@ -92,7 +93,7 @@ impl Engine {
         }
     }
 
-    /// Ends it as a crash does.
+    /// Kills the engine, as in a crash.
     pub(crate) fn kill(&mut self) {
         match self {
             Self::Redis(redis) | Self::Replicated { master: redis, .. } => redis.kill(),
@@ -101,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// Starts it again with what it has on disk: Redis has nothing there. Returns when it answers.
+    /// Starts the engine again with its data on disk; Redis has none. Returns when the engine answers.
     pub(crate) fn start_again(&mut self) {
         match self {
             Self::Redis(redis) | Self::Replicated { master: redis, .. } => redis.start_again(),
@@ -110,10 +111,10 @@ impl Engine {
         }
     }
 
-    /// Has it forget everything.
+    /// Makes the engine lose all its data.
     ///
     /// # Panics
-    /// Where no command does that.
+    /// If no command does that.
     pub(crate) fn flush(&self) {
         match self {
             Self::Redis(_) | Self::Replicated { .. } => self.command(&["FLUSHALL"]),
@@ -122,10 +123,10 @@ impl Engine {
         }
     }
 
-    /// Has Redis do something.
+    /// Executes a command on Redis.
     ///
     /// # Panics
-    /// Where it is another engine, or refuses.
+    /// If the engine is not Redis, or refuses the command.
     pub(crate) fn command(&self, words: &[&str]) {
         let (Self::Redis(redis) | Self::Replicated { master: redis, .. }) = self else {
             panic!("{words:?} is for Redis")
@@ -134,13 +135,13 @@ impl Engine {
         assert!(!answer.starts_with('-'), "{words:?}: {answer}");
     }
 
-    /// Makes a master of the replica, and returns where that listens.
+    /// Makes the replica a master. Returns its address.
     ///
     /// # Panics
-    /// Where there is none.
+    /// If there is no replica.
     pub(crate) fn promote(&self) -> SocketAddr {
         let Self::Replicated { replica, wire, .. } = self else { panic!("there is no replica") };
-        // What is on its way to the replica is lost.
+        // Data on the way to the replica are lost.
         wire.set(Fault::Cut);
         let answer = replica.command(&["REPLICAOF", "NO", "ONE"]);
         assert!(answer.starts_with('+'), "{answer}");

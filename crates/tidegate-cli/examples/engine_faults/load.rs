@@ -1,4 +1,4 @@
-//! Requests at times that were set before, so that a slow answer holds up no other.
+//! Sends requests at preset times, so that a slow answer does not delay other requests.
 
 #![allow(clippy::disallowed_methods, reason = "real programs are asked in real time")]
 
@@ -18,43 +18,43 @@ use tidegate_sim::fleet::Demand;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// How long an answer may take, far beyond any deadline: a node may be held up meanwhile.
+/// The timeout of an answer, far beyond any deadline: a node may be suspended in between.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The most requests at once to one node; what comes beyond them is not asked.
+/// The most requests in flight to one node; further requests are not sent.
 const AT_ONCE: usize = 2_000;
 
-/// One request.
+/// A request with its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
-    /// When it was answered.
+    /// The time of the answer.
     pub(crate) at: Tick,
-    /// How long that took.
+    /// The latency.
     pub(crate) took: Duration,
     /// How much later than planned it was sent.
     pub(crate) late: Duration,
-    /// Whether it was allowed; `None` where no answer came.
+    /// Whether it was allowed; `None` without an answer.
     pub(crate) allowed: Option<bool>,
-    /// Which node was asked.
+    /// The node that was asked.
     pub(crate) node: usize,
 }
 
-/// How the nodes are asked.
+/// The load on the nodes.
 pub(crate) struct Load {
     pub(crate) demand: Demand,
-    /// What `demand` has multiples of, each second.
+    /// The rate, in requests per second, that `demand` is a multiple of.
     pub(crate) rate: u64,
     pub(crate) nodes: Vec<SocketAddr>,
-    /// Which of them may be asked.
+    /// Which nodes may be asked.
     pub(crate) running: Vec<AtomicBool>,
-    /// From when times count.
+    /// The zero of all times.
     pub(crate) begun: Instant,
-    /// Whether all is over.
+    /// Whether the run is over.
     pub(crate) over: AtomicBool,
 }
 
 impl Load {
-    /// Asks until all is over; returns the requests in the order of their answers.
+    /// Sends requests until the run is over. Returns them in the order of their answers.
     pub(crate) async fn run(self: Arc<Self>) -> Vec<Asked> {
         let mut nodes = JoinSet::new();
         for node in 0..self.nodes.len() {
@@ -68,7 +68,7 @@ impl Load {
     async fn ask_node(self: Arc<Self>, node: usize) -> Vec<Asked> {
         let caller = Arc::new(Caller { addr: self.nodes[node], idle: Mutex::default() });
         let (mut asks, mut done) = (JoinSet::new(), Vec::new());
-        // Not all nodes in the same millisecond.
+        // Spread the nodes over different milliseconds.
         let mut due = self.begun.elapsed() + Duration::from_micros(700) * u32::try_from(node).unwrap_or(0);
         while !self.over.load(Ordering::Relaxed) {
             let times = self.demand.at(node, self.nodes.len(), due);
@@ -99,14 +99,14 @@ impl Load {
     }
 }
 
-/// Connections to one node, kept.
+/// Persistent connections to one node.
 struct Caller {
     addr: SocketAddr,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
 }
 
 impl Caller {
-    /// Asks for one unit; `None` where the node does not decide.
+    /// Asks for one unit; `None` if the node does not decide.
     async fn ask(&self) -> Option<bool> {
         let kept = loop {
             let kept = self.idle.lock().pop();

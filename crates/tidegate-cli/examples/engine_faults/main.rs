@@ -1,14 +1,15 @@
-//! Nodes that share one limit over a real engine while things go wrong, judged: the second table of docs/stores/faults.md.
+//! Judges nodes that share one limit through a real engine during faults: the second table of docs/stores/faults.md.
 //!
-//! Each node is a `tidegate serve` that asks the engine through a proxy of its own. Needs redis-server, etcd or zookeeper, and the program with
-//! the engines' clients:
+//! Each node is a `tidegate serve` that reaches the engine through a proxy of its own. Needs redis-server, etcd or
+//! zookeeper, and the program built with the engines' clients:
 //!
 //! ```text
 //! cargo build -p tidegate-cli --features redis,etcd,zookeeper
 //! cargo run -p tidegate-cli --features redis,etcd,zookeeper --example engine_faults -- redis
 //! ```
 //!
-//! A second word runs the rows alone whose names have it; `--ledger FILE` adds a line about the run to a file. Ends with 1 where a bound is broken.
+//! A second word selects the rows whose names contain it. `--ledger FILE` appends a line about the run to a file.
+//! Exits with 1 if a bound is broken.
 
 #![allow(clippy::unwrap_used, reason = "an example that cannot go on has failed")]
 
@@ -27,7 +28,7 @@ use engine::Kind;
 use table::{Times, rows};
 use tidegate_testkit::FaultRun;
 
-/// The times of the manual.
+/// The times used for the manual.
 const TIMES: Times =
     Times { before: Duration::from_secs(3), lasts: Duration::from_secs(3), after: Duration::from_secs(4) };
 

@@ -1,4 +1,4 @@
-//! One run of a row.
+//! Runs one row of the table.
 
 #![allow(clippy::disallowed_methods, reason = "real programs take real time")]
 
@@ -15,27 +15,27 @@ use crate::engine::Kind;
 use crate::load::{Asked, Load};
 use crate::stand::Stand;
 
-/// What was seen.
+/// The observations of a run.
 pub(crate) struct Seen {
-    /// In the order of the answers.
+    /// The requests, in the order of their answers.
     pub(crate) asked: Vec<Asked>,
-    /// When the last act was over.
+    /// The end of the last fault.
     pub(crate) healed: Tick,
-    /// The limits, and from when on each was in force on all nodes.
+    /// The limits, and the time from which each was in force on all nodes.
     pub(crate) limits: Vec<(Tick, Limit)>,
-    /// How many steps each node decided without the engine.
+    /// The number of steps that each node decided without the engine.
     pub(crate) without_engine: Vec<u64>,
-    /// How many of them before the first act.
+    /// How many of these came before the first fault.
     pub(crate) early: Vec<u64>,
-    /// How long it was.
+    /// The length of the run.
     pub(crate) length: Duration,
 }
 
-/// Runs it; `None`, said aloud, where the engine is not installed.
+/// Runs a row; prints a message and returns `None` if the engine is not installed.
 pub(crate) fn run(kind: Kind, row: &Row) -> Option<Seen> {
     let mut stand = Stand::start(kind, row)?;
     if row.share == "split" {
-        // What has come to a node counts when it has been there for as long as the limit takes to fill up.
+        // A part that a node has received counts only after the time that the limit takes to fill up.
         wait_until(Instant::now(), row.limit.fills_within());
     }
     let runtime = runtime();
@@ -58,7 +58,7 @@ pub(crate) fn run(kind: Kind, row: &Row) -> Option<Seen> {
         if number == 0 {
             stand.count_without_engine(Which::All, &mut early);
         }
-        // Nodes that are about to end are not asked any more, those that have started are.
+        // Stop asking nodes that are about to end, and ask those that have started.
         for (node, running) in load.running.iter().enumerate() {
             if act.ends().is_some_and(|which| which.has(node)) {
                 running.store(false, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! What runs: an engine, and nodes that each ask it through a proxy of their own. All on loopback, stopped when the stand is dropped.
+//! The processes of a run: an engine, and nodes that reach it through a proxy each. All are on loopback and are
+//! stopped when the stand is dropped.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ struct Node {
     running: bool,
 }
 
-/// The whole of it.
+/// The engine, its proxies and the nodes.
 pub(crate) struct Stand {
     kind: Kind,
     engine: Engine,
@@ -31,7 +32,8 @@ pub(crate) struct Stand {
 }
 
 impl Stand {
-    /// Starts everything, and returns when all of it listens and the engine is in use; `None`, said aloud, where the engine is not installed.
+    /// Starts everything. Returns when all processes listen and the engine is in use; prints a message and returns
+    /// `None` if the engine is not installed.
     pub(crate) fn start(kind: Kind, row: &Row) -> Option<Self> {
         let engine = Engine::start(kind, row.lag)?;
         let wires: Vec<FaultyProxy> =
@@ -46,17 +48,17 @@ impl Stand {
         Some(stand)
     }
 
-    /// Where each node is asked.
+    /// Returns the address of each node.
     pub(crate) fn addrs(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.addr).collect()
     }
 
-    /// Which nodes run, and may be asked.
+    /// Returns which nodes run and may be asked.
     pub(crate) fn running(&self) -> Vec<bool> {
         self.nodes.iter().map(|node| node.running).collect()
     }
 
-    /// Adds for each of these nodes how many steps it has decided without the engine since it was started.
+    /// Adds to `counts`, for each of these nodes, the steps that it has decided without the engine since its start.
     pub(crate) fn count_without_engine(&self, which: Which, counts: &mut [u64]) {
         let steps = |node: &Node| -> Option<u64> {
             let text = text(node, "/metrics");
@@ -70,7 +72,7 @@ impl Stand {
         }
     }
 
-    /// Does what is to happen; returns when it has.
+    /// Applies an act. Returns when it is done.
     pub(crate) fn act(&mut self, act: Act) {
         match act {
             Act::Wires(which, fault) => self.wires(which).for_each(|wire| wire.set(fault)),
@@ -136,7 +138,7 @@ impl Stand {
         Node { process, addr, file, running }
     }
 
-    /// Writes a node's file, whole or not at all: the node may be reading it.
+    /// Writes a node's policy file atomically: the node may be reading it.
     fn write(&self, at: usize, file: &PathBuf) {
         let (kind, url, share) = (self.kind.word(), self.kind.url(self.wires[at].addr()), self.share);
         let (nodes, deadline) = (self.wires.len(), self.deadline.as_millis());
@@ -150,7 +152,8 @@ impl Stand {
         std::fs::rename(beside, file).expect("the folder is the node's own");
     }
 
-    /// Waits until every node says that its store is there, and those that agree on their parts have divided the limit evenly.
+    /// Waits until every node reports that its store is available, and nodes that agree on their parts have divided
+    /// the limit evenly.
     fn until_ready(&self) {
         let running = || self.nodes.iter().filter(|node| node.running);
         within("the nodes' store is there", || {
@@ -169,19 +172,19 @@ impl Stand {
     }
 }
 
-/// What a node answers to a page; nothing where it does not.
+/// Returns a page of a node; empty if it does not answer.
 fn text(node: &Node, path: &str) -> String {
     let answer = ureq::get(&format!("http://{}{path}", node.addr)).call();
     answer.and_then(|mut answer| answer.body_mut().read_to_string()).unwrap_or_default()
 }
 
-/// Returns what a node has of the whole, as it tells.
+/// Returns a node's share of the limit, as it reports it.
 fn part(node: &Node) -> Option<f64> {
     let text = text(node, "/metrics");
     text.lines().find_map(|line| line.strip_prefix("tidegate_node_part_ratio "))?.parse().ok()
 }
 
-/// Waits until somebody listens there.
+/// Waits until a process listens at an address.
 fn listens(at: SocketAddr) {
     within("tidegate serve", || TcpStream::connect(at).is_ok());
 }

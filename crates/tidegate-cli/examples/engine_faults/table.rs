@@ -1,6 +1,7 @@
-//! The rows, with the bounds that they must keep.
+//! The rows of the table, with the bounds that they must keep.
 //!
-//! Names are those of the simulated table where the same thing happens; see docs/stores/faults.md for what each bound is made of.
+//! Names are those of the simulated table where the same thing happens. docs/stores/faults.md explains how each bound
+//! is derived.
 
 use std::time::Duration;
 
@@ -11,16 +12,17 @@ use tidegate_testkit::Fault;
 use crate::act::{Act, Bounds, Limit, Row};
 use crate::engine::Kind;
 
-/// How many nodes there are, unless a row is about their number.
+/// The number of nodes, unless a row is about their number.
 const NODES: usize = 4;
 
-/// Nodes that know how long their wires are.
+/// A row with a deadline that fits the longer wires.
 const FAR_AWAY: &str = "wires 30 ms longer each way, `store.deadline: 1s`";
 
-/// How long after an engine is back the last node asks it again, at most: a second between two probes, and the time of one.
+/// The longest time, in milliseconds, until the last node uses an engine again that is back: one second between
+/// probes, plus the time of a probe.
 const ASKS_AGAIN: u64 = 1_250;
 
-/// When something goes wrong, how long it lasts, and how long all goes on afterwards.
+/// When a fault begins, how long it lasts, and how long the run goes on after it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) before: Duration,
@@ -28,7 +30,8 @@ pub(crate) struct Times {
     pub(crate) after: Duration,
 }
 
-/// Returns the limit of the rows. Engines that decide by compare-and-set are asked for half as much: one key is written by one node at a time.
+/// Returns the limit of the rows. Engines that decide by compare-and-set get half the rate: only one node at a time
+/// can write a key.
 fn limit(kind: Kind) -> Limit {
     match kind {
         Kind::Redis => Limit { rate: 200, burst: 160 },
@@ -36,31 +39,32 @@ fn limit(kind: Kind) -> Limit {
     }
 }
 
-/// Returns the rows of an engine.
+/// Returns the rows for an engine.
 #[allow(clippy::too_many_lines, reason = "a table")]
 pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
     let limit = limit(kind);
     let Limit { rate, burst } = limit;
     let Times { before, lasts, after } = times;
     let nodes = NODES as u64;
-    // What the rate returns in a time.
+    // The units that the rate returns in this time.
     let in_ms = |ms: u64| rate * ms / 1000;
     let while_it_lasts = in_ms(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
-    // The engine is back, and all nodes but one have not asked it yet: what these grant meanwhile.
+    // Units granted by the nodes that have not used the engine again, while one node already has.
     let late_ones = in_ms(ASKS_AGAIN) * (nodes - 1) / nodes;
-    // While the engine is gone, nodes grant the limit once more from full, and one request each; when it is back its own limit has filled.
+    // While the engine is gone, nodes grant the limit once more from full, and one request each. When it is back, its
+    // own limit has filled up.
     let gone = 2 * burst + nodes + late_ones;
-    // The engine was away for a moment only: nodes may have taken it for gone, and its own limit has not filled.
+    // The engine is away only for a moment: nodes may consider it gone, and its own limit has not filled up.
     let blinked = burst + nodes + late_ones;
-    // Some nodes grant half of the limit beside the others, who have all of the engine's.
+    // Some nodes grant half of the limit while the others use the engine's whole limit.
     let half_gone = (burst + while_it_lasts + in_ms(ASKS_AGAIN)) / 2 + nodes;
-    // One node takes the engine for gone, until it asks again.
+    // One node considers the engine gone until it probes it again.
     let one_gone = (burst + in_ms(ASKS_AGAIN)) / nodes + 1;
     let even = Demand::Even(2.0);
     let half = Which::From(NODES / 2);
     let (broken, healed) = (before, before + lasts);
 
-    // Whether nodes are to decide by themselves at all.
+    // Whether nodes are expected to decide without the engine.
     let (by_engine, by_nodes) = (|excess: u64| (excess, false), |excess: u64| (excess, true));
 
     let mut rows = Vec::new();
@@ -140,17 +144,18 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
     row("half the nodes are cut off", "leased", even, wires(half, Fault::Stall), by_nodes(half_gone), 800);
     row("half the nodes are refused", "leased", even, wires(half, Fault::Cut), by_nodes(half_gone), 800);
     let mut lost = wires(half, Fault::LoseAnswers);
-    // Through a connection with gaps nothing sensible comes any more.
+    // A connection with gaps in its data is useless afterwards, so reset it.
     lost.insert(1, (healed, Act::Wires(half, Fault::Reset)));
     row("answers to half the nodes are lost", "leased", even, lost, by_nodes(half_gone), 800);
     let delay = Duration::from_millis(30);
-    // What was on its way when the delay ended comes together with what came after it.
+    // Data still under way when the delay ends arrive together with later data.
     let delayed = wires(Which::All, Fault::Delay(delay));
     let (name, late) = ("wires 30 ms longer each way", by_engine(in_ms(60)));
     if kind == Kind::Redis {
         row(name, "leased", even, delayed, late, 800);
     } else {
-        // One key is written once in 60 ms, and four nodes take turns: so it takes longer than the usual deadline.
+        // One key is written once in 60 ms, and four nodes take turns, so a write takes longer than the default
+        // deadline.
         row(name, "leased", even, delayed.clone(), by_nodes(blinked + while_it_lasts), 800);
         row(FAR_AWAY, "leased", even, delayed, late, 800);
     }
@@ -169,10 +174,10 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
         by_nodes(blinked + while_it_lasts),
         800,
     );
-    // What nodes hold of the limit before: 5 % of its burst.
+    // Nodes still hold leases under the old limit: 5 % of its burst.
     row("the limit is halved", "leased", even, vec![(broken, Act::Halve)], by_engine(burst / 20), 850);
     if kind != Kind::ZooKeeper {
-        // Redis notices it, and counts limits as half full.
+        // Redis detects the flush, and limits count as half full.
         let back = if kind == Kind::Redis { burst / 2 } else { burst };
         row("engine flushed", "leased", even, vec![(broken, Act::Flush)], by_engine(back), 850);
     }
@@ -188,7 +193,7 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
             let flushes =
                 (0..10).map(|time| (broken + lasts / 10 * time, Act::Command(&["SCRIPT", "FLUSH"])));
             row("scripts flushed ten times", "central", even, flushes.collect(), by_engine(0), 950);
-            // Nodes may take the engine for gone for a moment, and what was lost counts as half.
+            // Nodes may consider the engine gone for a moment, and lost limits count as half full.
             let over = vec![(broken, Act::Kill), (broken, Act::Promote(Which::All))];
             row(
                 "failover to a replica 0.3 s behind",
@@ -198,7 +203,7 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
                 by_nodes(blinked + burst / 2),
                 850,
             );
-            // Each side grants the limit.
+            // Each master grants the limit.
             let split = vec![(broken, Act::Promote(half)), (healed, Act::Promote(Which::All))];
             row("two masters", "leased", even, split, by_nodes(blinked + burst / 2 + while_it_lasts), 850);
         }
@@ -214,7 +219,7 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
             row("half the nodes are cut off", "split", even, wires(half, Fault::Stall), by_engine(0), 900);
         }
     }
-    // More nodes come and go.
+    // More nodes start and end.
     let more = Which::From(3);
     let storm = vec![(broken, Act::StartNodes(more)), (healed, Act::KillNodes(more))];
     row("nodes 3, 6, 3", "leased", Demand::Even(3.0), storm, by_engine(0), 850);

@@ -1,4 +1,4 @@
-//! What was admitted, beside what one limit would have.
+//! Compares what was admitted with what one limit would have admitted.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,44 +9,48 @@ use tidegate_core::envelope::{Envelope, Utilisation};
 use crate::act::{Limit, Row};
 use crate::run::Seen;
 
-/// The stretches in which it is looked whether all is as before.
+/// The length of the intervals used to find the recovery.
 const STRETCH: Duration = Duration::from_millis(100);
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    /// By how many units any span had more than the burst and what the rate returned in it.
+    /// The most units, over all spans of time, that were admitted beyond the burst and what the rate returned in that
+    /// span.
     pub(crate) excess: u64,
-    /// The most that there may be.
+    /// The most excess allowed.
     pub(crate) most: u64,
     /// Admitted units in thousandths of the ideal.
     pub(crate) used_per_mille: u64,
-    /// How long after the last act at least nine tenths of the ideal were admitted for half a second; `None` if never.
+    /// How long after the last act at least nine tenths of the ideal were admitted for half a second; `None` if
+    /// never.
     pub(crate) back_after: Option<Duration>,
     pub(crate) p99: Duration,
     pub(crate) asked: usize,
-    /// Requests to nodes that never ended which no answer came to.
+    /// Requests without an answer, to nodes that never ended.
     pub(crate) unanswered: usize,
-    /// How many steps nodes decided without the engine.
+    /// The number of steps that nodes decided without the engine.
     pub(crate) without_engine: u64,
-    /// By how much the latest request was sent later than planned.
+    /// How much later than planned the latest request was sent.
     pub(crate) late: Duration,
 }
 
-/// From what lateness of the load on a machine counts as busy: nodes on it may miss the engine's deadline at any time.
+/// If the load is later than this, the machine counts as busy: nodes may miss the engine's deadline at any time.
 const BUSY: Duration = Duration::from_millis(50);
 
 /// Returns the most excess that a run may show on a machine that was as late as this one.
 ///
-/// Answers that wait for the machine are judged when they are read, so what the rate returns in the time by which it was late looks like excess, and
-/// five answers overtake each other. Where the engine was asked and did not answer in time, a node grants by itself in any row.
+/// Answers that wait for the machine are judged when they are read. So the units that the rate returns during the
+/// lateness look like excess, and five answers may overtake each other. If the engine does not answer in time, a node
+/// grants on its own in any row.
 ///
-/// * Nodes that no fault of the row reaches grant a unit a step, and together their part of the limit: all of it, or half where the fault leaves half
-///   of the nodes.
-/// * Of nodes that one reaches, the burst is in the row's bound already, and what their rate grants while it lasts. What is left is what it
-///   grants before the first act, a unit a step, and on a busy machine in the rest of the run.
+/// * Nodes that the row's fault does not affect grant one unit per step, and together at most their part of the
+///   limit: all of it, or half if the fault leaves half of the nodes.
+/// * For nodes that the fault affects, the row's bound already includes the burst and what their rate grants during
+///   the fault. What remains is what they grant before the first act, one unit per step, and on a busy machine in the
+///   rest of the run.
 fn most(row: &Row, seen: &Seen, late: Duration) -> u64 {
-    // The first of the nodes that a fault reaches.
+    // The number of the first node that the fault affects.
     let reached = match (row.bounds.alone, row.name.contains("half the nodes")) {
         (false, _) => row.nodes,
         (true, true) => row.nodes / 2,
@@ -66,12 +70,12 @@ fn most(row: &Row, seen: &Seen, late: Duration) -> u64 {
     row.bounds.excess + 5 + returned(row, late) + others.min(part(limit, reached)) + outside
 }
 
-/// Returns what the rate returns in a span.
+/// Returns the units that the rate returns in a span.
 fn returned(row: &Row, span: Duration) -> u64 {
     (span.as_secs_f64() * row.limit.rate as f64).ceil() as u64
 }
 
-/// Judges what was seen.
+/// Judges the observations of a run.
 pub(crate) fn judge(row: &Row, seen: &Seen) -> Outcome {
     let mut stretches: Vec<Utilisation> = Vec::new();
     let rate = |limit: &Limit| Rate::new(limit.rate, Duration::from_secs(1)).expect("a rate in range");
@@ -117,7 +121,7 @@ pub(crate) fn judge(row: &Row, seen: &Seen) -> Outcome {
 }
 
 impl Outcome {
-    /// Returns what is not as it should be.
+    /// Returns the bounds that were broken.
     pub(crate) fn broken(&self, row: &Row) -> Vec<String> {
         let Row { name, share, bounds, .. } = row;
         let mut broken = Vec::new();
@@ -146,7 +150,7 @@ impl Outcome {
         broken
     }
 
-    /// Writes the row of the manual.
+    /// Returns the row of the manual's table.
     pub(crate) fn line(&self, row: &Row) -> String {
         let (percent, ms) = (|of: u64| of as f64 / 10.0, |of: Duration| of.as_secs_f64() * 1e3);
         let mut line = String::new();

@@ -1,4 +1,4 @@
-//! Requests at times that were set before, so that a slow answer holds up no other.
+//! Sends requests at preset times, so that a slow answer does not delay other requests.
 
 #![allow(clippy::disallowed_methods, reason = "real programs are asked in real time")]
 
@@ -12,37 +12,37 @@ use ureq::Agent;
 use crate::stand::Stand;
 use crate::verdict::Phases;
 
-/// How the site is asked.
+/// The load on the site.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) per_second: u32,
-    /// The requests are dealt to that many connections.
+    /// The number of connections that share the requests.
     pub(crate) threads: u32,
 }
 
-/// One request.
+/// A request with its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
-    /// When it was answered.
+    /// The time of the answer.
     pub(crate) at: Tick,
-    /// How long that took.
+    /// The latency.
     pub(crate) took: Duration,
-    /// The status, 0 where none came.
+    /// The status; 0 without an answer.
     pub(crate) status: u16,
-    /// Which of the nodes decided, 0 or 1.
+    /// The node that decided, 0 or 1.
     pub(crate) node: usize,
 }
 
-/// What came of it.
+/// The observations of a run.
 pub(crate) struct Seen {
-    /// In order of the answers.
+    /// The requests, in the order of their answers.
     pub(crate) asked: Vec<Asked>,
-    /// How long after its return the engine was in use by both nodes.
+    /// How long after its return both nodes used the engine.
     pub(crate) in_use_after: Duration,
 }
 
 impl Load {
-    /// Asks for as long as the phases say, and does to the engine what they say.
+    /// Sends requests for the length of the phases, and kills and restarts the engine between them.
     pub(crate) fn run(self, stand: &mut Stand, phases: Phases) -> Seen {
         let all = Mutex::new(Vec::new());
         let (page, nodes) = (stand.page(), stand.nodes().map(|node| node.to_string()));
@@ -83,7 +83,7 @@ impl Load {
             let answer = agent.get(page).call();
             let at = begun.elapsed();
             let node = answer.as_ref().ok().and_then(|answer| answer.headers().get("x-node")?.to_str().ok());
-            // After a node that does not answer nginx asks the other: the last one decided.
+            // If a node does not answer, nginx asks the other: the last node in the list decided.
             let node = node.and_then(|node| nodes.iter().position(|known| node.ends_with(known.as_str())));
             let status = answer.map_or(0, |answer| answer.status().as_u16());
             let at_tick = Tick::from_nanos(u64::try_from(at.as_nanos()).unwrap());

@@ -1,14 +1,15 @@
 //! Two nodes behind nginx that share one limit over one engine, which is killed under load and comes back.
 //!
-//! Needs nginx and redis-server (or etcd), and the program with the engine's client:
+//! Needs nginx and redis-server (or etcd), and the program built with the engine's client:
 //!
 //! ```text
 //! cargo build -p tidegate-cli --features redis,etcd
 //! cargo run -p tidegate-cli --features redis,etcd --example two_nodes -- redis docs/images/two-nodes-redis.svg
 //! ```
 //!
-//! The second word is where the picture goes. Ends with 1 where more was admitted than the bounds of docs/stores/faults.md allow, or a request
-//! was not answered. The files that nginx and the nodes read are those of examples/two-nodes, with other ports.
+//! The second word is the file for the picture. Exits with 1 if more was admitted than the bounds of
+//! docs/stores/faults.md allow, or a request was not answered. nginx and the nodes read the files of
+//! examples/two-nodes, with other ports.
 
 #![allow(clippy::unwrap_used, reason = "an example that cannot go on has failed")]
 

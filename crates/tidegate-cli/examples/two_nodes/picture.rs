@@ -1,4 +1,4 @@
-//! The picture of a run.
+//! Draws the picture of a run.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::load::{Asked, Load, Seen};
 use crate::stand::Engine;
 use crate::verdict::{BURST, PER_SECOND, Phases};
 
-/// How long one step of the curves is.
+/// The length of one step of the curves.
 const STEP: Duration = Duration::from_millis(500);
 
 pub(crate) fn draw(engine: Engine, load: Load, seen: &Seen, phases: Phases) -> String {

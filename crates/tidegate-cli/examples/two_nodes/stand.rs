@@ -1,11 +1,12 @@
-//! What runs: an engine, two nodes, and nginx before a site of one page. All on loopback, stopped when the stand is dropped.
+//! The processes of a run: an engine, two nodes, and nginx with a site of one page. All are on loopback and are
+//! stopped when the stand is dropped.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::Command;
 
 use tidegate_testkit::{EtcdServer, Process, RedisServer, built, folder, free_port, program, within};
 
-/// Where counters live.
+/// The kind of engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Engine {
     Redis,
@@ -20,7 +21,7 @@ impl Engine {
         }
     }
 
-    /// What the nodes read, and the engine's address in it.
+    /// Returns the nodes' policy file, and the engine's address in it.
     fn file(self) -> (&'static str, &'static str) {
         match self {
             Self::Redis => (include_str!("../../../../examples/two-nodes/redis.yaml"), "127.0.0.1:6379"),
@@ -29,14 +30,14 @@ impl Engine {
     }
 }
 
-/// The engine that runs.
+/// The running engine.
 enum Runs {
     Redis(RedisServer),
     Etcd(EtcdServer),
 }
 
 impl Runs {
-    /// Starts it; `None`, said aloud, where it is not installed.
+    /// Starts the engine; prints a message and returns `None` if it is not installed.
     fn start(engine: Engine) -> Option<Self> {
         match engine {
             Engine::Redis => RedisServer::start(&[]).map(Self::Redis),
@@ -52,7 +53,7 @@ impl Runs {
     }
 }
 
-/// The whole of it.
+/// The engine, the nodes and the site.
 pub(crate) struct Stand {
     engine: Runs,
     nodes: [SocketAddr; 2],
@@ -61,7 +62,8 @@ pub(crate) struct Stand {
 }
 
 impl Stand {
-    /// Starts everything, and returns when all of it listens; `None`, said aloud, where the engine or nginx is not installed.
+    /// Starts everything. Returns when all processes listen; prints a message and returns `None` if the engine or
+    /// nginx is not installed.
     pub(crate) fn start(engine: Engine) -> Option<Self> {
         let nginx = program("nginx", "nginx")?;
         let runs = Runs::start(engine)?;
@@ -72,17 +74,17 @@ impl Stand {
         Some(Self { engine: runs, nodes, site, _programs: [a, b, nginx] })
     }
 
-    /// The page that is asked for.
+    /// Returns the URL of the page that is requested.
     pub(crate) fn page(&self) -> String {
         format!("http://{}/index.html", self.site)
     }
 
-    /// The nodes' own addresses.
+    /// Returns the addresses of the nodes.
     pub(crate) const fn nodes(&self) -> [SocketAddr; 2] {
         self.nodes
     }
 
-    /// Ends the engine as a crash does.
+    /// Kills the engine, as in a crash.
     pub(crate) fn kill_engine(&mut self) {
         match &mut self.engine {
             Runs::Redis(redis) => redis.kill(),
@@ -90,7 +92,7 @@ impl Stand {
         }
     }
 
-    /// Starts it again where it was, and returns when it listens.
+    /// Starts the engine again at the same address. Returns when it listens.
     pub(crate) fn revive_engine(&mut self) {
         match &mut self.engine {
             Runs::Redis(redis) => redis.start_again(),
@@ -98,7 +100,7 @@ impl Stand {
         }
     }
 
-    /// Whether every node says that its store is there.
+    /// Says whether every node reports that its store is available.
     pub(crate) fn store_is_there(&self) -> bool {
         self.nodes.iter().all(|node| {
             let answer = ureq::get(&format!("http://{node}/readyz?verbose")).call();
@@ -140,12 +142,12 @@ fn start_nginx(mut command: Command, site: SocketAddr, nodes: [SocketAddr; 2]) -
     process
 }
 
-/// An address that nobody listens on.
+/// Returns a free address.
 fn free() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, free_port()).into()
 }
 
-/// Waits until somebody listens there.
+/// Waits until a process listens at an address.
 fn listens(at: SocketAddr, who: &str) {
     within(who, || TcpStream::connect(at).is_ok());
 }

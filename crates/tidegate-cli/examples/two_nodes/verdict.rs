@@ -1,4 +1,4 @@
-//! What was admitted, beside what one limit would have.
+//! Compares what was admitted with what one limit would have admitted.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use tidegate_core::envelope::Envelope;
 
 use crate::load::Seen;
 
-/// The limit of examples/two-nodes: a second's burst.
+/// The limit of examples/two-nodes, whose burst is one second's units.
 pub(crate) const PER_SECOND: u32 = 100;
 pub(crate) const BURST: u64 = 100;
 
-/// When the engine is killed, when it comes back, when all ends; from the beginning on.
+/// When the engine is killed, when it comes back, and when the run ends; all since the beginning.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Phases {
     pub(crate) dies: Duration,
@@ -20,19 +20,19 @@ pub(crate) struct Phases {
     pub(crate) end: Duration,
 }
 
-/// One phase.
+/// One phase of a run.
 struct Row {
     name: &'static str,
     admitted: u64,
     ideal: u64,
     excess: u64,
-    /// The most that its bound allows.
+    /// The most excess allowed.
     most: u64,
-    /// The least of the ideal, in thousandths.
+    /// The least use, in thousandths of the ideal.
     least: u64,
 }
 
-/// All phases.
+/// The results of all phases.
 pub(crate) struct Judged {
     rows: Vec<Row>,
     unanswered: usize,
@@ -40,17 +40,17 @@ pub(crate) struct Judged {
     in_use_after: Duration,
 }
 
-/// Judges each phase. Under a load that never pauses no limit recovers from what was granted twice, so a phase has the excess of those before
-/// it too.
+/// Judges each phase. Under a load that never pauses, a limit does not recover from units that were granted twice, so
+/// the excess of a phase includes that of earlier phases.
 ///
-/// `spare` is added to each bound: on a machine that stands still now and then the engine may be too slow to answer in time, which counts as one
-/// more outage.
+/// `spare` is added to each bound: on a machine that stalls now and then, the engine may answer too late, which
+/// counts as another outage.
 pub(crate) fn judge(seen: &Seen, phases: Phases, spare: u64) -> Judged {
     let rate = Rate::new(u64::from(PER_SECOND), Duration::from_secs(1)).unwrap();
     let mut judge = Envelope::new(rate, BURST).unwrap();
-    // While the engine is there the limit is exact; up to five answers may overtake each other on their way to the client. Once it is gone
-    // each node's part of the limit begins full: one burst more. When it is back its own limit has filled meanwhile, or begins at half where
-    // it has lost its keys: one more.
+    // While the engine is available the limit is exact, except that up to five answers may overtake each other on
+    // their way to the client. When it is gone, each node's part of the limit starts full: one more burst. When it is
+    // back, its own limit has filled up, or starts half full if it has lost its keys: one more burst.
     let plans = [
         ("engine there", Duration::ZERO, phases.dies, 5, 950),
         ("engine gone", phases.dies, phases.back, BURST + 7, 900),
@@ -83,7 +83,7 @@ pub(crate) fn judge(seen: &Seen, phases: Phases, spare: u64) -> Judged {
 }
 
 impl Judged {
-    /// Says what is not as it should be.
+    /// Returns an error for a bound that was broken.
     pub(crate) fn holds(&self) -> Result<(), String> {
         for row in &self.rows {
             if row.excess > row.most {

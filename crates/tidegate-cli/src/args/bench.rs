@@ -29,7 +29,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = waiting, allow_hyphen_values = true)]
     pub(crate) timeout: Duration,
     /// Say only what was asked for: no progress, no hints
-    // The global flag by the same name, without its short form.
+    // Replaces the global flag of the same name, without its short form.
     #[arg(id = "quiet", long = "quiet", help_heading = "Global options")]
     pub(crate) quiet_here: bool,
     #[command(flatten)]

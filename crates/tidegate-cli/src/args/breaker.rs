@@ -1,4 +1,4 @@
-//! The words of `breaker`.
+//! The subcommands of `breaker`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The flags that say where limits come from: a file, or the command line.
+//! The flags for the source of limits: a file, or the command line.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub(crate) struct PolicyFile {
     pub(crate) config: Option<PathBuf>,
 }
 
-/// The heading of what makes a limit.
+/// The help heading of the flags that define a limit.
 pub(super) const LIMIT: &str = "Limit";
 
 /// One limit given on the command line, in the words of the policy file.

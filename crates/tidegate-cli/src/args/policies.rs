@@ -1,4 +1,4 @@
-//! The words of `policies`.
+//! The subcommands of `policies`.
 
 use std::path::PathBuf;
 

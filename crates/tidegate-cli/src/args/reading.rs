@@ -1,4 +1,4 @@
-//! The flags that say how logs are read, the same for each verb that reads them.
+//! The flags for reading logs, shared by all verbs that read them.
 
 use std::path::PathBuf;
 use std::time::Duration;

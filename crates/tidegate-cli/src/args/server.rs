@@ -1,4 +1,4 @@
-//! The flags of the verbs that ask a running server: which one, and by what the two know each other.
+//! The flags of the verbs that use a running server: which server, and the certificates of both sides.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use clap::{Args, ValueHint};
 #[command(next_help_heading = "Server")]
 pub(crate) struct WhichServer {
     /// The running server to ask [default: http://127.0.0.1:8080]
-    // Global for the verbs below this one, as those of `breaker`; likewise in `Trust`.
+    // Global, so that subcommands such as those of `breaker` have it too; likewise in `Trust`.
     #[arg(long, global = true, env = "TIDEGATE_SERVER", value_name = "URL")]
     pub(crate) server: Option<String>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! How the values of flags are read, with an error that says what would work.
+//! Parsers for the values of flags, with errors that name valid values.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::{IntErrorKind, ParseIntError};
@@ -12,10 +12,10 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     tidegate::policy::span(text).map_err(|error| error.to_string())
 }
 
-/// The shortest period of a rate to propose: few logs tell times more finely, and nobody reads a limit per less.
+/// The shortest period of a proposed rate: few logs have finer times, and a limit per shorter period is not readable.
 const LEAST_PERIOD: Duration = Duration::from_millis(1);
 
-/// Reads the period of a rate to propose.
+/// Parses the period of a proposed rate.
 pub(super) fn period(text: &str) -> Result<Duration, String> {
     let period = duration(text)?;
     if period < LEAST_PERIOD {
@@ -33,7 +33,7 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Reads a whole number, 0 included: whoever takes it says what 0 means.
+/// Parses a whole number, including 0; each flag defines its own meaning of 0.
 pub(super) fn whole(text: &str) -> Result<u64, String> {
     text.parse().map_err(|error: ParseIntError| match error.kind() {
         IntErrorKind::PosOverflow => format!("`{text}` is too large; use {} at most", u64::MAX),
@@ -45,7 +45,7 @@ pub(super) fn priority(text: &str) -> Result<Priority, String> {
     text.parse().map_err(|error| format!("`{text}` {error}"))
 }
 
-/// Room for a billion keys takes 24 GB before the first has come; more is a slip of the finger.
+/// The most keys: a table for a billion keys takes 24 GB at once, so more is likely a typing mistake.
 const MAX_KEYS: usize = 1_000_000_000;
 
 pub(super) fn keys(text: &str) -> Result<usize, String> {
@@ -53,7 +53,7 @@ pub(super) fn keys(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("`{text}` is not a number of keys; use 1 to {MAX_KEYS}"))
 }
 
-/// More lines than anybody reads.
+/// The most keys to list: more than anybody reads.
 const MAX_LISTED: usize = 100_000;
 
 pub(super) fn listed(text: &str) -> Result<usize, String> {
@@ -65,7 +65,7 @@ pub(super) fn listed(text: &str) -> Result<usize, String> {
     })
 }
 
-/// Far more than one machine serves.
+/// The most connections: far more than one machine serves.
 const MAX_CONNECTIONS: usize = 1_000_000;
 
 pub(super) fn connections(text: &str) -> Result<usize, String> {
@@ -77,9 +77,11 @@ pub(super) fn door(text: &str) -> Result<DoorName, String> {
     text.parse().map_err(|why| format!("`{text}` {why}"))
 }
 
-/// Reads an address to listen on. A port alone, and `localhost`, are this machine's; no other name is looked up.
+/// Parses an address to listen on. A port alone, and `localhost`, mean the loopback address; no other name is looked
+/// up.
 ///
-/// `:8080` is refused: elsewhere it means every address of the machine, and whoever writes it should say so.
+/// `:8080` is refused: in other programs it means every address of the machine, which has to be written explicitly
+/// here.
 pub(super) fn listened(text: &str) -> Result<Address, String> {
     if text.starts_with("unix:") {
         return text.parse().map_err(|why| format!("`{text}` {why}"));
@@ -87,7 +89,7 @@ pub(super) fn listened(text: &str) -> Result<Address, String> {
     reached(text).map(Address::Tcp)
 }
 
-/// Reads an address and port, or a port of this machine alone.
+/// Parses an address and port, or a port alone on the loopback address.
 fn reached(text: &str) -> Result<SocketAddr, String> {
     let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     if let Ok(addr) = text.parse() {
@@ -120,12 +122,12 @@ fn reached(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// How fast a log is played.
+/// The speed at which a log is played.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Speed {
     /// As fast as it can be read.
     Max,
-    /// So many seconds of log a second.
+    /// This many seconds of log per second.
     Times(f64),
 }
 
@@ -139,31 +141,31 @@ pub(super) fn speed(text: &str) -> Result<Speed, String> {
     }
 }
 
-/// How often somebody asks, as an exact ratio.
+/// A request rate, as an exact ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PerSecond {
     pub(crate) count: u64,
-    /// In nanoseconds.
+    /// The period in nanoseconds.
     pub(crate) period: u64,
 }
 
 impl PerSecond {
-    /// Returns how many a second.
+    /// Returns the requests per second.
     pub(crate) fn per_second(self) -> f64 {
         self.count as f64 * 1e9 / self.period as f64
     }
 
-    /// Returns the rate as people read it.
+    /// Returns the rate as text for people.
     pub(crate) fn text(self) -> String {
         let rate = self.per_second();
         if rate.fract() == 0.0 { format!("{rate}/s") } else { format!("{rate:.3}/s") }
     }
 }
 
-/// Far more than one machine asks.
+/// The highest rate: far more than one machine sends.
 const MAX_PER_SECOND: f64 = 10_000_000.0;
 
-/// Reads how often to ask: `500` is a second, `30/min` says per what.
+/// Parses a request rate: `500` means per second, `30/min` names its period.
 pub(super) fn per_second(text: &str) -> Result<PerSecond, String> {
     let whole =
         if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("{text}/s") } else { text.to_owned() };
@@ -183,7 +185,7 @@ pub(super) fn per_second(text: &str) -> Result<PerSecond, String> {
 
 const MAX_AT_ONCE: usize = 10_000;
 
-/// Reads how many connections a load generator opens.
+/// Parses the number of connections of a load generator.
 pub(super) fn at_once(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_AT_ONCE).contains(number));
     number.ok_or_else(|| {
@@ -191,7 +193,7 @@ pub(super) fn at_once(text: &str) -> Result<usize, String> {
     })
 }
 
-/// Reads how long a load lasts.
+/// Parses the length of a load.
 pub(super) fn lasting(text: &str) -> Result<Duration, String> {
     let most = Duration::from_secs(86_400);
     let span = duration(text)?;
@@ -201,7 +203,7 @@ pub(super) fn lasting(text: &str) -> Result<Duration, String> {
     Err(format!("`{text}` is too short or too long a time to ask; use 1s to 24h"))
 }
 
-/// Reads how long an answer is waited for.
+/// Parses the timeout of an answer.
 pub(super) fn waiting(text: &str) -> Result<Duration, String> {
     let (least, most) = (Duration::from_millis(1), Duration::from_secs(60));
     let span = duration(text)?;
@@ -211,7 +213,7 @@ pub(super) fn waiting(text: &str) -> Result<Duration, String> {
     Err(format!("`{text}` is too short or too long to wait for an answer; use 1ms to 60s"))
 }
 
-/// The most there may be of something: so many, or such a share.
+/// An upper bound, as a number or as a share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Most {
     Count(u64),
@@ -228,7 +230,8 @@ pub(super) fn most(text: &str) -> Result<Most, String> {
 }
 
 pub(super) fn share(text: &str) -> Result<f64, String> {
-    // Read as 99.9e-2, the nearest number to the share; 99.9 / 100 is another one, a little above.
+    // Parse the number with an exponent of -2, as in 99.9e-2, to get the float nearest to the share; 99.9 / 100 would
+    // be slightly larger.
     let number =
         text.strip_suffix('%').map_or_else(|| text.to_owned(), |number| format!("{}e-2", number.trim()));
     match number.trim().parse::<f64>() {
@@ -318,7 +321,7 @@ mod tests {
         }
     }
 
-    /// A number of keys that no machine has room for was tried all the same, and ended in a panic or an abort.
+    /// A number of keys that does not fit any memory must be refused; trying it would end in a panic or an abort.
     #[test]
     fn a_number_of_keys_is_one_that_there_can_be_room_for() {
         assert_eq!(keys("100000"), Ok(100_000));

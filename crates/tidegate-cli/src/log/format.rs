@@ -1,4 +1,4 @@
-//! How a line of the log looks: one line, of bounded length, without what a terminal acts on.
+//! The format of a line in the log: a single line of bounded length, without characters that a terminal acts on.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,16 +10,16 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The longest line in bytes: a path of 8 KiB with every byte written out fits nearly.
+/// The longest line, in bytes: a path of 8 KiB nearly fits even if every byte is escaped.
 const MOST_BYTES: usize = 16 << 10;
-/// What is kept of a longer one.
+/// The bytes kept of a longer line.
 const KEPT_BYTES: usize = 4 << 10;
 
-/// Formats by `inner`, then sees to what came out.
+/// Formats by `inner`, then bounds and escapes the result.
 #[derive(Debug)]
 pub(crate) struct Bounded<F> {
     pub(crate) inner: F,
-    /// Whether a line is a JSON object; for people it begins with its level.
+    /// Whether a line is a JSON object. If not, it begins with its level.
     pub(crate) json: bool,
 }
 
@@ -58,7 +58,7 @@ where
     }
 }
 
-/// Returns the line, or the beginning of one that is too long.
+/// Returns the line, cut if it is too long.
 fn whole_text(line: &str) -> Cow<'_, str> {
     if line.len() <= MOST_BYTES {
         return Cow::Borrowed(line);
@@ -67,7 +67,7 @@ fn whole_text(line: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{kept} … cut, {} bytes in all", line.len()))
 }
 
-/// Returns the line, or another object with the beginning of one that is too long.
+/// Returns the line or, if it is too long, a replacement object with its beginning.
 fn whole_json(line: &str, level: Level) -> Cow<'_, str> {
     if line.len() <= MOST_BYTES {
         return Cow::Borrowed(line);
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// Logs one line whose message and field are given, in either form.
+    /// Logs one line with this text as message and field, in either format.
     fn logged(json: bool, text: &str) -> String {
         let out = Arc::new(Mutex::new(Vec::new()));
         let writer = {

@@ -1,12 +1,12 @@
-//! Lines on their way to standard error: handed over without waiting, written by a thread of their own.
+//! A queue of log lines for standard error: pushing never blocks, and a thread of its own writes.
 //!
-//! Standard error may be a pipe that nobody reads, a full disk, or a reader that went away. Whoever writes there directly
-//! waits for as long as the reader pleases, and a program whose log fails must not fail with it. So a line that finds no room
-//! is dropped, as is one that cannot be written, and both are counted; once writing works again the log says how many are
-//! missing.
+//! Standard error may be a pipe without a reader, a full disk, or a reader that is gone. A direct write would block
+//! for as long as the reader takes, and a program must not fail because its log does. So a line that does not fit the
+//! queue is dropped, as is one that cannot be written. Both are counted, and once writing works again, the log
+//! reports how many are missing.
 //!
-//! `tracing-appender` has such a queue. It is not used because it does not count what cannot be written, bounds lines and
-//! not bytes, and prints to standard output when it cannot be flushed at the end, which panics where that is closed.
+//! `tracing-appender` has such a queue, but it does not count lines that cannot be written and bounds lines instead
+//! of bytes. If it cannot be flushed at the end, it prints to standard output, which panics if that is closed.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -19,20 +19,20 @@ use tidegate::{Limiter, Quota};
 
 /// The most bytes that wait to be written: some thousand lines, a fraction of a second of a slow reader.
 const MOST_BYTES: usize = 1 << 20;
-/// What a line costs beside its bytes.
+/// The overhead counted for each line, in bytes.
 const LINE_BYTES: usize = 64;
-/// How long the writer waits for a line before it sees whether lines are missing that it has not told of.
+/// How long the writer waits for a line before it checks for missing lines that are not reported yet.
 const QUIET: Duration = Duration::from_secs(10);
-/// Why lines are missing, in the log's own words.
+/// The reasons for missing lines, as logged.
 const WHY: &str = "nobody read the log, it could not be written, or one place logged too often";
 
 /// A bounded queue of lines with one writer.
 #[derive(Debug)]
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
-    /// Lines were put in.
+    /// Signals that lines were pushed.
     more: Condvar,
-    /// All lines were written or dropped.
+    /// Signals that all lines are written or dropped.
     idle: Condvar,
     dropped: Arc<AtomicU64>,
 }
@@ -40,12 +40,12 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     lines: VecDeque<Vec<u8>>,
-    /// Of all lines not yet written, those in the writer's hands included.
+    /// The bytes of all lines not yet written, including the one that is being written.
     bytes: usize,
 }
 
 impl Queue {
-    /// Starts a writer to `out`, one whole line a call. It runs as long as the process.
+    /// Starts a thread that writes to `out`, one whole line per call. It runs as long as the process.
     pub(crate) fn start(out: impl Write + Send + 'static) -> Arc<Self> {
         let queue = Arc::new(Self {
             waiting: Mutex::default(),
@@ -55,12 +55,13 @@ impl Queue {
         });
         let writer = Arc::clone(&queue);
         let thread = std::thread::Builder::new().name("tidegate-log".to_owned());
-        // Without a thread the queue fills, and lines are dropped and counted as with any log that is not read.
+        // If the thread cannot be started, the queue fills, and lines are dropped and counted as with a log that is
+        // not read.
         let _ = thread.spawn(move || writer.write(out));
         queue
     }
 
-    /// Puts a line in, its end included, or drops and counts it when there is no room. Never waits for the writer.
+    /// Pushes a line, including its line end, or drops and counts it if there is no room. Never waits for the writer.
     pub(crate) fn push(&self, line: Vec<u8>) {
         let size = line.len() + LINE_BYTES;
         {
@@ -77,7 +78,7 @@ impl Queue {
 
     /// Counts a line that was dropped.
     pub(crate) fn drop_one(&self) {
-        // Relaxed: a number for people.
+        // Relaxed: the count is only shown.
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -86,7 +87,7 @@ impl Queue {
         Arc::clone(&self.dropped)
     }
 
-    /// Waits until nothing is left to write, at most so long.
+    /// Waits until all lines are written, at most for `most`.
     pub(crate) fn flush(&self, most: Duration) {
         let mut waiting = self.waiting.lock();
         self.idle.wait_while_for(&mut waiting, |waiting| waiting.bytes > 0, most);
@@ -94,7 +95,7 @@ impl Queue {
 
     fn write(&self, mut out: impl Write) {
         let mut told = 0;
-        // A line that was cut by a failure is ended before the next one begins.
+        // End a line that was cut by a failed write before the next one begins.
         let mut cut = false;
         let often = Quota::per_minute(6).burst(1).gcra();
         let often = Limiter::new(often.expect("a rate in range")).expect("a quota in range");
@@ -120,7 +121,7 @@ impl Queue {
         }
     }
 
-    /// Waits for the next line; `None` when none came for a while.
+    /// Waits for the next line; `None` if none came for a while.
     fn next(&self) -> Option<Vec<u8>> {
         let mut waiting = self.waiting.lock();
         if waiting.lines.is_empty() {
@@ -138,7 +139,8 @@ impl Queue {
     }
 }
 
-/// Standard error without the lock that everybody shares: whoever waits in a write must not hold up those who only ask.
+/// Returns standard error without its global lock, so that a blocked write does not hold up threads that only query
+/// it.
 pub(crate) fn standard_error() -> Box<dyn Write + Send> {
     #[cfg(unix)]
     {
@@ -156,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader that takes a line only when told to, and fails when told so.
+    /// A reader that takes a line, or fails, only when told to.
     struct Reader {
         may: mpsc::Receiver<bool>,
         got: mpsc::Sender<String>,

@@ -1,8 +1,8 @@
-//! How often one place in the program may speak.
+//! Bounds the rate of log lines from each place in the program.
 //!
-//! What strangers send may have something logged each time, and a disk is finite. Each place in the program that logs has
-//! its own limit, by Tidegate's own means; what is over it is dropped and counted with the other lines that are missing.
-//! Lines below `info` are left alone: they are written only when somebody asked for them.
+//! Hostile requests may cause a log line each, and disks are finite. Each place in the program that logs has its own
+//! limit, enforced by Tidegate's own limiter. Lines beyond it are dropped and counted with the other missing lines.
+//! Lines below the level `info` are not limited: they are written only when the user asks for them.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,16 +16,16 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::queue::Queue;
 
-/// Lines a second that one place may go on writing: 86,400 a day.
+/// The lines per second that one place may write continuously: 86,400 a day.
 const RATE: u64 = 1;
-/// Lines it may write at once: the mistakes of a file are one line each.
+/// The lines it may write at once: each mistake in a file takes a line.
 const BURST: u64 = 100;
 
 /// Makes a writer for each line that may be written.
 #[derive(Debug)]
 pub(crate) struct Seldom {
     queue: Arc<Queue>,
-    /// One per place that has spoken; there are as many as the program has.
+    /// One limiter for each place that has logged; bounded by the number of places in the program.
     places: Mutex<HashMap<Identifier, Limiter>>,
 }
 
@@ -62,7 +62,7 @@ impl<'a> MakeWriter<'a> for Seldom {
     }
 }
 
-/// One line, or nothing.
+/// A writer for one line, or for none.
 #[derive(Debug)]
 pub(crate) struct Line<'a>(Option<&'a Queue>);
 

@@ -1,4 +1,4 @@
-//! Asking over TLS: by what the server is known, and what is shown to it.
+//! TLS for clients: how the server's certificate is checked, and which certificate is sent to it.
 
 #[cfg(not(feature = "tls"))]
 pub(crate) use absent::Encrypted;
@@ -23,19 +23,19 @@ mod with_rustls {
     use crate::exit::Mistake;
     use crate::policies;
 
-    /// The most bytes of a file: the public certificates of a system have a quarter of a megabyte.
+    /// The most bytes of a file: a system's public certificates take a quarter of a megabyte.
     const MOST: u64 = 4 << 20;
 
-    /// What a connection is encrypted with.
+    /// The TLS settings of a connection.
     #[derive(Clone, Debug)]
     pub(crate) struct Encrypted(Arc<ClientConfig>);
 
     impl Encrypted {
-        /// Reads the files for a server at this URL, which is asked by a protocol that ALPN knows by this name; `None`: by one that it does
-        /// not know.
+        /// Reads the files for the server at this URL. `protocol` is the ALPN name of the protocol spoken with it;
+        /// `None` if it has none.
         ///
         /// # Errors
-        /// Files that are not named, cannot be read, or do not hold what they should.
+        /// Files that are not named, cannot be read, or lack the expected contents.
         pub(crate) fn read(url: &str, trust: &Trust, protocol: Option<&str>) -> Result<Self> {
             let Some(ca) = &trust.ca else {
                 let wrong = format!(
@@ -72,17 +72,17 @@ mod with_rustls {
             Ok(Self(Arc::new(config)))
         }
 
-        /// Shakes hands with a server of this name.
+        /// Performs the handshake with a server of this name.
         ///
         /// # Errors
-        /// What the library says of the server's certificate, or the server of ours.
+        /// The reason why the server's certificate, or ours, was rejected.
         pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
             let name = ServerName::try_from(host.to_owned()).context("no name that a certificate has")?;
             Ok(TlsConnector::from(Arc::clone(&self.0)).connect(name, stream).await?)
         }
     }
 
-    /// Reads all sections of one kind out of a file, at least one. No word of the file is repeated.
+    /// Reads all PEM sections of one kind from a file, at least one. Errors never quote the file.
     fn all<T: PemObject>(path: &Path, flag: &str, what: &str) -> Result<Vec<T>> {
         let read = policies::patiently(path, |path| read_file(path, MOST))?;
         let text = read.map_err(|why| anyhow::anyhow!("{flag}: {} {why}", path.display()))?;
@@ -102,7 +102,7 @@ mod absent {
     use crate::args::Trust;
     use crate::exit::Mistake;
 
-    /// What a connection is encrypted with: nothing, in this build.
+    /// The TLS settings of a connection; none exist in a build without TLS.
     #[derive(Clone, Debug)]
     pub(crate) enum Encrypted {}
 

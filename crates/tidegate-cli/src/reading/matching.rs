@@ -1,12 +1,12 @@
-//! Reads `--match`: which requests of a log are looked at, in the words of a policy's `match`.
+//! Parses `--match`, which selects requests of a log in the terms of a policy's `match`.
 
 use anyhow::Result;
 use tidegate::policy::{Glob, GlobError, Match, Want};
 
 use crate::exit::Mistake;
 
-/// Makes a match of words such as `path=/api/**`, `header.x-plan=pro` and `not.method=GET`. Words of the same name are
-/// alternatives; of different names, all must fit.
+/// Makes a match from words such as `path=/api/**`, `header.x-plan=pro` and `not.method=GET`. Words with the same
+/// name are alternatives; those with different names must all match.
 pub(super) fn matching(words: &[(String, String)]) -> Result<Match> {
     let (mut asked, mut left_out) = (Vec::new(), Vec::new());
     for (name, value) in words {

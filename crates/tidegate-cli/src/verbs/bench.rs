@@ -1,4 +1,4 @@
-//! Asks a running server under load, and says how it answered: how fast, and whether rightly.
+//! Puts load on a running server and reports its answers: how fast they came, and whether they were right.
 
 mod answer;
 mod client;
@@ -39,12 +39,12 @@ use crate::exit::{Exit, Mistake};
 use crate::output::Printer;
 use crate::policies;
 
-/// How long answers are waited for after Ctrl-C.
+/// How long to wait for answers after Ctrl-C.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(bench: &Bench, printer: &Printer) -> Result<Exit> {
     let target = Target::read(&bench.url)?;
-    // The nanosecond at which it was started is another one each time.
+    // The start time in nanoseconds gives each run another seed.
     let seed = bench.asks.seed.unwrap_or_else(|| SystemClock::new().now().as_nanos() >> 10);
     let mut question = Question::read(&bench.asks, bench.judging.expect.as_ref(), seed)?;
     if target.protocol == Protocol::Grpc {
@@ -75,13 +75,13 @@ pub(crate) fn run(bench: &Bench, printer: &Printer) -> Result<Exit> {
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(ask(load, judge, printer));
-    // Waits for no task: what Ctrl-C left may wait for an answer that does not come.
+    // Does not wait for tasks: those left by Ctrl-C may wait for an answer that never comes.
     runtime.shutdown_background();
     let done = done?;
     report::print(&Report { bench, seed, by: &by, done: &done }, printer)
 }
 
-/// Returns who judges, if there is a file to judge by, or a limit that each ask brings.
+/// Returns the judge, if there is a policy file to judge by, or each ask brings its limit.
 fn judge_of(bench: &Bench, question: &Question, printer: &Printer) -> Result<Option<Judge>> {
     let (config, name) = match (&bench.judging.config, question.throttle) {
         (Some(file), _) => (policies::read(file, printer)?, file.display().to_string()),
@@ -98,17 +98,18 @@ fn judge_of(bench: &Bench, question: &Question, printer: &Printer) -> Result<Opt
     Judge::new(&judged, question, bench.asks.keys.count(), bench.judging.slack).map(Some)
 }
 
-/// Asks until the time is over, or somebody presses Ctrl-C.
+/// Sends asks until the time is over or Ctrl-C is pressed.
 async fn ask(load: Arc<Load>, mut judge: Option<Judge>, printer: &Printer) -> Result<Done> {
     let clients = load.connect().await?;
     let (running, mut workers) = Arc::clone(&load).start(clients);
     let mut rows = Rows::default();
     let mut seconds = interval(Duration::from_secs(1));
-    // A second that ends late is long, and none is told twice.
+    // After a late tick the next second is longer; no second is reported twice.
     seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    // The first tick comes at once.
+    // The first tick fires at once.
     seconds.tick().await;
-    // One listener for the whole run: it keeps a Ctrl-C that comes while a row is written, which one made for each turn would not hear.
+    // Keep one listener for the whole run. A listener made anew in each turn would miss a Ctrl-C pressed while a row
+    // is written.
     let mut pressed = pin!(tokio::signal::ctrl_c());
     let interrupted = loop {
         tokio::select! {
@@ -124,12 +125,12 @@ async fn ask(load: Arc<Load>, mut judge: Option<Judge>, printer: &Printer) -> Re
     running.stop();
     let took = running.took();
     if interrupted {
-        // Who has no answer by then is told as unanswered.
+        // Asks without an answer by then are reported as unanswered.
         let _ = tokio::time::timeout(LAST_ANSWERS.min(load.timeout), ended(&mut workers)).await;
         workers.abort_all();
         ended(&mut workers).await;
     }
-    // What was due when somebody stopped it is nobody's fault.
+    // Asks that were due but not sent at an interruption do not count as failures.
     let (unsent, waited) = if interrupted { (0, 0) } else { running.left_over() };
     {
         let mut tally = running.tally().lock();
@@ -165,7 +166,7 @@ async fn ended(workers: &mut JoinSet<()>) {
     }
 }
 
-/// Hands the judge what has ended.
+/// Passes the asks that have ended to the judge.
 fn take(running: &Running, judge: Option<&mut Judge>) {
     let Some(judge) = judge else { return };
     let taken = {
@@ -173,7 +174,7 @@ fn take(running: &Running, judge: Option<&mut Judge>) {
         tally.take_asks(running.now())
     };
     if let Some((asks, known_until)) = taken {
-        // As many as this were not all kept.
+        // From this number on, some asks were not kept.
         if asks.len() >= MAX_WAITING {
             judge.give_up();
         }

@@ -1,4 +1,4 @@
-//! Lists the breakers of a running server, and puts them in a state.
+//! Lists the breakers of a running server, and forces their states.
 
 use std::fmt::Write as _;
 
@@ -34,7 +34,7 @@ pub(crate) fn run(breakers: &Breakers, printer: &Printer) -> Result<Exit> {
 fn force(server: &ServerUrl, state: &str, forcing: &Forcing) -> Result<Value> {
     let mut body = json!({ "state": state });
     if let Some(lasts) = forcing.lasts {
-        // The server reads spans in the words of the policy file, of which nanoseconds lose nothing.
+        // The server parses spans in the terms of the policy file; nanoseconds lose nothing.
         body["for"] = format!("{}ns", lasts.as_nanos()).into();
     }
     if let Some(reason) = &forcing.reason {
@@ -53,7 +53,7 @@ fn path(which: &WhichBreaker) -> String {
     path
 }
 
-/// Writes a text as part of a URL, where a plus is no space outside of parameters.
+/// Encodes a text for any part of a URL. Outside the query a plus would not mean a space.
 fn encoded(text: &str) -> String {
     form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
 }
@@ -78,7 +78,7 @@ fn listed(answer: &Value) -> Styled {
     table(&["POLICY", "KEY", "STATE", "SINCE", "UNTIL", "WHY"], &[], rows)
 }
 
-/// What one that only measures would have done; `None` where it would have done nothing.
+/// Describes what a breaker that only measures would have done; `None` if it would have done nothing.
 fn would_have_opened(one: &Value) -> Option<String> {
     let would = one.get("would_have_opened")?;
     let times = match would["times"].as_u64()? {

@@ -25,7 +25,7 @@ pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
         Config::Show { policies, origin } => show(policies, *origin, printer),
         Config::Schema { of } => {
             let schema = of.schema()?;
-            // People want it as JSON too: it goes into a file.
+            // In the formats for people it is JSON too, since it usually goes into a file.
             printer.value(&schema, |_| Ok(serde_json::to_string_pretty(&schema)?))?;
             Ok(Exit::Done)
         }
@@ -33,7 +33,7 @@ pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
     }
 }
 
-/// Reports every mistake of every file.
+/// Reports every mistake in every file.
 pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
     let (mut found, mut sources) = (Vec::<Diagnostic>::new(), Vec::new());
     let mut costs: Vec<(String, PolicyCost)> = Vec::new();
@@ -59,7 +59,7 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
         "warnings": found.len() - errors,
         "problems": found.iter().map(|one| json!({
             "file": one.path,
-            // What concerns the whole file has no place in it.
+            // Mistakes about the file as a whole have no line.
             "line": (one.line > 0).then_some(one.line), "column": (one.column > 0).then_some(one.column),
             "severity": one.severity.to_string(), "message": one.message,
         })).collect::<Vec<_>>(),
@@ -98,7 +98,7 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
     Ok(if errors > 0 { Exit::Bad } else { Exit::Done })
 }
 
-/// What policies cost in round trips to their engine.
+/// Returns a table of the round trips to the engine that policies cost.
 fn costs_table(costs: &[(String, PolicyCost)], several: bool) -> Styled {
     let rows = costs.iter().map(|(file, cost)| {
         let trips = match (cost.decided_in, cost.round_trips) {
@@ -141,7 +141,7 @@ fn show(named: &PolicyFile, origin: bool, printer: &Printer) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Tidies files without touching their meaning: the tree read before and after must be the same.
+/// Tidies files without changing their meaning: the configuration parsed before and after must be the same.
 fn format_files(files: &[PathBuf], check: bool, printer: &Printer) -> Result<Exit> {
     let mut untidy = Vec::new();
     for file in files {
@@ -172,7 +172,8 @@ fn format_files(files: &[PathBuf], check: bool, printer: &Printer) -> Result<Exi
     Ok(if check && !untidy.is_empty() { Exit::No } else { Exit::Done })
 }
 
-/// Unix line ends, no blanks at line ends, at most one empty line in a row, one line end at the end.
+/// Normalises line ends to LF, removes blanks at line ends, allows one empty line in a row, and ends with a single
+/// line end.
 fn tidied(text: &str) -> String {
     let mut tidy = String::with_capacity(text.len());
     let mut blank = true;

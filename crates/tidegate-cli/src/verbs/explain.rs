@@ -1,4 +1,4 @@
-//! Says what each policy decides about a request, and why.
+//! Explains what each policy decides about a request, and why.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::output::Printer;
 use crate::policies;
 use crate::styled::{Look, Styled};
 
-/// Who answers.
+/// The source of the explanation.
 #[derive(Debug)]
 enum Asked {
     Server(ServerUrl),
@@ -23,8 +23,8 @@ enum Asked {
 }
 
 impl Asked {
-    /// Finds who is to answer: what was typed, else what a variable says, else the policy file of the folder, else the usual
-    /// server.
+    /// Chooses the source: a typed option, otherwise an environment variable, otherwise the policy file in the
+    /// current folder, otherwise the default server.
     fn of(explain: &Explain, typed: Typed) -> Result<Self> {
         if typed.server && typed.config {
             return Err(
@@ -35,7 +35,8 @@ impl Asked {
         let server = |url: Option<&str>| {
             ServerUrl::read(url.unwrap_or(USUAL_SERVER), &explain.server.trust).map(Self::Server)
         };
-        // A variable that names a server is set for this verb; one that names a file, for all of them.
+        // A variable that names a server is meant for this verb; one that names a file is meant for all verbs, so the
+        // server wins.
         if explain.id.is_some() || typed.server || said.is_some() && !typed.config {
             return server(said);
         }
@@ -45,7 +46,7 @@ impl Asked {
         })
     }
 
-    /// Returns the last line for people.
+    /// Returns the last line of the text, which names the source.
     fn line(&self) -> String {
         match self {
             Self::Server(url) => format!("  asked: the server at {url}"),
@@ -53,7 +54,7 @@ impl Asked {
         }
     }
 
-    /// Prints an answer, with who gave it.
+    /// Prints an explanation with its source.
     fn print(&self, mut answer: Value, text: &str, printer: &Printer) -> Result<Exit> {
         let denied = answer["decision"] == "denied";
         if let Value::Object(answer) = &mut answer {
@@ -73,7 +74,7 @@ impl Asked {
 }
 
 pub(crate) fn run(explain: &Explain, typed: Typed, printer: &Printer) -> Result<Exit> {
-    // A file would be asked about the first of the two, and a server about the last.
+    // Given twice, a file would use the first value and a server the last.
     for (at, (name, _)) in explain.attributes.iter().enumerate() {
         if explain.attributes[..at].iter().any(|(before, _)| before == name) {
             return Err(
@@ -86,7 +87,7 @@ pub(crate) fn run(explain: &Explain, typed: Typed, printer: &Printer) -> Result<
         Asked::Server(url) => ask_server(&asked, url, explain, printer),
         Asked::File(file) => {
             let config = policies::read(file, printer)?;
-            // Nothing is known of the machine that will serve the file.
+            // The load of the machine that will serve the file is unknown.
             let gate = Gate::in_memory(config.policies, 1)?.with_machine(tidegate::signals::Reading::default);
             let mut request = Descriptor::new();
             for (name, value) in &explain.attributes {
@@ -106,11 +107,11 @@ pub(crate) fn run(explain: &Explain, typed: Typed, printer: &Printer) -> Result<
     }
 }
 
-/// The decision that an explanation begins with.
+/// The decision at the beginning of an explanation.
 const DECISIONS: [(&str, Look); 3] =
     [("ALLOWED", Look::Good), ("DELAYED", Look::Doubtful), ("DENIED", Look::Bad)];
 
-/// What stands behind the name of a policy, where that is not good.
+/// The words after the name of a policy, if its result is not good.
 const RESULTS: [(&str, Look); 2] = [(" DENIED ", Look::Bad), (" would deny ", Look::Doubtful)];
 
 /// Styles the lines of an explanation.
@@ -124,7 +125,7 @@ fn styled(text: &str) -> Styled {
             _ => &[],
         };
         let mut found = words.iter().filter_map(|(word, look)| Some((word, look, line.split_once(word)?)));
-        // A policy may be called as a decision is.
+        // A policy's name may equal a decision.
         match found.find(|(_, _, (before, _))| at > 0 || before.is_empty()) {
             Some((word, look, (before, after))) => {
                 out.push(before);

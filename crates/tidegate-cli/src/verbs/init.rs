@@ -1,4 +1,4 @@
-//! Writes a commented policy file to start from, or the files of another rate limiter as one.
+//! Writes a commented policy file to start from, or one converted from the files of another rate limiter.
 
 use std::io::ErrorKind;
 

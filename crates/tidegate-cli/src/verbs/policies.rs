@@ -1,4 +1,4 @@
-//! Policies of all nodes: puts them, shows them, goes back, and says which version each node uses.
+//! Manages the policies of all nodes: puts and shows them, rolls them back, and lists which version each node uses.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::policies::{self, Loaded};
 use crate::styled::Look;
 use crate::table::{Cell, table};
 
-/// How the cluster is asked, and by which node's file.
+/// The access to the cluster.
 type Cluster = Arc<dyn Coordinator>;
 
 pub(crate) fn run(verb: &Policies, printer: &Printer) -> Result<Exit> {
@@ -43,12 +43,12 @@ pub(crate) fn run(verb: &Policies, printer: &Printer) -> Result<Exit> {
             Policies::Nodes { own } => nodes(&cluster(own, printer).await?, printer).await,
         }
     });
-    // A client of an engine may keep a task that never ends.
+    // Does not wait for tasks: a client of an engine may keep a task that never ends.
     runtime.shutdown_background();
     ended
 }
 
-/// Reads the file of a node, which says how the cluster is reached.
+/// Reads a node's own file, which tells how to reach the cluster.
 fn own_file(named: &PolicyFile, printer: &Printer) -> Result<Config> {
     let Some(file) = policies::file(named) else {
         let wrong = "name a node's own file, which says how the cluster is reached: -c tidegate.yaml";
@@ -74,7 +74,7 @@ async fn cluster(own: &PolicyFile, printer: &Printer) -> Result<Cluster> {
     reach(&own_file(own, printer)?).await
 }
 
-/// Reads policies and checks them as a node that this file is of will.
+/// Reads policies and checks them as the node with the file `own` will.
 fn checked(file: &Path, own: &Config, printer: &Printer) -> Result<String> {
     let name = file.display().to_string();
     let text = policies::patiently(file, |file| read_text(file, MAX_BYTES as u64))?
@@ -121,11 +121,11 @@ async fn show(cluster: &Cluster, version: Option<u64>, printer: &Printer) -> Res
 
 const NONE: &str = "no policies were put for all nodes; put some with `tidegate policies put FILE`";
 
-/// Returns the versions that are kept, ascending, and which one is in force.
+/// Returns the versions that are kept, ascending, and whether each is in force.
 async fn kept(cluster: &Cluster) -> Result<Vec<(Version, bool)>> {
     let current = put_for_all::current(&**cluster).await.map_err(refused)?;
     let before = put_for_all::history(&**cluster).await.map_err(refused)?;
-    // One that was put while this was asked is kept and in force.
+    // A version put in between appears in both answers; list it only as the one in force.
     let before =
         before.into_iter().filter(|held| current.as_ref().is_none_or(|now| held.version < now.version));
     let mut all: Vec<_> = before.map(|held| (held, false)).collect();
@@ -151,7 +151,7 @@ async fn history(cluster: &Cluster, printer: &Printer) -> Result<Exit> {
 }
 
 async fn nodes(cluster: &Cluster, printer: &Printer) -> Result<Exit> {
-    // A document that cannot be read is what the nodes may refuse: then they are told of all the more.
+    // A document that cannot be parsed is probably the one that nodes refuse, so list the nodes all the same.
     let in_force = match put_for_all::current(&**cluster).await {
         Ok(current) => current.map_or(0, |now| now.version),
         Err(PutError::Foreign(_)) => 0,
@@ -186,7 +186,7 @@ async fn nodes(cluster: &Cluster, printer: &Printer) -> Result<Exit> {
     Ok(if nodes.iter().any(|node| node.refused.is_some()) { Exit::No } else { Exit::Done })
 }
 
-/// A version that is not there, or is in force in place of another, is the answer no; an engine that fails too.
+/// Converts an error. A missing or replaced version, and a failing engine, all end with exit code 1.
 fn refused(error: PutError) -> anyhow::Error {
     anyhow::Error::from(error)
 }

@@ -1,4 +1,4 @@
-//! Asks a running server whether it is ready: what a container's health check and a script that waits want.
+//! Asks a running server whether it is ready, for container health checks and for scripts that wait.
 
 use anyhow::Result;
 use serde_json::json;

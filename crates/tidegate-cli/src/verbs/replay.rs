@@ -29,11 +29,11 @@ use crate::room::no_room;
 use crate::styled::{Look, Styled};
 use crate::{outcome, policies, reading, writing};
 
-/// The remark where places are held and the log does not say how long requests took.
+/// The remark if places are held and the log does not have the durations of requests.
 const NO_HOLD: &str = "a concurrency limit counts what is in flight, and the log does not say how long requests took: \
      name the column with --column request.duration=COLUMN, or say with --hold how long they take, such as --hold 200ms";
 
-/// How many of the keys hit the report lists for each policy, where `--hit` does not say.
+/// How many of the keys hit the report lists for each policy, unless `--hit` is given.
 const LISTED: usize = 50;
 
 pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
@@ -140,7 +140,8 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     Ok(if verdicts.iter().any(|verdict| verdict.failed == Some(true)) { Exit::Threshold } else { Exit::Done })
 }
 
-/// The policy sets to run side by side: the file's or the one spelled out, then the algorithms to compare it with.
+/// Returns the policy sets to run side by side: those of the file or of the given limit, then the limits to compare
+/// with.
 fn sets(replay: &args::Replay, printer: &Printer) -> Result<Vec<(String, Arc<PolicySet>)>> {
     let words = LimitWords::of(&replay.limit)?;
     let mut sets = Vec::new();
@@ -179,8 +180,8 @@ fn single(words: &LimitWords, replay: &args::Replay) -> Result<Arc<PolicySet>> {
     read.map(|config| config.policies).map_err(|why| Mistake(why).into())
 }
 
-/// Policies that could not compute the cost of some requests, and of how many: whoever misspells a column would otherwise
-/// be shown a limit that nobody meets.
+/// Returns the policies that could not compute the cost of some requests, with the number of these requests. Without
+/// this, a misspelt column would show a limit that no request reaches.
 fn guessed_costs(policies: &PolicySet) -> Vec<(String, u64)> {
     let named = policies.policies().iter().enumerate();
     named
@@ -194,7 +195,7 @@ fn thresholds(texts: &[String]) -> Result<Vec<Threshold>> {
     texts.iter().map(read).collect()
 }
 
-/// A threshold about a policy that does not exist would hold for ever.
+/// Rejects a threshold about a policy that does not exist: it could never fail.
 fn known(threshold: &Threshold, policies: &PolicySet) -> Result<()> {
     let Some(name) = threshold.policy() else { return Ok(()) };
     let mut names = Vec::new();
@@ -208,7 +209,7 @@ fn known(threshold: &Threshold, policies: &PolicySet) -> Result<()> {
     Err(Mistake(format!("--fail-if: there is no policy \"{name}\"; there are {}", names.join(", "))).into())
 }
 
-/// Reads the log through the gates, at the speed asked for.
+/// Reads the log through the gates, at the requested speed.
 #[allow(
     clippy::disallowed_methods,
     reason = "a person waits: the time it took, and the pace of --speed, are the machine's"
@@ -243,7 +244,7 @@ fn feed(
     Ok(start.elapsed())
 }
 
-/// Returns how long a span of log lasts at so many times its speed; as long as can be where a speed near 0 stretches it further.
+/// Returns how long a span of log takes at `times` its speed; `Duration::MAX` if that overflows for a speed near 0.
 fn slowed(span: Duration, times: f64) -> Duration {
     Duration::try_from_secs_f64(span.as_secs_f64() / times).unwrap_or(Duration::MAX)
 }
@@ -262,7 +263,7 @@ fn headline(tally: &Tally, took: Duration) -> String {
     )
 }
 
-/// Writes the pictures, and a page that holds them with the tables; or one picture.
+/// Writes the pictures and the report page, or a single picture.
 fn draw(report: &Report<'_>, path: &Path, plot: Plot, printer: &Printer) -> Result<()> {
     let files = match plot {
         Plot::File(form) => vec![(path.to_owned(), report::first_picture(report.replay, form)?.bytes)],

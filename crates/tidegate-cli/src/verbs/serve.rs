@@ -26,7 +26,7 @@ use crate::room::no_room;
 
 pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let imports = serve.imports.files();
-    // The usual file is older than the words on the command line.
+    // With imports on the command line, the default policy file is ignored.
     let file = if imports.is_empty() { policies::file(&serve.policies) } else { None };
     if serve.check && !imports.is_empty() {
         let imported = policies::import(&serve.imports, printer)?;
@@ -38,7 +38,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     }
     if serve.check {
         let file = file.unwrap_or_else(|| PathBuf::from(policies::DEFAULT_FILE));
-        // The mistakes of a file that is not good are told by the check.
+        // The check itself reports the mistakes of an invalid file.
         if let Ok((config, _)) = policies::load(&file)?.outcome {
             store_settings(serve, &config)?;
             for warning in warnings(serve, &config)? {
@@ -48,7 +48,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         return super::config::check(&[file], printer);
     }
     let config = match &file {
-        // The server reads the file again, waits as long for it, and logs its warnings.
+        // The server reads the file again, with the same timeout, and logs its warnings.
         Some(file) => policies::read(file, &printer.silent())?,
         None if !imports.is_empty() => policies::import(&serve.imports, &printer.silent())?.config,
         None => load(None).map_err(|refused| Mistake(refused.to_string()))?.0,
@@ -69,7 +69,8 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         }
         let mut settings = settings(config, warnings, proxy);
         if quickstart && proxy.is_some() {
-            // The quickstart trusts nobody; with a proxy named, all its callers would be one. It is asked from this machine.
+            // The quickstart trusts no proxies. With a proxy named, all its callers would then be one client, so
+            // trust proxies on this machine.
             let loopback = ["127.0.0.0/8", "::1/128"].into_iter();
             settings.client_ip.trusted_proxies =
                 loopback.filter_map(|network| network.parse().ok()).collect();
@@ -80,7 +81,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         Some(watched) => Source::sharing(load).watching(watched),
         None => Source::sharing(load),
     };
-    // Before there are other threads: sockets that were handed over are taken out of the environment here.
+    // Before other threads start: this removes inherited sockets from the environment.
     options.check_addresses().map_err(refusal)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
@@ -98,12 +99,12 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         server.run().await;
         Ok(Exit::Done)
     });
-    // Waits for no task: the drain is over, and a task that still runs may never end.
+    // Does not wait for tasks: the drain is over, and a task that still runs may never end.
     runtime.shutdown_background();
     ended
 }
 
-/// Returns where counters are to be kept: flag before file.
+/// Returns where counters are kept: the flag wins over the file.
 fn store_settings(serve: &Serve, config: &Config) -> Result<StoreSettings> {
     let mut store = config.store.clone();
     if let Some(path) = &serve.store_path {
@@ -120,15 +121,15 @@ fn store_settings(serve: &Serve, config: &Config) -> Result<StoreSettings> {
     Ok(store)
 }
 
-/// A wrong word is the caller's mistake; a folder in use, or an engine that refuses, is not.
+/// Converts an error. Wrong settings are the caller's mistake; a folder in use, or an engine that refuses, is not.
 pub(super) fn unopened(error: OpenStoreError) -> anyhow::Error {
     let in_the_file = error.is_in_the_file();
     let error = anyhow::Error::from(error);
-    // With its causes.
+    // Include the causes.
     if in_the_file { Mistake(format!("{error:#}")).into() } else { error }
 }
 
-/// A wrong file or an address that needs a token is the caller's mistake; a taken port is not.
+/// Converts an error. A wrong file, or an address that needs a token, is the caller's mistake; a taken port is not.
 fn refusal(error: ServeError) -> anyhow::Error {
     match error {
         ServeError::Tls(ref error) if !error.is_a_mistake() => error.clone().into(),
@@ -163,7 +164,7 @@ fn refusal(error: ServeError) -> anyhow::Error {
     }
 }
 
-/// Reads the file, or the quickstart where there is none.
+/// Reads the file, or the quickstart without one.
 fn load(file: Option<&Path>) -> Result<(Config, Vec<String>), Refused> {
     let outcome = match file {
         Some(file) => Config::read(file),
@@ -175,7 +176,7 @@ fn load(file: Option<&Path>) -> Result<(Config, Vec<String>), Refused> {
     }
 }
 
-/// Reads the files of other rate limiters.
+/// Reads files of other rate limiters.
 fn load_imports(files: &[(Peer, PathBuf)]) -> Result<(Config, Vec<String>), Refused> {
     match policies::imported(files) {
         Ok(imported) => Ok((imported.config, lines(&imported.notes))),
@@ -196,7 +197,7 @@ fn settings(config: Config, warnings: Vec<String>, proxy: Option<Proxy>) -> Sett
             Proxy::Caddy => OriginalHeaders::Caddy,
             Proxy::Traefik => OriginalHeaders::Traefik,
         };
-        // The file's other settings of forward-auth hold.
+        // Keep the file's other settings of forward-auth.
         let mut door = settings.forward_auth.unwrap_or_else(|| ForwardAuth::of(original.clone()));
         door.original = original;
         settings.forward_auth = Some(door);
@@ -204,7 +205,7 @@ fn settings(config: Config, warnings: Vec<String>, proxy: Option<Proxy>) -> Sett
     settings
 }
 
-/// Flag before environment before file before default; the first two are clap's.
+/// Returns the options: flag before environment before file before default. Clap handles the first two.
 fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     let mut options = ServerOptions::default();
     options.http = serve.http.clone().unwrap_or_else(|| config.server.http.clone());
@@ -221,7 +222,7 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     Ok(options)
 }
 
-/// Reads what `serve --check` reads beside the policies; returns warnings.
+/// Reads what `serve --check` checks besides the policies. Returns warnings.
 fn warnings(serve: &Serve, config: &Config) -> Result<Vec<String>> {
     let mut warnings = secrets(serve, config)?.0.warnings;
     warnings.extend(encryption(serve, config)?.1);
@@ -229,12 +230,12 @@ fn warnings(serve: &Serve, config: &Config) -> Result<Vec<String>> {
     Ok(warnings)
 }
 
-/// Returns where spans of decisions are sent, environment before file.
+/// Returns where spans of decisions are exported: the environment wins over the file.
 fn collected(config: &Config) -> Result<Option<OtlpSettings>> {
     otlp_of(config.server.otlp.as_ref()).map_err(|error| Mistake(error.to_string()).into())
 }
 
-/// Returns what encrypts the doors, flag before file, and warnings about it; of the files only whether they can be used.
+/// Returns the TLS settings of the doors, flag before file, with warnings about them. Files are only checked for use.
 fn encryption(serve: &Serve, config: &Config) -> Result<(Option<TlsSettings>, Vec<String>)> {
     let (flags, file) = (&serve.tls, config.server.tls.as_ref());
     let cert = flags.tls_cert.as_ref().or(file.map(|file| &file.cert));
@@ -263,7 +264,7 @@ fn encryption(serve: &Serve, config: &Config) -> Result<(Option<TlsSettings>, Ve
     Ok((Some(settings), warnings))
 }
 
-/// Reads the keys of tickets and the tokens of callers; of a file of tokens only whether it can be used.
+/// Reads the ticket keys and the callers' tokens. A tokens file is only checked for use.
 fn secrets(serve: &Serve, config: &Config) -> Result<(TicketOptions, Option<Token>)> {
     let said = config.tickets.clone();
     let file = said.key_file.clone().unwrap_or_else(|| PathBuf::from("TIDEGATE_TICKET_KEY_FILE"));
@@ -289,13 +290,13 @@ fn secrets(serve: &Serve, config: &Config) -> Result<(TicketOptions, Option<Toke
     Ok((tickets, token))
 }
 
-/// Returns the address of a door as people write it.
+/// Returns the address of a door for display.
 fn url(ready: &Ready, door: DoorName, address: &Address) -> String {
     let scheme = if ready.encrypted.contains(&door) { "https" } else { "http" };
     address.tcp().map_or_else(|| address.to_string(), |addr| format!("{scheme}://{addr}"))
 }
 
-/// What a person who just started it wants next: commands that work as they stand.
+/// Returns the greeting after the start: commands that work as they stand.
 fn greeting(server: &Server, quickstart: bool) -> String {
     let ready = server.ready();
     let at = url(&ready, DoorName::Http, &ready.addr);
@@ -329,7 +330,7 @@ fn greeting(server: &Server, quickstart: bool) -> String {
         text.push_str("A build without optimisation, to look at; for real load: cargo install --path crates/tidegate-cli\n");
     }
     // Writing to a string does not fail.
-    // Over TLS they would need to know by what the server is known.
+    // Over TLS the commands would also need the server's certificate.
     if quickstart && ready.addr.tcp().is_some() && ready.encrypted.is_empty() {
         let _ = write!(
             text,

@@ -1,4 +1,4 @@
-//! Completion scripts and man pages, made from the definition of the command line.
+//! Generates completion scripts and man pages from the definition of the command line.
 
 use std::path::Path;
 

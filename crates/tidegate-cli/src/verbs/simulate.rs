@@ -77,7 +77,7 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The limit spelled out and those compared with it, or the policies of a file, whatever requests they are meant for.
+/// Returns the given limit and those compared with it, or the policies of a file, applied to all requests.
 fn sets(simulate: &Simulate, printer: &Printer) -> Result<Vec<(String, Arc<PolicySet>)>> {
     let by = ["key".to_owned()];
     let single = |words: &LimitWords| {
@@ -102,8 +102,8 @@ fn sets(simulate: &Simulate, printer: &Printer) -> Result<Vec<(String, Arc<Polic
     Ok(vec![(name, chosen(simulate, &file, printer)?)])
 }
 
-/// Returns the policies of a file, or the one that was named, made to speak of every request: made-up ones have no path and no host.
-/// What goes for all policies of the file goes for these.
+/// Returns the policies of a file, or the named one, changed to match every request: generated requests have no path
+/// and no host. Settings for all policies of the file apply to these too.
 fn chosen(simulate: &Simulate, file: &Path, printer: &Printer) -> Result<Arc<PolicySet>> {
     let config = policies::read(file, printer)?;
     let mut chosen = Vec::new();
@@ -130,7 +130,7 @@ fn chosen(simulate: &Simulate, file: &Path, printer: &Printer) -> Result<Arc<Pol
     Ok(Arc::new(set.map_err(|error| Mistake(error.to_string()))?))
 }
 
-/// Operations in, decisions out: lines of JSON both, whatever `-o` says.
+/// Runs a trace: operations in, decisions out, both as JSON lines whatever `-o` is.
 fn run_trace(simulate: &Simulate, path: &Path, printer: &Printer) -> Result<Exit> {
     let words = LimitWords::of(&simulate.limit)?;
     let trace = match (words, policies::file(&simulate.policies)) {

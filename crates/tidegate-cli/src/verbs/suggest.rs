@@ -15,7 +15,7 @@ use crate::output::Printer;
 use crate::reading::{self, Progress};
 use crate::verbs::replay::judgement;
 
-/// What is said where no file is named: the log is read several times, which neither a terminal nor a pipe can be.
+/// The message without a file: the log is read several times, which is impossible from a terminal or a pipe.
 const NO_FILE: &str = "no log named; name files, such as `tidegate suggest access.log`: a log is read several times, so it cannot come \
      through a pipe (write what comes through one to a file first)";
 
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
     Ok(if suggestion.proposals.is_empty() { Exit::No } else { Exit::Done })
 }
 
-/// Reads what a request costs, as a policy file would.
+/// Parses the cost of a request, as in a policy file.
 fn cost(written: &str) -> Result<WrittenCost> {
     let any = LimitArgs { rate: Some("1/s".to_owned()), ..LimitArgs::default() };
     let read = LimitWords::of(&any)?.map(|words| words.file(&[], Some(written)).read());
@@ -78,7 +78,7 @@ fn cost(written: &str) -> Result<WrittenCost> {
     Ok(WrittenCost { rule, written: written.to_owned() })
 }
 
-/// The flag that a mistake is of, where one is.
+/// Returns the flag that an error is about, if any.
 fn flag(mistake: &SuggestError) -> Option<&'static str> {
     match mistake {
         SuggestError::Quota(_) => Some("--per"),

@@ -1,4 +1,5 @@
-//! A caller tries to open breakers for others, to keep them from opening, and to force them; keys are invented without end.
+//! A caller tries to open breakers of other callers, to keep them from opening, and to force their states, and
+//! invents keys without end.
 
 use std::net::SocketAddr;
 
@@ -35,7 +36,8 @@ fn report(serving: &Serving, ticket: &str) -> Answer {
     post(serving.addr, "/v1/report", &json!({ "ticket": ticket, "status": 500 }))
 }
 
-/// Failures that nobody was let through for: tickets that are forged, cut, turned over, handed in again and again, and of other keys.
+/// Tries to report failures without having been let through, with tickets that are forged, cut, altered, reused, or
+/// of other keys.
 #[test]
 fn only_a_ticket_says_that_a_call_failed_and_says_it_once() {
     let desk = Desk::with(FILE);
@@ -50,7 +52,8 @@ fn only_a_ticket_says_that_a_call_failed_and_says_it_once() {
             forged.truncate(at);
         }
         let refused = report(&serving, std::str::from_utf8(&forged).unwrap());
-        // The last character of a ticket may have bits that mean nothing: then it is the same ticket, and counts once.
+        // The last character of a ticket may have unused bits. A change there leaves the same ticket, which counts
+        // once.
         assert!(matches!(refused.status, 200 | 400 | 409 | 410), "{refused:?}");
     }
     for _ in 0..20 {
@@ -88,7 +91,8 @@ fn nobody_forces_a_breaker_without_the_token_or_from_a_web_page() {
     open.is_well();
 }
 
-/// Each key that is invented opens a breaker of its own: the list stays short, and what others have opened stays open.
+/// Each invented key opens a breaker of its own: the list must stay short, and breakers opened by others must stay
+/// open.
 #[test]
 fn invented_keys_push_no_breaker_shut_and_make_no_list_long() {
     let desk = Desk::with(FILE);
@@ -112,7 +116,7 @@ fn invented_keys_push_no_breaker_shut_and_make_no_list_long() {
     serving.is_well();
 }
 
-/// Reasons that people read on terminals and in logs.
+/// Reasons are shown on terminals and in logs.
 #[test]
 fn a_reason_breaks_no_line_and_no_bound() {
     let desk = Desk::with(FILE);

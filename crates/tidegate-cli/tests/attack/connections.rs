@@ -1,5 +1,5 @@
-//! A stranger who only connects: takes places, fills buffers, sends what is no request. Whatever it is, health and honest
-//! callers are answered meanwhile, also those behind a proxy that the stranger came through.
+//! A stranger only connects: takes places, fills buffers, sends invalid requests. Meanwhile health requests and
+//! honest callers must be answered, including those behind a proxy that the stranger came through.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -21,10 +21,10 @@ policies:
 ";
 const TOKEN: &str = "0123456789abcdef";
 
-/// How long a peer that should be blocked is given to take more: a blocked one takes nothing in any time.
+/// How long a blocked peer is given to accept more bytes; a blocked peer never does.
 const BLOCKED: Duration = Duration::from_millis(500);
 
-/// Lets this process hold so many sockets.
+/// Raises this process's limit of open sockets.
 fn room_for(sockets: u64) {
     use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};
     let (soft, hard) = getrlimit(RLIMIT_NOFILE).unwrap();
@@ -33,11 +33,11 @@ fn room_for(sockets: u64) {
     setrlimit(RLIMIT_NOFILE, needed, hard).unwrap();
 }
 
-/// Opens so many connections, each with these bytes sent.
+/// Opens `count` connections and sends these bytes on each.
 fn hold(addr: SocketAddr, count: usize, bytes: &str) -> Vec<TcpStream> {
     let open = |_| {
         let mut stream = connect(addr);
-        // The server may have ended this one already, to make room for another.
+        // The server may have closed this connection already, to make room for another.
         let _ = stream.write_all(bytes.as_bytes());
         stream
     };
@@ -52,7 +52,7 @@ fn lines(count: usize) -> String {
     (0..count).map(|at| format!("x-filler-{at}: {at}\r\n")).collect()
 }
 
-/// Writes requests until the server takes no more, at most so many bytes; returns how many it took.
+/// Writes requests until the server accepts no more, at most `most` bytes. Returns how many it accepted.
 fn pour(stream: &mut TcpStream, requests: &str, most: usize) -> usize {
     stream.set_write_timeout(Some(BLOCKED)).unwrap();
     let mut poured = 0;
@@ -95,13 +95,13 @@ fn a_pipeline_that_nobody_reads_costs_bounded_memory() {
             serving.is_well();
         }
     }
-    // Half a megabyte for each connection; beside that what the server remembers of decisions, and what the allocator keeps.
+    // Half a megabyte for each connection, plus what the server remembers of decisions and what the allocator keeps.
     let most = 48 * 1024 + 512 * held.len();
     let grown = serving.resident().saturating_sub(before);
     assert!(grown < most, "{} connections cost {grown} KiB", held.len());
 }
 
-/// A peer that is blocked for good is let go: the stated time is half a minute.
+/// A peer that stays blocked is closed: the documented time is half a minute.
 #[test]
 fn a_peer_that_never_reads_is_cut_in_the_end() {
     if rounds(0, 1) == 0 {
@@ -113,7 +113,7 @@ fn a_peer_that_never_reads_is_cut_in_the_end() {
     pour(&mut stream, &"GET /v1/policies HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(500), 128 << 20);
     let count = "tidegate_connections_cut_total{reason=\"unread\"} 1\n";
     let cut = (0..600).any(|_| {
-        // A pause between questions, a minute of them at least.
+        // Pause between the requests, for a minute at least.
         std::thread::park_timeout(Duration::from_millis(100));
         serving.get("/metrics").body.contains(count)
     });
@@ -146,7 +146,7 @@ fn half_open_heads_by_the_thousand_keep_nobody_out() {
     }
 }
 
-/// As fast as they can be opened, for as long as honest callers ask.
+/// Opens connections as fast as possible for as long as honest callers ask.
 #[test]
 fn a_storm_of_half_open_heads_keeps_nobody_out() {
     room_for(4000);
@@ -163,7 +163,7 @@ fn a_storm_of_half_open_heads_keeps_nobody_out() {
                 }
             }
         });
-        // Set however the asking ends, or the storm would never.
+        // Sets the flag however the asking ends; otherwise the storm would never end.
         struct Ends<'a>(&'a AtomicBool);
         impl Drop for Ends<'_> {
             fn drop(&mut self) {
@@ -192,7 +192,7 @@ fn kept_connections_keep_nobody_out() {
     );
 }
 
-/// A stranger without a token is refused before a body is waited for, so slow bodies hold no place for him.
+/// A stranger without a token is refused before the body is read, so a slow body holds no place.
 #[test]
 fn slow_bodies_of_strangers_hold_no_place() {
     room_for(1000);
@@ -210,8 +210,8 @@ fn slow_bodies_of_strangers_hold_no_place() {
     assert_eq!(told[0].status, 401, "{told:?}");
 }
 
-/// Callers with a token, or on this machine where none is set, may hold a place with a slow body for ten seconds. Health is
-/// answered all the while; others of the same address are told to come again, and are served in the end.
+/// Callers with a token, or on this machine if no token is set, may hold a place with a slow body for ten seconds.
+/// Health requests are answered meanwhile; others at the same address are told to retry, and are served in the end.
 #[test]
 fn slow_bodies_of_callers_leave_health_alone_and_end() {
     room_for(1000);
@@ -228,7 +228,7 @@ fn slow_bodies_of_callers_leave_health_alone_and_end() {
     assert!(told.status == 200 || told.header("retry-after") == Some("1"), "{told:?}");
     let told = read_all(&mut held[0]).unwrap();
     assert!(matches!(told[0].status, 408 | 503), "{told:?}");
-    // The first was the first to be late; the others follow within the time of their connecting.
+    // The first times out first; the others follow within the time that connecting took.
     for stream in &mut held {
         let _ = read_all(stream);
     }
@@ -257,8 +257,8 @@ fn floods_of_headers_are_answered_431() {
     serving.is_well();
 }
 
-/// nginx counts a server as broken when it closes without an answer, and with two of them broken it asks none for ten
-/// seconds: one request took the site from everybody.
+/// nginx considers a server broken if it closes without an answer, and with two broken servers it asks none for ten
+/// seconds: a single request could make the site unavailable to all.
 #[test]
 fn what_one_caller_sends_through_nginx_takes_no_server_from_the_others() {
     let desk = Desk::with(FILE);
@@ -306,7 +306,8 @@ fn what_one_caller_sends_through_caddy_takes_nothing_from_the_others() {
     serving.is_well();
 }
 
-/// Each form may make a proxy and the server disagree where a request ends. What follows must never be answered as one.
+/// Each form may make a proxy and the server disagree on where a request ends. The rest must never be answered as a
+/// request.
 #[test]
 fn no_request_hides_behind_another() {
     let desk = Desk::with(FILE);
@@ -338,7 +339,7 @@ fn no_request_hides_behind_another() {
     serving.is_well();
 }
 
-/// Nonsense behind a good request must cost neither its answer nor anything else.
+/// Garbage after a valid request must not affect that request's answer, nor anything else.
 #[test]
 fn nonsense_behind_good_requests_takes_no_answer_away() {
     let desk = Desk::with(FILE);
@@ -348,7 +349,7 @@ fn nonsense_behind_good_requests_takes_no_answer_away() {
     for _ in 0..rounds(100, 5000) {
         let count = 1 + seed.below(20);
         let length = 1 + seed.below(200_000);
-        // No line of it is empty, so it is no end of a head either.
+        // It contains no empty line, so it does not end a head either.
         let nonsense: Vec<u8> = seed.bytes(length).iter().map(|byte| byte | 0x80).collect();
         let bytes = [good.repeat(count).as_bytes(), &nonsense].concat();
         let answers = send(serving.addr, &bytes).unwrap();
@@ -359,7 +360,7 @@ fn nonsense_behind_good_requests_takes_no_answer_away() {
     serving.is_well();
 }
 
-/// The limit of open files is met by having fewer places, not by failing to accept.
+/// With a low limit of open files there are fewer places, but accepting must not fail.
 #[test]
 fn a_low_limit_of_open_files_keeps_health_answered() {
     room_for(1000);

@@ -1,4 +1,5 @@
-//! A stranger with a socket tries every door: whatever is sent is answered or closed, nothing is slow for others, nothing ends.
+//! A stranger sends anything to every door: it must be answered or closed, must not slow others down, and must not
+//! end the server.
 
 use std::io::Write as _;
 
@@ -19,7 +20,7 @@ policies:
     limit: { rate: 1000000/s }
 ";
 
-/// Every path that is answered, and some that are not.
+/// All paths that are answered, and some that are not.
 const PATHS: [&str; 23] = [
     "/v1/check",
     "/v1/check/batch",
@@ -79,7 +80,7 @@ fn whatever_is_asked_is_answered_and_a_refusal_says_why() {
         for method in METHODS {
             for body in BODIES {
                 let answer = serving.ask(method, path, &[JSON], body);
-                // 500 would be our own mistake, 502 and above would speak of somebody behind us.
+                // 500 would be a fault of the server, 502 and above would blame a server behind it.
                 assert!(matches!(answer.status, 200..=499 | 503), "{method} {path} {body}: {answer:?}");
                 let problem = answer.status >= 400 && method != "HEAD";
                 assert!(!problem || !answer.body.is_empty(), "{method} {path} {body}: {answer:?}");
@@ -119,7 +120,7 @@ fn bytes_that_are_no_http_are_answered_or_closed() {
         let length = 1 + seed.below(4096);
         let mut bytes = seed.bytes(length);
         if seed.below(2) == 0 {
-            // A head that begins well goes further in.
+            // A head with a valid beginning reaches more of the parser.
             let (method, path) = (seed.one_of(&METHODS), seed.one_of(&PATHS));
             bytes.splice(0..0, format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n").into_bytes());
         }

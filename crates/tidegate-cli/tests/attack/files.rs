@@ -1,5 +1,5 @@
-//! The files around the program turn against it: a policy file is a pipe, a device, too long, or on a file system that does
-//! not answer; names were planted where files are written; the disk is full.
+//! Hostile files: a policy file that is a pipe, a device, too long, or on a file system that does not respond; names
+//! planted where files are written; a full disk.
 
 use std::fs::File;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use crate::rounds;
 use crate::serving::{Desk, FIVE_A_DAY, end_of, ended, words};
 
-/// What may stand where a policy file should, and what is said of it.
+/// Puts something else in place of a policy file, and returns the error that must be printed.
 fn plant(desk: &Desk, name: &str, what: usize) -> &'static str {
     let path = desk.path(name);
     match what {
@@ -67,7 +67,7 @@ fn a_file_that_is_none_is_named_at_once_by_every_verb() {
             let output = ended(desk.command(verb));
             let text = words(&output);
             assert!(!output.status.success(), "{verb:?}: {text}");
-            // A token file may be shorter than a policy file.
+            // The limit is lower for a token file than for a policy file.
             let said = if verb.contains(&"--token-file") { said.trim_end_matches("4 MiB") } else { said };
             assert!(text.contains("hostile.yaml") && text.contains(said), "{verb:?}: {text}");
         }
@@ -104,15 +104,15 @@ fn a_file_that_becomes_none_is_refused_and_the_server_goes_on() {
     assert_eq!(end_of(&mut serving.child).code(), Some(0));
 }
 
-/// A file system whose server never answers, mounted at a folder: whoever looks into it waits for good.
+/// A mounted file system whose server never answers: every access to it blocks forever.
 struct HungMount<'d> {
     at: &'d Path,
-    /// The server's end. Closed, everybody who waits gets an error.
+    /// The server's end. Closing it gives all blocked accesses an error.
     _end: File,
 }
 
 impl<'d> HungMount<'d> {
-    /// Mounts it; says so and returns `None` where that needs more rights than the attack has.
+    /// Mounts it; prints a message and returns `None` if the test lacks the rights.
     fn at(at: &'d Path) -> Option<Self> {
         use nix::mount::{MsFlags, mount};
         use std::os::fd::AsRawFd as _;
@@ -190,7 +190,7 @@ fn tidying_widens_nothing_and_follows_nothing_planted() {
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     symlink("p.yaml", desk.path("link.yaml")).unwrap();
     std::fs::write(&victim, "kept").unwrap();
-    // The name that was once written to, before it was renamed.
+    // The temporary name used by earlier versions before the rename.
     symlink("victim", desk.path("p.tidegate-tmp")).unwrap();
     symlink("victim", desk.path("link.tidegate-tmp")).unwrap();
     let output = ended(desk.command(&["config", "fmt", "link.yaml"]));

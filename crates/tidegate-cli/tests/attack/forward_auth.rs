@@ -1,7 +1,8 @@
-//! A caller behind the real nginx and the real Caddy, with the manual's own blocks, tries to be served without being limited.
+//! A caller behind the real nginx and the real Caddy, configured as in the manual, tries to be served without being
+//! limited.
 //!
-//! One request a day is allowed for `/api/thing`, to everybody together. Once that is spent, whoever reads `a thing` has walked
-//! around the gate, by whatever header, method, spelling or byte.
+//! One request a day is allowed for `/api/thing`, for all callers together. Once that is spent, a caller who reads
+//! `a thing` has bypassed the gate, by some header, method, spelling or byte.
 
 use std::net::SocketAddr;
 
@@ -31,7 +32,7 @@ policies:
     limit: { rate: 1000000/s }
 ";
 
-/// Headers with which a caller might speak for the proxy, or make it say less.
+/// Headers with which a caller might imitate the proxy, or make the proxy leave out headers.
 const HEADERS: [&[u8]; 45] = [
     b"X-Original-URI: /free",
     b"X-Original-URI: /\xff",
@@ -80,7 +81,7 @@ const HEADERS: [&[u8]; 45] = [
     b"X-Tenant: good",
 ];
 
-/// Addresses of the thing, and of what only looks like it.
+/// Addresses of the thing, and of paths that only look like it.
 const TARGETS: [&[u8]; 34] = [
     b"/api/thing?\xff",
     b"/api/thing?deny_status=200",
@@ -120,7 +121,7 @@ const TARGETS: [&[u8]; 34] = [
 
 const METHODS: [&[u8]; 8] = [b"GET", b"HEAD", b"OPTIONS", b"options", b"get", b"POST", b"PUT", b"PROPFIND"];
 
-/// Sends a request as these bytes say; `None` when it was closed without an answer.
+/// Sends a request with these bytes; `None` if it was closed without an answer.
 pub(crate) fn ask(proxy: SocketAddr, method: &[u8], target: &[u8], headers: &[&[u8]]) -> Option<Answer> {
     let mut bytes = [method, b" ", target, b" HTTP/1.1\r\nHost: example.org\r\n"].concat();
     for header in headers {
@@ -131,7 +132,7 @@ pub(crate) fn ask(proxy: SocketAddr, method: &[u8], target: &[u8], headers: &[&[
     send(proxy, &bytes).ok().and_then(|answers| answers.into_iter().next())
 }
 
-/// Requires that nobody is served the thing.
+/// Requires that the thing is not served.
 #[track_caller]
 pub(crate) fn is_refused(proxy: SocketAddr, method: &[u8], target: &[u8], headers: &[&[u8]]) {
     let Some(answer) = ask(proxy, method, target, headers) else { return };
@@ -169,7 +170,7 @@ fn nobody_walks_around(proxy: SocketAddr, seed: &str) {
     assert_eq!(served(proxy, "/free", &[]), 200, "honest callers are served");
 }
 
-/// Draws a spelling of the thing's path, and with odds a byte that none has.
+/// Generates a spelling of the thing's path, sometimes with an invalid byte.
 fn spelled(seed: &mut Seed) -> Vec<u8> {
     let between: [&[u8]; 16] = [
         b"/",
@@ -210,12 +211,12 @@ fn spelled(seed: &mut Seed) -> Vec<u8> {
         1 => path.extend_from_slice(&seed.bytes(1)),
         _ => {}
     }
-    // What ends the request line is another attack.
+    // Bytes that end the request line are another attack.
     path.retain(|byte| !matches!(byte, b'\r' | b'\n' | b' ' | 0));
     path
 }
 
-/// Whoever is limited by a header cannot get it out of sight.
+/// A caller limited by a header must not be able to hide that header.
 fn nobody_hides_a_named_header(proxy: SocketAddr) {
     let fillers: Vec<Vec<u8>> = (0..70).map(|at| format!("A-Filler-{at}: x").into_bytes()).collect();
     let among = |headers: &[&'static [u8]]| -> Vec<Vec<u8>> {
@@ -258,7 +259,7 @@ fn nobody_walks_around_behind_nginx() {
     nobody_hides_a_named_header(nginx.addr);
     no_other_spelling_is_another_path(nginx.addr);
     a_preflight_reads_nothing(nginx.addr);
-    // Who names no host is served as the site that answers him, and limited as it.
+    // A request without a host is served as the site that answers it, and limited as that site.
     for line in ["GET /api/thing HTTP/1.0\r\n\r\n", "GET /api/thing HTTP/1.0\r\nHost:\r\n\r\n"] {
         let answers = send(nginx.addr, line.as_bytes()).unwrap_or_default();
         assert!(answers.iter().all(|answer| !answer.body.contains("a thing")), "{answers:?}");
@@ -266,7 +267,8 @@ fn nobody_walks_around_behind_nginx() {
     serving.is_well();
 }
 
-/// Where no answer opens the door, whoever makes the server close without one, or answer more than nginx reads, is served.
+/// If nginx is configured to fail open, a caller must not be able to make the server close without an answer, or
+/// answer more than nginx reads.
 #[test]
 fn nobody_opens_nginx_that_fails_open() {
     let mut serving = behind("nginx");
@@ -293,17 +295,16 @@ fn nobody_walks_around_behind_caddy() {
     nobody_hides_a_named_header(caddy.addr);
     no_other_spelling_is_another_path(caddy.addr);
     a_preflight_reads_nothing(caddy.addr);
-    // Caddy hands names with underscores on, and CGI takes them for the ones with dashes. nginx drops them.
+    // Caddy forwards header names with underscores, which CGI treats as dashes. nginx drops them.
     assert_eq!(served(caddy.addr, "/free", &[b"X_Api_Key: K"]), 400);
     assert_eq!(served(caddy.addr, "/free", &[b"X-Api_Key: K", b"X-Api-Key: mine"]), 400);
-    // A byte that no URL may have was answered with 502.
+    // A byte that is invalid in URLs must not be answered with 502.
     assert_eq!(served(caddy.addr, "/free", &[]), 200);
     assert_eq!(ask(caddy.addr, b"GET", b"/free?\xff", &[]).unwrap().status, 200);
     serving.is_well();
 }
 
-/// Without a file the quickstart holds, five a second and ten at once for each caller, and the proxy is on this machine.
-/// The path as a value, in a key and in a deny list, was the reading in which `\` and `;` count; both proxies have another.
+/// The path as a value, in a key and in a deny-list must not treat `\` and `;` specially: neither proxy does.
 fn no_other_spelling_is_another_path(proxy: SocketAddr) {
     assert_eq!(served(proxy, "/paths/thing", &[]), 200, "the one of the day");
     for before in ["", "q\\x/../", ";a/../", "q%5cx/../", "q;/%2e%2e/", "/x//../../", "q%2fx/../../"] {
@@ -316,7 +317,7 @@ fn no_other_spelling_is_another_path(proxy: SocketAddr) {
     }
 }
 
-/// Caddy's file server answers `OPTIONS` with the file, so whoever pretended to be a browser's preflight read it uncharged.
+/// Caddy's file server answers `OPTIONS` with the file, so a fake browser preflight must not pass uncharged.
 #[track_caller]
 fn a_preflight_reads_nothing(proxy: SocketAddr) {
     let preflight: [&[u8]; 2] = [b"Origin: https://other.org", b"Access-Control-Request-Method: GET"];

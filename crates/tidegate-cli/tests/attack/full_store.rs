@@ -1,4 +1,4 @@
-//! Strangers who never repeat a key try to make the server forget somebody else's debt.
+//! Strangers who never repeat a key try to make the server forget the debt of other callers.
 
 use std::io::Write as _;
 use std::net::Shutdown;
@@ -7,7 +7,7 @@ use crate::raw::{connect, read_all};
 use crate::rounds;
 use crate::serving::{Desk, Serving};
 
-/// Sends many requests on few connections, without waiting for each answer, and returns their statuses.
+/// Sends many requests on few connections, without waiting for each answer. Returns their statuses.
 fn flood(serving: &Serving, requests: impl Iterator<Item = String>) -> Vec<u16> {
     let mut statuses = Vec::new();
     let requests: Vec<String> = requests.collect();
@@ -32,8 +32,8 @@ fn body(name: &str, value: &str) -> String {
     serde_json::json!({ "attributes": { name: value } }).to_string()
 }
 
-/// Room for a thousand keys, ten callers who have used up their day, and keys of another policy that are used up by their first
-/// request, sixty thousand in the long form.
+/// A capacity of a thousand keys, ten callers who have used up their day, and keys of another policy that are used up
+/// by their first request: sixty thousand of them in the long form.
 #[test]
 fn used_up_keys_of_one_policy_free_no_debtor_of_another() {
     for algorithm in ["gcra", "fixed-window"] {

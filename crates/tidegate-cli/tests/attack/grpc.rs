@@ -1,5 +1,5 @@
-//! A stranger at the gRPC door: floods of frames, bodies without end, thousands of connections. Whatever comes, memory has a bound, and honest
-//! callers of this and the other doors are served meanwhile.
+//! A stranger at the gRPC door: floods of frames, endless bodies, thousands of connections. Memory must stay bounded,
+//! and honest callers of this and the other doors must be served meanwhile.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -16,12 +16,12 @@ policies:
     limit: { rate: 1000000/s }
 ";
 
-/// The preface of a connection, and its settings.
+/// The HTTP/2 connection preface with settings.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// A call of the domain `d` with the entry `a: b`.
 const CALL: &[u8] = b"\0\0\0\0\x0d\x0a\x01d\x12\x08\x0a\x06\x0a\x01a\x12\x01b";
 
-/// How much more memory an attack may take than there was before it, in KiB.
+/// The most additional memory that an attack may take, in KiB.
 pub(crate) const MORE: usize = 64 << 10;
 
 pub(crate) fn serve(desk: &Desk, arguments: &[&str]) -> (Serving, SocketAddr) {
@@ -31,7 +31,7 @@ pub(crate) fn serve(desk: &Desk, arguments: &[&str]) -> (Serving, SocketAddr) {
     (serving, grpc)
 }
 
-/// One frame: its type, flags, stream and payload.
+/// Builds one frame from its type, flags, stream and payload.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
     frame.extend([kind, flags]);
@@ -40,12 +40,12 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-/// The head of a call; no header is indexed, so that each stands for itself.
+/// The head of a call, without indexed headers, so that each head is self-contained.
 fn head() -> Vec<u8> {
     head_of("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", &[])
 }
 
-/// The head of a call of this method, with more headers.
+/// The head of a call of this method, with additional headers.
 pub(crate) fn head_of(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     // POST, http.
     let mut block = vec![0x83, 0x86];
@@ -63,7 +63,8 @@ fn begin(stream: u32) -> Vec<u8> {
     frame(1, 4, stream, &head())
 }
 
-/// Sends what the server takes of these bytes within a second: who is not read any more is not read for ever.
+/// Sends as many of these bytes as the server accepts within a second: once it stops reading, the write would block
+/// forever.
 fn pour(grpc: SocketAddr, bytes: &[u8]) -> TcpStream {
     let mut stream = connect(grpc);
     stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
@@ -71,7 +72,7 @@ fn pour(grpc: SocketAddr, bytes: &[u8]) -> TcpStream {
     stream
 }
 
-/// Requires that an honest call is answered with OK.
+/// Requires that a valid call is answered with OK.
 #[track_caller]
 pub(crate) fn is_served(grpc: SocketAddr) {
     let mut stream = connect(grpc);
@@ -95,7 +96,7 @@ fn floods_of_frames_cost_bounded_memory_and_nobody_else() {
     let many = rounds(50_000, 2_000_000);
     let streams = || (0..u32::try_from(many / 2).unwrap()).map(|at| 2 * at + 1);
     let reset = |stream| frame(3, 0, stream, &[0, 0, 0, 8]);
-    // A header of 4,000 bytes, in a list that never ends.
+    // A header of 4,000 bytes, in an endless list.
     let endless = [&[0x00, 0x01, b'x', 0x7f, 0xa1, 0x1e][..], &[b'y'; 4000]].concat();
     for (what, flood) in [
         ("reset at once", streams().flat_map(|stream| [begin(stream), reset(stream)].concat()).collect()),
@@ -130,7 +131,7 @@ fn messages_that_never_end_and_answers_that_nobody_reads_cost_bounded_memory() {
     let (mut serving, grpc) = serve(&desk, &[]);
     is_served(grpc);
     let before = serving.resident();
-    // 200 calls of 5 MB each on one connection, interleaved.
+    // 200 interleaved calls of 5 MB each on one connection.
     let mut held = Vec::new();
     for _ in 0..rounds(2, 20) {
         let mut bytes: Vec<u8> = (0..200).flat_map(|at| begin(2 * at + 1)).collect();
@@ -143,7 +144,7 @@ fn messages_that_never_end_and_answers_that_nobody_reads_cost_bounded_memory() {
     let more = serving.resident().saturating_sub(before);
     assert!(more < MORE, "bodies: {more} KiB more");
     drop(held);
-    // Calls without end whose answers are not read: no window is left to them, and nothing is read from the socket.
+    // Endless calls whose answers are not read: their window is closed, and the socket is not read.
     let shut = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
     let calls = |from: u32| {
         (from..from + 20_000).flat_map(|at| [begin(2 * at + 1), frame(0, 1, 2 * at + 1, CALL)].concat())
@@ -165,7 +166,7 @@ fn bytes_that_are_no_frames_end_their_own_connection() {
         let length = 1 + seed.below(4096);
         let mut bytes = seed.bytes(length);
         match seed.below(4) {
-            // Goes further in: frames of every kind on few streams, and calls with any message.
+            // These reach more of the parser: frames of all kinds on few streams, and calls with any message.
             0 => {
                 let (kind, flags) = (seed.below(11) as u8, seed.below(64) as u8);
                 bytes = frame(kind, flags, seed.below(8) as u32, &bytes);
@@ -191,7 +192,7 @@ fn thousands_of_connections_that_do_nothing_keep_nobody_out() {
     let mut held = Vec::new();
     for at in 0..rounds(800, 5000) {
         let mut stream = connect(grpc);
-        // Some say nothing, some are polite and then idle, some begin a call and leave it.
+        // Some send nothing, some send a valid preface and stay idle, some begin a call and abandon it.
         let said = match at % 3 {
             0 => Vec::new(),
             1 => PREFACE.to_vec(),

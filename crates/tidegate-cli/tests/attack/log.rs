@@ -1,4 +1,4 @@
-//! Nobody reads what the program says, or it cannot be written: its log, and what it prints.
+//! The program's output, its log and its results, is not read or cannot be written.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -11,7 +11,7 @@ use crate::rounds;
 use crate::serving::{Desk, FIVE_A_DAY, end_of, signal};
 use crate::waiting::{PATIENCE, free_port, within};
 
-/// A server that says nothing of itself: its log goes wherever the attack says.
+/// A server without a greeting, because the attack decides where its log goes.
 struct Mute {
     child: Child,
     addr: SocketAddr,
@@ -43,7 +43,7 @@ impl Mute {
         line.unwrap_or_else(|| panic!("no such metric in {metrics}")).parse().unwrap()
     }
 
-    /// Waits for something of this server while it lives.
+    /// Waits until a condition holds, while this server lives.
     #[track_caller]
     fn until(&mut self, what: &str, mut holds: impl FnMut() -> bool) {
         within(PATIENCE, what, || {
@@ -52,7 +52,7 @@ impl Mute {
         });
     }
 
-    /// Requires that SIGTERM ends it, as it should.
+    /// Requires that SIGTERM ends it normally.
     #[track_caller]
     fn stops(mut self) {
         signal(&self.child, "TERM");
@@ -67,7 +67,7 @@ impl Drop for Mute {
     }
 }
 
-/// Has the server log something: a refused reload speaks once per mistake.
+/// Makes the server log: each mistake in a refused reload is a line.
 fn makes_it_log(desk: &Desk, server: &Mute) {
     let mistakes = "nonsense: 1\n".repeat(3);
     std::fs::write(desk.path("p.yaml"), format!("{FIVE_A_DAY}{mistakes}")).unwrap();
@@ -103,7 +103,7 @@ fn a_reader_of_the_log_who_goes_away_ends_nothing() {
 fn a_log_that_nobody_reads_holds_nobody_up_and_says_later_what_is_missing() {
     let desk = Desk::with(FIVE_A_DAY);
     let (mut reader, mut writer) = std::io::pipe().unwrap();
-    // As much as a pipe holds: the very first line finds no room.
+    // As many bytes as a pipe holds, so that not even the first line fits.
     writer.write_all(&vec![b'\n'; 64 << 10]).unwrap();
     let mut server = Mute::start(&desk, writer);
     makes_it_log(&desk, &server);
@@ -156,7 +156,7 @@ fn a_reader_who_has_seen_enough_changes_no_verdict() {
         let _ = child.stderr.take().map(|mut err: ChildStderr| err.read_to_string(&mut said));
         assert_eq!(child.wait().unwrap().code(), Some(code), "{verb:?}: {said}");
         assert!(!said.contains("panicked") && !said.contains("pipe"), "{verb:?}: {said}");
-        // A disk that is full is no reader who has seen enough.
+        // A full disk must not be treated like a reader that has read enough.
         let full = File::options().write(true).open("/dev/full").unwrap();
         let status = desk.command(verb).stdout(full).stderr(Stdio::null()).status().unwrap();
         assert_eq!(status.code(), Some(1), "{verb:?}");

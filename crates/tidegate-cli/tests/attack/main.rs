@@ -1,12 +1,12 @@
 //! Attacks on the real program, as a stranger, a caller with a token or the author of a file would try them.
 //!
-//! Every test starts the `tidegate` binary on a free loopback port, where it says so behind the real nginx or the real Caddy
-//! with the manual's own configuration, and attacks it over plain sockets. Nothing here knows the inside of the server.
-//! What the server promises, bound by bound, is written in `docs/security.md`; each chapter holds one part of it:
+//! Every test starts the `tidegate` binary on a free loopback port, in some tests behind the real nginx or the real
+//! Caddy with the manual's configuration, and attacks it over plain sockets. The tests know nothing of the server's
+//! internals. `docs/security.md` states what the server promises, bound by bound. Each chapter tests a part of it:
 //!
 //! | chapter | who attacks | what must hold |
 //! |---|---|---|
-//! | `connections` | a stranger who only connects | every buffer and wait has a bound, everything is answered, and operators always get in |
+//! `connections` | a stranger who only connects | every buffer and wait has a bound, everything is answered, and operators always get in |
 //! | `every_door` | a stranger with a socket | whatever is sent is answered or closed, and honest callers are served meanwhile |
 //! | `redis_clients` | a stranger at the door for Redis clients | whatever is sent is answered or closed, and costs nobody else a limit |
 //! | `grpc` | a stranger at the gRPC door | floods of frames and bodies without end cost bounded memory, and nobody else |
@@ -49,7 +49,7 @@ mod told;
 mod unix_sockets;
 mod waiting;
 
-/// How often an attack is repeated: the first number in CI, the second in `cargo xtask attack`.
+/// Returns how often an attack is repeated: the first number in CI, the second in `cargo xtask attack`.
 pub(crate) fn rounds(short: usize, long: usize) -> usize {
     if std::env::var("TIDEGATE_ATTACK").is_ok_and(|form| form == "long") { long } else { short }
 }

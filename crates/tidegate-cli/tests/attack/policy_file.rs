@@ -1,16 +1,16 @@
-//! Files by careless and hostile authors: each is refused with its place, in bounded time and memory, or it holds for somebody;
-//! and a running server keeps what it has.
+//! Files by careless and hostile authors: each is refused with the place of the error, in bounded time and memory, or
+//! it takes effect; and a running server keeps the configuration it has.
 
 use crate::raw::JSON;
 use crate::rounds;
 use crate::seed::Seed;
 use crate::serving::{Desk, ended};
 
-/// The most processor time that reading a file may take, in seconds, after which the system stops the program: some ten times what the costliest
-/// takes without optimisation. A busy machine makes the test longer, and changes nothing of this.
+/// The most CPU time for reading a file, in seconds, enforced by the system: some ten times what the most expensive
+/// file takes without optimisation. It does not depend on how busy the machine is.
 const WORK: usize = 20;
 
-/// The most memory that reading a file may take, in KiB of address space: the program itself takes a tenth of it.
+/// The most memory for reading a file, in KiB of address space: the program itself takes a tenth of it.
 const MEMORY: usize = 1 << 20;
 
 const GOOD: &str = "version: 1
@@ -21,7 +21,7 @@ policies:
     limit: { rate: 1000000/s }
 ";
 
-/// Has a verb read a file as the program's user would, under limits of memory and processor time, and returns its exit code and all it said.
+/// Lets a verb read a file, with limits of memory and CPU time. Returns its exit code and all its output.
 #[track_caller]
 fn read(file: &str, text: &[u8], verb: &str) -> (Option<i32>, String) {
     let desk = Desk::with("");
@@ -35,7 +35,7 @@ fn read(file: &str, text: &[u8], verb: &str) -> (Option<i32>, String) {
     (output.status.code(), said)
 }
 
-/// Requires that a file is refused, with these words.
+/// Requires that a file is refused with this message.
 #[track_caller]
 fn refused(file: &str, text: &[u8], words: &str) {
     let (code, said) = read(file, text, "config check");
@@ -246,7 +246,7 @@ fn a_server_does_not_start_with_such_a_file_and_keeps_what_it_has_when_one_comes
     }
 }
 
-/// A check that names its policies costs a look at each name, not a compilation of all of them.
+/// A check that names its policies must take only a lookup for each name, not a compilation of all policies.
 #[test]
 fn a_check_may_name_hundreds_of_policies() {
     let policies: String = (0..2000)
@@ -272,7 +272,7 @@ fn a_check_may_name_hundreds_of_policies() {
     serving.is_well();
 }
 
-/// Whatever a policy may be called, it is found, and its keys are let go.
+/// Whatever the name of a policy, the policy can be found and its keys can be reset.
 #[test]
 fn every_name_that_is_accepted_can_be_shown_and_reset() {
     let names =
@@ -301,7 +301,8 @@ fn every_name_that_is_accepted_can_be_shown_and_reset() {
     assert_eq!(serving.ask("DELETE", "/v1/keys/a+b?user.id=u", &[], "").json()["policy"], "a+b");
 }
 
-/// `request.path` as part of a key, a list or a price is the path as it is matched: a query or a disguise is no other path.
+/// `request.path` in a key, a list or a price is the path as it is matched: a query or another spelling does not make
+/// another path.
 #[test]
 fn a_disguised_path_is_no_other_key_price_or_exception() {
     let desk = Desk::with(

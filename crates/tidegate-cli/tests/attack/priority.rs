@@ -1,4 +1,4 @@
-//! A stranger behind a proxy claims a priority, to be given the part of a limit that is kept for those who have it.
+//! A stranger behind a proxy claims a priority, to use the part of a limit that is reserved for it.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use crate::forward_auth::{is_refused, served};
 use crate::proxy::{Proxy, SAYS_THE_PRIORITY};
 use crate::serving::Desk;
 
-/// Ten a day, of which all but one are kept for whoever matters more than the stranger, and a stranger who says that he does.
+/// Ten a day, all but one reserved for callers of a higher priority than the stranger, who claims that priority.
 const KEPT: &str = "version: 1
 client_ip: { trusted_proxies: [TRUSTED] }
 forward_auth: { proxy: PROXY, priority_header: x-priority }
@@ -15,7 +15,7 @@ policies:
     limit: { rate: 10/day, keep_for: { critical: 9, critical-plus: 8 } }
 ";
 
-/// Spellings of a header that asks for the part that is kept.
+/// Spellings of a header that claims the reserved part.
 const PRIORITIES: [&[u8]; 12] = [
     b"X-Priority: critical-plus",
     b"x-priority: critical-plus",
@@ -31,7 +31,7 @@ const PRIORITIES: [&[u8]; 12] = [
     b"HTTP_X_PRIORITY: critical-plus",
 ];
 
-/// Requires that a stranger gets the one unit that is his, and none that is kept.
+/// Requires that a stranger gets the one unit that is not reserved, and no other.
 fn nobody_raises_himself(proxy: SocketAddr) {
     assert_eq!(served(proxy, "/api/thing", &[]), 200, "the one of the day");
     for one in PRIORITIES {
@@ -57,7 +57,8 @@ fn nobody_raises_himself_above_others_who_matter_more() {
         nobody_raises_himself(caddy.addr);
     }
     serving.is_well();
-    // A proxy on whose way the header gets lost, as Traefik drops what the caller names in `Connection`: the file says what that makes of him.
+    // The header may get lost at the proxy, as Traefik drops headers that the caller names in `Connection`: the file
+    // then gives the default priority.
     let lost = file("caddy")
         .replace("priority_header: x-priority", "priority_header: x-priority, default_priority: sheddable");
     let mut serving = Desk::with(&lost).serve(&[]);
@@ -65,7 +66,8 @@ fn nobody_raises_himself_above_others_who_matter_more() {
         nobody_raises_himself(caddy.addr);
     }
     serving.is_well();
-    // Behind a proxy that is not named as one of ours, and hands the header on, everybody is critical: one unit is his, one is for all.
+    // Behind an untrusted proxy that forwards the header, all callers are critical: they share what is available to
+    // critical ones.
     let unnamed = KEPT.replace("TRUSTED", "10.0.0.0/8").replace("PROXY", "nginx");
     let mut serving = Desk::with(&unnamed).serve(&[]);
     if let Some(nginx) = Proxy::nginx(serving.addr) {

@@ -1,10 +1,10 @@
 //! Real proxies in front of the server, with the configuration that the manual prints.
 //!
-//! Needs the Debian packages `nginx`, `caddy` and `haproxy`. Where one is missing the test says so and skips, unless
-//! `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
+//! Needs the Debian packages `nginx`, `caddy` and `haproxy`. If one is missing, the test prints a message and is
+//! skipped; with `TIDEGATE_REQUIRE_SERVERS=1` it fails.
 //!
-//! `crates/tidegate-server/tests/proxies.rs` is compiled with this file too, and with `waiting.rs`: nothing else of the
-//! attacks can be named here.
+//! `crates/tidegate-server/tests/proxies.rs` also includes this file and `waiting.rs`, so this file must not use
+//! other modules of the attacks.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::waiting::{PATIENCE, free_port, within};
 
-/// A proxy with a small site behind it, stopped when the test ends, however it ends.
+/// A proxy with a small site behind it. Dropping it stops the proxy, however the test ends.
 pub(crate) struct Proxy {
     child: Child,
     pub(crate) addr: SocketAddr,
@@ -21,13 +21,13 @@ pub(crate) struct Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // SIGTERM by its own id, so that a master takes its workers along; killing it would leave them.
+        // SIGTERM to the master also stops its workers; SIGKILL would leave them running.
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         let _ = self.child.wait();
     }
 }
 
-/// Returns the first code block of the manual that begins with these words.
+/// Returns the first code block of the manual with this beginning.
 #[track_caller]
 pub(crate) fn manual(begins: &str) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/http-api.md");
@@ -37,7 +37,7 @@ pub(crate) fn manual(begins: &str) -> String {
     block.unwrap_or_else(|| panic!("the manual has no block that begins with `{begins}`")).1.to_owned()
 }
 
-/// Puts this stand's addresses in place of the manual's; each must be there.
+/// Replaces the manual's addresses by those of the test; each must occur.
 #[track_caller]
 fn in_place(mut block: String, words: &[(&str, String)]) -> String {
     for (manuals, ours) in words {
@@ -47,7 +47,8 @@ fn in_place(mut block: String, words: &[(&str, String)]) -> String {
     block
 }
 
-/// Changes the manual's block for nginx by one of its recipes, each part of which begins with a line that says where it belongs.
+/// Applies one of the manual's recipes to its nginx block. Each part of a recipe begins with a line that tells where
+/// it belongs.
 #[track_caller]
 fn cooked(block: String, recipe: &str) -> String {
     let refused = "location @refused { auth_request off; return 429 \"slow down\\n\"; }";
@@ -72,41 +73,41 @@ fn cooked(block: String, recipe: &str) -> String {
     in_place(block, &places)
 }
 
-/// How the manual's recipes for nginx begin.
+/// The beginnings of the manual's recipes for nginx.
 pub(crate) const FAILS_OPEN: &str = "# in location = /_tidegate\nproxy_connect_timeout";
 pub(crate) const NAMES_THE_POLICY: &str = "# in http\nmap $tidegate_policy";
 pub(crate) const SAYS_THE_PRIORITY: &str = "# in http\ngeo $tidegate_priority";
 
 impl Proxy {
-    /// Starts nginx with the manual's block, asking that server. `None` where nginx is not installed.
+    /// Starts nginx with the manual's block, asking this server. `None` if nginx is not installed.
     pub(crate) fn nginx(tidegate: SocketAddr) -> Option<Self> {
         Self::nginx_with(&format!("server {tidegate};"))
     }
 
-    /// As [`Proxy::nginx`], with other `server` lines in the block's `upstream`.
+    /// Like [`Proxy::nginx`], with other `server` lines in the block's `upstream`.
     pub(crate) fn nginx_with(servers: &str) -> Option<Self> {
         Self::nginx_set(servers, "")
     }
 
-    /// As [`Proxy::nginx_with`], with more directives of the `http` block.
+    /// Like [`Proxy::nginx_with`], with more directives in the `http` block.
     pub(crate) fn nginx_set(servers: &str, more: &str) -> Option<Self> {
         Self::nginx_of(manual("http {"), servers, more)
     }
 
-    /// As [`Proxy::nginx`], changed by the manual's recipes: the blocks that begin with these words.
+    /// Like [`Proxy::nginx`], changed by those of the manual's recipes that have these beginnings.
     pub(crate) fn nginx_by_recipes(tidegate: SocketAddr, recipes: &[&str]) -> Option<Self> {
         let block = recipes.iter().fold(manual("http {"), |block, begins| cooked(block, &manual(begins)));
         Self::nginx_of(block, &format!("server {tidegate};"), "")
     }
 
-    /// As [`Proxy::nginx`], asking over TLS: with these lines in place of the block's `proxy_pass`.
+    /// Like [`Proxy::nginx`], but over TLS: these lines replace the block's `proxy_pass`.
     #[allow(dead_code, reason = "only the tests of TLS start it")]
     pub(crate) fn nginx_over_tls(tidegate: SocketAddr, lines: String) -> Option<Self> {
         let block = in_place(manual("http {"), &[("proxy_pass http://tidegate/v1/forward-auth;", lines)]);
         Self::nginx_of(block, &format!("server {tidegate};"), "")
     }
 
-    /// As [`Proxy::nginx_by_recipes`] with one recipe, some words of which are replaced.
+    /// Like [`Proxy::nginx_by_recipes`] with one recipe, in which some words are replaced.
     pub(crate) fn nginx_by_recipe(
         tidegate: SocketAddr,
         begins: &str,
@@ -131,7 +132,7 @@ impl Proxy {
         let folders = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|kind| format!("{kind}_temp_path {prefix}/{kind};"))
             .join(" ");
-        // `off` would silence every other log beside it.
+        // `off` would also disable all other access logs.
         let silent = if more.contains("access_log") { "" } else { "access_log off;" };
         let http = http.replacen(
             "http {",
@@ -149,13 +150,13 @@ impl Proxy {
         Some(Self::start(command, dir, port))
     }
 
-    /// Starts Caddy with the manual's block, asking that server; the site is `example.org`. `None` where Caddy is not
+    /// Starts Caddy with the manual's block, asking this server; the site is `example.org`. `None` if Caddy is not
     /// installed.
     pub(crate) fn caddy(tidegate: SocketAddr) -> Option<Self> {
         Self::caddy_set(tidegate, "")
     }
 
-    /// As [`Proxy::caddy`], with more directives of its `forward_auth`.
+    /// Like [`Proxy::caddy`], with more directives in its `forward_auth`.
     pub(crate) fn caddy_set(tidegate: SocketAddr, more: &str) -> Option<Self> {
         there("caddy")?;
         let (dir, port) = (site(), free_port());
@@ -183,7 +184,8 @@ impl Proxy {
         Some(Self::start(command, dir, port))
     }
 
-    /// Starts HAProxy with the manual's script and configuration, asking that server. `None` where HAProxy is not installed.
+    /// Starts HAProxy with the manual's script and configuration, asking this server. `None` if HAProxy is not
+    /// installed.
     #[allow(dead_code, reason = "only the tests of the server start it")]
     pub(crate) fn haproxy(tidegate: SocketAddr) -> Option<Self> {
         there("haproxy")?;
@@ -213,7 +215,7 @@ impl Proxy {
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut proxy = Self { child, addr, _dir: dir };
-        // A refused connection costs microseconds, so this ends soon, one way or the other.
+        // A refused connection takes microseconds, so this loop ends soon either way.
         within(PATIENCE, "the proxy listens", || {
             assert_eq!(proxy.child.try_wait().unwrap(), None, "the proxy ended");
             TcpStream::connect(addr).is_ok()
@@ -235,7 +237,7 @@ fn site() -> tempfile::TempDir {
     dir
 }
 
-/// Says whether a program is there; says so when it is not.
+/// Returns `None`, and prints a message, if a program is not installed.
 fn there(program: &str) -> Option<()> {
     let version = if program == "caddy" { "version" } else { "-v" };
     let asked = Command::new(program).arg(version).stdout(Stdio::null()).stderr(Stdio::null()).status();

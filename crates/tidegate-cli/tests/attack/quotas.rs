@@ -1,5 +1,5 @@
-//! A caller of the two services that believe what they are told: Envoy's quota service and Limitador's. Whatever is reported is answered or ends its
-//! own call, buckets that are made up cost bounded memory, and honest callers are served meanwhile.
+//! A caller of the two services that trust reports: Envoy's quota service and Limitador's. Every report is answered
+//! or ends its own call, invented buckets cost bounded memory, and honest callers are served meanwhile.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -26,21 +26,21 @@ policies:
 const QUOTA: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 const LIMITADOR: [&str; 4] = ["CheckRateLimit", "Report", "Reserve", "Commit"];
 
-/// A connection that keeps to the windows, and reads nothing but what it waits for.
+/// A connection that respects the flow-control windows, and reads only what it waits for.
 struct Peer {
     stream: TcpStream,
-    /// What may still be sent: in all streams (0), and in each.
+    /// How many bytes may still be sent: in all streams (0), and in each.
     windows: HashMap<u32, usize>,
-    /// The type, flags and stream of the frames that came.
+    /// The type, flags and stream of the frames received.
     came: Vec<(u8, u8, u32)>,
 }
 
 impl Peer {
-    /// Says of itself how much it reads of each stream.
+    /// Announces the window of each stream.
     fn new(grpc: SocketAddr, reads: u32) -> Self {
         let mut stream = connect(grpc);
         let settings = frame(4, 0, 0, &[&[0, 4][..], &reads.to_be_bytes()].concat());
-        // As much of all streams together as there can be.
+        // The largest window for all streams together.
         let all = frame(8, 0, 0, &[0x7f, 0xfe, 0, 0]);
         stream.write_all(&[PREFACE, &settings, &all].concat()).unwrap();
         Self { stream, windows: HashMap::from([(0, 65_535)]), came: Vec::new() }
@@ -52,7 +52,7 @@ impl Peer {
         self.stream.write_all(&frame(1, 4, stream, &head)).unwrap();
     }
 
-    /// Sends bytes as the stream's window makes room; says whether the call goes on.
+    /// Sends bytes as the stream's window allows. Returns whether the call goes on.
     fn send(&mut self, stream: u32, mut bytes: &[u8], ends: bool) -> bool {
         loop {
             let room = self.windows[&0].min(self.windows[&stream]).min(16_384).min(bytes.len());
@@ -77,7 +77,7 @@ impl Peer {
         }
     }
 
-    /// Reads one frame; says whether there was one.
+    /// Reads one frame. Returns whether there was one.
     fn read(&mut self) -> bool {
         let mut head = [0; 9];
         if self.stream.read_exact(&mut head).is_err() {
@@ -99,7 +99,7 @@ impl Peer {
         true
     }
 
-    /// Says whether the call was ended: by trailers, or by a reset.
+    /// Says whether the call has ended, by trailers or by a reset.
     fn is_over(&self, stream: u32) -> bool {
         self.came.iter().any(|(kind, flags, id)| *id == stream && (*kind == 3 || flags & 1 == 1))
     }
@@ -108,7 +108,7 @@ impl Peer {
         self.is_over(stream) || self.came.iter().any(|(kind, _, id)| (*kind, *id) == (0, stream))
     }
 
-    /// Waits until something is said about a call that no news is: an answer, or its end.
+    /// Waits for the answer to a call, or for its end.
     #[track_caller]
     fn waits(&mut self, stream: u32, what: &str) {
         while !self.is_answered(stream) {
@@ -125,7 +125,7 @@ fn number(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// A field of bytes.
+/// Encodes a field of bytes.
 fn field(number_of: u64, bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     number(number_of << 3 | 2, &mut out);
@@ -134,11 +134,11 @@ fn field(number_of: u64, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A bucket of these pairs, as it is reported.
+/// Encodes the report of a bucket with these pairs.
 fn usage(pairs: &[(&[u8], &[u8])], allowed: u64, denied: u64) -> Vec<u8> {
     let pairs: Vec<u8> =
         pairs.iter().flat_map(|(key, value)| field(1, &[field(1, key), field(2, value)].concat())).collect();
-    // A time that is negative: it is not gone by.
+    // A negative time, which must be ignored.
     let time = [0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
     let mut out = [field(1, &pairs), field(2, &time)].concat();
     for (key, value) in [(3 << 3, allowed), (4 << 3, denied)] {
@@ -152,7 +152,7 @@ fn framed(message: &[u8]) -> Vec<u8> {
     [&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), message].concat()
 }
 
-/// A report of the domain `q`.
+/// Encodes a report for the domain `q`.
 fn report(usages: &[Vec<u8>]) -> Vec<u8> {
     framed(&[field(1, b"q"), usages.concat()].concat())
 }
@@ -197,7 +197,7 @@ fn whatever_is_reported_is_answered_or_ends_its_own_call() {
     for (what, bytes) in &tried {
         let mut peer = Peer::new(grpc, 1 << 30);
         peer.begin(1, QUOTA);
-        // The end of the call has an answer too.
+        // The end of the call is answered too.
         peer.send(1, bytes, true);
         peer.waits(1, what);
         for (at, method) in (1..).zip(LIMITADOR) {
@@ -208,7 +208,7 @@ fn whatever_is_reported_is_answered_or_ends_its_own_call() {
         }
     }
     is_served(grpc);
-    // The numbers that were claimed never wrapped: they stand at the largest.
+    // The counters do not wrap: they stay at the largest number.
     let page = serving.get("/metrics").body;
     let allowed =
         page.lines().find(|line| line.starts_with("tidegate_quota_allowed_requests_total")).unwrap();
@@ -222,7 +222,7 @@ fn buckets_that_are_made_up_cost_bounded_memory() {
     let (mut serving, grpc) = serve(&desk, &[]);
     is_served(grpc);
     let before = serving.resident();
-    // Buckets of 60 kB each, more than a call has room for.
+    // Buckets of 60 kB each, more than fit into a call.
     let long = vec![b'x'; 60_000];
     for call in 0..rounds(2, 20) {
         let mut peer = Peer::new(grpc, 1 << 30);
@@ -236,7 +236,7 @@ fn buckets_that_are_made_up_cost_bounded_memory() {
     }
     let more = serving.resident().saturating_sub(before);
     assert!(more < MORE, "long pairs: {more} KiB more");
-    // New names in each call, which ends: what they were assigned counts for ten minutes.
+    // New names in each call; after the call ends, their assignments count for ten minutes.
     for call in 0..rounds(2, 400) {
         let mut peer = Peer::new(grpc, 1 << 30);
         peer.begin(1, QUOTA);
@@ -247,7 +247,7 @@ fn buckets_that_are_made_up_cost_bounded_memory() {
         is_served(grpc);
     }
     let more = serving.resident().saturating_sub(before);
-    // Pools have 256 MiB, and the store has its own.
+    // Pools have 256 MiB, and the store has memory of its own.
     assert!(more < 10 * MORE, "new names: {more} KiB more");
     serving.is_well();
 }
@@ -258,7 +258,7 @@ fn answers_that_nobody_reads_and_calls_that_say_nothing_cost_bounded_memory() {
     let (mut serving, grpc) = serve(&desk, &[]);
     is_served(grpc);
     let before = serving.resident();
-    // Each answer has 400 kB, and a connection at most 4 MiB of them.
+    // Each answer has 400 kB, and a connection holds at most 4 MiB of them.
     let usages = (0..1000).map(|bucket| usage(&[(b"k", format!("{bucket:0350}").as_bytes())], 1, 0));
     let bytes = report(&usages.collect::<Vec<_>>());
     let mut held = Vec::new();
@@ -266,7 +266,7 @@ fn answers_that_nobody_reads_and_calls_that_say_nothing_cost_bounded_memory() {
         let mut peer = Peer::new(grpc, 0);
         for at in 0..rounds(16, 256) as u32 {
             peer.begin(2 * at + 1, QUOTA);
-            // It is ended when its connection has too much.
+            // A call is ended when its connection holds too much.
             peer.send(2 * at + 1, &bytes, false);
         }
         held.push(peer);
@@ -275,7 +275,7 @@ fn answers_that_nobody_reads_and_calls_that_say_nothing_cost_bounded_memory() {
     let more = serving.resident().saturating_sub(before);
     assert!(more < 2 * MORE, "answers: {more} KiB more");
     drop(held);
-    // Calls that say nothing, or half of something; and calls that are reset as soon as they have reported.
+    // Calls that send nothing or half a message, and calls that are reset right after their report.
     let mut held = Vec::new();
     for _ in 0..rounds(4, 100) {
         let mut peer = Peer::new(grpc, 1 << 30);

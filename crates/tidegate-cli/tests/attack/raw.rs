@@ -1,14 +1,14 @@
-//! HTTP over a plain socket, so that an attack may send what no client library would.
+//! HTTP over a plain socket, for requests that no client library would send.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use crate::waiting::PATIENCE;
 
-/// What a caller says of a body of JSON.
+/// The header of a JSON body.
 pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
 
-/// An answer, read whole.
+/// A complete answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -17,7 +17,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Returns the first header of that name; names are compared without case.
+    /// Returns the first header of that name, ignoring case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
             let (key, value) = line.split_once(':')?;
@@ -25,7 +25,7 @@ impl Answer {
         })
     }
 
-    /// How many bytes the status line and all headers take.
+    /// Returns the bytes of the status line and all headers.
     pub(crate) fn head_bytes(&self) -> usize {
         self.head.len()
     }
@@ -36,7 +36,7 @@ impl Answer {
     }
 }
 
-/// A connection that sends what it is told and gives up after [`PATIENCE`].
+/// Opens a connection with a timeout of [`PATIENCE`].
 pub(crate) fn connect(addr: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect_timeout(&addr, PATIENCE).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -44,7 +44,7 @@ pub(crate) fn connect(addr: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends one well-formed request on a connection of its own and reads the answer.
+/// Sends one well-formed request on a connection of its own. Returns the answer.
 #[track_caller]
 pub(crate) fn ask(
     addr: SocketAddr,
@@ -65,15 +65,15 @@ pub(crate) fn ask(
     answers.unwrap_or_else(|error| panic!("{method} {path}: {error}")).remove(0)
 }
 
-/// Sends these bytes as they are and reads all answers until the server closes, which the bytes must make it do.
+/// Sends these bytes unchanged and reads all answers until the server closes, which the bytes must cause.
 ///
 /// # Errors
-/// `UnexpectedEof` when the server closed without an answer; what the socket said otherwise.
+/// `UnexpectedEof` if the server closed without an answer; otherwise the error of the socket.
 pub(crate) fn send(addr: SocketAddr, bytes: &[u8]) -> io::Result<Vec<Answer>> {
     exchange(addr, bytes, |_| Ok(()))
 }
 
-/// As [`send`], and then sends no more: the server meets the end of what it was promised.
+/// Like [`send`], but then closes the sending side, so that the server sees the end of an incomplete request.
 pub(crate) fn send_and_end(addr: SocketAddr, bytes: &[u8]) -> io::Result<Vec<Answer>> {
     exchange(addr, bytes, |stream| stream.shutdown(Shutdown::Write))
 }
@@ -84,7 +84,7 @@ fn exchange(
     after: impl FnOnce(&TcpStream) -> io::Result<()>,
 ) -> io::Result<Vec<Answer>> {
     let mut stream = connect(addr);
-    // A server may refuse and close before it has read all: what it said counts.
+    // A server may refuse and close before it has read everything: its answer counts.
     let sent = stream.write_all(bytes).and_then(|()| after(&stream));
     let answers = read_all(&mut stream)?;
     match (answers.is_empty(), sent) {
@@ -103,7 +103,7 @@ pub(crate) fn read_all(stream: &mut TcpStream) -> io::Result<Vec<Answer>> {
             Ok(0) => break,
             Ok(read) => bytes.extend_from_slice(&piece[..read]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // A reset after the answer takes nothing back.
+            // A reset after the answer does not invalidate it.
             Err(_) if !bytes.is_empty() => break,
             Err(error) => return Err(error),
         }
@@ -117,7 +117,7 @@ pub(crate) fn read_all(stream: &mut TcpStream) -> io::Result<Vec<Answer>> {
     Ok(answers)
 }
 
-/// Splits the first whole answer off; interim answers (1xx) are left out.
+/// Splits off the first complete answer; interim answers (1xx) are skipped.
 fn split(bytes: &[u8]) -> Option<(Answer, &[u8])> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
     let (head, rest) = (&bytes[..end + 4], &bytes[end + 4..]);
@@ -128,7 +128,7 @@ fn split(bytes: &[u8]) -> Option<(Answer, &[u8])> {
     }
     let mut answer = Answer { status, head, body: String::new() };
     let length = match answer.header("content-length") {
-        // The answer to HEAD names the length of a body that does not come; nothing follows it here.
+        // The answer to HEAD has the length of a body that is not sent; here nothing follows it.
         _ if rest.is_empty() => 0,
         Some(length) => length.parse().ok()?,
         None if answer.header("transfer-encoding").is_some() => {
@@ -143,7 +143,7 @@ fn split(bytes: &[u8]) -> Option<(Answer, &[u8])> {
     Some((answer, &rest[body.len()..]))
 }
 
-/// Joins the chunks of a body; returns how many bytes they took on the wire.
+/// Joins the chunks of a body. Returns it with its length in bytes on the wire.
 fn chunks(bytes: &[u8]) -> Option<(String, usize)> {
     let (mut body, mut at) = (Vec::new(), 0);
     loop {

@@ -1,4 +1,5 @@
-//! A stranger at the door for Redis clients: whatever is sent is answered or closed, and costs nobody else a limit.
+//! A stranger at the door for Redis clients: every input is answered or closed, and does not use up the limits of
+//! others.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -25,7 +26,7 @@ policies:
     limit: { rate: 1000000/s }
 ";
 
-/// Commands that are well formed, to be cut, changed and mixed.
+/// Valid commands, to be cut, changed and mixed.
 const COMMANDS: [&[u8]; 10] = [
     b"*5\r\n$11\r\nCL.THROTTLE\r\n$1\r\nk\r\n$1\r\n9\r\n$1\r\n1\r\n$2\r\n60\r\n",
     b"CL.THROTTLE k 1152921504606846975 1 1152921504606846976 1152921504606846976\r\n",
@@ -39,20 +40,20 @@ const COMMANDS: [&[u8]; 10] = [
     b"*-9223372036854775808\r\n*1\r\n$-1\r\n",
 ];
 
-/// Starts a server that answers Redis clients too; returns where.
+/// Starts a server with a door for Redis clients. Returns it with the door's address.
 fn serve(desk: &Desk, more: &[&str]) -> (Serving, SocketAddr) {
     let resp = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let serving = desk.serve(&[&["--resp", &resp.to_string()], more].concat());
     (serving, resp)
 }
 
-/// Sends bytes, ends the sending side, and reads what comes until the server closes.
+/// Sends bytes, closes the sending side, and reads until the server closes.
 fn said(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect(to);
     let mut reading = stream.try_clone().unwrap();
     let reader = std::thread::spawn(move || {
         let mut said = Vec::new();
-        // A reset after the last reply takes nothing back.
+        // A reset after the last reply does not invalidate it.
         let _ = reading.read_to_end(&mut said);
         said
     });
@@ -61,7 +62,7 @@ fn said(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     reader.join().unwrap()
 }
 
-/// Requires that replies are of the protocol: each begins with a type that there is.
+/// Requires that replies follow the protocol: each begins with a known type.
 fn are_replies(said: &[u8]) {
     for line in said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).take(1) {
         assert!(b"+-:$*_%".contains(&line[0]), "{}", said.escape_ascii());
@@ -119,7 +120,7 @@ fn whoever_leaves_in_the_middle_of_a_command_leaves_nothing_behind() {
     serving.is_well();
 }
 
-/// Half commands and idle clients take all places, of one address or of many: a newcomer is served all the same.
+/// Half commands and idle clients take all places, from one address or many: a newcomer must be served all the same.
 #[test]
 fn clients_that_only_wait_keep_nobody_out() {
     let desk = Desk::with(FILE);
@@ -128,7 +129,7 @@ fn clients_that_only_wait_keep_nobody_out() {
         .map(|at| {
             let mut stream = connect(resp);
             let begin: &[u8] = if at % 2 == 0 { b"*3\r\n$8\r\nTG.CH" } else { b"PING\r\n" };
-            // Whoever was let in before may be out by now.
+            // Earlier connections may have been closed by now.
             let _ = stream.write_all(begin);
             stream
         })
@@ -138,7 +139,7 @@ fn clients_that_only_wait_keep_nobody_out() {
     drop(waiting);
 }
 
-/// Replies to a client that reads none of them are bounded, and so is what is read of it meanwhile.
+/// If a client does not read its replies, they are bounded, and so is what is read from it.
 #[test]
 fn a_client_that_never_reads_costs_no_memory() {
     let desk = Desk::with(FILE);
@@ -159,7 +160,8 @@ fn a_client_that_never_reads_costs_no_memory() {
     serving.is_well();
 }
 
-/// Room for a thousand keys, and a caller who brings limits of ever new keys: those of policies keep their debtors.
+/// A capacity of a thousand keys, and a caller who brings limits for ever new keys: the debtors of policies must be
+/// kept.
 #[test]
 fn limits_that_a_caller_brings_free_no_debtor_of_a_policy() {
     let desk = Desk::with(FILE);
@@ -179,7 +181,7 @@ fn limits_that_a_caller_brings_free_no_debtor_of_a_policy() {
     serving.is_well();
 }
 
-/// Who has no token learns nothing and changes nothing, however he asks.
+/// A caller without the token learns nothing and changes nothing.
 #[test]
 fn without_the_token_nothing_is_decided() {
     let desk = Desk::with(FILE);

@@ -1,12 +1,12 @@
-//! Random attacks that can be repeated.
+//! Reproducible random attacks.
 
 use std::hash::{BuildHasher as _, RandomState};
 
-/// A stream of random numbers: splitmix64, whose whole state is the seed.
+/// A stream of random numbers by splitmix64; its whole state is the seed.
 pub(crate) struct Seed(u64);
 
 impl Seed {
-    /// Takes the seed from `TIDEGATE_ATTACK_SEED`, or a fresh one, and prints it for whoever reads a failure.
+    /// Takes the seed from `TIDEGATE_ATTACK_SEED`, or a fresh one, and prints it so that a failure can be reproduced.
     pub(crate) fn printed(attack: &str) -> Self {
         let given = std::env::var("TIDEGATE_ATTACK_SEED").ok().and_then(|text| text.parse().ok());
         let seed = given.unwrap_or_else(|| RandomState::new().hash_one(attack));
@@ -22,12 +22,12 @@ impl Seed {
         mixed ^ (mixed >> 31)
     }
 
-    /// Draws a number below `bound`, which is 1 or more.
+    /// Draws a number below `bound`, which must be at least 1.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.next() % bound as u64).unwrap()
     }
 
-    /// Draws one of several.
+    /// Draws one of several values.
     pub(crate) fn one_of<'t, T>(&mut self, all: &'t [T]) -> &'t T {
         &all[self.below(all.len())]
     }

@@ -1,4 +1,4 @@
-//! The program under attack: started on a policy file, asked, signalled, stopped.
+//! The program under attack: started with a policy file, asked, signalled, stopped.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use crate::raw::{Answer, JSON, ask};
 use crate::waiting::{PATIENCE, within};
 
-/// A policy file for attacks that are about something else.
+/// A policy file for attacks that do not depend on policies.
 pub(crate) const FIVE_A_DAY: &str = "version: 1
 client_ip: { trusted_proxies: [127.0.0.0/8] }
 policies:
@@ -18,11 +18,11 @@ policies:
     limit: { rate: 5/day }
 ";
 
-/// A folder with a policy file, for the program to run in.
+/// A folder with a policy file, in which the program runs.
 pub(crate) struct Desk(tempfile::TempDir);
 
 impl Desk {
-    /// Makes a folder with this policy file in it, as `p.yaml`.
+    /// Makes a folder with this policy file, as `p.yaml`.
     pub(crate) fn with(policies: &str) -> Self {
         let desk = Self(tempfile::tempdir().unwrap());
         std::fs::write(desk.path("p.yaml"), policies).unwrap();
@@ -33,14 +33,14 @@ impl Desk {
         self.0.path().join(name)
     }
 
-    /// The program, to run in this folder, without what the developer's shell says.
+    /// Returns the program, to run in this folder, without the developer's environment variables.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.run(env!("CARGO_BIN_EXE_tidegate"));
         command.args(arguments);
         command
     }
 
-    /// A script, to run in this folder as the program does; `"$0"` is the program.
+    /// Returns a shell script, to run like the program; `"$0"` is the program.
     pub(crate) fn shell(&self, script: &str) -> Command {
         let mut command = self.run("sh");
         command.args(["-c", script, env!("CARGO_BIN_EXE_tidegate")]);
@@ -66,7 +66,7 @@ impl Desk {
     }
 }
 
-/// A running server. Killed when dropped, lest a failed test leave it behind.
+/// A running server. Killed when dropped, so that a failed test does not leave it behind.
 pub(crate) struct Serving {
     pub(crate) child: Child,
     pub(crate) addr: SocketAddr,
@@ -74,13 +74,13 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Starts a server whose standard error says where it listens.
+    /// Starts a server, which prints on standard error where it listens.
     #[track_caller]
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let (say, said) = channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        // Reads to the end, so that the server never waits for room in the pipe.
+        // Read to the end, so that the server never waits for room in the pipe.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(say.send(line))));
         let mut serving = Self { child, addr: SocketAddr::from(([127, 0, 0, 1], 0)), said };
         let greeting = serving.hears("tidegate serves");
@@ -91,7 +91,7 @@ impl Serving {
         serving
     }
 
-    /// Waits for a line of the log that has these words in it.
+    /// Waits for a line of the log that contains these words.
     #[track_caller]
     pub(crate) fn hears(&self, words: &str) -> String {
         let mut before = Vec::new();
@@ -104,7 +104,7 @@ impl Serving {
         }
     }
 
-    /// Asks as an honest caller does, on a connection of its own.
+    /// Asks as an honest caller, on a connection of its own.
     #[track_caller]
     pub(crate) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         ask(self.addr, method, path, headers, body.as_bytes())
@@ -115,14 +115,14 @@ impl Serving {
         self.ask("GET", path, &[], "")
     }
 
-    /// Checks a request with this one attribute.
+    /// Checks a request with a single attribute.
     #[track_caller]
     pub(crate) fn check(&self, name: &str, value: &str) -> Answer {
         let body = serde_json::json!({ "attributes": { name: value } });
         self.ask("POST", "/v1/check", &[JSON], &body.to_string())
     }
 
-    /// Requires that it lives and answers: its health, and one check.
+    /// Requires that the server lives and answers: health, and one check.
     #[track_caller]
     pub(crate) fn is_well(&mut self) {
         assert_eq!(self.child.try_wait().unwrap(), None, "the server ended");
@@ -130,7 +130,7 @@ impl Serving {
         assert!(matches!(self.check("attack.witness", "1").status, 200 | 429));
     }
 
-    /// The memory of the process that is resident, in KiB.
+    /// Returns the resident memory of the process, in KiB.
     pub(crate) fn resident(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -144,7 +144,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // It has ended already when the test went well.
+        // After a successful test it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -166,7 +166,7 @@ pub(crate) fn end_of(child: &mut Child) -> ExitStatus {
     status.unwrap()
 }
 
-/// Runs a command to its end, which comes within [`PATIENCE`] and by itself, and returns what it printed.
+/// Runs a command until it ends by itself, within [`PATIENCE`]. Returns its output.
 #[track_caller]
 pub(crate) fn ended(command: Command) -> Output {
     let output = assert_cmd::Command::from_std(command).timeout(PATIENCE).output().unwrap();
@@ -178,7 +178,7 @@ pub(crate) fn ended(command: Command) -> Output {
     output
 }
 
-/// All that a command printed.
+/// Returns all the output of a command.
 pub(crate) fn words(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
 }

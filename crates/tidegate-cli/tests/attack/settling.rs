@@ -1,5 +1,5 @@
-//! A caller settles decisions, his own and others', once, twice and at the same time, with tickets that he cuts, forges and keeps too
-//! long; a file has hundreds of policies.
+//! A caller settles decisions, own and others', once, twice and concurrently, with tickets that are cut, forged or
+//! kept too long; a file has hundreds of policies.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::seed::Seed;
 use crate::serving::{Desk, Serving, ended, words as text_of};
 use crate::waiting::{PATIENCE, within};
 
-/// What is spent comes back once a day, so that a slow machine changes no number.
+/// Units return once a day, so that the numbers do not depend on the machine's speed.
 const FILE: &str = "version: 1
 policies:
   - name: login
@@ -57,7 +57,7 @@ fn settle(addr: SocketAddr, ticket: &str, cost: u64) -> Answer {
     post(addr, "/v1/settle", &json!({ "ticket": ticket, "cost": cost }))
 }
 
-/// What each policy has left for an address, at a path that all of them speak of but `login`.
+/// Returns what each policy has left for an address, at a path that all policies except `login` match.
 fn left(serving: &Serving, ip: &str, path: &str) -> HashMap<String, u64> {
     let body = json!({ "attributes": { "client.ip": ip, "request.path": path } });
     let answer = post(serving.addr, "/v1/peek", &body).json();
@@ -67,7 +67,7 @@ fn left(serving: &Serving, ip: &str, path: &str) -> HashMap<String, u64> {
         .collect()
 }
 
-/// Runs one thing on so many threads at once and returns what each got.
+/// Runs a function on several threads at once. Returns all results.
 fn at_once<T: Send>(threads: usize, run: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let (run, start) = (&run, &std::sync::Barrier::new(threads));
     std::thread::scope(|scope| {
@@ -102,7 +102,7 @@ fn forty_logins_at_once_do_not_pass_three_failures_an_hour() {
             );
             assert_eq!(answer.json()["policies"][0]["awaits_report"], true);
         }
-        // Not one more, whatever is reported of those that passed, again.
+        // No further request passes, whatever is reported again about those that passed.
         assert_eq!(check(addr, &ip, "/login").status, 429);
     }
     serving.is_well();
@@ -119,12 +119,12 @@ fn a_success_forgets_and_our_own_fault_gives_the_place_back() {
     let again = ticket_of(&check(addr, "192.0.2.1", "/login"));
     assert_eq!(check(addr, "192.0.2.1", "/login").status, 429);
     assert_eq!(report(addr, &again, 302).json()["policies"][0]["effect"], "forgotten");
-    // The two that were under way when it was forgotten fail after all, and are charged.
+    // The two attempts under way at the time of forgetting fail after all, and are charged.
     assert_eq!(report(addr, &ids[1], 401).status, 200);
     assert_eq!(report(addr, &ids[2], 401).status, 200);
     assert_eq!(check(addr, "192.0.2.1", "/login").status, 200);
     assert_eq!(check(addr, "192.0.2.1", "/login").status, 429);
-    // What nothing waited for says so.
+    // A report that changes nothing is answered with a note.
     let other = ticket_of(&check(addr, "192.0.2.1", "/free"));
     let told = report(addr, &other, 401).json();
     assert!(told["note"].as_str().unwrap().contains("changes nothing"), "{told}");
@@ -174,11 +174,11 @@ fn after_a_reload_only_what_was_charged_is_settled() {
         (after["stays"], after["export"], after["comes"]),
         (before["stays"] + 1, before["export"], 699)
     );
-    // The attempt is known under the limit it was made under; its success forgets under the one in force.
+    // The attempt is found under the limit it was made under; its success forgets failures under the limit in force.
     assert_eq!(report(addr, &attempt, 200).json()["policies"][0]["effect"], "forgotten");
 }
 
-/// Everything that is no ticket of this server, or no longer one, has a clear answer, and none of it changes a limit.
+/// Texts that are not, or no longer, tickets of this server get a clear answer and change no limit.
 #[test]
 fn tickets_that_are_forged_foreign_or_cut_settle_nothing() {
     let (desk, elsewhere) = (Desk::with(FILE), Desk::with(FILE));
@@ -189,7 +189,7 @@ fn tickets_that_are_forged_foreign_or_cut_settle_nothing() {
     let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let foreign = ticket_of(&check(other.addr, "192.0.2.1", "/export"));
     let mut forged = vec![foreign, "0".repeat(26), "A".repeat(400), ticket.repeat(2)];
-    // Cut off everywhere, and everything of a true ticket but a letter or a few.
+    // Tickets cut at every place, and tickets with a few changed letters.
     forged.extend((1..ticket.len()).map(|end| ticket[..end].to_owned()));
     for _ in 0..rounds(300, 20_000) {
         let mut bytes = ticket.clone().into_bytes();
@@ -198,7 +198,7 @@ fn tickets_that_are_forged_foreign_or_cut_settle_nothing() {
             bytes[at] = *seed.one_of(letters);
         }
         let one = String::from_utf8(bytes).unwrap();
-        // The last letter holds bits that no byte has: another of them may spell the same ticket, or none.
+        // The last letter has unused bits, so another letter there may spell the same ticket.
         if one[..one.len() - 1] != ticket[..ticket.len() - 1] {
             forged.push(one);
         }
@@ -229,14 +229,14 @@ fn tickets_that_are_forged_foreign_or_cut_settle_nothing() {
         let body = format!("{{\"ticket\":\"{ticket}\",{told}}}");
         assert_eq!(serving.ask("POST", "/v1/settle", &[JSON], &body).status, 400, "{told}");
     }
-    // None of it has touched the decision itself.
+    // None of these has changed the decision itself.
     assert_eq!(left(&serving, "192.0.2.1", "/export")["export"], 490);
     assert_eq!(refund(addr, &ticket).status, 200);
     assert_eq!(left(&serving, "192.0.2.1", "/export")["export"], 500);
     serving.is_well();
 }
 
-/// One ticket handed in forty times at once, in three ways: what it charged comes back once.
+/// A ticket settled forty times at once, in three ways, returns its charge once.
 #[test]
 fn a_ticket_replayed_in_parallel_settles_once() {
     let desk = Desk::with(FILE);
@@ -259,7 +259,7 @@ fn a_ticket_replayed_in_parallel_settles_once() {
     serving.is_well();
 }
 
-/// An hour after it could be settled a ticket is waste paper, on whichever server.
+/// An hour after it could be settled, a ticket is invalid on every server.
 #[test]
 fn an_expired_ticket_settles_nothing() {
     let desk = Desk::with(&format!("{FILE}tickets: {{ ttl: 1ms }}\n"));
@@ -268,7 +268,7 @@ fn an_expired_ticket_settles_nothing() {
     let ticket = ticket_of(&check(addr, "192.0.2.1", "/export"));
     let mut answer = refund(addr, &ticket);
     if answer.status == 200 {
-        // A fast machine: by now, the other one's millisecond is over.
+        // On a fast machine the other ticket's millisecond is over by now.
         let late = ticket_of(&check(addr, "192.0.2.1", "/export"));
         within(PATIENCE, "a millisecond", || {
             answer = report(addr, &late, 200);
@@ -279,15 +279,15 @@ fn an_expired_ticket_settles_nothing() {
     assert!(answer.json()["detail"].as_str().unwrap().starts_with("this ticket expired "), "{answer:?}");
 }
 
-/// Two servers with one key read each other's tickets. Their counters are their own, so each says whose a ticket is and credits nothing;
-/// a server that was started anew has forgotten what the old one charged, and says that.
+/// Two servers with one key read each other's tickets. Their counters are separate, so each names the issuer of a
+/// foreign ticket and credits nothing. A restarted server has forgotten earlier charges, and says so.
 #[test]
 fn servers_that_share_a_key_send_a_ticket_to_its_issuer() {
     let file = format!("{FILE}tickets: {{ key_file: keys, issuer: NAME }}\n");
     let (one, two) = (Desk::with(&file.replace("NAME", "one")), Desk::with(&file.replace("NAME", "two")));
     let (current, older) = ("5a".repeat(32), "6b".repeat(32));
     std::fs::write(one.path("keys"), format!("{current}\n{older}\n")).unwrap();
-    // The other still seals with the older key: in the middle of a change of keys.
+    // The other server still seals with the older key, as during a change of keys.
     std::fs::write(two.path("keys"), format!("{older}\n{current}\n")).unwrap();
     let (first, second) = (one.serve(&[]), two.serve(&[]));
     for (from, to, name) in [(&first, &second, "one"), (&second, &first, "two")] {
@@ -312,7 +312,7 @@ fn servers_that_share_a_key_send_a_ticket_to_its_issuer() {
     assert_eq!(left(&again, "192.0.2.1", "/export")["export"], 490);
 }
 
-/// A key that cannot be one must not be taken for none: the server would make tickets that nobody else can settle.
+/// An invalid key must not be treated as a missing one: the server would make tickets that no other can settle.
 #[test]
 fn a_key_that_is_none_is_refused_and_not_printed() {
     let desk = Desk::with(FILE);
@@ -330,7 +330,7 @@ fn a_key_that_is_none_is_refused_and_not_printed() {
     }
 }
 
-/// A flood of other decisions cannot wash out an attempt under way: nothing is remembered of either.
+/// A flood of other decisions does not displace an attempt under way: neither is kept in memory.
 #[test]
 fn a_flood_does_not_wash_out_an_attempt() {
     let desk = Desk::with(FILE);
@@ -346,7 +346,7 @@ fn a_flood_does_not_wash_out_an_attempt() {
     assert_eq!(report(addr, &attempt, 500).json()["policies"][0]["effect"], "returned");
 }
 
-/// Ninety matching policies made a head of more than 4 KiB, and nginx answered 500 to everybody.
+/// The head for ninety matching policies must stay below 4 KiB: nginx would answer 500 to all.
 #[test]
 fn hundreds_of_matching_policies_are_no_error_behind_a_proxy() {
     for form in ["draft-11", "draft-03", "x-ratelimit", "none"] {

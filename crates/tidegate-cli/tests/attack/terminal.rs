@@ -1,4 +1,4 @@
-//! Texts of strangers hold escape sequences: in logs, traces, policy files, arguments, variables, and in a server's answers.
+//! Untrusted texts with escape sequences: in logs, traces, policy files, arguments, variables and servers' answers.
 
 use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
@@ -9,10 +9,11 @@ use std::process::Output;
 use crate::serving::{Desk, FIVE_A_DAY, ended, words};
 use crate::waiting::{PATIENCE, within};
 
-/// What no terminal may get: clear the screen, retitle the window, C1's way to say both, and an override of direction.
+/// Sequences that must not reach a terminal: clear the screen, set the title, the same with C1 controls, and a
+/// direction override.
 const ESCAPES: &str = "\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}2J\u{9d}0;title\u{9c}\u{202e}gpj\u{7f}";
 
-/// Requires that a terminal would only draw this.
+/// Requires that a terminal would only draw this output.
 #[track_caller]
 fn draws(what: &str, output: &Output) {
     let hostile = |char: char| {
@@ -115,7 +116,7 @@ fn a_servers_answers_leave_the_terminal_alone() {
                         body.len()
                     );
                     let _ = stream.write_all(answer.as_bytes());
-                    // Until the other end has read it and closes.
+                    // Reads until the other end has the answer and closes.
                     let _ = stream.read(&mut head);
                 });
                 let output = ended(desk.command(&["explain", "--id", "x", "--server", &url, "-o", form]));
@@ -148,7 +149,7 @@ fn what_is_set_and_cannot_be_read_is_an_error() {
     command.env("TIDEGATE_TOKEN", bytes);
     let output = ended(command);
     assert!(words(&output).contains("TIDEGATE_TOKEN is set to bytes that are not UTF-8 text"), "{output:?}");
-    // A level misspelt was no level at all.
+    // A misspelt level must be an error.
     let mut command = desk.command(&serve);
     command.env("TIDEGATE_LOG", "tidegate=lots");
     assert_eq!(ended(command).status.code(), Some(2));

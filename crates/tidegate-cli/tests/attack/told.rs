@@ -1,4 +1,4 @@
-//! What strangers are told, and what the log tells whoever set the door up.
+//! What strangers are told, and what the log tells operators.
 
 use crate::forward_auth::{ask, served};
 use crate::proxy::Proxy;
@@ -20,7 +20,8 @@ policies:
     limit: { rate: 777/day }
 ";
 
-/// Caddy hands a refusal's body to whoever was refused: it told of the experiments in shadow and of everybody's limit.
+/// Caddy passes a refusal's body to the refused caller, so it must not mention experiments in shadow mode or the
+/// limits of others.
 #[test]
 fn a_stranger_is_told_what_refused_him_and_nothing_of_the_others() {
     let desk = Desk::with(EXPERIMENT);
@@ -51,7 +52,7 @@ fn a_stranger_is_told_what_refused_him_and_nothing_of_the_others() {
     serving.is_well();
 }
 
-/// Behind a proxy that is not trusted three different callers shared one limit, and nothing said so.
+/// Callers behind an untrusted proxy share one limit; the log must say so.
 #[test]
 fn a_proxy_that_is_not_trusted_is_named_in_the_log() {
     let file = EXPERIMENT.replace("[127.0.0.0/8]", "[]");

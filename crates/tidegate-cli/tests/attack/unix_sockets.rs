@@ -4,7 +4,7 @@ use crate::proxy::Proxy;
 use crate::raw::ask;
 use crate::serving::{Desk, Serving};
 
-/// A caller behind nginx is limited by the address that nginx tells, as over TCP.
+/// A caller behind nginx is limited by the address that nginx forwards, as over TCP.
 #[test]
 fn nginx_asks_over_a_socket() {
     let policies = "version: 1

@@ -1,4 +1,4 @@
-//! Waiting for other programs, never without a bound, and a port for them to listen on.
+//! Bounded waits for other programs, and free ports for them.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Long enough for a busy machine; a test that passes never waits for it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks until something holds.
+/// Repeats a check until it holds, at most for `most`.
 #[track_caller]
 pub(crate) fn within(most: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     #[allow(clippy::disallowed_methods, reason = "real processes take their own time; the wait is bounded")]
@@ -17,7 +17,7 @@ pub(crate) fn within(most: Duration, what: &str, mut holds: impl FnMut() -> bool
     }
 }
 
-/// A port of the loopback interface that nobody listens on, for a program that cannot choose one itself.
+/// Returns a free port on loopback, for a program that cannot choose one itself.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }

@@ -1,4 +1,4 @@
-//! A real Envoy with the manual's own configuration, and with what the manual says of restarts.
+//! A real Envoy with the manual's configuration, including its advice on restarts.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -7,7 +7,7 @@ use tidegate_testkit::python_program;
 
 use crate::waiting::{PATIENCE, free_port, within};
 
-/// Envoy in front of a program. Killed when dropped, lest a failed test leave it behind.
+/// Envoy in front of a program. Killed when dropped, so that a failed test does not leave it behind.
 pub(crate) struct Envoy {
     child: Child,
     pub(crate) addr: SocketAddr,
@@ -21,7 +21,7 @@ impl Drop for Envoy {
     }
 }
 
-/// Returns the manual's configuration, with the lines in place that its section on restarts has.
+/// Returns the manual's configuration with the lines from its section on restarts.
 fn configuration() -> String {
     let page = include_str!("../../../../docs/envoy.md");
     let block = |begin: &str| page[page.find(begin).unwrap()..].split("```").next().unwrap();
@@ -37,7 +37,7 @@ fn configuration() -> String {
 }
 
 impl Envoy {
-    /// Starts it before `app`, asking `grpc`. `None` where it is not installed.
+    /// Starts Envoy in front of `app`, with `grpc` as its rate limit service. `None` if it is not installed.
     pub(crate) fn start(grpc: SocketAddr, app: SocketAddr) -> Option<Self> {
         let program = python_program("envoy")?;
         let addr = SocketAddr::from(([127, 0, 0, 1], free_port()));

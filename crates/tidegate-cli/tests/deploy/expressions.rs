@@ -1,4 +1,4 @@
-//! What the files in `deploy/` ask Prometheus.
+//! The Prometheus expressions in the files of `deploy/`.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::deployed;
 
-/// One expression, with what it is of.
+/// An expression, with the rule or panel that it belongs to.
 #[derive(Clone, Debug)]
 pub(crate) struct Expression {
     pub(crate) of: String,
@@ -14,7 +14,7 @@ pub(crate) struct Expression {
 }
 
 impl Expression {
-    /// Returns the names of Tidegate's series in it; what rules record is none of them.
+    /// Returns the names of Tidegate's own series in it, without series recorded by rules.
     pub(crate) fn series(&self) -> BTreeSet<String> {
         let is_word = |char: char| char.is_ascii_alphanumeric() || char == '_' || char == ':';
         let words = self.text.split(|char| !is_word(char));
@@ -34,7 +34,7 @@ pub(crate) fn alerts() -> Vec<String> {
     rules().iter().filter_map(|rule| Some(rule["alert"].as_str()?.to_owned())).collect()
 }
 
-/// Returns the expressions of the rules: those that record, and those of alerts.
+/// Returns the expressions of the recording rules, and those of the alerts.
 pub(crate) fn of_rules() -> (Vec<Expression>, Vec<Expression>) {
     let expression = |of: &Value, rule: &Value| Expression {
         of: of.as_str().unwrap().to_owned(),
@@ -50,7 +50,7 @@ pub(crate) fn of_rules() -> (Vec<Expression>, Vec<Expression>) {
     (of("record"), of("alert"))
 }
 
-/// Returns the expressions of the dashboard's panels and annotations, with its variables filled in.
+/// Returns the expressions of the dashboard's panels and annotations, with their variables replaced.
 pub(crate) fn of_dashboard() -> Vec<Expression> {
     let text = std::fs::read_to_string(deployed("grafana-dashboard.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();

@@ -1,4 +1,4 @@
-//! The socket that is kept while the program is started anew: nobody behind a real nginx or a real Envoy notices.
+//! Restarts of the program with its socket kept open: clients behind a real nginx or a real Envoy must not notice.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -20,12 +20,13 @@ policies:
     by: [client.ip]
     limit: { rate: 1000000/s }
 ";
-/// Restarts under load, and how many answers come between two of them.
+/// The number of restarts under load, and of answers between two of them.
 const RESTARTS: usize = 5;
 const BETWEEN: usize = 100;
 const CLIENTS: usize = 4;
 
-/// The program as the service manager starts it: with the socket as its file 3, and its own process named.
+/// Returns the program as the service manager starts it: with the socket as file descriptor 3, and its own process
+/// id.
 fn handing_over(desk: &Desk, socket: OwnedFd, doors: &[&str]) -> Command {
     let hand_over =
         "exec 3<&0 0</dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" serve \"$@\" -c p.yaml";
@@ -38,15 +39,15 @@ fn start(desk: &Desk, socket: OwnedFd, doors: &[&str]) -> Serving {
     Serving::start(handing_over(desk, socket, doors))
 }
 
-/// Stops it as the service manager does, and waits until it has answered what it had begun.
+/// Stops the program as the service manager does. Waits until it has answered all requests in progress.
 fn stop(serving: &mut Serving) {
     serving.signal("TERM");
     let ended = end_of(&mut serving.child);
     assert!(ended.success(), "{ended:?}");
 }
 
-/// Starts the program anew under load: four clients ask a proxy for `path`, and it asks the door at the socket. All must get it.
-/// Returns the last.
+/// Restarts the program under load: four clients request `path` from a proxy that uses the door at the socket. All
+/// must be answered. Returns the last server.
 fn restarted_under_load(
     desk: &Desk,
     mut serving: Serving,
@@ -75,7 +76,7 @@ fn restarted_under_load(
         for _ in 0..RESTARTS {
             more_answers(answered.load(Ordering::Relaxed));
             stop(&mut serving);
-            // Nobody accepts now, and nobody is refused.
+            // No process accepts now, but connections are not refused.
             assert!(TcpStream::connect(socket.local_addr().unwrap()).is_ok());
             serving = start(desk, socket.try_clone().unwrap().into(), doors);
         }
@@ -100,7 +101,7 @@ fn nobody_behind_nginx_notices_that_the_program_is_started_anew() {
     stop(&mut restarted_under_load(&desk, serving, &socket, &doors, nginx.addr, "/api/thing"));
 }
 
-/// Envoy answers 500 for each call that it gets no answer to: its filter is told to (`failure_mode_deny`).
+/// Envoy answers 500 to each call without a decision: its filter is configured so (`failure_mode_deny`).
 #[test]
 fn nobody_behind_envoy_notices_that_the_program_is_started_anew() {
     let desk = Desk::with(POLICIES);

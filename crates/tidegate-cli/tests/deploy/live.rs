@@ -1,4 +1,4 @@
-//! The rules and the dashboard over a server that works: every expression answers, with data wherever there is some.
+//! The rules and the dashboard on a running server: every expression is valid, and has data where the server has any.
 
 use serde_json::json;
 
@@ -44,7 +44,7 @@ policies:
     )
 }
 
-/// Asks once what each policy has something to say of.
+/// Sends the requests that make each policy produce data.
 fn traffic(serving: &Serving) {
     let check = |attributes: serde_json::Value| {
         let body = json!({ "attributes": attributes }).to_string();
@@ -60,7 +60,7 @@ fn traffic(serving: &Serving) {
     assert_eq!(late.status, 503, "{late:?}");
 }
 
-/// Starts the server over an engine where there is one, and says whether there is.
+/// Starts the server with a store, and forces a breaker open.
 fn start(desk: &Desk, store: &str) -> Serving {
     std::fs::write(desk.path("p.yaml"), policies(store)).unwrap();
     let serving = desk.serve(&[]);
@@ -71,9 +71,9 @@ fn start(desk: &Desk, store: &str) -> Serving {
     serving
 }
 
-/// Asks everything that the files ask, under traffic.
+/// Evaluates all expressions of the files, under traffic.
 fn prove(scraper: &Scraper, serving: &Serving, is_shared: bool) {
-    // Names that a server alone has no series of; and what only `metrics-only` breakers count.
+    // Series that a single server does not have, and series that only `metrics-only` breakers count.
     let of_nodes = [
         "tidegate_lease_",
         "tidegate_cluster_",
@@ -84,7 +84,7 @@ fn prove(scraper: &Scraper, serving: &Serving, is_shared: bool) {
     ];
     let has_none = |series: &str| {
         series == "tidegate_breaker_would_open_total"
-            // Nothing is encrypted here.
+            // TLS is not used here.
             || series.starts_with("tidegate_tls_")
             || !is_shared && of_nodes.iter().any(|prefix| series.starts_with(prefix))
     };
@@ -92,7 +92,7 @@ fn prove(scraper: &Scraper, serving: &Serving, is_shared: bool) {
     let panels = expressions::of_dashboard();
     let everywhere = || recorded.iter().chain(&alerts).chain(&panels);
     let answers = |expression: &&Expression| !expression.series().iter().any(|series| has_none(series));
-    // Annotations show what has happened, and nothing has.
+    // Annotations show events, and there are none.
     let quiet = ["\"Alerts\"", "\"Policy files put in force\""];
     let wanted = recorded.iter().chain(&panels).filter(|of| !quiet.contains(&&*of.of)).filter(answers);
     let series: std::collections::BTreeSet<String> =
@@ -100,7 +100,7 @@ fn prove(scraper: &Scraper, serving: &Serving, is_shared: bool) {
     let wanted = wanted.map(|expression| expression.text.clone()).chain(series);
     scraper.until_all_have(wanted, || traffic(serving));
     for expression in everywhere() {
-        // Fails where Prometheus answers with an error; most alerts have nothing to say.
+        // Fails if Prometheus answers with an error; most alerts have no data.
         let _ = scraper.samples(&expression.text);
     }
     for record in &recorded {
@@ -114,7 +114,7 @@ fn every_expression_answers_over_a_server_alone() {
     let serving = start(&desk, "{ kind: disk, path: counters }");
     let Some(scraper) = Scraper::of(serving.addr) else { return };
     prove(&scraper, &serving, false);
-    // A file that is refused is seen, and the alert waits for its minute.
+    // A refused file is noticed, and the alert is pending for its minute.
     std::fs::write(desk.path("p.yaml"), "version: 1\npolicies: none\n").unwrap();
     serving.signal("HUP");
     let alert = "ALERTS{alertname=\"TidegateConfigRefused\",alertstate=\"pending\"}";

@@ -1,8 +1,9 @@
-//! What `deploy/` holds: the rules and the dashboard before a real Prometheus that scrapes a real server, the units before systemd, and a restart
-//! behind a real nginx and a real Envoy that keeps the socket.
+//! Tests the files of `deploy/`: the rules and the dashboard with a real Prometheus that scrapes a real server, the
+//! units with systemd, and restarts behind a real nginx and a real Envoy with the socket kept open.
 //!
-//! Needs Envoy, which `cargo xtask test` installs, `prometheus`, which brings `promtool`, `systemd-analyze` and `nginx`. Where one is missing its tests say so and skip, unless
-//! `TIDEGATE_REQUIRE_SERVERS=1`: then they fail. With the feature `etcd`, and etcd installed, the server shares an engine, so that every series of the dashboard is there.
+//! Needs Envoy, which `cargo xtask test` installs, `prometheus` with `promtool`, `systemd-analyze` and `nginx`. If
+//! one is missing, its tests print a message and are skipped; with `TIDEGATE_REQUIRE_SERVERS=1` they fail. With the
+//! feature `etcd`, and etcd installed, the server uses an engine, so that all series of the dashboard exist.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]

@@ -1,4 +1,4 @@
-//! The rules as promtool has them: well-formed, and each alert held to a test of its own.
+//! Checks the rules with promtool: they are well-formed, and each alert has a test.
 
 use std::process::Command;
 

@@ -9,7 +9,7 @@ use tidegate_testkit::{PATIENCE, Process, folder, free_port, program, within};
 
 use crate::deployed;
 
-/// A Prometheus on a port of loopback, that keeps what it has seen in a folder of its own.
+/// A Prometheus on a loopback port, with its data in a folder of its own.
 pub(crate) struct Scraper {
     process: Process,
     url: String,
@@ -17,7 +17,7 @@ pub(crate) struct Scraper {
 }
 
 impl Scraper {
-    /// Starts one; `None` to skip the test, because Prometheus is not installed.
+    /// Starts a Prometheus; `None` if it is not installed, to skip the test.
     #[track_caller]
     pub(crate) fn of(server: SocketAddr) -> Option<Self> {
         let program = program("prometheus", "prometheus")?;
@@ -28,7 +28,7 @@ impl Scraper {
             "rule_files": [rules],
             "scrape_configs": [{ "job_name": "tidegate", "static_configs": [{ "targets": [server.to_string()] }] }],
         });
-        // JSON is YAML too.
+        // JSON is valid YAML.
         std::fs::write(folder.path().join("prometheus.yml"), config.to_string()).unwrap();
         let mut command = Command::new(program);
         command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
@@ -48,7 +48,7 @@ impl Scraper {
         Some(scraper)
     }
 
-    /// Returns the samples that an expression has at this moment.
+    /// Returns the current samples of an expression.
     #[track_caller]
     pub(crate) fn samples(&self, expression: &str) -> Vec<Value> {
         let url = format!("{}/api/v1/query", self.url);
@@ -59,13 +59,13 @@ impl Scraper {
         answer["data"]["result"].as_array().unwrap().clone()
     }
 
-    /// Says whether an expression has a sample that is a number.
+    /// Says whether an expression has a sample that is not NaN.
     #[track_caller]
     pub(crate) fn has(&self, expression: &str) -> bool {
         self.samples(expression).iter().any(|sample| sample["value"][1] != "NaN")
     }
 
-    /// Waits until all expressions have data, doing something in between.
+    /// Waits until all expressions have data; calls a function between the checks.
     #[track_caller]
     pub(crate) fn until_all_have(
         &self,
@@ -73,7 +73,7 @@ impl Scraper {
         mut meanwhile: impl FnMut(),
     ) {
         let mut without: Vec<String> = expressions.collect();
-        // What is asked last is named when time is over.
+        // The expression checked last is named if the time runs out.
         #[expect(
             clippy::disallowed_methods,
             reason = "real processes take their own time; the wait is bounded"

@@ -1,4 +1,4 @@
-//! The unit of systemd.
+//! The systemd units.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use tidegate_testkit::program;
 use crate::deployed;
 use crate::serving::{Desk, ended, words};
 
-/// Returns the unit with a program that is on this machine, and `systemd-analyze`.
+/// Returns a folder with the unit, changed to name a program on this machine, and the `systemd-analyze` command.
 fn unit() -> Option<(Desk, Command)> {
     let mut analyze = Command::new(program("systemd-analyze", "systemd")?);
     let desk = Desk::with("");
@@ -24,7 +24,7 @@ fn systemd_reads_the_unit_without_a_remark() {
     analyze.args(["verify", "--man=no", "./tidegate.service"]);
     let output = ended(analyze);
     let said = words(&output);
-    // It looks at other units of the machine too.
+    // It also reports on other units of the machine.
     assert!(output.status.success() && !said.contains("tidegate.service"), "{said}");
 }
 
@@ -41,7 +41,7 @@ fn systemd_reads_the_socket_without_a_remark() {
 #[test]
 fn the_service_is_shut_in() {
     let Some((_desk, mut analyze)) = unit() else { return };
-    // In tenths: 20 is 2.0, where 0 shuts everything out and systemd calls 4.0 and less good.
+    // The threshold is in tenths: 20 means 2.0, where 0 isolates everything and systemd calls values below 4.0 good.
     analyze.args(["security", "--offline=yes", "--threshold=20", "./tidegate.service"]);
     let output = ended(analyze);
     assert!(output.status.success(), "{}", words(&output));

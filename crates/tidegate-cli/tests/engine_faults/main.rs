@@ -1,6 +1,8 @@
-//! The example `engine_faults`, a handful of rows and shorter: nodes that share one limit over a real engine while things go wrong.
+//! A few rows of the example `engine_faults`, with shorter times: nodes that share one limit through a real engine
+//! during faults.
 //!
-//! Needs redis-server, etcd and zookeeper. Where one is missing the test says so and skips, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
+//! Needs redis-server, etcd and zookeeper. If one is missing, the test prints a message and is skipped; with
+//! `TIDEGATE_REQUIRE_SERVERS=1` it fails.
 
 #![cfg(all(feature = "redis", feature = "etcd", feature = "zookeeper"))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -26,8 +28,8 @@ use engine::Kind;
 use table::{Times, rows};
 use tidegate_sim::fleet::Demand;
 
-/// Runs one row, with bounds that a busy machine keeps too. It is short before and after the fault, and long while it lasts: there, nodes
-/// that each granted twice their part would be far beyond them.
+/// Runs one row, with bounds that hold on a busy machine too. The times before and after the fault are short, the
+/// fault is long: nodes that each granted twice their part during it would far exceed the bounds.
 fn holds(kind: Kind, name: &str, share: &str) {
     let times = Times {
         before: Duration::from_millis(500),

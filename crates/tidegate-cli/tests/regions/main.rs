@@ -1,6 +1,7 @@
-//! Two regions with a Redis and two servers each, which divide one limit through an etcd: as their files say it.
+//! Two regions with a Redis and two servers each divide one limit through an etcd, as configured in their files.
 //!
-//! Needs redis-server and etcd. Where one is missing the test says so and skips, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
+//! Needs redis-server and etcd. If one is missing, the test prints a message and is skipped; with
+//! `TIDEGATE_REQUIRE_SERVERS=1` it fails.
 
 #![cfg(all(feature = "redis", feature = "etcd"))]
 #![allow(
@@ -26,11 +27,11 @@ use tidegate_testkit::{EtcdServer, Process, RedisServer, built, folder, free_por
 
 use load::{Asked, Load};
 
-/// The limit: so many a second, and so many at once. It fills up within a second.
+/// The limit: units per second, and burst. It fills up within a second.
 const RATE: u64 = 100;
 const BURST: u64 = 100;
 
-/// How long the load goes on before the etcd ends, and after it: less than the 8 s for which regions keep their parts.
+/// How long the load lasts before the etcd ends, and after it: less than the 8 s for which regions keep their parts.
 const HALF: Duration = Duration::from_secs(3);
 
 /// One `tidegate serve`.
@@ -44,7 +45,7 @@ impl Node {
     fn start(region: &'static str, redis: &RedisServer, etcd: &EtcdServer) -> Self {
         let (folder, addr) = (folder(), SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())));
         let file = folder.path().join("tidegate.yaml");
-        // A busy machine must not count as an engine that is gone.
+        // A slow answer of a busy machine must not count as an engine that is gone.
         let text = format!(
             "version: 1
 store:
@@ -72,7 +73,7 @@ policies:
         answer.and_then(|mut answer| answer.body_mut().read_to_string()).unwrap_or_default()
     }
 
-    /// What its region has of the limit, as it tells.
+    /// Returns the part of the limit that its region has, as the node reports it.
     fn part(&self) -> Option<f64> {
         let text = self.text("/metrics");
         text.lines().find_map(|line| line.strip_prefix("tidegate_region_part_ratio "))?.parse().ok()
@@ -86,14 +87,14 @@ fn rest(span: Duration) {
     }
 }
 
-/// What was seen of all requests.
+/// The observations of all requests.
 struct Seen {
-    /// By how many units any span had more than the limit.
+    /// By how many units any span exceeded the limit.
     excess: u64,
-    /// How much of the limit was used in all, and from a time on, in thousandths.
+    /// The share of the limit used in all, and from a time on, in thousandths.
     used: u64,
     used_after: u64,
-    /// How long the slowest answer took.
+    /// The latency of the slowest answer.
     slowest: Duration,
 }
 
@@ -128,7 +129,7 @@ fn two_regions_have_one_limit_and_go_on_without_the_etcd() {
         let said = format!("region {} has ", node.region);
         assert!(ready.contains("[+] regions: ") && ready.contains(&said), "{ready}");
     }
-    // What has come to a region counts when the limit would have filled up.
+    // A part that a region has received counts only after the time that the limit takes to fill up.
     rest(Duration::from_millis(1_100));
 
     let load = Arc::new(Load {
@@ -151,7 +152,8 @@ fn two_regions_have_one_limit_and_go_on_without_the_etcd() {
     let undecided = asked.iter().filter(|asked| asked.allowed.is_none()).count();
     assert_eq!(undecided, 0, "of {} requests", asked.len());
     let seen = judged(&asked, killed);
-    // An answer is judged when it is read: what the limit returns while it was on its way looks like excess.
+    // An answer is judged when it is read, so the units that the limit returns while the answer is under way look
+    // like excess.
     let most = 5 + (seen.slowest.as_secs_f64() * RATE as f64).ceil() as u64;
     println!("{} too many of {most}, {} and {} thousandths used", seen.excess, seen.used, seen.used_after);
     assert!(seen.excess <= most, "{} units more than the limit, {most} are the most", seen.excess);

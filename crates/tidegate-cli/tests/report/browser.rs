@@ -1,7 +1,8 @@
-//! A real browser, driven by its own debugging protocol over a pipe: what a test needs of it, and no more.
+//! A real browser, driven by its debugging protocol over a pipe, with only the calls that the tests need.
 //!
-//! Needs the Debian package `chromium`. Where it is missing the test says so and skips, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it
-//! fails. The protocol is JSON with a zero byte after each message, so that no client is needed.
+//! Needs the Debian package `chromium`. If it is missing, the test prints a message and is skipped; with
+//! `TIDEGATE_REQUIRE_SERVERS=1` it fails. The protocol is JSON with a zero byte after each message, so no client
+//! library is needed.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -14,17 +15,17 @@ use serde_json::{Value, json};
 /// Long enough for a busy machine; a test that passes never waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where Debian and others keep it.
+/// The paths of the browser on Debian and other systems.
 const PROGRAMS: [&str; 3] = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
-/// A browser with one page, which ends with the test, however that ends.
+/// A browser with one page. Dropping it ends the browser, however the test ends.
 pub(crate) struct Browser {
     child: Child,
     to: ChildStdin,
     from: Receiver<Value>,
     session: String,
     last: u64,
-    /// What the browser told by itself: errors of scripts, and what the page's policy forbade.
+    /// Events from the browser: script errors, and violations of the page's content policy.
     pub(crate) told: Vec<Value>,
     _profile: tempfile::TempDir,
 }
@@ -37,7 +38,7 @@ impl Drop for Browser {
 }
 
 impl Browser {
-    /// Starts the browser with an empty profile; `None` where there is none.
+    /// Starts the browser with an empty profile; `None` if it is not installed.
     pub(crate) fn start() -> Option<Self> {
         let Some(program) = PROGRAMS.into_iter().find(|program| Path::new(program).exists()) else {
             let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
@@ -49,8 +50,8 @@ impl Browser {
             return None;
         };
         let profile = tempfile::tempdir().unwrap();
-        // The browser speaks on the descriptors 3 and 4, which a shell makes of its standard ones. Containers run tests as root and have
-        // little shared memory.
+        // The browser uses the file descriptors 3 and 4, which a shell copies from its standard ones. The flags are
+        // for containers, which run tests as root and have little shared memory.
         let mut child = Command::new("sh")
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1", program])
             .args([
@@ -89,7 +90,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Calls a method of the protocol and returns its result.
+    /// Calls a method of the protocol. Returns its result.
     #[track_caller]
     pub(crate) fn call(&mut self, method: &str, parameters: &Value) -> Value {
         self.last += 1;
@@ -123,7 +124,7 @@ impl Browser {
         while self.next()["method"] != "Page.loadEventFired" {}
     }
 
-    /// Returns the value of an expression in the page, waiting for a promise.
+    /// Returns the value of an expression in the page; waits if it is a promise.
     #[track_caller]
     pub(crate) fn value(&mut self, expression: &str) -> Value {
         let parameters = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true, "userGesture": true });
@@ -132,14 +133,14 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
-    /// Returns the text of the first element of the page that a selector finds.
+    /// Returns the text of the first element that matches a selector.
     #[track_caller]
     pub(crate) fn text(&mut self, selector: &str) -> String {
         let found = self.value(&format!("document.querySelector({}).textContent", json!(selector)));
         found.as_str().unwrap().to_owned()
     }
 
-    /// Presses a key and lets it go, as a keyboard does.
+    /// Presses and releases a key.
     pub(crate) fn press(&mut self, key: &str, code: u32) {
         for kind in ["rawKeyDown", "keyUp"] {
             let event = json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code });
@@ -147,7 +148,7 @@ impl Browser {
         }
     }
 
-    /// Returns where the middle of an element is, once it was scrolled into sight.
+    /// Returns the centre of an element, after scrolling it into view.
     #[track_caller]
     pub(crate) fn middle(&mut self, selector: &str) -> (f64, f64) {
         let place = self.value(&format!(
@@ -158,7 +159,7 @@ impl Browser {
         (place[0].as_f64().unwrap(), place[1].as_f64().unwrap())
     }
 
-    /// Drags with the mouse from a place, up by so many pixels.
+    /// Drags with the mouse from a position, up by `pixels`.
     pub(crate) fn drag_up(&mut self, (x, y): (f64, f64), pixels: f64) {
         let mut mouse = |kind: &str, y: f64, buttons: u32| {
             let event = json!({ "type": kind, "x": x, "y": y, "button": "left", "buttons": buttons, "clickCount": 1 });
@@ -171,7 +172,7 @@ impl Browser {
         mouse("mouseReleased", y - pixels, 0);
     }
 
-    /// Drags with a finger from a place, up by so many pixels.
+    /// Drags with a finger from a position, up by `pixels`.
     pub(crate) fn swipe_up(&mut self, (x, y): (f64, f64), pixels: f64) {
         let mut touch = |kind: &str, at: Option<f64>| {
             let points: Vec<Value> = at.map(|y| json!({ "x": x, "y": y })).into_iter().collect();
@@ -184,7 +185,8 @@ impl Browser {
         touch("touchEnd", None);
     }
 
-    /// For eyes: with `TIDEGATE_CHARTS=dir` leaves a picture of the whole page there, in the light and in the dark scheme.
+    /// For viewing: with `TIDEGATE_CHARTS=dir`, writes pictures of the whole page there, in the light and in the dark
+    /// scheme.
     pub(crate) fn photograph(&mut self, name: &str) {
         use base64::Engine as _;
         let Some(dir) = std::env::var_os("TIDEGATE_CHARTS") else { return };

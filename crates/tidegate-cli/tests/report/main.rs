@@ -1,4 +1,5 @@
-//! The report of a replay in a real browser: the line moves, and what stands under it is what a replay of that limit prints.
+//! The report of a replay in a real browser: the line moves, and the numbers under it equal those of a replay of that
+//! limit.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -11,11 +12,12 @@ use serde_json::{Value, json};
 
 use browser::Browser;
 
-/// A key and a path that would run as a script, or end the element that they stand in, if they were taken for anything but text.
+/// A key and a path that would run as a script, or end the surrounding element, if they were treated as anything but
+/// text.
 const HOSTILE_KEY: &str = "</script><script>owned=1</script><img src=x onerror=owned=1>\"'&lt;]}";
 const HOSTILE_PATH: &str = "/<svg onload=owned=1></td><!--<script>";
 
-/// Runs the command in a folder and returns what it printed.
+/// Runs the command in a folder. Returns its output.
 #[track_caller]
 fn tidegate(folder: &Path, arguments: &[&str]) -> String {
     let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_tidegate"));
@@ -25,7 +27,8 @@ fn tidegate(folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Ten minutes of a crowd of thirty, each faster than the one before, an office that has signed in, and one with a hostile name.
+/// Ten minutes of a crowd of thirty, each faster than the one before, an office that has signed in, and a client with
+/// a hostile name.
 fn log() -> String {
     let mut lines: Vec<(u64, Value)> = Vec::new();
     let mut ask = |at_ms: u64, client: &str, path: String, user: Option<&str>| {
@@ -53,7 +56,7 @@ fn log() -> String {
     lines.into_iter().map(|(_, line)| format!("{line}\n")).collect()
 }
 
-/// What is shown under the line.
+/// The numbers shown under the line.
 #[derive(Debug, PartialEq)]
 struct Shown {
     limit: String,
@@ -73,7 +76,7 @@ fn shown(browser: &mut Browser) -> Shown {
     Shown { limit, denied, hit, newly, who, yaml: browser.text("[data-yaml]") }
 }
 
-/// What a replay of the limit prints, in the same words.
+/// Returns the same numbers from a replay of the limit.
 fn replayed(folder: &Path, limit: &str, before: &[String]) -> Shown {
     let [_, rate, _, burst] = limit.split(' ').collect::<Vec<_>>()[..] else { panic!("{limit}") };
     let arguments = ["replay", "day.jsonl", "--rate", rate, "--burst", burst, "--hit", "1000", "-o", "json"];
@@ -112,7 +115,7 @@ fn replayed(folder: &Path, limit: &str, before: &[String]) -> Shown {
     }
 }
 
-/// The keys that the limit that was replayed hits.
+/// Returns the keys that the replayed limit hits.
 fn hit_before(folder: &Path) -> Vec<String> {
     let value: Value = serde_json::from_str(&tidegate(
         folder,
@@ -143,7 +146,7 @@ fn the_numbers_under_the_line_are_those_of_a_replay() {
         (&replayed(folder, "gcra 60/min burst 60", &before), "gcra 60/min burst 60")
     );
 
-    // By the keyboard, down to where the crowd is hit.
+    // With the keyboard, down to limits that hit the crowd.
     browser.value("document.querySelector('input[type=range]').focus()");
     let mut seen = vec![first.limit.clone()];
     for _ in 0..4 {
@@ -160,7 +163,7 @@ fn the_numbers_under_the_line_are_those_of_a_replay() {
     assert!(spoken.as_str().unwrap().starts_with(&format!("Limit: {}; Denied: ", seen[4])), "{spoken}");
     browser.photograph("report-moved");
 
-    // By the mouse and by a finger, up again.
+    // With the mouse and with a finger, up again.
     let grip = browser.middle(".grip");
     browser.drag_up(grip, 60.0);
     let dragged = shown(&mut browser);
@@ -173,7 +176,7 @@ fn the_numbers_under_the_line_are_those_of_a_replay() {
     assert_eq!(swiped, replayed(folder, &swiped.limit, &before));
     assert_ne!(swiped.limit, dragged.limit);
 
-    // What is copied is what is shown, and the command reads it.
+    // The copied policy equals the one shown, and the command can read it.
     let origin = json!({ "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"] });
     browser.call("Browser.grantPermissions", &origin);
     browser.value("document.querySelector('[data-copy]').click()");
@@ -195,7 +198,7 @@ fn a_hostile_name_does_nothing() {
     let folder = tempfile::tempdir().unwrap();
     report(folder.path());
     browser.open(&folder.path().join("out/report.html"));
-    // To the strictest limit and to the laxest, so that every name has been written by the script.
+    // Move to the strictest limit and to the laxest, so that the script writes every name.
     for key in [("Home", 36), ("End", 35), ("Home", 36)] {
         browser.value("document.querySelector('input[type=range]').focus()");
         browser.press(key.0, key.1);
@@ -210,7 +213,8 @@ fn a_hostile_name_does_nothing() {
     assert_eq!(browser.value("typeof owned"), "undefined");
     assert_eq!(browser.told, Vec::<Value>::new());
 
-    // Were a name ever taken for markup, the page's policy would still not run it, load anything or send anything.
+    // Even if a name were treated as markup, the page's content policy would not run it, load anything or send
+    // anything.
     browser.value(
         "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"owned=1\">'); \
          document.body.append(Object.assign(document.createElement('script'), { textContent: 'owned=1' }))",
@@ -244,7 +248,8 @@ fn without_a_script_all_is_there() {
     assert_eq!(browser.value("document.querySelector('input').checkVisibility()"), false);
 }
 
-/// Pictures were 620 pixels wide at the least, so that one half of each was seen on a phone. Tables still scroll, each by itself.
+/// Pictures must fit a phone: at a minimum width of 620 pixels, half of each would be hidden. Tables scroll, each on
+/// its own.
 #[test]
 fn pictures_fit_a_phone() {
     let Some(mut browser) = Browser::start() else { return };
@@ -260,7 +265,7 @@ fn pictures_fit_a_phone() {
     assert_eq!(browser.value(hidden), 0);
     let seen = "[...document.querySelectorAll('.wide svg')].filter(svg => svg.getBoundingClientRect().width > 300).length";
     assert!(browser.value(seen).as_u64().unwrap() >= 2, "they are drawn");
-    // The words within fit, too.
+    // The texts within must fit too.
     let cut = "[...document.querySelectorAll('.wide svg text')].filter(text => { const [word, svg] = [text, text.closest('svg')].map(one => one.getBoundingClientRect()); return word.right > svg.right + 1 || word.left < svg.left - 1; }).map(text => text.textContent)";
     assert_eq!(browser.value(cut), json!([]));
 }

@@ -1,6 +1,8 @@
-//! The example `two_nodes`, shorter: nginx, two nodes, one limit, and an engine that is killed under load and comes back.
+//! A shorter form of the example `two_nodes`: nginx, two nodes, one limit, and an engine that is killed under load
+//! and comes back.
 //!
-//! Needs nginx, redis-server and etcd. Where one is missing the test says so and skips, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
+//! Needs nginx, redis-server and etcd. If one is missing, the test prints a message and is skipped; with
+//! `TIDEGATE_REQUIRE_SERVERS=1` it fails.
 
 #![cfg(all(feature = "redis", feature = "etcd"))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -20,7 +22,7 @@ use load::Load;
 use stand::{Engine, Stand};
 use verdict::{BURST, Phases};
 
-/// One after the other: beside each other they would slow each other down.
+/// The engines run one after the other, so that they do not slow each other down.
 #[test]
 fn one_limit_is_held_over_both() {
     let seconds = Duration::from_secs;

@@ -1,4 +1,4 @@
-//! Where doors listen: how addresses are written, which are taken, and which need a token.
+//! The addresses of doors: how they are written, which are in use, and which need a token.
 
 use crate::Desk;
 
@@ -9,7 +9,7 @@ fn an_address_that_is_no_address_is_told_how_to_write_it() {
         let told = desk.run(&["serve", "--check", "--http", http]).code(2);
         assert!(told.err.contains(says), "{told:?}");
     }
-    // A port alone: taken here, so that it ends.
+    // A port alone. It is in use, so that the server ends.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     for http in [port.to_string(), format!("localhost:{port}")] {

@@ -1,4 +1,4 @@
-//! Load on a real server, and what is said of its answers.
+//! Load on a real server, and the judgement of its answers.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -10,14 +10,14 @@ use crate::Desk;
 use crate::schemas::{holds, schema};
 use crate::serve::Serving;
 
-/// A policy file of so many a second for each client.
+/// A policy file with `count` requests per second for each client.
 fn per_second(count: u32) -> String {
     format!(
         "version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n  - name: per-ip\n    by: [client.ip]\n    limit: {{ rate: {count}/s }}\n"
     )
 }
 
-/// A server of 100 a second, and files that say 100, 50 and 1000.
+/// Starts a server with 100 a second, and writes files with 100, 50 and 1000.
 fn served(desk: &Desk) -> (Serving, String) {
     for count in [50, 100, 1_000] {
         desk.write(&format!("{count}.yaml"), per_second(count));
@@ -28,7 +28,7 @@ fn served(desk: &Desk) -> (Serving, String) {
     (serving, format!("resp://{addr}"))
 }
 
-/// Runs a bench of 2 s and returns its document, which is what its schema says.
+/// Runs a bench of 2 s. Returns its document, which must match its schema.
 #[track_caller]
 fn judged(desk: &Desk, url: &str, words: &[&str], code: i32) -> Value {
     let all = [&["bench", url, "-z", "2s", "-o", "json"], words].concat();
@@ -42,7 +42,7 @@ fn count(told: &Value, path: &str) -> u64 {
     told.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {path}: {told:#}"))
 }
 
-/// The limit has 100 at once and 100 a second: what a slow machine asks within 2 s is more than that at any speed.
+/// The limit is 100 at once and 100 a second: even a slow machine asks for more than that within 2 s.
 #[test]
 fn a_server_that_does_what_its_file_says_is_right() {
     let desk = Desk::new();
@@ -53,7 +53,7 @@ fn a_server_that_does_what_its_file_says_is_right() {
         (&resp, &["-c", "4", "--expect", "per-ip"]),
         (&resp, &["-q", "400", "--keys", "uniform:2"]),
     ] {
-        // Of calls at set times a busy machine may not send the last ones within the 2 s.
+        // In an open loop, a busy machine may fail to send the last asks within the 2 s.
         let judging = ["--config", "100.yaml", "--max-wrong", "0", "--max-failed", "5%"];
         let told = judged(&desk, url, &[load, &judging].concat(), 0);
         let (allowed, denied) = (count(&told, "/allowed"), count(&told, "/denied"));
@@ -166,7 +166,7 @@ fn a_server_that_is_not_there_is_an_error() {
     }
 }
 
-/// A server that accepts and never answers; and one that speaks another protocol.
+/// A server that accepts and never answers, and one that uses another protocol.
 #[test]
 fn a_server_that_decides_nothing_is_an_error() {
     let desk = Desk::new();
@@ -182,7 +182,7 @@ fn a_server_that_decides_nothing_is_an_error() {
     assert!(told.err.contains("was decided: "), "{told:?}");
 }
 
-/// The ask after a pause went into a connection that was closed meanwhile, and had failed.
+/// After a pause, an ask must not fail because the server closed the idle connection.
 #[test]
 fn a_server_may_close_connections_that_are_idle() {
     let desk = Desk::new();

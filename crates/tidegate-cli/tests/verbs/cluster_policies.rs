@@ -1,4 +1,4 @@
-//! Policies that are put once and hold on every node: servers as processes over a real etcd, and over a real ZooKeeper.
+//! Policies that are put once and apply on every node: server processes with a real etcd, and with a real ZooKeeper.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn own(store: &str) -> String {
     format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\nstore: {store}\npolicies: []\n")
 }
 
-/// A day's limit that all nodes keep together.
+/// A daily limit that all nodes share.
 fn shared(limit: &str) -> String {
     format!(
         "# Ours\nversion: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n  - name: per-ip\n    by: [client.ip]\n    share: central\n    limit: {{ {limit} }}\n"
@@ -25,7 +25,7 @@ fn a_day(units: u32) -> String {
     shared(&format!("algorithm: fixed-window, rate: {units}/day"))
 }
 
-/// Asks both, taking turns.
+/// Asks both nodes in turn.
 fn both(nodes: &[Serving; 2], ip: &str, times: usize) -> Vec<u16> {
     (0..times).flat_map(|_| nodes).flat_map(|node| node.statuses(ip, 1)).collect()
 }
@@ -37,7 +37,7 @@ fn ready(nodes: &[Serving; 2], words: &str) {
     }
 }
 
-/// Does with a cluster what people do with it, and what programs of another version do.
+/// Does with a cluster what people do, and what programs of another version do.
 fn comes_to_all(store: &str) {
     let desk = Desk::new();
     desk.write("p.yaml", own(store));
@@ -59,12 +59,12 @@ fn comes_to_all(store: &str) {
     ready(&nodes, "[+] policies put for all nodes: version 1 is in force");
     assert_eq!(both(&nodes, "203.0.113.1", 2), [200, 200, 200, 429]);
 
-    // What all nodes share is not changed at one of them.
+    // Shared policies cannot be changed on a single node.
     let refused = nodes[0].put("/v1/policies/per-ip", "limit: { rate: 1/min }\n");
     assert_eq!((refused["status"].as_u64(), &refused["owner"]), (Some(409), &"cluster".into()), "{refused}");
     assert!(refused["detail"].as_str().unwrap().contains("tidegate policies put"), "{refused}");
 
-    // What is wrong is refused before it is put.
+    // Invalid policies are refused before they are put.
     desk.write("wrong.yaml", shared("rate: 3/M"));
     let refused = run(&["put", "wrong.yaml"]).code(2);
     assert!(refused.err.contains("wrong.yaml:8:") && refused.err.contains("month"), "{refused:?}");
@@ -72,7 +72,7 @@ fn comes_to_all(store: &str) {
     assert!(refused.err.contains("p.yaml:3:1") && refused.err.contains("each node's own"), "{refused:?}");
     assert_eq!(json(&["history"], 0)["versions"].as_array().unwrap().len(), 1);
 
-    // What only another program understands comes to the nodes, and changes nothing.
+    // Policies that only another version understands reach the nodes, and change nothing.
     let (own, runtime) = (desk.path("p.yaml"), runtime());
     let store = tidegate::config::Config::read(&own).unwrap().0.store;
     let cluster: Arc<dyn Coordinator> = runtime.block_on(open_coordinator(&store)).unwrap();
@@ -107,7 +107,8 @@ fn comes_to_all(store: &str) {
     assert_eq!(run(&["show", "1"]).code(0).out, a_day(3));
     assert_eq!(json(&["show"], 0)["text"], a_day(1));
 
-    // A node that starts serves nobody by other policies, and one whose own file is read again goes on by those of all.
+    // A starting node uses the shared policies from its first request, and a node whose own file is reloaded keeps
+    // them.
     let [one, other] = nodes;
     assert_eq!(other.stop(), Some(0));
     let other = Serving::spawn(&desk, &["-c", "p.yaml"]);
@@ -117,7 +118,7 @@ fn comes_to_all(store: &str) {
     assert_eq!(one.ask("/v1/reload", Some(&serde_json::json!({}))).status(), 200);
     assert_eq!(one.statuses("203.0.113.3", 1), [429]);
 
-    // Written by hand, it is in no form that anybody knows.
+    // A document written by hand has an unknown format.
     let at = runtime.block_on(cluster.read(policies::NAME)).unwrap().version;
     runtime.block_on(cluster.replace(policies::NAME, at, b"by hand".to_vec())).unwrap();
     let nodes = [one, other];
@@ -147,7 +148,7 @@ fn policies_come_to_all_nodes_through_zookeeper() {
     ));
 }
 
-/// A node that starts while the engine is away goes by its own file: what that says holds until the engine tells what was put for all.
+/// A node that starts while the engine is away uses its own file until the engine provides the shared policies.
 #[cfg(feature = "etcd")]
 #[test]
 fn a_node_begins_with_its_own_policies_while_the_engine_is_away() {

@@ -32,7 +32,7 @@ fn a_warning_is_no_failure() {
     );
 }
 
-/// The server knows `in-flight` of its tickets; it was a number that it never knew, and a warning.
+/// The server knows `in-flight`, from its tickets, so a policy may use it without a warning.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_policy_may_go_by_every_number_without_a_warning() {
@@ -61,7 +61,7 @@ fn several_files_are_checked_and_the_worst_decides() {
     assert!(problem["line"].is_null() && problem["file"] == "tidegate.yaml", "{problem}");
 }
 
-/// The operations manual says `config check -c f`, as with every other verb; it was an unknown flag.
+/// The operations manual uses `config check -c f`, as for every other verb; it must be accepted.
 #[test]
 fn the_file_to_check_may_be_named_as_for_the_other_verbs() {
     let desk = Desk::new();
@@ -92,7 +92,7 @@ fn what_is_shown_can_be_read_again() {
     desk.write("shown.yaml", &shown);
     desk.run(&["config", "check", "shown.yaml"]).code(0);
     assert_eq!(desk.run(&["config", "show", "-c", "shown.yaml"]).code(0).out, shown);
-    // Without a file, what `serve` would run.
+    // Without a file, it shows what `serve` would run.
     assert!(desk.run(&["config", "show"]).code(0).out.contains("name: per-ip"));
 }
 

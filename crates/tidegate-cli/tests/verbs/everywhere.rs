@@ -1,4 +1,5 @@
-//! What holds for every verb: help, wrong flags, JSON for programs; and what is made from the definition of them all.
+//! Properties of every verb: help, wrong flags, JSON for programs; and files generated from the definition of all
+//! verbs.
 
 use crate::{Desk, sample};
 
@@ -42,7 +43,7 @@ fn every_verb_has_help_and_refuses_flags_it_does_not_know() {
     assert!(desk.run(&["--version"]).code(0).out.starts_with("tidegate "));
 }
 
-/// Who is asked was a flag of all verbs, and of most of them a word that did nothing.
+/// Only verbs that use a server have the flags for it; for other verbs these flags would have no effect.
 #[test]
 fn only_those_who_ask_a_server_have_flags_for_it() {
     let desk = Desk::new();
@@ -60,7 +61,7 @@ fn only_those_who_ask_a_server_have_flags_for_it() {
         let refused = desk.run(words).code(2);
         assert!(refused.err.contains("unexpected argument"), "{refused:?}");
     }
-    // It was advised to write --speed, an option of replay that is spelled alike.
+    // The message must not suggest --speed, a similarly spelled option of replay.
     let replay = desk.run(&["replay", "--server", "http://127.0.0.1:1", "access.log"]).code(2);
     assert!(replay.err.contains("'--server' is an option of: explain, breaker, ready"), "{replay:?}");
     assert!(!replay.err.contains("--speed"), "{replay:?}");
@@ -68,7 +69,8 @@ fn only_those_who_ask_a_server_have_flags_for_it() {
     assert!(before.err.contains("ready --server"), "where it belongs is said: {before:?}");
 }
 
-/// Every form for programs is whole: one document, a document a line, or YAML; nothing else on standard output.
+/// Every format for programs is complete: one document, one document per line, or YAML, with nothing else on standard
+/// output.
 #[test]
 fn every_verb_speaks_to_programs() {
     let (log, csv) = (sample("access.log"), sample("llm-calls.csv"));
@@ -128,7 +130,7 @@ fn a_man_page_for_every_verb() {
     }
 }
 
-/// `tidegate … | head` is no failure.
+/// `tidegate … | head` must not fail.
 #[cfg(unix)]
 #[test]
 fn a_closed_pipe_is_no_failure() {

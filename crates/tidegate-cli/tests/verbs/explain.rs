@@ -1,4 +1,4 @@
-//! Why a request would be allowed or denied, without a server.
+//! Explains without a server why a request would be allowed or denied.
 
 use crate::Desk;
 
@@ -51,7 +51,7 @@ fn wrong_words_are_mistakes() {
     desk.write("p.yaml", FILE);
     desk.run(&["explain", "-c", "p.yaml", "--cost", "0"]).code(2);
     desk.run(&["explain", "-c", "p.yaml", "--attr", "nothing"]).code(2);
-    // The file was asked about the first of the two, the server about the last.
+    // Given twice, a file would use the first value and a server the last.
     let twice = desk.run(&["explain", "-c", "p.yaml", "--attr", "user.id=1", "--attr", "user.id=2"]).code(2);
     assert!(twice.err.contains("user.id is given twice"), "{twice:?}");
     desk.run(&["explain", "-c", "gone.yaml"]).code(2);
@@ -63,7 +63,7 @@ fn without_file_and_server_it_says_what_to_do() {
     assert!(told.err.contains("http://127.0.0.1:1") && told.err.contains("tidegate serve"), "{told:?}");
 }
 
-/// `ftp://x` was no mistake but a server that does not answer.
+/// `ftp://x` must be reported as a mistake, not as a server that does not answer.
 #[test]
 fn what_is_no_url_of_a_server_is_a_mistake() {
     let desk = Desk::new();

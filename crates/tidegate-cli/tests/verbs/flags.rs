@@ -1,9 +1,9 @@
-//! What a flag with a wrong value says: its own name, and what would work.
+//! Errors about the value of a flag name the flag and valid values.
 
 use crate::{Desk, sample};
 
-/// Mistakes in `--rate` and its neighbours were told of a policy file that nobody wrote, as `policy "gcra": rate: ..`; a wrong column was
-/// not told at all.
+/// Mistakes in `--rate` and similar flags must name the flag, not a generated policy file, as in
+/// `policy "gcra": rate: ..`. A wrong column must be reported.
 #[test]
 fn a_mistake_begins_with_its_flag() {
     let desk = Desk::new();
@@ -81,7 +81,7 @@ fn a_mistake_begins_with_its_flag() {
     }
 }
 
-/// What a flag by itself cannot hold is refused before anything is read.
+/// Invalid values of a flag are refused before anything is read.
 #[test]
 fn a_value_that_cannot_be_is_refused_with_its_flag() {
     let desk = Desk::new();
@@ -109,7 +109,7 @@ fn a_value_that_cannot_be_is_refused_with_its_flag() {
     }
 }
 
-/// One grammar: what a file reads, flags and traffic read, and the other way round.
+/// One grammar: files, flags and traffic accept the same spans.
 #[test]
 fn a_span_is_the_same_wherever_it_is_written() {
     let desk = Desk::new();
@@ -136,13 +136,13 @@ fn a_span_is_the_same_wherever_it_is_written() {
         let in_limit = ["--algorithm", "leaky-bucket", "--set", &format!("max_wait={span}")];
         let in_limit =
             desk.run(&[&["replay", &log, "--rate", "5/s", "-q"], &in_limit[..]].concat()).code(code);
-        // Traffic is words with blanks between.
+        // Traffic consists of words separated by blanks.
         let traffic = format!("idle {}, burst 1", span.replace(' ', ""));
         let in_traffic = (!span.is_empty())
             .then(|| desk.run(&["simulate", "--rate", "5/s", "-q", "--traffic", &traffic]).code(code));
         let outputs = [Some(in_file), Some(in_flag), Some(in_limit), in_traffic];
         let told: Vec<String> = outputs.into_iter().flatten().map(|ran| ran.out + &ran.err).collect();
-        // The same advice, too.
+        // The advice must be the same too.
         for advice in
             ["has no unit; write", "could be minute or month", "unknown unit", "is not a span of time"]
         {
@@ -152,14 +152,14 @@ fn a_span_is_the_same_wherever_it_is_written() {
     }
 }
 
-/// The logs stood under "Reading" and the traffic under "Limit".
+/// Logs belong under "Reading", and traffic under "Options".
 #[test]
 fn help_has_each_word_under_its_heading() {
     let desk = Desk::new();
     for verb in ["replay", "suggest"] {
         let help = desk.run(&[verb, "-h"]).code(0).out;
         assert!(help.contains("\nArguments:\n  [LOG]...  "), "{help}");
-        // The readings of a suggestion are several, and standard input can be read once.
+        // A suggestion reads its log several times, and standard input can be read only once.
         assert_eq!(help.contains("reads standard input"), verb == "replay", "{help}");
         let (options, reading) = help.split_once("\nReading:\n").unwrap();
         assert!(options.contains("  --by <NAMES>") && reading.contains("  --reorder <TIME>"), "{help}");
@@ -169,7 +169,7 @@ fn help_has_each_word_under_its_heading() {
     assert!(options.contains("  --traffic <TRAFFIC>") && limit.contains("  --burst <N>"), "{help}");
 }
 
-/// Where the system hands out too little memory, the error named neither the flag nor what would work.
+/// If the system lacks the memory, the error must name the flag and a value that works.
 #[test]
 #[cfg(target_os = "linux")]
 fn room_that_there_is_no_memory_for_is_refused_by_its_word() {
@@ -197,7 +197,7 @@ fn room_that_there_is_no_memory_for_is_refused_by_its_word() {
     wants("serve -q --http 127.0.0.1:0 -c k.yaml", "store.keys", "a table of so many keys, some 24,000");
 }
 
-/// What is no number, or one that nothing here can be, is refused by each flag that takes one; nothing panics.
+/// Each flag that takes a number refuses invalid and impossible numbers, without a panic.
 #[test]
 fn numbers_that_cannot_be_are_refused() {
     let desk = Desk::new();

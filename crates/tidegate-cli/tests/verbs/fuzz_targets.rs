@@ -1,12 +1,13 @@
-//! The fuzz targets on the stable compiler: their files as they are, run over their seeds and a few inputs more.
+//! Runs the fuzz targets on the stable compiler: their unchanged files, with their seeds and a few more inputs.
 //!
-//! They are programs of another workspace, which takes a nightly compiler and libFuzzer, so nothing else builds them. Here the macro that
-//! makes a program of one makes a function instead, with the same argument of the same bytes.
+//! The targets belong to another workspace, which needs a nightly compiler and libFuzzer, so nothing else builds
+//! them. Here the macro that makes a target a program makes it a function instead, with the same argument from the
+//! same bytes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Declares the targets, and lists them by name.
+/// Declares the targets, and lists their names.
 macro_rules! targets {
     ($($name:ident $path:literal),* $(,)?) => {
         $(
@@ -38,7 +39,8 @@ targets! {
     trace "../../../../fuzz/fuzz_targets/trace.rs",
 }
 
-/// Stands in for `libfuzzer_sys::fuzz_target`. After the targets, so that they take it by that path, as they do elsewhere.
+/// Replaces `libfuzzer_sys::fuzz_target`. It is defined after the targets, so that they use it by that path, as
+/// elsewhere.
 #[macro_export]
 macro_rules! fuzz_target {
     (|$input:ident: $kind:ty| $body:expr) => {
@@ -50,7 +52,7 @@ macro_rules! fuzz_target {
     };
 }
 
-/// Returns the names of the files of a folder of `fuzz/`, without what comes after a dot; none where there is no such folder.
+/// Returns the names of the files in a folder of `fuzz/`, without extensions; empty if the folder does not exist.
 fn names(folder: &str) -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz").join(folder);
     let Ok(files) = folder.read_dir() else { return BTreeSet::new() };

@@ -1,4 +1,4 @@
-//! Text as people see it, in golden files; `TRYCMD=overwrite cargo test -p tidegate-cli golden` takes over what is printed.
+//! Text for people, in golden files; `TRYCMD=overwrite cargo test -p tidegate-cli golden` updates them.
 
 #[test]
 fn what_people_see() {

@@ -1,8 +1,9 @@
-//! The first file somebody has.
+//! The policy files that `init` writes.
 
 use crate::Desk;
 
-/// A file of `init` said `trusted_proxies: []`: no warning came, and behind nginx all callers shared one key.
+/// A file of `init` must not set `trusted_proxies: []`: no warning would come, and behind nginx all callers would
+/// share one key.
 #[test]
 fn every_preset_passes_its_own_check_and_asks_for_proxies() {
     let desk = Desk::new();
@@ -21,7 +22,7 @@ fn every_preset_passes_its_own_check_and_asks_for_proxies() {
     }
 }
 
-/// `init x.toml` wrote YAML, which no verb could read under that name.
+/// `init x.toml` must write TOML: no verb could read YAML under that name.
 #[test]
 fn a_name_that_ends_in_toml_is_written_as_toml() {
     let desk = Desk::new();

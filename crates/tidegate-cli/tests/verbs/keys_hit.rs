@@ -1,4 +1,4 @@
-//! `replay --hit`: who was hit, and by what paths they are known.
+//! `replay --hit`: the keys that were hit, and their most requested paths.
 
 use crate::{Desk, sample};
 
@@ -40,7 +40,7 @@ fn the_keys_hit_are_listed_denied_most_first() {
     assert!(!run(&[]).out.contains("SIGNED IN") && run(&["-o", "json"]).json().get("hit").is_none());
 }
 
-/// Each key was said not to have signed in, of a log that does not say who did.
+/// If the log does not tell who signed in, keys must not be reported as not signed in.
 #[test]
 fn a_log_without_users_says_of_nobody_that_he_did_not_sign_in() {
     let desk = Desk::new();
@@ -60,7 +60,7 @@ fn a_log_without_users_says_of_nobody_that_he_did_not_sign_in() {
     assert!(page.contains("the log names no users") && !page.contains("none of them signed in"));
 }
 
-/// One key of 5,000 characters widened every row of every table to its own width.
+/// A key of 5,000 characters must not widen every row of the tables.
 #[test]
 fn a_long_key_is_cut_for_people_and_whole_in_json() {
     let desk = Desk::new();
@@ -111,14 +111,14 @@ fn a_log_behind_the_option_is_told_where_to_stand() {
     desk.run(&["replay", "--rate", "2/min", "--hit=0", &sample("access.log")]).code(2);
 }
 
-/// The width and height that a PNG says it has.
+/// Returns the width and height in the header of a PNG.
 fn size_of_png(bytes: &[u8]) -> (u32, u32) {
     assert!(bytes.starts_with(b"\x89PNG\r\n\x1a\n"), "{:?}", &bytes[..16]);
     let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
     (number(16), number(20))
 }
 
-/// A picture named `.png` was an SVG inside, and a folder named `.svg` a folder.
+/// `.png` must not contain an SVG, and `.svg` must not become a folder.
 #[test]
 fn pictures_have_the_form_that_their_name_says() {
     let desk = Desk::new();

@@ -1,8 +1,8 @@
-//! The command as its users meet it: the real binary, its output, its exit codes.
+//! The command as its users see it: the real binary, its output, its exit codes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-// The name under which fuzz targets take their macro.
+// The name by which fuzz targets refer to their macro.
 extern crate self as libfuzzer_sys;
 
 #[cfg(unix)]
@@ -54,10 +54,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// How long a command may run, on a busy machine and with a debug build.
+/// How long a command may run, on a busy machine and in a debug build.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// What a run of the command came to.
+/// The result of running the command.
 #[derive(Clone, Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -66,7 +66,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// Returns what it printed as JSON.
+    /// Returns its standard output as JSON.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -80,7 +80,7 @@ impl Ran {
     }
 }
 
-/// An empty folder to run the command in: no policy file lies about.
+/// An empty folder to run the command in, without a policy file.
 pub(crate) struct Desk(tempfile::TempDir);
 
 impl Desk {
@@ -106,17 +106,17 @@ impl Desk {
         self.run_with(arguments, "")
     }
 
-    /// Runs the command with a text on its standard input.
+    /// Runs the command with this text as its standard input.
     pub(crate) fn run_with(&self, arguments: &[&str], input: impl Into<Vec<u8>>) -> Ran {
         let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        // What the developer's shell says must not decide a test.
+        // The developer's environment must not affect a test.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TIDEGATE_") {
                 command.env_remove(name);
             }
         }
         let command = command.env_remove("COLUMNS").current_dir(self.0.path()).args(arguments);
-        // A server that should have refused to start would run for ever.
+        // A server that should have refused to start would run forever.
         let output = command.timeout(LONGEST).write_stdin(input).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         let code = output.status.code().unwrap_or_else(|| panic!("{arguments:?} did not end by itself"));

@@ -1,4 +1,4 @@
-//! What those want who run a server: whether it is ready, which denials the log tells of, and metrics by other names.
+//! For operators: whether a server is ready, which denials are logged, and metrics under other names.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ fn a_script_hears_whether_a_server_is_ready() {
     assert_eq!(serving.stop(), Some(0));
 }
 
-/// A flood of refusals is five lines, none with a key in it, and each decision can be asked for by its name.
+/// A flood of denials is logged as five lines, none with a key, and each decision can be explained by its id.
 #[test]
 fn the_log_tells_of_denials_and_not_of_all() {
     let desk = Desk::new();
@@ -56,7 +56,7 @@ fn the_log_tells_of_denials_and_not_of_all() {
     }
     let asked = desk.run(&["explain", "--id", &ids[0], "--server", serving.url()]);
     assert!(asked.out.contains("shop.per-ip"), "{asked:?}");
-    // No sixth line: what is heard next is the end.
+    // There must be no sixth line: the next line is about the end.
     serving.signal("TERM");
     let next = serving.hears("");
     assert!(!next.contains("denials"), "{next}");

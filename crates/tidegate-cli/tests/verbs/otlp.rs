@@ -1,4 +1,4 @@
-//! Spans as the program sends them by the variables that every program with OpenTelemetry goes by, to a collector that speaks OTLP over HTTP.
+//! Export of spans, configured by the standard OpenTelemetry variables, to a collector that speaks OTLP over HTTP.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use crate::serve::{PATIENCE, Serving};
 
 const POLICIES: &str = "version: 1\npolicies: [{ name: per-ip, by: [client.ip], limit: { rate: 5/day } }]\n";
 
-/// A port to send batches to.
+/// A collector that receives batches on a port.
 struct Collector(TcpListener);
 
 impl Collector {
@@ -32,7 +32,7 @@ impl Collector {
     }
 }
 
-/// Answers one batch; returns its head and its body, as text.
+/// Answers one batch. Returns its head and its body as text.
 fn batch(stream: &mut (impl Read + Write)) -> (String, String) {
     let mut read = BufReader::new(&mut *stream);
     let mut head = String::new();
@@ -85,7 +85,7 @@ fn a_sampler_and_what_turns_spans_off_are_obeyed() {
     ] {
         let serving = Serving::with_variables(&desk, &["-c", "tidegate.yaml"], &[&to[..], &[off]].concat());
         serving.check("203.0.113.9");
-        // Whoever stops sends what waits.
+        // Stopping the server would send spans that are waiting.
         serving.stop();
         collector.0.set_nonblocking(true).unwrap();
         assert!(collector.0.accept().is_err(), "{off:?}");

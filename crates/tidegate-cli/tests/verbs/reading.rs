@@ -1,4 +1,4 @@
-//! Logs of other formats than the usual ones, and parts of logs.
+//! Logs in unusual formats, and parts of logs.
 
 use crate::{Desk, sample};
 
@@ -121,7 +121,7 @@ fn a_part_of_a_log_is_replayed() {
     assert_eq!(requests(&part) + requests(&rest), requests(&whole));
     assert_eq!(part["log"]["unmatched"], rest["log"]["requests"]);
     assert_eq!(part["runs"][0]["requests"], part["log"]["requests"]);
-    // The same as a policy that is for these requests alone.
+    // The same result as for a policy that matches only these requests.
     desk.write(
         "p.yaml",
         "version: 1\nclient_ip: { trusted_proxies: [] }\npolicies:\n  - name: gcra\n    match: { path: /api/** }\n    by: [client.ip]\n    limit: { rate: 1/s, burst: 1 }\n",
@@ -134,7 +134,7 @@ fn a_part_of_a_log_is_replayed() {
     let told = desk.run(&["replay", &log, "--rate", "1/s", "--match", "path=/api/**"]).code(0).err;
     let left_out = format!("left out: {} requests that --match does not fit", grouped(requests(&rest)));
     assert!(told.contains(&left_out), "{told}");
-    // A slip in a name left nothing out, and nobody was told.
+    // A misspelt name must be reported, since it excludes nothing.
     let told = desk.run(&["replay", &log, "--rate", "1/s", "--match", "not.pth=/api/**"]).code(0).err;
     assert!(told.contains("--match pth: no request has pth"), "{told}");
     let ran = desk.run(&replay(&[&log, "--match", "status=5*"])).code(2);

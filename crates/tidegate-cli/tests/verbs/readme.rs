@@ -1,18 +1,18 @@
-//! The commands and the program that the README and the sample logs promise, as they stand there.
+//! Runs the commands and the program in the README and in the notes on the sample logs, unchanged.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::{Desk, repository};
 
-/// Every line of a page that is a `tidegate` command, with its `$ ` or in a bare fence.
+/// Returns every line of a page that is a `tidegate` command, with or without `$ `.
 fn commands(page: &str) -> Vec<String> {
     let text = std::fs::read_to_string(repository(page)).unwrap();
     let lines = text.lines().map(|line| line.trim().trim_start_matches("$ "));
     lines.filter(|line| line.starts_with("tidegate ")).map(str::to_owned).collect()
 }
 
-/// Words of a command line; the pages quote with `'` only.
+/// Splits a command line into words; the pages quote with `'` only.
 pub(crate) fn words(command: &str) -> Vec<String> {
     let pieces = command.split('\'').enumerate();
     pieces
@@ -24,7 +24,7 @@ pub(crate) fn words(command: &str) -> Vec<String> {
         .collect()
 }
 
-/// A folder with the sample logs where the pages name them.
+/// A folder with the sample logs under the names that the pages use.
 fn with_samples() -> Desk {
     let desk = Desk::new();
     std::fs::create_dir(desk.path("examples")).unwrap();
@@ -34,7 +34,7 @@ fn with_samples() -> Desk {
     desk
 }
 
-/// One of them chose requests that the sample does not have.
+/// Commands must not select requests that the sample does not have.
 #[test]
 fn what_the_manual_does_with_the_sample_logs_works() {
     let desk = with_samples();
@@ -47,7 +47,7 @@ fn what_the_manual_does_with_the_sample_logs_works() {
             continue;
         }
         let done = desk.run(&arguments);
-        // 3: a threshold does not hold, as the page shows.
+        // Exit code 3: a threshold is exceeded, as the page shows.
         let fails = arguments.contains(&"--fail-if") && done.code == 3;
         assert!(done.code == 0 || fails, "{command}: {done:?}");
         ran += 1;
@@ -63,7 +63,7 @@ fn the_commands_of_the_pages_work() {
         for command in commands(page) {
             let words = words(&command);
             let arguments: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
-            // A server runs until it is stopped: its tests are elsewhere.
+            // A server runs until it is stopped; other tests cover it.
             if arguments[0] == "serve" {
                 continue;
             }
@@ -78,15 +78,15 @@ fn the_commands_of_the_pages_work() {
     }
 }
 
-/// Somebody copies the program into a new project and runs it. It did not compile there: it had a `?` outside of a function, and a line that
-/// only the documentation of the library hides.
+/// A user copies the program into a new project and runs it, so it must compile there: without a `?` outside of a
+/// function, and without lines that only the library's documentation hides.
 #[test]
 fn the_program_of_the_readme_runs_as_it_is_copied() {
     let readme = std::fs::read_to_string(repository("README.md")).unwrap();
     let programs: Vec<&str> =
         readme.split("```rust\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0)).collect();
     let [program] = programs[..] else { panic!("one program, not {}", programs.len()) };
-    // Kept between runs, so that what it depends on is built once.
+    // The project is kept between runs, so that its dependencies are built only once.
     let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("readme-program");
     std::fs::create_dir_all(project.join("src")).unwrap();
     let library = repository("crates/tidegate");
@@ -96,7 +96,7 @@ fn the_program_of_the_readme_runs_as_it_is_copied() {
     );
     std::fs::write(project.join("Cargo.toml"), manifest).unwrap();
     std::fs::write(project.join("src/main.rs"), program).unwrap();
-    // The versions that this build was made of are there without a network.
+    // The locked versions of this build are available without a network.
     std::fs::copy(repository("Cargo.lock"), project.join("Cargo.lock")).unwrap();
     let ran = Command::new(env!("CARGO"))
         .args(["run", "--offline", "--quiet"])
@@ -107,7 +107,8 @@ fn the_program_of_the_readme_runs_as_it_is_copied() {
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
 }
 
-/// A first look has room for so much: what it is, three doors, one picture, a table of wishes, what it costs, and where to go on.
+/// The README must stay short: what it is, three doors, one picture, a table of wishes, what it costs, and where to
+/// go on.
 #[test]
 fn the_readme_stays_a_screen_of_a_browser() {
     let readme = std::fs::read_to_string(repository("README.md")).unwrap();
@@ -115,7 +116,8 @@ fn the_readme_stays_a_screen_of_a_browser() {
     assert!(lines <= 75, "{lines} lines: move what a reader does not need first into docs/");
 }
 
-/// The site of the documentation builds without features unless it is told, and shows which item needs which only where the crate says so.
+/// The documentation site builds without features unless told otherwise, and shows the feature of each item only
+/// where the crate says so.
 #[test]
 fn every_feature_is_shown_on_the_site_of_the_documentation() {
     let mut seen = 0;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{Desk, sample};
 
-/// Replays with these arguments and returns the JSON, without what differs between ways to read the same log.
+/// Replays with these arguments. Returns the JSON, without the parts that differ between ways to read the same log.
 #[track_caller]
 fn replayed(desk: &Desk, arguments: &[&str], input: &[u8]) -> Value {
     let all = [&["replay", "-o", "json"], arguments].concat();
@@ -28,7 +28,7 @@ fn the_sample_log_has_one_who_scrapes() {
     let value = with_limit(&Desk::new(), &[&sample("access.log")], b"");
     let log = &value["log"];
     assert_eq!((&log["lines"], &log["requests"], &log["malformed"]), (&4478.into(), &4478.into(), &0.into()));
-    // Slow answers are written late; every one finds its place.
+    // Slow requests are written late; each must be sorted into its place.
     assert!(log["put_in_order"].as_u64().unwrap() > 0);
     assert_eq!(log["clamped"], 0);
     let run = &value["runs"][0];
@@ -44,10 +44,10 @@ fn the_sample_log_has_one_who_scrapes() {
     assert_eq!(policy["worst"]["key"], "203.0.113.9");
 }
 
-/// A frame with one raw block a piece: packed enough for a reader of zstd, and no packer of it is needed here.
+/// A zstd frame with raw blocks: valid for a reader, and no compressor is needed.
 fn zstd(plain: &[u8]) -> Vec<u8> {
     const BLOCK: usize = 1 << 16;
-    // Magic; no flags, so a window byte follows: 2^(10 + 13) bytes hold any block.
+    // The magic number; no flags, so a window byte follows: 2^(10 + 13) bytes fit any block.
     let mut packed = vec![0x28, 0xB5, 0x2F, 0xFD, 0x00, 13 << 3];
     let blocks = plain.chunks(BLOCK);
     let last = blocks.len() - 1;
@@ -77,7 +77,7 @@ fn packed_logs_and_pipes_give_the_same() {
     assert_eq!(with_limit(&desk, &["-"], &gz), expected);
 }
 
-/// Rotated logs are named newest first by every shell: `access.log access.log.1`.
+/// Shells list rotated logs newest first: `access.log access.log.1`.
 #[test]
 fn the_pieces_of_a_log_are_one_log_in_whatever_order() {
     let desk = Desk::new();
@@ -94,8 +94,8 @@ fn the_pieces_of_a_log_are_one_log_in_whatever_order() {
     }
 }
 
-/// Two servers behind one balancer each wrote every other line. Read one after the other, the second's hour was taken at the
-/// first's last minute, and 15 clients were denied for one.
+/// Two servers behind one balancer each write every other line. If the logs were read one after the other, all
+/// requests of the second would be clamped to the end of the first, and 15 clients would be denied instead of one.
 #[test]
 fn the_logs_of_two_servers_are_one_log() {
     let desk = Desk::new();
@@ -122,7 +122,7 @@ fn tokens_of_a_table_are_a_cost() {
     assert_eq!((&calls["requests"], &calls["denied"]), (&1486.into(), &0.into()));
     assert!(tokens["denied"].as_u64().unwrap() > 0, "{tokens}");
     assert_eq!(tokens["policies"][0]["keys"], 5);
-    // The total is the sum of its columns; what costs more is refused more.
+    // The total is the sum of its columns; at a higher cost, more is denied.
     assert_eq!(with_cost("int(context_tokens) + int(generated_tokens)"), tokens);
     let dearer = with_cost("int(context_tokens) + 3 * int(generated_tokens)");
     assert!(dearer["denied"].as_u64() > tokens["denied"].as_u64());
@@ -163,7 +163,7 @@ fn algorithms_side_by_side() {
     for run in runs {
         assert_eq!(run["requests"], 4478);
         assert!(run["denied"].as_u64().unwrap() > 0, "{run}");
-        // The comparison stands for the same limit run alone.
+        // Each compared limit must give the same result as that limit alone.
         let alone =
             replayed(&desk, &["--rate", "100/min", "--algorithm", run["name"].as_str().unwrap(), &log], b"");
         assert_eq!(&alone["runs"][0], run);
@@ -201,7 +201,7 @@ fn pictures_are_pictures() {
     }
 }
 
-/// The report of a fixed window began at a gcra without a word of it.
+/// The report of a fixed window must say that a gcra stands in for it.
 #[test]
 fn a_report_says_which_limit_stands_in_for_another() {
     let desk = Desk::new();
@@ -224,7 +224,7 @@ fn a_report_says_which_limit_stands_in_for_another() {
     assert!(gcra.contains("gcra 20/min burst 20 (replayed)") && !gcra.contains("nearest gcra"), "{gcra}");
 }
 
-/// It ended with "Nothing was changed.", where nothing would have been.
+/// The message must not end with "Nothing was changed.", since a replay changes nothing.
 #[test]
 fn a_bad_policy_file_ends_a_replay_with_its_mistakes() {
     let desk = Desk::new();
@@ -295,8 +295,8 @@ fn lines_that_are_no_request_are_counted_and_shown() {
     assert!(desk.run(&["replay", "marked.log", "--rate", "1/s", "-q"]).code(0).err.is_empty());
 }
 
-/// `--cost total_tokens` is text, and `int(total_token)` names no column: each request was charged 1, and the limit
-/// was shown to refuse nobody, without a word.
+/// `--cost total_tokens` is text, and `int(total_token)` names no column: each request is charged 1, and a limit
+/// seems to deny nothing. That must be reported.
 #[test]
 fn a_cost_that_cannot_be_computed_is_told() {
     let desk = Desk::new();
@@ -314,7 +314,7 @@ fn a_cost_that_cannot_be_computed_is_told() {
     assert!(!ran.err.contains("no cost"), "{ran:?}");
 }
 
-/// Three requests of a second and a half, a second apart.
+/// Three requests of 1.5 s each, one second apart.
 const SLOW: &str = r#"{"time": "2026-01-01T00:00:00Z", "request_time": "1.500", "remote_addr": "203.0.113.9", "status": 200}
 {"time": "2026-01-01T00:00:01Z", "request_time": "1.500", "remote_addr": "203.0.113.9", "status": 200}
 {"time": "2026-01-01T00:00:02Z", "request_time": "1.500", "remote_addr": "203.0.113.9", "status": 200}
@@ -353,7 +353,7 @@ fn a_log_that_does_not_say_how_long_needs_to_be_told() {
     assert!(partly.err.contains("of 1 requests the log does not say how long they took"), "{partly:?}");
 }
 
-/// What a policy marks or demotes was said to be refused one day, as if it were in shadow.
+/// Requests that a policy marks or demotes must not be reported as requests that would be denied, as in shadow mode.
 #[test]
 fn what_passes_over_a_limit_has_a_column_of_its_own() {
     let desk = Desk::new();

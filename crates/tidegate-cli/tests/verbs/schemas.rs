@@ -1,7 +1,7 @@
-//! What `-o json` prints is what its schema says, and every document keeps the same conventions.
+//! The output of `-o json` matches its schema, and all documents follow the same conventions.
 //!
-//! A verb that prints something new fails here: its property goes into the file in `schemas/`, and if a run below does not print it, into
-//! one of the runs.
+//! A verb that prints a new property fails here: add the property to the file in `schemas/` and, if no run below
+//! prints it, to one of the runs.
 
 use std::collections::BTreeSet;
 
@@ -30,13 +30,13 @@ pub(crate) fn schema(desk: &Desk, document: &str) -> Value {
 
 const BREAKER: &str = "version: 1\npolicies:\n  - { name: calls, limit: { algorithm: breaker } }\n";
 
-/// Policies that let pass what is over their limits.
+/// Policies that let requests over their limits pass.
 const OVER: &str = "version: 1\nclient_ip: { trusted_proxies: [] }\npolicies:\n  - { name: soft, over: mark, limit: { rate: 1/h } }\n  - { name: heavy, over: demote, limit: { rate: 2/h } }\n";
 
-/// Traffic that trips a breaker, and fills places.
+/// Traffic that trips a breaker and fills places.
 const FAILING: &str = "steady 50/s 3s taking 20ms..90ms failing 80%, steady 50/s 20s taking 20ms";
 
-/// A log of calls that fail, and of one when a breaker lets a probe in.
+/// A log of failing calls, and of one call that a half-open breaker lets through.
 fn failing() -> String {
     let times = (0..30).chain([59]);
     let line =
@@ -44,7 +44,7 @@ fn failing() -> String {
     times.flat_map(|at| [line(at), line(at), line(at)]).collect()
 }
 
-/// Runs of each document that together print all that it can hold.
+/// Runs for each document that together print all its properties.
 fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
     let csv = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/llm-calls.csv");
     let limit = ["--rate", "5/s", "--burst", "20"];
@@ -120,7 +120,7 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
 
 /// Properties that no run above prints.
 const SELDOM: [&str; 17] = [
-    // Of a running server: the tests of `serve` hold its explanation to the schema.
+    // Properties of a running server: the tests of `serve` check its explanation against the schema.
     "charged",
     "cost",
     "debt",
@@ -160,7 +160,7 @@ fn every_document_is_what_its_schema_says_and_the_same_on_every_run() {
         for run in runs {
             let printed_once = desk.run(&[&run[..], &["-o", "json"]].concat());
             let value = printed_once.json();
-            // The time that a replay took was in its document.
+            // The document must not contain the time that the replay took.
             if ["replay", "simulate", "suggest"].contains(&document) && !run.contains(&"odd.log") {
                 let again = desk.run(&[&run[..], &["-o", "json"]].concat()).out;
                 assert_eq!(printed_once.out, again, "a document is the same on every run: {run:?}");
@@ -178,7 +178,7 @@ fn every_document_is_what_its_schema_says_and_the_same_on_every_run() {
     }
 }
 
-/// Requires that a document is as its schema says.
+/// Requires that a document matches its schema.
 #[track_caller]
 pub(crate) fn holds(schema: &Value, value: &Value, what: &str) {
     let validator = jsonschema::options().should_validate_formats(true).build(schema).unwrap();
@@ -200,7 +200,7 @@ fn names(value: &Value, into: &mut BTreeSet<String>) {
     }
 }
 
-/// Returns the names of all properties of a schema.
+/// Returns the names of all properties in a schema.
 fn properties(schema: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     each_property(schema, &mut |name, _| {
@@ -224,8 +224,8 @@ fn each_property(schema: &Value, with: &mut impl FnMut(&str, &Value)) {
     }
 }
 
-/// One set of units, told by the name: `_ms` milliseconds, `_share` 0 to 1, `_at` RFC 3339. There were seconds, nanoseconds, percent and
-/// Rust's own `{"secs":1,"nanos":0}`.
+/// Names tell the units: `_ms` milliseconds, `_share` 0 to 1, `_at` RFC 3339. Seconds, nanoseconds, percent and
+/// Rust's own `{"secs":1,"nanos":0}` must not appear.
 #[test]
 fn a_name_tells_the_unit() {
     let desk = Desk::new();

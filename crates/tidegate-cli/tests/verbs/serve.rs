@@ -1,4 +1,4 @@
-//! The server as a process: what it answers, how it reloads, how it ends.
+//! The server as a process: its answers, how it reloads, how it ends.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -22,14 +22,14 @@ policies:
 /// Long enough for a busy machine; a test that passes never waits for it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running server. Killed when dropped, lest a failed test leave it behind.
+/// A running server. Killed when dropped, so that a failed test does not leave it behind.
 pub(crate) struct Serving {
     child: Child,
     said: Receiver<String>,
     url: String,
 }
 
-/// The command without what the developer's shell says.
+/// Returns the command without the developer's environment variables.
 fn command(arguments: &[&str], folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     for (name, _) in std::env::vars_os() {
@@ -48,31 +48,32 @@ impl Serving {
         Self::spawn(desk, arguments).greeted()
     }
 
-    /// Starts it with variables set.
+    /// Starts the server with environment variables.
     #[cfg(feature = "otel")]
     #[track_caller]
     pub(crate) fn with_variables(desk: &Desk, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         Self::spawn_with(desk, arguments, variables).greeted()
     }
 
-    /// Starts it, and does not wait until it serves.
+    /// Starts the server without waiting until it serves.
     pub(crate) fn spawn(desk: &Desk, arguments: &[&str]) -> Self {
         Self::spawn_with(desk, arguments, &[])
     }
 
-    /// Starts it with variables set, and does not wait until it serves. Of two of one name the second holds; an empty one is none.
+    /// Starts the server with variables, without waiting. Of two with the same name the second wins; an empty one
+    /// counts as unset.
     pub(crate) fn spawn_with(desk: &Desk, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let all = [&["serve", "--http", "127.0.0.1:0"], arguments].concat();
         let mut command = command(&all, &desk.path(""));
         let mut child = command.envs(variables.iter().copied()).stderr(Stdio::piped()).spawn().unwrap();
         let (say, said) = channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        // Reads to the end, so that the server never waits for room in the pipe.
+        // Read to the end, so that the server never waits for room in the pipe.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(say.send(line))));
         Self { child, said, url: String::new() }
     }
 
-    /// Waits for the greeting, which comes when it listens: from then on connections queue.
+    /// Waits for the greeting, which is printed once the server listens: from then on connections queue.
     #[track_caller]
     pub(crate) fn greeted(self) -> Self {
         self.greeting().0
@@ -86,7 +87,7 @@ impl Serving {
         (self, greeting)
     }
 
-    /// Waits for a line that has these words in it.
+    /// Waits for a line that contains these words.
     #[track_caller]
     pub(crate) fn hears(&self, words: &str) -> String {
         let mut before = Vec::new();
@@ -110,7 +111,7 @@ impl Serving {
         .unwrap()
     }
 
-    /// Puts a text; returns the answer, whatever its status.
+    /// Puts a text. Returns the answer, whatever its status.
     pub(crate) fn put(&self, path: &str, text: &str) -> Value {
         let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
         let agent: ureq::Agent = config.build().into();
@@ -135,7 +136,7 @@ impl Serving {
         &self.url
     }
 
-    /// Kills it as it stands.
+    /// Kills the server.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -146,14 +147,14 @@ impl Serving {
         assert!(sent.success());
     }
 
-    /// Asks it to stop and returns its exit code.
+    /// Asks the server to stop. Returns its exit code.
     pub(crate) fn stop(mut self) -> Option<i32> {
         self.signal("TERM");
         self.child.wait().unwrap().code()
     }
 }
 
-/// Asks until something holds.
+/// Repeats a check until it holds.
 #[track_caller]
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     #[allow(clippy::disallowed_methods, reason = "real processes take their own time; the wait is bounded")]
@@ -166,7 +167,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // It has ended already when the test went well.
+        // After a successful test it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -181,7 +182,7 @@ fn it_answers_refuses_and_ends_well() {
     assert_eq!(serving.statuses("203.0.113.9", 5), [200; 5]);
     let mut refused = serving.check("203.0.113.9");
     assert_eq!(refused.status(), 429);
-    // One comes back every 17,280 seconds; some of the first were spent by now.
+    // A unit returns every 17,280 seconds; some of that time has passed.
     let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
     assert!((17_000..=17_280).contains(&wait), "{wait}");
     let problem: Value = serde_json::from_str(&refused.body_mut().read_to_string().unwrap()).unwrap();
@@ -229,7 +230,7 @@ fn an_edit_is_noticed_and_a_bad_one_refused() {
     serving.hears("the configuration was refused");
     assert_eq!(serving.statuses("203.0.113.9", 1), [429], "the old policies stay");
     assert_eq!(serving.ask("/readyz", None).status(), 200);
-    // The gauge falls right after the line was written: it is looked at until it did, a bounded number of times.
+    // The gauge falls just after the line is written, so it is checked several times.
     let fallen = (0..1000).any(|_| {
         let metrics = serving.ask("/metrics", None).body_mut().read_to_string().unwrap();
         metrics.lines().any(|line| line == "tidegate_config_last_reload_successful 0")
@@ -259,13 +260,15 @@ fn explaining_asks_the_server_what_it_has_counted() {
     holds(&schema(&elsewhere, "explain"), &json, "explain, asked of a server");
     let unknown = elsewhere.run(&["explain", "--server", &serving.url, "--id", "nonsense"]).code(1);
     assert!(unknown.err.contains("answered 4"), "{unknown:?}");
-    // The id was put into the query as it is: a blank was no URL, and what stood behind `&` another parameter.
+    // The id must be encoded in the query: otherwise a blank makes the URL invalid, and text after `&` is another
+    // parameter.
     let odd = elsewhere.run(&["explain", "--server", &serving.url, "--id", "a b&c=%41+é"]).code(1);
     assert!(odd.err.contains("`a b&c=%41+é` is not a decision id"), "{odd:?}");
     assert_eq!(serving.stop(), Some(0));
 }
 
-/// A `tidegate.yaml` in the folder was asked in place of the server: ALLOWED, while the server answered 429.
+/// A named server must win over a `tidegate.yaml` in the folder: the file would allow what the server denies with
+/// 429.
 #[test]
 fn a_server_that_is_named_is_asked_although_a_file_is_there() {
     let desk = Desk::new();
@@ -278,7 +281,7 @@ fn a_server_that_is_named_is_asked_although_a_file_is_there() {
     assert!(told.out.ends_with(&format!("  asked: the server at {}\n", serving.url)), "{told:?}");
     let told = desk.run(&[&["explain", "-o", "json", "--server", &serving.url], &attr[..]].concat()).code(1);
     assert_eq!(told.json()["asked"]["server"], *serving.url);
-    // A variable says so too, and gives way to a file that is typed; typed words win over variables.
+    // A variable also names a server, but a typed file wins over it: typed options win over variables.
     let with = |name: &str, value: &str, words: &[&str]| {
         let words = [&["explain"], words, &attr[..]].concat();
         let output = command(&words, &desk.path("")).env(name, value).output().unwrap();
@@ -338,7 +341,7 @@ fn what_cannot_be_served_is_refused_before_it_starts() {
     }
     desk.run(&["serve", "-c", "gone.yaml"]).code(2);
     desk.run(&["serve", "--check"]).code(2);
-    // A taken port is nobody's wrong word.
+    // A port in use is not a mistake of the caller.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
     let refused = desk.run(&["serve", "-c", "good.yaml", "--http", &addr]).code(1);

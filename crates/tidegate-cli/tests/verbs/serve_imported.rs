@@ -1,4 +1,4 @@
-//! `serve` with a file of another rate limiter: the real program, asked over gRPC as Envoy asks.
+//! `serve` with a file of another rate limiter: the real program, called over gRPC as by Envoy.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -7,14 +7,14 @@ use std::time::Duration;
 use crate::Desk;
 use crate::serve::{PATIENCE, Serving};
 
-/// A window of a year, lest a new one begin during the test.
+/// A window of a year, so that no new one begins during the test.
 const TREE: &str = "domain: d
 descriptors:
   - key: a
     rate_limit: { unit: year, requests_per_unit: 2, name: n }
 ";
 
-/// The preface of a connection, and its settings.
+/// The HTTP/2 connection preface with settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// A call of the domain `d` with the entry `a: b`.
 const CALL: &[u8] = b"\0\0\0\0\x0d\x0a\x01d\x12\x08\x0a\x06\x0a\x01a\x12\x01b";
@@ -26,7 +26,7 @@ fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns the overall code that the call is answered with.
+/// Returns the overall code of the answer to the call.
 fn asked(grpc: SocketAddr) -> u8 {
     // POST, http, and two headers that are not indexed.
     let mut head = vec![0x83, 0x86];
@@ -64,7 +64,7 @@ fn a_tree_of_descriptors_is_served_beside_envoy() {
     let line = serving.hears("over gRPC on ");
     let grpc = line.rsplit(' ').next().unwrap().parse().unwrap();
     assert_eq!([asked(grpc), asked(grpc), asked(grpc)], [1, 1, 2]);
-    // An edit is taken over, and a mistake leaves what holds.
+    // An edited file is reloaded; a mistake leaves the old policies in force.
     desk.write("theirs.yaml", TREE.replace(": 2", ": 4"));
     serving.signal("HUP");
     serving.hears("reloaded");

@@ -1,4 +1,4 @@
-//! Made-up traffic on a virtual clock.
+//! Generated traffic on a virtual clock.
 
 use crate::readme::words;
 use crate::{Desk, repository};
@@ -18,7 +18,7 @@ fn a_seed_makes_the_same_traffic_again() {
     assert!(seven[0]["denied"].as_u64().unwrap() > 0);
 }
 
-/// Ten a second for ten seconds against five a second and a burst of five: 5 + 5 × 9.9 s, whole ones.
+/// Ten a second for ten seconds against five a second and a burst of five: 5 + 5 × 9.9 s, rounded down.
 #[test]
 fn steady_traffic_is_admitted_at_the_rate() {
     let arguments = ["simulate", "--rate", "5/s", "--traffic", "steady 10/s 10s", "-o", "json"];
@@ -55,7 +55,7 @@ fn algorithms_see_the_same_requests() {
     assert!(desk.read("out.svg").starts_with("<svg "));
 }
 
-/// Guards that are compared are drawn with one curve for each run.
+/// Compared guards are drawn with one curve for each run.
 #[test]
 fn guards_are_compared_beside_one_another() {
     let desk = Desk::new();
@@ -125,7 +125,7 @@ fn traffic_that_is_not_understood_is_pointed_at() {
     desk.run(&both).code(2);
 }
 
-/// `--rate` silently won over the rate of `--limit`.
+/// `--rate` must not silently win over the rate in `--limit`.
 #[test]
 fn a_limit_that_is_said_twice_is_a_mistake() {
     let desk = Desk::new();
@@ -174,7 +174,7 @@ fn one_policy_of_a_file() {
     assert!(none.err.contains("none.yaml") && !none.err.contains("\"\""), "{none:?}");
 }
 
-/// Ten a second, each inside for half a second: five are inside at once where there is room.
+/// Ten a second, each inside for half a second: five are inside at once if there is room.
 #[test]
 fn places_are_held_for_as_long_as_requests_take() {
     let desk = Desk::new();
@@ -192,7 +192,7 @@ fn places_are_held_for_as_long_as_requests_take() {
     assert!(silent.err.contains("in segment 1") && silent.err.contains("or with --hold"), "{silent:?}");
 }
 
-/// The page's policies and commands make the page's pictures; whoever changes one sees the others.
+/// The page's policies and commands generate its pictures; changing one without the others fails.
 #[test]
 fn the_pictures_of_the_page_are_made_by_its_commands() {
     let page = std::fs::read_to_string(repository("docs/command-line.md")).unwrap();
@@ -211,7 +211,7 @@ fn the_pictures_of_the_page_are_made_by_its_commands() {
     desk.run(&["simulate", "-c", "guards.yaml", "--traffic", traffic, "--plot", "guards.png", "-q"]).code(0);
 }
 
-/// `a limit needs --rate` was all that a breaker on the command line was told.
+/// A breaker on the command line must not be refused with `a limit needs --rate`.
 #[test]
 fn a_breaker_is_spelled_out_as_any_limit_is() {
     let desk = Desk::new();
@@ -241,7 +241,7 @@ fn a_breaker_is_spelled_out_as_any_limit_is() {
     assert!(mistake.err.contains("--limit: it needs a rate, such as --rate 100/s"), "{mistake:?}");
 }
 
-/// `--compare` showed what guards did in JSON and in pictures, and nothing of it in the terminal.
+/// `--compare` must show the figures of guards in the terminal too, not only in JSON and in pictures.
 #[test]
 fn guards_are_compared_in_the_terminal() {
     let desk = Desk::new();

@@ -1,4 +1,4 @@
-//! Verbs whose standard input is a terminal: a person waits there.
+//! Verbs whose standard input is a terminal, where a person waits.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -7,8 +7,8 @@ use nix::pty::openpty;
 
 use crate::Desk;
 
-/// Runs the command with a terminal as its standard input, types `input` into it once the command has said something, and
-/// returns what it said and its exit code.
+/// Runs the command with a terminal as its standard input, and types `input` after its first output. Returns its
+/// output and its exit code.
 fn at_a_terminal(desk: &Desk, arguments: &[&str], input: &str) -> (String, i32) {
     let pty = openpty(None, None).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
@@ -21,7 +21,7 @@ fn at_a_terminal(desk: &Desk, arguments: &[&str], input: &str) -> (String, i32) 
         .unwrap();
     let mut said = vec![0; 1 << 12];
     let mut errors = child.stderr.take().unwrap();
-    // Blocks for good if it waits in silence.
+    // Blocks forever if the command waits without printing anything.
     let first = errors.read(&mut said).unwrap();
     said.truncate(first);
     std::fs::File::from(pty.master.try_clone().unwrap()).write_all(input.as_bytes()).unwrap();

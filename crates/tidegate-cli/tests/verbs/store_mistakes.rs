@@ -1,4 +1,4 @@
-//! What is said of a store that the file describes wrongly, or that somebody has written over.
+//! Errors about a store that the file describes wrongly, or whose data were overwritten.
 #![cfg(feature = "redis")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -8,7 +8,7 @@ use crate::Desk;
 use crate::serve::{Serving, until};
 use crate::stores::{Redis, policies};
 
-/// Puts text in place of each hash of cells.
+/// Overwrites each hash of cells with text.
 fn write_over_hashes(redis: &Redis) {
     let mut wire = BufReader::new(TcpStream::connect((redis.host, redis.port)).unwrap());
     for shard in 0..16 {
@@ -19,7 +19,7 @@ fn write_over_hashes(redis: &Redis) {
     }
 }
 
-/// A file without certificates was taken for one that trusts nobody, an empty password for none, and a reason was told twice.
+/// A CA file without certificates, and an empty password file, must be refused; the reason must be printed once.
 #[test]
 fn files_that_the_store_names_are_looked_at_before_the_engine_is() {
     let desk = Desk::new();
@@ -41,13 +41,13 @@ fn files_that_the_store_names_are_looked_at_before_the_engine_is() {
     }
 }
 
-/// The store went on as if nothing had happened, each node granted its own part, and no line said why.
+/// Overwritten keys must be reported: each node then grants only its own part.
 #[test]
 fn keys_of_the_store_that_somebody_has_written_over_are_told_of() {
     let desk = Desk::new();
     let Some(redis) = Redis::start(&desk, "127.0.0.27") else { return };
     until("it listens", || TcpStream::connect((redis.host, redis.port)).is_ok());
-    // What the server has to be is said in the words of the file.
+    // The error must use the terms of the policy file.
     let cluster = redis.store().replace("nodes: 2", "nodes: 2, topology: cluster");
     desk.write("p.yaml", policies(&cluster, "share: central"));
     let refused = desk.run(&["serve", "-c", "p.yaml", "--http", "127.0.0.1:0"]).code(1);

@@ -1,11 +1,11 @@
-//! Servers as processes over stores that outlive them: a file on disk, and Redis.
+//! Server processes with stores that outlive them: a file on disk, and Redis.
 
 use std::process::{Child, Command, Stdio};
 
 use crate::Desk;
 use crate::serve::{Serving, until};
 
-/// A day's limit that several processes keep together.
+/// A daily limit that several processes share.
 pub(crate) fn policies(store: &str, policy: &str) -> String {
     format!(
         "version: 1
@@ -39,7 +39,7 @@ fn a_days_count_outlives_a_kill_and_a_second_process_is_refused_by_name() {
     assert_eq!(serving.stop(), Some(0));
 }
 
-/// The process before may still answer its last requests: the one that follows waits as long as it drains.
+/// The previous process may still answer its last requests, so the next one waits for as long as that may drain.
 #[test]
 fn a_folder_is_waited_for_while_the_process_before_ends() {
     let desk = Desk::new();
@@ -53,7 +53,7 @@ fn a_folder_is_waited_for_while_the_process_before_ends() {
     assert_eq!(after.stop(), Some(0));
 }
 
-/// The file's default is a disk; where there is none, that was a line of the log and nothing else.
+/// If there is no disk for the counters, the user must be told, not only the log.
 #[test]
 fn counters_that_are_not_kept_are_told_of() {
     let desk = Desk::new();
@@ -75,7 +75,7 @@ fn a_folder_for_a_store_that_has_none_is_refused() {
     }
 }
 
-/// A kind that is not built in passed the check, and was refused at the start.
+/// A store that is not built in must already fail the check, not only the start.
 #[cfg(not(feature = "redis"))]
 #[test]
 fn a_check_knows_which_engines_are_built_in() {
@@ -86,7 +86,8 @@ fn a_check_knows_which_engines_are_built_in() {
     assert!(refused.err.contains("--features redis"), "{refused:?}");
 }
 
-/// A Redis of this test, on a loopback address of its own: while it is away nobody else takes its place. Killed when dropped.
+/// A Redis on a loopback address of its own, so that no other program takes its port while it is away. Killed when
+/// dropped.
 pub(crate) struct Redis {
     child: Child,
     pub(crate) host: &'static str,
@@ -95,7 +96,8 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    /// Starts one; `None`, said aloud, where there is no `redis-server`, unless `TIDEGATE_REQUIRE_SERVERS=1`.
+    /// Starts a Redis; prints a message and returns `None` without `redis-server`, unless
+    /// `TIDEGATE_REQUIRE_SERVERS=1`.
     pub(crate) fn start(desk: &Desk, host: &'static str) -> Option<Self> {
         let there = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok();
         if !there {
@@ -155,7 +157,7 @@ impl Redis {
     }
 }
 
-/// What `config check` says that a policy costs is what goes over the wire.
+/// The round trips that `config check` reports for a policy must equal those on the wire.
 #[cfg(feature = "redis")]
 #[test]
 fn round_trips_are_as_the_check_says() {
@@ -185,7 +187,7 @@ fn round_trips_are_as_the_check_says() {
             "{limit}"
         );
         let node = Serving::start(&desk, &["-c", "p.yaml"]);
-        // The first one loads the script, and is the first in this namespace.
+        // The first request loads the script and creates the namespace.
         node.statuses("192.0.2.1", 2);
         let before = redis.scripts_run();
         assert_eq!(node.statuses("203.0.113.1", 4), [200; 4], "{limit}");
@@ -194,7 +196,7 @@ fn round_trips_are_as_the_check_says() {
     }
 }
 
-/// A key that was idle is drawn for by the request that finds it so: one unit, and so nothing that is given back later.
+/// A request for an idle key draws one unit for itself, so nothing is returned later.
 #[cfg(feature = "redis")]
 #[test]
 fn a_draw_takes_as_many_round_trips_as_the_check_says() {
@@ -225,7 +227,7 @@ fn a_draw_takes_as_many_round_trips_as_the_check_says() {
     }
 }
 
-/// Of leases, of what this process decides, and of what nodes settle.
+/// Covers leases, decisions in this process, and settled decisions.
 #[cfg(feature = "redis")]
 #[test]
 fn a_check_tells_of_leases() {
@@ -263,7 +265,7 @@ fn count(statuses: &[u16], status: u16) -> usize {
     statuses.iter().filter(|have| **have == status).count()
 }
 
-/// Asks both, taking turns.
+/// Asks both nodes in turn.
 fn both(one: &Serving, other: &Serving, ip: &str, times: usize) -> Vec<u16> {
     (0..times).flat_map(|_| [one, other]).flat_map(|node| node.statuses(ip, 1)).collect()
 }
@@ -274,13 +276,13 @@ fn two_processes_hold_one_limit_over_a_redis_that_is_killed_and_comes_back() {
     let desk = Desk::new();
     let Some(mut redis) = Redis::start(&desk, "127.0.0.21") else { return };
     desk.write("p.yaml", policies(&redis.store(), "share: central"));
-    // The Redis may not listen yet: they start all the same, and dial it.
+    // The Redis may not listen yet; the nodes start all the same and keep connecting.
     let nodes = [Serving::start(&desk, &["-c", "p.yaml"]), Serving::start(&desk, &["-c", "p.yaml"])];
     let [one, other] = &nodes;
     let gone = |node: &Serving| node.text("/readyz?verbose").contains("[!] store redis is gone");
     let back = |ip: &str| {
         for node in &nodes {
-            // Whether it is back is found by requests.
+            // Only requests find out whether it is back.
             until("the store is back", || {
                 node.check(ip);
                 !gone(node)
@@ -291,7 +293,7 @@ fn two_processes_hold_one_limit_over_a_redis_that_is_killed_and_comes_back() {
     assert_eq!(both(one, other, "203.0.113.1", 4), [200, 200, 200, 200, 200, 200, 429, 429]);
 
     redis.kill();
-    // Each grants half of the limit, and nothing but what is stated is said.
+    // Each node grants half of the limit, and reports the documented states.
     let alone = both(one, other, "203.0.113.2", 5);
     assert_eq!((count(&alone, 200), count(&alone, 429)), (6, 4), "{alone:?}");
     for node in &nodes {
@@ -302,7 +304,7 @@ fn two_processes_hold_one_limit_over_a_redis_that_is_killed_and_comes_back() {
 
     redis.again();
     back("192.0.2.2");
-    // The Redis has lost all it knew: limits count as half full, as after_loss says.
+    // The Redis has lost its data: limits count as half full, as `after_loss` specifies.
     let half = both(one, other, "203.0.113.3", 4);
     assert_eq!((count(&half, 200), count(&half, 429)), (3, 5), "{half:?}");
     for node in nodes {
@@ -311,7 +313,7 @@ fn two_processes_hold_one_limit_over_a_redis_that_is_killed_and_comes_back() {
     }
 }
 
-/// A node that does not start while its engine is away turns an outage of the engine into one of everything.
+/// A node must start while its engine is away; otherwise an outage of the engine becomes an outage of the nodes.
 #[cfg(feature = "redis")]
 #[test]
 fn a_node_starts_while_its_engine_is_away_and_finds_it_later() {
@@ -336,7 +338,7 @@ fn a_node_starts_while_its_engine_is_away_and_finds_it_later() {
     assert_eq!(node.stop(), Some(0));
 }
 
-/// What no waiting mends ends the start, and is no mistake in the words: exit code 1.
+/// An error that waiting does not fix ends the start. It is not a mistake on the command line: exit code 1.
 #[cfg(feature = "redis")]
 #[test]
 fn an_engine_that_refuses_the_password_ends_the_start() {

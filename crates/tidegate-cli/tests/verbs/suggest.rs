@@ -2,8 +2,8 @@
 
 use crate::{Desk, sample};
 
-/// The sample has one client that scrapes at up to 780 a minute where 99 % never asked more than 26, and one that guesses passwords at
-/// 20 a minute. The limit proposed was 530 a minute, which denied nothing.
+/// In the sample, one client scrapes at up to 780 a minute where 99 % never ask more than 26, and one guesses
+/// passwords at 20 a minute. A limit of 530 a minute would deny nothing.
 #[test]
 fn the_scraper_and_the_guesser_of_the_sample_are_found_and_nobody_else() {
     let desk = Desk::new();
@@ -34,7 +34,7 @@ fn the_scraper_and_the_guesser_of_the_sample_are_found_and_nobody_else() {
     }
 }
 
-/// A log of an hour as nginx writes it: fifty readers, and whoever else is given as (second, client, path, agent).
+/// An hour's log in nginx's format: fifty readers, and the other requests as (second, client, path, agent).
 fn log_with(others: impl IntoIterator<Item = (u32, String, String, &'static str)>) -> String {
     let mut requests: Vec<(u32, String, String, String)> =
         others.into_iter().map(|(at, client, path, agent)| (at, client, path, agent.to_owned())).collect();
@@ -60,14 +60,14 @@ fn log_with(others: impl IntoIterator<Item = (u32, String, String, &'static str)
     requests.into_iter().map(line).collect()
 }
 
-/// A crawler that goes on from another address after eight pages, with an agent that is also a pattern.
+/// A crawler that changes its address after every eight pages, with an agent that is also a pattern.
 pub(crate) fn rotating() -> String {
     let asks =
         |n: u32| (n * 2, format!("203.0.113.{}", n / 8), format!("/item/{n}"), "harvest/2.1 {\u{202e}}");
     log_with((0..1_600).map(asks))
 }
 
-/// Two hundred addresses are two hundred modest clients, and what was proposed was nothing at all.
+/// Two hundred addresses look like two hundred modest clients; the crawler must be found by its agent.
 #[test]
 fn a_crawler_that_changes_its_address_is_told_apart_by_its_agent() {
     let desk = Desk::new();
@@ -92,7 +92,7 @@ fn a_crawler_that_changes_its_address_is_told_apart_by_its_agent() {
     assert!(row["shadow_denied"].as_u64() > Some(1_000), "{row}");
 }
 
-/// The policy for a crawler of many addresses that was proposed, in a file.
+/// Returns the proposed policy for a crawler with many addresses, as a file.
 fn apart(told: &str) -> String {
     let policy: Vec<&str> =
         told.lines().skip_while(|line| !line.starts_with("  - name: suggested-apart")).collect();
@@ -100,7 +100,7 @@ fn apart(told: &str) -> String {
     format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n{policy}\n")
 }
 
-/// The policy was made of the agent as the log had escaped it, and never matched what was sent.
+/// The policy must contain the agent as it was sent, not as the log escapes it.
 #[test]
 fn a_policy_by_an_agent_with_quotes_matches_it() {
     let desk = Desk::new();
@@ -116,7 +116,7 @@ fn a_policy_by_an_agent_with_quotes_matches_it() {
     assert!(!explained.contains("do not match"), "{told}\n{explained}");
 }
 
-/// Keys that are users were advised to be limited by user.
+/// If keys are users, the advice must not be to limit by user.
 #[test]
 fn users_are_not_advised_to_be_limited_by_user() {
     let desk = Desk::new();
@@ -127,7 +127,7 @@ fn users_are_not_advised_to_be_limited_by_user() {
         lines.extend((0..30).map(|n| (n * 110 + user, line(n * 110 + user, &format!("u{user}"), n))));
     }
     lines.extend((0..1_200).map(|n| (n * 3, line(n * 3, "heavy", n))));
-    // Users of whom a third were never served.
+    // A third of the users were never served.
     for user in 0..20 {
         lines.extend((0..5).map(|n| {
             (n * 600 + user, line(n * 600 + user, &format!("w{user}"), n).replace(",200,", ",500,"))
@@ -141,7 +141,7 @@ fn users_are_not_advised_to_be_limited_by_user() {
     assert!(!told.contains("A limit by user"), "{told}");
 }
 
-/// A job of thirty requests every five minutes was cut.
+/// A job of thirty requests every five minutes must be spared.
 #[test]
 fn a_job_on_a_timer_is_spared_and_said_to_be_one() {
     let desk = Desk::new();
@@ -153,7 +153,7 @@ fn a_job_on_a_timer_is_spared_and_said_to_be_one() {
     assert!(told.contains("30 paths, every 4 min 58 s, agent curl/8"), "{told}");
 }
 
-/// A limit in tokens is proposed in tokens, with the cost that the policy needs.
+/// A limit in tokens is proposed in tokens, with the cost rule that the policy needs.
 #[test]
 fn a_cost_is_the_unit_of_what_is_proposed() {
     let desk = Desk::new();
@@ -178,7 +178,7 @@ fn a_cost_is_the_unit_of_what_is_proposed() {
         replayed["runs"][0]["policies"][0]["shadow_denied"], 0,
         "the limit that hits nobody hits nobody"
     );
-    // A slip is told under the name of the flag; what cannot be read of a request is counted.
+    // A mistake is reported with its flag; requests whose cost cannot be read are counted.
     assert!(desk.run(&["suggest", &log, "--by", "tenant", "--cost", "0"]).code(2).err.contains("--cost"));
     let guessed = desk.run(&["suggest", &log, "--by", "tenant", "--cost", "int(tokns)"]).code(0).out;
     assert!(guessed.contains("the cost of 1,486 requests could not be found"), "{guessed}");
@@ -205,7 +205,7 @@ fn what_is_proposed_passes_the_check_and_denies_what_it_says() {
     desk.write("suggested.yaml", &file);
     assert_eq!(desk.run(&["config", "check", "suggested.yaml"]).code(0).out, "The file is fine\n", "{file}");
 
-    // Replayed, it refuses as many as the evidence says: in shadow, as proposed.
+    // Replayed in shadow mode, as proposed, it would deny as many requests as the evidence states.
     let evidence = desk.run(&["suggest", &log, "-o", "json"]).code(0).json();
     let replayed = desk.run(&["replay", &log, "-c", "suggested.yaml", "-o", "json"]).code(0).json();
     let row = &replayed["runs"][0]["policies"][0];
@@ -238,7 +238,7 @@ fn another_period_is_the_period_of_the_rate() {
         .map(|proposal| proposal["rate"].as_str().unwrap())
         .collect();
     assert!(!rates.is_empty() && rates.iter().all(|rate| rate.ends_with("/10s")), "{rates:?}");
-    // An hour of log says nothing about what is usual in an hour.
+    // An hour of log does not show what is usual in an hour.
     assert!(desk.run(&["suggest", &log, "--per", "1h"]).code(1).out.contains("too short"));
 }
 
@@ -254,13 +254,14 @@ fn what_cannot_be_answered_says_why() {
     desk.write("empty.log", "");
     assert!(desk.run(&["suggest", "empty.log"]).code(2).err.contains("no requests"));
 
-    // A log of some seconds says nothing about minutes: there is nothing to copy, which scripts see by the code.
+    // A log of some seconds does not show what is usual per minute: there is nothing to copy, and the exit code tells
+    // scripts.
     let text = std::fs::read_to_string(&log).unwrap();
     desk.write("short.log", text.lines().take(20).collect::<Vec<_>>().join("\n"));
     let short = desk.run(&["suggest", "short.log"]).code(1);
     assert!(short.out.contains("too short") && short.out.contains("--per"), "{short:?}");
 
-    // Times that cannot be put in order make up denials.
+    // Times that cannot be sorted cause false denials.
     let lines: Vec<&str> = text.lines().collect();
     let mixed: Vec<&str> = lines[2_000..].iter().chain(&lines[..2_000]).copied().collect();
     desk.write("mixed.log", mixed.join("\n"));
@@ -268,7 +269,8 @@ fn what_cannot_be_answered_says_why() {
     assert!(doubtful.err.contains("--reorder") && doubtful.out.is_empty(), "{doubtful:?}");
 }
 
-/// The log is read several times: neither a terminal nor a pipe can be, and waiting for either in silence helps nobody.
+/// The log is read several times, which is impossible from a terminal or a pipe; the command must not wait silently
+/// for either.
 #[test]
 fn without_a_file_it_says_what_to_name() {
     let desk = Desk::new();
@@ -283,7 +285,7 @@ fn without_a_file_it_says_what_to_name() {
     }
 }
 
-/// Names are a stranger's words: a line end in one began a line of the advice, and could say anything there.
+/// Names are untrusted text: a line end in one must not start a line of the advice.
 #[test]
 fn a_name_begins_no_line_of_the_advice() {
     let desk = Desk::new();
@@ -299,7 +301,7 @@ fn a_name_begins_no_line_of_the_advice() {
     assert!(!told.lines().any(|line| line.trim_start().starts_with("- name: FORGED")), "{told}");
 }
 
-/// The table says `?` of a log without users, and the policy to copy said `signed in 0`.
+/// For a log without users, the table shows `?`, and the policy must not claim `signed in 0`.
 #[test]
 fn a_log_without_users_claims_nothing_of_who_signed_in() {
     let desk = Desk::new();

@@ -1,4 +1,4 @@
-//! What a person at a terminal sees: colours, and the lines that mistakes are in. Whoever reads through a pipe sees neither.
+//! Output on a terminal: colours, and the source lines of mistakes. In a pipe there are neither.
 
 use std::io::Read as _;
 use std::process::{Command, Stdio};
@@ -19,7 +19,7 @@ policies:
     limit: { rate: 5/M, bust: 3 }
 ";
 
-/// Runs the command with its output and its errors on a terminal; returns both as they come.
+/// Runs the command with its output and its errors on a terminal. Returns both, in order.
 fn seen(desk: &Desk, arguments: &[&str], variable: Option<(&str, &str)>) -> String {
     let terminal = nix::pty::openpty(None, None).unwrap();
     let mut child = {
@@ -33,10 +33,10 @@ fn seen(desk: &Desk, arguments: &[&str], variable: Option<(&str, &str)>) -> Stri
         command.env("TERM", "xterm").envs(variable).current_dir(desk.path("")).args(arguments);
         command.stdin(Stdio::null()).stdout(terminal.slave.try_clone().unwrap()).stderr(terminal.slave);
         command.spawn().unwrap()
-        // The command goes, and its ends of the terminal with it: only the child has some.
+        // This drops the command with its ends of the terminal, so that only the child has some.
     };
     let (mut master, mut bytes) = (std::fs::File::from(terminal.master), Vec::new());
-    // Linux ends it with an error once the last writer is gone.
+    // On Linux the read ends with an error once the last writer is gone.
     let _ = master.read_to_end(&mut bytes);
     child.wait().unwrap();
     String::from_utf8(bytes).unwrap().replace("\r\n", "\n")
@@ -70,7 +70,7 @@ fn a_mistake_of_a_file_is_shown_in_its_line_on_a_terminal_only() {
     assert!(colored.contains("\u{1b}[1m\u{1b}[91merror") && colored.contains("2 problems"), "{colored:?}");
 }
 
-/// `--color` coloured nothing but clap's own messages, and NO_COLOR left the log coloured.
+/// `--color` and NO_COLOR must affect all output, including the log.
 #[test]
 fn colours_are_where_they_are_wanted_and_nowhere_else() {
     const RED: &str = "\u{1b}[1m\u{1b}[31m";
@@ -110,7 +110,7 @@ fn colours_are_where_they_are_wanted_and_nowhere_else() {
     }
 }
 
-/// A log is read some four times, which takes a while: each reading shows how far it is.
+/// A log is read about four times, which takes a while: each reading shows its progress.
 #[test]
 fn the_readings_of_a_suggestion_are_shown_on_a_terminal() {
     let desk = Desk::new();
@@ -121,6 +121,6 @@ fn the_readings_of_a_suggestion_are_shown_on_a_terminal() {
     }
     let quiet = seen(&desk, &["suggest", &log, "-q"], None);
     assert!(!quiet.contains("reading 1") && quiet.contains("recommended"), "{quiet:?}");
-    // Nobody types a log: without a file it ends at once.
+    // Logs are not typed: without a file the command ends at once.
     assert!(seen(&desk, &["suggest"], None).contains("no log named"));
 }

@@ -1,4 +1,4 @@
-//! Encrypted doors from the command line: flags, what is checked, and asking a server at https://.
+//! Encrypted doors on the command line: flags, checks, and asking a server at https://.
 
 use crate::Desk;
 use crate::made::{Authority, Folder};

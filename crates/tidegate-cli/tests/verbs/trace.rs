@@ -1,10 +1,10 @@
-//! Operations in, answers out, to the nanosecond.
+//! Traces: operations in, decisions out, exact to the nanosecond.
 
 use serde_json::Value;
 
 use crate::{Desk, repository};
 
-/// The pairs of what goes in and what comes out in docs/trace.md.
+/// Returns the pairs of input and output in docs/trace.md.
 fn documented() -> Vec<(String, String)> {
     let text = std::fs::read_to_string(repository("docs/trace.md")).unwrap();
     let blocks = |kind: &str| -> Vec<String> {
@@ -32,7 +32,7 @@ fn the_documented_traces_answer_as_documented() {
         let ran = desk.run_with(&[&limit[..], &["-"]].concat(), given.as_str()).code(0);
         let (got, expected) = (lines(&ran.out), lines(&expected));
         assert_eq!(got, expected, "{given}");
-        // A file is read as standard input is.
+        // A file gives the same result as standard input.
         desk.write("trace.jsonl", &given);
         assert_eq!(desk.run(&[&limit[..], &["trace.jsonl"]].concat()).code(0).out, ran.out);
     }
@@ -83,8 +83,8 @@ fn every_algorithm_runs_every_operation() {
     runs("fixed-window", &[]);
 }
 
-/// Each of these was accepted as a limit and then was none: everything passed, and a trace said "unlimited is no limit to
-/// run".
+/// Each of these is accepted as a limit, so it must limit: it must not let everything pass, nor fail a trace with
+/// "unlimited is no limit to run".
 #[test]
 fn every_profile_runs_every_operation() {
     runs("x-time", &[]);
@@ -111,7 +111,7 @@ fn a_line_that_is_not_understood_is_named_and_ends_the_run() {
     assert!(desk.run(&["simulate", "--trace", "-"]).code(2).err.contains("needs a limit"));
 }
 
-/// Of a policy from a file only the first limit ran, without its tiers, and nothing said so.
+/// All limits of a policy from a file must run, with their tiers.
 #[test]
 fn the_policies_of_a_file_run_a_trace_with_all_their_limits() {
     let desk = Desk::new();
@@ -140,7 +140,7 @@ policies:
         [(false, slow), (true, fast), (false, slow), (false, fast)],
         "the last by the second limit"
     );
-    // Without a name, all policies are asked, as by the gate.
+    // Without a name, all policies are checked, as by the gate.
     let all = desk.run_with(&["simulate", "-c", "p.yaml", "--trace", "-"], "{\"t\":0}\n{\"t\":0}\n").code(0);
     assert!(all.out.contains("\"policy\":\"other\""), "{all:?}");
     assert!(all.err.contains("1 allowed, 1 denied"), "{all:?}");
@@ -150,7 +150,7 @@ policies:
     desk.run(&["simulate", "-c", "p.yaml", "--traffic", "burst 1", "--state"]).code(2);
 }
 
-/// The example of a file in docs/trace.md.
+/// The example with a policy file in docs/trace.md.
 #[test]
 fn the_documented_policies_answer_as_documented() {
     let text = std::fs::read_to_string(repository("docs/trace.md")).unwrap();

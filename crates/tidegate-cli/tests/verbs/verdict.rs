@@ -2,7 +2,7 @@
 
 use crate::{Desk, sample};
 
-/// A misspelt name, an empty log and a log of which nothing could be read all ended with 0, and each threshold had "passed".
+/// A misspelt name, an empty log and an unreadable log must not exit with 0 and "passed" thresholds.
 #[test]
 fn a_replay_of_nothing_is_no_pass() {
     let desk = Desk::new();
@@ -39,7 +39,7 @@ fn a_replay_of_nothing_is_no_pass() {
     assert!(partly.err.contains("no request has team; the first one has"), "{partly:?}");
 }
 
-/// One request a minute, the latest first: beyond the window none can be put in its place.
+/// One request a minute, the latest first: beyond the window they cannot be sorted.
 fn backwards() -> String {
     let line = |minute: u32| {
         format!("203.0.113.9 - - [17/May/2015:10:{minute:02}:00 +0000] \"GET / HTTP/1.1\" 200 5\n")
@@ -47,7 +47,7 @@ fn backwards() -> String {
     (0..60).rev().map(line).collect()
 }
 
-/// The remark that denials were not real went to standard error, `-q` swallowed it, and thresholds were judged all the same.
+/// If denials are unreliable, thresholds must not be judged, even with `-q`.
 #[test]
 fn a_log_that_is_much_amiss_gives_no_verdict() {
     let desk = Desk::new();
@@ -102,7 +102,8 @@ fn malformed_and_late_are_words_of_conditions() {
     assert!(run("back.log", "late{policy=gcra} > 1").code(2).err.contains("is of the log"));
 }
 
-/// A shadow limit of `2/min` made a sound `10/s` look as if it had hit 112 clients of 122, and a threshold on it failed.
+/// A shadow limit of `2/min` must not affect the results of a sound `10/s`: it would hit 112 of 122 clients and fail
+/// a threshold.
 #[test]
 fn a_shadow_limit_leaves_the_verdict_on_the_limit_alone() {
     let desk = Desk::new();

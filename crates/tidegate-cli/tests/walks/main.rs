@@ -1,4 +1,4 @@
-//! The first hour of those who try the product, as scripts: what they type, in order, and what they must see.
+//! The first hour of new users, as scripts: what they type, in order, and what they must see.
 //!
 //! | walk | who | with |
 //! |---|---|---|
@@ -6,8 +6,8 @@
 //! | `on_call` | has a log, and a service that somebody floods | the sample log |
 //! | `own_log_format` | has an nginx that logs in a format of its own | the real nginx |
 //!
-//! The Rust engineer's walk is the README's program, built and run as it is copied: `verbs/readme.rs`. The report in a browser is
-//! `tests/report/`.
+//! The Rust engineer's walk is the README's program, built and run unchanged: `verbs/readme.rs`. The report in a
+//! browser is tested by `tests/report/`.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -29,7 +29,7 @@ mod waiting;
 
 use crate::serving::Desk;
 
-/// Runs a command line of `tidegate` to its end; returns its exit code and all that it printed.
+/// Runs a command line of `tidegate`. Returns its exit code and all its output.
 #[track_caller]
 fn run(desk: &Desk, line: &str) -> (i32, String) {
     let arguments: Vec<&str> = line.split_whitespace().collect();

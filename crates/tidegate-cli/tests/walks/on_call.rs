@@ -1,19 +1,19 @@
-//! Somebody on call has a log and no time: asks what to limit, tries it on the log, sees whom it would hit, and writes it into a file whose
-//! check a pipeline runs from then on.
+//! A person on call has a log and little time: asks for a limit, tries it on the log, sees which keys it would hit,
+//! and writes it into a file that a pipeline checks from then on.
 
 use crate::run;
 use crate::serving::Desk;
 
 /// The scraper of the sample log.
 const SCRAPER: &str = "203.0.113.9";
-/// The one in it who guesses passwords.
+/// The client in it that guesses passwords.
 const GUESSER: &str = "198.51.100.77";
 
 fn sample() -> String {
     format!("{}/../../examples/access.log", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the policy that `suggest` prints to be copied: from its name to the blank line below.
+/// Returns the policy to copy from the output of `suggest`: from its name to the next blank line.
 #[track_caller]
 fn copied(told: &str) -> String {
     let from = told.find("  - name: suggested").unwrap_or_else(|| panic!("nothing to copy: {told}"));
@@ -24,7 +24,7 @@ fn copied(told: &str) -> String {
 fn from_a_log_to_a_limit() {
     let (desk, log) = (Desk::with(""), sample());
 
-    // What would be a limit? The advice names whom it hits, and can be copied.
+    // Which limit would fit? The advice names the keys that it hits, and can be copied.
     let (code, told) = run(&desk, &format!("suggest {log} --by client.ip --per 1min"));
     assert_eq!(code, 0, "{told}");
     assert!(told.contains(SCRAPER), "{told}");
@@ -33,7 +33,7 @@ fn from_a_log_to_a_limit() {
     let (code, told) = run(&desk, "config check");
     assert_eq!(code, 0, "what is advised is right: {told}");
 
-    // What would it have done? Nobody but those two is hit, and a pipeline can hold that.
+    // What would it have done? It hits only those two, and a pipeline can check that.
     let (code, told) = run(&desk, &format!("replay {log} --hit -c tidegate.yaml --plot out"));
     assert_eq!(code, 0, "{told}");
     assert!(told.contains("hit 2 keys") && told.contains(SCRAPER) && told.contains(GUESSER), "{told}");
@@ -48,7 +48,7 @@ fn from_a_log_to_a_limit() {
     let (code, told) = run(&desk, &format!("replay {log} -c strict.yaml --fail-if {holds}"));
     assert_eq!(code, 3, "a limit too tight does not pass: {told}");
 
-    // A slip on the way is told, not passed over: a wrong attribute, a log that is none, a limit as another system writes it.
+    // Mistakes are reported: a wrong attribute, a file that is not a log, a limit in the notation of another system.
     let (code, told) = run(&desk, &format!("replay {log} --rate 20/min --by client_ip"));
     assert!(code == 2 && told.contains("client.ip"), "{code}: {told}");
     std::fs::write(desk.path("no.log"), "this is no log\nnor is this\n").unwrap();
@@ -61,7 +61,7 @@ fn from_a_log_to_a_limit() {
     let (code, told) = run(&desk, &format!("replay {log} --rate 10r/s"));
     assert!(code == 2 && told.contains("10/s") && told.contains("--rate"), "{code}: {told}");
 
-    // Why is this caller refused? The file answers without a server.
+    // Why is this caller denied? The file answers without a server.
     let (code, told) = run(&desk, &format!("explain --attr client.ip={SCRAPER} --cost 100000"));
     assert!(told.contains("suggested"), "{code}: {told}");
 }

@@ -1,4 +1,4 @@
-//! Somebody whose nginx writes a format of its own pastes the directive, and replays what nginx wrote by it.
+//! A user with a custom nginx log format pastes the directive, and replays a log that nginx wrote with it.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -28,7 +28,8 @@ const FORMATS: [(&str, &str); 3] = [
 
 const AGENT: &str = "says \"hi\" \\ ü";
 
-/// Returns the keys of a replayed log, in order; every key has two requests and more, and only the first is allowed.
+/// Returns the keys of a replayed log, in order. Every key must have at least two requests, and only the first is
+/// allowed.
 #[track_caller]
 fn keys(desk: &Desk, log: &Path, format: &str, by: &str) -> Vec<String> {
     let log = log.display().to_string();

@@ -1,5 +1,6 @@
-//! A platform engineer starts from `init`, puts the server behind a proxy, finds that all callers share one limit, follows the line of
-//! the log that says so, and sees each caller limited alone; then breaks the file, mends it, and stops the server.
+//! A platform engineer starts with `init`, puts the server behind a proxy, finds that all callers share one limit,
+//! follows the log's advice, and sees each caller limited separately; then breaks the file, fixes it, and stops the
+//! server.
 
 use std::net::SocketAddr;
 
@@ -10,14 +11,14 @@ use crate::proxy::{FAILS_OPEN, NAMES_THE_POLICY, Proxy};
 use crate::run;
 use crate::serving::{Desk, Serving, end_of};
 
-/// An answer as a caller reads it.
+/// An answer as a caller sees it.
 #[derive(Debug)]
 struct Answer {
     status: u16,
     text: String,
 }
 
-/// Asks for the site's limited page from another address of this machine: a caller of his own.
+/// Requests the site's limited page from another loopback address, as a separate caller.
 fn get_from(client: u8, proxy: SocketAddr) -> Answer {
     let ask = async {
         let socket = TcpSocket::new_v4()?;
@@ -40,7 +41,7 @@ fn statuses(clients: &[u8], proxy: SocketAddr) -> Vec<u16> {
     clients.iter().map(|client| get_from(*client, proxy).status).collect()
 }
 
-/// Changes words of the policy file, which must be there.
+/// Replaces a text in the policy file, which must contain it.
 #[track_caller]
 fn edit(desk: &Desk, from: &str, to: &str) {
     let path = desk.path("tidegate.yaml");
@@ -49,7 +50,7 @@ fn edit(desk: &Desk, from: &str, to: &str) {
     std::fs::write(path, text.replacen(from, to, 1)).unwrap();
 }
 
-/// Everything up to the stopping of the server, which differs by proxy.
+/// The first hour up to the stop of the server, which differs by proxy.
 fn first_hour(
     proxy_name: &str,
     start_proxy: impl FnOnce(SocketAddr) -> Option<Proxy>,
@@ -66,7 +67,7 @@ fn first_hour(
     let serving = Serving::start(desk.command(&["serve", "--http", "127.0.0.1:0"]));
     let proxy = start_proxy(serving.addr)?;
 
-    // Nobody said whose headers are believed: the three callers share the proxy's limit, and the log says so.
+    // No proxy is trusted yet: the three callers share the proxy's limit, and the log says so.
     assert_eq!(statuses(&[2, 3, 4, 4], proxy.addr), [200, 200, 200, 429]);
     let line = serving.hears("all callers share one key");
     assert!(line.contains("trusted_proxies: ['127.0.0.1']"), "the line says what to write: {line}");
@@ -84,14 +85,14 @@ fn first_hour(
     assert!(!denied.text.contains("127.0.0."), "no address of anybody: {denied:?}");
     assert_eq!(get_from(3, proxy.addr).status, 200, "and nobody else is refused");
 
-    // A policy file lies in this folder; whoever names the server asks the server.
+    // A policy file lies in this folder, but the named server is asked.
     let server = format!("--server http://{}", serving.addr);
     let (code, told) =
         run(&desk, &format!("explain {server} --attr client.ip=127.0.0.2 --attr request.path=/api/thing"));
     assert_eq!(code, 1, "{told}");
     assert!(told.starts_with("DENIED by per-ip") && told.contains(&serving.addr.to_string()), "{told}");
 
-    // A slip: the old policies stay in force, and the check says what would work.
+    // A mistake: the old policies stay in force, and the check suggests a valid rate.
     edit(&desk, "rate: 3/day", "rate: 10rps");
     serving.hears("the old one stays in force");
     let (code, told) = run(&desk, "config check");

@@ -1,4 +1,4 @@
-//! Where the ticks of an axis lie and what they say: full minutes and months, round numbers.
+//! Positions and labels of axis ticks: full minutes, months, round numbers.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use jiff::civil::DateTime;
 use jiff::{Timestamp, ToSpan};
 use tidegate::Tick;
 
-/// How times are written.
+/// How times on an axis are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeAxis {
-    /// As dates and times in UTC: recorded traffic.
+    /// Dates and times in UTC, for recorded traffic.
     #[default]
     Utc,
-    /// As time since the beginning: made-up traffic.
+    /// Time since the beginning, for generated traffic.
     Elapsed,
 }
 
@@ -20,7 +20,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 3_600;
 const DAY: u64 = 86_400;
 
-/// Steps in seconds that people count in.
+/// The steps between time ticks, in seconds.
 const STEPS: [u64; 23] = [
     1,
     2,
@@ -51,7 +51,7 @@ const STEPS: [u64; 23] = [
 pub(super) type TickMark = (f64, String);
 
 impl TimeAxis {
-    /// Places at most about `most` ticks between two times.
+    /// Places at most about `most` ticks between `start` and `end`.
     pub(super) fn ticks(self, start: Tick, end: Tick, most: usize) -> Vec<TickMark> {
         let span = end.since(start);
         let most = most.max(2) as f64;
@@ -92,7 +92,7 @@ impl TimeAxis {
             .collect()
     }
 
-    /// Returns the words under the axis: the zone and the days it covers.
+    /// Returns the caption of the axis: the time zone and the days that the axis covers.
     pub(super) fn caption(self, start: Tick, end: Tick) -> String {
         if self == Self::Elapsed {
             return "time since the beginning".to_owned();
@@ -106,7 +106,7 @@ impl TimeAxis {
         }
     }
 
-    /// Returns a time for tables: to the second, with the day where it is a date.
+    /// Returns a time for tables, to the second. UTC times include the date.
     #[must_use]
     pub fn label(self, at: Tick, start: Tick) -> String {
         match self {
@@ -116,7 +116,7 @@ impl TimeAxis {
     }
 }
 
-/// Returns civil UTC; ticks end in 2554, long before civil time does.
+/// Converts a tick to civil time in UTC. Ticks end in 2554, long before the last civil time.
 fn date_time(at: Tick) -> DateTime {
     let at = Timestamp::from_nanosecond(i128::from(at.as_nanos())).unwrap_or(Timestamp::MAX);
     at.to_zoned(jiff::tz::TimeZone::UTC).datetime()
@@ -143,7 +143,8 @@ fn months(start: Tick, end: Tick, wanted: f64) -> Vec<TickMark> {
     let months = (wanted / (30.4 * DAY as f64)).ceil() as i64;
     let step = [1, 2, 3, 6, 12, 24, 60, 120].into_iter().find(|step| *step >= months).unwrap_or(240);
     let first = date_time(start);
-    // From a January that the step divides, or from the quarter.
+    // Start at a month that is a multiple of the step: at a year that `step / 12` divides, or at the start of a
+    // quarter.
     let years = (step / 12).max(1) as i16;
     let month = i64::from(first.month() - 1) / step.min(12) * step.min(12) + 1;
     let begin =
@@ -168,7 +169,8 @@ fn months(start: Tick, end: Tick, wanted: f64) -> Vec<TickMark> {
     }
 }
 
-/// Returns the multiples of 1, 2 or 5 times a power of ten from 0 to at least `top`, at most about `most`.
+/// Returns the multiples of 1, 2 or 5 times a power of ten, from 0 to at least `top`: at most about `most`
+/// values.
 pub(super) fn round(top: f64, most: usize) -> Vec<f64> {
     if !(top.is_finite() && top > 0.0) {
         return vec![0.0, 1.0];
@@ -180,7 +182,8 @@ pub(super) fn round(top: f64, most: usize) -> Vec<f64> {
     (0..=(top / step - 1e-9).ceil() as u32).map(|number| f64::from(number) * step).collect()
 }
 
-/// Returns the logarithms of 1, 2 and 5 times powers of ten between two logarithms; of the powers alone where those are many.
+/// Returns the logarithms, between `low` and `high`, of 1, 2 and 5 times the powers of ten; with many powers of
+/// ten, of the powers alone.
 pub(super) fn decades(low: f64, high: f64) -> Vec<f64> {
     const MOST: usize = 9;
     let powers = (low.floor() as i32..=high.ceil() as i32).map(f64::from);

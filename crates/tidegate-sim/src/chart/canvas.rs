@@ -1,4 +1,4 @@
-//! What charts are drawn on: SVG or pixels, chosen when the program runs, so that a chart is one drawing for both.
+//! The drawing surface of a chart: SVG or pixels, chosen at run time, so that one drawing routine serves both.
 
 use std::io;
 
@@ -9,7 +9,8 @@ use plotters_backend::{
 
 use super::pixels::Pixels;
 
-/// The drawing library writes the text of an SVG smaller than it is asked for, by this factor. Pixels do the same.
+/// The drawing library divides the font size of an SVG by this factor. The pixel surface divides it too, to
+/// match.
 const SMALLER: f64 = 1.24;
 
 /// A picture in either form.

@@ -1,4 +1,4 @@
-//! The peak of each key, falling: where a limit cuts, and which keys it hit.
+//! A chart of the peaks of all keys in descending order: where a limit cuts, and which keys it hits.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
@@ -10,40 +10,42 @@ use super::{Chart, ChartError, Level};
 use crate::peaks::Distinct;
 use crate::thousands::grouped;
 
-/// How many times the highest peak a limit may be and still be drawn: the axis is logarithmic, so this is a third of it at most.
+/// A limit up to this multiple of the highest peak is drawn as a line. On the logarithmic axis the peaks keep
+/// enough room.
 const FAR: f64 = 30.0;
 
-/// The edges of the plot within the picture, in its units: what [`paint::WHOLE_PAGE`] comes to.
+/// The edges of the plot within the picture, in its units: the plot area that [`paint::WHOLE_PAGE`] leaves.
 pub(super) const LEFT: f64 = 64.0;
 pub(super) const RIGHT: f64 = paint::WIDTH as f64 - 28.0;
 pub(super) const TOP: f64 = 90.0;
 pub(super) const BOTTOM: f64 = paint::HEIGHT as f64 - 54.0;
 
-/// One key of a chart of peaks.
+/// One key in a chart of peaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeakOfKey {
-    /// The most it asked within the window.
+    /// The most units that the key asked for within the window.
     pub peak: u64,
-    /// Whether it was denied anything.
+    /// Whether any of its requests was denied.
     pub is_hit: bool,
 }
 
-/// A chart of the peaks of all keys, highest first, on logarithmic axes; keys that were hit are filled.
+/// A chart of the peaks of all keys, highest first, on logarithmic axes. The area below keys that were hit is
+/// filled.
 #[derive(Clone, Debug)]
 pub struct Falling<'a> {
-    /// What it shows, above it.
+    /// The title above the chart.
     pub title: &'a str,
-    /// What the peaks are: `requests in any second`.
+    /// The unit of the peaks, such as `requests in any second`.
     pub unit: &'a str,
-    /// The keys that are known one by one, by their peaks, highest first.
+    /// The keys whose peaks are known, highest first.
     pub keys: &'a [PeakOfKey],
-    /// How many keys there were: more than `keys` where some were forgotten.
+    /// The number of distinct keys. It exceeds the length of `keys` if some keys were forgotten.
     pub of: Distinct,
-    /// What the limit grants within the window, if that is known.
+    /// The units that the limit grants within the window, if known.
     pub level: Option<Level>,
 }
 
-/// Where ranks and peaks lie in the picture.
+/// Maps ranks and peaks to positions in the picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Scale {
     /// The logarithm of the rank at the right edge.
@@ -53,10 +55,10 @@ pub(super) struct Scale {
     high: f64,
 }
 
-/// Keys that share one column of pixels at least: the many at the right have no column of their own.
+/// Adjacent keys drawn as one: the many keys at the right share columns of pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Column {
-    /// The rank of its first key, from 1, and of the first key behind it.
+    /// The rank of its first key, counted from 1, and the rank after its last key.
     from: usize,
     to: usize,
     peak: u64,
@@ -65,7 +67,7 @@ struct Column {
 }
 
 impl Scale {
-    /// Makes a scale for keys by falling peaks, wide enough for levels.
+    /// Makes a scale for keys in descending order of peak, with room for those levels that are near the peaks.
     pub(super) fn new(keys: &[PeakOfKey], levels: impl Iterator<Item = f64> + Clone) -> Self {
         let value = |peak: Option<&PeakOfKey>| peak.map_or(1, |key| key.peak.max(1)) as f64;
         let (highest, lowest) = (value(keys.first()), value(keys.last()));
@@ -79,7 +81,8 @@ impl Scale {
         LEFT + (rank.max(1) as f64).log10() / self.ranks * (RIGHT - LEFT)
     }
 
-    /// Returns where a value lies, from the top of the picture; within the plot, whatever the value.
+    /// Returns the vertical position of a value, from the top of the picture. Values outside the plot are moved
+    /// to its edge.
     pub(super) fn y(&self, value: f64) -> f64 {
         let share = (value.max(f64::MIN_POSITIVE).log10() - self.low) / (self.high - self.low);
         BOTTOM - share.clamp(0.0, 1.0) * (BOTTOM - TOP)
@@ -98,7 +101,8 @@ impl Scale {
             while end < keys.len() && self.x(end + 1) - self.x(place + 1) < 1.0 {
                 end += 1;
             }
-            // In eighths, so that neighbours are often equal and drawn as one; rounded up, so that one hit key is seen.
+            // Round to eighths, so that neighbours are often equal and can be merged. Round up, so that a
+            // single hit key stays visible.
             let hit = (place..end).filter(|place| is_hit(*place)).count();
             let hit = (hit as f64 / (end - place) as f64 * 8.0).ceil() / 8.0;
             match out.last_mut() {
@@ -110,7 +114,8 @@ impl Scale {
         out
     }
 
-    /// Returns the left edge, the right edge and the top of each bar of keys that were hit: a column of which a half was hit is half as high.
+    /// Returns the left edge, right edge and top of a bar for each column with hit keys. The height of the bar
+    /// is in proportion to the share of keys that were hit.
     fn bars(
         &self,
         keys: &[PeakOfKey],
@@ -122,7 +127,7 @@ impl Scale {
         })
     }
 
-    /// Returns the outline of the keys that were hit, as the data of an SVG path.
+    /// Returns the outline of the keys that were hit, as the path data of an SVG.
     pub(super) fn outline(&self, keys: &[PeakOfKey], is_hit: impl Fn(usize) -> bool) -> String {
         use std::fmt::Write as _;
         let mut out = String::new();
@@ -152,7 +157,7 @@ impl Chart for Falling<'_> {
         paint::png(self.title, paint::HEIGHT, |page| {
             for (left, right, top) in scale.bars(self.keys, |place| self.keys[place].is_hit) {
                 let whole = |place: f64| place.round() as i32;
-                // A unit wide at least, so that one key that was hit is seen.
+                // At least one unit wide, so that a single hit key is visible.
                 let right = whole(right).max(whole(left) + 1);
                 let corners = [(whole(left), whole(top)), (right, whole(BOTTOM))];
                 let bar = Rectangle::new(corners, HIT.mix(HIT_OPACITY).filled());
@@ -174,14 +179,14 @@ impl Falling<'_> {
         self.keys.iter().filter(|key| key.is_hit).count()
     }
 
-    /// Returns how many of the keys asked for more within a window than the limit grants in it.
+    /// Returns how many keys asked for more within a window than the limit grants in it.
     #[must_use]
     pub fn above(&self) -> usize {
         let level = self.level.as_ref().map_or(f64::INFINITY, |level| level.value);
         self.keys.partition_point(|key| key.peak as f64 > level)
     }
 
-    /// Draws all but the keys that were hit, which lie behind it.
+    /// Draws everything except the keys that were hit. Those are drawn first, behind it.
     pub(super) fn axes(&self, page: &Page<'_>, scale: &Scale, caption: &str) -> Result<(), ChartError> {
         let highest = self.keys.first().map_or(1.0, |key| key.peak as f64);
         let (near, far): (Vec<&Level>, Vec<&Level>) =
@@ -191,7 +196,7 @@ impl Falling<'_> {
         let curve = self.corners(scale);
         let curves =
             [Sample::Area("hit: denied at least once", HIT), Sample::Line("peak of each key", CURVES[0].0)];
-        // Named here and not at the line, where the keys that were hit would lie behind the words.
+        // The limit is named in the legend: next to the line, the label would cover the hit keys.
         let lines = near.iter().map(|level| Sample::Line(&level.name, LIMIT));
         paint::legend(page, &curves.into_iter().chain(lines).collect::<Vec<_>>())?;
         paint::write(page, self.unit, (20, 76), 12.0, &QUIET, HPos::Left)?;
@@ -218,7 +223,7 @@ impl Falling<'_> {
         paint::write(page, caption, (64, paint::HEIGHT as i32 - 16), 12.0, &QUIET, HPos::Left)
     }
 
-    /// The words below the chart: the numbers of the table.
+    /// Returns the caption below the chart, with the numbers of the table.
     fn caption(&self) -> String {
         let mut words = format!("keys, fastest first: {} of {} hit", grouped(self.hit() as u64), self.of);
         if self.level.is_some() {
@@ -230,7 +235,7 @@ impl Falling<'_> {
         words
     }
 
-    /// Returns the corners of the curve: the logarithms of rank and peak.
+    /// Returns the corners of the curve, as logarithms of rank and peak.
     fn corners(&self, scale: &Scale) -> Vec<(f64, f64)> {
         let log = |value: u64| (value.max(1) as f64).log10();
         let columns = scale.columns(self.keys, |_| false);

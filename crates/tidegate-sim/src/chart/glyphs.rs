@@ -1,35 +1,38 @@
-//! Text as outlines, in the one font that the program carries: the pictures look the same on a machine without fonts.
+//! Text as outlines, in the font that is built into the program, so that pictures look the same on a machine
+//! without fonts.
 //!
-//! Noto Sans has the Latin, Greek and Cyrillic letters, and arrows. A letter it does not have is drawn as a box; letters stand side by
-//! side from the left, so scripts that join or turn their letters are not set as their readers expect.
+//! The font is Noto Sans, with Latin, Greek and Cyrillic letters and arrows. A missing letter is drawn as a
+//! box. Letters are placed side by side from left to right, so scripts with joined letters or other directions
+//! are not set correctly.
 
 use ttf_parser::{Face, GlyphId, OutlineBuilder};
 
 use super::ChartError;
 use super::outline::{Outline, at};
 
-/// A font, ready to draw.
+/// The built-in font, parsed.
 pub(super) struct Font(Face<'static>);
 
 impl Font {
-    /// Reads the font; that takes microseconds, nothing is copied.
+    /// Parses the font. Takes microseconds and copies nothing.
     pub(super) fn read() -> Result<Self, ChartError> {
         let face = Face::parse(ttf_noto_sans::REGULAR, 0);
         face.map(Self).map_err(|error| ChartError(error.to_string()))
     }
 
-    /// Returns how wide a text is at a size: both in pixels.
+    /// Returns the width of a text in pixels, at a font size in pixels.
     pub(super) fn width(&self, text: &str, size: f32) -> f32 {
         text.chars().map(|letter| self.advance(self.glyph(letter), size)).sum()
     }
 
-    /// Returns the height of an `x` at a size, by which text is centred.
+    /// Returns the height of an `x` at a font size, for centring text vertically.
     pub(super) fn x_height(&self, size: f32) -> f32 {
-        // A font that does not say has a half, as in CSS.
+        // For a font without an x-height, use half the size, as CSS does.
         self.0.x_height().map_or(size / 2.0, |height| f32::from(height) * self.scale(size))
     }
 
-    /// Returns the outlines of the letters of a text that begins at a point of its baseline, without those that begin right of `end`.
+    /// Returns the outlines of the letters of a text that starts at a point on its baseline. Letters that start
+    /// right of `end` are left out.
     pub(super) fn letters(
         &self,
         text: &str,
@@ -53,7 +56,7 @@ impl Font {
         out
     }
 
-    /// Returns the glyph of a letter, or the first of the font, which is the box for those it does not have.
+    /// Returns the glyph of a letter, or the font's first glyph, a box, if the font lacks the letter.
     fn glyph(&self, letter: char) -> GlyphId {
         self.0.glyph_index(letter).unwrap_or(GlyphId(0))
     }
@@ -67,7 +70,7 @@ impl Font {
     }
 }
 
-/// Moves a glyph from the font's units, in which y grows upward, to its place in the picture.
+/// Converts the outline of a glyph from font units, with y upward, to pixels of the picture.
 struct Pen {
     outline: Outline,
     x: f32,
@@ -94,7 +97,8 @@ impl OutlineBuilder for Pen {
         self.outline.curve(self.place(x1, y1), self.place(x, y));
     }
 
-    /// The third-degree curves of other kinds of font, of which this one has none: close enough as two straight lines.
+    /// Draws a cubic curve as two straight lines. The built-in font has only quadratic curves, so this is never
+    /// visible.
     fn curve_to(&mut self, x1: f32, y1: f32, x2: f32, y2: f32, x: f32, y: f32) {
         self.outline.line(self.place((x1 + x2) / 2.0, (y1 + y2) / 2.0));
         self.outline.line(self.place(x, y));

@@ -1,4 +1,5 @@
-//! The chart of peaks with a line that a page can move: what does not move is drawn here, what does has a class.
+//! The chart of peaks with a limit line that a page can move. The fixed parts are drawn here; the movable ones
+//! have a CSS class.
 
 use maud::html;
 
@@ -7,10 +8,10 @@ use super::paint;
 use super::palette::{HIT, HIT_OPACITY, INK, LIMIT, PAPER, hex};
 use super::{ChartError, Level};
 
-/// How far from the line, in units of the picture, a finger still takes hold of it.
+/// How far from the line, in units of the picture, a pointer can still grab it.
 const GRIP: f64 = 16.0;
 
-/// A chart of peaks for several limits, of which one is shown at a time.
+/// A chart of peaks that can show one of several limits.
 #[derive(Debug)]
 pub(crate) struct Movable<'a> {
     chart: Falling<'a>,
@@ -18,31 +19,32 @@ pub(crate) struct Movable<'a> {
 }
 
 impl<'a> Movable<'a> {
-    /// Makes a chart that has room for all these levels.
+    /// Makes a chart with room for all these levels.
     pub(crate) fn new(chart: &Falling<'a>, levels: impl Iterator<Item = f64> + Clone) -> Self {
         Self { scale: Scale::new(chart.keys, levels), chart: Falling { level: None, ..*chart } }
     }
 
-    /// Says whether a level lies above the picture, so that its line is drawn at the upper edge.
+    /// Says whether a level lies above the plot. Its line is then drawn at the upper edge.
     pub(crate) fn is_above(&self, level: f64) -> bool {
         self.scale.is_above(level)
     }
 
-    /// Returns where a level lies, from the top of the picture.
+    /// Returns the vertical position of a level, from the top of the picture.
     pub(crate) fn y(&self, level: f64) -> f64 {
         self.scale.y(level)
     }
 
-    /// Returns the outline of the keys that a limit hits, as the data of an SVG path.
+    /// Returns the outline of the keys that a limit hits, as the path data of an SVG.
     pub(crate) fn outline(&self, hit: &[bool]) -> String {
         self.scale.outline(self.chart.keys, |place| hit.get(place).copied().unwrap_or(false))
     }
 
-    /// Draws the picture with one of the limits: `.hits` is the outline of the keys that it hits, `.level` is its line, which moves by its
-    /// `transform`, and `.grip` is what a pointer takes hold of.
+    /// Draws the picture with one of the limits. Three elements have classes: `.hits` is the outline of the
+    /// keys that the limit hits, `.level` is the limit's line, which moves by its `transform`, and `.grip` is
+    /// the area that a pointer grabs.
     ///
     /// # Errors
-    /// [`ChartError`], which drawing into memory does not give.
+    /// [`ChartError`] if the drawing library fails; drawing into memory does not fail.
     pub(crate) fn svg(&self, level: &Level, hit: &[bool]) -> Result<String, ChartError> {
         let chart = &self.chart;
         let drawn = paint::svg(chart.title, paint::HEIGHT, |page| {

@@ -1,12 +1,12 @@
-//! Outlines of what is filled: shapes, letters, and lines as the bands they cover.
+//! Outlines of filled areas: shapes, letters, and lines with a width.
 
 use ab_glyph_rasterizer::{Point, Rasterizer, point as at_point};
 
-/// Closed loops of lines and curves, in pixels from the upper left corner of a picture.
+/// Closed loops of lines and curves, in pixels from the upper left corner of the picture.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outline {
     parts: Vec<Part>,
-    /// Where the loop that is being drawn began, and where it is.
+    /// The first and the current point of the loop that is being drawn.
     first: Point,
     last: Point,
 }
@@ -14,11 +14,11 @@ pub(super) struct Outline {
 #[derive(Clone, Copy, Debug)]
 enum Part {
     Line(Point, Point),
-    /// A curve of the second degree: its ends with the point it bends to between them.
+    /// A quadratic curve: start, control point, end.
     Curve(Point, Point, Point),
 }
 
-/// The pixels of a picture that an outline may touch.
+/// The rectangle of pixels that an outline may touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounds {
     pub(super) left: usize,
@@ -44,8 +44,9 @@ impl Outline {
         out
     }
 
-    /// Makes the outline of a line of a width through corners, each piece of it a dash long: lengths of dashes and gaps in turn, none for a
-    /// line without gaps. Its ends are cut off straight, its corners are square, as steps have them.
+    /// Makes the outline of a line with a width through corners. `dashes` holds the lengths of dashes and gaps
+    /// in turn; empty means a solid line. Ends are cut off straight and corners are square, as step curves need
+    /// them.
     pub(super) fn line_through(corners: &[Point], width: f32, dashes: &[f32]) -> Self {
         let mut out = Self::default();
         for piece in pieces(corners, dashes) {
@@ -54,7 +55,7 @@ impl Outline {
                 let length = distance(from, to);
                 let half = width / 2.0;
                 let (x, y) = ((to.x - from.x) / length * half, (to.y - from.y) / length * half);
-                // Where another stretch follows, half a width more fills the corner between the two.
+                // Extend by half the width where another stretch follows, to fill the corner between the two.
                 let before = if place > 0 { 1.0 } else { 0.0 };
                 let after = if place + 2 < piece.len() { 1.0 } else { 0.0 };
                 let (from, to) =
@@ -96,7 +97,7 @@ impl Outline {
         self.close();
     }
 
-    /// Returns the pixels it may touch in a picture of a size; none where it lies outside.
+    /// Returns the pixels that the outline may touch in a picture of this size; `None` if it lies outside.
     pub(super) fn bounds(&self, width: usize, height: usize) -> Option<Bounds> {
         let points = self.parts.iter().flat_map(|part| match *part {
             Part::Line(from, to) => [from, to, to],
@@ -106,7 +107,8 @@ impl Outline {
         let (low, high) = points.fold((at(far, far), at(-far, -far)), |(low, high), point| {
             (at(low.x.min(point.x), low.y.min(point.y)), at(high.x.max(point.x), high.y.max(point.y)))
         });
-        // A cast of what is negative is 0, of what is endless the largest: nothing is outside after that.
+        // Casts saturate: a negative value becomes 0, infinity the largest integer. Everything is inside the
+        // picture after that.
         let (left, top) = (low.x.floor() as usize, low.y.floor() as usize);
         let (right, bottom) = ((high.x.ceil() as usize).min(width), (high.y.ceil() as usize).min(height));
         (left < right && top < bottom).then(|| Bounds {
@@ -117,9 +119,9 @@ impl Outline {
         })
     }
 
-    /// Hands over each pixel within bounds with how much of it the outline covers, from 0 to 1. Loops that turn the same way cover together,
-    /// as the letters of the font and the stretches of a line do.
-    /// `raster` is a place to work in, whatever it held.
+    /// Calls `each` with the coordinates of every pixel within bounds and the share of it, 0 to 1, that the
+    /// outline covers. Loops of the same direction add up to one area, as the letters of the font and the
+    /// stretches of a line need. `raster` is a work area; its earlier contents do not matter.
     pub(super) fn cover(
         &self,
         bounds: Bounds,
@@ -128,7 +130,7 @@ impl Outline {
     ) {
         let Bounds { left, top, width, height } = bounds;
         raster.reset(width, height);
-        // What lies outside is moved to the edge: the rasterizer expects all within.
+        // Move points outside to the edge: the rasterizer expects all points inside.
         let inside = |point: Point| {
             at(
                 (point.x - left as f32).clamp(0.0, width as f32),
@@ -145,7 +147,7 @@ impl Outline {
     }
 }
 
-/// Cuts a line into its dashes; corners that lie on one another count once.
+/// Cuts a line into its dashes. Equal neighbouring corners count once.
 fn pieces(corners: &[Point], dashes: &[f32]) -> Vec<Vec<Point>> {
     let mut corners = corners.to_vec();
     corners.dedup();
@@ -188,7 +190,7 @@ fn pieces(corners: &[Point], dashes: &[f32]) -> Vec<Vec<Point>> {
 mod tests {
     use super::*;
 
-    /// The covered area of an outline, in pixels.
+    /// Returns the area that an outline covers, in square pixels.
     fn area(outline: &Outline) -> f32 {
         let mut sum = 0.0;
         if let Some(bounds) = outline.bounds(100, 100) {
@@ -208,7 +210,7 @@ mod tests {
         // The corner of 4 × 4 is covered once, whichever stretch fills it.
         about(&Outline::line_through(&line[..2], 4.0, &[]), 80.0);
         about(&Outline::line_through(&line, 4.0, &[]), (20.0 + 30.0) * 4.0);
-        // Dashes of 6 and gaps of 4 over 50: six and four, five times.
+        // Over a length of 50, dashes of 6 and gaps of 4 alternate five times.
         about(&Outline::line_through(&line, 2.0, &[6.0, 4.0]), 5.0 * 6.0 * 2.0);
         about(&Outline::line_through(&line[..1], 4.0, &[6.0]), 0.0);
         about(&Outline::line_through(&[], 4.0, &[6.0]), 0.0);

@@ -1,4 +1,4 @@
-//! Curves over time: what was offered, what was admitted, and where the limit lies; or several algorithms side by side.
+//! Curves over time: offered load, admitted load and the limit, or several algorithms side by side.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
@@ -9,23 +9,23 @@ use super::paint::{self, Marked, Page, Sample, failed};
 use super::palette::{CURVES, INK, LIMIT, QUIET, SHADE};
 use super::{Chart, ChartError, Curve, Level, TimeAxis};
 
-/// How many times the highest load a limit may be and still set the scale.
+/// A limit up to this multiple of the highest load extends the vertical scale.
 const FAR: f64 = 3.0;
 
 /// A chart of curves over time.
 #[derive(Clone, Debug)]
 pub struct OverTime<'a> {
-    /// What it shows, above it.
+    /// The title above the chart.
     pub title: &'a str,
-    /// What the values are: `requests per second`.
+    /// The unit of the values, such as `requests per second`.
     pub unit: &'a str,
     /// How times are written.
     pub axis: TimeAxis,
-    /// A curve drawn as an area behind the others: what was offered.
+    /// A curve drawn as an area behind the others, such as the offered load.
     pub area: Option<Curve>,
-    /// The curves; six at most are drawn.
+    /// The curves; only the first six are drawn.
     pub curves: Vec<Curve>,
-    /// The limit, if one holds for all that is shown together.
+    /// The limit, if one limit holds for everything shown.
     pub limit: Option<Level>,
 }
 
@@ -46,7 +46,8 @@ impl OverTime<'_> {
         let end = all().filter_map(Curve::span).map(|(_, end)| end).max().unwrap_or(start);
         let end = end.max(Tick::from_nanos(start.as_nanos() + 1_000_000));
         let highest = all().map(Curve::max).fold(0.0, f64::max);
-        // A limit far above the load would press the load flat; then only its name is shown, at the top.
+        // A line far above the load would flatten the load's curve. Show only the name of such a limit, at the
+        // top.
         let near = |limit: &&Level| highest == 0.0 || limit.value <= highest * FAR;
         let drawn = self.limit.as_ref().filter(near);
         let highest = drawn.map_or(highest, |limit| limit.value.max(highest));
@@ -94,13 +95,14 @@ impl OverTime<'_> {
     }
 }
 
-/// Cuts a curve where it lies on the axis: a line on a line says nothing, and hides the axis.
+/// Splits a curve at stretches that lie on the axis, and leaves those out: a line there would hide the axis.
 pub(super) fn pieces(corners: &[(f64, f64)]) -> Vec<&[(f64, f64)]> {
     let rests = |a: &(f64, f64), b: &(f64, f64)| a.1 == 0.0 && b.1 == 0.0;
     corners.chunk_by(|a, b| !rests(a, b)).filter(|piece| piece.len() > 1).collect()
 }
 
-/// Returns the corners of a curve: seconds since the start, and values. Runs of one value need two corners only.
+/// Returns the corners of a curve: seconds since the start, and values. Equal values in a row take two corners
+/// only.
 pub(super) fn steps(curve: &Curve, start: Tick) -> Vec<(f64, f64)> {
     let mut out: Vec<(f64, f64)> = Vec::with_capacity(curve.steps.len() * 2 + 2);
     let at = |tick: Tick| tick.since(start).as_secs_f64();

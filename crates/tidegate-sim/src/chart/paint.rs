@@ -1,4 +1,5 @@
-//! The look that all charts share: frame, title, legend, and the last touch that makes an SVG follow the reader's scheme.
+//! Parts that all charts share: frame, title, legend, and the final step that adapts an SVG to the reader's
+//! scheme.
 
 use std::ops::Range;
 
@@ -16,11 +17,11 @@ use super::pixels::Pixels;
 pub(super) const WIDTH: u32 = 900;
 pub(super) const HEIGHT: u32 = 360;
 
-/// Around the one plot of a page: title and legend above it, its caption below.
+/// The space around the single plot of a page: title and legend above, caption below.
 pub(super) const WHOLE_PAGE: Surroundings =
     Surroundings { above: 90, below: 30, label_height: 24, label_size: 12 };
 
-/// An axis whose ticks are given: full minutes and round numbers, which the drawing library would not choose.
+/// An axis with given ticks: full minutes and round numbers, which the drawing library would not choose itself.
 pub(super) struct Marked {
     pub(super) start: f64,
     pub(super) end: f64,
@@ -45,14 +46,14 @@ impl Ranged for Marked {
     }
 }
 
-/// The page a chart is drawn on.
+/// The page that a chart is drawn on.
 pub(super) type Page<'s> = DrawingArea<Canvas<'s>, Shift>;
 
 pub(super) fn failed(error: impl std::fmt::Display) -> ChartError {
     ChartError(error.to_string())
 }
 
-/// Draws on an empty page and returns the finished SVG.
+/// Draws on an empty page and returns the SVG.
 pub(super) fn svg(
     title: &str,
     height: u32,
@@ -60,11 +61,12 @@ pub(super) fn svg(
 ) -> Result<String, ChartError> {
     let mut svg = String::new();
     page(Canvas::Svg(SVGBackend::with_string(&mut svg, (WIDTH, height))), title, draw)?;
-    // XML allows no control characters, and a name with one would leave a picture that nothing draws.
+    // Replace control characters: XML does not allow them, so one in a name would make the whole picture
+    // unreadable.
     Ok(visible::lines(&finish(&svg, title)).into_owned())
 }
 
-/// Draws on an empty page and returns it as PNG, light and twice as large.
+/// Draws on an empty page and returns a PNG in the light scheme, with two pixels for each unit.
 pub(super) fn png(
     title: &str,
     height: u32,
@@ -100,9 +102,9 @@ pub(super) fn write(
     page.draw(&Text::new(text.to_owned(), at, style)).map_err(failed)
 }
 
-/// What lies around the curves of a plot, in units of the picture.
+/// The space around the curves of a plot, in units of the picture.
 pub(super) struct Surroundings {
-    /// Free above and below it.
+    /// Free space above and below the plot.
     pub(super) above: u32,
     pub(super) below: u32,
     /// The height of the labels under the horizontal axis, and the size of all labels.
@@ -110,13 +112,13 @@ pub(super) struct Surroundings {
     pub(super) label_size: i32,
 }
 
-/// One axis: where it runs, and how its marks are written.
+/// One axis: its range and ticks, and how a tick is written.
 pub(super) type Axis<'a> = (Marked, &'a dyn Fn(&f64) -> String);
 
-/// A plot, ready for its curves.
+/// A plot with axes, ready for its curves.
 pub(super) type Plot<'p, 's> = ChartContext<'p, Canvas<'s>, Cartesian2d<Marked, Marked>>;
 
-/// Draws the axes and the grid of a plot on a page, or on a part of one.
+/// Draws the axes and the grid of a plot on a page, or on a part of a page.
 pub(super) fn plot<'p, 's>(
     area: &'p Page<'s>,
     around: &Surroundings,
@@ -145,7 +147,7 @@ pub(super) fn plot<'p, 's>(
     Ok(chart)
 }
 
-/// Returns how times are written on an axis: the labels of its marks, each with its place.
+/// Returns a function that gives the label of a mark by its position.
 pub(super) fn labels(marks: &[(f64, String)]) -> impl Fn(&f64) -> String + '_ {
     |at| {
         let found = marks.iter().find(|(place, _)| (place - at).abs() < 1e-9);
@@ -153,24 +155,24 @@ pub(super) fn labels(marks: &[(f64, String)]) -> impl Fn(&f64) -> String + '_ {
     }
 }
 
-/// About how wide a text is: there are no fonts here to ask.
+/// Estimates the width of a text; the SVG drawing has no font to measure with.
 pub(super) fn text_width(text: &str, size: f64) -> i32 {
     (text.chars().count() as f64 * size * 0.56) as i32
 }
 
-/// A sample of the legend and its words.
+/// An entry of the legend: its name and colour.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sample<'a> {
     Area(&'a str, RGBColor),
     Line(&'a str, RGBColor),
 }
 
-/// Writes the legend in one line below the title, from the left: a sample and a word each.
+/// Draws the legend in one line below the title, from the left.
 pub(super) fn legend(page: &Page<'_>, samples: &[Sample<'_>]) -> Result<(), ChartError> {
     legend_at(page, (20, 50), samples)
 }
 
-/// Writes a legend in one line that begins at a point.
+/// Draws a legend in one line that starts at a point.
 pub(super) fn legend_at(
     page: &Page<'_>,
     (mut x, y): (i32, i32),
@@ -195,9 +197,9 @@ pub(super) fn legend_at(
     Ok(())
 }
 
-/// Puts elements behind all that is drawn on the paper.
+/// Inserts elements behind everything drawn on the paper.
 pub(super) fn behind(svg: &str, elements: &str) -> String {
-    // The paper is the first shape.
+    // The first shape is the paper.
     let paper = svg.find("<rect").and_then(|begin| Some(begin + svg[begin..].find("/>")? + 2));
     let mut out = svg.to_owned();
     if let Some(place) = paper {
@@ -206,7 +208,7 @@ pub(super) fn behind(svg: &str, elements: &str) -> String {
     out
 }
 
-/// Names the picture for readers who cannot see it, puts the dashes on, and adds the dark scheme.
+/// Adds the title for readers who cannot see the picture, the dashes, and the dark scheme.
 fn finish(svg: &str, title: &str) -> String {
     let mut out = svg.to_owned();
     for (colour, dash) in dashed() {
@@ -221,7 +223,7 @@ fn finish(svg: &str, title: &str) -> String {
     out.replacen("<svg ", "<svg role=\"img\" ", 1)
 }
 
-/// The style sheet of every picture: the reader's own font, and the dark scheme.
+/// Returns the style sheet of every picture: the reader's own font, and the dark scheme.
 pub(crate) fn style() -> String {
     let dark: String = CURVES
         .iter()

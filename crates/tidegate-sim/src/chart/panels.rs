@@ -1,4 +1,5 @@
-//! Several runs of the same requests, one below the other: what each denied over time, and how that differs from the first.
+//! Several runs of the same requests, one below the other: denials over time, and the difference from the first
+//! run.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
@@ -10,53 +11,53 @@ use super::paint::{self, Marked, Page, Plot, Sample, Surroundings, failed};
 use super::palette::{CURVES, INK, QUIET, SHADE};
 use super::{Chart, ChartError, Curve, TimeAxis};
 
-/// The most runs drawn: a page of them.
+/// The most panels drawn on a page.
 const MOST: usize = 12;
-/// The height of one panel, and of what stands above the first and below the last.
+/// The heights of a panel, of the space above the first panel, and of the space below the last.
 const HEIGHT: u32 = 124;
 const HEAD: u32 = 84;
 const FOOT: u32 = 34;
-/// Where the differences begin.
+/// The horizontal position where the differences begin.
 const MIDDLE: u32 = 510;
-/// The curve of the highest values.
+/// The colour of the curve of highest values.
 const HIGHEST: RGBColor = CURVES[2].0;
-/// Around the plot of one panel: its name above it.
+/// The space around the plot of a panel; the panel's name stands above.
 const PANEL: Surroundings = Surroundings { above: 26, below: 4, label_height: 20, label_size: 11 };
 
-/// What one run denied.
+/// The denials of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// What it is called, with its numbers: `gcra: 773 denied, 1 key hit`.
+    /// The name of the run, with its numbers: `gcra: 773 denied, 1 key hit`.
     pub name: String,
-    /// How it differs from the first: `38 more`.
+    /// The difference from the first run, such as `38 more`.
     pub difference: String,
-    /// What it denied over time.
+    /// The denials over time.
     pub denied: Curve,
-    /// The highest values within each step, where the curve has averages.
+    /// The highest values within each step, if `denied` holds averages.
     pub highest: Option<Curve>,
 }
 
-/// Small multiples of what several runs denied, on the same scales.
+/// Small multiples of the denials of several runs, on the same scales.
 #[derive(Clone, Debug)]
 pub struct Panels<'a> {
-    /// What it shows, above it.
+    /// The title above the chart.
     pub title: &'a str,
-    /// What the values are.
+    /// The unit of the values.
     pub unit: &'a str,
     /// How times are written.
     pub axis: TimeAxis,
-    /// The runs; of more than twelve the first twelve are drawn. Their curves have steps at the same times.
+    /// The runs; only the first twelve are drawn. All their curves must have steps at the same times.
     pub panels: Vec<Panel>,
 }
 
-/// What all panels have in common.
+/// Values that all panels share.
 struct Shared {
     start: Tick,
     span: f64,
     columns: Vec<(f64, String)>,
     /// The highest value drawn.
     top: f64,
-    /// The largest difference, either way.
+    /// The largest absolute difference.
     apart: f64,
 }
 
@@ -178,7 +179,7 @@ fn signed(value: f64) -> String {
 }
 
 impl Curve {
-    /// Returns this curve less another one with steps at the same times.
+    /// Returns this curve minus another with steps at the same times.
     fn minus(&self, other: &Self) -> Self {
         let less = |(place, (at, value)): (usize, &(Tick, f64))| {
             (*at, value - other.steps.get(place).map_or(0.0, |(_, value)| *value))

@@ -1,4 +1,4 @@
-//! A picture as pixels, on light paper: what the same calls draw as SVG, twice as large, and smooth at every edge.
+//! A chart as pixels on a light background: the same drawing as the SVG, twice as large, with smooth edges.
 
 use ab_glyph_rasterizer::Rasterizer;
 use plotters::style::RGBColor;
@@ -12,23 +12,24 @@ use super::glyphs::Font;
 use super::outline::{Outline, at};
 use super::palette;
 
-/// Pixels for each unit of the picture: as many as screens of twice the usual density have.
+/// Pixels for each unit of the picture, for screens of twice the usual density.
 const SCALE: f32 = 2.0;
-/// Pixels of a metre at [`SCALE`]: programs that heed it show the picture as large as the SVG, at 96 units an inch.
+/// Pixels per metre at [`SCALE`]. Programs that respect it show the picture as large as the SVG, at 96 units
+/// per inch.
 const PER_METRE: u32 = 7_559;
 
-/// A picture in memory, three bytes a pixel.
+/// A picture in memory, three bytes per pixel.
 pub(super) struct Pixels {
     width: usize,
     height: usize,
     rgb: Vec<u8>,
     font: Font,
-    /// Where outlines are worked out, one after the other: as large as the largest of them.
+    /// The work area for rasterizing outlines, one at a time. It grows to the size of the largest.
     raster: Rasterizer,
 }
 
 impl Pixels {
-    /// Makes empty paper of a size in units of the picture.
+    /// Makes an empty picture; the size is in units of the picture.
     pub(super) fn new((width, height): (u32, u32)) -> Result<Self, ChartError> {
         let pixels = |units: u32| (units as f32 * SCALE) as usize;
         let (width, height) = (pixels(width), pixels(height));
@@ -37,14 +38,14 @@ impl Pixels {
         Ok(Self { width, height, rgb, font: Font::read()?, raster: Rasterizer::new(0, 0) })
     }
 
-    /// Fills a rectangle, whose edges are edges of pixels.
+    /// Fills a rectangle with edges on pixel borders.
     pub(super) fn rectangle(
         &mut self,
         (left, top): (i32, i32),
         (right, bottom): (i32, i32),
         colour: BackendColor,
     ) {
-        // A cast of what is negative is 0.
+        // The cast saturates: a negative value becomes 0.
         let pixel = |units: i32, most: usize| ((units as f32 * SCALE) as usize).min(most);
         for y in pixel(top, self.height)..pixel(bottom, self.height) {
             for x in pixel(left, self.width)..pixel(right, self.width) {
@@ -58,7 +59,7 @@ impl Pixels {
         self.fill(&Outline::polygon(corners.into_iter().map(scaled)), colour);
     }
 
-    /// Draws a line through corners, dashed where the colour is one of those.
+    /// Draws a line through corners. It is dashed if the palette has dashes for the colour.
     pub(super) fn line(
         &mut self,
         corners: impl IntoIterator<Item = (i32, i32)>,
@@ -74,7 +75,7 @@ impl Pixels {
         self.fill(&Outline::line_through(&corners, width as f32 * SCALE, &dashes), colour);
     }
 
-    /// Writes a text in one line; what would not be seen in it is written out.
+    /// Writes a text in one line. Invisible characters are escaped.
     pub(super) fn text(
         &mut self,
         text: &str,
@@ -92,13 +93,13 @@ impl Pixels {
             HPos::Center => place.x - width / 2.0,
             HPos::Right => place.x - width,
         };
-        // The baseline lies where the SVG has it.
+        // Place the baseline where the SVG has it.
         let y = match anchor.v_pos {
             VPos::Top => place.y + 0.76 * size,
             VPos::Center => place.y + self.font.x_height(size) / 2.0,
             VPos::Bottom => place.y - self.font.x_height(size) / 2.0,
         };
-        // Feet of letters on whole pixels are sharp.
+        // A baseline on whole pixels keeps the feet of letters sharp.
         for letter in self.font.letters(&text, size, (x, y.round()), self.width as f32) {
             self.fill(&letter, colour);
         }
@@ -110,7 +111,7 @@ impl Pixels {
         outline.cover(bounds, &mut self.raster, |x, y, cover| blend(rgb, y * width + x, colour, cover));
     }
 
-    /// Encodes the picture, with a title for readers who cannot see it.
+    /// Encodes the picture as PNG, with a title for readers who cannot see it.
     pub(super) fn png(&self, title: &str) -> Result<Vec<u8>, ChartError> {
         let mut out = Vec::new();
         let encode = |out: &mut Vec<u8>| {
@@ -132,7 +133,7 @@ impl Pixels {
     }
 }
 
-/// Lays a colour over a pixel that is covered by a share of it, 0 to 1.
+/// Blends a colour into a pixel; `cover` is the covered share of the pixel, 0 to 1.
 fn blend(rgb: &mut [u8], pixel: usize, colour: BackendColor, cover: f32) {
     let cover = cover * colour.alpha as f32;
     if cover <= 0.0 {
@@ -140,7 +141,7 @@ fn blend(rgb: &mut [u8], pixel: usize, colour: BackendColor, cover: f32) {
     }
     let (r, g, b) = colour.rgb;
     for (old, new) in rgb.iter_mut().skip(pixel * 3).zip([r, g, b]) {
-        // Between 0 and 255 on either side, so what comes out is, too.
+        // Both values lie between 0 and 255, so the result does too.
         *old = (f32::from(*old) + (f32::from(new) - f32::from(*old)) * cover).round() as u8;
     }
 }

@@ -1,35 +1,35 @@
-//! Charts for a terminal, of block characters: what was offered stands behind what was admitted, without any colour.
+//! Charts of block characters for a terminal: the admitted load in front of the offered load, without colour.
 
 use super::axis::{number, round};
 use super::{Curve, Level, TimeAxis};
 
-/// A bar chart of two curves over time, the admitted inside the offered.
+/// A bar chart of two curves over time; the bars of the admitted load lie within those of the offered load.
 #[derive(Clone, Debug)]
 pub struct Bars<'a> {
-    /// What it shows, above it.
+    /// The title above the chart.
     pub title: &'a str,
-    /// What the values are.
+    /// The unit of the values.
     pub unit: &'a str,
     /// How times are written.
     pub axis: TimeAxis,
-    /// What was asked for.
+    /// The load that was asked for.
     pub offered: &'a Curve,
-    /// What of it was let pass.
+    /// The part of the offered load that was admitted.
     pub admitted: &'a Curve,
-    /// The highest values of what was asked for within each step, drawn as points, where the others are averages.
+    /// The highest offered load within each step, drawn as points, if the other curves are averages.
     pub highest: Option<&'a Curve>,
-    /// The limit, if one holds for all together.
+    /// The limit, if one limit holds for everything shown.
     pub limit: Option<Level>,
 }
 
-/// How the highest value of a step is drawn.
+/// The character that marks the highest value of a step.
 const HIGHEST: char = '·';
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Columns for the numbers at the left, and the axis.
+/// The columns taken by the numbers at the left and the axis.
 const MARGIN: usize = 8;
 
 impl Bars<'_> {
-    /// Returns how many columns of bars there are on lines of `width` columns.
+    /// Returns the number of columns for bars on lines of `width` columns.
     #[must_use]
     pub fn columns(width: usize) -> usize {
         width.max(40) - MARGIN
@@ -109,7 +109,8 @@ impl Bars<'_> {
 }
 
 impl Curve {
-    /// Returns the highest values of `columns` equal parts of a span; a step that lies in several parts counts in each.
+    /// Returns the highest value in each of `columns` equal parts of a span. A step that overlaps several parts
+    /// counts in each.
     fn highest(&self, columns: usize, start: tidegate::Tick, end: tidegate::Tick) -> Vec<f64> {
         let scale = columns as f64 / end.since(start).as_secs_f64().max(1e-9);
         let mut out = vec![0.0_f64; columns];
@@ -124,7 +125,7 @@ impl Curve {
         out
     }
 
-    /// Returns the averages of `columns` equal parts of a span.
+    /// Returns the average value in each of `columns` equal parts of a span.
     fn resampled(&self, columns: usize, start: tidegate::Tick, end: tidegate::Tick) -> Vec<f64> {
         let span = end.since(start).as_secs_f64().max(1e-9);
         let scale = columns as f64 / span;
@@ -143,7 +144,8 @@ impl Curve {
     }
 }
 
-/// Draws values as one line of blocks, `width` columns wide; the highest value fills the line's height.
+/// Draws values as one line of block characters, at most `width` columns wide. The highest value has the full
+/// height of the line.
 #[must_use]
 pub fn sparkline(values: &[f64], width: usize) -> String {
     let top = values.iter().copied().fold(0.0, f64::max);

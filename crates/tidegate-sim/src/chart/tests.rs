@@ -1,4 +1,4 @@
-//! The pictures themselves, kept as files: a change of look is a change of these.
+//! The pictures, kept as golden files: a change of their look changes these files.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn check(name: &str, chart: &dyn Chart) -> String {
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true, snapshot_path => "golden" }, {
         insta::assert_snapshot!(name, drawn);
     });
-    // For eyes: `TIDEGATE_CHARTS=dir cargo test -p tidegate-sim chart` leaves the pictures there.
+    // For viewing: `TIDEGATE_CHARTS=dir cargo test -p tidegate-sim chart` writes the pictures there.
     if let Some(dir) = std::env::var_os("TIDEGATE_CHARTS") {
         let file = |form: &str| std::path::Path::new(&dir).join(format!("{name}.{form}"));
         std::fs::write(file("svg"), &drawn).unwrap();
@@ -80,7 +80,7 @@ fn algorithms_side_by_side() {
         ],
     };
     let drawn = check("compare", &chart);
-    // The scale of the differences is below zero, too; equal runs differ by a flat line.
+    // The scale of differences includes negative values; the difference of equal runs is a flat line.
     assert!(drawn.contains("\u{2212}100") && drawn.contains("&lt;of the same&gt;"), "{drawn}");
 }
 
@@ -126,7 +126,8 @@ fn peaks_falling() {
     assert!(drawn.contains("287 of ~9,000 hit; drawn are the 2,000 that asked most"), "{drawn}");
 }
 
-/// The line lay at the written rate: 114 keys were above it where the table had 112 hit, or 6 where it had one.
+/// The line must lie at the granted units, not at the written rate: otherwise 114 keys lie above it while the table
+/// has 112 hit.
 #[test]
 fn the_line_lies_where_the_scale_says() {
     let keys = falling_keys();
@@ -140,7 +141,7 @@ fn the_line_lies_where_the_scale_says() {
         level: Some(level.clone()),
     };
     let drawn = chart.svg().unwrap();
-    // The first is the sample in the legend.
+    // The first line is the sample in the legend.
     let mut lines = drawn.split("<polyline").skip(1).filter(|line| line.contains("stroke=\"#1F2328\""));
     let line = lines.nth(1).unwrap();
     let points = line.split("points=\"").nth(1).unwrap();
@@ -151,14 +152,14 @@ fn the_line_lies_where_the_scale_says() {
     assert_eq!(one.matches('M').count(), 1, "{one}");
 }
 
-/// A PNG, read again.
+/// A decoded PNG.
 struct Decoded {
     width: usize,
     rgb: Vec<u8>,
 }
 
 impl Decoded {
-    /// Reads a picture of 900 units by a height.
+    /// Decodes a picture 900 units wide and `height` units high.
     fn of(chart: &dyn Chart, height: u32) -> Self {
         let bytes = chart.png().unwrap();
         let mut reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info().unwrap();
@@ -171,7 +172,7 @@ impl Decoded {
         Self { width, rgb }
     }
 
-    /// Returns the colour at a place in units of the picture.
+    /// Returns the colour at a position in units of the picture.
     fn at(&self, x: f64, y: f64) -> RGBColor {
         let pixel = ((y * 2.0) as usize * self.width + (x * 2.0) as usize) * 3;
         RGBColor(self.rgb[pixel], self.rgb[pixel + 1], self.rgb[pixel + 2])
@@ -182,7 +183,8 @@ impl Decoded {
     }
 }
 
-/// The middles of the stretches of a solid curve in an SVG: longer than the width of the line, so that no corner is hit.
+/// Returns the middles of those stretches of a solid curve in an SVG that are longer than the line is wide, so that
+/// they are not at corners.
 fn middles(svg: &str, colour: RGBColor) -> Vec<(f64, f64)> {
     let stroke = format!("stroke=\"{}\"", palette::hex(colour));
     let lines = svg.split("<polyline").skip(1).filter(|line| line.contains(&stroke));
@@ -217,11 +219,11 @@ fn pixels_lie_where_the_svg_has_its_lines() {
     for (x, y) in middles_of_blue {
         assert_eq!(drawn.at(x, y), blue, "at {x} {y}");
     }
-    // The area below the line, the paper above, the ink of the title, whose feet are whole pixels.
+    // The area below the line, the paper above, and the ink of the title, whose baseline lies on whole pixels.
     assert_eq!(drawn.at(100.0, 300.0), palette::SHADE);
     assert_eq!(drawn.at(1.0, 1.0), palette::PAPER);
     assert!(drawn.count(palette::INK) > 500, "{}", drawn.count(palette::INK));
-    // A dashed line has gaps: the sample of the legend begins with 7 of line and 4 of gap.
+    // A dashed line has gaps: the sample in the legend begins with a dash of 7 and a gap of 4.
     let chart = OverTime { area: None, curves: vec![denied.clone(), denied], ..chart };
     let (svg, drawn) = (chart.svg().unwrap(), Decoded::of(&chart, 360));
     let orange = palette::CURVES[1].0;
@@ -316,7 +318,7 @@ fn bars_in_a_terminal() {
     assert!(bars.draw(60, 8).lines().skip(2).all(|line| line.chars().count() <= 60));
 }
 
-/// Averages over a minute said 1 a second of what was 40 in one second, and did not say when.
+/// The highest second must be visible: an average of 1 a second over a minute hides 40 requests in one second.
 #[test]
 fn the_highest_second_of_each_step_stands_above_its_average() {
     let mut series = Series::new(1, 4, Duration::from_secs(1));
@@ -336,7 +338,7 @@ fn the_highest_second_of_each_step_stands_above_its_average() {
     };
     let drawn = bars.draw(48, 8);
     assert!(drawn.contains("\n· highest second\n"), "{drawn}");
-    // Forty columns, four steps: the second is the one with the peak.
+    // Forty columns, four steps: the peak is in the second step.
     let top: String = drawn.lines().nth(3).unwrap().chars().skip(8).collect();
     assert_eq!(top, format!("{}{}", " ".repeat(10), "·".repeat(10)), "{drawn}");
     let panel =
@@ -353,7 +355,7 @@ fn sparks() {
     assert_eq!(sparkline(&[], 5), "▁");
 }
 
-/// States are told by height and by word, and not by colour alone.
+/// States differ by height and by word, not by colour alone.
 #[test]
 fn a_state_is_a_height_and_a_word() {
     let at = Tick::from_secs;

@@ -1,4 +1,5 @@
-//! Several measures of one run, one below the other over one time axis: what was asked, who was in flight, what state a breaker was in.
+//! Several measures of one run over one time axis, one below the other: load, calls in flight, the state of a
+//! breaker.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
@@ -10,25 +11,26 @@ use super::paint::{self, Marked, Page, Sample, Surroundings, failed, text_width}
 use super::palette::{CURVES, HIT, INK, LIMIT, QUIET, SHADE};
 use super::{Chart, ChartError, Curve, TimeAxis};
 
-/// The most tracks drawn: a page of them.
+/// The most tracks drawn on a page.
 const MOST: usize = 12;
-/// The height of a track of curves, of one of bands, and of what stands above the first and below the last.
+/// The heights of a track of curves, of a track of bands, of the space above the first track, and of the space
+/// below the last.
 const HEIGHT: u32 = 148;
 const LOW: u32 = 104;
 const HEAD: u32 = 44;
 const FOOT: u32 = 44;
-/// Around the plot of one track: its name above it; only the last has times below it.
+/// The space around the plot of a track; its name stands above. Only the last track has time labels below.
 const TRACK: Surroundings = Surroundings { above: 30, below: 6, label_height: 4, label_size: 11 };
 const LAST: Surroundings = Surroundings { above: 30, below: 6, label_height: 22, label_size: 11 };
 
-/// How high a band stands, which tells its state without colour.
+/// The height of a band. It tells the state without colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Height {
-    /// The state in which all is well.
+    /// The state in which everything passes.
     Low,
-    /// Between the two.
+    /// The state between the other two.
     Middle,
-    /// The state in which all is refused.
+    /// The state in which everything is refused.
     High,
 }
 
@@ -37,49 +39,50 @@ pub enum Height {
 pub struct Band {
     /// How high it is drawn.
     pub height: Height,
-    /// Since when.
+    /// When the state begins.
     pub from: Tick,
-    /// Until when.
+    /// When the state ends.
     pub until: Tick,
 }
 
 /// One measure over time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Track {
-    /// Numbers.
+    /// Numbers over time.
     Curves {
-        /// What it shows, with the unit: `requests per second`.
+        /// The title of the track, with the unit: `requests per second`.
         name: String,
         /// A curve drawn as an area behind the others.
         area: Option<Curve>,
-        /// The curves; six at most are drawn. A value that is not a number leaves a gap, and a curve without steps keeps its colour from the others.
+        /// The curves; only the first six are drawn. A value that is NaN leaves a gap. A curve without steps
+        /// still uses up its colour.
         curves: Vec<Curve>,
-        /// A limit, which may move.
+        /// A limit, which may change over time.
         limit: Option<Curve>,
     },
-    /// States that follow each other.
+    /// A sequence of states.
     Bands {
-        /// What it shows.
+        /// The title of the track.
         name: String,
-        /// The words of the states, from low to high.
+        /// The names of the states, from low to high.
         words: [&'static str; 3],
         /// The spans, in order.
         bands: Vec<Band>,
     },
 }
 
-/// Tracks below each other.
+/// Tracks below each other, over one time axis.
 #[derive(Clone, Debug)]
 pub struct Tracks<'a> {
-    /// What it shows, above it.
+    /// The title above the chart.
     pub title: &'a str,
     /// How times are written.
     pub axis: TimeAxis,
-    /// The tracks; of more than twelve the first twelve are drawn.
+    /// The tracks; only the first twelve are drawn.
     pub tracks: Vec<Track>,
 }
 
-/// The time axis that all tracks have in common.
+/// The time axis that all tracks share.
 struct Times {
     start: Tick,
     span: f64,
@@ -165,7 +168,7 @@ impl Track {
                 }
                 for (curve, (colour, ..)) in curves.iter().zip(CURVES) {
                     let corners = corners(curve);
-                    // NaN is where there is no value.
+                    // NaN marks a time without a value.
                     let known = corners.split(|(_, value)| value.is_nan());
                     for piece in known.flat_map(pieces) {
                         let line = LineSeries::new(piece.iter().copied(), colour.stroke_width(2));
@@ -214,7 +217,7 @@ impl Track {
 }
 
 impl Height {
-    /// Returns how high it stands, and its colour.
+    /// Returns the height at which the band is drawn, and its colour.
     fn look(self) -> (f64, RGBColor) {
         match self {
             Self::Low => (1.0, SHADE),

@@ -1,7 +1,7 @@
-//! What the nodes of several regions agree through, behind wires that are long.
+//! The coordinator that the nodes of several regions agree through, behind long wires.
 //!
-//! Every call of every node crosses to another region and back: an engine that most of its servers have to agree to has them in several
-//! regions, and none answers alone.
+//! Every call of every node crosses to another region and back: a coordinator that needs a majority has servers
+//! in several regions, and no server answers alone.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use tidegate::{Clock as _, ManualClock};
 
 use super::link::{Passes, Weather};
 
-/// For how long a member is kept of which nothing is heard: as the server asks of etcd.
+/// How long a silent member is kept; the server asks the same of etcd.
 const KEEPS: Duration = Duration::from_secs(10);
 
-/// How soon a change of a document is sent to whoever waits for it.
+/// How often a watched document is checked for a change.
 const WATCHED_EVERY: Duration = Duration::from_millis(20);
 
-/// A wire between two continents: a tenth of a second each way.
+/// A wire between two continents: 100 ms each way.
 pub(super) const FAR: Weather = Weather { delay: Duration::from_millis(100), ..Weather::FAIR };
 
-/// The coordinator of all regions, as one of them has it. Clones of one are the same.
+/// The coordinator of all regions, as seen from one region. Clones share its state.
 #[derive(Clone)]
 pub struct Across {
     shared: Arc<Shared>,
@@ -36,7 +36,7 @@ struct Shared {
     clock: ManualClock,
     /// The wire of each region.
     wires: Mutex<Vec<Weather>>,
-    /// Calls so far, and those of them that were made on the way of a request.
+    /// The number of calls so far, and how many of them were made while a request was being decided.
     calls: AtomicU64,
     on_path: AtomicU64,
     /// Whether a request is being decided.
@@ -57,12 +57,12 @@ impl Across {
         Self { shared: Arc::new(shared), region: 0 }
     }
 
-    /// The same for another region.
+    /// Returns the same coordinator as seen from another region.
     pub(super) fn of(&self, region: usize) -> Self {
         Self { shared: Arc::clone(&self.shared), region }
     }
 
-    /// Returns which region this is, from 0.
+    /// Returns the number of this region, from 0.
     #[must_use]
     pub const fn region(&self) -> usize {
         self.region
@@ -74,7 +74,7 @@ impl Across {
         self.shared.wires.lock().len()
     }
 
-    /// Returns the coordinator of one node of the region, whose clock this is.
+    /// Returns the coordinator for one node of the region, which keeps time by `clock`.
     #[must_use]
     pub fn coordinator(&self, clock: ManualClock) -> Arc<dyn Coordinator> {
         let inner = Arc::new(self.shared.cluster.node());
@@ -86,12 +86,13 @@ impl Across {
         self.shared.wires.lock()[self.region] = wire;
     }
 
-    /// Says whether what follows is on the way of a request. Relaxed, as all numbers here: a run has one thread.
+    /// Sets whether the calls that follow are made while a request is being decided. All atomics here are
+    /// relaxed: a run has one thread.
     pub(super) fn deciding(&self, deciding: bool) {
         self.shared.deciding.store(deciding, Ordering::Relaxed);
     }
 
-    /// Returns how many calls there were, and how many of them on the way of a request.
+    /// Returns the number of calls, and how many of them were made while a request was being decided.
     pub(super) fn calls(&self) -> (u64, u64) {
         (self.shared.calls.load(Ordering::Relaxed), self.shared.on_path.load(Ordering::Relaxed))
     }
@@ -110,7 +111,7 @@ impl fmt::Debug for Across {
     }
 }
 
-/// One node's coordinator, far away.
+/// The coordinator of one node, at the far end of a wire.
 #[derive(Clone, Debug)]
 struct Far {
     across: Across,
@@ -119,7 +120,7 @@ struct Far {
 }
 
 impl Far {
-    /// Waits while a message is on its way: for ever, where it does not pass.
+    /// Waits for the time that a message is on its way; forever if the wire does not let it pass.
     async fn travels(&self, answer: bool) {
         let wire = self.across.shared.wires.lock()[self.across.region];
         match wire.passes {
@@ -130,7 +131,7 @@ impl Far {
         self.clock.sleep_until(self.clock.now().after(wire.delay)).await;
     }
 
-    /// Asks the coordinator.
+    /// Calls the coordinator, with the delay of the wire each way.
     fn call<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&LocalCoordinator) -> Later<Result<T, CoordinatorError>> + Send + 'static,

@@ -1,53 +1,53 @@
-//! How many requests come, at which node, when.
+//! How many requests arrive, at which node and when.
 
 use std::time::Duration;
 
-/// How much is asked for, in multiples of the limit's rate, and at which nodes.
+/// The demand, in multiples of the limit's rate, and its distribution over the nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Demand {
-    /// At all nodes alike, so many times the rate together.
+    /// The given multiple of the rate in all, spread evenly over the nodes.
     Even(f64),
-    /// So many times the rate, by Zipf's law over the nodes: the second has a part of `2^-exponent` of the first's.
+    /// Demand by Zipf's law over the nodes: the second node has `2^-exponent` of the first node's demand.
     Skewed {
-        /// How many times the rate.
+        /// The demand of all nodes together, in multiples of the rate.
         times: f64,
         /// The exponent of the law.
         exponent: f64,
     },
-    /// All at one node, another one after each span.
+    /// All demand at one node, and at the next one after each span.
     Hopping {
-        /// How many times the rate.
+        /// The demand, in multiples of the rate.
         times: f64,
-        /// How long it stays.
+        /// How long the demand stays at one node.
         every: Duration,
     },
-    /// At all nodes alike, in every second span; nothing between them.
+    /// Even demand at all nodes in every other span, and none in between.
     OnOff {
-        /// How many times the rate while it is on.
+        /// The demand while it is on, in multiples of the rate.
         times: f64,
-        /// How long it is on, and how long off.
+        /// The length of each on and each off span.
         every: Duration,
     },
-    /// So many times the rate over groups of nodes, as many and as large as there are weights. From a time on, others take their place
-    /// little by little.
+    /// Demand over groups of nodes of equal size, one for each weight. From a point in time on, the weights
+    /// change gradually from `first` to `then`.
     Weighted {
-        /// How many times the rate.
+        /// The demand of all groups together, in multiples of the rate.
         times: f64,
-        /// How much of it each group is asked for at first.
+        /// The weight of each group at first.
         first: &'static [f64],
-        /// How much in the end; as many groups.
+        /// The weight of each group in the end; as many as in `first`.
         then: &'static [f64],
-        /// When that begins.
+        /// When the change begins.
         from: Duration,
-        /// How long it takes.
+        /// How long the change takes.
         within: Duration,
     },
-    /// So little at first, and after a span so much.
+    /// Low demand at first, then another.
     QuietThen {
-        /// How many times the rate at first.
+        /// The demand at first, in multiples of the rate.
         quiet: f64,
-        /// How many times after the span.
+        /// The demand after the span, in multiples of the rate.
         then: f64,
         /// The span.
         after: Duration,
@@ -55,7 +55,7 @@ pub enum Demand {
 }
 
 impl Demand {
-    /// Returns how many times the limit's rate one of `nodes` is asked for at a time.
+    /// Returns the demand of one of `nodes` at a time, in multiples of the limit's rate.
     #[must_use]
     pub fn at(self, node: usize, nodes: usize, time: Duration) -> f64 {
         let even = 1.0 / nodes as f64;

@@ -1,4 +1,4 @@
-//! The engine: one process with a clock, whose memory may be lost.
+//! The simulated engine: one process with a clock, whose memory may be lost.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,11 +13,12 @@ use super::link::{nanos, refused};
 pub(super) struct Engine {
     master: PlainStore,
     replica: PlainStore,
-    /// What the replica has yet to do: from when on, the step, and the tick at which the master did it.
+    /// The steps that the replica has yet to apply: when it applies each, in nanoseconds, and the tick at which
+    /// the master applied it.
     behind: VecDeque<(u64, OwnedStep, Tick)>,
-    /// By how much the replica lags.
+    /// The lag of the replica.
     lag: Duration,
-    /// How far its clock is ahead, in nanoseconds.
+    /// How far the engine's clock is ahead, in nanoseconds.
     ahead: i64,
     down: bool,
     stalled: bool,
@@ -33,7 +34,7 @@ impl Engine {
         self.stalled
     }
 
-    /// Stops it; what it knew is lost unless it comes back with it.
+    /// Stops the engine. With `forget`, it loses its state.
     pub(super) fn stop(&mut self, forget: bool) {
         self.down = true;
         if forget {
@@ -49,14 +50,14 @@ impl Engine {
         self.stalled = stalled;
     }
 
-    /// Forgets everything, as a flush does.
+    /// Loses all state, as a flush does.
     pub(super) fn forget(&mut self) {
         self.master = PlainStore::default();
         self.replica = PlainStore::default();
         self.behind.clear();
     }
 
-    /// Makes its clock jump.
+    /// Moves the engine's clock by some nanoseconds.
     pub(super) fn step_clock(&mut self, by: i64) {
         self.ahead += by;
     }
@@ -65,14 +66,14 @@ impl Engine {
         self.lag = lag;
     }
 
-    /// Puts the replica in the master's place: what it has not yet done is lost.
+    /// Makes the replica the master. Steps that the replica has not yet applied are lost.
     pub(super) fn fail_over(&mut self, now: u64) {
         self.catch_up(now);
         self.behind.clear();
         self.master = std::mem::take(&mut self.replica);
     }
 
-    /// Settles the steps of one message by its own clock.
+    /// Settles the steps of one message by the engine's clock.
     pub(super) fn serve(&mut self, now: u64, steps: &[OwnedStep]) -> Vec<Answer> {
         self.catch_up(now);
         let at = Tick::from_nanos(now.saturating_add_signed(self.ahead));

@@ -1,4 +1,4 @@
-//! What a decision costs when there are more nodes, or more keys.
+//! What a decision costs the engine as nodes or keys grow in number.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,35 +12,36 @@ use super::scenario::Scenario;
 use super::table::{central, leased, limit};
 use super::world::run;
 
-/// Calls a second that one core of Redis 7.0 serves, each a script of its own: `cargo xtask bench redis` measured 104,000 on an AMD EPYC.
+/// Calls per second that one core of Redis 7.0 serves, each running a script: `cargo xtask bench redis`
+/// measured 104,000 on an AMD EPYC.
 pub const CALLS_PER_CORE: f64 = 100_000.0;
 
-/// One fleet.
+/// One size of a fleet.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Size {
-    /// What it is about.
+    /// The name of its limit.
     pub name: &'static str,
-    /// A word of `share`.
+    /// How nodes decide: `central` or `leased`, as in [`Row::share`](super::Row::share).
     pub share: &'static str,
-    /// What is simulated.
+    /// The simulated scenario.
     pub scenario: Scenario,
 }
 
-/// What came of one fleet.
+/// The result of one fleet.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Grown {
-    /// Messages to the engine for each hundred decisions.
+    /// Messages to the engine per hundred decisions.
     pub messages_per_hundred: f64,
-    /// Messages to the engine each second.
+    /// Messages to the engine per second.
     pub messages_per_second: f64,
-    /// The run.
+    /// The outcome of the run.
     pub outcome: Outcome,
 }
 
 impl Size {
-    /// Runs it.
+    /// Runs the scenario with a seed.
     #[must_use]
     pub fn run(&self, seed: u64) -> Grown {
         let outcome = match self.share {
@@ -58,8 +59,9 @@ impl Size {
 
 /// Returns fleets of 10, 100 and 1,000 nodes, in order.
 ///
-/// Of one limit that grows with the fleet, 200 a second for each node; of one that does not, 20,000 a second; and of many keys with a limit of
-/// their own, ten for each node, 20 a second each. All are asked for one and a half times as much as they grant, for four seconds.
+/// Three kinds: one limit that grows with the fleet, by 200 a second for each node; one limit that stays at
+/// 20,000 a second; and many keys with a limit each, ten keys for each node, 20 a second for each key. The
+/// demand on all is one and a half times what they grant, for four seconds.
 #[must_use]
 pub fn sizes() -> Vec<Size> {
     let mut sizes = Vec::new();
@@ -89,7 +91,7 @@ pub fn sizes() -> Vec<Size> {
     sizes
 }
 
-/// Runs all sizes and writes the table of the manual.
+/// Runs all sizes and returns the table of the manual.
 #[must_use]
 pub fn growth(seed: u64) -> String {
     let mut text = String::from(

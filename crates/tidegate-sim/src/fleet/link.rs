@@ -1,4 +1,4 @@
-//! The wire between a node and the engine.
+//! The simulated wire between a node and the engine.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,37 +12,37 @@ use tidegate::store::{
 
 use crate::traffic::Chance;
 
-/// What happens to messages on a wire.
+/// The condition of a wire: delay, loss and duplication of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weather {
-    /// How long a message takes one way, at least.
+    /// The least time that a message takes one way.
     pub delay: Duration,
-    /// By how much longer it may take, drawn evenly: messages overtake each other.
+    /// The most time added to the delay, drawn evenly; messages may overtake each other.
     pub jitter: Duration,
-    /// How many messages of a million are lost, each way.
+    /// How many messages in a million are lost, each way.
     pub lost: u32,
-    /// How many requests of a million arrive twice.
+    /// How many requests in a million arrive twice.
     pub doubled: u32,
-    /// Whether anything passes.
+    /// Which messages pass.
     pub passes: Passes,
 }
 
-/// Whether messages pass a wire.
+/// Which messages pass a wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Passes {
-    /// Both ways.
+    /// Messages pass both ways.
     #[default]
     All,
-    /// Requests do, and answers are lost.
+    /// Requests pass; answers are lost.
     Requests,
-    /// Nothing does, and nobody is told.
+    /// No message passes, and the sender gets no error.
     Nothing,
-    /// Nothing does, and whoever asks is refused at once.
+    /// No message passes, and each request is refused at once.
     Refused,
 }
 
 impl Weather {
-    /// A wire in one building: half a millisecond each way, give or take.
+    /// A wire within one building: about half a millisecond each way.
     pub const FAIR: Self = Self {
         delay: Duration::from_micros(400),
         jitter: Duration::from_micros(200),
@@ -51,7 +51,7 @@ impl Weather {
         passes: Passes::All,
     };
 
-    /// The same wire, through which something else passes.
+    /// Returns this wire with another rule for which messages pass.
     #[must_use]
     pub const fn passing(self, passes: Passes) -> Self {
         Self { passes, ..self }
@@ -76,20 +76,20 @@ pub(super) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The engine, as a node has it: every step is a message, and its answer comes when the wire brings it.
+/// The engine as seen from a node: every step is a message, and its answer arrives over the wire.
 #[derive(Clone, Debug, Default)]
 pub struct Remote {
     outbox: Arc<Mutex<Vec<Message>>>,
 }
 
-/// Steps on their way to the engine, and where their answers go.
+/// Steps on their way to the engine, and the slot for their answers.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) steps: Vec<OwnedStep>,
     pub(super) slot: Arc<Slot>,
 }
 
-/// Where the answers to one message arrive.
+/// Receives the answers to one message.
 #[derive(Default)]
 pub(super) struct Slot {
     inside: Mutex<(Option<Vec<Answer>>, Option<Waker>)>,
@@ -102,7 +102,7 @@ impl fmt::Debug for Slot {
 }
 
 impl Slot {
-    /// Puts answers in; those that come second are thrown away.
+    /// Puts answers in. A second set of answers is ignored.
     pub(super) fn fill(&self, answers: Vec<Answer>) {
         let mut inside = self.inside.lock();
         if inside.0.is_none() {
@@ -131,7 +131,7 @@ impl Slot {
 }
 
 impl Remote {
-    /// Takes what the node has sent since the last call.
+    /// Takes the messages that the node has sent since the last call.
     pub(super) fn sent(&self) -> Vec<Message> {
         std::mem::take(&mut *self.outbox.lock())
     }
@@ -172,7 +172,7 @@ impl Store for Remote {
     }
 }
 
-/// What a node is told when nothing listens.
+/// The error that a node gets when the engine does not accept connections.
 pub(super) fn refused() -> StoreError {
     StoreError::Unavailable { reason: "connection refused".to_owned() }
 }

@@ -1,4 +1,4 @@
-//! A node: a real stack of stores over a made-up wire.
+//! A simulated node: real stores over a simulated wire.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use tidegate_core::{Cost, Quota, Tick};
 use super::across::Across;
 use super::link::Remote;
 
-/// What a stack is made of.
+/// The parts that a stack of stores is built from.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Parts {
     /// The engine of the node's region.
     pub remote: Remote,
-    /// What the regions agree through.
+    /// The coordinator that all regions agree through.
     pub across: Across,
     /// The node's clock.
     pub clock: ManualClock,
-    /// How many nodes the region has at most.
+    /// The most nodes that the region has.
     pub nodes: u64,
-    /// Which of all nodes this is, from 0.
+    /// The number of this node among all nodes, from 0.
     pub node: u64,
-    /// Runs futures that nobody awaits.
+    /// Runs futures in the background.
     pub background: Background,
 }
 
-/// Runs futures that nobody awaits, as a node's runtime does.
+/// Runs futures in the background, as a node's runtime does.
 #[derive(Clone, Default)]
 pub struct Background {
     put: Arc<Mutex<Vec<Later<()>>>>,
 }
 
 impl Background {
-    /// Has a future run by the node.
+    /// Hands a future to the node, which runs it until it ends.
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.put.lock().push(Box::pin(future));
     }
@@ -50,10 +50,10 @@ impl fmt::Debug for Background {
     }
 }
 
-/// Puts the stores of a node together.
+/// Builds the stores of a node.
 pub type Stack = dyn Fn(&Parts) -> Arc<dyn Store>;
 
-/// One request whose decision has not come.
+/// A request that has not been decided yet.
 struct Waiting {
     asked: u64,
     key: u32,
@@ -74,16 +74,16 @@ pub(super) struct Node {
     waiting: Vec<Waiting>,
     background: Vec<Later<()>>,
     woken: Arc<Woken>,
-    /// How far its clock is ahead, in nanoseconds.
+    /// How far the node's clock is ahead, in nanoseconds.
     pub(super) ahead: i64,
-    /// Until when it stands still.
+    /// The end of the current pause.
     pub(super) paused: u64,
     pub(super) running: bool,
-    /// The wake that was planned last: one is planned once.
+    /// The wake-up that was scheduled last, so that it is scheduled only once.
     pub(super) wakes: Option<u64>,
 }
 
-/// Set by whatever wakes a future of the node.
+/// Set when a future of the node is woken.
 struct Woken(AtomicBool);
 
 impl Wake for Woken {
@@ -108,17 +108,17 @@ impl Node {
         }
     }
 
-    /// Sets the clock by the world's.
+    /// Sets the node's clock from the world's clock.
     pub(super) fn turn_to(&self, now: u64) {
         self.parts.clock.set(Tick::from_nanos(now.saturating_add_signed(self.ahead)));
     }
 
-    /// Returns when, by the world's clock, somebody here wakes by the clock.
+    /// Returns the next time, by the world's clock, at which a timer of the node is due.
     pub(super) fn next_wake(&self) -> Option<u64> {
         Some(self.parts.clock.next_wake()?.as_nanos().saturating_add_signed(self.ahead.saturating_neg()))
     }
 
-    /// Asks for one unit of a key; the decision is returned if it is made on the spot.
+    /// Asks for one unit of a key. Returns the decision if it is made at once.
     pub(super) fn ask(
         &mut self,
         now: u64,
@@ -149,7 +149,7 @@ impl Node {
         }
     }
 
-    /// Polls what was woken, until nothing is; hands each decision on.
+    /// Polls the node's futures until none of them has been woken again. Passes each decision to `decided`.
     pub(super) fn poll(&mut self, mut decided: impl FnMut(Decided)) {
         let waker = Waker::from(Arc::clone(&self.woken));
         let mut cx = Context::from_waker(&waker);
@@ -174,7 +174,7 @@ impl Node {
         }
     }
 
-    /// How many requests wait for their decision.
+    /// Returns how many requests wait for their decision.
     pub(super) fn waits(&self) -> usize {
         self.waiting.len()
     }

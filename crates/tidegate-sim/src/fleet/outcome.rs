@@ -1,23 +1,24 @@
-//! What came of a run.
+//! The outcome of a run.
 
 use std::time::Duration;
 
-/// What all nodes together did in one stretch of time.
+/// What all nodes together did in one interval of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
     /// Units asked for.
     pub asked: u64,
     /// Units admitted.
     pub admitted: u64,
-    /// Units that one central limit would have admitted of the same asks.
+    /// Units that one central limit would have admitted of the same requests.
     pub ideal: u64,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// By how many units any span had more than the burst and what the rate returned in it; see [`tidegate_core::envelope::Envelope`].
+    /// The most units, over all spans of time, that were admitted beyond the burst and what the rate returns in
+    /// that span; see [`tidegate_core::envelope::Envelope`].
     pub excess: u64,
     /// Admitted units in thousandths of the ideal.
     pub used_per_mille: u64,
@@ -27,21 +28,22 @@ pub struct Outcome {
     pub admitted: u64,
     /// Messages that nodes sent to the engine.
     pub messages: u64,
-    /// Calls to what the regions agree through.
+    /// Calls to the coordinator of all regions.
     pub calls_across: u64,
-    /// Those of them that were made on the way of a request.
+    /// Those calls across regions that were made while a request was being decided.
     pub across_on_path: u64,
-    /// Requests whose decision never came.
+    /// Requests that were never decided.
     pub hung: u64,
-    /// The longest that a decision took.
+    /// The longest time that a decision took.
     pub longest: Duration,
-    /// The median and the 99th percentile of what decisions took.
+    /// The median time that a decision took.
     pub p50: Duration,
-    /// The 99th percentile of what decisions took.
+    /// The 99th percentile of the time that a decision took.
     pub p99: Duration,
-    /// What happened in each [`Outcome::STRETCH`].
+    /// What happened in each interval of [`Outcome::STRETCH`].
     pub intervals: Vec<Interval>,
-    /// How long after the last fault all went as before: at least nine tenths of the ideal, for half a second; `None` if it never did.
+    /// How long after the last fault the fleet was back: it admitted at least nine tenths of the ideal for half
+    /// a second. `None` if it never did.
     pub recovery: Option<Duration>,
 }
 
@@ -58,7 +60,7 @@ impl Outcome {
         (sum(|one| one.admitted) * 1000).checked_div(sum(|one| one.ideal)).unwrap_or(1000)
     }
 
-    /// Finds the recovery after a time.
+    /// Finds the recovery after the last fault, which ended at `healed`.
     pub(super) fn find_recovery(&mut self, healed: Duration) {
         let first =
             usize::try_from(healed.as_nanos().div_ceil(Self::STRETCH.as_nanos())).unwrap_or(usize::MAX);

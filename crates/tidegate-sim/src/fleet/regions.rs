@@ -1,7 +1,8 @@
-//! Three regions far from each other, with an engine each, that divide a limit among themselves.
+//! Three distant regions with an engine each, which divide a limit among themselves.
 //!
-//! The nodes are put together as a region's are: units are leased from the region's engine, which has the region's part of the limit
-//! ([`Regional`]); what part that is the nodes of all regions agree on over the long wires, and no request waits for that.
+//! Each node leases units from the engine of its region, which holds the region's part of the limit
+//! ([`Regional`]). The nodes of all regions agree on these parts over the long wires; no request waits for
+//! that.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
@@ -17,24 +18,24 @@ use super::node::Parts;
 use super::scenario::{Act, Scenario};
 use super::table::{BURST, Bounds, RATE, Row, leased, limit, secs, with};
 
-/// How many regions there are, and nodes in them together.
+/// The number of regions, and of nodes in all of them.
 const REGIONS: usize = 3;
 const NODES: usize = 9;
 
-/// How many times the rate is asked for.
+/// The demand, in multiples of the rate.
 const TIMES: f64 = 1.5;
 
-/// The most that all regions together may grant too much: two answers may overtake each other on their way to the judge. What is aimed at is 2 % of
-/// the burst, which is ten times as much.
+/// The most excess allowed to all regions together: two answers may overtake each other on their way to the
+/// judge. The stated target is 2 % of the burst, which is ten times as much.
 const EXCESS: u64 = 2;
 
-/// From when on use counts: by then the regions have found each other and each has its part.
+/// Use is measured from here on: by then the regions have found each other and each has its part.
 const BEGUN: Duration = Duration::from_secs(10);
 
-/// Counts what a node was asked for, once its store is there.
+/// Counts what a node was asked for; set once its store exists.
 type Asked = OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>;
 
-/// Units are leased from the region's engine, which has the region's part of each limit.
+/// Builds stores that lease units from the region's engine, which holds the region's part of each limit.
 fn regional(parts: &Parts) -> Arc<dyn Store> {
     let asked: Arc<Asked> = Arc::default();
     let demand = Arc::clone(&asked);
@@ -47,7 +48,7 @@ fn regional(parts: &Parts) -> Arc<dyn Store> {
     )
     .in_region(&format!("region {}", parts.across.region()));
     let store = Regional::around(leased(parts), driver.part());
-    // Nobody has set it before.
+    // Set here for the first time, so this does not fail.
     let _ = asked.set(Box::new(store.demand()));
     parts.background.spawn(driver.run(std::future::pending()));
     Arc::new(store)
@@ -57,7 +58,7 @@ fn demand(first: &'static [f64], then: &'static [f64], from: f64) -> Demand {
     Demand::Weighted { times: TIMES, first, then, from: secs(from), within: secs(10.0) }
 }
 
-/// Returns what is simulated of regions: for each the scenario and what it must keep.
+/// Returns the scenarios with several regions, each with the bounds that it must keep.
 #[must_use]
 pub fn regional_scenarios() -> Vec<Row> {
     const EVEN: &[f64] = &[1.0; REGIONS];
@@ -118,7 +119,8 @@ pub fn regional_scenarios() -> Vec<Row> {
         vec![(15.0, Act::OfRegion(2, Box::new(stop))), (25.0, Act::OfRegion(2, Box::new(Act::Start)))]
     };
     row("one region's engine is gone for 10 s, refused", even, deny, gone(), 25.0, 850, EXCESS);
-    // The stand-ins of that region start full, the engine fills up meanwhile, and one request on each node.
+    // In the region without engine, the local stand-ins start full, the engine refills meanwhile, and each node
+    // admits one request more.
     let twice = 2 * BURST / 3 + (NODES / REGIONS) as u64;
     row("the same, decided by its nodes", even, OnStoreError::Local, gone(), 25.0, 950, twice);
     let slow = Weather { delay: secs(0.3), ..FAR };
@@ -144,8 +146,8 @@ pub fn regional_scenarios() -> Vec<Row> {
     rows
 }
 
-/// Runs every one of them with so many seeds, and writes the table with the worst seed in each cell. Returns it with the bounds that
-/// were broken.
+/// Runs every regional scenario with this many seeds. Returns a table with the worst seed in each cell, and the
+/// bounds that were broken.
 #[must_use]
 pub fn regional_page(seeds: u64) -> (String, Vec<String>) {
     let mut text = String::from(
@@ -156,7 +158,7 @@ pub fn regional_page(seeds: u64) -> (String, Vec<String>) {
         let (name, bounds) = (row.scenario.name, row.bounds);
         let mut worst = (0, u64::MAX, Duration::ZERO, (0_u64, 0_u64), 0_u64, Duration::ZERO);
         for seed in 1..=seeds {
-            // Use counts once they have begun.
+            // Measure use only from `BEGUN` on.
             let (outcome, faults) =
                 row.judge_with(seed, |outcome| outcome.used_per_mille = outcome.used_from(BEGUN));
             broken.extend(faults.into_iter().map(|fault| format!("{name}, seed {seed}: {fault}")));

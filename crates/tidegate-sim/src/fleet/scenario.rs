@@ -1,4 +1,4 @@
-//! What is simulated: nodes, limit, demand, and what goes wrong.
+//! The description of a simulated run: nodes, limit, demand and faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use tidegate_core::Quota;
 use super::demand::Demand;
 use super::link::Weather;
 
-/// Which nodes an act is about.
+/// The nodes that an act applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// All.
+    /// All nodes.
     All,
-    /// One, from 0.
+    /// One node, numbered from 0.
     Node(usize),
-    /// Those from one on.
+    /// All nodes from this number on.
     From(usize),
 }
 
 impl Which {
-    /// Says whether a node is one of them.
+    /// Says whether a node is included.
     #[must_use]
     pub const fn has(self, node: usize) -> bool {
         match self {
@@ -32,42 +32,42 @@ impl Which {
     }
 }
 
-/// Something that happens in a run.
+/// An event of a scenario.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Act {
     /// The wires of nodes change.
     Wires(Which, Weather),
-    /// The engine stops; if `forget`, what it knew is lost.
+    /// The engine stops.
     Stop {
-        /// Whether it comes back empty.
+        /// Whether the engine loses its state.
         forget: bool,
     },
-    /// The engine is there again.
+    /// The engine runs again.
     Start,
-    /// The engine hangs: requests wait at its door.
+    /// The engine hangs (`true`) or goes on (`false`). While it hangs, requests wait.
     Stall(bool),
-    /// The engine loses everything and goes on.
+    /// The engine loses all state and goes on.
     Forget,
-    /// The engine's replica lags so far behind.
+    /// The engine's replica lags by this span.
     Lag(Duration),
-    /// The engine's replica takes its place.
+    /// The engine's replica takes over.
     FailOver,
-    /// The engine's clock jumps by so many nanoseconds.
+    /// The engine's clock jumps by this many nanoseconds.
     EngineClock(i64),
-    /// The clock of nodes jumps by so many nanoseconds.
+    /// The clocks of nodes jump by this many nanoseconds.
     NodeClock(Which, i64),
-    /// Nodes stand still, and go on after a span as if nothing had been.
+    /// Nodes pause for a span, then go on as if nothing had happened.
     Pause(Which, Duration),
-    /// Nodes die: what they had in memory is gone, and their requests with it.
+    /// Nodes crash and lose their memory and their waiting requests.
     Crash(Which),
-    /// Dead nodes start anew.
+    /// Nodes that do not run start, with empty memory.
     Restart(Which),
-    /// All nodes have another limit.
+    /// All nodes get another limit.
     Limit(Arc<Quota>),
-    /// What happens to the engine of one region, from 0. The others are as they were.
+    /// An act that applies only to the engine of one region, numbered from 0.
     OfRegion(usize, Box<Act>),
-    /// The wire changes that a region has to all others. Its jitter and what it loses are not looked at.
+    /// The wire from one region to the coordinator changes. Its jitter and losses are ignored.
     Across(usize, Weather),
 }
 
@@ -78,25 +78,26 @@ pub struct Scenario {
     pub name: &'static str,
     /// How many nodes there are.
     pub nodes: usize,
-    /// How many regions they are in, evenly and in their order. Each has an engine, which is asked by its own nodes alone.
+    /// The number of regions. Nodes are divided among them evenly, in order. Each region has an engine, used by
+    /// its own nodes only.
     pub regions: usize,
-    /// How many of them run at the start; the others wait for [`Act::Restart`].
+    /// How many nodes run at the start; the others wait for [`Act::Restart`].
     pub running: usize,
-    /// The limit that they share.
+    /// The limit that the nodes share.
     pub limit: Arc<Quota>,
-    /// How many keys are asked for, evenly; each has the limit, and is judged by itself.
+    /// The number of keys. Requests choose among them evenly; each key has the limit, and is judged on its own.
     pub keys: u32,
-    /// What becomes of requests that an engine does not decide.
+    /// What happens to requests that an engine does not decide.
     pub on_error: OnStoreError,
-    /// How much is asked for of each key.
+    /// The demand for each key.
     pub demand: Demand,
     /// The wires at the start.
     pub weather: Weather,
-    /// What happens, and when.
+    /// The events, and when they happen.
     pub acts: Vec<(Duration, Act)>,
-    /// When the last fault is over, from which on recovery counts.
+    /// When the last fault is over. Recovery is measured from here.
     pub healed: Duration,
-    /// How long it is.
+    /// The length of the run.
     pub length: Duration,
 }
 

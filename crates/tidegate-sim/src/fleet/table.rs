@@ -17,36 +17,36 @@ use super::outcome::Outcome;
 use super::scenario::{Act, Scenario, Which};
 use super::world::run;
 
-/// How many nodes there are, unless a scenario is about their number.
+/// The number of nodes, unless a scenario is about their number.
 const NODES: usize = 10;
-/// The limit, unless a scenario is about it: so many a second, and at once.
+/// The limit, unless a scenario is about it: units per second, and burst.
 pub(super) const RATE: u64 = 2_000;
 pub(super) const BURST: u64 = 1_000;
-/// How long the engine has to answer.
+/// The time that the engine has to answer.
 const DEADLINE: Duration = Duration::from_millis(250);
 
-/// What a scenario must keep.
+/// The bounds that a scenario must keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bounds {
-    /// The most units of excess.
+    /// The most excess, in units.
     pub excess: u64,
     /// The least use, in thousandths of the ideal.
     pub used_per_mille: u64,
-    /// How soon after the last fault all is as before.
+    /// The longest recovery after the last fault.
     pub recovery: Duration,
 }
 
 /// One row of the table.
 #[non_exhaustive]
 pub struct Row {
-    /// What is simulated.
+    /// The simulated scenario.
     pub scenario: Scenario,
-    /// How nodes decide: a word of `share`.
+    /// How the nodes decide, as one word in the table: `central`, `leased` or `split`.
     pub share: &'static str,
-    /// The stores of a node.
+    /// Builds the stores of a node.
     pub stack: Box<Stack>,
-    /// What must hold.
+    /// The bounds that must hold.
     pub bounds: Bounds,
 }
 
@@ -60,13 +60,13 @@ impl fmt::Debug for Row {
 }
 
 impl Row {
-    /// Runs it, and returns what came of it with the bounds that were broken.
+    /// Runs the scenario with a seed. Returns the outcome and the bounds that were broken.
     #[must_use]
     pub fn judge(&self, seed: u64) -> (Outcome, Vec<String>) {
         self.judge_with(seed, |_| {})
     }
 
-    /// Judges as [`Row::judge`], after `counts` has changed the outcome.
+    /// Judges as [`Row::judge`] does, after `counts` has changed the outcome.
     pub(super) fn judge_with(&self, seed: u64, counts: impl FnOnce(&mut Outcome)) -> (Outcome, Vec<String>) {
         let mut outcome = run(&self.scenario, seed, &*self.stack);
         counts(&mut outcome);
@@ -81,8 +81,8 @@ impl Row {
                 outcome.used_per_mille
             ));
         }
-        // A request waits for a draw that is lost, and then has the engine's time for itself. One that has come at the very end waits for
-        // its answer.
+        // A request may wait for a draw that is lost, and then has the full deadline of the engine. A request
+        // at the very end of the draw still waits for its answer.
         let longest = if self.share == "leased" { TARGET + DEADLINE } else { DEADLINE };
         if outcome.longest > longest + Duration::from_millis(5) {
             broken.push(format!("a decision took {:?}, where {longest:?} is allowed", outcome.longest));
@@ -100,12 +100,12 @@ fn fallback(parts: &Parts) -> Fallback {
     Fallback::around(parts.remote.clone(), parts.clock.clone()).nodes(parts.nodes).deadline(DEADLINE).build()
 }
 
-/// Every check asks the engine.
+/// Builds stores in which every check asks the engine.
 pub(super) fn central(parts: &Parts) -> Arc<dyn Store> {
     Arc::new(fallback(parts))
 }
 
-/// Units are drawn ahead of time, as the server does.
+/// Builds stores that draw units ahead of time, as the server does.
 pub(super) fn leased(parts: &Parts) -> Arc<dyn Store> {
     let background = parts.background.clone();
     let store = Leased::around(fallback(parts), parts.clock.clone())
@@ -125,7 +125,7 @@ pub(super) fn leased(parts: &Parts) -> Arc<dyn Store> {
     Arc::new(store)
 }
 
-/// Each node has an even part of the limit, and asks nobody.
+/// Builds stores that each hold an even part of the limit and ask no engine.
 fn split(parts: &Parts) -> Arc<dyn Store> {
     let memory = MemoryStore::with_capacity(1024).expect("a thousand keys");
     Arc::new(Split::new(memory, Part::even(parts.nodes)))
@@ -161,7 +161,7 @@ pub(super) fn with(scenario: Scenario, acts: Vec<(f64, Act)>, healed: f64) -> Sc
     Scenario { acts, healed: secs(healed), ..scenario }
 }
 
-/// Returns the rows of the manual.
+/// Returns the rows of the manual's table.
 #[must_use]
 #[allow(clippy::too_many_lines, reason = "a table")]
 pub fn scenarios() -> Vec<Row> {
@@ -175,15 +175,20 @@ pub fn scenarios() -> Vec<Row> {
         let bounds = Bounds { excess, used_per_mille: used, recovery: secs(recovery) };
         rows.push(Row { scenario, share, stack, bounds });
     };
-    // Decisions are judged when nodes have them. What two answers overtake each other by counts as excess: a unit for each 0.5 ms.
+    // Decisions are judged when they reach their nodes. Two answers that overtake each other count as excess:
+    // one unit per 0.5 ms.
     const OVERTAKEN: u64 = 2;
-    // While the engine is gone, nodes grant its limit once more from full, and one request each; see `store::fallback`.
+    // While the engine is gone, nodes grant its limit once more from full, and one request each; see
+    // `store::fallback`.
     const GONE: u64 = 2 * BURST + NODES as u64;
-    // Half the nodes grant their half of the limit beside the others, who have all of the engine's: for 3 s, and until they have asked it again.
+    // Half of the nodes grant half of the limit while the others have the engine's whole limit: for 3 s, and
+    // until they ask the engine again.
     const HALF_GONE: u64 = (BURST + RATE * 3 + RATE * 5 / 4) / 2 + NODES as u64;
-    // A clock that jumps forward while the engine is asked says that it is late: that one node decides its part for a second.
+    // A clock that jumps forward while the engine is asked makes the node believe the answer is late. That node
+    // decides its part alone for a second.
     const JUMPED: u64 = (BURST + RATE * 5 / 4) / NODES as u64 + OVERTAKEN;
-    // A step that is lost is decided by its node alone. One of fifty is, so at the worst that much is granted beside the engine's limit.
+    // A node decides alone on a step that is lost. One in fifty is lost, so at most that much is granted beyond
+    // the engine's limit.
     const LOSSY: u64 = RATE * 10 / 50;
 
     row("central", quiet("steady", Demand::Even(2.0)), OVERTAKEN, 995, 0.5);
@@ -219,7 +224,7 @@ pub fn scenarios() -> Vec<Row> {
         900,
         1.0,
     );
-    // One node after the other is stopped and started, as a deployment does.
+    // Nodes are stopped and started one after the other, as in a rolling deployment.
     let mut upgrade = Vec::new();
     for node in 0..NODES {
         let at = 1.0 + node as f64 * 0.7;
@@ -323,8 +328,8 @@ pub fn scenarios() -> Vec<Row> {
     rows
 }
 
-/// Runs every row whose scenario's name has a word in it (all have the empty one) with so many seeds, and writes the table with the worst
-/// seed in each cell. Returns it with the bounds that were broken.
+/// Runs every row whose scenario's name contains `word` (an empty word matches all) with this many seeds.
+/// Returns a table with the worst seed in each cell, and the bounds that were broken.
 #[must_use]
 pub fn page(seeds: u64, word: &str) -> (String, Vec<String>) {
     let mut text = String::from(

@@ -1,4 +1,4 @@
-//! The simulation itself, and a handful of seeds of each scenario.
+//! Tests of the simulation itself, and one seed of each scenario.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn one_seed_is_one_run() {
 #[test]
 fn central_decisions_are_the_ideal() {
     let outcome = run(&steady(), 1, &central);
-    // Decisions are judged when nodes have them, and answers overtake each other by a fifth of a millisecond.
+    // Decisions are judged when they reach nodes, and answers overtake each other by a fifth of a millisecond.
     assert!(outcome.excess <= 1, "{outcome:?}");
     assert!(outcome.used_per_mille >= 995, "{outcome:?}");
     assert!((3800..4200).contains(&outcome.asked), "twice 500 a second for 4 s: {}", outcome.asked);
@@ -57,7 +57,7 @@ fn an_engine_that_is_gone_is_stood_in_for_and_comes_back() {
     scenario.acts = vec![(secs(1), Act::Stop { forget: false }), (secs(3), Act::Start)];
     (scenario.healed, scenario.length) = (secs(3), secs(6));
     let outcome = run(&scenario, 1, &central);
-    // The stand-ins start full, the engine fills meanwhile; and one request on each node.
+    // The local stand-ins start full, the engine refills meanwhile, and each node admits one request more.
     assert!(outcome.excess <= 2 * 100 + 4, "{outcome:?}");
     assert!(outcome.used_per_mille >= 900, "{outcome:?}");
     assert!(outcome.recovery.is_some_and(|took| took <= secs(1)), "{:?}", outcome.recovery);
@@ -77,7 +77,7 @@ fn regions_keep_their_bounds_and_no_request_waits_for_another_region() {
     assert!(broken.is_empty(), "{broken:#?}\n{table}");
 }
 
-/// Ten times as many nodes under ten times the limit ask the engine as often for each decision.
+/// With ten times the nodes and ten times the limit, each decision takes as many messages to the engine.
 #[test]
 fn a_decision_costs_the_same_in_a_larger_fleet() {
     let of = |nodes: usize| {

@@ -1,4 +1,4 @@
-//! Turns the clock of a whole fleet.
+//! The event loop of a simulated fleet.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,28 +20,28 @@ use super::scenario::{Act, Scenario};
 use crate::agenda::Agenda;
 use crate::traffic::Chance;
 
-/// When a run begins: late enough that a clock can be set back by an hour.
+/// The time at which a run begins: late enough that a clock can be set back by an hour.
 const BEGINS: u64 = 100_000 * 1_000_000_000;
 
-/// How often a node without demand looks for some, in nanoseconds.
+/// How often a node without demand checks for new demand, in nanoseconds.
 const LOOKS: u64 = 10_000_000;
 
-/// How long a refused connection takes to be noticed.
+/// The time until a refused connection is noticed, in nanoseconds.
 const REFUSED_AFTER: u64 = 200_000;
 
-/// What happens next.
+/// A scheduled event.
 enum Event {
-    /// The next request to a node is planned.
+    /// Schedule the next request to a node.
     Plans(usize),
-    /// A request comes to a node.
+    /// A request arrives at a node.
     Request(usize),
-    /// A message comes to the engine.
+    /// A message arrives at the engine.
     Arrives(usize, Message),
-    /// An answer comes to a node.
+    /// Answers arrive at a node.
     Answers(usize, Arc<Slot>, Vec<Answer>),
-    /// Somebody on a node sleeps until now.
+    /// A timer of a node is due.
     Wakes(usize),
-    /// The scenario's next act.
+    /// The act of this number in the scenario happens.
     Acts(usize),
 }
 
@@ -50,24 +50,24 @@ struct World<'a> {
     stack: &'a Stack,
     chance: Chance,
     agenda: Agenda<Event>,
-    /// One for each region.
+    /// One engine for each region.
     engines: Vec<Engine>,
     across: Across,
-    /// What waits at an engine's door while it hangs.
+    /// Messages that wait for an engine that hangs, with the node that sent each.
     at_door: Vec<(usize, Message)>,
     nodes: Vec<Node>,
     wires: Vec<Weather>,
     limit: Arc<Quota>,
     judges: HashMap<u32, Envelope>,
     outcome: Outcome,
-    /// What each decision took, in nanoseconds.
+    /// How long each decision took, in nanoseconds.
     took: Vec<u64>,
 }
 
-/// Runs a scenario with a seed, with nodes that put their stores together by `stack`.
+/// Runs a scenario with a seed; `stack` builds the stores of each node.
 ///
 /// # Panics
-/// When the limit is none that a rate and a burst describe: the judge knows no other.
+/// If the limit cannot be described by a rate and a burst: the judge knows no other.
 #[must_use]
 pub fn run(scenario: &Scenario, seed: u64, stack: &Stack) -> Outcome {
     let mut world = World::new(scenario, seed, stack);
@@ -103,7 +103,7 @@ impl<'a> World<'a> {
             let node = world.fresh_node(at, BEGINS);
             world.nodes.push(node);
             world.nodes[at].running = at < scenario.running;
-            // Not all at the same nanosecond.
+            // Spread the first requests, so that they do not all arrive in the same nanosecond.
             let first = u64::from(world.chance.below(1_000_000));
             world.agenda.put(BEGINS + first, Event::Plans(at));
         }
@@ -146,7 +146,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Puts an event of a paused node off; says whether it was.
+    /// Delays an event of a paused node until the pause ends. Returns whether it did.
     fn held(&mut self, at: usize, now: u64, event: impl FnOnce() -> Event) -> bool {
         let until = self.nodes[at].paused;
         if until > now {
@@ -155,10 +155,10 @@ impl<'a> World<'a> {
         until > now
     }
 
-    /// Plans the next request to a node.
+    /// Schedules the next request to a node.
     ///
-    /// Gaps are exponential, so that what is left of one has the same distribution as a new one: a rate that may have changed is looked at
-    /// again in place of waiting a long gap out.
+    /// Gaps are exponential, so the rest of a gap has the same distribution as a new one. A long gap is
+    /// therefore not waited out: after `LOOKS` a new gap is drawn, since the rate may have changed.
     fn plan(&mut self, now: u64, at: usize) {
         let time = Duration::from_nanos(now - BEGINS);
         let (rate, _) = self.limit.flow().expect("a limit that is a rate and a burst");
@@ -173,7 +173,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A request comes to a node.
+    /// Handles a request that arrives at a node.
     fn request(&mut self, now: u64, at: usize) {
         self.plan(now, at);
         let key = self.chance.below(self.scenario.keys);
@@ -188,7 +188,7 @@ impl<'a> World<'a> {
         self.settle(now, at);
     }
 
-    /// Lets a node go on, sends what it has to send, and plans when it wakes.
+    /// Polls a node, sends its messages, and schedules its next wake-up.
     fn settle(&mut self, now: u64, at: usize) {
         let mut decided = Vec::new();
         let node = &mut self.nodes[at];
@@ -212,7 +212,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Returns the engine that a node asks.
+    /// Returns the engine that a node uses.
     fn engine(&mut self, node: usize) -> &mut Engine {
         &mut self.engines[self.scenario.region_of(node)]
     }
@@ -246,7 +246,7 @@ impl<'a> World<'a> {
 
     fn arrives(&mut self, now: u64, from: usize, message: Message) {
         if self.engine(from).is_down() {
-            // Whoever was connected is told that it is gone.
+            // A connected node is told that the engine is gone.
             return self.refuse(now, from, &message);
         }
         if self.engine(from).is_stalled() {
@@ -304,7 +304,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What happens to the engines of regions.
+    /// Applies an act to the engines of some regions.
     fn act_of_engines(&mut self, now: u64, act: &Act, regions: Range<usize>) {
         for engine in &mut self.engines[regions] {
             match act {
@@ -319,7 +319,7 @@ impl<'a> World<'a> {
             }
         }
         if matches!(act, Act::Stop { .. } | Act::Stall(_)) {
-            // Those of other regions come back to the door at which they were.
+            // Deliver all waiting messages again; those for engines that still hang go back into the queue.
             for (from, message) in std::mem::take(&mut self.at_door) {
                 self.arrives(now, from, message);
             }

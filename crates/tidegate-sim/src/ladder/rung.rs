@@ -1,4 +1,4 @@
-//! What each rung would have done, beside what the limit that was replayed did.
+//! The results of each rung, compared with the replayed limit.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -11,9 +11,9 @@ use crate::peaks::{KeyDetail, Peaks};
 use crate::replay::PeakRate;
 use crate::what_if::{Candidate, WhatIf};
 
-/// The most rungs shown: a line moves along them, and a table lists them.
+/// The most rungs shown: the limit line moves along them, and a table lists them.
 const MOST_SHOWN: usize = 40;
-/// How many of the keys that are newly hit are named.
+/// How many of the newly hit keys are named.
 const NAMED: usize = 10;
 
 /// One limit of a ladder, and what it would have done.
@@ -23,25 +23,25 @@ pub struct Rung {
     pub rate: PeakRate,
     /// The burst, in cost units.
     pub burst: u64,
-    /// The most that it grants to a key in the window of the peaks, in cost units.
+    /// The most that the limit grants to a key in the window of the peaks, in cost units.
     pub granted: u64,
     /// Requests denied.
     pub denied: u64,
-    /// Their share of the requests that the policy spoke of, 0 to 1.
+    /// Their share of the requests that the policy applies to, 0 to 1.
     pub denied_share: f64,
-    /// Keys denied anything.
+    /// Keys with at least one denied request.
     pub keys_hit: u64,
-    /// How many of them belong to somebody who signed in and was served.
+    /// How many of these keys belong to a user who signed in and was served.
     pub keys_hit_signed_in: u64,
-    /// How many keys it would have hit that the limit replayed did not hit.
+    /// How many keys this limit would have hit that the replayed limit did not hit.
     pub newly_hit: u64,
-    /// How many of those belong to somebody who signed in and was served.
+    /// How many of the newly hit keys belong to a user who signed in and was served.
     pub newly_hit_signed_in: u64,
-    /// How many keys the limit replayed hit and it would not have.
+    /// How many keys the replayed limit hit that this limit would not have hit.
     pub spared: u64,
-    /// Of the keys that are newly hit those denied most, ten at most.
+    /// The newly hit keys with the most denied requests, at most ten.
     pub newly: Vec<NewlyHit>,
-    /// Which keys it would have hit, by their places in [`Peaks::ranking`](crate::peaks::Peaks::ranking).
+    /// Which keys this limit would have hit, in the order of [`Peaks::ranking`](crate::peaks::Peaks::ranking).
     pub(crate) hit: Vec<bool>,
 }
 
@@ -52,20 +52,21 @@ pub struct NewlyHit {
     pub key: String,
     /// How many of its requests that limit would have denied.
     pub denied: u64,
-    /// Whether somebody signed in with it and was served.
+    /// Whether a user signed in with this key and was served.
     pub signed_in: bool,
-    /// What the replay knows of it; `None` where it was forgotten for lack of room.
+    /// The replay's details of the key; `None` if they were dropped for lack of room.
     pub detail: Option<KeyDetail>,
 }
 
 impl Rung {
-    /// Returns the limit as a policy file writes it, in one line.
+    /// Returns the limit in the one-line form of a policy file.
     #[must_use]
     pub fn limit(&self) -> String {
         format!("gcra {} burst {}", self.rate, self.burst)
     }
 
-    /// Returns a policy with this limit, to paste below `policies:`; in shadow, so that it denies nobody yet.
+    /// Returns a policy with this limit, to paste below `policies:`. It is in shadow mode, so that it denies
+    /// nothing yet.
     #[must_use]
     pub fn yaml(&self, name: &str, by: &[String]) -> String {
         format!(
@@ -78,7 +79,7 @@ impl Rung {
     }
 }
 
-/// Writes a text as a scalar of YAML: plain where that is safe, else as JSON, which YAML reads.
+/// Writes a text as a YAML scalar: plain where that is safe, otherwise as a JSON string, which is valid YAML.
 fn quoted(text: &str) -> String {
     let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
     if text.starts_with(|char: char| char.is_ascii_alphabetic())
@@ -93,7 +94,7 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Writes a rate with the period of the limit where that is a whole number of it.
+/// Expresses a rate in the period of the limit, if that gives a whole number.
 fn written(candidate: &Candidate, window: Duration) -> PeakRate {
     let rate = candidate.rate;
     let times = rate.period().as_nanos() / window.as_nanos().max(1);
@@ -105,17 +106,18 @@ fn written(candidate: &Candidate, window: Duration) -> PeakRate {
     }
 }
 
-/// The limits that were tried, and which of them was replayed.
+/// The limits that were tried, and the position of the replayed one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tried<'a> {
     pub(super) trial: &'a WhatIf,
-    /// As the trial was given them, lowest first.
+    /// In the order of the trial, lowest first.
     pub(super) candidates: &'a [Candidate],
     pub(super) replayed: usize,
     pub(super) window: Duration,
 }
 
-/// Returns the rungs worth showing, and the place among them of the limit that was replayed; `peaks` are those of its replay.
+/// Returns the rungs worth showing, and the position of the replayed limit among them; `peaks` are those of its
+/// replay.
 pub(super) fn shown(tried: Tried<'_>, peaks: &Peaks) -> (Vec<Rung>, usize) {
     let outcomes = tried.trial.outcomes();
     let ranking = peaks.ranking();
@@ -171,18 +173,18 @@ pub(super) fn shown(tried: Tried<'_>, peaks: &Peaks) -> (Vec<Rung>, usize) {
     ((from..to).map(rung).collect(), tried.replayed - from)
 }
 
-/// Returns the range of rungs to show: from one that denies nearly all, to the first that denies nothing and one more; always with
-/// the limit that was replayed.
+/// Returns the range of rungs to show: from one that denies almost as much as the lowest rung, to one above the
+/// first that denies nothing. The range always includes the replayed limit.
 fn worth_showing(denied: &[u64], replayed: usize) -> (usize, usize) {
     let most = denied.first().copied().unwrap_or(0);
-    // Below, a limit denies all but a tenth of what the lowest rung does: nobody wants to go there.
+    // Rungs below this one deny over nine tenths of what the lowest rung denies, and are no practical choice.
     let from = denied.partition_point(|denied| *denied > most - most / 10).saturating_sub(1).min(replayed);
     let nothing = denied.iter().position(|denied| *denied == 0).unwrap_or(denied.len());
     let to = (nothing + 2).max(replayed + 1).min(denied.len());
     if to - from <= MOST_SHOWN {
         return (from, to);
     }
-    // Too many: those at the far end from the limit are left out.
+    // Too many: leave out rungs at the end that is further from the replayed limit.
     if replayed < from + MOST_SHOWN { (from, from + MOST_SHOWN) } else { (to - MOST_SHOWN, to) }
 }
 

@@ -1,4 +1,4 @@
-//! Which limits a ladder has.
+//! The limits of a ladder.
 
 use std::time::Duration;
 
@@ -6,16 +6,17 @@ use tidegate::Rate;
 
 use crate::what_if::Candidate;
 
-/// Ten steps to a power of ten, each about a quarter more than the last, and round.
+/// Ten round steps per power of ten, in tenths; each is about a quarter more than the one before.
 const TENTHS: [u64; 10] = [10, 12, 15, 20, 25, 30, 40, 50, 60, 80];
 
-/// A rung is a thousandth of the limit at least, and a thousand times it at most: a limit that is further off was not meant for this log.
+/// Rungs lie between a thousandth and a thousand times the limit. A limit further off was not meant for this
+/// log.
 const FAR: u64 = 1_000;
 
-/// Below so many per period the steps would be coarse, and the longer period is taken.
+/// Below this count per period the steps would be coarse, and a longer period is used.
 const FINE: u64 = 50;
 
-/// Returns the limits of a ladder, lowest first, and the place of the one it is built around.
+/// Returns the limits of a ladder, lowest first, and the position of the limit that it is built around.
 pub(super) fn steps(rate: Rate, burst: u64) -> (Vec<Candidate>, usize) {
     let (count, period) = longer(rate);
     let around = |to: u64| Candidate {
@@ -27,7 +28,7 @@ pub(super) fn steps(rate: Rate, burst: u64) -> (Vec<Candidate>, usize) {
     let (least, most) = ((count / FAR).max(1), count.saturating_mul(FAR).min(Rate::MAX_COUNT));
     let mut counts: Vec<u64> = (0..=most.ilog10())
         .flat_map(|power| TENTHS.map(|tenth| u128::from(tenth) * 10u128.pow(power)))
-        // What is no whole number is no count.
+        // Skip values that are not whole numbers.
         .filter(|tenths| tenths.is_multiple_of(10))
         .filter_map(|tenths| u64::try_from(tenths / 10).ok())
         .filter(|to| (least..=most).contains(to) && *to != count)
@@ -39,7 +40,7 @@ pub(super) fn steps(rate: Rate, burst: u64) -> (Vec<Candidate>, usize) {
     (rungs, place)
 }
 
-/// Returns the same rate as a count of a longer period, where the count is small.
+/// Returns the same rate as a count per longer period, of at most a day, if the count is small.
 fn longer(rate: Rate) -> (u64, Duration) {
     let (mut count, mut period) = (rate.count(), rate.period());
     for times in [60u32, 60, 24] {

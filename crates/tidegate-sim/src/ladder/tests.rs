@@ -1,4 +1,4 @@
-//! Rungs beside replays of the same limits.
+//! Compares rungs with replays of the same limits.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ fn set(limit: &str) -> Arc<PolicySet> {
     }
 }
 
-/// Twenty clients, each faster than the one before, and a scraper that has signed in; one client comes again and again.
+/// Twenty clients, each faster than the one before, a scraper that has signed in, and one client that comes again and
+/// again.
 fn requests() -> Vec<(u64, String, String, bool)> {
     let mut all = Vec::new();
     for client in 1..=20u64 {
@@ -61,7 +62,7 @@ fn each_rung_is_what_a_replay_of_it_prints() {
         let granted = again.granted(0, 0).unwrap();
         assert_eq!((granted.units, &granted.limit), (rung.granted, &rung.limit()));
     }
-    // The limit hits the scraper and nobody else, so every other key is new.
+    // The limit hits only the scraper, so every other key is newly hit.
     let lowest = &rungs[0];
     assert_eq!((rungs[at].keys_hit, lowest.newly_hit), (1, lowest.keys_hit - 1));
     assert_eq!((lowest.newly.len(), lowest.newly_hit_signed_in, lowest.keys_hit_signed_in), (10, 0, 1));

@@ -1,7 +1,8 @@
-//! Access logs of Application Load Balancers of AWS: fields in a fixed order, with spaces between them, some in quotes.
+//! Access logs of AWS Application Load Balancers: fields in a fixed order, separated by spaces, some in quotes.
 //!
-//! AWS adds fields at the end of the line from time to time, so lines may have more fields than are known here, or fewer, as old ones
-//! do. The time is when the request came (`request_creation_time`), or, in logs that do not have it, when it was answered.
+//! AWS adds fields at the end of the line from time to time, so lines may have more fields than are known here; old
+//! lines have fewer. The time is when the request arrived (`request_creation_time`) or, in logs without that field,
+//! when it was answered.
 //!
 //! Source: Elastic Load Balancing, "Access logs for your Application Load Balancer", syntax of access log entries.
 
@@ -14,7 +15,7 @@ use super::quoting::{known, quoted};
 use super::record::Record;
 use super::roles::Role;
 
-/// A field: how it is documented, how it is shown, and what it is in a record.
+/// A field: its documented name, the name that is shown, and its role in a record.
 type Field = (&'static str, &'static str, Option<(Role, usize)>);
 
 /// The fields in their order.
@@ -54,14 +55,15 @@ const FIELDS: [Field; 33] = [
     ("request_transform_status", "request_transform_status", None),
 ];
 
-/// Lines end no earlier than behind the user agent: the oldest ones have four fields more.
+/// The fewest fields of a line: up to and including the user agent. Even the oldest lines have four more.
 const LEAST: usize = 14;
 
 /// The kinds of request that are documented.
 const TYPES: [&[u8]; 6] = [b"http", b"https", b"h2", b"grpcs", b"ws", b"wss"];
 
 const CLIENT: usize = 3;
-/// The parts of how long a request took: until it was sent on, until the answer began, until that was passed on.
+/// The fields that add up to the duration of a request: until it was sent on, until the answer began, until the
+/// answer was passed on.
 const TOOK: std::ops::RangeInclusive<usize> = 5..=7;
 
 /// Reads the lines of one log.
@@ -121,13 +123,13 @@ fn word(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(memchr::memchr(b' ', text).unwrap_or(text.len()))
 }
 
-/// Cuts off the port, and the brackets of an IPv6 address.
+/// Removes the port, and the brackets of an IPv6 address.
 fn address(client: &[u8]) -> &[u8] {
     let address = memchr::memrchr(b':', client).map_or(client, |colon| &client[..colon]);
     address.strip_prefix(b"[").and_then(|inner| inner.strip_suffix(b"]")).unwrap_or(address)
 }
 
-/// Reads a span; `None` for the -1 of a request that did not come so far.
+/// Parses a span in seconds; `None` for -1, which marks a request that did not get that far.
 fn seconds(value: &[u8]) -> Option<Duration> {
     Duration::try_from_secs_f64(std::str::from_utf8(value).ok()?.parse().ok()?).ok()
 }

@@ -1,11 +1,11 @@
-//! Access logs as Apache and nginx write them: common, combined, and combined behind a virtual host.
+//! Access logs of Apache and nginx: common, combined, and combined preceded by a virtual host.
 //!
 //! ```text
 //! [host:port] client ident user [dd/Mon/yyyy:HH:MM:SS +zone] "request" status bytes ["referer" "agent" ...]
 //! ```
-//! One pass with a vectorised byte search; nothing is allocated, and what follows the byte count is looked at only when
-//! somebody asks. A user may hold spaces and a request may hold quotes, escaped or (in old logs) not: so the time is found
-//! by its shape, and a quote ends the request only if a status follows.
+//! Reads each line in one pass with a vectorised byte search. Nothing is allocated. The text after the byte count is
+//! only parsed on demand. A user may contain spaces, and a request may contain quotes, escaped or (in old logs) not.
+//! So the time is recognised by its shape, and a quote ends the request only if a status follows.
 
 use super::malformed::Malformed;
 use super::quoting::{is_escaped, known};
@@ -26,13 +26,14 @@ impl Clf {
         Self { vhost, ..Self::default() }
     }
 
-    /// Reads only the time, and where its bracket opens.
+    /// Parses only the time. Returns it with the position of its opening bracket.
     pub(super) fn time(&mut self, line: &[u8]) -> Result<(u64, u32), Malformed> {
-        // A line is at most 64 KiB.
+        // The cast is lossless: a line has at most 64 KiB.
         self.when(line).map(|(time, open, _)| (time, open as u32))
     }
 
-    /// Finds the time: what it is, where its bracket opens, and what follows the bracket that closes it.
+    /// Finds the time. Returns it with the position of its opening bracket and the position after its closing
+    /// bracket.
     #[inline]
     fn when(&mut self, line: &[u8]) -> Result<(u64, usize, usize), Malformed> {
         let mut from = 0;
@@ -60,7 +61,7 @@ impl Clf {
         Ok(record)
     }
 
-    /// Fills a new record of a line whose time is known, and where its bracket opens.
+    /// Fills a new record from a line whose time and opening bracket at `open` are known.
     pub(super) fn fill<'a>(
         &self,
         line: &'a [u8],
@@ -75,7 +76,8 @@ impl Clf {
         self.parts(line, open, rest, record)
     }
 
-    /// Fills a new record with what stands before the time, whose bracket opens at `open`, and behind it, from `rest` on.
+    /// Fills a new record with the fields before the time, whose bracket opens at `open`, and with those after it,
+    /// from `rest` on.
     #[inline]
     fn parts<'a>(
         &self,
@@ -125,7 +127,7 @@ impl Clf {
     }
 }
 
-/// Takes the quoted request off the front of what follows the time.
+/// Splits the quoted request from the front of the text after the time.
 #[inline]
 fn request(rest: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     let [b'"', rest @ ..] = rest else { return Err(Malformed::Request) };
@@ -141,14 +143,15 @@ fn request(rest: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     Err(Malformed::Request)
 }
 
-/// Splits at the first space; `None` without one.
+/// Splits at the first space; `None` without a space or with an empty first word.
 #[inline]
 fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let space = memchr::memchr(b' ', text)?;
     (space > 0).then(|| (&text[..space], &text[space + 1..]))
 }
 
-/// Splits at the first space; everything is the word without one. Short words: a plain loop beats a vectorised search.
+/// Splits at the first space; without one, the whole text is the word. Words are short, so a plain loop beats a
+/// vectorised search.
 #[inline]
 fn word_or_rest(text: &[u8]) -> (&[u8], &[u8]) {
     match text.iter().position(|byte| *byte == b' ') {
@@ -242,7 +245,7 @@ mod tests {
         );
     }
 
-    /// A policy that matched the agent as the log wrote it never matched the header that was sent.
+    /// Policies must match the agent as it was sent, not as the log escapes it.
     #[test]
     fn a_request_is_described_as_it_was_sent() {
         let line = br#"h - - [17/May/2015:10:05:03 +0000] "GET /a\x22b HTTP/1.1" 200 5 "http://e.org/\"" "Mega/2.0 (\"x\"; \xC3\xBC)""#;

@@ -1,8 +1,9 @@
-//! Standard logs of Amazon CloudFront: W3C extended log files with tabs between the fields, which a `#Fields` line names.
+//! Standard logs of Amazon CloudFront: W3C extended log files with fields separated by tabs and named by a `#Fields`
+//! line.
 //!
-//! Without that line, as in files whose comments were cut off, the fields come in the documented order. The date and the time are
-//! those of the answer, in UTC. Referer, user agent and cookie were URL-encoded by CloudFront and are decoded; the path is left as
-//! it is, because policies decode it themselves.
+//! Without that line, as in files without their comments, the fields are taken in the documented order. Date and time
+//! are those of the answer, in UTC. CloudFront URL-encodes referer, user agent and cookie, which are decoded here.
+//! The path is left encoded, because policies decode it themselves.
 //!
 //! Source: Amazon CloudFront developer guide, "Standard logging reference", log file fields.
 
@@ -17,7 +18,7 @@ use super::quoting::known;
 use super::record::Record;
 use super::roles::Role;
 
-/// The fields in the order in which they are written unless the user chose others.
+/// The documented order of the fields, unless the user chose others.
 const FIELDS: [&str; 33] = [
     "date",
     "time",
@@ -54,13 +55,13 @@ const FIELDS: [&str; 33] = [
     "sc-range-end",
 ];
 
-/// Fields that every line of a log without its `#Fields` line has: the oldest logs end with the query.
+/// The fewest fields of a line in a log without a `#Fields` line: the oldest logs end with the query.
 const LEAST: usize = 12;
 
-/// More fields than this are no log of requests.
+/// A line with more fields than this is not a log of requests.
 const MAX_FIELDS: usize = 256;
 
-/// How a field is shown where that is not its name, and what it is in a record.
+/// Returns the name shown for a field, if it differs from its own, and its role in a record.
 fn meaning(name: &str) -> (Option<&'static str>, Option<(Role, usize)>) {
     match name {
         "c-ip" => (None, Some((Role::Client, 1))),
@@ -80,7 +81,7 @@ fn meaning(name: &str) -> (Option<&'static str>, Option<(Role, usize)>) {
     }
 }
 
-/// What is done with the value of a field.
+/// How the value of a field is handled.
 #[derive(Clone, Copy)]
 enum Field {
     Keep(u32),
@@ -93,9 +94,9 @@ enum Field {
 /// Reads the lines of one log.
 pub(super) struct CloudFront {
     columns: Vec<Field>,
-    /// What the log's `#Fields` line says; empty without one.
+    /// The names in the log's `#Fields` line; empty without that line.
     named: Vec<u8>,
-    /// The number of the date and the time together.
+    /// The number of the name for date and time combined.
     moment: Option<u32>,
     fields: Fields,
 }
@@ -108,7 +109,7 @@ impl fmt::Debug for CloudFront {
 
 const FIELDS_LINE: &[u8] = b"#Fields:";
 
-/// Returns the names of the `#Fields` line among the comments that a log begins with.
+/// Returns the names of the `#Fields` line among the comments at the beginning of a log.
 pub(super) fn fields_line(sample: &[u8]) -> Option<&[u8]> {
     let sample = sample.strip_prefix(b"\xef\xbb\xbf").unwrap_or(sample);
     let mut comments = sample.split(|byte| *byte == b'\n').take_while(|line| line.starts_with(b"#"));
@@ -128,7 +129,7 @@ impl CloudFront {
         &self.fields
     }
 
-    /// Makes a reader for the names of a `#Fields` line, or for the documented ones.
+    /// Makes a reader for the names of a `#Fields` line; `None` stands for the documented names.
     pub(super) fn new(named: Option<&[u8]>, columns: &[(String, String)]) -> Self {
         let mut fields = Fields::new(columns);
         let names: Vec<Cow<'_, str>> = match named {
@@ -151,13 +152,15 @@ impl CloudFront {
         Self { columns: found, named: named.unwrap_or_default().to_vec(), moment, fields }
     }
 
-    /// Says whether the names of a `#Fields` line are those of CloudFront, and not of another server that writes W3C logs.
+    /// Says whether the names of a `#Fields` line are those of CloudFront rather than of another server with W3C
+    /// logs.
     pub(super) fn is_named(names: &[u8]) -> bool {
         let has = |wanted: &[u8]| split(names).any(|name| name == wanted);
         has(b"c-ip") && (has(b"x-edge-location") || has(b"x-edge-request-id") || has(b"x-edge-result-type"))
     }
 
-    /// Says whether the lines below a comment have the same fields: files that were put together repeat the line that names them.
+    /// Says whether the lines after a comment have the same fields. Concatenated files repeat the `#Fields` line,
+    /// which need not change the fields.
     pub(super) fn goes_on_below(&self, comment: &[u8], so_far: bool) -> bool {
         match names_of(comment) {
             Some(names) if self.named.is_empty() => {

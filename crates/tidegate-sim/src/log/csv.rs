@@ -1,6 +1,6 @@
-//! Tables with a header line: comma- or tab-separated.
+//! Tables with a header line, separated by commas or tabs.
 //!
-//! Cutting and unquoting are the `csv-core` crate's. A quoted field does not span lines: a log has one request per line.
+//! The `csv-core` crate splits and unquotes. A quoted field does not span lines: a log has one request per line.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ use super::roles::means_time;
 /// Reads the lines of one table; the first line read is the header.
 pub(super) struct Csv {
     cut: csv_core::Reader,
-    /// The number of each column's name, once the header is known; `None` for a name too many.
+    /// The number of each column's name, once the header is read; `None` for names beyond the limit.
     columns: Vec<Option<u32>>,
     is_open: bool,
     fields: Fields,
-    /// The fields of the line at hand, one after another, and where each ends.
+    /// The fields of the current line, one after another, and the end of each.
     out: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -27,12 +27,12 @@ impl fmt::Debug for Csv {
     }
 }
 
-/// More columns than this are no table of requests.
+/// A line with more columns than this is not a table of requests.
 const MAX_COLUMNS: usize = 1_024;
 
 impl Csv {
     pub(super) fn new(delimiter: u8, columns: &[(String, String)]) -> Self {
-        // Tab-separated traces hold bare quotes in their paths and never quote.
+        // Tab-separated traces contain bare quotes in their paths and never quote fields.
         let cut = csv_core::ReaderBuilder::new().delimiter(delimiter).quoting(delimiter != b'\t').build();
         Self {
             cut,
@@ -48,13 +48,13 @@ impl Csv {
         &self.fields
     }
 
-    /// Cuts a line; returns how many fields it has.
+    /// Splits a line into `out` and `ends`. Returns the number of fields.
     fn cut(&mut self, line: &[u8]) -> Result<usize, Malformed> {
         use csv_core::ReadRecordResult as Step;
         self.cut.reset();
         let (mut read, mut written, mut count) = (0, 0, 0);
         loop {
-            // An empty input is the end of the line.
+            // An empty input marks the end of the line.
             let (step, from, to, ends) =
                 self.cut.read_record(&line[read..], &mut self.out[written..], &mut self.ends[count..]);
             (read, written, count) = (read + from, written + to, count + ends);
@@ -66,7 +66,7 @@ impl Csv {
         }
     }
 
-    /// Returns where a field of the line at hand lies in `out`.
+    /// Returns the range of `out` that holds a field of the current line.
     fn field(&self, index: usize) -> std::ops::Range<usize> {
         (if index == 0 { 0 } else { self.ends[index - 1] })..self.ends[index]
     }
@@ -98,7 +98,7 @@ impl Csv {
     }
 }
 
-/// Returns the delimiter of a header line, if it is one: a time column tells.
+/// Returns the delimiter of a line if the line is a header, which must have a time column.
 pub(super) fn header(line: &[u8], columns: &[(String, String)]) -> Option<u8> {
     let line = std::str::from_utf8(line).ok()?;
     let is_time = |name: &str| {

@@ -1,4 +1,4 @@
-//! Tells the format of a log by its first lines.
+//! Recognises the format of a log from its first lines.
 
 use super::alb::Alb;
 use super::clf::Clf;
@@ -9,7 +9,7 @@ use super::malformed::excerpt;
 use super::reader::{Reader, is_blank};
 use super::tail::Tail;
 
-/// The first lines look like no format that is known.
+/// No known format fits the first lines of a log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the format cannot be told from its first lines; name it with --format; it begins: {excerpt}")]
 pub struct FormatError {
@@ -22,10 +22,11 @@ impl FormatError {
     }
 }
 
-/// Lines looked at. Access logs may begin with lines that scanners spoiled; the header of a table is the first line.
+/// The number of lines examined. Access logs may begin with malformed lines from scanners; the header of a table must
+/// be the first line.
 const LINES: usize = 20;
 
-/// Returns a reader for what the first bytes of a log look like.
+/// Returns a reader for the format of the first bytes of a log.
 pub(super) fn reader(
     format: &Format,
     columns: &[(String, String)],
@@ -59,7 +60,7 @@ pub(super) fn reader(
     Ok((found, reader))
 }
 
-/// Tells the kinds of access log apart by the first line that is one.
+/// Recognises the kind of access log from the first line that is valid in one of them.
 fn access<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<Format> {
     lines.find_map(|line| {
         if Alb::new(&[]).read(line).is_ok() {
@@ -78,7 +79,7 @@ fn access<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<Format> {
     })
 }
 
-/// Says whether a first word is `host:port`: one colon, digits behind it. An IPv6 address has more colons.
+/// Says whether a first word is `host:port`: a single colon followed by digits. An IPv6 address has more colons.
 fn is_vhost(word: &[u8]) -> bool {
     let mut parts = word.split(|byte| *byte == b':');
     match (parts.next(), parts.next(), parts.next()) {

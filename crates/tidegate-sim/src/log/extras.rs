@@ -1,21 +1,22 @@
-//! The fields of a line that a record has no place for, under the names the log gives them.
+//! The fields of a line that have no place in a record, under the names that the log gives them.
 
 use super::roles::Role;
 use super::span::Unit;
 
-/// A name that was seen, and what it means.
+/// A field name of the log, and its meaning.
 #[derive(Clone, Debug)]
 pub(super) struct Name {
-    /// As extras show it: the log's name, or the attribute the user gave it.
+    /// The name that extras show: the log's name, or the attribute that the user gave it.
     pub(super) shown: String,
     pub(super) role: Option<Role>,
-    /// Place in the list of its role; 0 when the user named it.
+    /// Its position among the names of its role; lower wins. 0: the user named it.
     pub(super) rank: usize,
-    /// What one is, of a duration.
+    /// The unit of its values, if they are durations.
     pub(super) unit: Unit,
 }
 
-/// One (name, value) pair of the line at hand: the name by number, the value in the text of all values.
+/// A name and a value of the current line: the number of the name, and the range of the value in the text of all
+/// values.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
     pub(super) name: u32,
@@ -23,7 +24,7 @@ pub(super) struct Pair {
     pub(super) end: u32,
 }
 
-/// The fields of a line that have no role, and how long it took.
+/// The fields of a line that have no role, and the duration of the request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Extras<'a> {
     pub(super) names: &'a [Name],
@@ -36,7 +37,7 @@ impl<'a> Extras<'a> {
         self.pairs.iter().filter_map(move |pair| {
             let name = &self.names[pair.name as usize];
             let value = || &self.text[pair.start as usize..pair.end as usize];
-            // How long it took is told beside the record's own, under the log's name: policies may count by it.
+            // The duration is an extra too, under the log's name, so that policies can count by it.
             let extra = name.role.is_none_or(|role| role == Role::Duration);
             extra.then(|| (name.shown.as_str(), value()))
         })

@@ -1,7 +1,7 @@
-//! Named fields, as CSV and JSON logs have them: which name means what, and a record made of them.
+//! Named fields of CSV and JSON logs: the meaning of each name, and the record made from the fields.
 //!
-//! Names are looked up once and remembered, because the same few come on every line. A name given by the user always wins;
-//! among well-known names the one earlier in its list does.
+//! Each name is looked up once and remembered, because the same few appear on every line. A name given by the user
+//! always wins; among the well-known names of a role the earlier one wins.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,13 @@ use super::span::Unit;
 use super::tail::Tail;
 use super::time::{Timestamps, digits};
 
-/// Names that are remembered; a log that makes up a new one per line does not fill the memory.
+/// The most names remembered, so that a log with a new name on each line does not fill the memory.
 const MAX_NAMES: usize = 4_096;
 
-/// Collects the fields of one line and makes a record of them. Memory is kept from line to line.
+/// Collects the fields of one line and makes a record from them. Its memory is reused for each line.
 #[derive(Clone, Debug)]
 pub(super) struct Fields {
-    /// What the user said: (attribute, the log's name).
+    /// The columns given by the user: (attribute, the log's name).
     columns: Vec<(String, String)>,
     names: Vec<Name>,
     numbers: HashMap<String, u32, foldhash::fast::RandomState>,
@@ -41,7 +41,7 @@ impl Fields {
         }
     }
 
-    /// Returns the number of a name; `None` when too many are remembered already.
+    /// Returns the number of a name; `None` if too many names are remembered already.
     pub(super) fn number(&mut self, name: &str) -> Option<u32> {
         if let Some(number) = self.numbers.get(name) {
             return Some(*number);
@@ -53,8 +53,9 @@ impl Fields {
         Some(number)
     }
 
-    /// Returns the number of a name whose meaning the format of the log tells: how it is shown, its role, and its place among the
-    /// names of the same role, lower first. What the user says of it goes before. `None` when too many are remembered already.
+    /// Returns the number of a name with a meaning given by the log format: the name to show, its role, and its rank
+    /// among the names of the same role, lower first. A meaning given by the user wins. `None` if too many names are
+    /// remembered already.
     pub(super) fn define(&mut self, name: &str, shown: String, role: Option<(Role, usize)>) -> Option<u32> {
         if self.numbers.contains_key(name) || self.columns.iter().any(|(_, column)| column == name) {
             return self.number(name);
@@ -83,8 +84,8 @@ impl Fields {
         }
     }
 
-    /// Says that a column called `host` is the client, as in server traces of the nineties, if no other column is and the
-    /// user did not say otherwise.
+    /// Makes a column called `host` the client, as in server traces of the nineties, unless another column is the
+    /// client or the user said otherwise.
     pub(super) fn host_may_be_client(&mut self) {
         let is = |role| move |name: &Name| name.role == Some(role);
         if !self.names.iter().any(is(Role::Client))
@@ -100,7 +101,7 @@ impl Fields {
         self.numbers.contains_key(name)
     }
 
-    /// Says whether any name seen is the time.
+    /// Says whether any name seen so far means the time.
     pub(super) fn know_time(&self) -> bool {
         self.names.iter().any(|name| name.role == Some(Role::Time))
     }
@@ -112,13 +113,13 @@ impl Fields {
 
     /// Adds the value of a name.
     pub(super) fn push(&mut self, name: u32, value: &[u8]) {
-        // Lines are at most 64 KiB, so are their values: positions fit.
+        // Positions fit 32 bits: the values of a line take no more than the line's 64 KiB.
         let start = self.text.len() as u32;
         self.text.extend_from_slice(value);
         self.pairs.push(Pair { name, start, end: self.text.len() as u32 });
     }
 
-    /// Makes the record.
+    /// Makes the record of the collected fields.
     pub(super) fn record(&mut self) -> Result<Record<'_>, Malformed> {
         let mut best: [Option<(usize, Pair)>; ROLES] = [None; ROLES];
         for pair in &self.pairs {

@@ -1,35 +1,35 @@
-//! The formats that logs are written in, and their names.
+//! The log formats and their names.
 
 use std::fmt;
 
 use super::log_format::LogFormat;
 
-/// How lines are written.
+/// The format of a log's lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Format {
-    /// Told by the first lines of each file.
+    /// Recognised from the first lines of each file.
     #[default]
     Auto,
-    /// Common log format: no referer, no agent.
+    /// Common log format: without referer and user agent.
     Common,
-    /// Combined log format, as Apache and nginx write by default.
+    /// Combined log format, the default of Apache and nginx.
     Combined,
-    /// Combined behind `host:port`, as Debian's `other_vhosts_access.log`.
+    /// Combined format preceded by `host:port`, as in Debian's `other_vhosts_access.log`.
     Vhost,
     /// One JSON object per line.
     Json,
-    /// Comma- or tab-separated, with a header line.
+    /// Separated by commas or tabs, with a header line.
     Csv,
-    /// As Application Load Balancers of AWS write them.
+    /// The access log format of AWS Application Load Balancers.
     Alb,
-    /// As Amazon CloudFront writes its standard logs.
+    /// The standard log format of Amazon CloudFront.
     CloudFront,
-    /// As a `log_format` of nginx says. Has no word of its own: it is given as nginx writes it.
+    /// A format given as an nginx `log_format`. It has no name of its own.
     LogFormat(LogFormat),
 }
 
-/// The formats that a word names, with their words.
+/// The formats that have a name, with their names.
 const WORDS: [(&str, Format); 8] = [
     ("auto", Format::Auto),
     ("common", Format::Common),

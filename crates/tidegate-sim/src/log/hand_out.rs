@@ -1,4 +1,4 @@
-//! Hands out the requests whose turn has come, several at once where their records can be held at once.
+//! Hands out the requests that are ready, several at once where their records can be held at once.
 
 use std::ops::ControlFlow;
 
@@ -10,10 +10,10 @@ use super::record::Record;
 use super::tally::{LINE_BITS, Tally};
 use crate::order::{Line, Reorder};
 
-/// Requests handed out at once, at most: as many waits for memory as a core has under way at a time.
+/// The most requests handed out at once: about as many memory loads as a core can have in flight.
 pub(super) const TOGETHER: usize = 16;
 
-/// Hands out the next requests whose turn has come, those that are wanted, so many at once.
+/// Hands out up to `together` of the next requests that are ready and wanted.
 #[inline]
 pub(super) fn hand_out(
     order: &mut Reorder,
@@ -27,7 +27,7 @@ pub(super) fn hand_out(
         let mut taken = 0;
         for held in order.ready().take(together) {
             let Line { mark, time_at, bytes } = held.line;
-            // Filled where it stays: a record is large, and there is one for each line.
+            // Fill the record in place: it is large, and there is one for each line.
             records.push(Record::at(held.time));
             let Some(record) = records.last_mut() else { break };
             let read = readers[(mark >> LINE_BITS) as usize].fill_apart(bytes, time_at, record);

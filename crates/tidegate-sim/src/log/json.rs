@@ -1,7 +1,7 @@
-//! One JSON object per line. Nested names are joined with dots, list items with their number: `request.headers.Host.0`.
+//! One JSON object per line. Nested names are joined with dots, list items by their index: `request.headers.Host.0`.
 //!
-//! Values are visited as the parser finds them, so nothing is built and nothing is allocated per line. A line that is not
-//! UTF-8 is read once more as Latin-1.
+//! Values are visited as the parser finds them, so no tree is built and nothing is allocated per line. A line that is
+//! not UTF-8 is read once more as Latin-1.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use super::fields::Fields;
 use super::malformed::Malformed;
 use super::record::{Record, text};
 
-/// Objects inside objects that are still looked at.
+/// The deepest nesting of objects that is still read.
 const MAX_DEPTH: usize = 8;
 
 /// Reads JSON lines.
 #[derive(Clone, Debug)]
 pub(super) struct Json {
     fields: Fields,
-    /// The dotted name of the place at hand.
+    /// The dotted name of the current value.
     name: String,
 }
 
@@ -56,14 +56,14 @@ impl Json {
     }
 }
 
-/// The place of one value.
+/// Visits one value and what is nested in it.
 struct Value<'j> {
     to: &'j mut Json,
     depth: usize,
 }
 
 impl Value<'_> {
-    /// Visits an inner value under a longer name.
+    /// Visits a nested value under a longer name.
     fn inner<R>(&mut self, visit: impl FnOnce(Value<'_>) -> R) -> R {
         visit(Value { to: self.to, depth: self.depth + 1 })
     }
@@ -142,7 +142,7 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 }
 
-/// Numbers fit the stack: the longest finite float in plain digits has 326 bytes or so.
+/// Writes a number as text. The buffer suffices: the longest finite float in plain digits takes about 326 bytes.
 fn write(to: &mut Json, number: fmt::Arguments<'_>) {
     use std::io::Write;
     let mut out = [0; 400];
@@ -153,7 +153,7 @@ fn write(to: &mut Json, number: fmt::Arguments<'_>) {
     }
 }
 
-/// Puts a key behind the prefix.
+/// Appends a key to the prefix of the name.
 struct Key<'n> {
     name: &'n mut String,
     prefix: usize,

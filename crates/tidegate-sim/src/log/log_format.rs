@@ -1,7 +1,7 @@
-//! Lines as a `log_format` of nginx describes them, which is given as it stands in `nginx.conf`.
+//! Log lines in a format given as an nginx `log_format`, as it stands in `nginx.conf`.
 //!
-//! A format is text with variables in it. A line is cut where that text comes again: a value ends where the text behind its
-//! variable comes first. Nothing is tried twice, so a hostile line costs no more than its length for each variable.
+//! A format is text with variables. A value in a line ends at the first occurrence of the text that follows its
+//! variable in the format. There is no backtracking, so a hostile line costs at most its length for each variable.
 
 mod directive;
 mod error;
@@ -18,16 +18,18 @@ pub use self::error::LogFormatError;
 pub(super) use self::lines::Cutter;
 use self::variables::{Parts, is_time};
 
-/// The longest format, in bytes: many times what anybody writes.
+/// The longest format, in bytes: far longer than any in use.
 const MAX_TEXT: usize = 16 << 10;
 
-/// How a `log_format` of nginx writes lines. Cheap to clone.
+/// A `log_format` of nginx. Cheap to clone.
 ///
-/// Read from what stands in `nginx.conf`: the whole directive, `log_format main '$remote_addr …' '…';`, or the format alone,
-/// `$time_iso8601 $remote_addr …`, with `escape=json` before it where it has that. Backslashes mean what they mean there.
+/// Parsed from the text in `nginx.conf`: the whole directive, `log_format main '$remote_addr …' '…';`, or the format
+/// alone, `$time_iso8601 $remote_addr …`, preceded by `escape=json` if it has that. Backslashes mean the same as
+/// there.
 ///
-/// Variables that say when, who and what become the record's fields; `$http_NAME` becomes `request.header.NAME` with `-` for
-/// `_`; any other becomes an extra under its own name, without the `$`. What a line does not say (`-`, or nothing) is left out.
+/// Variables for the time, the client and the request become the record's fields; `$http_NAME` becomes
+/// `request.header.NAME` with `-` for `_`; any other variable becomes an extra under its own name, without the `$`.
+/// Values that are `-` or empty are left out.
 ///
 /// # Examples
 /// ```
@@ -53,8 +55,8 @@ impl LogFormat {
         Cutter::new(Arc::clone(&self.parts), columns)
     }
 
-    /// Says whether lines of this format say when a request was: by `$msec`, `$time_iso8601` or `$time_local`, or by a variable
-    /// that `columns` makes the attribute `time`, as in [`super::LogOptions::columns`].
+    /// Says whether lines of this format contain the time of a request: by `$msec`, `$time_iso8601` or `$time_local`,
+    /// or by a variable that `columns` maps to the attribute `time`, as in [`super::LogOptions::columns`].
     #[must_use]
     pub fn tells_time(&self, columns: &[(String, String)]) -> bool {
         let named =
@@ -84,7 +86,7 @@ impl FromStr for LogFormat {
     }
 }
 
-/// Prints the format as it would be given alone.
+/// Prints the format without a directive around it.
 impl fmt::Display for LogFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes| String::from_utf8_lossy(bytes);

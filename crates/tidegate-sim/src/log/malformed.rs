@@ -1,50 +1,50 @@
-//! Lines that are no request: why, and how they are shown.
+//! Malformed lines: the reason, and how they are shown.
 
 use std::fmt;
 
 use super::record::text;
 
-/// Why a line is no request.
+/// Why a line is not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// No time, or a time that cannot be.
+    /// No time, or an invalid one.
     #[error("no time that can be read")]
     Time,
-    /// Nothing before the time.
+    /// No client before the time.
     #[error("no client before the time")]
     Client,
-    /// No quoted request.
+    /// No quoted request after the time.
     #[error("no request in quotes after the time")]
     Request,
-    /// The status is no status.
+    /// The status is not three digits.
     #[error("the status is not three digits")]
     Status,
-    /// The size is no number.
+    /// The size is not a number.
     #[error("the size is not a number")]
     Bytes,
-    /// More or fewer fields than the header has.
+    /// More or fewer fields than in the header.
     #[error("not as many fields as the header line has")]
     Columns,
     /// The header line has no column for the time.
     #[error("the header line names no time column; name it with --column time=NAME")]
     Header,
-    /// Not one JSON object.
+    /// Not a single JSON object.
     #[error("not one JSON object")]
     Json,
-    /// The text that the `log_format` has behind its variable of this number, from 1, does not come; of 0, the text it begins with.
+    /// The text that follows this variable in the `log_format` is missing.
     #[error("not as the log format has it: {}", misfit(*.variable))]
     LogFormat {
-        /// The number of the variable.
+        /// The number of the variable, from 1; 0 for the text that the format begins with.
         variable: u16,
     },
     /// Fewer fields than an Application Load Balancer writes.
     #[error("fewer fields than a line of an Application Load Balancer has")]
     Alb,
-    /// Not the fields that the `#Fields` line names.
+    /// More or fewer fields than in the `#Fields` line.
     #[error("not as many fields as the #Fields line has")]
     Fields,
-    /// A second `#Fields` line, with others, stands before it.
+    /// The line follows another `#Fields` line that names other fields.
     #[error("the #Fields line before it is not the one at the beginning; give the files one by one")]
     OtherFields,
     /// Longer than [`crate::source::MAX_LINE`].
@@ -59,16 +59,16 @@ fn misfit(variable: u16) -> String {
     }
 }
 
-/// A malformed line, to show.
+/// A malformed line, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedLine {
     /// The file.
     pub file: String,
     /// The number of the line, from 1.
     pub line: u64,
-    /// What is wrong.
+    /// Why it is malformed.
     pub why: Malformed,
-    /// How it begins.
+    /// The beginning of the line.
     pub excerpt: String,
 }
 
@@ -78,10 +78,10 @@ impl fmt::Display for MalformedLine {
     }
 }
 
-/// Characters of a line that are shown.
+/// The most characters of a line that are shown.
 const EXCERPT: usize = 120;
 
-/// Returns how a line begins, without control characters.
+/// Returns the beginning of a line, with `·` in place of control characters.
 pub(super) fn excerpt(line: &[u8]) -> String {
     text(line).chars().take(EXCERPT).map(|char| if char.is_control() { '·' } else { char }).collect()
 }

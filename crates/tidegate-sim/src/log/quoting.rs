@@ -1,18 +1,18 @@
-//! How access logs quote texts, what they escape in them, and how they write that there is none.
+//! Quoting and escaping in access logs, and how they mark missing values.
 
 use std::borrow::Cow;
 
-/// Returns the bytes, empty for the `-` that stands for nothing.
+/// Returns the bytes, or nothing for `-`, which marks a missing value.
 pub(super) fn known(bytes: &[u8]) -> &[u8] {
     if bytes == b"-" { b"" } else { bytes }
 }
 
-/// Says whether what follows these bytes is escaped: an odd number of backslashes.
+/// Says whether the byte after these is escaped: they end in an odd number of backslashes.
 pub(super) fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
 
-/// Takes one quoted text off the front; empty when there is none.
+/// Splits one quoted text off the front; empty if there is none.
 pub(super) fn quoted(text: &[u8]) -> (&[u8], &[u8]) {
     let [b'"', rest @ ..] = text.trim_ascii_start() else { return (b"", b"") };
     let ends = memchr::memchr_iter(b'"', rest);
@@ -22,8 +22,8 @@ pub(super) fn quoted(text: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Returns a quoted text as it was before it was written, in the words of Apache and of nginx: `\"`, `\\`, `\xHH`, and `\n` and its like. What
-/// is no escape stays. Allocates only where there is a backslash.
+/// Undoes the escapes of a quoted text, as Apache and nginx write them: `\"`, `\\`, `\xHH`, and `\n` and the like.
+/// Invalid escapes stay as they are. Allocates only if there is a backslash.
 ///
 /// # Source
 /// `ap_escape_logitem` of Apache httpd's `server/util.c`; `ngx_http_log_escape` of nginx's `ngx_http_log_module.c`.
@@ -39,7 +39,7 @@ pub(super) fn undone(value: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Reads one escape off the front; `None` where there is none.
+/// Decodes one escape at the front; `None` if there is none.
 fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
     let [b'\\', sign, after @ ..] = text else { return None };
     let byte = match sign {
@@ -55,7 +55,7 @@ fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
     Some((byte, after))
 }
 
-/// Reads `\xHH` off the front; `None` where something else is there.
+/// Decodes `\xHH` at the front; `None` if there is something else.
 pub(super) fn hex_escaped(text: &[u8]) -> Option<(u8, &[u8])> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let [b'\\', b'x', high, low, after @ ..] = text else { return None };

@@ -1,4 +1,4 @@
-//! Reads the lines of one file, in whichever format it has.
+//! Reads the lines of one file in any of the formats.
 
 use super::alb::Alb;
 use super::clf::Clf;
@@ -9,7 +9,7 @@ use super::log_format::Cutter;
 use super::malformed::Malformed;
 use super::record::Record;
 
-/// Reads the lines of one file.
+/// A reader for the lines of one file.
 #[derive(Debug)]
 pub(super) enum Reader {
     Clf(Clf),
@@ -20,13 +20,13 @@ pub(super) enum Reader {
     LogFormat(Box<Cutter>),
 }
 
-/// Says whether a line is blank or a comment, which is not counted.
+/// Says whether a line is blank or a comment. Such lines are not counted as malformed.
 pub(super) fn is_blank(line: &[u8]) -> bool {
     matches!(line, [] | [b'#', ..]) || line.trim_ascii().is_empty()
 }
 
 impl Reader {
-    /// Reads a line; `None` for a header.
+    /// Parses a line; `None` for a header.
     #[inline]
     pub(super) fn read<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Record<'a>>, Malformed> {
         match self {
@@ -39,7 +39,7 @@ impl Reader {
         }
     }
 
-    /// Says whether the lines below a comment are written as this reader reads them, as those above it were or not.
+    /// Says whether this reader fits the lines after a comment; `so_far` says whether it fitted the lines before it.
     #[cold]
     pub(super) fn goes_on_below(&self, comment: &[u8], so_far: bool) -> bool {
         match self {
@@ -48,7 +48,7 @@ impl Reader {
         }
     }
 
-    /// Says whether the log has had a column or field of this name; the columns of access logs have none.
+    /// Says whether the log has had a column or field of this name. The columns of access logs have no names.
     pub(super) fn has_met(&self, column: &str) -> bool {
         match self {
             Self::Clf(_) => false,
@@ -60,14 +60,14 @@ impl Reader {
         }
     }
 
-    /// Says whether records borrow their lines alone, so that several can be held at once, and not the reader, too.
+    /// Says whether records borrow only from their lines and not from the reader, so that several can exist at once.
     #[inline]
     pub(super) fn borrows_lines_alone(&self) -> bool {
         matches!(self, Self::Clf(_))
     }
 
-    /// Fills a new record, whose time was read before, with the rest of its line, where [`Reader::borrows_lines_alone`]; leaves it as it is
-    /// otherwise. `time_at` is where the time stands.
+    /// Fills a new record, whose time is already parsed, with the rest of its line. Leaves it unchanged unless
+    /// [`Reader::borrows_lines_alone`]. `time_at` is the position of the time.
     #[inline]
     pub(super) fn fill_apart<'a>(
         &self,
@@ -81,7 +81,8 @@ impl Reader {
         }
     }
 
-    /// Reads the time of a line and as little else as the format allows; and where it stands, where that saves looking for it again.
+    /// Parses the time of a line, and as little else as the format allows. Returns it with its position where that
+    /// avoids a second search.
     #[inline]
     pub(super) fn time(&mut self, line: &[u8]) -> Result<Option<(u64, u32)>, Malformed> {
         match self {

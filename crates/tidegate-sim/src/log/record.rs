@@ -1,4 +1,4 @@
-//! One request as a log tells it.
+//! One request of a log.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -13,29 +13,29 @@ use super::wanted::Wanted;
 
 /// One request, borrowed from the line it was read from.
 ///
-/// Text is bytes: logs hold Latin-1 and garbage. Empty means the log does not say (`-` reads as empty); use [`text`] where
-/// UTF-8 is wanted.
+/// Text is bytes: logs contain Latin-1 and garbage. Empty means that the log does not have the value (`-` reads as
+/// empty). Use [`text`] to get UTF-8.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// When, in nanoseconds since 1970-01-01T00:00:00Z.
+    /// The time of the request, in nanoseconds since 1970-01-01T00:00:00Z.
     pub time: Tick,
-    /// Who asked, by address or host name.
+    /// The client, by address or host name.
     pub client: &'a [u8],
-    /// The user who logged in.
+    /// The user who signed in.
     pub user: &'a [u8],
     /// The method.
     pub method: &'a [u8],
-    /// The path, without query, as the log writes it: [`Record::describe`] undoes what an access log escaped.
+    /// The path, without query, as written in the log: [`Record::describe`] undoes the escapes of an access log.
     pub path: &'a [u8],
-    /// The host asked for.
+    /// The requested host.
     pub host: &'a [u8],
-    /// The status that was answered.
+    /// The status of the answer.
     pub status: Option<u16>,
-    /// The length of the answer.
+    /// The size of the answer.
     pub bytes: Option<u64>,
-    /// How long it took, where the log says so in a unit that can be known.
+    /// The duration of the request, if the log has it in a known unit.
     pub duration: Option<Duration>,
-    /// Whether the path is written as access logs quote a text.
+    /// Whether the path has the escapes of an access log.
     pub(super) is_quoted: bool,
     pub(super) status_text: &'a [u8],
     pub(super) bytes_text: &'a [u8],
@@ -63,31 +63,32 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Returns the user agent. Found on demand in access logs: the search costs some 20 ns that most replays need not pay. Allocates only
-    /// where an access log escaped something in it.
+    /// Returns the user agent. In access logs it is searched for on demand: the search costs some 20 ns that most
+    /// replays need not pay. Allocates only if an access log escaped something in it.
     #[must_use]
     pub fn agent(&self) -> Cow<'a, [u8]> {
         self.tail.agent()
     }
 
-    /// Returns the page that linked here. Found on demand, like [`Record::agent`].
+    /// Returns the referer. Searched for on demand, like [`Record::agent`].
     #[must_use]
     pub fn referer(&self) -> Cow<'a, [u8]> {
         self.tail.referer()
     }
 
-    /// Says whether somebody signed in with this request and was served: the log names a user, and the status is below 400.
+    /// Says whether a user signed in with this request and was served: the log names a user, and the status is below
+    /// 400.
     #[must_use]
     pub fn is_signed_in(&self) -> bool {
         !self.user.is_empty() && self.status.is_some_and(|status| status < 400)
     }
 
-    /// Returns whatever else the log says, as (name, value): columns and JSON fields that are none of the above.
+    /// Returns the other values of the line, as (name, value): columns and JSON fields that are none of the above.
     pub fn extras(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
         self.extras.iter()
     }
 
-    /// Returns one of the extras.
+    /// Returns one of the extras by name.
     #[must_use]
     pub fn extra(&self, name: &str) -> Option<&'a [u8]> {
         self.extras().find(|(have, _)| *have == name).map(|(_, value)| value)
@@ -95,22 +96,23 @@ impl<'a> Record<'a> {
 }
 
 impl Record<'_> {
-    /// Describes the request as a door would have: `request.method`, `request.path`, `request.host`, `client.ip`, `user.id`,
-    /// `request.header.user-agent`, `request.header.referer`, then what only a log knows: `response.status`,
-    /// `response.bytes` and the extras under their own names. What the log does not say is left out.
+    /// Describes the request as the server would: `request.method`, `request.path`, `request.host`, `client.ip`,
+    /// `user.id`, `request.header.user-agent`, `request.header.referer`, then attributes that only a log has:
+    /// `response.status`, `response.bytes` and the extras under their own names. Values that the log does not have
+    /// are left out.
     #[must_use]
     pub fn describe(&self) -> Descriptor<'_> {
         self.describe_only(&Wanted::ALL)
     }
 
-    /// Describes what is wanted of the request.
+    /// Describes only the wanted attributes of the request.
     pub(crate) fn describe_only(&self, wanted: &Wanted) -> Descriptor<'_> {
         let mut request = Descriptor::new();
         self.describe_into(wanted, &mut request);
         request
     }
 
-    /// Adds what is wanted of the request to a descriptor, which is large and so best filled where it stays.
+    /// Adds the wanted attributes to a descriptor. A descriptor is large, so it is filled in place.
     pub(crate) fn describe_into<'r>(&'r self, wanted: &Wanted, request: &mut Descriptor<'r>) {
         let push = |request: &mut Descriptor<'r>, wanted, name: &'static str, value| {
             if wanted && !<[u8]>::is_empty(value) {
@@ -131,7 +133,7 @@ impl Record<'_> {
         push(request, wanted.host, "request.host", self.host);
         push(request, wanted.client, "client.ip", self.client);
         push(request, wanted.user, "user.id", self.user);
-        // These two are searched for in the line.
+        // Finding these two takes a search in the line.
         if wanted.agent {
             push_cow(request, "request.header.user-agent", self.agent());
         }
@@ -165,9 +167,9 @@ fn whole_text(bytes: Cow<'_, [u8]>) -> Cow<'_, str> {
     }
 }
 
-/// A request line taken apart: method, host if the target is a whole URL, path without query.
+/// A parsed request line: method, host if the target is a whole URL, path without query.
 ///
-/// Empty where it makes no sense: what scanners send is no request line, yet it was a request.
+/// Parts are empty if the line is malformed, as from scanners: it was a request all the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestLine<'a> {
     pub(super) method: &'a [u8],
@@ -185,7 +187,8 @@ impl<'a> RequestLine<'a> {
         {
             return Self::default();
         }
-        // The target ends at the last space if a version follows; HTTP/0.9 has none, and old clients sent spaces in paths.
+        // The target ends at the last space if a version follows. HTTP/0.9 has no version, and old clients sent
+        // spaces in paths.
         let end = match memchr::memrchr(b' ', rest) {
             Some(at) if rest[at + 1..].starts_with(b"HTTP/") => at,
             _ => rest.len(),

@@ -1,6 +1,6 @@
-//! What a field of a log can be, and the names that other systems have for it.
+//! The roles of a log's fields, and the names that other systems use for them.
 
-/// What a field can be, besides an extra.
+/// The role of a field, besides an extra.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Time,
@@ -19,7 +19,8 @@ pub(super) enum Role {
 
 pub(super) const ROLES: usize = 12;
 
-/// The attribute that names each role to users, and the names other systems have for it, lower case, best first.
+/// For each role, the attribute that names it to users, and the names that other systems use, in lower case, best
+/// first.
 pub(super) const WELL_KNOWN: [(Role, &str, &[&str]); ROLES] = [
     (
         Role::Time,
@@ -206,7 +207,7 @@ pub(super) const WELL_KNOWN: [(Role, &str, &[&str]); ROLES] = [
     ),
 ];
 
-/// Says whether a name means a time; how a header line of CSV is told from data.
+/// Says whether a name means a time. A header line of CSV is recognised by such a name.
 pub(super) fn means_time(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     WELL_KNOWN[0].2.contains(&name.as_str())

@@ -1,20 +1,21 @@
-//! How long a request took, as logs write it: a number, whose unit the name says.
+//! The durations of requests in logs: numbers whose unit follows from the field's name.
 
 use std::time::Duration;
 
 use tidegate::policy::span;
 
-/// What one is.
+/// The unit of a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Nanos(u32),
-    /// The name does not say. Some write whole milliseconds under it and some nanoseconds, so only a number with a point is
-    /// taken, which is seconds with everybody.
+    /// The name does not tell. Some systems write whole milliseconds under it and some nanoseconds. Only a number
+    /// with a decimal point is accepted: all systems mean seconds by it.
     Unsaid,
 }
 
 impl Unit {
-    /// Reads the unit off a name: `request_time` is in seconds, as in nginx; `time-taken` in milliseconds, as in W3C logs.
+    /// Infers the unit from a name: `request_time` is in seconds, as in nginx; `time-taken` in milliseconds, as in
+    /// W3C logs.
     pub(super) fn of(name: &str) -> Self {
         let name = name.to_ascii_lowercase();
         let ends = |with: [&str; 2]| with.iter().any(|with| name.ends_with(with));
@@ -28,11 +29,12 @@ impl Unit {
         }
     }
 
-    /// Reads a value: a number of these units, or one with a unit of its own, as `12ms`. `None` where it is neither.
+    /// Parses a value: a number in this unit, or one with a unit of its own, such as `12ms`. `None` for any other
+    /// text.
     pub(super) fn read(self, value: &[u8]) -> Option<Duration> {
         let text = std::str::from_utf8(value).ok()?;
         let Ok(number) = text.parse::<f64>() else {
-            // Most values that are no number are a dash, and an error would be made for each.
+            // Most other values are a dash; building an error for each would cost time.
             return if text.starts_with(|first: char| first.is_ascii_digit()) {
                 span(text).ok()
             } else {
@@ -44,7 +46,7 @@ impl Unit {
             Self::Unsaid if text.contains('.') => 1_000_000_000,
             Self::Unsaid => return None,
         };
-        // To the nanosecond, which a product of floats would miss by a bit.
+        // Divide only at the end, to be exact to the nanosecond.
         Duration::try_from_secs_f64(number * f64::from(nanos) / 1e9).ok()
     }
 }
@@ -64,11 +66,11 @@ mod tests {
             ("time-taken", "40", Some(40_000_000)),
             ("duration", "0.5", Some(500_000_000)),
             ("duration", "12ms", Some(12_000_000)),
-            // As programs in Go write it.
+            // As Go programs write it.
             ("duration", "1.234567ms", Some(1_234_567)),
             ("duration", "1m2.5s", Some(62_500_000_000)),
             ("duration", "12\u{b5}s", Some(12_000)),
-            // Milliseconds of Envoy or nanoseconds of Traefik: nobody can say.
+            // Milliseconds in Envoy, nanoseconds in Traefik: undecidable.
             ("duration", "500", None),
             ("request_time", "-", None),
             ("request_time", "-1", None),

@@ -1,15 +1,15 @@
-//! Referer and agent of an access log's line, which are looked for only when somebody asks.
+//! Referer and user agent of a line in an access log, parsed only on demand.
 
 use std::borrow::Cow;
 
 use super::quoting::{known, quoted, undone};
 
-/// What follows the byte count, or what other formats found in its place.
+/// The text after the byte count, or the values that other formats found.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tail<'a> {
-    /// `"referer" "agent" ...`, not yet looked at.
+    /// `"referer" "agent" ...`, not parsed yet.
     Unread(&'a [u8]),
-    /// Known already.
+    /// Parsed values.
     Read { referer: &'a [u8], agent: &'a [u8] },
 }
 

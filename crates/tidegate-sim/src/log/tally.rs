@@ -1,4 +1,4 @@
-//! What was read of a log, and which of its lines were no request.
+//! Counts of what was read from a log, and its malformed lines.
 
 use tidegate::Tick;
 
@@ -6,29 +6,30 @@ use super::format::Format;
 use super::malformed::{Malformed, MalformedLine, excerpt};
 use crate::order::OrderTally;
 
-/// Malformed lines kept to show.
+/// The most malformed lines kept to show.
 const SHOWN: usize = 5;
 
-/// What was read.
+/// Counts of what was read from a log.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Lines, blank ones and comments included.
+    /// Lines, including blank ones and comments.
     pub lines: u64,
     /// Requests handed out.
     pub records: u64,
-    /// Requests left out, because [`LogOptions::matching`](crate::log::LogOptions::matching) does not fit them.
+    /// Requests left out because [`LogOptions::matching`](crate::log::LogOptions::matching) does not match them.
     pub unmatched: u64,
-    /// Attributes that [`LogOptions::matching`](crate::log::LogOptions::matching) goes by and that no request had so far.
+    /// Attributes that [`LogOptions::matching`](crate::log::LogOptions::matching) uses and that no request has had so
+    /// far.
     pub unmet: Vec<String>,
-    /// Lines that are no request.
+    /// Malformed lines.
     pub malformed: u64,
-    /// The first of them.
+    /// The first malformed lines, at most five.
     pub first_malformed: Vec<MalformedLine>,
-    /// How the log kept to time.
+    /// How far the log was in time order.
     pub order: OrderTally,
     /// The files, in the order they were read, with their formats.
     pub files: Vec<(String, Format)>,
-    /// Whether the files were put into the order of their first times.
+    /// Whether the files were sorted by their first times.
     pub files_sorted: bool,
     /// The time of the first request.
     pub first: Option<Tick>,
@@ -36,11 +37,11 @@ pub struct Tally {
     pub last: Option<Tick>,
 }
 
-/// Entries held back carry file and line in one number: 2²⁴ files of 2⁴⁰ lines.
+/// The bits for the line in a mark, which is file and line in one number: 2²⁴ files of 2⁴⁰ lines.
 pub(super) const LINE_BITS: u32 = 40;
 
 impl Tally {
-    /// Counts a line that is no request; `mark` says which file and line.
+    /// Counts a malformed line; `mark` encodes its file and line.
     #[cold]
     pub(super) fn note(&mut self, mark: u64, line: &[u8], why: Malformed) {
         self.malformed += 1;

@@ -1,10 +1,10 @@
-//! Whole logs: formats told apart, fields found, order kept, garbage counted.
+//! Whole logs: formats recognised, fields found, order kept, malformed lines counted.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A file of a test.
+/// A temporary file.
 struct Temp(tempfile::NamedTempFile);
 
 impl Temp {
@@ -148,7 +148,7 @@ fn formats_are_told_by_the_first_lines() {
     assert!(error.contains("--format") && error.ends_with("Nov 20 22:53:01 host sshd[1]: hello"), "{error}");
 }
 
-/// Files of CloudFront that were put together, one of which has other fields: its lines would be read as what they are not.
+/// In concatenated CloudFront files, lines after a `#Fields` line with other fields must not be misread.
 #[test]
 fn lines_below_other_names_are_told_and_not_misread() {
     const NAMES: &str = "#Fields: date time c-ip cs-method x-edge-location\n";
@@ -230,7 +230,8 @@ fn a_reader_may_stop_early() {
     }
 }
 
-/// A bad line among good ones, and a log whose records borrow their reader, which go one by one.
+/// Includes malformed lines among good ones, and a log whose records borrow from their reader, which must come one by
+/// one.
 #[test]
 fn records_come_together_as_they_come_alone() {
     let clf: String = (0..100)
@@ -272,7 +273,7 @@ proptest! {
     fn arbitrary_bytes_never_panic(bytes: Vec<u8>, text in "(\\{|\\}|\"ts\"|:|1|,|\n|\\[|\\]|time|\t|a|\"){0,60}") {
         for format in [Format::Combined, Format::Vhost, Format::Json, Format::Csv, Format::Alb, Format::CloudFront] {
             for bytes in [&bytes[..], text.as_bytes()] {
-                // Bytes that begin as UTF-16 or a packed file does are refused by name.
+                // Bytes that begin like UTF-16 or a compressed file are refused by name.
                 let options = LogOptions { format: format.clone(), ..LogOptions::default() };
                 let Ok((_, tally)) = try_read(bytes, options) else { continue };
                 prop_assert!(tally.records + tally.malformed <= tally.lines);

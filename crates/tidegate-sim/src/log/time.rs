@@ -1,23 +1,23 @@
-//! Reads timestamps; most lines need no date library for it.
+//! Parses timestamps, mostly without a date library.
 //!
-//! A log repeats itself: most lines carry the second of the line before, nearly all carry its day. Both are kept, so that a
-//! line costs a comparison. The calendar arithmetic of a new day is the usual count of days from the civil date; the tests
-//! compare it with a date library.
+//! A log repeats itself: most lines have the same second as the line before, and nearly all have the same day. Both
+//! are cached, so that a line usually costs one comparison. A new day takes the usual arithmetic from a civil date to
+//! a count of days; the tests compare it with a date library.
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Timestamps of one log, remembering the last.
+/// Parses the timestamps of one log, and caches the last one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timestamps {
-    /// The last `dd/Mon/yyyy:HH:MM:SS +zone`, and what it meant.
+    /// The last `dd/Mon/yyyy:HH:MM:SS +zone`, and its value.
     last: [u8; 26],
     last_nanos: u64,
-    /// Seconds since 1970 at the last day's local midnight, zone included; meaningful while `last` is set.
+    /// Seconds since 1970 at the last day's local midnight, with its zone; valid once `last` is set.
     midnight: i64,
 }
 
 impl Timestamps {
-    /// Reads `17/May/2015:10:05:03 +0000`, without brackets.
+    /// Parses `17/May/2015:10:05:03 +0000`, without brackets.
     #[inline]
     pub(super) fn clf(&mut self, at: &[u8; 26]) -> Option<u64> {
         if *at == self.last {
@@ -31,7 +31,7 @@ impl Timestamps {
             return None;
         }
         let clock = clock(two(&at[12..14])?, two(&at[15..17])?, two(&at[18..20])?)?;
-        // `last` is all zeros until the first success, which no date is.
+        // Until the first success `last` is all zeros, which no date equals.
         let midnight = if at[..11] == self.last[..11] && at[21..] == self.last[21..] {
             self.midnight
         } else {
@@ -46,8 +46,8 @@ impl Timestamps {
         Some(nanos)
     }
 
-    /// Reads any of the forms that fields of JSON and CSV logs have: RFC 3339 and its relaxed cousins (a space for the `T`,
-    /// no zone for UTC), Unix seconds with or without fraction, milli-, micro- or nanoseconds, and the access log's own.
+    /// Parses any of the forms in JSON and CSV logs: RFC 3339 and its relaxed variants (a space for the `T`, no zone
+    /// for UTC), Unix seconds with or without fraction, milli-, micro- or nanoseconds, and the access log's own form.
     pub(super) fn any(&mut self, text: &[u8]) -> Option<u64> {
         let text = text.trim_ascii();
         if let Ok(clf) = <&[u8; 26]>::try_from(text)
@@ -64,13 +64,13 @@ impl Timestamps {
     }
 }
 
-/// Reads `Sun, 17 May 2015 10:05:03 GMT`; rare enough for the library.
+/// Parses `Sun, 17 May 2015 10:05:03 GMT`; rare, so left to the library.
 fn mail(text: &[u8]) -> Option<u64> {
     let at = jiff::fmt::rfc2822::parse(std::str::from_utf8(text).ok()?).ok()?;
     u64::try_from(at.timestamp().as_nanosecond()).ok()
 }
 
-/// Reads `2015-05-17T10:05:03.123456789+02:00`.
+/// Parses `2015-05-17T10:05:03.123456789+02:00`.
 fn iso(text: &[u8]) -> Option<u64> {
     let (head, mut rest) = text.split_at_checked(19)?;
     if head[7] != b'-' || !matches!(head[10], b'T' | b't' | b' ') || head[13] != b':' || head[16] != b':' {
@@ -94,7 +94,7 @@ fn iso(text: &[u8]) -> Option<u64> {
     nanos(days * 86_400 + clock - zone, fraction)
 }
 
-/// Reads a count since 1970; its size tells the unit. Eleven digits of seconds reach the year 5138.
+/// Parses a count since 1970. Its number of digits tells the unit; eleven digits of seconds reach the year 5138.
 fn unix(text: &[u8]) -> Option<u64> {
     let point = memchr::memchr(b'.', text).unwrap_or(text.len());
     let (whole, part) = (&text[..point], text.get(point + 1..).unwrap_or(b""));
@@ -111,14 +111,14 @@ fn unix(text: &[u8]) -> Option<u64> {
     count.checked_mul(unit)?.checked_add(part_nanos(part) / (SECOND / unit))
 }
 
-/// Returns digits behind a point as billionths; what is finer is cut off.
+/// Converts the digits after a decimal point to nanoseconds. Finer digits are cut off.
 fn part_nanos(part: &[u8]) -> u64 {
     let kept = &part[..part.len().min(9)];
     let value = kept.iter().fold(0u64, |sum, byte| sum * 10 + u64::from(byte - b'0'));
     value * 10u64.pow(9 - kept.len() as u32)
 }
 
-/// Reads a run of digits.
+/// Parses a run of digits.
 pub(super) fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -145,12 +145,12 @@ fn month(name: &[u8]) -> Option<i64> {
     Some(at as i64 + 1)
 }
 
-/// Returns seconds since midnight. A leap second, 60, is the next minute's first.
+/// Returns seconds since midnight. A leap second, 60, counts as the first second of the next minute.
 fn clock(hour: i64, minute: i64, second: i64) -> Option<i64> {
     (hour < 24 && minute < 60 && second <= 60).then_some(hour * 3_600 + minute * 60 + second)
 }
 
-/// Reads `+0200`, `-04:00` or `+02` as seconds east of Greenwich.
+/// Parses `+0200`, `-04:00` or `+02` as seconds east of Greenwich.
 fn zone(text: &[u8]) -> Option<i64> {
     let (sign, rest) = text.split_first()?;
     let (hours, minutes) = match rest {
@@ -169,7 +169,7 @@ fn zone(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// Returns the days from 1970-01-01 to a date; `None` when there is no such date.
+/// Returns the days from 1970-01-01 to a date; `None` if the date does not exist.
 fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     const LENGTHS: [i64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
@@ -177,7 +177,7 @@ fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     if !(1..=length).contains(&day) {
         return None;
     }
-    // Years that begin in March put the leap day last; 146,097 days are 400 years.
+    // Counting years from March puts the leap day last; 146,097 days are 400 years.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let of_year = (153 * month + 2) / 5 + day - 1;
     Some(year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + of_year - 719_468)

@@ -1,8 +1,8 @@
-//! Which attributes of a request are worth describing: those that somebody will look at.
+//! The attributes of a request that are worth describing, because a policy or a count uses them.
 
 use tidegate::policy::Named;
 
-/// The attributes of a record that are described. Each one that is left out saves some 20 ns a line.
+/// The attributes of a record that are described. Each one left out saves some 20 ns per line.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(super) method: bool,
@@ -33,7 +33,7 @@ impl Wanted {
         extras: None,
     };
 
-    /// Wants what any of these policy sets names, and the path where somebody counts paths.
+    /// Wants the attributes that any of these policy sets names, and the path if paths are counted.
     pub(crate) fn by(sets: Vec<Named>, counts_paths: bool) -> Self {
         let named = |name: &str| sets.iter().any(|set| set.contains(name));
         Self {

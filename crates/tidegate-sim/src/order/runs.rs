@@ -1,9 +1,10 @@
-//! Held lines, as a few runs that are each in the order of their times.
+//! Held lines, stored as a few runs that are each in time order.
 //!
-//! A line goes behind the first run that ends no later than it, and the earliest of the runs' first lines is the next to leave. A log in
-//! order is one run; each line that goes back further than the runs reach begins one more. So lines are written one behind the other and read
-//! one behind the other, which a processor fetches ahead by itself even where a line waited for a day and has left its caches. As many
-//! runs as lines are possible (a log backwards), at the cost of a search in their number for each line.
+//! A line is appended to the first run that ends no later than the line's time. The next line to leave is the
+//! earliest of the runs' first lines. A log in order is one run; each line that goes back further than all runs
+//! starts another one. So lines are written and read sequentially, and the processor prefetches them even if a line
+//! waited for a day and has left the caches. In the worst case, a log that runs backwards, there are as many runs as
+//! lines, and each line costs a binary search over the runs.
 //!
 //! # Source
 //! The runs are the piles of patience sorting; D. Aldous, P. Diaconis: Longest increasing subsequences, 1999.
@@ -12,80 +13,83 @@ use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A line as the caller knows it.
+/// A line as given by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
-    /// Whatever the caller marks it with.
+    /// A mark that the caller chooses.
     pub(crate) mark: u64,
-    /// Where in it the time stands, for whoever knows, so that it need not be found twice.
+    /// The position of the time in the line, if the caller knows it, so that it need not be searched for again.
     pub(crate) time_at: u32,
     pub(crate) bytes: &'a [u8],
 }
 
-/// A line given out in its turn.
+/// A line that is handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held<'a> {
-    /// What it counts as.
+    /// The time that the line counts as.
     pub(crate) time: u64,
     pub(crate) line: Line<'a>,
 }
 
-/// Bytes before each line: its time, the caller's mark, its length and where its time stands.
+/// The bytes before each line: its time, the caller's mark, its length, and the position of the time in it.
 pub(super) const HEAD: usize = 24;
 
-/// The second piece of memory of a run, in bytes, and the longest; from the second on each is twice as long as the one before. The first holds
-/// one line, since in a log that runs backwards each line is a run. The longest is two pages of memory; a longer line has a piece to itself.
+/// The capacities of a run's second and longest pieces of memory, in bytes; from the second on, each piece is twice
+/// as long as the one before. The first piece holds one line, since in a log that runs backwards each line is a run.
+/// The longest is two pages; a longer line gets a piece of its own.
 const SECOND_PIECE: usize = 512;
 const LONGEST_PIECE: usize = 8 << 10;
 
-/// Runs that are kept when they are empty, since a log that goes back often begins them again. With their two pieces, 1 MiB.
+/// How many runs are kept when empty, since a log that goes back often starts them again. With two pieces each, they
+/// take 1 MiB.
 const KEPT_RUNS: usize = 64;
 
-/// Where a line lies.
+/// The position of a line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
     run: u32,
     at: u32,
-    /// The piece of memory, counted from the first that the run had.
+    /// The number of the piece of memory, counted from the first piece that the run had.
     piece: u64,
 }
 
-/// Lines in the order of their times.
+/// Lines in time order.
 #[derive(Debug, Default)]
 struct Run {
     pieces: VecDeque<Vec<u8>>,
-    /// The number of the first of the pieces.
+    /// The number of the first piece in `pieces`.
     first_piece: u64,
-    /// The next line to leave; where the next one will lie, if there is none.
+    /// The position of the next line to leave or, if there is none, of the next line to be put.
     next: Place,
-    /// The time of the last line that was put here.
+    /// The time of the last line put here.
     latest: u64,
-    /// Lines that are waiting to leave.
+    /// Lines that have not left yet.
     waiting: usize,
-    /// Lines that are not forgotten yet.
+    /// Lines that have not been forgotten yet.
     lines: usize,
 }
 
-/// Held lines. Takes 24 bytes for each beside its own, and for each run some 250 bytes or, where it is long, up to 16 KiB.
+/// Held lines. Takes 24 bytes per line besides its text, and per run some 250 bytes or, for long runs, up to 16 KiB.
 #[derive(Debug)]
 pub(super) struct Runs {
-    /// Each ends earlier than the one before it.
+    /// The runs; each ends earlier than the one before it.
     runs: Vec<Run>,
-    /// The time of the first waiting line of each run that has one. Of equals the lower run is first: its lines came earlier.
+    /// The time of the first waiting line of each run that has one. Of equal times the lower run comes first: its
+    /// lines came earlier.
     heads: BinaryHeap<Reverse<(u64, u32)>>,
-    /// The longest pieces of memory that are free.
+    /// Free pieces of memory of the longest size, kept for reuse.
     spare: Vec<Vec<u8>>,
     most_spare: usize,
 }
 
 impl Runs {
-    /// Makes an empty one that keeps up to so many free bytes.
+    /// Makes an empty store that keeps up to `spare_bytes` of free memory.
     pub(super) fn new(spare_bytes: usize) -> Self {
         let most_spare = spare_bytes / LONGEST_PIECE;
         Self { runs: Vec::new(), heads: BinaryHeap::new(), spare: Vec::new(), most_spare }
     }
 
-    /// Puts a line where its time belongs; of one time, behind those that came before.
+    /// Puts a line at its place by time, after earlier lines of the same time.
     pub(super) fn put(&mut self, time: u64, line: Line<'_>) {
         let number = match self.runs.first() {
             Some(run) if run.latest <= time => 0,
@@ -108,7 +112,7 @@ impl Runs {
                 run.pieces.back_mut().expect("one was put there")
             }
         };
-        // Lines are at most 64 KiB.
+        // The casts are lossless: lines have at most 64 KiB.
         let length_and_time_at = (line.bytes.len() as u64) << 32 | u64::from(line.time_at);
         let mut head = [0; HEAD];
         head[..8].copy_from_slice(&time.to_le_bytes());
@@ -121,7 +125,7 @@ impl Runs {
         run.waiting += 1;
         if run.waiting == 1 {
             run.go_on();
-            // There are at most as many runs as lines, and their bytes are bounded.
+            // The cast is lossless: there are at most as many runs as lines, and the bytes of lines are bounded.
             self.heads.push(Reverse((time, number as u32)));
         }
     }
@@ -132,7 +136,7 @@ impl Runs {
         self.heads.peek().map(|Reverse((time, _))| *time)
     }
 
-    /// Takes the next line from those that wait. It can be read until it is forgotten.
+    /// Takes the next line. It can be read until it is forgotten.
     pub(super) fn take_next(&mut self) -> Option<Place> {
         let mut head = self.heads.peek_mut()?;
         let Reverse((_, number)) = *head;
@@ -145,19 +149,19 @@ impl Runs {
         } else {
             run.go_on();
             head.0.0 = run.line(run.next).time;
-            // Here it finds its place among the others.
+            // Dropping the handle moves the changed entry to its place in the heap.
             drop(head);
         }
         Some(place)
     }
 
-    /// Returns the line that lies at a place.
+    /// Returns the line at a position.
     #[inline]
     pub(super) fn line(&self, place: Place) -> Held<'_> {
         self.runs[place.run as usize].line(place)
     }
 
-    /// Lets a line's memory go. Lines are to be forgotten in the order in which they were taken.
+    /// Frees the memory of a line. Lines must be forgotten in the order in which they were taken.
     pub(super) fn forget(&mut self, place: Place) {
         let run = &mut self.runs[place.run as usize];
         run.lines -= 1;
@@ -176,7 +180,7 @@ impl Runs {
     }
 }
 
-/// Keeps a piece of memory for reuse, if it is one of the longest and there are not too many.
+/// Keeps a piece of memory for reuse, if it has the longest size and fewer than `most` are kept.
 fn keep_piece(spare: &mut Vec<Vec<u8>>, most: usize, piece: Option<Vec<u8>>) {
     if let Some(mut piece) = piece.filter(|piece| piece.capacity() == LONGEST_PIECE && spare.len() < most) {
         piece.clear();
@@ -195,7 +199,7 @@ impl Run {
         Held { time: number(0), line: Line { mark: number(8), time_at: length_and_time_at as u32, bytes } }
     }
 
-    /// Goes on to the next piece, if the next line lies there.
+    /// Moves on to the next piece if the current one has been read to its end.
     #[inline]
     fn go_on(&mut self) {
         if self.next.at as usize == self.pieces[(self.next.piece - self.first_piece) as usize].len() {

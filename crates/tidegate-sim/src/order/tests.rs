@@ -1,4 +1,4 @@
-//! Lines in order, within the bounds, and the same ones whether taken one by one or together.
+//! Lines come out in order, within the bounds, and the same whether taken one by one or together.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ fn run(window: u64, limit: usize, lines: &[(u64, &[u8])]) -> (Vec<(u64, u64)>, O
     run_by(1, window, limit, lines)
 }
 
-/// Takes lines as soon as so many are ready.
+/// Takes lines as soon as `together` of them are ready.
 fn run_by(
     together: usize,
     window: u64,
@@ -63,7 +63,7 @@ fn one_line_from_the_future_does_not_take_the_rest_along() {
     assert_eq!(tally.clamped, 0);
 }
 
-/// Each line of it is a run of its own, and the runs go when their lines have gone.
+/// Each line is a run of its own, and the runs are dropped once their lines are gone.
 #[test]
 fn a_log_that_runs_backwards_is_turned_round() {
     let backwards = (1..=1_000).rev();
@@ -74,7 +74,7 @@ fn a_log_that_runs_backwards_is_turned_round() {
     assert_eq!((tally.ordered, tally.clamped, tally.early), (999, 0, 0));
 }
 
-/// The end of time is a second like any other: lines of it are let go when room is scarce.
+/// The last possible second is like any other: its lines are released when room is scarce.
 #[test]
 fn lines_of_the_last_tick_are_let_go() {
     let lines: Vec<(u64, &[u8])> = [u64::MAX, 5, u64::MAX, u64::MAX - 1].map(|t| (t, &b"x"[..])).to_vec();

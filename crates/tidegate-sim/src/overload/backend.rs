@@ -1,8 +1,10 @@
-//! Simulated services, each a small description: how many requests it works on at once, how long they take, and how it suffers.
+//! Simulated services: how many requests each works on at once, how long these take, and how overload slows the
+//! service down.
 //!
-//! Everything a backend does follows from one rate. Each request that is being worked on gains `rate` seconds of work per second; the rate
-//! is the product of the speed at that time ([`Speed`]), the share of the processors ([`Sharing`]) and what contention leaves
-//! ([`Contention`]). So the best throughput of a description can be computed, and a run be compared with it.
+//! A backend's behaviour follows from one rate. Each request being worked on gains `rate` seconds of work per second.
+//! The rate is the product of the current speed ([`Speed`]), the share of the processors ([`Sharing`]) and the share
+//! that contention leaves ([`Contention`]). So the best throughput of a backend can be computed, and a run can be
+//! compared with it.
 
 mod table;
 mod wait;
@@ -19,35 +21,35 @@ pub use work::Work;
 pub struct Backend {
     /// Its name, for tables.
     pub name: String,
-    /// What is hard about it, in one line.
+    /// What makes it hard to protect, in one line.
     pub about: &'static str,
-    /// How those inside share what there is.
+    /// How the requests inside share the processors.
     pub sharing: Sharing,
-    /// How much work a request is.
+    /// How much work a request takes.
     pub work: Work,
-    /// How its speed changes with time.
+    /// How the speed changes over time.
     pub speed: Speed,
-    /// How its speed falls with what is inside.
+    /// How the speed falls with the number of requests inside.
     pub contention: Contention,
     /// How long a reply waits after the work is done, without using any of the service's capacity.
     pub wait: Wait,
-    /// What happens when more is inside than it takes.
+    /// What happens to requests beyond the number that the service takes in.
     pub excess: Excess,
-    /// How long its callers wait for an answer; a later one is worth nothing to them.
+    /// How long callers wait for an answer. A later answer is worthless to them.
     pub deadline: Duration,
 }
 
-/// How those inside share what there is.
+/// How the requests inside share the processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// All are worked on at once, by so many processors: beyond that number all become slower together.
+    /// All requests are worked on at once by this many processors. Beyond that number all become slower together.
     Shared(u32),
-    /// So many are worked on, the others wait their turn.
+    /// This many requests are worked on; the others wait in a queue.
     Queued(u32),
 }
 
 impl Sharing {
-    /// Returns how many are worked on at full speed.
+    /// Returns how many requests are worked on at full speed.
     #[must_use]
     pub const fn servers(self) -> u32 {
         match self {
@@ -64,59 +66,59 @@ impl Sharing {
     }
 }
 
-/// How the speed changes with time, 1 being the usual.
+/// How the speed changes over time; 1 is the normal speed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Speed {
-    /// It does not.
+    /// Constant.
     Steady,
-    /// From each time on, another speed.
+    /// Changes to another speed at each of these times.
     Steps(Vec<(Duration, f64)>),
-    /// It swings between 1 − depth and 1 + depth, once in each period.
+    /// Swings between 1 − depth and 1 + depth, once in each period.
     Wave {
-        /// How far.
+        /// The amplitude.
         depth: f64,
-        /// How long one swing takes.
+        /// The length of one swing.
         period: Duration,
     },
-    /// It stands still for `pause` at the end of each period.
+    /// Drops to zero for `pause` at the end of each period.
     Pauses {
-        /// From one pause to the next.
+        /// The time from one pause to the next.
         period: Duration,
-        /// How long a pause is.
+        /// The length of a pause.
         pause: Duration,
     },
-    /// After having been idle for `idle` it starts at `least` and reaches 1 after `ramp`.
+    /// After an idle time of `idle`, starts at `least` and reaches 1 after `ramp`.
     Warms {
         /// The speed when cold.
         least: f64,
-        /// From cold to full speed.
+        /// The time from cold to full speed.
         ramp: Duration,
-        /// Idleness after which it is cold again.
+        /// The idle time after which the service is cold again.
         idle: Duration,
     },
 }
 
-/// How the speed falls with what is inside.
+/// How the speed falls with the number of requests inside.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Contention {
-    /// It does not.
+    /// Not at all.
     None,
-    /// Each request above `from` takes `each` of the speed: 1 / (1 + each × (inside − from)).
+    /// Each request above `from` costs `each` of the speed: 1 / (1 + each × (inside − from)).
     Linear {
-        /// Up to so many nothing is lost.
+        /// The number of requests without loss.
         from: u32,
-        /// Lost by each further one.
+        /// The loss for each further request.
         each: f64,
     },
-    /// Above `from` the speed falls with the square of what is inside: memory that no longer fits.
+    /// Above `from` the speed falls with the square of the number inside, as when memory runs out.
     Square {
-        /// Up to so many nothing is lost.
+        /// The number of requests without loss.
         from: u32,
     },
 }
 
 impl Contention {
-    /// Returns what is left of the speed.
+    /// Returns the share of the speed that is left with `inside` requests.
     pub(super) fn left(self, inside: u32) -> f64 {
         match self {
             Self::Linear { from, each } if inside > from => 1.0 / (1.0 + each * f64::from(inside - from)),
@@ -132,63 +134,63 @@ impl Contention {
 /// How long a reply waits after the work is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all.
+    /// It does not wait.
     None,
-    /// Always as long: a network, or something behind it that has no limit.
+    /// Always the same time, as for a network or for a dependency without a limit.
     Fixed(Duration),
-    /// Evenly between two times.
+    /// A random time, uniform between the two.
     Jitter(Duration, Duration),
-    /// Until a timer goes off that goes off this often: a group commit.
+    /// Until a timer with this period fires next, as in a group commit.
     Timer(Duration),
-    /// From each time on, another wait.
+    /// Changes to another wait at each of these times.
     Steps(Vec<(Duration, Duration)>),
 }
 
-/// What happens to a request that finds too many inside.
+/// What happens to a request that arrives when too many are inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
     /// It is taken in and waits.
     Waits,
-    /// Above so many inside it is told after `after` that there is too much to do, and costs no work.
+    /// Above this many inside it is refused after `after`, at no work.
     Defers {
-        /// The most that is taken in.
+        /// The most requests taken in.
         above: u32,
-        /// When the answer comes.
+        /// The time until the refusal.
         after: Duration,
     },
-    /// Above so many inside it fails after `after`, and saying so costs `work`.
+    /// Above this many inside it fails after `after`, and the failure costs `work`.
     Drops {
-        /// The most that is taken in.
+        /// The most requests taken in.
         above: u32,
-        /// When the answer comes.
+        /// The time until the failure.
         after: Duration,
-        /// What it costs to say so.
+        /// The work that the failure costs.
         work: Duration,
     },
-    /// Whoever has no answer after this time is told so, exactly then; the work goes on and is wasted.
+    /// A request without an answer after this time fails exactly then. The work on it goes on and is wasted.
     TimesOut(Duration),
 }
 
 impl Backend {
-    /// Returns the most requests per second that it can finish at speed 1: over all numbers inside, the best.
+    /// Returns the most requests per second that it can finish at speed 1, over all numbers of requests inside.
     #[must_use]
     pub fn capacity(&self) -> f64 {
         self.most_work() / (self.work.mean().as_nanos() as f64 / 1e9)
     }
 
-    /// Returns how many inside finish the most: what a fixed limit that is right allows.
+    /// Returns the number of requests inside that gives the most throughput: the right fixed limit.
     #[must_use]
     pub fn best_inside(&self) -> u32 {
         let servers = self.sharing.servers();
         let peak =
             (1..=servers * 4).max_by(|a, b| self.work_rate(*a).total_cmp(&self.work_rate(*b)).then(b.cmp(a)));
         let working = f64::from(peak.unwrap_or(servers));
-        // Replies that wait are inside too.
+        // Replies that wait count as inside too.
         let waits = self.capacity() * self.wait.mean().as_nanos() as f64 / 1e9;
         (working + waits).ceil() as u32
     }
 
-    /// Returns seconds of work per second with `inside` requests.
+    /// Returns the seconds of work done per second with `inside` requests.
     fn work_rate(&self, inside: u32) -> f64 {
         let working = match self.sharing {
             Sharing::Shared(_) => inside,

@@ -1,6 +1,6 @@
-//! One try of one request at one service.
+//! One attempt of one request at one service.
 
-/// Who waits for a call: a request of the load, or a call of the service before.
+/// The caller of a service: a request of the load, or a call at the previous service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parent {
     Request(u32),
@@ -13,7 +13,7 @@ pub(super) struct Call {
     pub(super) request: u32,
     pub(super) service: u8,
     pub(super) attempt: u8,
-    /// Whether the caller has its answer, or waits no longer.
+    /// Whether the caller has an answer or has stopped waiting.
     pub(super) settled: bool,
     /// Whether the service has answered.
     pub(super) left: bool,

@@ -1,4 +1,4 @@
-//! What is judged: protections by name, from none at all to the default.
+//! The protections that are judged, by name, from none to the default.
 
 use tidegate::Bulkhead;
 use tidegate::concurrency::{Aimd, Bbr, Concurrency, Gradient, HillClimb, Law, MinLatency, Vegas};
@@ -7,18 +7,18 @@ use tidegate::throttle::{Pid, Shedding, Sre};
 use super::backend::Backend;
 use super::front::Front;
 
-/// A protection under judgement.
+/// A protection to be judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Controller {
     /// Its name, for tables.
     pub name: &'static str,
-    /// What it consists of, in one line.
+    /// Its parts, in one line.
     pub about: &'static str,
-    /// Makes one for a service; only fixed limits look at what the service is.
+    /// Makes the protection of a service. Only fixed limits use the backend's description.
     pub protect: fn(&Backend) -> Front,
 }
 
-/// The default, [`Bulkhead::self_tuning`]: the hill climb, a short line by priority, and shedding.
+/// The default, [`Bulkhead::self_tuning`]: the hill climb, a short queue by priority, and shedding.
 pub const DEFAULT: Controller = Controller {
     name: "default",
     about: "hill climb on goodput, a short line by priority, shedding at the door; nothing configured",
@@ -29,14 +29,14 @@ pub const DEFAULT: Controller = Controller {
 pub const NONE: Controller =
     Controller { name: "none", about: "everybody enters", protect: |_| Front::open() };
 
-/// The limit of whoever knows the service, with the same line and shedding as the default has.
+/// The right fixed limit, which requires knowledge of the service, with the queue and shedding of the default.
 pub const RIGHT: Controller = Controller {
     name: "fixed, right",
     about: "as many as finish the most, and the line and shedding of the default: needs to be known, and does not move",
     protect: |backend| protected(right(backend)),
 };
 
-/// The published laws, as their authors run them: refusing at once where they have no line.
+/// The published laws, as their authors run them: those without a queue refuse at once.
 pub const PUBLISHED: [Controller; 7] = [
     Controller { name: "AIMD", about: "20 to 200, refuses at once", protect: |_| refusing(Aimd::default()) },
     Controller {
@@ -74,7 +74,7 @@ pub const PUBLISHED: [Controller; 7] = [
     },
 ];
 
-/// Fixed limits that are wrong.
+/// Wrong fixed limits.
 pub const WRONG: [Controller; 2] = [
     Controller {
         name: "fixed, ¼",
@@ -88,7 +88,7 @@ pub const WRONG: [Controller; 2] = [
     },
 ];
 
-/// Parts of the default, to see what each is for.
+/// The default without some of its parts, to show what each part is for.
 pub const PARTS: [Controller; 2] = [
     Controller {
         name: "no line",
@@ -102,18 +102,18 @@ pub const PARTS: [Controller; 2] = [
     },
 ];
 
-/// Returns every controller: the default first.
+/// Returns all controllers, the default first.
 #[must_use]
 pub fn all() -> Vec<Controller> {
     [&[DEFAULT, NONE, RIGHT][..], &WRONG, &PUBLISHED].concat()
 }
 
-/// So many places, and the line and shedding of the default.
+/// Makes a fixed limit of `places`, with the queue and shedding of the default.
 fn protected(places: u64) -> Front {
     Front::behind(fixed(places).with_short_line().with_throttle(Shedding::default()))
 }
 
-/// A limit that a law moves, and nobody waits.
+/// Makes a limit that a law adjusts, without a queue.
 fn refusing<L>(law: L) -> Front
 where
     L: Law + Send + 'static,
@@ -122,7 +122,7 @@ where
     Front::behind(Bulkhead::adaptive(law).with_room(0))
 }
 
-/// A bulkhead of so many places, or the nearest number that one may have.
+/// Makes a bulkhead of `places`, or of the nearest number allowed.
 pub(super) fn fixed(places: u64) -> Bulkhead {
     Bulkhead::new(places.clamp(1, Concurrency::MAX_PLACES)).expect("the number is within the range")
 }

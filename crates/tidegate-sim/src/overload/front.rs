@@ -1,8 +1,9 @@
-//! What stands in front of a simulated service: a bulkhead of the library itself, driven by the virtual clock.
+//! The protection in front of a simulated service: a real bulkhead of the library, driven by the virtual clock.
 //!
-//! Nothing of the protection is written a second time here. Each call enters as a program's would, by [`Bulkhead::enter`]; it is polled when it
-//! arrives, when the bulkhead wakes it and when its timer goes off; and what the service answered is said by [`Permit::leave`]. So what the
-//! figures judge is what programs run. One published protection stands at the caller instead and knows no places: a throttle alone.
+//! The protection is not reimplemented here. Each call enters as in a program, by [`Bulkhead::enter`]. It is polled
+//! when it arrives, when the bulkhead wakes it, and when its timer fires. The service's answer is reported by
+//! [`Permit::leave`]. So the figures judge the code that programs run. One published protection works at the caller
+//! instead and has no places: a throttle alone.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -18,11 +19,11 @@ use tidegate::concurrency::Signal;
 use tidegate::throttle::{Arrival, Throttle};
 use tidegate::{Bulkhead, Clock, Enter, Outcome, Permit, Priority, TakeError, Tick};
 
-/// What is decided of one who arrives.
+/// The decision about a call that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Enters,
-    /// Waits, and has to be asked for again at this time, in nanoseconds.
+    /// The call waits. It must be asked about again at this time, in nanoseconds.
     WaitsUntil(u64),
     Refused,
 }
@@ -52,16 +53,16 @@ where
     }
 }
 
-/// What a protection is made of; each part may be missing.
+/// A protection; each part may be missing.
 #[derive(Debug)]
 pub struct Front {
     bulkhead: Option<Bulkhead>,
-    /// At the caller: it learns how calls end for whoever made them.
+    /// The throttle at the caller. It learns the outcomes that the caller sees.
     throttle: Option<Box<dyn Gatekeeper>>,
     clock: Arc<Dial>,
     line: HashMap<u32, Pin<Box<Enter>>>,
     inside: HashMap<u32, Permit>,
-    /// Those whom the bulkhead has woken, in order.
+    /// The calls that the bulkhead has woken, in order.
     woken: (Sender<u32>, Receiver<u32>),
 }
 
@@ -73,20 +74,20 @@ impl Default for Front {
 }
 
 impl Front {
-    /// Everyone enters.
+    /// Makes a protection that lets every call in.
     #[must_use]
     pub fn open() -> Self {
         Self::default()
     }
 
-    /// A bulkhead stands before the service. It begins anew, by the virtual clock.
+    /// Makes a protection with a bulkhead in front of the service. The bulkhead starts afresh, on the virtual clock.
     #[must_use]
     pub fn behind(bulkhead: Bulkhead) -> Self {
         let clock = Arc::new(Dial::default());
         Self { bulkhead: Some(bulkhead.with_clock(Arc::clone(&clock))), clock, ..Self::default() }
     }
 
-    /// A throttle at the caller refuses a share of the calls.
+    /// Makes a protection with a throttle at the caller, which refuses a share of the calls.
     #[must_use]
     pub fn throttled<T>(throttle: T) -> Self
     where
@@ -97,14 +98,14 @@ impl Front {
         Self { throttle: Some(Box::new(With { parameters: throttle, state })), ..Self::default() }
     }
 
-    /// Returns how many may be inside; `u64::MAX` for any number.
+    /// Returns the current limit of calls inside; `u64::MAX` if there is none.
     #[must_use]
     pub fn limit_now(&self) -> u64 {
         self.bulkhead.as_ref().map_or(u64::MAX, |bulkhead| bulkhead.standing().limit)
     }
 
-    /// Decides about one who arrives; `draw` is its chance at a caller's throttle. Afterwards others may have been answered:
-    /// [`Front::answered`].
+    /// Decides about a call that arrives; `draw` is its random number for a throttle at the caller. The bulkhead may
+    /// answer waiting calls too: call [`Front::answered`] afterwards.
     pub(super) fn arrive(&mut self, now: u64, call: u32, priority: Priority, draw: u32) -> Verdict {
         let at = self.clock.set(now);
         if let Some(throttle) = &mut self.throttle
@@ -121,13 +122,14 @@ impl Front {
         }
     }
 
-    /// Asks for one who waits, whose timer has gone off: whether it enters now, or goes; `None` while it waits, or if it waits no longer.
+    /// Asks about a waiting call whose timer has fired. Returns whether it enters (`true`) or is refused; `None` if
+    /// it still waits, or no longer waits.
     pub(super) fn time_is_up(&mut self, now: u64, call: u32) -> Option<bool> {
         self.clock.set(now);
         self.ask(call)
     }
 
-    /// Returns the next of those whom the bulkhead has answered while they waited, and whether it enters.
+    /// Returns the next waiting call that the bulkhead has answered, and whether it enters.
     pub(super) fn answered(&mut self) -> Option<(u32, bool)> {
         loop {
             let call = self.woken.1.try_recv().ok()?;
@@ -149,7 +151,7 @@ impl Front {
         answer.map(|permit| self.inside.insert(call, permit)).is_ok()
     }
 
-    /// Takes in that one who was inside has left, and how its work went.
+    /// Reports that a call has left the service, and its outcome.
     pub(super) fn leave(&mut self, now: u64, call: u32, outcome: Outcome) {
         self.clock.set(now);
         if let Some(permit) = self.inside.remove(&call) {
@@ -157,14 +159,14 @@ impl Front {
         }
     }
 
-    /// Takes in how admitted work ended for its caller, who may have stopped waiting.
+    /// Reports to the throttle how an admitted call ended for its caller, who may have stopped waiting.
     pub(super) fn settled(&mut self, now: u64, latency: u64, outcome: Outcome) {
         if let Some(throttle) = &mut self.throttle {
             throttle.learn(Tick::from_nanos(now), Duration::from_nanos(latency), outcome);
         }
     }
 
-    /// Takes in how busy the processors were.
+    /// Reports how busy the processors were.
     pub(super) fn sense(&mut self, now: u64, signal: Signal) {
         self.clock.set(now);
         if let Some(bulkhead) = &self.bulkhead {
@@ -173,7 +175,8 @@ impl Front {
     }
 }
 
-/// The virtual clock as the bulkhead reads it. A timer is remembered, and its sleeper asked for by the world when it goes off.
+/// The virtual clock as the bulkhead sees it. It remembers the timer that was set; the world polls the sleeping call
+/// when the timer fires.
 #[derive(Debug, Default)]
 struct Dial {
     now: AtomicU64,
@@ -183,7 +186,7 @@ struct Dial {
 
 impl Dial {
     fn set(&self, now: u64) -> Tick {
-        // Relaxed, here and below: a run is one thread.
+        // Relaxed, here and below: a run uses one thread.
         self.now.store(now, Ordering::Relaxed);
         Tick::from_nanos(now)
     }
@@ -207,7 +210,7 @@ struct Bell {
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        // A run that has ended asks for nobody.
+        // The send fails only after the run has ended, when no call is polled any more.
         let _ = self.woken.send(self.call);
     }
 }

@@ -1,18 +1,20 @@
-//! The goodput of whoever knows the capacity at every moment: an upper bound, computed and not simulated.
+//! The goodput of an ideal limiter that knows the capacity at every moment: an upper bound, computed instead of
+//! simulated.
 
 use std::time::Duration;
 
 use super::backend::Backend;
 use super::load::Load;
 
-/// How finely time is cut.
+/// The step of the computation.
 const CUT: Duration = Duration::from_millis(2);
 
-/// Returns the good answers per second between two times of a limiter that always keeps the backend at its best and never refuses what
-/// it could have served: the lesser of load and capacity at each moment, from the start of the run on.
+/// Returns the good answers per second, between two times, of an ideal limiter. It always keeps the backend at its
+/// best and never refuses a request that could be served: at each moment it serves the lesser of load and capacity,
+/// counted from the start of the run.
 ///
-/// Nothing can do better than this by more than chance: work that is drawn lighter than its mean, arrivals above theirs. What is finished
-/// after `to` does not count.
+/// A run exceeds this only by chance: if the drawn work is below its mean, or the arrivals are above theirs. Requests
+/// finished after `to` do not count.
 #[must_use]
 pub fn ideal(backend: &Backend, load: &Load, from: Duration, to: Duration) -> f64 {
     let work_per_second = backend.capacity() * backend.work.mean().as_secs_f64();

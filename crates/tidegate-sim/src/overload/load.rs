@@ -1,4 +1,5 @@
-//! Who calls a simulated service: how many, how important, how patient, and whether they try again.
+//! The callers of a simulated service: how many requests they send, how important and how patient these are, and
+//! whether they retry.
 
 use std::time::Duration;
 
@@ -6,48 +7,48 @@ use tidegate::{Criticality, Priority};
 
 use crate::traffic::Chance;
 
-/// Requests that arrive at random, as from very many callers who do not wait for each other.
+/// Requests that arrive at random, as from very many independent callers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// From each time on, requests per second; Poisson. Times ascend.
+    /// The requests per second from each time on, as a Poisson process. The times ascend.
     pub rates: Vec<(Duration, f64)>,
-    /// The share of each level, from the least important on; 1 together.
+    /// The share of each priority level, the least important first. The sum is 1.
     pub levels: [f64; 4],
-    /// From each time on, requests per second of the lowest level on top.
+    /// Additional requests per second of the lowest level, from each time on.
     pub extra: Vec<(Duration, f64)>,
-    /// Whether, and how often, callers try again.
+    /// Whether and how often callers retry.
     pub retries: Retries,
-    /// When the last one arrives.
+    /// The end of the load.
     pub until: Duration,
 }
 
-/// Whether callers try again.
+/// Whether and how often callers retry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retries {
-    /// How often each calls at most: 1 for no retries.
+    /// The most attempts per call: 1 for no retries.
     pub attempts: u32,
-    /// The wait before another try, drawn evenly from this to twice as much.
+    /// The minimum wait before a retry. The wait is drawn evenly between this and twice this.
     pub backoff: Duration,
-    /// Retries in proportion to first tries that the callers together allow themselves; `None` for no bound.
+    /// The most retries per first attempt, over all callers; `None` for no bound.
     pub budget: Option<f64>,
 }
 
 impl Retries {
-    /// Nobody tries again.
+    /// No retries.
     pub const NONE: Self = Self { attempts: 1, backoff: Duration::ZERO, budget: None };
 }
 
-/// One arrival of a load.
+/// One request of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Arriving {
     pub(super) at: u64,
     pub(super) priority: Priority,
-    /// For all that is drawn about this request, so that every controller meets the same one.
+    /// The seed of all random numbers of this request, so that every controller gets the same request.
     pub(super) seed: u64,
 }
 
 impl Load {
-    /// Makes a load of one level and one rate.
+    /// Makes a load of one level at one rate.
     #[must_use]
     pub fn steady(rate: f64, until: Duration) -> Self {
         Self {
@@ -59,13 +60,13 @@ impl Load {
         }
     }
 
-    /// Returns the requests per second offered at a time.
+    /// Returns the requests per second at a time.
     #[must_use]
     pub fn rate(&self, at: Duration) -> f64 {
         step(&self.rates, at) + step(&self.extra, at)
     }
 
-    /// Draws all arrivals, in order.
+    /// Draws all requests in the order of their times.
     pub(super) fn arrivals(&self, seed: u64) -> Vec<Arriving> {
         let mut chance = Chance(seed);
         let mut all = Vec::new();

@@ -1,31 +1,32 @@
-//! What a run came to: goodput over time, latencies, and how each level fared.
+//! The measurements of a run: goodput over time, latencies, and the results for each priority level.
 
 use std::time::Duration;
 
 use tidegate::Priority;
 
-/// How long one step of the curve of goodput is.
+/// The length of one step of the measured curves.
 pub const STEP: Duration = Duration::from_millis(20);
 
-/// What a run came to.
+/// The measurements of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// Requests that arrived in each [`STEP`], by the step of their arrival.
+    /// Requests that arrived in each [`STEP`].
     pub offered: Vec<u32>,
-    /// Requests answered well and in time in each [`STEP`], by the step of the answer.
+    /// Requests answered well and in time, by the [`STEP`] of the answer.
     pub good: Vec<u32>,
-    /// For each level, the least important first, and each [`STEP`]: requests that arrived in it, and those of them that were answered well
-    /// and in time.
+    /// For each level, the least important first, and each [`STEP`]: the requests that arrived in it, and how many of
+    /// them were answered well and in time.
     pub by_level: [Vec<(u32, u32)>; 4],
     /// The limit of the first service at the end of each [`STEP`]; `u64::MAX` for none.
     pub limits: Vec<u64>,
-    /// How long each good answer took from its last try, in microseconds, ascending, with the step it came in.
+    /// The latency of each good answer since its last attempt, in microseconds, ascending, with the step of the
+    /// answer.
     pub latencies: Vec<(u32, u32)>,
     /// Answers that came after the caller had stopped waiting.
     pub late: u64,
-    /// Requests whose last try was refused.
+    /// Requests whose last attempt was refused.
     pub refused: u64,
-    /// Requests whose last try failed, or had no answer in time.
+    /// Requests whose last attempt failed or was not answered in time.
     pub failed: u64,
 }
 
@@ -42,7 +43,8 @@ impl Measured {
         rate(&self.offered, from, to)
     }
 
-    /// Returns the latency that a share of the good answers between two times did not exceed; zero when there were none.
+    /// Returns a quantile of the latencies of good answers between two times; `share` is from 0 to 1. Zero if there
+    /// were none.
     #[must_use]
     pub fn quantile(&self, share: f64, from: Duration, to: Duration) -> Duration {
         let (from, to) = (step(from) as u32, step(to) as u32);
@@ -52,8 +54,8 @@ impl Measured {
         all.get(place).map_or(Duration::ZERO, |micros| Duration::from_micros(u64::from(*micros)))
     }
 
-    /// Returns for each level, the least important first, the requests that arrived between two times, and those of them that were
-    /// answered well and in time.
+    /// Returns for each level, the least important first, the requests that arrived between two times, and how many
+    /// of them were answered well and in time.
     #[must_use]
     pub fn levels(&self, from: Duration, to: Duration) -> [(u64, u64); 4] {
         let sum = |steps: &Vec<(u32, u32)>| {
@@ -74,7 +76,7 @@ fn rate(counts: &[u32], from: Duration, to: Duration) -> f64 {
     counts.iter().map(|count| f64::from(*count)).sum::<f64>() / seconds.max(1e-9)
 }
 
-/// Counts while a run goes on.
+/// Collects the measurements during a run.
 #[derive(Debug)]
 pub(super) struct Meter {
     measured: Measured,

@@ -1,4 +1,4 @@
-//! The loads that a protection is judged by, and what is asked of it.
+//! The loads that a protection is judged by, and the scores.
 
 use std::time::Duration;
 
@@ -17,21 +17,22 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// When the load of [`overload`] begins and ends: what was before is half the capacity.
+/// The begin and the end of the load of [`overload`]. Before it the load is half the capacity.
 pub const OVERLOAD: (Duration, Duration) = (secs(2), secs(22));
 
-/// How a protection did under steady overload.
+/// The score of a protection under steady overload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    /// Goodput over the ideal.
+    /// The goodput as a share of the ideal.
     pub goodput: f64,
-    /// The standard error of it, by the spread between seeds; zero where there is one seed.
+    /// Its standard error, from the spread between seeds; zero with a single seed.
     pub error: f64,
-    /// The 99th percentile of good answers.
+    /// The 99th percentile of the latency of good answers.
     pub p99: Duration,
 }
 
-/// Half the capacity for 2 s, then `times` the capacity for 20 s; all of it counts, learning included. The mean over `seeds`.
+/// Runs half the capacity for 2 s, then `times` the capacity for 20 s. Returns the mean score over `seeds`; those 20
+/// s count in full, learning included.
 #[must_use]
 pub fn overload(
     backend: &Backend,
@@ -58,7 +59,7 @@ pub fn overload(
     }
 }
 
-/// The load of [`overload`].
+/// Returns the load of [`overload`].
 #[must_use]
 pub fn overload_load(capacity: f64, times: f64) -> Load {
     let (from, to) = OVERLOAD;
@@ -70,19 +71,19 @@ pub fn overload_load(capacity: f64, times: f64) -> Load {
 pub struct Chain {
     /// Its name, for tables.
     pub name: &'static str,
-    /// The services; the last is the narrowest.
+    /// The services in the order of calls; the last has the least capacity.
     pub services: Vec<Backend>,
 }
 
 impl Chain {
-    /// The service of the table's first row.
+    /// Returns a single service: the first of the table.
     #[must_use]
     pub fn single() -> Self {
         Self { name: "one service", services: vec![plain("knee", "")] }
     }
 
-    /// Three services, each of which tries a refused or failed call to the next up to three times. The first two could take twice and
-    /// one and a half times what the last can.
+    /// Returns three services in a row, where each attempts a call to the next up to three times. The first two have
+    /// twice and one and a half times the capacity of the last.
     #[must_use]
     pub fn of_three() -> Self {
         let service = |name, work| Backend { work, ..plain(name, "") };
@@ -91,7 +92,7 @@ impl Chain {
         Self { name: "chain of three", services: vec![first, second, plain("third", "")] }
     }
 
-    /// Requests per second that the whole can serve.
+    /// Returns the requests per second that the whole chain can serve.
     #[must_use]
     pub fn capacity(&self) -> f64 {
         self.services.iter().map(Backend::capacity).fold(f64::INFINITY, f64::min)
@@ -101,7 +102,8 @@ impl Chain {
         run(self.services.iter().map(|backend| service(backend, controller)).collect(), load, seed)
     }
 
-    /// Goodput over the capacity, for 10 s at `times` the capacity after 2 s at half of it. In a chain every hop tries three times.
+    /// Returns goodput as a share of the capacity, for 10 s at `times` the capacity after 2 s at half of it. In a
+    /// chain every hop makes up to three attempts.
     #[must_use]
     pub fn overload(&self, controller: &Controller, times: f64, seeds: impl Iterator<Item = u64>) -> f64 {
         let capacity = self.capacity();
@@ -111,8 +113,9 @@ impl Chain {
         mean(seeds.map(|seed| self.run(controller, &load, seed).goodput(secs(2), secs(12)) / capacity))
     }
 
-    /// How long goodput is below 95 % of the capacity after the load rose from 0.8 to 1.4 times the capacity; `None` when it still is
-    /// after 5 s. Goodput is taken over windows of 100 ms, and as the mean over the seeds: chance alone moves it by a tenth otherwise.
+    /// Returns how long goodput stays below 95 % of the capacity after the load rose from 0.8 to 1.4 times the
+    /// capacity; `None` if it does not recover within 5 s. Goodput is averaged over windows of 100 ms and over the
+    /// seeds, since chance alone moves it by a tenth otherwise.
     #[must_use]
     pub fn spike(&self, controller: &Controller, seeds: impl Iterator<Item = u64>) -> Option<Duration> {
         let capacity = self.capacity();
@@ -125,8 +128,9 @@ impl Chain {
         recovered(&good, secs(3), ms(100), capacity * 0.95)
     }
 
-    /// The share of the highest level that is answered well while the lowest level is twelve times as many for 10 s: half of a load of
-    /// 0.8 times the capacity, so that 5.2 times the capacity arrives. Also the shares of all levels, the lowest first.
+    /// Returns for each level, the lowest first, the share of requests answered well while the lowest level has
+    /// twelve times its load for 10 s. The lowest level is half of a load of 0.8 times the capacity, so that 5.2
+    /// times the capacity arrives in all.
     #[must_use]
     pub fn levels(&self, controller: &Controller, seeds: impl Iterator<Item = u64>) -> [f64; 4] {
         let capacity = self.capacity();
@@ -146,8 +150,9 @@ impl Chain {
         sums.map(|(offered, good)| good as f64 / (offered as f64).max(1.0))
     }
 
-    /// How long after its trigger a storm of retries goes on: 0.8 times the capacity, every caller tries three times, and the last service
-    /// is at 30 % of its speed for 3 s. Ended is when goodput is back at 95 % of what arrives; `None` when it is not after 15 s.
+    /// Returns how long a retry storm lasts after its trigger is over. The load is 0.8 times the capacity, every
+    /// caller makes up to three attempts, and the last service runs at 30 % of its speed for 3 s. The storm ends when
+    /// goodput is back at 95 % of the load; `None` if it is not after 15 s.
     #[must_use]
     pub fn storm(
         &self,
@@ -162,7 +167,7 @@ impl Chain {
         recovered(&good, secs(7), ms(500), capacity * 0.8 * 0.95)
     }
 
-    /// The same with the last service at 30 % of its speed from the fourth to the seventh second.
+    /// Returns this chain with the last service at 30 % of its speed from second 4 to second 7.
     pub(super) fn slowed(mut self) -> Self {
         if let Some(last) = self.services.last_mut() {
             last.speed = Speed::Steps(vec![(Duration::ZERO, 1.0), (secs(4), 0.3), (secs(7), 1.0)]);
@@ -178,7 +183,7 @@ impl Chain {
         }
     }
 
-    /// Good answers per second in each step, as the mean over the seeds.
+    /// Returns the good answers per second in each step, averaged over the seeds.
     fn good(&self, controller: &Controller, load: &Load, seeds: impl Iterator<Item = u64>) -> Vec<f64> {
         let mut sums: Vec<f64> = Vec::new();
         let mut count = 0.0;
@@ -194,7 +199,8 @@ impl Chain {
     }
 }
 
-/// Returns how long after `from` the first window begins that reaches `wanted`, with all that follow for a second.
+/// Returns the time from `from` to the first window that reaches `wanted`, if nearly all windows of the next second
+/// do too.
 fn recovered(good: &[f64], from: Duration, window: Duration, wanted: f64) -> Option<Duration> {
     let steps = |span: Duration| (span.as_nanos() / STEP.as_nanos()) as usize;
     let reaches = |at: usize| {
@@ -202,7 +208,7 @@ fn recovered(good: &[f64], from: Duration, window: Duration, wanted: f64) -> Opt
         !window.is_empty() && window.iter().sum::<f64>() / window.len() as f64 >= wanted
     };
     let last = good.len().saturating_sub(steps(secs(1)) + steps(window));
-    // Tiny shortfalls of single windows are chance: nine of ten in that second have to reach it.
+    // Single windows may miss the target by chance: nine in ten within that second must reach it.
     let stays = |at: usize| {
         let reached = (at..at + steps(secs(1))).filter(|at| reaches(*at)).count();
         reaches(at) && reached * 10 >= steps(secs(1)) * 9

@@ -1,7 +1,8 @@
-//! A backend at work: who is inside, how far each has come, and when the next is done.
+//! A running backend: the requests inside, the progress of each, and when the next is done.
 //!
-//! All who are worked on gain work at the same rate, so one clock of work done serves them all: a request that starts when the clock shows
-//! `v` and needs `w` is done when the clock shows `v + w`, however often the rate changes meanwhile.
+//! All requests being worked on gain work at the same rate, so one clock of work serves them all. A request that
+//! starts when the clock shows `v` and needs `w` is done when the clock shows `v + w`, however often the rate changes
+//! in between.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,13 +14,15 @@ use super::backend::{Backend, Sharing, Speed};
 pub(super) struct Station {
     backend: Backend,
     speed: f64,
-    /// Work done for each of those who were worked on all the time, in nanoseconds at full speed.
+    /// The clock of work: the work that a request gained if it was worked on from the start, in nanoseconds at full
+    /// speed.
     clock: f64,
     at: u64,
-    /// Who is worked on, by the reading of the clock when done. Ends lie above zero, so that their bits are in their order.
+    /// The requests being worked on, by the reading of the clock at which each is done. Readings are positive, so the
+    /// bits of the floats sort as they do.
     working: BTreeMap<(u64, u32), ()>,
     waiting: VecDeque<(u32, f64)>,
-    /// Told apart from later predictions of the next end.
+    /// The number of the latest prediction of the next end; earlier predictions are void.
     prediction: u64,
     served: u64,
     warm_since: u64,
@@ -51,17 +54,17 @@ impl Station {
         &self.backend
     }
 
-    /// How many are inside, waiting or worked on.
+    /// Returns how many requests are inside, waiting or being worked on.
     pub(super) fn inside(&self) -> u32 {
         (self.working.len() + self.waiting.len()) as u32
     }
 
-    /// How many have been finished.
+    /// Returns how many requests have been finished.
     pub(super) fn served(&self) -> u64 {
         self.served
     }
 
-    /// Server-nanoseconds used until now.
+    /// Returns the server-nanoseconds used until now.
     pub(super) fn used(&mut self, now: u64) -> f64 {
         self.advance(now);
         self.used
@@ -80,10 +83,10 @@ impl Station {
         self.start_waiting();
     }
 
-    /// Brings the state to `now`, and moves who is done out; called at a predicted end.
+    /// Advances to `now` and moves finished requests to `done`. Called at a predicted end.
     pub(super) fn finish(&mut self, now: u64, done: &mut Vec<u32>) {
         self.advance(now);
-        // A nanosecond of grace, since ends are rounded to whole nanoseconds.
+        // Allow one nanosecond, since ends are rounded to whole nanoseconds.
         let until = (self.clock + 1.0).to_bits();
         while let Some(entry) = self.working.first_entry()
             && entry.key().0 <= until
@@ -98,13 +101,14 @@ impl Station {
         }
     }
 
-    /// Takes the speed of this time.
+    /// Sets the speed to that of the current time.
     pub(super) fn change_speed(&mut self, now: u64) {
         self.advance(now);
         self.speed = self.backend.speed.at(now, self.warm_since);
     }
 
-    /// Returns when the next is done if nothing changes before, and the number of this prediction; earlier ones are void.
+    /// Predicts when the next request is done if nothing changes before. Returns that time and the number of the
+    /// prediction, which voids earlier ones.
     pub(super) fn predict(&mut self) -> Option<(u64, u64)> {
         self.prediction += 1;
         let (&(end, _), ()) = self.working.first_key_value()?;
@@ -116,7 +120,7 @@ impl Station {
         Some((self.at + left as u64, self.prediction))
     }
 
-    /// Whether a prediction still holds.
+    /// Says whether a prediction still holds.
     pub(super) fn holds(&self, prediction: u64) -> bool {
         prediction == self.prediction
     }
@@ -149,12 +153,12 @@ impl Station {
 }
 
 impl Speed {
-    /// Whether it ever changes.
+    /// Says whether the speed ever changes.
     pub(super) fn moves(&self) -> bool {
         *self != Self::Steady
     }
 
-    /// Returns the speed at a time; `warm_since` is when the service last began to work after being idle.
+    /// Returns the speed at a time; `warm_since` is when the service last began to work after an idle time.
     pub(super) fn at(&self, now: u64, warm_since: u64) -> f64 {
         let nanos = |span: Duration| span.as_nanos() as u64;
         match self {
@@ -163,7 +167,7 @@ impl Speed {
                 steps.iter().rev().find(|(from, _)| nanos(*from) <= now).map_or(1.0, |(_, speed)| *speed)
             }
             Self::Wave { depth, period } => {
-                // Two parabolas look like a sine, and every machine computes them alike.
+                // Two parabolas resemble a sine, and all machines compute them alike.
                 let phase = (now % nanos(*period)) as f64 / period.as_nanos() as f64 * 2.0;
                 let half = phase % 1.0;
                 let bow = 4.0 * half * (1.0 - half);

@@ -1,4 +1,4 @@
-//! The simulator against what is known without it, and the default against its bars in short runs.
+//! Checks the simulator against known results, and the default against its bars in short runs.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn mean_latency(measured: &Measured) -> f64 {
 
 #[test]
 fn one_worker_takes_as_long_as_the_formula_of_m_m_1_says() {
-    // 10 ms of work and 70 a second: 1 / (100 − 70) of a second, whether in turn or shared.
+    // 10 ms of work and 70 a second: the mean latency is 1 / (100 − 70) of a second, whether queued or shared.
     for sharing in [Sharing::Queued(1), Sharing::Shared(1)] {
         let measured = unprotected(service(sharing, Work::Exponential(ms(10))), 70.0, secs(2000), 5);
         let mean = mean_latency(&measured);
@@ -50,7 +50,8 @@ fn one_worker_takes_as_long_as_the_formula_of_m_m_1_says() {
 
 #[test]
 fn eight_workers_take_as_long_as_erlangs_c_says() {
-    // 640 a second on 8 workers of 10 ms: a load of 6.4. C(8, 6.4) of Erlang's second formula, computed from his first.
+    // 640 a second on 8 workers of 10 ms: a load of 6.4. C(8, 6.4) of Erlang's C formula, computed from his B
+    // formula.
     let (servers, load) = (8.0, 6.4);
     let first = (1..=8).fold(1.0, |blocked, server| load * blocked / (f64::from(server) + load * blocked));
     let waits = first / (1.0 - load / servers * (1.0 - first));
@@ -62,7 +63,7 @@ fn eight_workers_take_as_long_as_erlangs_c_says() {
 
 #[test]
 fn a_loss_system_turns_away_what_erlangs_b_says() {
-    // A fixed limit of 8 without a line, 1600 a second on 8 workers of 10 ms: a load of 16.
+    // A fixed limit of 8 without a queue, 1600 a second on 8 workers of 10 ms: a load of 16.
     let blocked = (1..=8).fold(1.0, |blocked, server| 16.0 * blocked / (f64::from(server) + 16.0 * blocked));
     let backend = service(Sharing::Queued(8), Work::Exponential(ms(10)));
     let protected = vec![Service { backend, front: Front::behind(fixed(8).with_room(0)) }];
@@ -107,7 +108,8 @@ fn nobody_does_better_than_the_ideal_by_more_than_chance() {
         let measured =
             run(vec![Service { backend: backend.clone(), front }], &Load { until: secs(10), ..load }, 3);
         let goodput = measured.goodput(secs(2), secs(10)) / best;
-        // Work with a heavy tail varies by some percent in eight seconds, and what waited before a pause is finished after it.
+        // Heavy-tailed work varies by some percent in eight seconds, and requests that waited before a pause are
+        // finished after it.
         assert!(goodput < 1.06, "{}: {goodput}", backend.name);
     }
 }
@@ -133,7 +135,7 @@ fn the_pictures_of_the_manual_are_what_the_simulation_draws() {
     }
 }
 
-/// A law's documentation links to its picture, and to none that is not there.
+/// The documentation of each law must link to its picture, and only to pictures that exist.
 #[test]
 fn the_documentation_of_each_law_has_its_picture() {
     let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));

@@ -1,7 +1,7 @@
-//! The run: callers, what stands in front of each service, and the services, on one virtual clock.
+//! The event loop of an overload run: callers, protections and services on one virtual clock.
 //!
-//! Services stand in a chain. A request is worked on by the first, which then calls the second, and so on; it stays inside each until the
-//! answer is there. Callers, and each service towards the next, try again by the rule of the load.
+//! Services form a chain. The first works on a request and then calls the second, and so on. A request stays inside
+//! each service until the answer arrives. Callers, and each service towards the next, retry by the rule of the load.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ use super::station::Station;
 use crate::agenda::Agenda;
 use crate::traffic::Chance;
 
-/// How often the speed of a service that moves is looked at.
+/// How often the speed of a service with changing speed is updated, in nanoseconds.
 const SPEED_EVERY: u64 = 10_000_000;
-/// How often the processor signal is read: as often as the published law that uses one reads it.
+/// How often the processor signal is read, in nanoseconds; the published law that uses the signal reads it as often.
 const SENSE_EVERY: u64 = 500_000_000;
 
-/// One service of a chain and what protects it.
+/// One service of a chain, with its protection.
 #[derive(Debug)]
 pub struct Service {
     /// The service.
     pub backend: Backend,
-    /// What stands in front of it.
+    /// The protection in front of it.
     pub front: Front,
 }
 
@@ -42,9 +42,9 @@ enum Event {
         call: u32,
         outcome: Outcome,
     },
-    /// The caller's time is up.
+    /// The caller stops waiting.
     TimeUp(u32),
-    /// The service gives up on the work of this call.
+    /// The service gives up on this call.
     TimedOut(u32),
     LineOver(u32),
     Again {
@@ -79,13 +79,14 @@ struct World<'a> {
     load: &'a Load,
 }
 
-/// Marks work that nobody waits for.
+/// Marks work that no caller waits for.
 const NOBODYS: u32 = 1 << 31;
 
-/// The most retries that a budget saves up.
+/// The most unused retries that a budget accumulates.
 const SAVED_RETRIES: f64 = 100.0;
 
-/// Runs a load through a chain of services and returns what came of it. The same arguments give the same result, to the bit.
+/// Runs a load through a chain of services and returns the measurements. The same arguments give the same result, bit
+/// for bit.
 #[must_use]
 pub fn run(services: Vec<Service>, load: &Load, seed: u64) -> Measured {
     let deadline = services.first().map_or(Duration::MAX, |service| service.backend.deadline);
@@ -111,7 +112,7 @@ pub fn run(services: Vec<Service>, load: &Load, seed: u64) -> Measured {
     }
     world.agenda.put(SENSE_EVERY, Event::Senses);
     world.agenda.put(nanos(STEP), Event::Steps);
-    // What is still inside when the load ends is late for every bar; a deadline more lets those in time be counted.
+    // Run for one more deadline after the load ends, so that the last requests can still be answered in time.
     let end = load.until.as_nanos() as u64 + world.deadline;
     while let Some(event) = world.agenda.next_until(end) {
         world.happens(event);
@@ -187,7 +188,8 @@ impl World<'_> {
         }
     }
 
-    /// Chance that belongs to one try of one request at one service, whatever happened before.
+    /// Returns the random numbers of one attempt of one request at one service. They do not depend on anything that
+    /// happened before.
     fn chance(&self, call: &Call) -> Chance {
         let request = self.requests[call.request as usize].seed;
         let mut chance = Chance(request ^ (u64::from(call.service) << 32 | u64::from(call.attempt)));
@@ -195,7 +197,7 @@ impl World<'_> {
         chance
     }
 
-    /// Calls a service for a request or for the service before it.
+    /// Calls a service, for a request or for a call at the previous service.
     fn call(&mut self, parent: Parent, service: u8, attempt: u8) {
         let now = self.agenda.now();
         let request = match parent {
@@ -222,7 +224,7 @@ impl World<'_> {
         self.answered(service);
     }
 
-    /// Those who waited and were answered: they enter, or go.
+    /// Handles the waiting calls that the bulkhead has answered: each enters or is refused.
     fn answered(&mut self, service: u8) {
         while let Some((call, enters)) = self.nodes[service as usize].front.answered() {
             if enters { self.enters(call) } else { self.refuses(call) }
@@ -263,7 +265,7 @@ impl World<'_> {
         }
     }
 
-    /// The work of some is done: their replies wait, or they go on to the next service.
+    /// Handles finished work: replies wait, or calls go on to the next service.
     fn done(&mut self, service: u8, prediction: u64) {
         let now = self.agenda.now();
         if !self.nodes[service as usize].station.holds(prediction) {
@@ -293,7 +295,7 @@ impl World<'_> {
         self.predict(service);
     }
 
-    /// A service has answered: the place is free, and the caller learns of it.
+    /// Handles the answer of a service: the call leaves it, and the caller gets the answer.
     fn leaves(&mut self, number: u32, outcome: Outcome) {
         let now = self.agenda.now();
         let call = &mut self.calls[number as usize];
@@ -318,7 +320,7 @@ impl World<'_> {
         }
     }
 
-    /// The caller has an answer, or waits no longer.
+    /// Ends a call for its caller, who has an answer or stops waiting.
     fn settles(&mut self, number: u32, outcome: Outcome, refused: bool) {
         let now = self.agenda.now();
         let call = &mut self.calls[number as usize];
@@ -340,7 +342,7 @@ impl World<'_> {
             Parent::Request(request) => {
                 let arriving = self.requests[request as usize];
                 if good {
-                    // What the caller saw of the try that answered.
+                    // The latency that the caller saw of the successful attempt.
                     self.meter.good(now, arriving.at, arriving.priority, now - call.began);
                 } else {
                     self.meter.lost(refused);

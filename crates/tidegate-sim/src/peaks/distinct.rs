@@ -1,11 +1,12 @@
-//! How many different keys there were: counted, or estimated from their hashes in 4 KiB.
+//! The number of distinct keys: counted, or estimated from their hashes in 4 KiB.
 
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use crate::thousands::grouped;
 
-/// How many different keys there were. In JSON two values of the document around it: `keys`, and `keys_estimated`.
+/// The number of distinct keys. In JSON it becomes two fields of the surrounding document: `keys` and
+/// `keys_estimated`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distinct {
     /// Counted.
@@ -42,10 +43,10 @@ impl std::fmt::Display for Distinct {
     }
 }
 
-/// The error falls with the square root of their number.
+/// The registers of the sketch. The error falls with the square root of their number.
 const REGISTERS: usize = 4_096;
 
-/// Counts different hashes by the longest run of zeros among them; 4 KiB.
+/// Estimates the number of distinct hashes from the longest runs of zero bits; 4 KiB.
 ///
 /// # Source
 /// Flajolet, Fusy, Gandouet, Meunier: HyperLogLog, 2007; linear counting where many registers are empty.
@@ -68,7 +69,7 @@ impl Sketch {
         *register = (*register).max(run);
     }
 
-    /// Returns the number of different hashes, with a standard error of 1.6 %.
+    /// Returns the number of distinct hashes, with a standard error of 1.6 %.
     pub(crate) fn estimate(&self) -> u64 {
         let count = REGISTERS as f64;
         let sum: f64 = self.registers.iter().map(|run| (-f64::from(*run)).exp2()).sum();

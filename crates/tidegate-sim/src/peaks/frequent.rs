@@ -2,25 +2,26 @@
 
 use std::fmt::Write as _;
 
-/// Paths counted at once for a key: about as many as a person's visit to a site has. With fewer, their counts would be far too low.
+/// The most paths counted at once for a key: about as many as one person's visit to a site has. Fewer would make the
+/// counts far too low.
 const COUNTED: usize = 16;
-/// Paths shown of a key.
+/// The most paths shown of a key.
 const SHOWN: usize = 3;
-/// The longest text kept of a path, in bytes; a longer one is cut and ends in `…`.
+/// The longest text kept of a path, in bytes. A longer one is cut and ends in `…`.
 const LONGEST: usize = 64;
 
-/// One path of a key, and how often it was asked for.
+/// One path of a key, with the number of its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathCount {
-    /// The path. A part that is a number only is written `*`: who walks through `/items/1`, `/items/2` asks for one thing.
+    /// The path. Segments that are numbers are written as `*`, so that `/items/1` and `/items/2` count as one.
     pub path: String,
     /// How many requests asked for it, at least.
     pub requests: u64,
-    /// Whether that is the exact number.
+    /// Whether `requests` is exact.
     pub is_exact: bool,
 }
 
-/// Counts paths; the rarest gives its place to a new one, which takes over its count as an uncertainty. Two KiB at most.
+/// Counts paths. A new path replaces the rarest one and inherits its count as uncertainty. At most 2 KiB.
 ///
 /// # Source
 /// Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005 (space saving).
@@ -31,12 +32,12 @@ pub(super) struct Frequent(Vec<Counted>);
 struct Counted {
     path: Box<str>,
     count: u64,
-    /// How much of the count may belong to paths that had this place before.
+    /// How much of the count may belong to paths that this one replaced.
     uncertain: u64,
 }
 
 impl Frequent {
-    /// Counts a path that [`shape`] wrote.
+    /// Counts a path in the form made by [`shape`].
     pub(super) fn add(&mut self, path: &str) {
         if let Some(found) = self.0.iter_mut().find(|counted| *counted.path == *path) {
             found.count += 1;
@@ -46,13 +47,13 @@ impl Frequent {
         self.0.push(Counted { path: path.into(), count: uncertain + 1, uncertain });
     }
 
-    /// Gives up the rarest path and returns its count.
+    /// Removes the rarest path and returns its count.
     fn make_room(&mut self) -> u64 {
         let rarest = self.0.iter().enumerate().min_by_key(|(_, counted)| counted.count);
         rarest.map(|(place, _)| place).map_or(0, |place| self.0.swap_remove(place).count)
     }
 
-    /// Returns the paths asked for most, three at most.
+    /// Returns the most requested paths, at most three.
     pub(super) fn most(&self) -> Vec<PathCount> {
         let mut all: Vec<&Counted> = self.0.iter().collect();
         let sure = |counted: &Counted| counted.count - counted.uncertain;
@@ -68,7 +69,7 @@ impl Frequent {
     }
 }
 
-/// Writes a path with its numbers left out, in bounded length.
+/// Writes a path with `*` for its numbers, cut to a bounded length.
 pub(super) fn shape(path: &str, out: &mut String) {
     out.clear();
     for (place, part) in path.split('/').enumerate() {

@@ -1,8 +1,8 @@
-//! A hasher for keys that are hashes already: it hands them on.
+//! A hasher for keys that are already hashes; it returns them unchanged.
 
 use std::hash::{BuildHasher, Hasher};
 
-/// Takes a `u64` for its own hash.
+/// Uses a `u64` as its own hash.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GivenHash;
 

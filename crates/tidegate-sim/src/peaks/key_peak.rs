@@ -1,4 +1,4 @@
-//! What is told of one key.
+//! The figures of one key.
 
 use serde::Serialize;
 use tidegate::Tick;
@@ -11,18 +11,18 @@ use crate::json_units;
 pub struct KeyPeak {
     /// The key.
     pub key: String,
-    /// How much it asked, in cost units.
+    /// The units that it asked for.
     pub total: u64,
     /// By how many units `total` may be too low; zero while all keys had room.
     pub missed: u64,
     /// How many of its requests were denied.
     pub denied: u64,
-    /// What those requests asked, in cost units.
+    /// The units that those requests asked for.
     pub denied_units: u64,
     /// When it was first denied.
     #[serde(rename = "first_denied_at", serialize_with = "json_units::maybe_time")]
     pub first_denied: Option<Tick>,
-    /// The most it asked in one window, in cost units.
+    /// The most that it asked for in one window, in cost units.
     pub peak: u64,
     /// When that window ended.
     #[serde(serialize_with = "json_units::time")]
@@ -34,11 +34,11 @@ pub struct KeyPeak {
 pub struct RankedKey<'p> {
     /// The key's bytes.
     pub key: &'p [u8],
-    /// The most it asked in one window, in cost units.
+    /// The most that it asked for in one window, in cost units.
     pub peak: u64,
     /// How many of its requests were denied.
     pub denied: u64,
-    /// Whether somebody signed in with it and was served.
+    /// Whether a user signed in with this key and was served.
     pub signed_in: bool,
 }
 
@@ -47,16 +47,16 @@ pub struct RankedKey<'p> {
 pub struct KeyDetail {
     /// Its peak and its denials.
     pub peak: KeyPeak,
-    /// Whether somebody signed in with it and was served.
+    /// Whether a user signed in with this key and was served.
     pub signed_in: bool,
-    /// How many requests it made; `None` where details were not asked for.
+    /// The number of its requests; `None` if details are not kept.
     pub requests: Option<u64>,
-    /// What it asked for most, three paths at most; empty where details were not asked for or requests have no path.
+    /// Its most requested paths, at most three; empty if details are not kept or requests have no path.
     pub paths: Vec<PathCount>,
 }
 
 impl KeyDetail {
-    /// Says whether its numbers are only the least they can be: the key was forgotten for a while, for lack of room.
+    /// Says whether its numbers are only lower bounds, because the key was forgotten for a while for lack of room.
     #[must_use]
     pub fn is_floor(&self) -> bool {
         self.peak.missed > 0

@@ -1,13 +1,14 @@
-//! The most that one key asked in any window, in 64 bytes.
+//! The most that one key asked for in any window, in 64 bytes.
 
 use std::time::Duration;
 
 const PARTS: usize = 8;
 
-/// What every request of a key touches, in one cache line: with many keys, waiting for memory is most of the cost.
+/// The part of a key's entry that every request touches, in one cache line: with many keys, most of the cost is
+/// waiting for memory.
 ///
-/// A sliding window of eight parts: the peak is at least the most that fell into seven eighths of any window, and never more than fell
-/// into one.
+/// A sliding window of eight parts: the peak is at least the most within seven eighths of any window, and never more
+/// than the most within one window.
 #[derive(Clone, Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct SlidingPeak {
@@ -19,7 +20,7 @@ pub(crate) struct SlidingPeak {
 }
 
 impl SlidingPeak {
-    /// Returns the part of a window that one is counted by, in nanoseconds.
+    /// Returns the length of one part of a window, in nanoseconds.
     pub(crate) fn part(window: Duration) -> u64 {
         let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
         window.div_ceil(PARTS as u64)
@@ -30,16 +31,16 @@ impl SlidingPeak {
         self.peak
     }
 
-    /// Returns all units.
+    /// Returns the sum of all units.
     pub(crate) const fn total(&self) -> u64 {
         self.total
     }
 
-    /// Counts an amount; says whether it made a new peak.
+    /// Counts an amount. Returns whether it made a new peak.
     #[inline]
     pub(crate) fn count(&mut self, at: u64, part: u64, amount: u64) -> bool {
         self.total = self.total.saturating_add(amount);
-        // Back in time stands still, as limits do.
+        // A step back in time counts as standing still, as in limits.
         let slot = (at / part).max(self.slot);
         if slot - self.slot >= PARTS as u64 {
             self.parts = [0; PARTS];

@@ -1,11 +1,11 @@
-//! Peaks, who was denied, and what is forgotten when the room is used up.
+//! Peaks, denied keys, and which keys are forgotten when the room is used up.
 
 use super::*;
 
 #[test]
 fn the_peak_is_the_most_in_one_window() {
     let mut peaks = Peaks::new(Duration::from_secs(1), 10);
-    // Six at 0.0, six at 0.5: one second holds both; whole-second windows of a calendar would too.
+    // Six at 0.0 s and six at 0.5 s lie within one second; windows of whole calendar seconds would hold both too.
     for (tenths, amount) in [(0, 6), (5, 6), (14, 5), (30, 11), (31, 2)] {
         let _ = peaks.see(b"a", Tick::from_nanos(tenths * 100_000_000), amount);
     }

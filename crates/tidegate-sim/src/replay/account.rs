@@ -1,4 +1,4 @@
-//! The account of one policy under replay.
+//! The figures of one policy in a replay.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use super::outcome::{PeakRate, PolicyOutcome, shadow_limit_name};
 use crate::peaks::Peaks;
 use crate::series::Series;
 
-/// What one policy did, and its shadow limit by itself: what is only measured must not blur what is enforced.
+/// The figures of a policy, and separately those of its shadow limit, so that what is only measured does not mix with
+/// what is enforced.
 #[derive(Debug)]
 pub(super) struct PolicyAccount {
     pub(super) own: Account,
@@ -28,7 +29,8 @@ impl PolicyAccount {
         }
     }
 
-    /// Notes what the limits of the policy decided about one request; `lines` has the policy's own first, the shadow limit's last.
+    /// Counts what the limits of the policy decided about one request; `lines` has the policy's own limits first, the
+    /// shadow limit last.
     pub(super) fn note(
         &mut self,
         policy: &Policy,
@@ -48,12 +50,12 @@ impl PolicyAccount {
         }
     }
 
-    /// Returns its rows: the policy's, then its shadow limit's.
+    /// Returns the rows of the policy: its own, then its shadow limit's.
     pub(super) fn rows(&self) -> impl Iterator<Item = &Account> {
         std::iter::once(&self.own).chain(&self.shadow_limit)
     }
 
-    /// Returns the outcomes of its rows.
+    /// Returns the outcomes of these rows.
     pub(super) fn outcomes(&self, policy: &Policy) -> impl Iterator<Item = PolicyOutcome> {
         let own = self.own.outcome(policy, &policy.limits);
         let shadow = self.shadow_limit.as_ref().zip(policy.shadow_limit.as_ref());
@@ -69,34 +71,35 @@ impl PolicyAccount {
     }
 }
 
-/// What the limits of one row did.
+/// The figures of the limits of one row.
 #[derive(Debug)]
 pub(super) struct Account {
     matched: u64,
     denied: u64,
     delayed: u64,
     shadow_denied: u64,
-    /// Requests over a limit that lets them through.
+    /// Requests that exceeded a limit but were let through by it.
     over: u64,
     pub(super) denied_by_list: u64,
     first_denied: Option<Tick>,
     /// The most places of one key that were in use at once; `None` without guards.
     most_in_use: Option<u64>,
     pub(super) peaks: Peaks,
-    /// What its limits grant in the window of the peaks.
+    /// What the limits grant in the window of the peaks.
     pub(super) granted: Option<Granted>,
     pub(super) series: Series,
     details: bool,
-    /// The name of the key at hand, when it has several parts.
+    /// The name of the current key, if it has several parts.
     key: Vec<u8>,
 }
 
-/// The rate in the words of a limit: `gcra 100/s burst 200` has `100/s`.
+/// Finds the rate in the label of a limit: `gcra 100/s burst 200` has `100/s`.
 pub(crate) fn written_rate(label: &str) -> Option<WrittenRate> {
     label.split_whitespace().find_map(|word| word.parse().ok())
 }
 
-/// Returns the window that a row's peaks are measured in: the period of its first limit, so that peak and limit compare.
+/// Returns the window in which a row's peaks are measured: the period of its first limit, so that the peak can be
+/// compared with the limit.
 fn window(limits: &[Limit]) -> Duration {
     let labels = limits.iter().map(|limit| limit.terms.label.as_str());
     labels.filter_map(written_rate).find_map(WrittenRate::period).unwrap_or(Duration::from_secs(1))
@@ -123,12 +126,12 @@ impl Account {
         }
     }
 
-    /// Fetches the memory of what is known of the keys of requests that come next, where a key is one value as it is.
+    /// Prefetches the entries of the keys of coming requests, for keys that are a single unmodified value.
     pub(super) fn fetch(&self, policy: &Policy, requests: &[Descriptor<'_>]) {
         self.peaks.fetch(requests.iter().filter_map(|request| plain_key(policy, request)));
     }
 
-    /// Notes what the limits of the row decided about one request.
+    /// Counts what the limits of the row decided about one request.
     fn note(
         &mut self,
         policy: &Policy,
@@ -147,7 +150,7 @@ impl Account {
         let cost = lines[0].cost.units();
         let refuses =
             |binding| lines.iter().any(|line| line.binding == binding && !line.decision.is_allowed());
-        // A shadow limit tells nobody, also where its policy does.
+        // A shadow limit does not mark or demote requests, even if its policy does.
         let lets_through = policy.lets_through() && !policy.is_shadow_limit(lines[0].limit);
         let (denied, unbound) = (refuses(true), refuses(false));
         let (over, shadow_denied) = (unbound && lets_through, unbound && !lets_through);
@@ -209,12 +212,12 @@ impl Account {
     }
 }
 
-/// Says whether a limit counts what is in flight: a guard that is no breaker.
+/// Says whether a limit counts what is in flight: any guard except a breaker.
 fn has_places(limit: &Limit) -> bool {
     limit.terms.quota.as_ref().is_some_and(|quota| quota.is_guard() && !matches!(**quota, Quota::Breaker(_)))
 }
 
-/// Returns the name of a request's key under a policy, for people.
+/// Returns the name of a request's key under a policy, for display.
 pub(crate) fn key_name(policy: &Policy, request: &Descriptor<'_>, ipv6_prefix: u8) -> String {
     let mut name = Vec::new();
     if policy.by.is_empty() {
@@ -224,15 +227,15 @@ pub(crate) fn key_name(policy: &Policy, request: &Descriptor<'_>, ipv6_prefix: u
     crate::log::text(&name).into_owned()
 }
 
-/// Returns the name of a key that is one value, or none; `None` where a name has to be written.
+/// Returns the name of a key that is a single value or none; `None` if the name has to be built.
 fn plain_key<'r>(policy: &Policy, request: &'r Descriptor<'_>) -> Option<&'r [u8]> {
     match policy.by.as_slice() {
         [] => Some(b"(all)"),
         [name] => match request.value(name) {
             None => Some(b"(none)"),
-            // An IPv6 client is named as its network.
+            // An IPv6 client is named by its network.
             Some(value) if name == "client.ip" && value.contains(':') => None,
-            // They are named as they are compared.
+            // Paths and hosts are named in the form in which they are compared.
             Some(_) if name == "request.path" || name == "request.host" => None,
             Some(value) => Some(value.as_bytes()),
         },
@@ -240,7 +243,7 @@ fn plain_key<'r>(policy: &Policy, request: &'r Descriptor<'_>) -> Option<&'r [u8
     }
 }
 
-/// Writes the parts of a key behind each other, an IPv6 client as the network that shares its capacity.
+/// Writes the parts of a key one after another, an IPv6 client as the network that shares its capacity.
 fn name_key<'k>(
     out: &'k mut Vec<u8>,
     policy: &Policy,

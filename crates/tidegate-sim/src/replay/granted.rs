@@ -4,21 +4,22 @@ use std::time::Duration;
 
 use tidegate::policy::Limit;
 
-/// The most that is granted to one key in any window, and by which limit.
+/// The most that is granted to one key in any window, and the limit that grants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// Cost units.
+    /// The amount, in cost units.
     pub units: u64,
-    /// The limit, in words.
+    /// The label of the limit.
     pub limit: String,
-    /// Whether tiers or overrides give some keys another limit than this.
+    /// Whether tiers or overrides give some keys a different limit.
     pub has_exceptions: bool,
 }
 
 impl Granted {
-    /// Returns the least of what several limits grant; `None` where none of them can tell.
+    /// Returns the least that any of several limits grants; `None` if it is known for none of them.
     ///
-    /// Who waits is granted at the time of the request what acts later, so the longest wait accepted belongs to the span.
+    /// A waiting request is granted at the time it asks, for later use, so the longest accepted wait is added to the
+    /// window.
     pub(super) fn least(limits: &[Limit], window: Duration) -> Option<Self> {
         let granted = |limit: &Limit| {
             let quota = limit.terms.quota.as_ref()?;

@@ -1,7 +1,8 @@
-//! What guards did in one run: who is in flight, who waits, how long requests took, and when breakers changed their state.
+//! The figures of the guards in one run: requests in flight and waiting, their durations, and the state changes of
+//! breakers.
 //!
-//! A gate tells what it decides and not what a guard's state is, so the breakers are followed beside it: the same pure transitions, on the
-//! same entries and leaves, at the same ticks.
+//! A gate reports its decisions but not the state of its guards. So the breakers are simulated beside the gate: with
+//! the same pure transitions, on the same entries and leaves, at the same ticks.
 
 mod followed;
 mod outcome;
@@ -23,10 +24,10 @@ use super::account::key_name;
 use crate::levels::Levels;
 use crate::served::Served;
 
-/// Bins of each level, and how wide they are at first: a minute is drawn to a tenth of a second.
+/// The bins of each level, and their width at first: a minute is drawn in steps of a tenth of a second.
 const BINS: usize = 600;
 const BIN_WIDTH: Duration = Duration::from_millis(100);
-/// How many requests that are held back are counted at once, 8 bytes each.
+/// The most delayed requests that are counted at once, 8 bytes each.
 const MOST_WAITING: usize = 1 << 20;
 
 /// The guards of one run.
@@ -35,10 +36,10 @@ pub(crate) struct Guards {
     limits: Vec<GuardLimit>,
     /// Requests in any guard.
     pub(crate) in_flight: Levels,
-    /// Requests that a limit holds back, and until when.
+    /// Requests that a limit delays, and until when each waits.
     pub(crate) waiting: Levels,
     held_back: BinaryHeap<Reverse<Tick>>,
-    /// How long requests took, by when they left.
+    /// How long requests took, by the time they left.
     pub(crate) served: Served,
     failed: u64,
 }
@@ -51,14 +52,14 @@ pub(crate) struct GuardLimit {
     pub(crate) label: String,
     kind: String,
     pub(crate) is_keyed: bool,
-    /// Requests in it, of all keys.
+    /// Requests in the guard, over all keys.
     pub(crate) in_flight: Levels,
-    /// How many may be in flight of one key.
+    /// How many requests of one key may be in flight.
     pub(crate) at_most: Levels,
     refused: Refused,
-    /// Whether a law moves it.
+    /// Whether a law adjusts the limit.
     moves: bool,
-    /// `None` unless it is a breaker.
+    /// The breakers of its keys; `None` unless it is a breaker.
     pub(crate) breakers: Option<Followed>,
 }
 
@@ -75,14 +76,14 @@ pub(super) struct Entered(SmallVec<[EnteredOne; 1]>);
 
 #[derive(Debug)]
 struct EnteredOne {
-    /// Its place among the guards of the run.
+    /// The position of the guard in the run.
     guard: usize,
-    /// The breaker that is followed, and the receipt of it.
+    /// The position of the breaker that is followed, with the receipt to leave it.
     breaker: Option<(usize, Receipt)>,
 }
 
 impl Guards {
-    /// Finds the guards of policies.
+    /// Makes the figures for the guards of policies.
     pub(super) fn of(policies: &PolicySet, bins: usize, bin_width: Duration) -> Self {
         let level = || Levels::new(BINS, BIN_WIDTH);
         let all = policies.policies().iter().enumerate().flat_map(|(at, policy)| {
@@ -114,7 +115,7 @@ impl Guards {
         }
     }
 
-    /// Notes what was decided about one request, and returns the guards that it entered: those whose places were charged.
+    /// Records the decision about one request. Returns the guards that it entered: those whose places were charged.
     pub(super) fn note(
         &mut self,
         at: Tick,
@@ -160,7 +161,7 @@ impl Guards {
         entered
     }
 
-    /// Lets those go on who were held back until a tick or before it.
+    /// Ends the delay of requests that waited until `at` or earlier.
     fn let_go(&mut self, at: Tick) {
         while self.held_back.peek().is_some_and(|Reverse(until)| *until <= at) {
             let Some(Reverse(until)) = self.held_back.pop() else { return };
@@ -168,7 +169,7 @@ impl Guards {
         }
     }
 
-    /// Notes that a request has left the guards that it entered.
+    /// Records that a request has left the guards that it entered.
     pub(super) fn leave(&mut self, at: Tick, entered: &Entered, took: Option<Duration>, outcome: Ended) {
         self.let_go(at);
         for one in &entered.0 {
@@ -191,7 +192,7 @@ impl Guards {
         &self.limits
     }
 
-    /// Returns what the guards of a policy did; of its shadow limit, where `shadow` says so.
+    /// Returns the figures of a policy's guards or, with `shadow`, of its shadow limit.
     pub(super) fn outcomes(&self, policies: &PolicySet, policy: usize, shadow: bool) -> Vec<GuardOutcome> {
         let is_wanted = |guard: &&GuardLimit| {
             guard.policy == policy && policies.policies()[policy].is_shadow_limit(guard.limit) == shadow
@@ -199,7 +200,7 @@ impl Guards {
         self.limits.iter().filter(is_wanted).map(GuardLimit::outcome).collect()
     }
 
-    /// Returns how the requests went that had entered a guard.
+    /// Returns the figures of all requests that entered a guard.
     pub(super) fn service(&self) -> ServiceOutcome {
         let times = self.served.all();
         ServiceOutcome {
@@ -214,7 +215,7 @@ impl Guards {
 }
 
 impl GuardLimit {
-    /// Says whether it goes by how requests end.
+    /// Says whether the guard uses the outcomes of requests.
     pub(super) const fn judges(&self) -> bool {
         self.breakers.is_some() || self.moves
     }

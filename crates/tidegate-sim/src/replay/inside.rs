@@ -1,4 +1,4 @@
-//! The requests that hold places of guards, in the order in which they leave.
+//! The requests that hold places in guards, in the order in which they leave.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,20 +8,21 @@ use tidegate::{Charged, Outcome, Tick};
 
 use super::guards::Entered;
 
-/// How many may be inside at once, over all runs; some 300 bytes each. Beyond, the next to leave leaves early, and is counted.
+/// The most requests inside at once, over all runs; some 300 bytes each. Beyond it, the next one to leave leaves
+/// early, and is counted.
 const MOST: usize = 1 << 20;
 
-/// One who is inside.
+/// A request inside.
 #[derive(Debug)]
 pub(super) struct Leaving {
     pub(super) at: Tick,
-    /// In which run.
+    /// The run that it belongs to.
     pub(super) run: usize,
     pub(super) places: Charged,
     pub(super) entered: Entered,
-    /// How long it took, where that is known.
+    /// Its duration, if known.
     pub(super) took: Option<Duration>,
-    /// How it ends.
+    /// Its outcome.
     pub(super) outcome: Outcome,
 }
 
@@ -65,7 +66,8 @@ pub(super) struct Inside {
 }
 
 impl Inside {
-    /// Returns the next request that leaves at a tick or before it: one that leaves at a tick makes room for one that comes at it.
+    /// Removes and returns the next request that leaves at `at` or earlier. One that leaves at a tick makes room for
+    /// one that arrives at that tick.
     pub(super) fn leaves_by(&mut self, at: Tick) -> Option<Leaving> {
         if self.heap.peek()?.0.leaving.at > at {
             return None;
@@ -73,7 +75,7 @@ impl Inside {
         self.heap.pop().map(|Reverse(ordered)| ordered.leaving)
     }
 
-    /// Lets a request in; returns the one that has to leave early for it, when there is no room for both.
+    /// Adds a request. If there is no room for both, removes and returns the next one to leave.
     pub(super) fn enter(&mut self, leaving: Leaving) -> Option<Leaving> {
         let early = if self.heap.len() >= MOST { self.heap.pop() } else { None };
         self.arrivals += 1;

@@ -1,8 +1,8 @@
 //! The lanes of the curves of a whole run.
 
-/// All that was asked.
+/// All requests.
 pub(crate) const OFFERED: usize = 0;
-/// What was admitted.
+/// Admitted requests.
 pub(crate) const ADMITTED: usize = 1;
-/// What was denied.
+/// Denied requests.
 pub(crate) const DENIED: usize = 2;

@@ -1,12 +1,12 @@
-//! The clock that a log turns.
+//! A clock that is set from the times in a log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::{Clock, Tick};
 
-/// A clock that stands where the log is; clones share the time. Nobody sleeps by it, so it keeps no list of sleepers, as
-/// [`ManualClock`](tidegate::ManualClock) does, and a step costs one write.
+/// A clock at the current time of the log; clones share the time. No task sleeps on it, so it keeps no list of
+/// sleepers as [`ManualClock`](tidegate::ManualClock) does, and setting it costs one write.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogClock {
     nanos: Arc<AtomicU64>,
@@ -14,7 +14,7 @@ pub(super) struct LogClock {
 
 impl LogClock {
     pub(super) fn set(&self, tick: Tick) {
-        // Relaxed: one thread writes and reads, and the tick publishes nothing but itself.
+        // Relaxed: one thread writes and reads, and the tick publishes no other memory.
         self.nanos.store(tick.as_nanos(), Ordering::Relaxed);
     }
 }

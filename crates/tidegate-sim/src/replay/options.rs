@@ -2,33 +2,34 @@
 
 use std::time::Duration;
 
-/// How much is remembered.
+/// How much a replay remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayOptions {
-    /// Live keys in each gate's store.
+    /// The most live keys in each gate's store.
     pub store_keys: usize,
-    /// Keys whose peaks are kept per policy and per shadow limit; about 200 bytes each.
+    /// The most keys whose peaks are kept, per policy and per shadow limit; about 200 bytes each.
     pub peak_keys: usize,
-    /// Whether requests and paths are counted for each of these keys, too: up to 2 KiB more each, most often some 200 bytes.
+    /// Whether requests and paths are also counted for each of these keys: up to 2 KiB more each, usually some 200
+    /// bytes.
     pub details: bool,
-    /// Bins of each curve.
+    /// The bins of each curve.
     pub bins: usize,
-    /// Width of a bin at first, and the resolution of its peaks.
+    /// The width of a bin at first, and the resolution of its peaks.
     pub bin_width: Duration,
-    /// IPv6 prefix by which clients are named, as the policies key them.
+    /// The IPv6 prefix by which clients are named, as the policies key them.
     pub ipv6_prefix: u8,
-    /// How long a request stays in a place of a guard, where the log does not say how long it took.
+    /// How long a request holds a place in a guard if the log does not have its duration.
     pub hold: Option<Duration>,
 }
 
 impl Default for ReplayOptions {
-    /// A million keys in the store, a hundred thousand in the tables, 240 bins from one second up.
+    /// A million keys in the store, a hundred thousand in the tables, and 240 bins that are one second wide at first.
     fn default() -> Self {
         Self {
             store_keys: 1_000_000,
             peak_keys: 100_000,
             details: false,
-            // A bin is three pixels of a chart, one of its steps still a visible one.
+            // Each bin is three pixels wide in a chart, so that a single step is still visible.
             bins: 240,
             bin_width: Duration::from_secs(1),
             ipv6_prefix: 64,

@@ -1,4 +1,4 @@
-//! What became of a replay, for tables and for `-o json`.
+//! The results of a replay, for tables and for `-o json`.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,50 +12,52 @@ use crate::json_units;
 use crate::peaks::{Distinct, KeyPeak};
 use crate::thousands::grouped;
 
-/// What one policy set did to all requests.
+/// The results of one policy set over all requests.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The name of the set: `policies`, or the algorithm compared.
     pub name: String,
-    /// Requests asked about.
+    /// Requests checked.
     pub requests: u64,
-    /// Requests let pass, delayed ones included.
+    /// Requests allowed, including delayed ones.
     pub allowed: u64,
-    /// Requests refused.
+    /// Requests denied.
     pub denied: u64,
-    /// Of these, by a deny-list.
+    /// How many of these were denied by a deny-list.
     pub denied_by_list: u64,
-    /// Requests let pass after a delay.
+    /// Requests allowed after a delay.
     pub delayed: u64,
-    /// Requests that a policy in shadow, or a shadow limit, would have refused.
+    /// Requests that a policy in shadow mode, or a shadow limit, would have denied.
     pub shadow_denied: u64,
-    /// Requests that passed over a limit with `over: mark`; `None` where no policy has it.
+    /// Requests that exceeded a limit with `over: mark` and passed; `None` if no policy has such a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub marked: Option<u64>,
-    /// Requests that passed over a limit with `over: demote`, with a lower priority; `None` where no policy has it.
+    /// Requests that exceeded a limit with `over: demote` and passed with a lower priority; `None` if no policy has
+    /// such a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub demoted: Option<u64>,
     /// Requests that could not be decided.
     pub errors: u64,
-    /// Requests whose places were returned before their time, because a million others were inside: above zero, denials may be too few.
+    /// Requests whose places were returned early because a million others were inside. If above zero, denials may be
+    /// too few.
     pub left_early: u64,
-    /// Live keys that the store gave up for lack of room: above zero, denials may be too few.
+    /// Live keys that the store evicted for lack of room. If above zero, denials may be too few.
     pub evicted: u64,
-    /// The first request.
+    /// The time of the first request.
     #[serde(rename = "first_at", serialize_with = "json_units::maybe_time")]
     pub first: Option<Tick>,
-    /// The last request.
+    /// The time of the last request.
     #[serde(rename = "last_at", serialize_with = "json_units::maybe_time")]
     pub last: Option<Tick>,
-    /// How requests went that entered a guard, where a policy has any.
+    /// The figures of requests that entered a guard, if a policy has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceOutcome>,
-    /// One per policy that is not switched off, each followed by its shadow limit, if it has one.
+    /// One entry per policy that is not off, each followed by its shadow limit, if it has one.
     pub policies: Vec<PolicyOutcome>,
 }
 
 impl Outcome {
-    /// Returns how many keys were refused anything, summed over the policies, shadow limits left out.
+    /// Returns how many keys had denied requests, summed over the policies without their shadow limits.
     #[must_use]
     pub fn keys_hit(&self) -> u64 {
         let real = self.policies.iter().filter(|policy| policy.shadow_limit_of.is_none());
@@ -63,60 +65,62 @@ impl Outcome {
     }
 }
 
-/// What one policy did, or its shadow limit.
+/// The results of one policy or of its shadow limit.
 #[derive(Clone, Debug, Serialize)]
 pub struct PolicyOutcome {
-    /// The name of the policy; of a shadow limit, with ` (shadow_limit)` behind it.
+    /// The name of the policy; for a shadow limit, followed by ` (shadow_limit)`.
     pub name: String,
-    /// The policy whose shadow limit this is; `None` for the policy itself.
+    /// The policy whose shadow limit this is; `None` for a policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow_limit_of: Option<String>,
     /// `enforce` or `shadow`.
     pub mode: &'static str,
-    /// Its limits in words.
+    /// The labels of its limits.
     pub limits: Vec<String>,
-    /// What its keys are made of.
+    /// The attributes that its keys are made of.
     pub by: Vec<String>,
-    /// Requests it spoke of.
+    /// Requests that it applies to.
     pub matched: u64,
-    /// Requests it refused.
+    /// Requests that it denied.
     pub denied: u64,
-    /// Requests it delayed.
+    /// Requests that it delayed.
     pub delayed: u64,
-    /// Requests it would have refused, in shadow.
+    /// Requests that it would have denied, in shadow mode.
     pub shadow_denied: u64,
-    /// Requests over its limit that it marked and let pass, those included that another policy refused; `None` unless it marks.
+    /// Requests over its limit that it marked and let pass, including those that another policy denied; `None` unless
+    /// it marks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub marked: Option<u64>,
-    /// Requests over its limit whose priority it lowered, those included that another policy refused; `None` unless it demotes.
+    /// Requests over its limit whose priority it lowered, including those that another policy denied; `None` unless
+    /// it demotes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub demoted: Option<u64>,
-    /// How many different keys it saw.
+    /// The number of distinct keys.
     #[serde(flatten)]
     pub keys: Distinct,
-    /// How many of them it refused, or would have, or let pass over its limit, at least once.
+    /// How many keys it denied at least once, or would have denied, or let pass over its limit.
     pub keys_hit: u64,
-    /// How many of those belong to somebody who signed in and was served: look at them before enforcing.
+    /// How many of those keys belong to a user who signed in and was served: check them before enforcing.
     pub keys_hit_signed_in: u64,
-    /// The key refused most, or the fastest if none was.
+    /// The key with the most denied requests, or the fastest if none was denied.
     pub worst: Option<KeyPeak>,
-    /// The peak of its fastest key, over the period of the policy's first limit.
+    /// The peak of the key in `worst`, over the period of the policy's first limit.
     pub peak: Option<PeakRate>,
-    /// The most places of one key that were in use at once, where the policy counts what is in flight.
+    /// The most places of one key in use at once, if the policy limits what is in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub most_in_use: Option<u64>,
-    /// What each of its guards did, in the order of its limits.
+    /// The figures of each of its guards, in the order of its limits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub guards: Vec<GuardOutcome>,
-    /// When it first refused anything or, where it is only measured, would have.
+    /// When it first denied a request or, if it only measures, would have denied one.
     #[serde(rename = "first_denied_at", serialize_with = "json_units::maybe_time")]
     pub first_denied: Option<Tick>,
 }
 
-/// What a shadow limit is called, behind the name of its policy.
+/// The suffix of a shadow limit's name, after the name of its policy.
 pub(super) const SHADOW_LIMIT: &str = " (shadow_limit)";
 
-/// Returns what the row of a policy's shadow limit is named, in outcomes and in thresholds.
+/// Returns the name of the row of a policy's shadow limit, in outcomes and in thresholds.
 ///
 /// # Examples
 /// ```
@@ -128,13 +132,13 @@ pub fn shadow_limit_name(policy: &str) -> String {
 }
 
 impl PolicyOutcome {
-    /// Returns how many requests were over its limits, whatever became of them.
+    /// Returns how many requests exceeded its limits, whatever happened to them.
     pub(crate) fn over_limit(&self) -> u64 {
         let told = self.marked.or(self.demoted).unwrap_or(0);
         self.denied.max(self.shadow_denied).max(told)
     }
 
-    /// Returns the share of matched requests that it refused, 0 to 1.
+    /// Returns the share of its matched requests that it denied, 0 to 1.
     #[must_use]
     pub fn denied_share(&self) -> f64 {
         share(self.denied, self.matched)
@@ -145,10 +149,10 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// So much within one window; prints as `412/s`, `31/h`, `90/10min`.
+/// An amount within one window; displayed as `412/s`, `31/h`, `90/10min`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PeakRate {
-    /// Cost units.
+    /// The amount, in cost units.
     pub count: u64,
     /// The window.
     #[serde(rename = "window_ms", serialize_with = "json_units::span")]
@@ -156,7 +160,7 @@ pub struct PeakRate {
 }
 
 impl PeakRate {
-    /// Returns it for people who read a table: as it prints, with a comma at each thousand.
+    /// Formats it for tables: as displayed, with a comma at each thousand.
     ///
     /// # Examples
     /// ```

@@ -1,4 +1,4 @@
-//! One policy set under replay: its gate, and the account of what the gate decided.
+//! One policy set in a replay: its gate, and the figures of what the gate decided.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,20 +18,20 @@ use super::options::ReplayOptions;
 use super::outcome::{Outcome, PolicyOutcome};
 use crate::series::Series;
 
-/// Policies whose accounts are fetched for each request: of many, few match it.
+/// The most policies whose entries are prefetched for each request: with many policies, few match.
 const LIKELY: usize = 4;
 
-/// One policy set under replay.
+/// One policy set in a replay.
 #[derive(Debug)]
 pub(super) struct Run {
     name: String,
     gate: Gate,
     pub(super) policies: Arc<PolicySet>,
     reports: bool,
-    /// What the guards did, where any limit is one: its places are held for as long as requests take.
+    /// The figures of the guards, if any limit is a guard. Their places are held for the duration of each request.
     pub(super) guards: Option<Guards>,
     totals: Totals,
-    /// One per policy of the set.
+    /// The figures of each policy of the set.
     accounts: Vec<PolicyAccount>,
     pub(super) series: Series,
 }
@@ -50,7 +50,7 @@ struct Totals {
     left_early: u64,
 }
 
-/// What a log, or a line of traffic, says of a request's end.
+/// What a log, or generated traffic, tells about the end of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
     pub(super) outcome: Option<Ended>,
@@ -58,16 +58,16 @@ pub(super) struct Told {
     pub(super) took: Option<Duration>,
 }
 
-/// What a request that was let in holds until it leaves.
+/// What an admitted request holds until it leaves.
 #[derive(Debug)]
 pub(super) struct Admitted {
-    /// How long it is held back first.
+    /// How long the request waits first.
     pub(super) delay: Duration,
     pub(super) places: Charged,
     pub(super) entered: Entered,
 }
 
-/// Says whether any of a policy's limits counts what is in flight.
+/// Says whether any of a policy's limits is a guard.
 fn has_guards(policy: &Policy) -> bool {
     policy.limits.iter().chain(&policy.shadow_limit).any(Limit::is_guard)
 }
@@ -83,7 +83,7 @@ impl Run {
         let gate = Gate::in_memory(Arc::clone(&policies), options.store_keys)?;
         Ok(Self {
             name,
-            // The machine that replays is not the one that served.
+            // The load of this machine is ignored: it is not the machine that served the requests.
             gate: gate.with_clock(clock.clone()).with_machine(Reading::default),
             reports: policies.policies().iter().any(|policy| policy.charge == ChargeOn::Failure),
             guards: (policies.policies().iter().any(has_guards))
@@ -95,7 +95,7 @@ impl Run {
         })
     }
 
-    /// Fetches the memory of what it keeps for the keys of requests that come next.
+    /// Prefetches what the gate and the accounts keep for the keys of coming requests.
     pub(super) fn fetch(&self, requests: &[Descriptor<'_>]) {
         self.gate.fetch(requests);
         for (policy, account) in self.policies.policies().iter().zip(&self.accounts).take(LIKELY) {
@@ -103,7 +103,7 @@ impl Run {
         }
     }
 
-    /// Asks its gate; returns the places that were taken, if any.
+    /// Asks the gate about a request. Returns the places in guards that were taken, if any.
     pub(super) fn ask(
         &mut self,
         at: Tick,
@@ -179,7 +179,7 @@ impl Run {
         policy.and_then(|policy| policy.limit(line.limit)).is_some_and(Limit::is_guard)
     }
 
-    /// Lets a request leave its places at `at`, by which time the clock stands.
+    /// Makes a request leave its places at `at`, the current time of the clock.
     pub(super) fn leave(&mut self, at: Tick, leaving: &Leaving) {
         if self.gate.finish(&leaving.places, Part::Outcome, leaving.outcome, |_| None).is_err() {
             self.totals.errors += 1;
@@ -189,13 +189,13 @@ impl Run {
         }
     }
 
-    /// Lets go of places before their time, because there is no room for all who are inside.
+    /// Makes a request leave its places early, because too many requests are inside.
     pub(super) fn leave_early(&mut self, at: Tick, leaving: &Leaving) {
         self.totals.left_early += 1;
         self.leave(at, leaving);
     }
 
-    /// Returns the policies that are not switched off, with their accounts.
+    /// Returns the policies that are not off, with their accounts.
     fn applied(&self) -> impl Iterator<Item = (&Policy, &PolicyAccount)> {
         self.policies.policies().iter().zip(&self.accounts).filter(|(policy, _)| policy.mode != Mode::Off)
     }

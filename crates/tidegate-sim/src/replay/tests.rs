@@ -57,7 +57,7 @@ fn counts_keys_and_peaks_are_those_of_the_traffic() {
     );
 }
 
-/// A policy in shadow said that it would never have denied anything, while its keys said when.
+/// A policy in shadow mode must report the first time that it would have denied a request, as its keys do.
 #[test]
 fn a_shadow_denial_has_a_first_time_too() {
     let replay = run(
@@ -71,8 +71,8 @@ fn a_shadow_denial_has_a_first_time_too() {
     assert_eq!(policy.first_denied, policy.worst.as_ref().unwrap().first_denied);
 }
 
-/// The worst key counted denied units under the word that counts requests everywhere else, so that a key could have more denials
-/// than its policy, and one dear call outdid many refusals.
+/// `denied` must count requests for the worst key too, not units: otherwise a key could have more denials than its
+/// policy, and one expensive call would outweigh many denials.
 #[test]
 fn denied_counts_requests_for_the_worst_key_too() {
     let replay = run(PER_IP, "burst 1 key dear cost 1000, burst 25 key cheap, burst 1 key fits cost 20");
@@ -92,8 +92,8 @@ fn a_policy_in_shadow_denies_nobody_and_is_counted() {
     assert_eq!((outcome.policies[0].mode, outcome.policies[0].keys_hit), ("shadow", 1));
 }
 
-/// What a shadow limit would have refused was counted for the policy: `10/s` denied one key and was said to have hit a hundred, so
-/// that a threshold on it failed.
+/// Denials by a shadow limit must not count for the policy: `10/s` denied one key but would be reported to have hit a
+/// hundred, so that a threshold on it failed.
 #[test]
 fn a_shadow_limit_has_a_row_of_its_own() {
     let limits = "limit: { rate: 10/s, burst: 20 }, shadow_limit: { rate: 2/min, burst: 2 }";
@@ -114,7 +114,7 @@ fn a_shadow_limit_has_a_row_of_its_own() {
     assert_eq!((outcome.denied, outcome.shadow_denied), (30, shadow.shadow_denied));
     assert_eq!(shadow.limits, ["gcra 2/min burst 2"]);
     assert_eq!(shadow.peak.unwrap().window, Duration::from_secs(60));
-    // A policy that is switched off has no row and no curves.
+    // A policy that is off has no row and no curves.
     assert_eq!(replay.policy_peaks(0, 0).unwrap().denied_keys(), 1);
     assert_eq!(replay.policy_peaks(0, 1).unwrap().denied_keys(), 2);
     assert!(replay.policy_series(0, 2).is_none());
@@ -128,7 +128,7 @@ fn a_shadow_limit_has_a_row_of_its_own() {
     ] {
         assert_eq!(measure(text).unwrap().measured, measured, "{text}");
     }
-    // These could never hold.
+    // These conditions could never hold.
     let never = measure("shadow_denied{policy=per-ip} > 1").unwrap_err();
     assert!(never.ends_with("its shadow limit is {policy=per-ip (shadow_limit)}"), "{never}");
     let never = measure("denied{policy=per-ip (shadow_limit)} > 1").unwrap_err();
@@ -183,8 +183,9 @@ fn log(lines: &str, policies: &str) -> Outcome {
     replay.outcomes().remove(0)
 }
 
-/// Whether requests are handed out one by one or together, each is decided as of its own time and counted once: clients that come again
-/// within one hand-out, IPv6 networks, a shadow limit, keys of two parts, a limit by path and lines that go back among them.
+/// Whether requests come one by one or together, each is decided at its own time and counted once. The log includes
+/// clients that come again within one batch, IPv6 networks, a shadow limit, keys of two parts, a limit by path, and
+/// lines that go back.
 #[test]
 fn requests_fed_together_are_those_fed_one_by_one() {
     const POLICIES: &str = "  - { name: per-ip, by: [client.ip], limit: { rate: 1/s, burst: 2 }, shadow_limit: { rate: 30/min } }
@@ -232,7 +233,7 @@ fn requests_fed_together_are_those_fed_one_by_one() {
     }
 }
 
-/// Three wrong passwords an hour: only the failures that the log recorded are charged, and a success forgets them.
+/// Three wrong passwords an hour: only failures recorded in the log are charged, and a success forgets them.
 #[test]
 fn failures_are_charged_by_the_status_of_the_log() {
     let line = |second: u32, user: &str, status: u16| {
@@ -283,7 +284,7 @@ fn peak_rates_print_as_limits_are_written() {
 
 const PLACES: &str = "  - { name: work, limit: { algorithm: concurrency, max: 2, ttl: 30s } }\n";
 
-/// Requests at these milliseconds, each inside for `hold`; says which were let in.
+/// Sends requests at these milliseconds, each inside for `hold`. Returns which were admitted.
 fn held(policies: &str, hold: Duration, at: &[u64]) -> (Vec<bool>, Outcome) {
     let options = ReplayOptions { hold: Some(hold), ..ReplayOptions::default() };
     let mut replay = Replay::new(vec![("policies".into(), set(policies))], options);
@@ -301,7 +302,7 @@ fn held(policies: &str, hold: Duration, at: &[u64]) -> (Vec<bool>, Outcome) {
 #[test]
 fn a_request_holds_its_place_for_as_long_as_it_takes() {
     let second = Duration::from_secs(1);
-    // The place of the first is free at the millisecond at which it ends.
+    // The first request's place is free in the millisecond in which it ends.
     let (allowed, outcome) = held(PLACES, second, &[0, 400, 999, 1000, 1399, 1400]);
     assert_eq!(allowed, [true, true, false, true, false, true]);
     let policy = &outcome.policies[0];
@@ -324,7 +325,7 @@ fn what_a_queue_holds_back_needs_its_place_later() {
       - { algorithm: concurrency, max: 3 }
 ";
     let half = Duration::from_millis(500);
-    // The third waits for two seconds and is inside until two and a half after it came.
+    // The third request waits for two seconds and leaves two and a half seconds after it came.
     let (allowed, outcome) = held(queued, half, &[0, 0, 0, 0, 2_499, 2_500]);
     assert_eq!(allowed, [true, true, true, false, true, true]);
     assert_eq!(outcome.policies[0].most_in_use, Some(3));
@@ -341,7 +342,7 @@ fn requests_of_unknown_length_are_counted() {
     assert_eq!(rates.outcomes()[0].policies[0].most_in_use, None);
 }
 
-/// A replay describes of each request only what its policies look at; it must not tell.
+/// A replay describes only the attributes of requests that its policies use; that must not change the result.
 #[test]
 fn what_no_policy_looks_at_changes_nothing() {
     let policies = "  - { name: agents, by: [request.header.user-agent], match: { attributes: { response.status: \"5*\" } }, limit: { rate: 1/s, burst: 2 } }
@@ -383,7 +384,7 @@ fn what_no_policy_looks_at_changes_nothing() {
     };
     let (narrowed, whole) = (outcome(None), outcome(Some(Wanted::ALL)));
     assert_eq!(narrowed, whole);
-    // Each policy denies some: none of them was blind.
+    // Each policy denies some requests, so each of them saw its attributes.
     for policy in whole[0]["policies"].as_array().unwrap() {
         assert!(policy["denied"].as_u64().unwrap() > 0, "{policy}");
     }

@@ -1,4 +1,4 @@
-//! `--fail-if 'denied{policy=per-ip} > 0.5%'`: when a replay is not good enough.
+//! Conditions that make a replay fail: `--fail-if 'denied{policy=per-ip} > 0.5%'`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,13 +7,13 @@ use super::outcome::{Outcome, PolicyOutcome, SHADOW_LIMIT, share};
 use super::trust;
 use crate::log::Tally;
 
-/// What is wrong with an expression, and where.
+/// An error in an expression, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("--fail-if, column {column}: {what}")]
 pub struct ThresholdError {
     /// The column, in characters from 1.
     pub column: usize,
-    /// What is wrong, and what would be right.
+    /// The error, and how to correct it.
     pub what: String,
 }
 
@@ -33,7 +33,7 @@ enum Measure {
 }
 
 impl Measure {
-    /// Whether it is of the log, whatever the policies.
+    /// Says whether the measure is about the log, regardless of the policies.
     fn is_of_log(self) -> bool {
         matches!(self, Self::Malformed | Self::Late)
     }
@@ -64,7 +64,7 @@ enum Relation {
     Unequal,
 }
 
-/// Longer signs first, so that `>=` is not read as `>`.
+/// The relations, longer signs first, so that `>=` is not read as `>`.
 const RELATIONS: [(&str, Relation); 6] = [
     ("<=", Relation::LessOrEqual),
     (">=", Relation::MoreOrEqual),
@@ -74,14 +74,15 @@ const RELATIONS: [(&str, Relation); 6] = [
     (">", Relation::More),
 ];
 
-/// An expression that makes a replay fail when it holds: `MEASURE[{policy=NAME}] RELATION NUMBER[%]`.
+/// A condition that makes a replay fail when it holds: `MEASURE[{policy=NAME}] RELATION NUMBER[%]`.
 ///
-/// Measures are requests (or matched), allowed, denied, delayed, shadow_denied, marked, demoted, keys_hit and errors. A percentage is of the
-/// requests that the policy matched, or of all; of its keys for `keys_hit`. `malformed` (lines) and `late` (requests) are of the log
-/// and name no policy; a percentage of them is of the lines, or of the requests.
+/// Measures are requests (or matched), allowed, denied, delayed, shadow_denied, marked, demoted, keys_hit and errors.
+/// A percentage is relative to the requests that the policy matched, or to all requests; for `keys_hit`, to the
+/// policy's keys. `malformed` (lines) and `late` (requests) are about the log and take no policy; their percentages
+/// are relative to the lines, or to the requests.
 ///
-/// A shadow limit is named `{policy=NAME (shadow_limit)}`; `{policy=NAME}` does not see it, and neither does `keys_hit` without a
-/// policy. It has `matched`, `shadow_denied` and `keys_hit`.
+/// A shadow limit is named `{policy=NAME (shadow_limit)}`. `{policy=NAME}` does not include it, nor does `keys_hit`
+/// without a policy. Its measures are `matched`, `shadow_denied` and `keys_hit`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
     text: String,
@@ -92,14 +93,14 @@ pub struct Threshold {
     percent: bool,
 }
 
-/// What a threshold found.
+/// The result of a threshold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// Whether the expression holds: the replay fails.
+    /// Whether the condition holds, so that the replay fails.
     pub failed: bool,
-    /// What was measured, in the unit of the expression.
+    /// The measured value, in the unit of the expression.
     pub measured: f64,
-    /// Whether that is a percentage.
+    /// Whether that value is a percentage.
     pub percent: bool,
 }
 
@@ -109,7 +110,7 @@ impl fmt::Display for Threshold {
     }
 }
 
-/// A text read from the left.
+/// A cursor over the text of an expression.
 struct Cursor<'t> {
     text: &'t str,
     at: usize,
@@ -204,17 +205,17 @@ impl FromStr for Threshold {
 }
 
 impl Threshold {
-    /// Returns the name of the policy it speaks of.
+    /// Returns the name of the policy in the expression, if any.
     #[must_use]
     pub fn policy(&self) -> Option<&str> {
         self.policy.as_deref()
     }
 
-    /// Measures an outcome and the log that it comes from.
+    /// Measures an outcome and the log that it was made from.
     ///
     /// # Errors
-    /// A message when the outcome cannot answer, so that the condition could never hold: no policy has the name (it says which
-    /// there are), the policy matched no request, or the measure is always 0 for what is named.
+    /// A message if the condition could never hold: no policy has the name (the message lists those that exist), the
+    /// policy matched no request, or the measure is always 0 for what is named.
     pub fn measure(&self, outcome: &Outcome, log: &Tally) -> Result<Verdict, String> {
         let (part, whole) = match &self.policy {
             None if self.measure == Measure::Malformed => trust::malformed(log),
@@ -223,7 +224,7 @@ impl Threshold {
             Some(name) => {
                 let names: Vec<&str> = outcome.policies.iter().map(|policy| policy.name.as_str()).collect();
                 let mut named = outcome.policies.iter().filter(|policy| policy.name == *name);
-                // A policy may be named as the shadow limit of another would be: the policy is meant.
+                // A policy may have the same name as another policy's shadow limit; the policy wins.
                 let found =
                     named.clone().find(|policy| policy.shadow_limit_of.is_none()).or_else(|| named.next());
                 let found = found.ok_or_else(|| {
@@ -249,7 +250,7 @@ impl Threshold {
         Ok(Verdict { failed, measured, percent: self.percent })
     }
 
-    /// Refuses what would pass whatever the limits did.
+    /// Rejects a condition that could not hold whatever the limits did.
     fn can_hold(&self, policy: &PolicyOutcome, outcome: &Outcome) -> Result<(), String> {
         let name = &policy.name;
         let counts_refusals = matches!(self.measure, Measure::Denied | Measure::Delayed);
@@ -301,7 +302,7 @@ fn keys(policy: &PolicyOutcome) -> u64 {
     }
 }
 
-/// Returns the measure and what a percentage of it is of.
+/// Returns the value of a measure, and the whole for its percentage.
 fn total(measure: Measure, outcome: &Outcome) -> (u64, u64) {
     let part = match measure {
         Measure::Requests => outcome.requests,

@@ -1,4 +1,4 @@
-//! Whether a log was read well enough to judge limits by.
+//! Judges whether a log was read well enough for its replay to be trusted.
 
 use std::fmt;
 
@@ -7,49 +7,50 @@ use crate::log::Tally;
 use crate::percent::percent;
 use crate::thousands::grouped;
 
-/// How much of a log may be amiss before its replay decides nothing.
+/// How much of a log may be faulty before its replay is not trusted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trust {
     /// The largest share of malformed lines, 0 to 1, of the malformed lines and the requests together.
     pub max_malformed: f64,
-    /// The largest share of late requests, 0 to 1: those that came too late to be put in order and were taken at the latest time
-    /// seen.
+    /// The largest share of late requests, 0 to 1: those that came too late to be sorted and were given the latest
+    /// time seen.
     pub max_late: f64,
 }
 
 impl Default for Trust {
-    /// 5 % malformed, 1 % late. A line that is left out hides at most its own denial; a late one crowds others and invents denials.
+    /// 5 % malformed, 1 % late. A line left out hides at most its own denial; a late request is moved next to others
+    /// and causes false denials.
     fn default() -> Self {
         Self { max_malformed: 0.05, max_late: 0.01 }
     }
 }
 
-/// One reason not to judge by a log.
+/// A reason not to trust a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Doubt {
     /// Too many lines are malformed.
     Malformed {
-        /// How many.
+        /// The number of malformed lines.
         lines: u64,
-        /// Of how many.
+        /// The number of all lines counted.
         of: u64,
-        /// The share allowed.
+        /// The allowed share.
         most: f64,
     },
-    /// Too many requests came too late to be put in order.
+    /// Too many requests came too late to be sorted.
     Late {
-        /// How many.
+        /// The number of late requests.
         requests: u64,
-        /// Of how many.
+        /// The number of all requests.
         of: u64,
-        /// The share allowed.
+        /// The allowed share.
         most: f64,
     },
 }
 
 impl Trust {
-    /// Returns the reasons not to judge by a log: none when its shares are within bounds, or it has no lines.
+    /// Returns the reasons not to trust a log: none if its shares are within bounds, or it has no lines.
     ///
     /// # Examples
     /// ```
@@ -78,7 +79,7 @@ impl Trust {
 }
 
 impl Doubt {
-    /// Returns the share that was found, 0 to 1.
+    /// Returns the measured share, 0 to 1.
     #[must_use]
     pub fn share(&self) -> f64 {
         match *self {
@@ -110,12 +111,13 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// Returns the malformed lines, and the lines that are not blank.
+/// Returns the number of malformed lines, and that of malformed lines and requests together.
 pub(super) fn malformed(log: &Tally) -> (u64, u64) {
     (log.malformed, log.malformed + log.records + log.unmatched)
 }
 
-/// Returns the requests that were taken at the latest time seen, and all of them, those too that were not asked for.
+/// Returns the number of requests that were given the latest time seen, and that of all requests, including unmatched
+/// ones.
 pub(super) fn late(log: &Tally) -> (u64, u64) {
     (log.order.clamped, log.records + log.unmatched)
 }

@@ -1,11 +1,11 @@
-//! What a browser may do with the page: run its own script, use its own style sheets, and nothing else.
+//! The content policy of the page: a browser may run its script, use its style sheets, and do nothing else.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 
-/// Returns the words of a `Content-Security-Policy` under which these scripts and style sheets work, and nothing that a hostile name
-/// could bring with it: no other script, nothing loaded, nothing sent.
+/// Returns a `Content-Security-Policy` under which these scripts and style sheets work. Content that a hostile name
+/// could inject does not: no other script runs, nothing is loaded, nothing is sent.
 pub(super) fn content_policy(scripts: &[&str], styles: &[&str]) -> String {
     let hashes = |texts: &[&str]| {
         let hash = |text: &&str| format!(" 'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes())));
@@ -22,7 +22,7 @@ pub(super) fn content_policy(scripts: &[&str], styles: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// The hash of `alert('Hello, world.');` is the example of the standard, Content Security Policy level 3.
+    /// The hash of `alert('Hello, world.');` is an example in the standard, Content Security Policy level 3.
     #[test]
     fn hashes_are_those_of_the_standard() {
         let policy = content_policy(&["alert('Hello, world.');"], &["", "a"]);

@@ -1,5 +1,5 @@
-//! The picture of the guards of a run: what was asked, who was in flight beside the limit, who waited, how long requests took, and the
-//! states of breakers. Of several runs: the same measures, with a curve for each run.
+//! The chart of a run's guards: offered load, calls in flight against the limit, waiting calls, durations, and the
+//! states of breakers. With several runs: the same measures, with a curve for each run.
 
 use tidegate::Tick;
 
@@ -12,10 +12,10 @@ use crate::replay::{GuardLimit, Guards, Outcome, Replay};
 use crate::series::Series;
 use crate::served::Served;
 
-/// Of how many runs curves are drawn.
+/// The most runs with curves.
 const MOST_RUNS: usize = 6;
 
-/// Returns the tracks of the guards of all runs; `None` where their policies have none.
+/// Returns the tracks of the guards of all runs; `None` if their policies have none.
 pub(super) fn tracks(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'static>> {
     match outcomes {
         [only] => of_one(replay, only),
@@ -23,7 +23,7 @@ pub(super) fn tracks(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'st
     }
 }
 
-/// Returns the tracks of the only run's guards.
+/// Returns the tracks of a single run's guards.
 fn of_one(replay: &Replay, outcome: &Outcome) -> Option<Tracks<'static>> {
     let run = 0;
     let (series, guards) = (replay.series(run)?, replay.guards(run)?);
@@ -78,7 +78,7 @@ fn of_several(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'static>> 
     let (start, end) = spans.into_iter().reduce(|one, other| (one.0, one.1.max(other.1)))?;
     let window = guarded().next().map(|guards| window_words(guards.served.width()))?;
     let mut tracks = Vec::new();
-    // A run without a curve keeps its place among them, so that each has one colour on all tracks.
+    // A run without a curve gets an empty one, so that each run has the same colour on all tracks.
     let mut track = |name: &str, area: Option<Curve>, curve: &dyn Fn(usize, &Outcome) -> Option<Curve>| {
         let none = |outcome: &Outcome| Curve { name: outcome.name.clone(), steps: Vec::new(), end };
         let curves: Vec<Curve> =
@@ -122,11 +122,11 @@ fn of_several(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'static>> 
     })
 }
 
-/// From the first request to the end of the last measure.
+/// Returns the span from the first request to the end of the last measure.
 fn span(offered: &Curve, guards: &Guards) -> (Tick, Tick) {
     let levels_end = |levels: &Levels| levels.points().last().map(|(at, _)| at.after(levels.width()));
     let ends = [levels_end(&guards.in_flight), guards.served.end()];
-    // The last bin of the rate is wider than what follows the last request, most often.
+    // The last bin of the rate usually reaches beyond what follows the last request.
     let end = ends.into_iter().flatten().chain([offered.end]).max().unwrap_or(Tick::EPOCH);
     (offered.steps.first().map_or(Tick::EPOCH, |(at, _)| *at), end)
 }
@@ -152,14 +152,14 @@ fn in_flight(replay: &Replay, outcome: &Outcome, guard: &GuardLimit, end: Tick) 
     }
 }
 
-/// Says whether there was one limit: keys have one each.
+/// Says whether the guard had a single limit: keyed guards have one for each key.
 fn is_of_one_key(replay: &Replay, run: usize, outcome: &Outcome, guard: &GuardLimit) -> bool {
     let row = |name: &str| outcome.policies.iter().find(|row| row.name == name);
     let keys = replay.policy_name(run, guard.policy).and_then(row).map(|row| row.keys);
     !guard.is_keyed || keys == Some(Distinct::Exactly(1))
 }
 
-/// Returns the track of the percentiles of what requests took, in milliseconds.
+/// Returns the track of the percentiles of the durations, in milliseconds.
 fn service_times(served: &Served) -> Option<Track> {
     Some(Track::Curves {
         name: format!("service time in ms, by the {} of leaving", window_words(served.width())),
@@ -169,7 +169,7 @@ fn service_times(served: &Served) -> Option<Track> {
     })
 }
 
-/// Returns the curve of a percentile of what requests took, in milliseconds; `None` where none has left.
+/// Returns the curve of a percentile of the durations, in milliseconds; `None` if no request has left.
 fn percentile(name: &str, served: &Served, percent: u32) -> Option<Curve> {
     let end = served.end()?;
     let at = |(at, times): (Tick, &crate::served::Times)| {

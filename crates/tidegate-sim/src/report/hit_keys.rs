@@ -1,4 +1,4 @@
-//! The keys that a policy hit, denied most first.
+//! The table of the keys that a policy hit, most denied first.
 
 use maud::{Markup, html};
 use tidegate::{Tick, visible};
@@ -8,7 +8,7 @@ use crate::peaks::{KeyDetail, PathCount};
 use crate::replay::{PeakRate, PolicyOutcome, Replay};
 use crate::thousands::grouped;
 
-/// Writes a table of the keys that the policies of the first run hit, at most `most` for each.
+/// Returns tables of the keys that the policies of the first run hit, at most `most` for each.
 pub(super) fn tables(
     replay: &Replay,
     policies: &[PolicyOutcome],
@@ -71,7 +71,7 @@ fn table(
     }
 }
 
-/// Says whether a key signed in; `?` of a log that names no users.
+/// Says whether a key signed in; `?` if the log names no users.
 pub(super) fn yes_or_no(signed_in: bool, names_users: bool) -> &'static str {
     match (names_users, signed_in) {
         (false, _) => "?",
@@ -80,7 +80,7 @@ pub(super) fn yes_or_no(signed_in: bool, names_users: bool) -> &'static str {
     }
 }
 
-/// Writes paths in one line: `/items/* 700, / at least 12`.
+/// Formats paths in one line: `/items/* 700, / at least 12`.
 pub(super) fn paths(paths: &[PathCount]) -> String {
     let shown = paths.iter().map(|path| {
         let least = if path.is_exact { "" } else { "at least " };

@@ -1,4 +1,5 @@
-//! The pictures of a replay: the load, or what several algorithms denied of it, and the peaks of each policy's keys.
+//! The pictures of a replay: the load or, with several runs, the denials of each; and the peaks of each policy's
+//! keys.
 
 use super::guards;
 use super::times::{axis, window_words};
@@ -8,17 +9,17 @@ use crate::replay::{ADMITTED, DENIED, OFFERED};
 use crate::replay::{Granted, Outcome, PolicyOutcome, Replay, share};
 use crate::thousands::grouped;
 
-/// What a picture is kept as.
+/// The file format of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Lines and text of any size, light or dark as the reader's system.
+    /// Scalable, with selectable text, in the reader's light or dark scheme.
     Svg,
-    /// Pixels, light, for whatever shows no SVG.
+    /// Pixels in the light scheme, for programs that cannot show SVG.
     Png,
 }
 
 impl Form {
-    /// Returns how the names of such files end: `svg` or `png`.
+    /// Returns the file name extension: `svg` or `png`.
     #[must_use]
     pub fn ending(self) -> &'static str {
         match self {
@@ -28,12 +29,12 @@ impl Form {
     }
 }
 
-/// A picture with the name of the file to keep it in.
+/// A picture, with the name of its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
     /// The name, without path: `load.svg`.
     pub name: String,
-    /// What the file holds.
+    /// The contents of the file.
     pub bytes: Vec<u8>,
 }
 
@@ -47,11 +48,11 @@ impl Picture {
     }
 }
 
-/// Draws the pictures of a replay: the load or, of several runs, what each denied; then what guards did, where a run has any; then the
-/// peaks of each policy's keys.
+/// Draws the pictures of a replay: the load or, with several runs, the denials of each; then the figures of guards,
+/// if a run has any; then the peaks of each policy's keys.
 ///
 /// # Errors
-/// [`ChartError`], which drawing into memory does not give.
+/// [`ChartError`] if the drawing library fails; drawing into memory does not fail.
 pub fn pictures(replay: &Replay, form: Form) -> Result<Vec<Picture>, ChartError> {
     let outcomes = replay.outcomes();
     let mut out = vec![over_time(replay, &outcomes, |stem, chart| Picture::draw(stem, chart, form))?];
@@ -66,10 +67,10 @@ pub fn pictures(replay: &Replay, form: Form) -> Result<Vec<Picture>, ChartError>
     Ok(out)
 }
 
-/// Draws one picture: the first of [`pictures`], or what guards did, where a run has any.
+/// Draws a single picture: the figures of guards, if a run has any, otherwise the first of [`pictures`].
 ///
 /// # Errors
-/// [`ChartError`], which drawing into memory does not give.
+/// [`ChartError`] if the drawing library fails; drawing into memory does not fail.
 pub fn first_picture(replay: &Replay, form: Form) -> Result<Picture, ChartError> {
     let outcomes = replay.outcomes();
     match guards::tracks(replay, &outcomes) {
@@ -78,7 +79,7 @@ pub fn first_picture(replay: &Replay, form: Form) -> Result<Picture, ChartError>
     }
 }
 
-/// Hands over the chart of what happened over time with its name, to be drawn.
+/// Passes the chart over time, with its file name, to `draw`.
 pub(super) fn over_time<T>(
     replay: &Replay,
     outcomes: &[Outcome],
@@ -111,7 +112,7 @@ pub(super) fn over_time<T>(
     draw("load", &chart)
 }
 
-/// Hands over the chart of what each of several runs denied, and how it differs from the first.
+/// Passes the chart of the denials of several runs, and their differences from the first, to `draw`.
 fn compared<T>(replay: &Replay, outcomes: &[Outcome], draw: impl FnOnce(&str, &dyn Chart) -> T) -> T {
     let highest = |run| {
         let series = replay.series(run).filter(|series| series.width() > series.resolution())?;
@@ -157,13 +158,13 @@ fn compared<T>(replay: &Replay, outcomes: &[Outcome], draw: impl FnOnce(&str, &d
     draw("compare", &chart)
 }
 
-/// The rows of an outcome that have keys, and met requests, with their places.
+/// Returns the rows of an outcome that have keys and matched requests, with their positions.
 pub(super) fn keyed(outcome: &Outcome) -> impl Iterator<Item = (usize, &PolicyOutcome)> {
     let rows = outcome.policies.iter().enumerate();
     rows.filter(|(_, policy)| !policy.by.is_empty() && policy.matched > 0)
 }
 
-/// What the chart of one policy's peaks is drawn from.
+/// The data for the chart of one policy's peaks.
 pub(super) struct Peaks {
     title: String,
     unit: String,
@@ -198,19 +199,20 @@ impl Peaks {
     }
 }
 
-/// The line of what a limit grants within a window.
+/// Returns the line for what a limit grants within a window.
 fn level(granted: &Granted, window: &str) -> Level {
     let most = if granted.has_exceptions { ", tiers apart" } else { "" };
     let name = format!("{} grants at most {} in any {window}{most}", granted.limit, grouped(granted.units));
     Level { name, value: granted.units as f64 }
 }
 
-/// Returns a policy's name as part of a file name: what such a name should not have is replaced.
+/// Converts a policy's name to a part of a file name. Characters unsuited for file names are replaced.
 fn file_name(name: &str) -> String {
     name.chars().map(|char| if char.is_alphanumeric() || char == '-' { char } else { '_' }).collect()
 }
 
-/// Returns the line of a limit that holds for all requests together, per second; limits per key have no place over the load.
+/// Returns the line of a limit that applies to all requests together, per second. Limits per key cannot be drawn over
+/// the load.
 fn shared_limit(outcome: &Outcome) -> Option<Level> {
     let shared =
         outcome.policies.iter().filter(|policy| policy.by.is_empty() && policy.matched == outcome.requests);

@@ -1,16 +1,16 @@
-//! How the pictures and the page of a replay write times.
+//! How times are written in the pictures and on the page of a replay.
 
 use std::time::Duration;
 
 use crate::chart::TimeAxis;
 use crate::replay::Replay;
 
-/// Returns how times are written: as dates where requests came from a log.
+/// Returns how times are written: as dates if the requests came from a log.
 pub(super) fn axis(replay: &Replay) -> TimeAxis {
     if replay.is_recorded() { TimeAxis::Utc } else { TimeAxis::Elapsed }
 }
 
-/// Writes a window as people say it: `second`, `10 minutes`.
+/// Writes a window in words: `second`, `10 minutes`.
 pub(super) fn window_words(window: Duration) -> String {
     let units = [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
     let seconds = window.as_secs();

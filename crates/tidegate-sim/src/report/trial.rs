@@ -1,7 +1,7 @@
-//! The place where a limit is decided: the chart of peaks with a line that moves along the limits that were tried.
+//! The section where a limit is chosen: the chart of peaks with a line that moves along the limits that were tried.
 //!
-//! All is there without a script: the chart at the limit that was replayed, its numbers, and a table of the others. The script
-//! (`line.js`) moves the line and shows the numbers of the limit under it, from the data that stands beside it.
+//! Without the script, the page shows the chart at the replayed limit, its numbers, and a table of the others. The
+//! script (`line.js`) moves the line and shows the numbers of the limit under it, from data embedded in the page.
 
 use maud::{Markup, PreEscaped, html};
 use serde_json::{Value, json};
@@ -19,10 +19,10 @@ use crate::thousands::grouped;
 /// The script of the page.
 pub(super) const SCRIPT: &str = include_str!("line.js");
 
-/// Writes the section of one policy; `number` tells its elements from those of others.
+/// Returns the section of one policy; `number` makes the ids of its elements unique.
 ///
 /// # Errors
-/// [`ChartError`], which drawing into memory does not give.
+/// [`ChartError`] if the drawing library fails; drawing into memory does not fail.
 pub(super) fn section(
     number: usize,
     replay: &Replay,
@@ -98,12 +98,12 @@ pub(super) fn section(
     })
 }
 
-/// Says whether a rung did what the table says of the policy.
+/// Says whether a rung has the same results as the table shows for the policy.
 fn here_is(rung: &Rung, policy: &PolicyOutcome) -> bool {
     (rung.denied, rung.keys_hit) == (policy.over_limit(), policy.keys_hit)
 }
 
-/// The numbers of one rung, by the names that the script knows them by.
+/// Returns the numbers of one rung, with the names that the script uses for them.
 fn words(rung: &Rung, policy: &PolicyOutcome, users: bool) -> [(&'static str, &'static str, String); 5] {
     let signed_in = |count: u64, of: u64| match (count, of) {
         (_, 0) => String::new(),
@@ -139,7 +139,7 @@ fn numbers(rung: &Rung, policy: &PolicyOutcome, users: bool) -> Markup {
     }
 }
 
-/// Says how many of the keys that are newly hit are named, if not all are.
+/// Says how many of the newly hit keys are named, if not all are.
 fn more(rung: &Rung) -> String {
     if (rung.newly.len() as u64) < rung.newly_hit {
         format!("({} of {})", rung.newly.len(), grouped(rung.newly_hit))
@@ -148,7 +148,7 @@ fn more(rung: &Rung) -> String {
     }
 }
 
-/// The data of the script: for each rung what is shown, and the keys that are named by any of them, once.
+/// Returns the data of the script: the results of each rung, and the keys named by any of them, each once.
 fn data(
     (rungs, at): (&[Rung], usize),
     policy: &PolicyOutcome,
@@ -201,7 +201,7 @@ fn key(newly: &NewlyHit, users: bool) -> Value {
     })
 }
 
-/// Writes data so that no text in it can end the element it stands in, or open a comment.
+/// Serialises data so that no text in it can end the surrounding element or open a comment.
 fn inert(data: &Value) -> String {
     let text = data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     visible::json(&text).into_owned()

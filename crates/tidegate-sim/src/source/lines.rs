@@ -1,26 +1,26 @@
-//! Cuts bytes into lines that are borrowed from one buffer.
+//! Splits bytes into lines that borrow from one buffer.
 
 use super::{Opened, SourceError};
 
-/// The longest line that is read, in bytes. Longer ones are counted and skipped: 64 KiB is eight times the longest request
-/// line that common servers accept by default.
+/// The longest line that is read, in bytes. Longer lines are counted and skipped. 64 KiB is eight times the longest
+/// request line that common servers accept by default.
 pub const MAX_LINE: usize = 64 << 10;
 
-/// Unpacked bytes held at a time.
+/// The size of the buffer of decompressed bytes.
 const BUFFER: usize = 256 << 10;
 
 /// One line, without its line end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// The number in its file, from 1.
+    /// The number of the line in its file, from 1.
     pub number: u64,
-    /// What it says; empty when it was too long.
+    /// The contents; empty if the line was too long.
     pub bytes: &'a [u8],
     /// Whether it was longer than [`MAX_LINE`] and skipped.
     pub too_long: bool,
 }
 
-/// The lines of one input. Holds one buffer of 256 KiB, whatever the input.
+/// Reads the lines of one input. Holds one buffer of 256 KiB, whatever the input.
 #[derive(Debug)]
 pub struct Lines {
     from: Opened,
@@ -29,7 +29,7 @@ pub struct Lines {
     end: usize,
     number: u64,
     done: bool,
-    /// Whether the rest of a line that was too long is still to be skipped.
+    /// Whether the rest of a line that is too long still has to be skipped.
     skipping: bool,
 }
 
@@ -42,7 +42,7 @@ impl Lines {
     /// Returns the next line, `None` at the end. A last line without a line end counts as a line.
     ///
     /// # Errors
-    /// [`SourceError`] when the input cannot be read on.
+    /// [`SourceError`] if the input cannot be read.
     pub fn next_line(&mut self) -> Result<Option<Line<'_>>, SourceError> {
         let mut searched = self.start;
         loop {
@@ -67,10 +67,10 @@ impl Lines {
         }
     }
 
-    /// Looks at the first bytes without taking them: a whole buffer, or all there is.
+    /// Returns the first bytes without consuming them: at least as many as the longest line has, or all there are.
     ///
     /// # Errors
-    /// [`SourceError`] when the input cannot be read.
+    /// [`SourceError`] if the input cannot be read.
     pub(crate) fn sample(&mut self) -> Result<&[u8], SourceError> {
         while !self.done && self.end < MAX_LINE {
             self.fill(&mut 0)?;
@@ -95,7 +95,7 @@ impl Lines {
         Line { number, bytes, too_long }
     }
 
-    /// Makes room and reads more; `false` at the end. Moves `searched` with the bytes.
+    /// Makes room and reads more; `false` at the end. Moves `searched` along with the bytes.
     fn fill(&mut self, searched: &mut usize) -> Result<bool, SourceError> {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -103,7 +103,7 @@ impl Lines {
             *searched = searched.saturating_sub(self.start);
             self.start = 0;
         }
-        // There is room: what is held here is at most MAX_LINE, a quarter of the buffer.
+        // There is room: at most MAX_LINE bytes are held here, a quarter of the buffer.
         let count = self.from.read(&mut self.buffer[self.end..])?;
         self.end += count;
         self.done = count == 0;
@@ -157,7 +157,7 @@ mod tests {
             bytes.extend(pack(b"o\nthree\n"));
             assert_eq!(all(bytes).unwrap(), [&b"one"[..], b"two", b"three"]);
         }
-        // A skippable frame before and between frames.
+        // Skippable frames before and between the others.
         let skip = b"\x5a\x2a\x4d\x18\x03\0\0\0abc";
         let bytes = [skip, zstd(b"one\n").as_slice(), skip, zstd(b"two").as_slice()].concat();
         assert_eq!(all(bytes).unwrap(), [b"one", b"two"]);
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(seen, [(1, 1, false), (2, 0, true), (3, 1, false), (4, MAX_LINE, false), (5, 0, true)]);
     }
 
-    /// A reader that hands over one byte at a time, as a slow pipe may.
+    /// A reader that returns one byte at a time, as a slow pipe may.
     struct Drip(Cursor<Vec<u8>>);
 
     impl Read for Drip {

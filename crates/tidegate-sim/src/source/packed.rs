@@ -1,4 +1,4 @@
-//! Tells gzip and zstd by their first bytes and unpacks them, however many members or frames they have.
+//! Detects gzip and zstd from the first bytes and decompresses them, with any number of members or frames.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
@@ -6,11 +6,11 @@ use std::io::{self, BufRead, BufReader, Read};
 use flate2::bufread::MultiGzDecoder;
 use zstd::stream::read::Decoder;
 
-/// How a file is packed.
+/// The compression of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Packing {
-    /// Not at all.
+    /// Not compressed.
     Plain,
     /// gzip, one or more members.
     Gzip,
@@ -28,13 +28,14 @@ impl fmt::Display for Packing {
     }
 }
 
-/// Large enough that system calls do not show in a profile, small enough to stay in the second-level cache.
+/// The buffer is large enough that system calls do not show in a profile, and small enough for the second-level
+/// cache.
 const BUFFER: usize = 128 << 10;
 
-/// What `zstd --long=27` makes, 128 MiB; more is refused, because the window is allocated at once.
+/// The window of `zstd --long=27`, 128 MiB. Larger ones are refused, because the window is allocated at once.
 const MAX_WINDOW_LOG: u32 = 27;
 
-/// First bytes of what is recognised and not read.
+/// The first bytes of formats that are recognised but not supported, with their names and what to do.
 const UNREAD: [(&[u8], &str, &str); 6] = [
     (b"\xfd7zXZ\0", "xz", "unpack it first: xz -dc FILE | tidegate replay -"),
     (b"BZh", "bzip2", "unpack it first: bzip2 -dc FILE | tidegate replay -"),
@@ -46,7 +47,7 @@ const UNREAD: [(&[u8], &str, &str); 6] = [
 
 type Unpacked = Result<(Packing, Box<dyn Read + Send>), (&'static str, &'static str)>;
 
-/// Looks at the first bytes and returns a reader of the unpacked ones, or what it is and what to do.
+/// Returns a reader of the decompressed bytes or, for an unsupported format, its name and what to do.
 pub(super) fn unpack(from: impl Read + Send + 'static) -> io::Result<Unpacked> {
     let mut from = BufReader::with_capacity(BUFFER, from);
     let mut head = [0; 8];
@@ -67,7 +68,7 @@ pub(super) fn unpack(from: impl Read + Send + 'static) -> io::Result<Unpacked> {
     }))
 }
 
-/// Reads up to eight bytes: a pipe may hand over fewer at a time.
+/// Reads up to eight bytes; a pipe may return fewer at a time.
 fn peek(from: &mut impl Read, head: &mut [u8; 8]) -> io::Result<usize> {
     let mut have = 0;
     while have < head.len() {
@@ -81,12 +82,12 @@ fn peek(from: &mut impl Read, head: &mut [u8; 8]) -> io::Result<usize> {
     Ok(have)
 }
 
-/// Zstandard's skippable frames: pzstd and seekable files begin with one.
+/// Recognises Zstandard's skippable frames; pzstd output and seekable files begin with one.
 fn is_skippable(head: &[u8]) -> bool {
     matches!(head, [low, 0x2a, 0x4d, 0x18, ..] if low & 0xf0 == 0x50)
 }
 
-/// Decodes Zstandard frames one after another, skippable ones among them.
+/// Decodes a sequence of Zstandard frames, which may include skippable ones.
 fn frames(from: impl BufRead + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
     let mut decoder = Decoder::with_buffer(from)?;
     decoder.window_log_max(MAX_WINDOW_LOG)?;

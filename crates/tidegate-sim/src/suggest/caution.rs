@@ -1,4 +1,4 @@
-//! What to know before a suggestion is believed, in sentences.
+//! Cautions about a suggestion, as sentences.
 
 use std::fmt;
 
@@ -8,76 +8,77 @@ use tidegate::visible;
 use crate::percent::percent;
 use crate::thousands::grouped;
 
-/// What a reader should know before believing the numbers.
+/// A caution about the numbers of a suggestion.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Caution {
-    /// The share of keys to keep is every key.
+    /// The share of keys to keep amounts to every key.
     EveryKey {
-        /// The share asked for, 0 to 1.
+        /// The requested share, 0 to 1.
         keep: f64,
-        /// The keys there are.
+        /// The number of keys.
         keys: u64,
     },
     /// The log names no users.
     NoUsers,
-    /// The log lacks what tells a crawler from an office.
+    /// The log lacks the fields that tell crawlers from offices.
     NoEvidence {
-        /// Whether it has paths.
+        /// Whether the log has paths.
         paths: bool,
-        /// Whether it has agents.
+        /// Whether the log has user agents.
         agents: bool,
     },
-    /// Some of those that the recommended limit cuts look like jobs on a timer, or other programs.
+    /// Some keys that the recommended limit cuts look like jobs on a timer, or other programs.
     CutPrograms {
-        /// The one that asks most.
+        /// The one with the most requests.
         key: String,
-        /// How many.
+        /// The number of such keys.
         keys: u64,
     },
-    /// Some of those that the recommended limit cuts are crawlers with an agent that says what they are, as a backup or a search engine has.
+    /// Some keys that the recommended limit cuts are crawlers whose agent names them, such as a backup or a search
+    /// engine.
     CutCrawlers {
-        /// The one that asks most.
+        /// The one with the most requests.
         key: String,
-        /// How many.
+        /// The number of such keys.
         keys: u64,
     },
-    /// People send this agent, and a crawler of many keys does, too.
+    /// An agent is sent both by people and by a crawler that uses many keys.
     BorrowedAgent {
         /// The agent.
         agent: String,
-        /// How many keys send it.
+        /// The number of keys that send it.
         keys: u64,
-        /// How many requests they make with it.
+        /// The number of requests with it.
         requests: u64,
     },
-    /// Some of those that the recommended limit cuts sent several agents, as several people behind one address do.
+    /// Some keys that the recommended limit cuts sent several agents, as several people behind one address do.
     CutSeveral {
-        /// The one that asks most.
+        /// The one with the most requests.
         key: String,
-        /// How many.
+        /// The number of such keys.
         keys: u64,
     },
-    /// The recommended limit cuts keys that signed in, since nearly all keys did.
+    /// The recommended limit cuts keys that signed in, because nearly all keys did.
     CutSignedIn {
-        /// The one that asks most.
+        /// The one with the most requests.
         key: String,
-        /// How many.
+        /// The number of such keys.
         keys: u64,
     },
-    /// The cost of some requests could not be found.
+    /// The cost of some requests could not be determined.
     CostsGuessed {
-        /// How many.
+        /// The number of such requests.
         requests: u64,
     },
-    /// More keys than could be remembered.
+    /// There were more keys than could be remembered.
     Forgotten {
         /// The most burst that a forgotten key needed.
         most: u64,
     },
     /// Keys were forgotten while a proposal was replayed.
     Evicted {
-        /// How many.
+        /// The number of such keys.
         keys: u64,
     },
 }
@@ -166,8 +167,8 @@ impl Serialize for Caution {
     }
 }
 
-/// Begins a note about one key, or several, that the recommended limit cuts; `does` is said of one, then of several. A key is a stranger's
-/// text.
+/// Begins a caution about one or several keys that the recommended limit cuts. `does` completes the sentence for one
+/// key, `several_do` for several. Keys are untrusted text.
 fn of_those_cut(key: &str, keys: u64, [does, several_do]: [&str; 2]) -> String {
     let key = visible::name(key);
     match keys {

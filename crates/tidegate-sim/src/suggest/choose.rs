@@ -1,4 +1,4 @@
-//! What the log says, and whom limits would cut: the gap that gains most among those that cut whom a limit is meant for.
+//! Chooses the finding and the cuts: the gap that gains most among those that only cut keys a limit is meant for.
 
 use std::collections::HashSet;
 
@@ -6,18 +6,19 @@ use super::cut::{self, Cut, Edge, Known, PAYS, Purpose, Spare};
 use super::needs::{KeyNeed, Needs};
 use super::suggestion::Finding;
 
-/// From so many keys on, the limit that hits 1 % of them is shown where the log draws no line.
+/// From this number of keys on, the limit that hits 1 % of them is shown if the log has no gap.
 const HUNDREDTH: u64 = 200;
-/// Who peaks less than so many times as high as anybody in the crowd, and over time asks less than twice as much, comes in bursts.
+/// Keys come in bursts if they peak less than 5 times as high as any key of the crowd, and over time ask for less
+/// than twice as much.
 const BURSTS: (u64, u64) = (5, 2);
 
-/// What was chosen.
+/// The finding and the cuts that were chosen.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub(super) finding: Finding,
-    /// Whom limits would cut: the recommended first.
+    /// The keys that limits would cut, the recommended cut first.
     pub(super) cuts: Vec<Cut>,
-    /// The hashes of those who stand out.
+    /// The hashes of the keys that stand out.
     pub(super) stand_out: HashSet<u64>,
 }
 
@@ -27,7 +28,8 @@ impl Choice {
     }
 }
 
-/// Chooses; `has_culprits` says that somebody looks like a crawler, or is refused most of the time, and asks enough to matter.
+/// Chooses the finding and the cuts. `has_culprits` says whether a key looks like a crawler, or is refused most of
+/// the time, and asks for enough to matter.
 pub(super) fn choose(needs: &Needs, known: &Known, kept: Option<Cut>, has_culprits: bool) -> Choice {
     let ceiling = || cut::most_demanding(needs, Purpose::Ceiling, 0);
     let keys = needs.keys().about();
@@ -81,7 +83,7 @@ pub(super) fn choose(needs: &Needs, known: &Known, kept: Option<Cut>, has_culpri
     Choice { finding, cuts, stand_out }
 }
 
-/// Says why those above a gap, none of whom signed in, are not cut.
+/// Returns the reason not to cut the keys above a gap, none of which signed in.
 fn ordinary(needs: &Needs, known: &Known, edge: &Edge) -> Finding {
     let key = |place: &usize| &needs.remembered()[*place];
     if edge.above.iter().all(|place| known.spares(key(place))) {

@@ -1,4 +1,4 @@
-//! Whom a limit would cut off: the candidates, found in the needs of all keys.
+//! Finds the sets of keys that a limit could cut off, from the needs of all keys.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,25 +7,25 @@ use super::gap::{CROWD, Gap, gaps};
 use super::needs::{KeyNeed, Needs};
 use super::signs::Looks;
 
-/// What a limit is proposed for.
+/// The purpose of a proposed limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// Cuts those above the gap that a limit is meant for, and spares everybody else.
+    /// Cuts the keys above the gap that a limit is meant for, and spares all others.
     Gap,
-    /// Spares some of those above the gap as well: the milder ones.
+    /// Also spares the milder of the keys above the gap.
     Lenient,
-    /// Cuts further down: others who stand out, those who signed in too, or the first of the crowd.
+    /// Cuts more keys: others that stand out, including keys that signed in, or the first of the crowd.
     Stricter,
-    /// Hits one key in a hundred at most.
+    /// Hits at most one key in a hundred.
     Hundredth,
-    /// Keeps the share of keys that was asked for.
+    /// Keeps the requested share of keys.
     Kept,
-    /// Hits nobody in this log: a bound for what has not been seen.
+    /// Hits no key of this log: a bound for future traffic.
     Ceiling,
 }
 
-/// Keys that a limit would hit, by their hashes, and what for.
+/// The keys that a limit would hit, by their hashes, and its purpose.
 #[derive(Clone, Debug)]
 pub(super) struct Cut {
     pub(super) purpose: Purpose,
@@ -33,61 +33,64 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// Says whether it hits all that another hits, and somebody beside.
+    /// Says whether it hits all keys that another cut hits, and more.
     pub(super) fn hits_more_than(&self, other: &Self) -> bool {
         self.hit.len() > other.hit.len() && self.hit.is_superset(&other.hit)
     }
 }
 
-/// Where the crowd ends at one rate.
+/// The end of the crowd at one rate.
 #[derive(Clone, Debug)]
 pub(super) struct Edge {
     rate: usize,
-    /// Keys above, by their places; those that need most first.
+    /// The positions of the keys above it; those that need most first.
     pub(super) above: Vec<usize>,
-    /// The share of the requests that a limit there would deny, at least.
+    /// A lower bound of the share of requests that a limit there would deny.
     pub(super) denied_share: f64,
-    /// That, less the share of the keys it would hit: what is gained over drawing any line.
+    /// `denied_share` minus the share of keys that the limit would hit: the gain over an arbitrary limit.
     score: f64,
 }
 
 /// A gap that saves less than this share of the requests is not worth a limit.
 pub(super) const PAYS: f64 = 0.01;
 
-/// A crawler that no limit by the key catches, and that makes less than this share of the requests, is not worth a policy of its own.
+/// A crawler that no limit by the key catches is not worth a policy of its own if it makes less than this share of
+/// the requests.
 pub(super) const WORTH_A_POLICY: f64 = 0.05;
 
-/// Whom an edge leaves below, whatever they need.
+/// The keys that an edge spares, whatever they need.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Spare<'k> {
-    /// Nobody.
+    /// No key.
     Nobody,
-    /// Those who signed in.
+    /// Keys that signed in.
     SignedIn(&'k Known),
-    /// Those who signed in, and whoever does not look like one that a limit is meant for.
+    /// Keys that signed in, and keys that do not look like those a limit is meant for.
     Ordinary(&'k Known),
 }
 
-/// What is known of the keys that stand out.
+/// What is known about the keys that stand out.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// What they look like; whoever is not in it is unclear.
+    /// The looks of keys. A key that is missing here is unclear.
     pub(super) looks: HashMap<u64, Looks>,
-    /// What timers ask in one period of the rate, on average while they work, in cost units.
+    /// For keys with timers, the average units asked for per period of the rate while active.
     timers: HashMap<u64, u64>,
-    /// The peak that nine keys in ten do not go above.
+    /// The peak that nine keys in ten do not exceed.
     pub(super) usual_peak: u64,
-    /// Whether nearly all keys signed in, so that to have signed in tells nobody apart, and something else tells offices.
+    /// Whether nearly all keys signed in. Then having signed in does not distinguish a key, and offices are
+    /// recognised by other evidence.
     all_sign_in: bool,
 }
 
-/// The share of the keys that signed in, from which on to have signed in tells nobody apart: an interface that serves nobody else, or
-/// keys that are users.
+/// From this share of signed-in keys on, having signed in does not distinguish a key: the interface serves only
+/// signed-in users, or the keys are users.
 const SIGN_IN: f64 = 0.9;
 
 impl Known {
-    /// Takes together what is known of the keys that were looked at, and of all. `shows_offices` says that several people behind one key can be
-    /// told, or that there are none; `lasted` says how many periods of the rate passed between the first request of a key and its last.
+    /// Combines what is known about the watched keys with the figures of all keys. `shows_offices` says that several
+    /// people behind one key can be recognised, or cannot occur. `lasted` returns the time between a key's first and
+    /// last request, in periods of the rate.
     pub(super) fn new(
         needs: &Needs,
         shows_offices: bool,
@@ -107,7 +110,7 @@ impl Known {
         Self { looks, timers, usual_peak, all_sign_in }
     }
 
-    /// Says whether a key signed in where not nearly all do.
+    /// Says whether a key signed in, unless nearly all keys did.
     pub(super) fn signed_in(&self, key: &KeyNeed) -> bool {
         key.signed_in && !self.all_sign_in
     }
@@ -116,12 +119,12 @@ impl Known {
         self.looks.get(&key.hash).copied().unwrap_or(Looks::Unclear)
     }
 
-    /// Says whether a key is spared whatever it needs.
+    /// Says whether a key is spared, whatever it needs.
     pub(super) fn spares(&self, key: &KeyNeed) -> bool {
         let is_modest = |asked: u64| asked < self.usual_peak.saturating_mul(MACHINE);
         let is_spared = match self.looks(key) {
             Looks::People | Looks::Shared => true,
-            // All its requests of an hour may come within a minute.
+            // A timer may send all its requests of an hour within a minute, so its average counts.
             Looks::Timer => is_modest(self.timers.get(&key.hash).copied().unwrap_or(0).min(key.peak())),
             Looks::Program => is_modest(key.peak()),
             Looks::Crawler | Looks::Refused | Looks::Unclear => false,
@@ -130,19 +133,20 @@ impl Known {
     }
 }
 
-/// Who looks like nothing known, and peaks less than so many times as high as anybody in the crowd, may be anybody: it is not cut.
+/// A key of unknown looks that peaks less than this many times as high as any key of the crowd may be an ordinary
+/// client, and is not cut.
 const BURST: u64 = 5;
-/// A program that peaks so many times as high as nine keys in ten, or higher, is cut like anybody else; and so is a job on a timer that asks
-/// so much on average.
+/// A program that peaks at this many times the peak of nine keys in ten, or higher, is cut like any other key. So is
+/// a job on a timer whose average reaches that.
 const MACHINE: u64 = 10;
 
-/// Finds where the crowd ends: the clear gap, over all rates, that gains most.
+/// Finds the end of the crowd: the clear gap with the highest score over all rates.
 pub(super) fn edge(needs: &Needs, spare: Spare<'_>) -> Option<Edge> {
     let edges = (0..needs.counts.len()).flat_map(|rate| edges_at(needs, spare, rate));
     edges.reduce(|best, edge| if edge.score > best.score { edge } else { best })
 }
 
-/// Returns the places of the keys above the clear gaps of all rates, those above the first of them first.
+/// Returns the positions of the keys above the clear gaps of all rates, in the order of the gaps.
 pub(super) fn standing_out(needs: &Needs) -> Vec<usize> {
     let mut seen = HashSet::new();
     let rates = 0..needs.counts.len();
@@ -150,7 +154,7 @@ pub(super) fn standing_out(needs: &Needs) -> Vec<usize> {
     above.filter(|place| seen.insert(*place)).collect()
 }
 
-/// Returns the clear gaps at one rate, and who lies above each.
+/// Returns the clear gaps at one rate, with the keys above each.
 fn edges_at(needs: &Needs, spare: Spare<'_>, rate: usize) -> Vec<Edge> {
     let keys = needs.keys().about();
     let key = |place: usize| &needs.remembered()[place];
@@ -178,8 +182,8 @@ fn edges_at(needs: &Needs, spare: Spare<'_>, rate: usize) -> Vec<Edge> {
             below = spared.map(|place| burst(*place)).fold(below, u64::max);
             above.retain(|place| burst(*place) > below);
         }
-        // Between two keys of nearly the same pace, a rate that lies between makes one need little and the other much: whoever is cut
-        // must need more than twice the burst at twice the rate, too.
+        // If two keys have nearly the same pace, a rate between the two makes one need little burst and the other
+        // much. So a key is only cut if it also needs more than twice the burst at twice the rate.
         while let Some(milder) = doubled
             .and_then(|rate| above.iter().rposition(|place| needs.burst(key(*place), rate) <= 2 * below))
         {
@@ -208,7 +212,8 @@ impl Edge {
         Cut { purpose, hit: self.above[..count].iter().map(hash).collect() }
     }
 
-    /// Returns the cut that spares the milder of those above: behind the widest gap among them, if one is a factor of two wide.
+    /// Returns the cut that spares the milder of the keys above: it ends at the widest gap among them, if that is a
+    /// factor of two wide.
     pub(super) fn lenient(&self, needs: &Needs) -> Option<Cut> {
         let burst = |place: usize| needs.burst(&needs.remembered()[place], self.rate) as f64;
         let factors = self.above.windows(2).enumerate();
@@ -217,7 +222,7 @@ impl Edge {
         (factor >= 2.0).then(|| self.first(needs, Purpose::Lenient, count))
     }
 
-    /// Returns the cut at the next edge below: the strongest gap, clear or not, that hits a few more.
+    /// Returns the cut at the next edge below: the strongest gap, clear or not, that hits a few more keys.
     pub(super) fn stricter(&self, needs: &Needs) -> Option<Cut> {
         let falling = needs.falling(self.rate);
         let burst = |place: &usize| needs.burst(&needs.remembered()[*place], self.rate);
@@ -234,7 +239,7 @@ impl Edge {
     }
 }
 
-/// Returns the cut that hits so many keys, at the rate where sparing the others takes the least grant.
+/// Returns the cut that hits `count` keys, at the rate where sparing the others takes the smallest grant.
 pub(super) fn most_demanding(needs: &Needs, purpose: Purpose, count: usize) -> Option<Cut> {
     let first = |rate: usize| -> HashSet<u64> {
         needs.falling(rate).into_iter().take(count).map(|place| needs.remembered()[place].hash).collect()
@@ -246,7 +251,7 @@ pub(super) fn most_demanding(needs: &Needs, purpose: Purpose, count: usize) -> O
     Some(Cut { purpose, hit: first(rate) })
 }
 
-/// Says whether there are keys enough for a crowd.
+/// Says whether there are enough keys for a crowd.
 pub(super) fn is_crowd(needs: &Needs) -> bool {
     needs.keys().about() > CROWD as u64
 }

@@ -1,50 +1,55 @@
-//! Where the crowd ends: the gaps between the keys that need most and those behind them.
+//! Finds the end of the crowd: the gaps between the keys that need most and the others.
 //!
-//! In any crowd somebody needs most, and often twice as much as the next. A gap means something only where it is wider than the crowd's own
-//! spacing makes likely. For needs whose tail falls smoothly (by a power law, or faster), `i` times the difference of the logarithms of the
-//! `i`-th and the next need has the same distribution for each `i`: exponential, with a mean that the crowd below the gap tells. How many
-//! such means the gap is wide is its strength; a strength of `s` comes by chance with odds of `e^−s` at most.
+//! In any crowd one key needs most, often twice as much as the next. A gap is only significant if it is wider than
+//! the crowd's own spacing makes likely. For needs whose tail falls smoothly (by a power law, or faster), `i` times
+//! the difference of the logarithms of the `i`-th and the next need has the same distribution for each `i`:
+//! exponential, with a mean estimated from the crowd below the gap. The strength of a gap is its width in units of
+//! that mean; a strength of `s` arises by chance with a probability of at most `e^−s`.
 //!
 //! # Source
-//! A. Rényi, On the theory of order statistics, 1953; B. M. Hill, A simple general approach to inference about the tail of a
-//! distribution, 1975. The mean is trimmed, since a second gap may lie among those it is taken from.
+//! A. Rényi, On the theory of order statistics, 1953; B. M. Hill, A simple general approach to inference about the
+//! tail of a distribution, 1975. The mean is trimmed, since a second gap may be among the spacings that it is
+//! estimated from.
 
-/// Added to each need, in ordinary requests: between 1 and 3 of them lies chance, not a gap.
+/// Added to each need, in ordinary requests: a difference between 1 and 3 of them is chance, not a gap.
 const BLUR: f64 = 5.0;
-/// Keys from which the crowd's spacing is learnt, at most: its tail, not its middle.
+/// The most keys from which the crowd's spacing is estimated: its tail, not its middle.
 const TAIL: usize = 200;
-/// Keys that a crowd has at least. Of fewer, nobody can say what is usual.
+/// The fewest keys of a crowd. With fewer, it is unknown what is usual.
 pub(super) const CROWD: usize = 10;
-/// The share of the keys that can lie above a gap, at most: beyond it, they are the crowd.
+/// The largest share of the keys that can be above a gap: more keys are the crowd itself.
 const MOST_ABOVE: f64 = 0.25;
-/// Of the spacings, the widest that are left out, as a share; and the mean of an exponential variate of mean 1 that is cut there.
+/// The share of the widest spacings that are left out of the mean, and the mean of an exponential variate of mean 1
+/// that is cut off there.
 const TRIM: (f64, f64) = (0.2, 0.597_6);
-/// The least spacing that a crowd is credited with: below it lies rounding.
+/// The smallest spacing assumed of a crowd: smaller ones are rounding.
 const LEAST_SPACING: f64 = 0.05;
-/// Odds of 1 in 3,000; more than one gap and rate are looked at.
+/// The least strength of a clear gap: a probability of 1 in 3,000 by chance, since several gaps and rates are
+/// examined.
 const STRONG: f64 = 8.0;
-/// The factor that a limit needs for room: whoever lies above needs so many times the burst.
+/// The least factor of a clear gap, to leave room for a limit: keys above it need this many times the burst.
 const WIDE: f64 = 2.0;
 
-/// A gap among keys in falling order of need.
+/// A gap among keys in descending order of need.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Gap {
-    /// Keys above it.
+    /// The number of keys above it.
     pub(super) above: usize,
     /// How unlikely it is by chance; see the module.
     pub(super) strength: f64,
-    /// By what factor the least above exceeds the most below.
+    /// The least need above divided by the largest need below.
     pub(super) factor: f64,
 }
 
 impl Gap {
-    /// Says whether it can be told from chance, and leaves room for a limit.
+    /// Says whether it is distinguishable from chance and leaves room for a limit.
     pub(super) fn is_clear(&self) -> bool {
         self.strength >= STRONG && self.factor >= WIDE
     }
 }
 
-/// Finds the gaps among needs in falling order, of `keys` keys in all; those that clear or do not. An ordinary request costs `scale` units.
+/// Finds the gaps, clear or not, among needs in descending order, of `keys` keys in all. An ordinary request costs
+/// `scale` units.
 pub(super) fn gaps(falling: &[u64], keys: u64, scale: u64) -> Vec<Gap> {
     let blur = BLUR * scale as f64;
     let logs: Vec<f64> = falling.iter().map(|need| (*need as f64 + blur).ln()).collect();
@@ -61,7 +66,7 @@ pub(super) fn gaps(falling: &[u64], keys: u64, scale: u64) -> Vec<Gap> {
     out
 }
 
-/// The mean spacing of the tail of a crowd, in falling order of logarithms.
+/// Returns the mean spacing of the tail of a crowd, whose logarithms are in descending order.
 fn spacing(crowd: &[f64]) -> f64 {
     let tail = (crowd.len() / 10).clamp(CROWD, TAIL).min(crowd.len() - 1);
     let mut spacings: Vec<f64> = (1..=tail).map(|i| i as f64 * (crowd[i - 1] - crowd[i])).collect();
@@ -87,7 +92,7 @@ mod tests {
         assert_eq!(clear(&with(&[900])), [1]);
         assert_eq!(clear(&with(&[900, 800, 700])), [3], "none among those who stand out");
         assert_eq!(clear(&with(&[45])), [0; 0], "half as much again is no gap");
-        // By a power law the first needs twice as much as the second, and that says nothing.
+        // By a power law the first needs twice as much as the second, which is not significant.
         let power_law: Vec<u64> = (1..200).map(|rank| 10_000 / rank).collect();
         assert_eq!(clear(&power_law), [0; 0]);
         let above: Vec<u64> = std::iter::once(10_000_000).chain(power_law).collect();

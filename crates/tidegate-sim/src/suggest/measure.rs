@@ -1,4 +1,4 @@
-//! The readings of a suggestion, one after the other: measure, choose, make least, replay.
+//! The readings of a suggestion, one after the other: measure, choose, minimise, replay.
 
 use std::hash::BuildHasher as _;
 
@@ -23,17 +23,17 @@ use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions, WhatIfOutcome};
 
 /// The counts of the first reading: from 1 to 65,536 per period, each a half or a third more than the one before.
 const COUNTS: u32 = 16;
-/// Rates between two of them that a further reading looks at, for each proposal.
+/// The rates between two of these that each further reading examines for each proposal.
 const BETWEEN: u64 = 24;
-/// Readings that make limits least, at most. Each leaves a twenty-fourth of the counts in question, so that three do for all there are; where
-/// keys had to be forgotten, one reading may contradict another, and the limits of the last are taken. Costs of millions take some more.
+/// The most readings that minimise limits. Each leaves a twenty-fourth of the counts in question, so three usually
+/// suffice; costs of millions take more. If keys were forgotten, readings may disagree, and the last one counts.
 const MOST_CHOOSING: u32 = 9;
-/// Names shown of those hit.
+/// The most keys hit that are named.
 const NAMED: usize = 10;
-/// Shares of keys whose peaks are shown.
+/// The shares of keys whose peaks are shown.
 const SHARES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 
-/// A log that was measured.
+/// A log after the first reading.
 pub(super) struct Measured<'l, W> {
     readings: Readings<'l, W>,
     options: &'l SuggestOptions,
@@ -41,11 +41,11 @@ pub(super) struct Measured<'l, W> {
     asking: Asking,
     hasher: RandomState,
     needs: Needs,
-    /// Requests whose cost could not be found.
+    /// Requests whose cost could not be determined.
     guessed: u64,
 }
 
-/// What there is to tell.
+/// The parts of a suggestion that further readings find.
 struct Told {
     finding: Finding,
     proposals: Vec<Proposal>,
@@ -60,11 +60,11 @@ impl Told {
     }
 }
 
-/// A limit that is being made least: the spared need no more than `burst` at `count`, and more at `below`.
+/// A limit being minimised: the spared keys need no more than `burst` at `count`, and more at `below`.
 #[derive(Clone, Debug)]
 struct Fitting {
     cut: Cut,
-    /// The largest count looked at so far at which they need more; 0 for none.
+    /// The largest count examined so far at which they need more; 0 for none.
     below: u64,
     count: u64,
     burst: u64,
@@ -103,14 +103,14 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         if needs.requests == 0 {
             let has = has.unwrap_or_else(|| "no requests".to_owned());
             let has = if has.is_empty() { "times and nothing else".to_owned() } else { has };
-            // Names of fields are a stranger's words, and the message is one line.
+            // Escape the names of fields: they are untrusted text, and the message must be one line.
             let has = tidegate::visible::line(&has).into_owned();
             return Err(SuggestError::NoKey { requests: tally.records, by: options.by.join(", "), has });
         }
         Ok(Self { readings, options, policy, asking, hasher, needs, guessed })
     }
 
-    /// Finds whom to cut, where, and at what price.
+    /// Finds which keys to cut, at which limit, and at what price.
     pub(super) fn suggestion(mut self) -> Result<Suggestion, SuggestError> {
         let keys = self.needs.keys();
         let mut cautions = Vec::new();
@@ -155,7 +155,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         })
     }
 
-    /// Finds what there is to tell of a log that is long enough.
+    /// Finds the parts of a suggestion for a log that is long enough.
     fn told(&mut self, cautions: &mut Vec<Caution>) -> Result<Told, SuggestError> {
         let (watch, known) = self.watch()?;
         if !(watch.has_paths && watch.has_agents) {
@@ -195,16 +195,16 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         Ok(Told { finding: choice.finding, proposals, stand_out, narrower, evicted })
     }
 
-    /// Returns the cut that keeps the share of keys that was asked for.
+    /// Returns the cut that keeps the requested share of keys.
     fn kept(&self) -> Option<Cut> {
         let keys = self.needs.keys().about();
-        // A share that is every key asks for nothing that the log could answer.
+        // A share that amounts to every key cannot be answered from the log.
         let kept = self.options.keep.map(|keep| (keep, spared_by(keep, keys)));
         let (_, count) = kept.filter(|(keep, count)| *count > 0 || *keep >= 1.0)?;
         cut::most_demanding(&self.needs, Purpose::Kept, count)
     }
 
-    /// Reads the log again, to see what those who stand out ask for.
+    /// Reads the log again, to see the requests of the keys that stand out.
     fn watch(&mut self) -> Result<(Watch, Known), SuggestError> {
         let is_by_client = self.options.by == ["client.ip"];
         let mut watch = Watch::new(&self.needs, is_by_client);
@@ -214,7 +214,8 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
                 watch.feed(record, hasher.hash_one(&asked.key));
             }
         })?;
-        // Only what an office shows tells it from a customer who runs wild; a user is no office.
+        // Only this evidence tells an office from a single excessive customer; a key that is a user is never an
+        // office.
         let is_by_user = self.options.by.iter().any(|name| name == "user.id");
         let shows_offices = is_by_user || watch.has_paths && watch.has_agents;
         let per = self.options.per.as_secs_f64();
@@ -223,14 +224,15 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         Ok((watch, known))
     }
 
-    /// Finds the knee of each cut's curve, then the least count that needs no more burst, with as many readings as that takes.
+    /// Finds the knee of each cut's curve, then the least count that needs no more burst, in as many readings as that
+    /// takes.
     fn fit(&mut self, cuts: Vec<Cut>) -> Result<Vec<Fitting>, SuggestError> {
         let mut fitting: Vec<Fitting> = Vec::new();
         for cut in cuts {
             let points = curve::points(&self.needs, &cut.hit);
             let Some(knee) = curve::knee(&points) else { continue };
             let at = |place: usize| points.get(place).map(|point| point.count);
-            // The knee lies between its neighbours; all between them are looked at, first in steps.
+            // The knee lies between its neighbours. The counts between them are examined, at first in steps.
             let below = knee.checked_sub(1).and_then(at).unwrap_or(0);
             let count = at(knee + 1).unwrap_or(points[knee].count);
             let none = (None, None, None);
@@ -255,7 +257,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         Ok(fitting)
     }
 
-    /// Replays what is proposed, one less of each, and twice as much; returns how many live keys were forgotten, too.
+    /// Replays the proposals, and each with twice the rate and burst. Also returns how many live keys were evicted.
     fn replay(&mut self, fitted: &[Fitting]) -> Result<(Vec<Proposal>, u64), SuggestError> {
         let candidate = |count: u64, burst: u64| -> Result<Candidate, SuggestError> {
             Ok(Candidate { rate: Rate::new(count.max(1), self.options.per)?, burst: burst.max(1) })
@@ -293,14 +295,15 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
 }
 
 impl Fitting {
-    /// The counts that the next reading looks at: evenly between the bounds, both included.
+    /// Returns the counts that the next reading examines: evenly spaced between the bounds, both included.
     fn to_look_at(&self) -> impl Iterator<Item = u64> + use<> {
         let (below, wide) = (self.below, self.count - self.below);
         let steps = wide.min(BETWEEN);
         (0..=steps).map(move |step| below + wide * step / steps.max(1)).filter(|count| *count > 0)
     }
 
-    /// Takes in a reading: the knee among what it looked at, the first time, then the least count that does with the same burst.
+    /// Uses a reading: at first, takes the knee of the examined counts; then the least count that needs no more
+    /// burst.
     fn narrow(&mut self, needs: &Needs, is_first: bool) {
         let points = curve::points(needs, &self.cut.hit);
         let mine: Vec<(usize, Point)> = points
@@ -314,7 +317,7 @@ impl Fitting {
                 (self.count, self.burst) = (only[knee].count, only[knee].burst);
             }
         }
-        // Needs fall with the rate: those that are too slow come first.
+        // Needs fall as the rate rises, so rates that are too slow come first.
         let enough = |point: &Point| point.burst <= self.burst;
         if let Some((place, point)) = mine.iter().find(|(_, point)| enough(point)) {
             self.count = point.count;
@@ -332,7 +335,7 @@ impl Fitting {
     }
 }
 
-/// Leaves out proposals that are equal to one before them, and a stricter one that denies no more than the first.
+/// Removes proposals equal to an earlier one, and a stricter one that denies no more than the gap's.
 fn without_pointless(proposals: Vec<Proposal>) -> Vec<Proposal> {
     let mut out: Vec<Proposal> = Vec::new();
     for proposal in proposals {
@@ -348,7 +351,7 @@ fn without_pointless(proposals: Vec<Proposal>) -> Vec<Proposal> {
     out
 }
 
-/// Returns what an ordinary request costs: the mean, rounded down to 1, 2 or 5 and zeros.
+/// Returns the cost of an ordinary request: the mean, rounded down to 1, 2 or 5 times a power of ten.
 fn scale<W: FnMut(Step)>(readings: &mut Readings<'_, W>, asking: &Asking) -> Result<u64, SuggestError> {
     let (mut requests, mut units) = (0u64, 0u64);
     readings.read("weighing", |record| {
@@ -376,19 +379,20 @@ fn evidence(outcome: &WhatIfOutcome) -> Evidence {
     }
 }
 
-/// Returns how many keys may be hit where a share of them is kept.
+/// Returns how many keys may be hit if a share of them is kept.
 fn spared_by(keep: f64, keys: u64) -> usize {
     (keys as f64 * (1.0 - keep) + 1e-9).floor() as usize
 }
 
-/// Returns the peaks that shares of the keys never went above; a share that is every key is left out, but for the last.
+/// Returns the peaks that shares of the keys never exceeded. A share that amounts to every key is left out, except
+/// the last.
 fn peaks(needs: &Needs) -> Vec<KeysPeak> {
     let (falling, keys) = (needs.falling_peaks(), needs.keys().about());
     let peak = |share: f64| {
         let above = spared_by(share, keys);
         (share >= 1.0 || above > 0).then(|| KeysPeak {
             keys_share: share,
-            // Beyond those remembered lie the lightest.
+            // Keys that are not remembered are the lightest.
             peak: falling.get(above).or(falling.last()).copied().unwrap_or(0),
         })
     };

@@ -1,4 +1,5 @@
-//! Policies for whom no limit by the key catches: one limit for all requests with one agent, of one network, or of one key.
+//! Policies for traffic that no limit by the key catches: one limit for all requests with one agent, of one network,
+//! or of one key.
 
 use std::collections::HashSet;
 
@@ -16,28 +17,28 @@ use crate::replay::PeakRate;
 use crate::thousands::grouped;
 use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions};
 
-/// Such policies, at most.
+/// The most such policies.
 pub(super) const NARROWER: usize = 3;
 
-/// A policy for some requests alone, replayed on the whole log.
+/// A policy for some of the requests, replayed on the whole log.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Narrower {
-    /// The attribute that tells the requests: `request.header.user-agent`, or the attribute of the key.
+    /// The attribute that selects the requests: `request.header.user-agent`, or the attribute of the key.
     pub attribute: String,
     /// Its value, as a pattern.
     pub pattern: String,
-    /// The rate for all of them together: a quarter of what they ask on average.
+    /// The rate for all these requests together: a quarter of their average.
     #[serde(serialize_with = "in_words")]
     pub rate: PeakRate,
-    /// The burst for all of them together: the peak that nine keys in ten do not go above.
+    /// The burst for all these requests together: the peak that nine keys in ten do not exceed.
     pub burst: u64,
-    /// Requests that the policy speaks of.
+    /// Requests that the policy matches.
     pub requests: u64,
-    /// Different keys among them.
+    /// Distinct keys among them.
     pub keys: u64,
     /// Requests it would have denied.
     pub denied: u64,
-    /// What was seen of them.
+    /// The evidence from these requests.
     #[serde(flatten)]
     pub signs: Signs,
     #[serde(skip)]
@@ -45,7 +46,7 @@ pub struct Narrower {
 }
 
 impl Narrower {
-    /// Returns the policy, to paste into a file: in shadow first.
+    /// Returns the policy as YAML, to paste into a file, in shadow mode.
     #[must_use]
     pub fn yaml(&self, name: &str) -> String {
         let value = quoted(&self.pattern);
@@ -66,25 +67,26 @@ impl Narrower {
     }
 }
 
-/// Writes a text as YAML reads it: as JSON.
+/// Writes a text as a JSON string, which is valid YAML.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// What is to be told apart: by the agent if it is nobody else's, else by the rest.
+/// Traffic to be selected: by its agent if no other key sends that, otherwise by its key.
 #[derive(Clone, Debug)]
 pub(super) struct Apart {
     pub(super) agent: Option<String>,
-    /// A pattern of the key's attribute.
+    /// A pattern for the key's attribute.
     pub(super) key: Option<String>,
-    /// Whether its agent is told only if no other key sends it.
+    /// Whether the agent may only be used if no other key sends it.
     pub(super) is_one_key: bool,
-    /// What it asks in one period, on average.
+    /// The average amount asked for in one period.
     pub(super) pace: u64,
     pub(super) signs: Signs,
 }
 
-/// Returns those to be told apart: those whom the limit misses, then the groups. `pace` says what so many requests come to in one period.
+/// Returns the traffic to be selected: the keys that the limit misses, then the groups. `pace` converts a number of
+/// requests to the average amount in one period.
 pub(super) fn apart(
     stand_out: &[StandsOut],
     groups: Vec<Group>,
@@ -101,7 +103,7 @@ pub(super) fn apart(
     };
     let missed = stand_out.iter().filter(|told| told.fate == Fate::Missed).filter_map(|told| {
         if told.looks == Looks::Shared {
-            // The key is that of people, too: only an agent of its own tells the crawler from them.
+            // People use the same key, so only an agent of its own selects the crawler.
             return watch.crawler_behind(told.hash).map(|behind| group(behind.clone(), true));
         }
         Some(Apart {
@@ -126,7 +128,7 @@ struct Tried {
     keys: HashSet<Vec<u8>>,
 }
 
-/// Replays policies that tell each of those apart, and returns the best for each.
+/// Replays policies that select each of the given traffics. Returns the best policy for each.
 pub(super) fn narrower<W: FnMut(Step)>(
     readings: &mut Readings<'_, W>,
     options: &SuggestOptions,
@@ -142,7 +144,7 @@ pub(super) fn narrower<W: FnMut(Step)>(
         let agent = one.agent.iter().map(|agent| ("request.header.user-agent", literal(agent)));
         let key = one.key.iter().zip(options.by.first()).map(|(key, by)| (by.as_str(), key.clone()));
         for (attribute, pattern) in agent.chain(key) {
-            // A pattern that is none is not worth a mistake: the next is tried.
+            // Skip an invalid pattern and try the next.
             let Ok(glob) = Glob::new(&pattern) else { continue };
             let matching = Match::any().attribute(attribute, Want::OneOf(vec![glob]));
             let limit = Limit::new(Quota::per(rate.count, rate.window).gcra()?, "narrower");
@@ -167,7 +169,7 @@ pub(super) fn narrower<W: FnMut(Step)>(
         for one in &mut tried {
             if one.asking.find(&one.asking.describe(record), None).is_some() {
                 one.what_if.feed(record);
-                // As many as are remembered elsewhere; beyond, the count stands still.
+                // Remember no more keys than elsewhere; the count stops there.
                 if one.keys.len() < options.keys
                     && let Some(asked) = asking.find(&asking.describe(record), None)
                 {
@@ -179,7 +181,7 @@ pub(super) fn narrower<W: FnMut(Step)>(
     let mut out: Vec<Narrower> = Vec::new();
     for (place, apart) in apart.iter().enumerate() {
         let mut of = tried.iter().filter(|one| one.apart == place && one.what_if.requests() > 0);
-        // An agent that others send, too, tells nobody apart.
+        // An agent that other keys send too does not select this key.
         let Some(best) = of.find(|one| !apart.is_one_key || one.keys.len() == 1) else { continue };
         let is_told = |have: &Narrower| (&have.attribute, &have.pattern) == (&best.attribute, &best.pattern);
         if !out.iter().any(is_told) {
@@ -199,8 +201,9 @@ pub(super) fn narrower<W: FnMut(Step)>(
     Ok(out)
 }
 
-/// Writes an agent as a pattern that fits it: what means something in a pattern, or is a stranger's sign and may be refused in a file or
-/// confuse a terminal, stands for one character; but for the `*` at the end of an agent that was cut.
+/// Writes an agent as a pattern that matches it. Characters with a meaning in patterns, and characters that may be
+/// refused in a file or confuse a terminal, become `?`, which matches one character. A `*` at the end of a truncated
+/// agent stays.
 fn literal(agent: &str) -> String {
     let (agent, end) = agent.strip_suffix('*').map_or((agent, ""), |agent| (agent, "*"));
     let is_plain = |char: char| (char == ' ' || char.is_ascii_graphic()) && !"*{}".contains(char);

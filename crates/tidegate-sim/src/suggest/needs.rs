@@ -1,8 +1,8 @@
 //! How much burst each key needs at each of many rates, in one reading of a log.
 //!
-//! For a key and a rate, the burst it needs is the highest level of a leaky bucket that drains at that rate and denies nothing: with
-//! that burst the key is never denied, with one less it is. Over many rates this is the curve on which a limit is chosen: the
-//! slower the rate, the longer the stretch of time that the burst has to stand in for.
+//! For a key and a rate, the burst needed is the highest level of a leaky bucket that drains at that rate and denies
+//! nothing: with that burst the key is never denied, with one unit less it is. Over many rates this gives the curve
+//! on which a limit is chosen: the slower the rate, the longer the time that the burst has to cover.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
@@ -16,7 +16,7 @@ use crate::meter::Meter;
 use crate::peaks::{Distinct, GivenHash, Sketch, SlidingPeak};
 use crate::what_if::Asking;
 
-/// What one key needs.
+/// The need of one key.
 #[derive(Clone, Debug)]
 pub(super) struct KeyNeed {
     pub(super) name: Box<str>,
@@ -30,12 +30,12 @@ pub(super) struct KeyNeed {
 }
 
 impl KeyNeed {
-    /// Returns all it asked, in cost units.
+    /// Returns the total it asked for, in cost units.
     pub(super) const fn asked(&self) -> u64 {
         self.peak.total()
     }
 
-    /// Returns the most it asked in one period, in cost units.
+    /// Returns the most it asked for in one period, in cost units.
     pub(super) const fn peak(&self) -> u64 {
         self.peak.peak()
     }
@@ -55,9 +55,9 @@ pub(super) struct Needs {
     /// The most burst that a forgotten key needed, at any rate.
     pub(super) floor: u64,
     pub(super) requests: u64,
-    /// What they cost together.
+    /// The total cost of the requests.
     pub(super) units: u64,
-    /// What an ordinary request costs, in round numbers.
+    /// The cost of an ordinary request, as a round number.
     pub(super) scale: u64,
     pub(super) has_users: bool,
     first: Option<Tick>,
@@ -65,8 +65,8 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// Makes the needs at rates of `counts` per period, slowest first, for as many keys as there is room for, of requests that cost `scale`
-    /// units or so. Keys have the same hash in all that share a hasher.
+    /// Makes the needs at rates of `counts` per period, slowest first, for up to `capacity` keys; an ordinary request
+    /// costs `scale` units. A key has the same hash in all needs with the same hasher.
     pub(super) fn new(
         (counts, scale): (Vec<u64>, u64),
         per: Duration,
@@ -128,12 +128,12 @@ impl Needs {
         let (levels, highest) = (none.clone().into(), none.into());
         let (name, peak) = (name.into(), SlidingPeak::default());
         self.keys.push(KeyNeed { name, hash, signed_in: false, last: at, peak, levels, highest });
-        // `capacity` fits 32 bits.
+        // The cast is lossless: `capacity` fits 32 bits.
         self.places.insert(hash, place as u32);
         place
     }
 
-    /// A need is highest at the slowest rate, so whoever goes has needed no more than the floor at any.
+    /// A need is highest at the slowest rate, so a forgotten key needed no more than the floor at any rate.
     fn forget_the_lighter_half(&mut self) {
         let Some(slowest) = self.meters.first().copied() else { return };
         let need = |key: &KeyNeed| slowest.burst(key.highest[0]);
@@ -159,30 +159,30 @@ impl Needs {
         &self.keys
     }
 
-    /// Returns how long the log is.
+    /// Returns the time from the first request to the last.
     pub(super) fn span(&self) -> Duration {
         self.first.map_or(Duration::ZERO, |first| self.last.since(first))
     }
 
-    /// Returns the burst that a key needs at the rate of a place.
+    /// Returns the burst that a key needs at the rate of this index.
     pub(super) fn burst(&self, key: &KeyNeed, rate: usize) -> u64 {
         self.meters[rate].burst(key.highest[rate])
     }
 
-    /// Returns how long a burst takes to come back at the rate of a place.
+    /// Returns how long a burst takes to refill at the rate of this index.
     pub(super) fn comes_back_in(&self, burst: u64, rate: usize) -> Duration {
         let meter = &self.meters[rate];
         meter.drains_in(meter.charged(0, burst))
     }
 
-    /// Returns the peaks of the keys in one period, falling.
+    /// Returns the peaks of the keys in one period, highest first.
     pub(super) fn falling_peaks(&self) -> Vec<u64> {
         let mut peaks: Vec<u64> = self.keys.iter().map(|key| key.peak.peak()).collect();
         peaks.sort_unstable_by(|a, b| b.cmp(a));
         peaks
     }
 
-    /// Returns the places of the remembered keys, those that need most at a rate first, ties by name.
+    /// Returns the positions of the remembered keys, those that need most at a rate first, ties by name.
     pub(super) fn falling(&self, rate: usize) -> Vec<usize> {
         let mut places: Vec<usize> = (0..self.keys.len()).collect();
         let key = |place: usize| &self.keys[place];

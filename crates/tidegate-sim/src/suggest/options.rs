@@ -1,4 +1,4 @@
-//! What to propose, and why nothing can be said.
+//! The options of a suggestion, and its errors.
 
 use std::time::Duration;
 
@@ -8,36 +8,37 @@ use crate::log::{LogError, Tally};
 use crate::replay::{Doubt, Trust};
 use crate::what_if::WhatIfError;
 
-/// What a request costs, and how a policy file says so.
+/// The cost of a request, and its form in a policy file.
 #[derive(Clone, Debug)]
 pub struct WrittenCost {
-    /// How it is found.
+    /// The rule that computes it.
     pub rule: CostRule,
-    /// As a policy file has it: a number, an attribute, an expression.
+    /// Its form in a policy file: a number, an attribute, an expression.
     pub written: String,
 }
 
-/// What to propose.
+/// The options of a suggestion.
 #[derive(Clone, Debug)]
 pub struct SuggestOptions {
     /// The attributes that make the key: `client.ip`.
     pub by: Vec<String>,
-    /// The period of the rate, above zero. Of the limits that spare the same keys, the one is chosen that grants least within it.
+    /// The period of the rate, above zero. Of the limits that spare the same keys, the one that grants least within
+    /// this period is chosen.
     pub per: Duration,
-    /// The share of keys that must not be denied anything, above 0 to 1; `None` leaves it to the gap.
+    /// The share of keys that must not be denied anything, above 0 and up to 1; `None` leaves that to the gap.
     pub keep: Option<f64>,
-    /// What a request costs; `None` for 1 each. Rates, bursts and peaks are then in these units.
+    /// The cost of a request; `None` for 1 each. Rates, bursts and peaks are in these units.
     pub cost: Option<WrittenCost>,
-    /// How much of the log may be amiss.
+    /// How much of the log may be faulty.
     pub trust: Trust,
-    /// Keys remembered at once, some 700 bytes each.
+    /// The most keys remembered at once, some 700 bytes each.
     pub keys: usize,
-    /// IPv6 prefix by which clients are keyed.
+    /// The IPv6 prefix by which clients are keyed.
     pub ipv6_prefix: u8,
 }
 
 impl Default for SuggestOptions {
-    /// Per client and minute, at the gap, with a hundred thousand keys.
+    /// Per client and minute, at the gap, with up to a hundred thousand keys.
     fn default() -> Self {
         Self {
             by: vec!["client.ip".to_owned()],
@@ -51,7 +52,7 @@ impl Default for SuggestOptions {
     }
 }
 
-/// Why nothing can be said.
+/// Why a suggestion cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuggestError {
@@ -61,22 +62,22 @@ pub enum SuggestError {
     /// Standard input can be read once only.
     #[error("the log is read several times, and standard input only once: write it to a file first")]
     OnlyOnce,
-    /// No request has the key.
+    /// No request has all attributes of the key.
     #[error("none of {requests} requests has {by}; the log has {has}")]
     NoKey {
         /// Requests read.
         requests: u64,
-        /// The attributes wanted.
+        /// The attributes of the key.
         by: String,
         /// The attributes of the first request.
         has: String,
     },
-    /// Too much of the log could not be read or put in order.
+    /// Too much of the log could not be read or sorted.
     #[error("nothing can be proposed from this log: {}", .doubts.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Doubtful {
-        /// What is amiss.
+        /// The faults.
         doubts: Vec<Doubt>,
-        /// What was read.
+        /// The counts of what was read.
         tally: Box<Tally>,
     },
     /// The key names one attribute twice.
@@ -88,16 +89,16 @@ pub enum SuggestError {
     /// The key has an attribute without a name, or none at all.
     #[error("the key has an attribute without a name; write client.ip, or client.ip and user.id")]
     Unnamed,
-    /// The numbers are no limit.
+    /// The numbers do not form a limit.
     #[error(transparent)]
     Quota(#[from] tidegate::QuotaError),
-    /// What was to be replayed is no limit.
+    /// The replay of the proposals is impossible.
     #[error(transparent)]
     WhatIf(#[from] WhatIfError),
-    /// The share to keep is no share.
+    /// The share to keep is out of range.
     #[error("cannot keep {percent}%; use above 0 to 100")]
     Keep {
-        /// What was asked, in percent.
+        /// The given share, in percent.
         percent: f64,
     },
 }

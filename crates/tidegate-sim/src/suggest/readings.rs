@@ -1,4 +1,4 @@
-//! Reads a log again and again, and tells whoever watches how far it is.
+//! Reads a log several times, and reports the progress.
 
 use std::ops::ControlFlow;
 
@@ -6,16 +6,16 @@ use super::options::SuggestError;
 use crate::log::{Log, LogOptions, Record, Tally, Watch};
 use crate::source::Input;
 
-/// How far it is, told to whoever watches.
+/// A report of the progress.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// A reading of the log begins.
     Begins {
-        /// Which, from 1.
+        /// The number of the reading, from 1.
         reading: u32,
-        /// What it is for, in a word or two.
+        /// Its purpose, in a word or two.
         purpose: &'static str,
-        /// To look how far it is.
+        /// A handle for the progress of the reading.
         watch: Watch,
     },
     /// A request was read.
@@ -24,7 +24,7 @@ pub enum Step {
     Ends,
 }
 
-/// Reads the log again and again.
+/// Reads the log several times.
 pub(super) struct Readings<'l, W> {
     inputs: &'l [Input],
     log: &'l LogOptions,

@@ -1,12 +1,15 @@
-//! What the requests of one key look like: the evidence that tells a crawler, a job on a timer and an office apart.
+//! Judges what the requests of one key look like: the evidence that distinguishes crawlers, jobs on a timer and
+//! offices.
 //!
-//! A crawler visits many pages once each and loads nothing that belongs to them. A job on a timer, or an app that polls, asks for the same
-//! few paths at an even pace. Many people behind one address show many agents, the same pages again and again, and the images and
-//! scripts of each page; a machine that loads those, too, goes from page to page at an even pace for hours. Whoever guesses passwords or
-//! looks for holes is refused. Where one of these shares an address with people, the agents tell. None of this needs a name of a user.
+//! A crawler visits many pages once each and loads none of their images or scripts. A job on a timer, or an app that
+//! polls, asks for the same few paths at an even pace. Many people behind one address show many agents, the same
+//! pages again and again, and the images and scripts of each page. A machine that loads those too goes from page to
+//! page at an even pace for hours. Clients that guess passwords or look for vulnerabilities are refused. If one of
+//! these shares an address with people, the agents show it. None of this needs user names.
 //!
-//! At most 4 KiB per key, whatever it asks. The hashes are not secret: what is said of a key must not change from run to run. Whoever
-//! chooses paths whose hashes meet can be taken for an app that asks one path, which spares it no more than a slow pace would.
+//! Takes at most 4 KiB per key. The hashes are not seeded at random: the verdict on a key must not change from run to
+//! run. A client that chooses paths with colliding hashes can look like an app that asks for one path, which spares
+//! it no more than a slow pace would.
 
 mod few;
 mod page_turns;
@@ -29,24 +32,25 @@ use crate::log::{Record, text};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Looks {
-    /// Many pages, once each, without what belongs to them.
+    /// Many pages, once each, without their images and scripts.
     Crawler,
-    /// Most of what it asks is refused or not there: passwords that are guessed, holes that are looked for.
+    /// Most requests are refused or find nothing: guessed passwords, a search for vulnerabilities.
     Refused,
-    /// A crawler or a guesser that shares its key with people, as the address of an office.
+    /// A crawler or a guesser that shares its key with people, such as the address of an office.
     Shared,
-    /// Many agents, or pages with all that belongs to them: people, one or many.
+    /// Many agents, or pages with their images and scripts: one or several people.
     People,
-    /// The same few paths at an even pace, or rounds of requests at one: a job on a timer, an app that polls.
+    /// The same few paths at an even pace, or rounds of requests at an even pace: a job on a timer, an app that
+    /// polls.
     Timer,
-    /// The same few paths at no even pace: a program that uses an interface, or one that searches.
+    /// The same few paths at an uneven pace: a program that uses or searches an interface.
     Program,
-    /// None of these, or the log has too little to tell.
+    /// None of these, or too little evidence in the log.
     Unclear,
 }
 
 impl Looks {
-    /// Says whether a limit is meant for it.
+    /// Says whether limits are meant for such keys.
     pub(super) const fn is_culprit(self) -> bool {
         matches!(self, Self::Crawler | Self::Refused | Self::Shared)
     }
@@ -54,35 +58,36 @@ impl Looks {
 
 /// The seed of the hashes of paths.
 pub(super) const PATHS: u64 = 0;
-/// Of fewer pages, nobody can say whether they are visited once each by habit.
+/// The fewest pages from which it can be told whether pages are visited once each.
 const PAGES: u64 = 30;
-/// A crawler's different pages, as a share of all pages it asked for, at least. The count of many pages is an estimate (9 %).
+/// The least share of distinct pages among a crawler's pages. The count of many pages is an estimate (9 %).
 const ONCE: f64 = 0.7;
-/// A timer's different paths, as a share of its requests, at most.
+/// The largest share of distinct paths among a timer's requests.
 const SAME: f64 = 0.25;
-/// Whoever is refused that often, as a share of its requests, is no ordinary client.
+/// From this share of refused requests on, a client is not ordinary.
 const MOST: f64 = 0.5;
-/// A crawler's requests for what belongs to pages, as a share of its requests, below.
+/// A crawler's share of requests for images, scripts and the like is below this.
 const STRAY: f64 = 0.01;
-/// Agents from which on there are several people, or machines, behind a key.
+/// The number of agents from which several people, or machines, are assumed behind a key.
 const SEVERAL: usize = 4;
-/// Agents remembered of a key: those with the smallest hashes, which are a fair sample.
+/// The agents remembered of a key: those with the smallest hashes, which are a fair sample.
 const AGENTS: usize = 8;
-/// Agents that load pages as browsers do, from which on people share a key with a crawler, and the images and scripts each of them loads at
-/// least. Somebody who runs a program at home has one browser.
+/// The number of agents that load pages as browsers do from which people share a key with a crawler; and the fewest
+/// images and scripts that each of them loads. A person who runs a program at home has one browser.
 const READERS: (usize, u64) = (2, 3);
-/// Where fewer of the crowd's requests load images, scripts and the like, the log does not show who loads them.
+/// If the crowd's share of requests for images, scripts and the like is below this, the log does not show who loads
+/// them.
 const CROWD_LOADS: f64 = 0.1;
 /// The longest agent kept, in bytes.
 const AGENT: usize = 120;
 
-/// The endings of what belongs to a page.
+/// The file endings of images, scripts and other parts of pages.
 const ENDINGS: [&str; 20] = [
     "css", "js", "mjs", "map", "png", "jpg", "jpeg", "gif", "xbm", "svg", "ico", "webp", "avif", "woff",
     "woff2", "ttf", "otf", "eot", "mp4", "webm",
 ];
 
-/// How often requests load images, scripts and the like.
+/// Counts requests for pages, and requests for their parts: images, scripts and the like.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Loads {
     pages: u64,
@@ -104,7 +109,7 @@ impl Loads {
         }
     }
 
-    /// Says whether so many of the requests load what belongs to pages that it tells who loads none.
+    /// Says whether the share of requests for parts is high enough that clients without such requests stand out.
     pub(super) fn is_of_browsers(self) -> bool {
         self.share() >= CROWD_LOADS
     }
@@ -114,7 +119,7 @@ impl Loads {
     }
 }
 
-/// The evidence of one key, or of several taken together.
+/// The evidence of one key, or of several keys taken together.
 #[derive(Clone, Debug)]
 pub(super) struct Evident {
     hasher: FixedState,
@@ -127,11 +132,11 @@ pub(super) struct Evident {
     missing: u64,
     /// Agents by their hashes, smallest first, and what each of them loads.
     agents: Vec<(u64, Loads)>,
-    /// The agent of most requests, if one is: counted up by itself, down by others.
+    /// The candidate for the agent of most requests: counted up by its own requests, down by others (majority vote).
     agent: (Box<str>, u64),
     rhythm: Rhythm,
     turns: PageTurns,
-    /// The keys, where there are several.
+    /// The keys, if the evidence is of several.
     keys: Few,
 }
 
@@ -154,7 +159,7 @@ impl Evident {
         }
     }
 
-    /// Takes in a request of the key with this hash.
+    /// Adds a request of the key with this hash.
     pub(super) fn add(&mut self, record: &Record<'_>, key: u64) {
         self.requests += 1;
         self.keys.add(key);
@@ -184,7 +189,8 @@ impl Evident {
         let hash = self.hasher.hash_one(agent);
         let place = self.agents.binary_search_by_key(&hash, |(known, _)| *known);
         let place = place.unwrap_or_else(|place| {
-            // One that was left out, or pushed out, is never among the smallest again: what is counted is all of an agent or nothing.
+            // An agent that was left out or pushed out is never among the smallest again. So all requests of an agent
+            // are counted, or none.
             self.agents.insert(place, (hash, Loads::default()));
             self.agents.truncate(AGENTS);
             place
@@ -200,7 +206,7 @@ impl Evident {
         }
     }
 
-    /// Returns the hashes of some of its pages: a fair sample.
+    /// Returns the hashes of some of its pages, a fair sample.
     pub(super) fn pages(&self) -> impl Iterator<Item = u64> {
         self.pages.kept()
     }
@@ -209,27 +215,27 @@ impl Evident {
         self.requests
     }
 
-    /// Returns how many different keys there were.
+    /// Returns the number of distinct keys.
     pub(super) fn keys(&self) -> u64 {
         self.keys.about()
     }
 
-    /// Returns the agent of most of the requests, where one agent made them.
+    /// Returns the agent of at least nine in ten requests, if there is one.
     pub(super) fn only_agent(&self) -> Option<&str> {
         (self.agent.1 * 10 >= self.requests * 9 && self.agent.1 > 0).then_some(&*self.agent.0)
     }
 
-    /// Returns the only key, where there is one.
+    /// Returns the key, if there is only one.
     pub(super) fn only_key(&self) -> Option<u64> {
         self.keys.kept().next().filter(|_| self.keys.about() == 1)
     }
 
-    /// Returns how much time passed from the first request to the last.
+    /// Returns the time from the first request to the last.
     pub(super) fn lasted(&self) -> Duration {
         self.rhythm.lasted()
     }
 
-    /// Returns how many of the agents load pages with what belongs to them, as the crowd does: browsers of people.
+    /// Returns how many of the agents load pages with their parts, as the crowd does: browsers of people.
     pub(super) fn readers(&self, crowd: Loads) -> usize {
         let is_reader = |loads: &Loads| loads.parts >= READERS.1 && loads.share() >= crowd.share() / 2.0;
         if crowd.is_of_browsers() {
@@ -239,13 +245,13 @@ impl Evident {
         }
     }
 
-    /// Says whether so many agents were sent that several people, or machines, may be behind a key.
+    /// Says whether enough agents were sent that several people, or machines, may be behind a key.
     pub(super) fn has_several_agents(&self) -> bool {
         self.agents.len() >= SEVERAL
     }
 
-    /// Says whether no people are among several keys: none of their requests is for what belongs to a page. Where the crowd loads no such
-    /// things either, the agent must be none of a browser: those begin with the same word.
+    /// Says whether there are no people among several keys: nearly none of their requests is for a part of a page. If
+    /// the crowd does not load parts either, the agent must not be a browser's: those begin with `Mozilla/`.
     pub(super) fn is_of_programs(&self, crowd: Loads) -> bool {
         if crowd.is_of_browsers() {
             return self.loads.share() < STRAY;
@@ -253,13 +259,14 @@ impl Evident {
         self.only_agent().is_some_and(|agent| !agent.starts_with("Mozilla/"))
     }
 
-    /// Says whether a browser's agent loads nothing of what belongs to pages, where the crowd does: a page that polls, or a program that hides.
+    /// Says whether a browser's agent never loads parts of pages although the crowd does: a page that polls, or a
+    /// program in disguise.
     fn pretends(&self, crowd: Loads) -> bool {
         let is_browser = |agent: &str| agent.starts_with("Mozilla/") && !agent.contains("compatible;");
         crowd.is_of_browsers() && self.loads.parts == 0 && self.only_agent().is_some_and(is_browser)
     }
 
-    /// Says what the requests look like, beside how often the crowd loads what belongs to pages.
+    /// Judges the requests, given how often the crowd loads parts of pages.
     pub(super) fn looks(&self, crowd: Loads) -> Looks {
         let asked = self.loads.pages + self.loads.parts;
         let same = asked >= PAGES && share(self.paths.about(), asked) <= SAME;
@@ -273,11 +280,12 @@ impl Evident {
         let crowd_loads = crowd.is_of_browsers();
         let loads = crowd_loads && self.loads.share() >= crowd.share() / 2.0;
         let once = self.loads.pages >= PAGES && share(self.pages.about(), self.loads.pages) >= ONCE;
-        // Where nobody loads images or scripts, several agents may be several people who read different pages.
+        // If the crowd does not load images or scripts, several agents may be several people who read different
+        // pages.
         if once && !loads && !is_timer && (crowd_loads || !self.has_several_agents()) {
             return or_shared(Looks::Crawler);
         }
-        // No job loads what belongs to pages, and nobody reads hundreds of pages without a rest.
+        // Jobs do not load parts of pages, and people do not read hundreds of pages without a rest.
         if once && loads && self.only_agent().is_some() && self.turns.are_of_a_machine() {
             return Looks::Crawler;
         }
@@ -291,12 +299,12 @@ impl Evident {
     }
 }
 
-/// Returns an agent as text, cut to 120 bytes; what was cut off is `*`, as in a pattern.
+/// Returns an agent as text, cut to 120 bytes; a `*` stands for the part cut off, as in a pattern.
 pub(super) fn agent_name(agent: &[u8]) -> Cow<'_, str> {
     if agent.len() <= AGENT {
         return text(agent);
     }
-    // A character is not cut in two.
+    // Cut only between characters.
     let end = (0..=AGENT).rev().find(|end| agent[*end] & 0xc0 != 0x80).unwrap_or(AGENT);
     format!("{}*", text(&agent[..end])).into()
 }
@@ -305,7 +313,7 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Says whether a path is loaded because of a page: an image, a script, a font.
+/// Says whether a path is part of a page: an image, a script, a font.
 fn belongs_to_a_page(path: &[u8]) -> bool {
     let Some(dot) = memchr::memrchr(b'.', path) else { return false };
     let ending = &path[dot + 1..];

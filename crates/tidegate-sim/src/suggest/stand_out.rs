@@ -1,4 +1,4 @@
-//! Those who stand out, each with its evidence and with what becomes of it.
+//! The keys that stand out, each with its evidence and its fate.
 
 use std::collections::HashSet;
 
@@ -10,18 +10,18 @@ use super::needs::{KeyNeed, Needs};
 use super::signs::{Evident, Looks, Signs};
 use super::watch::Watch;
 
-/// Keys told of for each fate.
+/// The most keys reported of each fate.
 const TOLD: usize = 5;
 
-/// What becomes of a key that stands out.
+/// What a suggestion does with a key that stands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
     /// The recommended limit cuts it.
     Cut,
-    /// A limit is meant for it, and none by this key cuts it without others.
+    /// A limit is meant for it, but no limit by this key cuts it without others.
     Missed,
-    /// It is left alone.
+    /// The suggestion spares it.
     Spared,
 }
 
@@ -30,29 +30,29 @@ pub enum Fate {
 pub struct StandsOut {
     /// The key.
     pub key: String,
-    /// Its hash, by which it is found again.
+    /// Its hash, for looking it up again.
     #[serde(skip)]
     pub(super) hash: u64,
-    /// What becomes of it.
+    /// What the suggestion does with it.
     pub fate: Fate,
     /// What its requests look like.
     pub looks: Looks,
-    /// Its requests.
+    /// The number of its requests.
     pub requests: u64,
-    /// The most it asked in one period of the rate, in cost units.
+    /// The most it asked for in one period of the rate, in cost units.
     pub peak: u64,
-    /// Whether somebody signed in with it and was served.
+    /// Whether a user signed in with this key and was served.
     pub signed_in: bool,
-    /// What was seen of it.
+    /// The evidence from its requests.
     #[serde(flatten)]
     pub signs: Signs,
 }
 
-/// Returns the keys that a limit is meant for and that ask this much at least, those that ask most first.
+/// Returns the keys that limits are meant for and that ask for at least a share `least` of all units, largest first.
 pub(super) fn culprits<'n>(needs: &'n Needs, known: &Known, least: f64) -> Vec<&'n KeyNeed> {
     let meant = |key: &&KeyNeed| {
         known.looks(key).is_culprit()
-            // Of those who share a key with a crawler somebody may have signed in.
+            // A key shared with a crawler may have been signed in with by others.
             && (known.looks(key) == Looks::Shared || !known.signed_in(key))
             && key.asked() as f64 >= least * needs.units as f64
     };
@@ -61,7 +61,7 @@ pub(super) fn culprits<'n>(needs: &'n Needs, known: &Known, least: f64) -> Vec<&
     culprits
 }
 
-/// Tells of those who stand out: at most so many of each fate, those that ask most first.
+/// Returns the keys that stand out: at most [`TOLD`] of each fate, those that ask for most first.
 pub(super) fn told(
     needs: &Needs,
     watch: &Watch,
@@ -101,7 +101,7 @@ pub(super) fn told(
     out
 }
 
-/// Says what may be wrong with cutting these keys: jobs and programs, several people behind one of them, customers.
+/// Returns cautions about cutting these keys: jobs and programs, several people behind one key, customers.
 pub(super) fn doubts(needs: &Needs, watch: &Watch, known: &Known, cut: &HashSet<u64>) -> Vec<Caution> {
     let mut keys: Vec<&KeyNeed> = needs.remembered().iter().filter(|key| cut.contains(&key.hash)).collect();
     sort(&mut keys);
@@ -111,7 +111,7 @@ pub(super) fn doubts(needs: &Needs, watch: &Watch, known: &Known, cut: &HashSet<
         Some(caution(first.name.to_string(), count))
     };
     let is_program = |key: &KeyNeed| matches!(known.looks(key), Looks::Timer | Looks::Program);
-    // Whoever is refused most of the time changes its agent to hide.
+    // Clients that are refused most of the time change their agent to hide.
     let is_several = |key: &KeyNeed| {
         let has_agents = watch.evident(key.hash).is_some_and(Evident::has_several_agents);
         let is_read = known.looks(key).is_culprit() && watch.readers(key.hash) > 0;
@@ -131,8 +131,8 @@ pub(super) fn doubts(needs: &Needs, watch: &Watch, known: &Known, cut: &HashSet<
     doubts.into_iter().flatten().collect()
 }
 
-/// Says whether an agent is the name of a program: browsers begin with the same word, and so do search engines, which say what they are
-/// behind it.
+/// Says whether an agent names a program: browsers begin with `Mozilla/`, and so do search engines, but those name
+/// themselves after it.
 fn is_a_name(agent: &str) -> bool {
     !agent.starts_with("Mozilla/") || agent.contains("compatible;")
 }

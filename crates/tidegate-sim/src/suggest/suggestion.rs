@@ -1,4 +1,4 @@
-//! What is proposed, with its price, or why nothing can be.
+//! A suggestion: the proposed limits with their price, or the reason why there are none.
 
 use std::time::Duration;
 
@@ -17,35 +17,38 @@ use crate::replay::PeakRate;
 use crate::thousands::grouped;
 use crate::what_if::KeyHit;
 
-/// What a log says about where to draw the line.
+/// What a log shows about where a limit could be drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Finding {
     /// Some keys stand out from the crowd: a limit can cut them and spare the others.
     Gap,
-    /// Those who stand out have all signed in.
+    /// The keys that stand out have all signed in.
     SignedIn,
-    /// Those who stand out look like offices, jobs on a timer, apps that poll, or other programs at a modest pace.
+    /// The keys that stand out look like offices, jobs on a timer, apps that poll, or other programs at a modest
+    /// pace.
     Ordinary,
-    /// Those who stand out come in bursts, and ask no more than others over time.
+    /// The keys that stand out come in bursts, and over time ask for no more than others.
     Bursts,
-    /// Those who stand out may be anybody: what the log shows of them does not tell.
+    /// It is unclear what the keys that stand out are: the log has too little evidence.
     Unclear,
-    /// Some look like crawlers, or are refused most of the time, and ask no faster than others who are to be spared.
+    /// Some keys look like crawlers, or are refused most of the time, but ask no faster than others that should be
+    /// spared.
     NoFaster,
-    /// Those who look like crawlers, or are refused most of the time, share their keys with people, whom a limit would cut, too.
+    /// The keys that look like crawlers, or are refused most of the time, are shared with people, whom a limit would
+    /// cut too.
     Shared,
-    /// Some stand out, and to cut them would save too little to be worth a limit.
+    /// Some keys stand out, but cutting them would save too little to be worth a limit.
     NotWorthIt {
-        /// The share of the requests that it would save, 0 to 1.
+        /// The share of requests that it would save, 0 to 1.
         denied_share: f64,
     },
-    /// What keys need falls smoothly from the first to the last: no limit separates anybody.
+    /// The needs of keys fall smoothly from the first to the last: no limit separates any of them.
     Smooth,
-    /// Too few keys to say what is usual.
+    /// There are too few keys to know what is usual.
     FewKeys,
-    /// One key only: there is nobody to compare it with.
+    /// There is only one key, and nothing to compare it with.
     OneKey,
     /// The log is too short for the period: nothing is proposed.
     TooShort,
@@ -62,13 +65,13 @@ impl Finding {
 pub struct Evidence {
     /// Requests denied.
     pub denied: u64,
-    /// Their share, 0 to 1.
+    /// Their share of all requests, 0 to 1.
     pub denied_share: f64,
     /// Keys denied at least once.
     pub keys_hit: u64,
-    /// Their share, 0 to 1.
+    /// Their share of all keys, 0 to 1.
     pub keys_hit_share: f64,
-    /// How many of those keys belong to somebody who signed in and was served.
+    /// How many of those keys belong to a user who signed in and was served.
     pub keys_hit_signed_in: u64,
 }
 
@@ -77,46 +80,47 @@ pub struct Evidence {
 pub struct Spared {
     /// The key.
     pub key: String,
-    /// Whether somebody signed in with it and was served.
+    /// Whether a user signed in with this key and was served.
     pub signed_in: bool,
 }
 
-/// A limit that is proposed, replayed on the whole log.
+/// A proposed limit, replayed on the whole log.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Proposal {
-    /// What it is for.
+    /// Its purpose.
     pub purpose: Purpose,
     /// The rate.
     #[serde(serialize_with = "in_words")]
     pub rate: PeakRate,
     /// The burst.
     pub burst: u64,
-    /// What it would have done.
+    /// The result of its replay.
     #[serde(flatten)]
     pub evidence: Evidence,
-    /// The keys it would have hit, those denied most first; ten at most.
+    /// The keys it would have hit, most denied first; at most ten.
     pub hit: Vec<KeyHit>,
-    /// Whom a burst of one less would hit, too; `None` where the burst is 1, or as small as forgotten keys allow
+    /// A key that a burst of one less would also hit; `None` if the burst is 1, or as small as forgotten keys allow
     /// ([`Caution::Forgotten`]).
     pub least_burst_for: Option<Spared>,
-    /// Whom a rate of one less would hit, too; `None` where its count is 1.
+    /// A key that a rate of one less would also hit; `None` if its count is 1.
     pub least_rate_for: Option<Spared>,
-    /// The burst that the mildest of the keys hit would need at this rate: how far the line can be moved up. `None` where none is hit.
+    /// The smallest burst that one of the keys hit would need at this rate: how far the limit can be raised. `None`
+    /// if no key is hit.
     pub mildest_hit_needs: Option<u64>,
-    /// What twice the rate and twice the burst would have done.
+    /// The result of twice the rate and twice the burst.
     pub doubled: Evidence,
 }
 
-/// A share of the keys and the peak that none of them went above.
+/// A share of the keys, and the peak that none of them exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct KeysPeak {
     /// The share, 0 to 1.
     pub keys_share: f64,
-    /// The most that any of them asked in one period of the rate.
+    /// The most that any of them asked for in one period of the rate.
     pub peak: u64,
 }
 
-/// What is proposed, and why.
+/// The result of a suggestion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suggestion {
     /// The attributes of the key.
@@ -125,28 +129,28 @@ pub struct Suggestion {
     pub per: Duration,
     /// Requests that have a key.
     pub requests: u64,
-    /// What a request costs, as it was written; `None` for 1 each.
+    /// The cost of a request as it was written; `None` for 1 each.
     pub cost: Option<String>,
-    /// What they cost together, where costs were asked for.
+    /// Their total cost, if a cost was given.
     pub units: Option<u64>,
-    /// Different keys.
+    /// The number of distinct keys.
     pub keys: Distinct,
     /// How many of them signed in and were served.
     pub keys_signed_in: u64,
-    /// From the first request to the last.
+    /// The time from the first request to the last.
     pub span: Duration,
     /// The peaks of the keys.
     pub peaks: Vec<KeysPeak>,
-    /// What the log says.
+    /// The finding.
     pub finding: Finding,
-    /// What is proposed: the recommended limit first, three at most.
+    /// The proposals, the recommended limit first; at most three.
     pub proposals: Vec<Proposal>,
-    /// Those who stand out, with the evidence: those the recommended limit cuts, those no limit by this key catches, those who are
-    /// spared; five of each at most.
+    /// The keys that stand out, with their evidence: those the recommended limit cuts, those no limit by this key
+    /// catches, those spared; at most five of each.
     pub stand_out: Vec<StandsOut>,
-    /// Policies for those that no limit by this key catches, three at most.
+    /// Policies for traffic that no limit by this key catches; at most three.
     pub narrower: Vec<Narrower>,
-    /// What to know before believing it.
+    /// Cautions about the suggestion.
     pub cautions: Vec<Caution>,
 }
 
@@ -173,13 +177,14 @@ impl Serialize for Suggestion {
 }
 
 impl Suggestion {
-    /// Returns the limit to take: the one at the gap, or the one that keeps the share asked for; `None` where the log says neither.
+    /// Returns the recommended limit: the one at the gap, or the one that keeps the requested share; `None` if there
+    /// is neither.
     #[must_use]
     pub fn recommended(&self) -> Option<&Proposal> {
         self.proposals.first().filter(|first| self.finding.is_answer() || first.purpose == Purpose::Kept)
     }
 
-    /// Returns a proposal as a policy, to paste into a file: in shadow first.
+    /// Returns a proposal as a policy in YAML, to paste into a file, in shadow mode.
     #[must_use]
     pub fn yaml(&self, proposal: &Proposal, name: &str) -> String {
         let Evidence { denied, denied_share, keys_hit, keys_hit_signed_in, .. } = proposal.evidence;

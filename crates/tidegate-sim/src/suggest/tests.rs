@@ -11,7 +11,7 @@ use crate::percent::percent;
 use crate::replay::Doubt;
 use crate::what_if::{Candidate, WhatIf, WhatIfOptions};
 
-/// Requests as (second, client, user), which need not be in order.
+/// Suggests from requests given as (second, client, user), in any order.
 fn with(requests: &[(u64, u64, &str)], options: &SuggestOptions) -> Result<Suggestion, SuggestError> {
     let file = file(requests);
     suggest(&[Input::File(file.path().to_owned())], &LogOptions::default(), options, |_| {})
@@ -29,7 +29,7 @@ fn file(requests: &[(u64, u64, &str)]) -> tempfile::NamedTempFile {
     file
 }
 
-/// Clients of five requests every ten minutes for an hour, at two or three a second.
+/// Clients with five requests every ten minutes for an hour, at two or three a second.
 fn crowd(clients: std::ops::Range<u64>) -> Vec<(u64, u64, &'static str)> {
     let visit = |client: u64, round: u64| {
         (0..5).map(move |n| (round * 600 + client * 7 % 500 + n / 2 * (1 + client % 4), client, "-"))
@@ -60,7 +60,7 @@ fn the_one_who_stands_out_is_cut_and_nobody_else() {
     assert_eq!(config.policies.policies()[0].limits[0].terms.label, label);
 }
 
-/// What is proposed is least: one less of the burst, or of the count, hits exactly whom the proposal names.
+/// Proposals are minimal: one less of the burst, or of the count, hits exactly the key that the proposal names.
 #[test]
 fn one_less_would_hit_whom_it_names() {
     let requests = [crowd(0..50), scraper(99), (0..40).map(|n| (n * 80, 60, "ann")).collect()].concat();
@@ -104,7 +104,7 @@ fn who_signed_in_is_spared_and_the_stricter_limit_says_what_it_costs() {
     assert_eq!((gap.evidence.keys_hit, gap.evidence.keys_hit_signed_in), (1, 0), "{gap:#?}");
     let stricter = found.proposals.iter().find(|proposal| proposal.purpose == Purpose::Stricter).unwrap();
     assert_eq!((stricter.evidence.keys_hit, stricter.evidence.keys_hit_signed_in), (2, 1), "{stricter:#?}");
-    // Without the scraper nobody is left to cut.
+    // Without the scraper there is no key left to cut.
     let found = with(&[crowd(0..50), office.collect()].concat(), &options()).unwrap();
     assert_eq!((found.finding, found.recommended()), (Finding::SignedIn, None));
     assert_eq!(
@@ -113,7 +113,7 @@ fn who_signed_in_is_spared_and_the_stricter_limit_says_what_it_costs() {
     );
 }
 
-/// Where everybody signs in, whoever asked forty times as much as anybody else was spared for having signed in, and nothing proposed.
+/// If all keys sign in, a key that asks forty times as much as any other must not be spared for having signed in.
 #[test]
 fn where_everybody_signs_in_nobody_is_spared_for_it() {
     let user = |client: u64| -> &'static str { Box::leak(format!("u{client}").into_boxed_str()) };
@@ -129,11 +129,11 @@ fn where_everybody_signs_in_nobody_is_spared_for_it() {
         (1, 1, "u99")
     );
     assert!(found.cautions.contains(&Caution::CutSignedIn { key: "u99".to_owned(), keys: 1 }), "{found:#?}");
-    // An address may be an office, which a log without paths and agents does not show.
+    // An address may be an office, which cannot be seen in a log without paths and agents.
     assert_eq!(with(&requests, &options()).unwrap().finding, Finding::SignedIn);
 }
 
-/// Fifty readers of a few pages each, and somebody who asks as it is given: (second, path, agent).
+/// Fifty readers of a few pages each, and a client with the given requests: (second, path, agent).
 fn beside_readers(somebody: impl Iterator<Item = (u64, String, String)>) -> Suggestion {
     let page = |reader: u64, n: u64| {
         let (at, path) = (reader * 60 + n * (9 + reader % 20), (reader * 31 + n * 7) % 300);
@@ -151,7 +151,7 @@ fn beside_readers(somebody: impl Iterator<Item = (u64, String, String)>) -> Sugg
     suggest(&[Input::File(file.path().to_owned())], &LogOptions::default(), &options(), |_| {}).unwrap()
 }
 
-/// A partner's job, and the people of an office, were cut under "a limit can cut it and spare everybody else", and no more was said.
+/// If a cut key may be a partner's job or the people of an office, a caution must say so.
 #[test]
 fn what_may_be_no_abuser_and_is_cut_has_a_note() {
     let key = || "99".to_owned();
@@ -194,7 +194,7 @@ fn what_may_be_no_abuser_and_is_cut_has_a_note() {
     );
 }
 
-/// Of several who signed in and stand out, the worst is offered alone, too.
+/// If several keys that signed in stand out, the worst is also offered alone.
 #[test]
 fn of_those_who_signed_in_the_worst_is_offered_alone() {
     let steady = |client: u64, each: u64| (0..3_000 / each).map(move |n| (n * each, client, "ann"));
@@ -210,7 +210,8 @@ fn of_those_who_signed_in_the_worst_is_offered_alone() {
 
 #[test]
 fn a_job_on_a_timer_is_no_abuser() {
-    // People come back every hundred seconds for twenty minutes; the job asks 24 times at once, and again half an hour later.
+    // People come back every hundred seconds for twenty minutes; the job asks 24 times at once, and again half an
+    // hour later.
     let visits = |client: u64| (0..60).map(move |n| (client * 100 + n / 5 * 100 + n % 5, client, "-"));
     let people: Vec<_> = (0..20).flat_map(visits).collect();
     let job = (0..48).map(|n| (n / 24 * 1_800, 77, "-")).collect();
@@ -251,7 +252,7 @@ fn a_share_to_keep_is_kept_unless_it_is_every_key() {
     assert!(matches!(with(&requests, &keep(0.0)), Err(SuggestError::Keep { .. })));
 }
 
-/// Most keys are light, and may be forgotten: whoever stands out is still found, and the limit still spares all others.
+/// Most keys are light and may be forgotten: the scraper is still found, and the limit still spares all others.
 #[test]
 fn with_more_keys_than_there_is_room_for_the_scraper_is_found() {
     let found =
@@ -267,7 +268,7 @@ fn with_more_keys_than_there_is_room_for_the_scraper_is_found() {
     );
 }
 
-/// Such keys reached the policy that is made of them, which expected them to be sound and panicked.
+/// Invalid keys must be an error; the policy made from them would panic.
 #[test]
 fn a_key_that_cannot_be_is_a_mistake_not_a_panic() {
     let by = |names: &[&str]| {
@@ -287,7 +288,7 @@ fn a_key_that_cannot_be_is_a_mistake_not_a_panic() {
     ));
 }
 
-/// A log whose times go back by hours would make up denials.
+/// A log whose times go back by hours would cause false denials.
 #[test]
 fn a_log_that_cannot_be_put_in_order_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();

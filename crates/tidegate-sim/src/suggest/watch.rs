@@ -1,7 +1,8 @@
-//! The second reading: what the keys that stand out ask for, and who shares their agent or network.
+//! The second reading: what the keys that stand out ask for, and which keys share an agent or a network.
 //!
-//! Looked at are the keys above any clear gap, those that ask most, and, since a crawler may change its address, the agents and the networks
-//! that ask most. All others are the crowd: of them only one sum is kept.
+//! It watches the keys above any clear gap and those that ask for most. Since a crawler may change its address, it
+//! also watches the agents and the networks that ask for most. All other keys are the crowd, and only their sum is
+//! kept.
 
 mod agents;
 mod group;
@@ -20,14 +21,14 @@ use super::signs::{Evident, Loads, Looks};
 use crate::log::Record;
 use crate::peaks::GivenHash;
 
-/// Keys looked at, at most: some 4 KiB each.
+/// The most keys watched, some 4 KiB each.
 const WATCHED: usize = 2_000;
-/// Keys that ask most, in all and at once, looked at in any case.
+/// The number of keys that are always watched: those that ask for most in all, and those with the highest peaks.
 const LARGEST: usize = 50;
-/// Keys that a group has at least: fewer are looked at one by one.
+/// The fewest keys of a group: fewer are judged one by one.
 const GROUP: u64 = 8;
 
-/// What was seen of the keys that stand out.
+/// What was seen of the watched keys.
 #[derive(Debug)]
 pub(super) struct Watch {
     places: HashMap<u64, u32, GivenHash>,
@@ -36,7 +37,7 @@ pub(super) struct Watch {
     networks: Vec<Group>,
     agents: Agents,
     pages: Pages,
-    /// The crowd: everybody who is not looked at.
+    /// The sum over the crowd: all keys that are not watched.
     crowd: Loads,
     /// Whether any request had a path, and whether any had an agent.
     pub(super) has_paths: bool,
@@ -44,13 +45,13 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Chooses whom to look at.
+    /// Chooses the keys to watch.
     pub(super) fn new(needs: &Needs, is_by_client: bool) -> Self {
         let watched = watched(needs);
         let (networks, members) = if is_by_client { networks(needs, GROUP) } else { Default::default() };
         let group = |pattern| Group { shared: Shared::Network(pattern), evident: Evident::new() };
         Self {
-            // There are at most `WATCHED`.
+            // The cast is lossless: there are at most `WATCHED`.
             places: watched.iter().enumerate().map(|(place, hash)| (*hash, place as u32)).collect(),
             evident: watched.iter().map(|_| Evident::new()).collect(),
             members,
@@ -63,7 +64,7 @@ impl Watch {
         }
     }
 
-    /// Takes in a request of the key with this hash.
+    /// Adds a request of the key with this hash.
     pub(super) fn feed(&mut self, record: &Record<'_>, key: u64) {
         self.has_paths |= !record.path.is_empty();
         self.has_agents |= !record.agent().is_empty();
@@ -78,17 +79,17 @@ impl Watch {
         }
     }
 
-    /// Returns what a key shows, if it was looked at.
+    /// Returns the evidence of a key, if it is watched.
     pub(super) fn evident(&self, key: u64) -> Option<&Evident> {
         self.places.get(&key).map(|place| &self.evident[*place as usize])
     }
 
-    /// Says what a key looks like.
+    /// Returns what a key looks like.
     pub(super) fn looks(&self, key: u64) -> Looks {
         self.evident(key).map_or(Looks::Unclear, |evident| evident.looks(self.crowd))
     }
 
-    /// Says whether several keys ask as one crawler does, and so much at least.
+    /// Says whether a group of keys behaves like one crawler, with at least `least` requests.
     fn is_a_crawler(&self, group: &Group, least: u64) -> bool {
         let Group { evident, .. } = group;
         evident.keys() >= GROUP
@@ -97,8 +98,9 @@ impl Watch {
             && self.pages.are_read_by_others(evident)
     }
 
-    /// Returns the agents that people send and a crawler of many keys, too: too few images and scripts are loaded with them. Each with its
-    /// keys and requests, those with most requests first. The keys in `known` are told of by themselves.
+    /// Returns the agents that are sent both by people and by a crawler that uses many keys: few images and scripts
+    /// are loaded with them, but some. Returns each with its numbers of keys and requests, most requests first. The
+    /// keys in `known` are reported on their own.
     pub(super) fn borrowed_agents(
         &self,
         known: &HashSet<u64>,
@@ -122,7 +124,8 @@ impl Watch {
         out
     }
 
-    /// Returns what only this key sends of all that asks as a crawler or a guesser does, by its agent; `None` where its agent is another's, too.
+    /// Returns the crawler or guesser behind a key that people use too, by its agent; `None` if other keys send its
+    /// agent as well.
     pub(super) fn crawler_behind(&self, key: u64) -> Option<&Group> {
         self.agents.only_of(key, |evident| evident.looks(self.crowd).is_culprit())
     }
@@ -132,15 +135,16 @@ impl Watch {
         self.evident(key).map_or(0, |evident| evident.readers(self.crowd))
     }
 
-    /// Returns how many of the requests with an agent are of keys that are told of by themselves.
+    /// Returns how many of a group's requests come from keys that are reported on their own.
     fn told_of(&self, group: &Group, known: &HashSet<u64>) -> u64 {
         let Shared::Agent(agent) = &group.shared else { return 0 };
         let keys = known.iter().filter_map(|key| self.evident(*key));
         keys.filter(|key| key.only_agent() == Some(agent)).map(Evident::requests).sum()
     }
 
-    /// Returns the groups whose requests look like those of one crawler and are a share of all at least; each such crawler once, under
-    /// its agent where it has one. The keys in `known` are told of by themselves, and no group that is mostly one of them.
+    /// Returns the groups that behave like one crawler and make at least a share `share` of all requests; each such
+    /// crawler once, by its agent if it has one. The keys in `known` are reported on their own, and groups that
+    /// mostly consist of them are left out.
     pub(super) fn groups(&self, known: &HashSet<u64>, requests: u64, share: f64) -> Vec<Group> {
         let least = (requests as f64 * share) as u64;
         let is_one = |group: &&Group| {
@@ -164,7 +168,7 @@ impl Watch {
     }
 }
 
-/// Returns the hashes of the keys to look at.
+/// Returns the hashes of the keys to watch.
 fn watched(needs: &Needs) -> Vec<u64> {
     let remembered = needs.remembered();
     let mut peaks: Vec<usize> = (0..remembered.len()).collect();

@@ -5,7 +5,7 @@ use tidegate::Quota;
 /// Returns the name of a limit's algorithm as policies write it: `gcra`, `sliding-window`.
 #[must_use]
 pub fn algorithm(quota: &Quota) -> String {
-    // Each variant of `Quota` has the name of its algorithm, and a list of them here would fall behind.
+    // Derive the name from the variant of `Quota`; a separate list would become outdated.
     let shown = format!("{quota:?}");
     let mut name = String::new();
     for char in shown.chars().take_while(char::is_ascii_alphanumeric) {

@@ -1,4 +1,4 @@
-//! What comes out: one line of JSON per operation. Spans are nanoseconds.
+//! The output of a trace: one line of JSON per operation. Spans are in nanoseconds.
 
 use std::fmt::Write as _;
 
@@ -10,13 +10,13 @@ use super::algorithm::algorithm;
 use super::line::Op;
 use super::subject::Asked;
 
-/// Writes the head of a line: when, whose, what.
+/// Writes the head of a line: time, key and operation.
 pub(super) fn head(out: &mut String, t: u64, key: &str, op: Op) {
     let key = text(key);
     let _ = write!(out, r#"{{"t":{t},"key":{key},"op":"{}""#, op.word());
 }
 
-/// Writes whether it was allowed. `retry_after` is null when nobody knows of a wait that helps.
+/// Writes whether it was allowed. `retry_after` is null if no wait is known to help.
 pub(super) fn ruling(out: &mut String, ruling: Ruling) {
     let _ = match ruling {
         Ruling::Allowed { wait } => {
@@ -30,13 +30,13 @@ pub(super) fn ruling(out: &mut String, ruling: Ruling) {
     };
 }
 
-/// Writes that a deny-list refused it, before any limit was asked.
+/// Writes that a deny-list refused it before any limit was checked.
 pub(super) fn listed(out: &mut String, entry: &str) {
     ruling(out, Ruling::Denied { retry: Retry::Never });
     let _ = write!(out, r#","denied_by_list":{},"limits":[]"#, text(entry));
 }
 
-/// Writes which limit of a policy speaks.
+/// Writes the name of the policy and its limit.
 pub(super) fn name(out: &mut String, asked: &Asked) {
     if let Some((policy, label)) = &asked.name {
         let (policy, label) = (text(policy), text(label));
@@ -48,13 +48,13 @@ pub(super) fn name(out: &mut String, asked: &Asked) {
     }
 }
 
-/// Writes how a limit stands.
+/// Writes the standing of a limit.
 pub(super) fn standing(out: &mut String, standing: &Standing) {
     let Standing { remaining, debt, reset_after, .. } = standing;
     let _ = write!(out, r#","remaining":{remaining},"debt":{debt},"reset_after":{}"#, reset_after.as_nanos());
 }
 
-/// Writes a whole state in its byte form, in hexadecimal digits.
+/// Writes a state in its byte form, as hexadecimal digits.
 pub(super) fn state(out: &mut String, quota: &Quota, state: &State) {
     let _ = write!(out, r#","state":{{"algorithm":"{}","bytes":""#, algorithm(quota));
     const HEX: &[u8; 16] = b"0123456789abcdef";

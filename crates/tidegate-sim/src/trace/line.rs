@@ -1,11 +1,11 @@
-//! What goes in: one operation a line, and which fields mean something to it.
+//! The input of a trace: one operation per line, and the fields that each operation takes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// What a line asks for.
+/// The operation of a line.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Op {
@@ -60,7 +60,7 @@ pub(super) struct LineIn<'a> {
 }
 
 impl LineIn<'_> {
-    /// Refuses a field that its operation would not look at.
+    /// Refuses fields that the operation does not use.
     pub(super) fn check(&self) -> Result<(), String> {
         const ASKS: &[Op] = &[Op::Allow, Op::Reserve, Op::Peek];
         let fields: [(&str, bool, &[Op]); 8] = [

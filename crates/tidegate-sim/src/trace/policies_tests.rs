@@ -1,4 +1,4 @@
-//! Policies of a file under a trace: all their limits, tiers and overrides, all or nothing.
+//! The policies of a file in a trace: all their limits, tiers and overrides, charged all or none.
 
 use serde_json::Value;
 use tidegate::config::{Config, Format};
@@ -20,7 +20,7 @@ const TWO_LIMITS: &str = "
     limits: [{ rate: 10/s, burst: 5 }, { rate: 3/h, algorithm: sliding-log }]
 ";
 
-/// A trace ran the first limit of a policy only: four an hour passed where three were allowed.
+/// All limits of a policy must be charged, not only the first: four requests an hour passed where three were allowed.
 #[test]
 fn all_limits_of_a_policy_are_charged_or_none() {
     let line = "{\"t\":0,\"key\":\"ann\"}\n";
@@ -38,7 +38,7 @@ fn all_limits_of_a_policy_are_charged_or_none() {
             )
         })
         .collect();
-    // The first limit would have allowed it, and was not charged for the refusal of the second.
+    // The first limit alone would allow it, but is not charged because the second refuses.
     assert_eq!(seen, [("gcra 10/s burst 5", true, 2), ("sliding-log 3/h", false, 0)]);
     assert_eq!(
         (&lines[3]["retry"], &lines[3]["retry_after"]),

@@ -1,4 +1,4 @@
-//! What a trace is run through: one limit spelled out, or the policies of a file with all that they hold.
+//! What a trace charges: a single limit, or all policies of a file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,44 +9,44 @@ use tidegate::{Cost, Quota, Replace};
 
 use super::line::LineIn;
 
-/// Makes a limit with the rate (as written) and the burst that a `change` says, or with its own numbers.
+/// Builds a limit, with the rate (as written) and the burst of a `change` or with its own numbers.
 type Make<'m> = dyn Fn(Option<&str>, Option<u64>) -> Result<Quota, String> + 'm;
 
-/// What is asked.
+/// What a trace charges.
 pub(super) enum Subject<'m> {
     Limit(Spelled<'m>),
     Policies(Policies),
 }
 
-/// One limit in words, which a trace may change.
+/// A single limit, which a trace may change.
 pub(super) struct Spelled<'m> {
     make: Box<Make<'m>>,
     pub(super) quota: Arc<Quota>,
-    /// What changes said so far: the rate and the burst.
+    /// The rate and the burst of the changes so far.
     changed: (Option<String>, Option<u64>),
 }
 
-/// Policies that are all asked about every line.
+/// Policies that all apply to every line.
 pub(super) struct Policies {
     pub(super) set: Arc<PolicySet>,
     named: Named,
-    /// The attributes that make the keys, each once.
+    /// The attributes that make the keys, without duplicates.
     by: Vec<String>,
 }
 
 /// One limit that a line is charged under.
 #[derive(Clone)]
 pub(super) struct Asked {
-    /// Whose capacity.
+    /// The key whose state is charged.
     pub(super) key: Box<[u8]>,
     pub(super) quota: Arc<Quota>,
     pub(super) cost: Cost,
     pub(super) kept_back: u64,
     pub(super) max_wait: Duration,
     pub(super) replace: Replace,
-    /// Whether a refusal refuses the line; `false` for shadows.
+    /// Whether a refusal by this limit refuses the line; `false` in shadow.
     pub(super) binding: bool,
-    /// The policy and the words of its limit; absent for a limit spelled out.
+    /// The policy and the label of its limit; `None` for a single limit.
     pub(super) name: Option<(String, String)>,
 }
 
@@ -62,7 +62,7 @@ impl Asked {
     }
 }
 
-/// What a line comes to: the limits it is charged under, or the entry of the deny-list that refuses it.
+/// The limits that a line is charged under, or the entry of the deny-list that refuses it.
 pub(super) type Found = Result<Vec<Asked>, String>;
 
 impl<'m> Spelled<'m> {
@@ -71,7 +71,7 @@ impl<'m> Spelled<'m> {
         Ok(Self { make, quota, changed: (None, None) })
     }
 
-    /// Takes the numbers of a `change`; returns the limit that held before.
+    /// Applies the numbers of a `change`. Returns the previous limit.
     pub(super) fn change(&mut self, line: &LineIn<'_>) -> Result<Arc<Quota>, String> {
         if line.rate.is_none() && line.burst.is_none() {
             return Err("op `change` needs a `rate`, a `burst` or both".to_owned());
@@ -85,7 +85,7 @@ impl<'m> Spelled<'m> {
 }
 
 impl Policies {
-    /// Takes a set whose policies all speak of every request.
+    /// Takes a set whose policies all match every request.
     pub(super) fn new(set: Arc<PolicySet>) -> Result<Self, String> {
         if set.policies().iter().all(|policy| policy.mode == Mode::Off) {
             let names: Vec<&str> = set.policies().iter().map(|policy| policy.name.as_str()).collect();
@@ -103,7 +103,7 @@ impl Policies {
         Ok(Self { named: set.named(), set, by })
     }
 
-    /// Finds the limits of one line as the gate does: keys, tiers, overrides, costs and lists.
+    /// Finds the limits of one line as the gate does: with keys, tiers, overrides, costs and lists.
     fn find(&self, line: &LineIn<'_>, asked: Option<Cost>) -> Result<Found, String> {
         let attrs = line.attrs.iter().flatten();
         let mut request = Descriptor::new();
@@ -133,7 +133,7 @@ impl Policies {
             let label = policy.limit(planned.limit).map_or("", |limit| {
                 let terms = limit.terms_for(&request);
                 let holds = |quota: &Arc<Quota>| quota == planned.quota;
-                // A path is compared in its plain form, so the terms in force may be those of another spelling.
+                // A path is compared in its normal form, so the terms in force may be those of another spelling.
                 let terms = if terms.quota.as_ref().is_some_and(holds) {
                     Some(terms)
                 } else {
@@ -157,7 +157,7 @@ impl Policies {
 }
 
 impl Subject<'_> {
-    /// Finds what a line is charged under.
+    /// Finds the limits that a line is charged under.
     pub(super) fn find(&self, line: &LineIn<'_>) -> Result<Found, String> {
         let asked = line.cost.map(|cost| {
             Cost::new(cost).ok_or_else(|| "cost 0 asks for nothing; use op `peek` to look".to_owned())

@@ -1,4 +1,4 @@
-//! The manual's examples, mistakes, and policies of a file.
+//! The manual's examples, errors, and the policies of a file.
 
 use tidegate::policy::{GrammarError, WrittenRate};
 
@@ -20,7 +20,7 @@ fn run(input: &str) -> (String, Result<TraceTally, String>) {
     (String::from_utf8(out).unwrap(), result)
 }
 
-/// The blocks of `docs/trace.md`: what goes in, and what comes out.
+/// The blocks of `docs/trace.md`: input and output.
 #[test]
 fn the_examples_of_the_manual_are_true() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/trace.md");
@@ -95,7 +95,7 @@ fn algorithms_have_the_names_that_policies_write() {
     assert_eq!(algorithm(&Quota::per_second(1).sliding_log().unwrap()), "sliding-log");
 }
 
-/// Every line of a sliding log's trace carried the whole log: the output grew with the square of the input.
+/// States must not be written by default: for a sliding log, the output would grow with the square of the input.
 #[test]
 fn states_are_written_when_asked_for_only() {
     let trace = || Trace::of_limit(|_, _| Ok(Quota::per_second(2_000).sliding_log().unwrap())).unwrap();
@@ -111,12 +111,12 @@ fn states_are_written_when_asked_for_only() {
     assert!(with.contains(r#""state":{"algorithm":"sliding-log","bytes":""#), "{with}");
 }
 
-/// A time before the last *change* of a key counts as that change; a refusal changes nothing.
+/// A time before the last *change* of a key counts as the time of that change; a refusal changes nothing.
 #[test]
 fn an_earlier_time_counts_as_the_last_change() {
     let second = 1_000_000_000;
     let line = |t: u64, cost: u64| format!("{{\"t\":{t},\"cost\":{cost}}}\n");
-    // Spent at 1 s, refused at 1.3 s; then at 1.2 s two units are back, not three.
+    // Five units spent at 1 s, a refusal at 1.3 s; then at 1.2 s two units are back, not three.
     let out = run(&(line(second, 5) + &line(second + 300_000_000, 5) + &line(second + 200_000_000, 3))).0;
     assert!(
         out.lines()
@@ -125,12 +125,12 @@ fn an_earlier_time_counts_as_the_last_change() {
             .contains(r#""allowed":false,"wait":0,"retry":"after","retry_after":100000000"#),
         "{out}"
     );
-    // Before the change at 1 s, time stands still there.
+    // A time before the change at 1 s counts as 1 s.
     let out = run(&(line(second, 5) + &line(0, 1))).0;
     assert!(out.lines().last().unwrap().contains(r#""retry_after":100000000,"remaining":0"#), "{out}");
 }
 
-/// Every id was remembered for good: a long trace filled the memory.
+/// Ids must not be remembered after they are settled: a long trace would fill the memory.
 #[test]
 fn an_id_is_forgotten_once_it_is_settled() {
     let mut trace = Trace::of_limit(|_, _| Ok(Quota::per_second(10).burst(5).gcra().unwrap())).unwrap();

@@ -1,4 +1,4 @@
-//! Chance that comes from a seed alone, the same everywhere.
+//! Random numbers that depend on a seed alone and are the same on all platforms.
 
 /// A small random generator that gives the same numbers on every platform and in every version.
 ///
@@ -16,7 +16,7 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// Returns a number below `count`; its bias, below 2⁻³², does not show.
+    /// Returns a number below `count`; its bias, below 2⁻³², is negligible.
     pub(crate) fn below(&mut self, count: u32) -> u32 {
         ((u64::from((self.next() >> 32) as u32) * u64::from(count)) >> 32) as u32
     }
@@ -26,10 +26,11 @@ impl Chance {
         (self.next() >> 32) as f64 / 4_294_967_296.0
     }
 
-    /// Returns an exponential variate of mean 1, in units of 2⁻³², by comparisons alone: no logarithm that differs between platforms.
+    /// Returns an exponential variate of mean 1, in units of 2⁻³², by comparisons alone: a logarithm could differ
+    /// between platforms.
     ///
-    /// Uniform numbers are drawn as long as they fall. A run of odd length gives its first number; a run of even length is
-    /// thrown away and counts one whole mean.
+    /// Uniform numbers are drawn as long as they fall. A run of odd length gives its first number; a run of even
+    /// length is discarded and adds one whole mean.
     ///
     /// # Source
     /// J. von Neumann, Various techniques used in connection with random digits, 1951.

@@ -1,4 +1,4 @@
-//! The words that traffic is written in.
+//! The grammar of traffic.
 
 use tidegate::Cost;
 use tidegate::policy::{GrammarError, WrittenRate, span};
@@ -6,23 +6,23 @@ use tidegate::policy::{GrammarError, WrittenRate, span};
 use super::segment::{Keys, Pace, Segment, Shape};
 use super::service::{MILLION, Service};
 
-/// More keys than this would be a table of many megabytes for a picture that looks the same.
+/// The most keys: more would need a table of many megabytes for a picture that looks the same.
 const MAX_KEYS: u64 = 1_000_000;
 const MAX_SPAN: u64 = 366 * 86_400 * 1_000_000_000;
 const SHAPES: [&str; 5] = ["steady", "burst", "ramp", "poisson", "idle"];
 const OPTIONS: [&str; 5] = ["keys", "key", "cost", "taking", "failing"];
 
-/// What is wrong with a line of traffic, and where.
+/// An error in a line of traffic, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("traffic, column {column}: {what}")]
 pub struct TrafficError {
-    /// The column of the word that is wrong, in characters from 1.
+    /// The column of the wrong word, in characters from 1.
     pub column: usize,
-    /// What is wrong, and what would be right.
+    /// The error, and how to correct it.
     pub what: String,
 }
 
-/// The words of one segment, with their places.
+/// The words of one segment, with their positions.
 pub(super) struct Words<'t> {
     pub(super) text: &'t str,
     pub(super) from: usize,
@@ -77,7 +77,7 @@ impl Word<'_> {
             .ok_or_else(|| self.error(format!("`{}` is not a span to simulate; use 1ns to 366d", self.text)))
     }
 
-    /// Reads how long requests take: `20ms`, `20ms..400ms` or `exponential:50ms`.
+    /// Parses the duration of requests: `20ms`, `20ms..400ms` or `exponential:50ms`.
     fn service(self) -> Result<Service, TrafficError> {
         let part = |at: usize, text| {
             let column = self.column + self.text[..at].chars().count();
@@ -105,7 +105,7 @@ impl Word<'_> {
         }
     }
 
-    /// Reads a share, in millionths: `30%`, `0.5%`.
+    /// Parses a percentage into millionths: `30%`, `0.5%`.
     fn share(self) -> Result<u32, TrafficError> {
         let percent = self.text.strip_suffix('%').and_then(|number| {
             let (whole, digits) = number.split_once('.').unwrap_or((number, "0"));
@@ -131,7 +131,7 @@ impl Word<'_> {
     }
 }
 
-/// Reads one segment: its shape, then its options.
+/// Parses one segment: its shape, then its options.
 pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
     let shape = words.want("a segment (steady, burst, ramp, poisson or idle)")?;
     let shape = match shape.text {
@@ -178,7 +178,7 @@ pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
     Ok(Segment { shape, keys, cost, taking, failing })
 }
 
-/// Reads a choice of keys that stands alone.
+/// Parses a choice of keys outside a segment.
 pub(super) fn keys(text: &str) -> Result<Keys, TrafficError> {
     many(Word { text, column: 1 })
 }

@@ -1,4 +1,4 @@
-//! Which of many keys asks next, for whoever makes real requests and not simulated ones.
+//! Chooses keys at random, for real requests rather than simulated ones.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use super::chance::Chance;
 use super::grammar;
 use super::segment::Keys;
 
-/// Keys to choose from by chance, as traffic writes them: `uniform:N`, `zipf:S:N`, or `one`. Cheap to clone: a table of 4 bytes a key is shared.
+/// A random choice of keys, in the form of traffic: `uniform:N`, `zipf:S:N`, or `one`. Cheap to clone: a table of 4
+/// bytes per key is shared.
 ///
 /// # Examples
 /// ```
@@ -22,7 +23,7 @@ use super::segment::Keys;
 #[derive(Clone, Debug)]
 pub struct KeyChoice(Keys);
 
-/// Keys drawn one after the other; the same seed draws the same keys.
+/// A sequence of keys; the same seed gives the same keys.
 #[derive(Clone, Debug)]
 pub struct KeyDraws {
     keys: KeyChoice,
@@ -30,18 +31,18 @@ pub struct KeyDraws {
 }
 
 impl KeyChoice {
-    /// Returns how many keys there are, from 1 to 1,000,000.
+    /// Returns the number of keys, from 1 to 1,000,000.
     #[must_use]
     pub fn count(&self) -> u32 {
         match &self.0 {
             Keys::One(_) => 1,
             Keys::Uniform(count) => *count,
-            // The grammar allows a million.
+            // The fallback is never used: the grammar allows at most a million.
             Keys::Zipf(shares) => u32::try_from(shares.len()).unwrap_or(u32::MAX),
         }
     }
 
-    /// Returns draws of a seed of their own.
+    /// Returns a sequence of keys for a seed.
     #[must_use]
     pub fn draws(&self, seed: u64) -> KeyDraws {
         KeyDraws { keys: self.clone(), chance: Chance(seed) }
@@ -49,7 +50,7 @@ impl KeyChoice {
 }
 
 impl KeyDraws {
-    /// Returns the next key, from 0 on; 0 is the most frequent one of `zipf`.
+    /// Returns the next key, counted from 0; for `zipf`, 0 is the most frequent one.
     pub fn draw(&mut self) -> u32 {
         self.keys.0.draw(&mut self.chance)
     }

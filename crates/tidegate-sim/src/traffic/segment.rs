@@ -1,4 +1,4 @@
-//! One segment of traffic: when its requests come, who asks, and what each costs.
+//! One segment of traffic: the times, keys and costs of its requests.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(super) struct Segment {
     pub(super) keys: Keys,
     pub(super) cost: Cost,
     pub(super) taking: Option<Service>,
-    /// The share that fails, in millionths.
+    /// The share of requests that fail, in millionths.
     pub(super) failing: Option<u32>,
 }
 
@@ -37,12 +37,12 @@ pub(super) enum Shape {
 pub(super) enum Keys {
     One(Arc<str>),
     Uniform(u32),
-    /// Shares of the first keys added up, out of 2³².
+    /// The cumulative shares of the keys, out of 2³².
     Zipf(Arc<[u32]>),
 }
 
 impl Shape {
-    /// Returns how long it lasts, in nanoseconds.
+    /// Returns the length of the segment, in nanoseconds.
     pub(super) fn span(self) -> u64 {
         match self {
             Self::Steady { span, .. }
@@ -53,7 +53,7 @@ impl Shape {
         }
     }
 
-    /// Returns how many requests it makes, by the mean of what is left to chance.
+    /// Returns how many requests it makes, on average if they are random.
     pub(super) fn requests(self) -> u128 {
         let at = |pace: Pace, span: u64| u128::from(pace.count) * u128::from(span) / u128::from(pace.period);
         match self {
@@ -64,7 +64,7 @@ impl Shape {
         }
     }
 
-    /// Returns when request `number` of the segment comes, after the segment's start; `None` after its last.
+    /// Returns the time of request `number`, counted from the segment's start; `None` after the last request.
     pub(super) fn offset(self, number: u64, last: u64, chance: &mut Chance) -> Option<u64> {
         let (at, span) = match self {
             Self::Idle { .. } => return None,
@@ -78,7 +78,7 @@ impl Shape {
                 (u64::try_from(at).unwrap_or(u64::MAX), span)
             }
             Self::Poisson { pace, span } => {
-                // The gap is a 32-bit fixed-point number of means.
+                // The gap is a fixed-point multiple of the mean, with 32 fractional bits.
                 let gap = u128::from(chance.exponential()) * u128::from(pace.period) / u128::from(pace.count);
                 (last.saturating_add(u64::try_from(gap >> 32).unwrap_or(u64::MAX)), span)
             }
@@ -88,9 +88,9 @@ impl Shape {
     }
 }
 
-/// Returns when the area under a ramp reaches `number`: the solution of a square equation in the form that loses no digits.
-/// Root and division are exact to the last bit on every platform, so this is as repeatable as integers, and 53 bits of
-/// precision are a nanosecond in a hundred days.
+/// Returns the time when the area under a ramp reaches `number`: the solution of a quadratic equation in the form
+/// without cancellation. Root and division are exact to the last bit on every platform, so this is as repeatable as
+/// integers. 53 bits of precision are a nanosecond in a hundred days.
 fn ramp(from: Pace, to: Pace, span: u64, number: u64) -> Option<u64> {
     let per_nano = |pace: Pace| pace.count as f64 / pace.period as f64;
     let (from, to, number) = (per_nano(from), per_nano(to), number as f64);
@@ -107,9 +107,10 @@ fn ramp(from: Pace, to: Pace, span: u64, number: u64) -> Option<u64> {
 }
 
 impl Keys {
-    /// Chooses among `count` keys so that the share of each falls with its rank.
+    /// Makes a choice among `count` keys in which the share of each falls with its rank.
     ///
-    /// The shares are added up on a grid of 2³², so that the last bit of a platform's power function does not decide who asks.
+    /// The shares are accumulated on a grid of 2³², so that the last bit of a platform's power function does not
+    /// affect the choice.
     pub(super) fn zipf(exponent: f64, count: u64) -> Self {
         let weight = |rank: u64| (rank as f64).powf(-exponent);
         let total: f64 = (1..=count).map(weight).sum();
@@ -121,7 +122,7 @@ impl Keys {
         Self::Zipf(shares.collect())
     }
 
-    /// Returns which key is next, from 0 on. One key takes nothing from the chance.
+    /// Returns the next key, counted from 0. A single key consumes no random number.
     pub(super) fn draw(&self, chance: &mut Chance) -> u32 {
         match self {
             Self::One(_) | Self::Uniform(1) => 0,

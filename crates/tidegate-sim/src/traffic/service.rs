@@ -1,4 +1,4 @@
-//! How long made-up requests take, and how many of them fail.
+//! The durations and failures of generated requests.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use super::chance::Chance;
 /// The unit of shares: a millionth.
 pub(super) const MILLION: u32 = 1_000_000;
 
-/// The seed of times and failures is the traffic's own, changed by this, so that the same requests come whether or not a line says how
-/// they go.
+/// Changes the traffic's seed for durations and failures, so that the times of requests are the same whether or not a
+/// line specifies these.
 const APART: u64 = 0x5bf0_3635_d1c6_2f4b;
 
 /// How long requests take, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Service {
-    /// Each as long.
+    /// Always the same.
     Always(u64),
-    /// Anything between two times, ends included, equally likely.
+    /// Uniform between two times, both included.
     Between(u64, u64),
-    /// By chance with this mean: most are short, one in a hundred takes 4.6 means.
+    /// Exponential with this mean: most are short, one in a hundred takes over 4.6 times the mean.
     Exponential(u64),
 }
 
@@ -29,7 +29,8 @@ impl Service {
         Duration::from_nanos(match self {
             Self::Always(nanos) => nanos,
             Self::Between(low, high) => {
-                // A product of 128 bits: a number below the count of choices, of which one more than `high - low` fit 64 bits.
+                // Take a product of 128 bits: the number of choices, `high - low + 1`, may be one more than 64 bits
+                // hold.
                 let choices = u128::from(high - low) + 1;
                 low + ((u128::from(chance.next()) * choices) >> 64) as u64
             }
@@ -41,7 +42,7 @@ impl Service {
     }
 }
 
-/// Chance for times and failures, apart from that of who comes when.
+/// The random numbers for durations and failures, separate from those for times and keys.
 #[derive(Clone, Debug)]
 pub(super) struct Fate(Chance);
 
@@ -50,7 +51,7 @@ impl Fate {
         Self(Chance(seed ^ APART))
     }
 
-    /// Returns how long one request takes and how it ends, where the segment says so. `failing` is in millionths.
+    /// Returns how long one request takes and how it ends, if the segment tells. `failing` is in millionths.
     pub(super) fn of_one(
         &mut self,
         taking: Option<Service>,

@@ -1,4 +1,4 @@
-//! What a request asks of the policy whose limits are tried: its key and its cost, found as a gate finds them.
+//! Finds the key and the cost of a request under the policy whose limits are tried, as a gate does.
 
 use tidegate::policy::{Access, Descriptor, Limit, Mode, Policy, PolicySet};
 use tidegate::{Cost, Quota};
@@ -15,10 +15,10 @@ pub(crate) struct Asking {
     ipv6_prefix: u8,
 }
 
-/// What one request asks.
+/// The key and the cost of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
-    /// The bytes of the key, as stores have them.
+    /// The bytes of the key, as in stores.
     pub(crate) key: Vec<u8>,
     pub(crate) cost: Cost,
 }
@@ -29,7 +29,7 @@ impl Asking {
             return Err(WhatIfError::ChargesFailures { policy: policy.name.clone() });
         }
         let mut policy = policy.clone();
-        // Any limit, so that a request has a key: which one is tried by whoever asks.
+        // A placeholder limit, so that a request has a key. The caller chooses the limits that are tried.
         policy.limits = vec![Limit::new(Quota::per_second(1).gcra()?, "tried")];
         policy.shadow_limit = None;
         policy.mode = Mode::Enforce;
@@ -38,12 +38,12 @@ impl Asking {
         Ok(Self { wanted: Wanted::by(vec![set.named()], false), set, ipv6_prefix })
     }
 
-    /// Describes what the policy looks at of a request.
+    /// Describes the attributes of a request that the policy uses.
     pub(crate) fn describe<'r>(&self, record: &'r Record<'_>) -> Descriptor<'r> {
         record.describe_only(&self.wanted)
     }
 
-    /// Finds what a request asks; `None` where the policy does not speak of it, or a list decides.
+    /// Finds the key and the cost of a request; `None` if the policy does not match it, or a list decides.
     pub(crate) fn find(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Option<Asked> {
         if self.set.access(request).is_some() {
             return None;
@@ -53,7 +53,7 @@ impl Asking {
         Some(Asked { key: plan.keys[line.key.clone()].to_vec(), cost: line.cost })
     }
 
-    /// Returns how many requests asked so far had no cost that the policy could find.
+    /// Returns how many requests so far had no cost that the policy could determine.
     pub(crate) fn guessed_costs(&self) -> u64 {
         self.set.cost_fallbacks(0)
     }

@@ -1,4 +1,4 @@
-//! A limit to try, and why it cannot be.
+//! The limits to try, and the errors of trying them.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub struct Candidate {
     pub burst: u64,
 }
 
-/// Candidates that can be tried at once: enough for a curve, and a bound on the memory per key.
+/// The most candidates tried at once: enough for a curve, and a bound on the memory per key.
 pub const MAX_CANDIDATES: usize = 1_024;
 
 /// Why candidates cannot be tried.
@@ -24,13 +24,13 @@ pub enum WhatIfError {
     /// More candidates than [`MAX_CANDIDATES`].
     #[error("{count} limits are too many to try at once; use at most {MAX_CANDIDATES}")]
     TooMany {
-        /// How many.
+        /// The number of candidates.
         count: usize,
     },
-    /// A burst that is no burst.
+    /// The rate or the burst is out of range.
     #[error(transparent)]
     Quota(#[from] QuotaError),
-    /// A limit that takes more than 292 years to fill, or nearly: its levels would not be exact.
+    /// A limit that takes about 292 years or more to refill: its levels would not be exact.
     #[error(
         "a burst of {burst} at {count} per {period:?} takes too long to come back to be tried; use a smaller burst"
     )]
@@ -42,15 +42,15 @@ pub enum WhatIfError {
         /// The period of the rate.
         period: Duration,
     },
-    /// A policy that charges by how requests ended.
+    /// The policy charges by the outcome of requests.
     #[error(
         "policy \"{policy}\" charges failures only; what other limits would have done to it takes a replay"
     )]
     ChargesFailures {
-        /// Its name.
+        /// The name of the policy.
         policy: String,
     },
-    /// A policy that no set would take.
+    /// The policy is invalid in a set.
     #[error(transparent)]
     Policy(#[from] PolicySetError),
 }

@@ -1,4 +1,4 @@
-//! What is remembered of each key while limits are tried, in bounded memory.
+//! The table of keys while limits are tried, in bounded memory.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
@@ -10,7 +10,7 @@ use tidegate::Tick;
 use crate::meter::Meter;
 use crate::peaks::{Distinct, GivenHash, Sketch, SlidingPeak};
 
-/// What is remembered of one key.
+/// The figures of one key.
 #[derive(Clone, Debug)]
 pub(super) struct Key {
     pub(super) name: Box<str>,
@@ -20,13 +20,13 @@ pub(super) struct Key {
     /// Its latest tick, in nanoseconds.
     last: u64,
     pub(super) peak: SlidingPeak,
-    /// How full each rate would be if nothing were ever denied.
+    /// The level at each rate if nothing were ever denied.
     pub(super) levels: Box<[u64]>,
-    /// The candidates that have denied it something, in their order.
+    /// The candidates that have denied it something, in order.
     pub(super) states: Vec<State>,
 }
 
-/// A key under a candidate that has denied it something.
+/// The state of a key under a candidate that has denied it something.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State {
     pub(super) candidate: usize,
@@ -34,14 +34,14 @@ pub(super) struct State {
     pub(super) denied: u64,
 }
 
-/// The keys, at most as many as there is room for.
+/// The keys, up to a capacity.
 #[derive(Debug)]
 pub(super) struct KeyTable {
     capacity: usize,
     /// An eighth of the window of the peaks, in nanoseconds.
     part: u64,
     meters: Box<[Meter]>,
-    /// Keyed and secret, and wide enough that no two keys meet by chance: keys themselves are not compared.
+    /// Seeded at random. 64 bits are enough that keys do not collide by accident: keys themselves are not compared.
     hasher: RandomState,
     places: HashMap<u64, u32, GivenHash>,
     keys: Vec<Key>,
@@ -65,7 +65,7 @@ impl KeyTable {
         }
     }
 
-    /// Counts a request; returns the key and how many nanoseconds have passed since its last one.
+    /// Counts a request. Returns the key and the nanoseconds since its last request.
     pub(super) fn see(
         &mut self,
         key: &[u8],
@@ -103,12 +103,13 @@ impl KeyTable {
             levels: vec![0; self.meters.len()].into(),
             states: Vec::new(),
         });
-        // `capacity` fits 32 bits.
+        // The cast is lossless: `capacity` fits 32 bits.
         self.places.insert(hash, place as u32);
         place
     }
 
-    /// Forgets the keys that are as good as new; where that leaves less than a quarter of the room, the lighter half of the others, too.
+    /// Forgets the keys that are as good as new. If less than a quarter of the capacity is free then, also evicts the
+    /// lighter half of the others.
     fn make_room(&mut self, now: u64) {
         let before = self.keys.len();
         let meters = &self.meters;
@@ -118,7 +119,7 @@ impl KeyTable {
         };
         self.keys.retain(|key| !key.states.is_empty() || !drained(key));
         if self.keys.len() > self.capacity - self.capacity.div_ceil(4) {
-            // Those denied most weigh most, then those whose buckets are fullest.
+            // The keys with most denials are heaviest, then those with the fullest buckets.
             let weight = |key: &Key| {
                 let denied: u64 = key.states.iter().map(|state| state.denied).sum();
                 let burst = meters.iter().zip(&key.levels).map(|(meter, level)| meter.burst(*level)).max();

@@ -1,4 +1,4 @@
-//! What candidates would have done: the counts, and the names of those hit first.
+//! The results of candidates: the counts, and the names of the keys hit most.
 
 use serde::Serialize;
 
@@ -12,15 +12,15 @@ pub struct WhatIfOutcome {
     pub candidate: Candidate,
     /// Requests it would have denied.
     pub denied: u64,
-    /// Their share of the requests that the policy spoke of, 0 to 1.
+    /// Their share of the requests that the policy matched, 0 to 1.
     pub denied_share: f64,
-    /// Keys it would have denied anything.
+    /// Keys with at least one denied request.
     pub keys_hit: u64,
     /// Their share of all keys, 0 to 1.
     pub keys_hit_share: f64,
-    /// How many of them belong to somebody who signed in and was served.
+    /// How many of them belong to a user who signed in and was served.
     pub keys_hit_signed_in: u64,
-    /// The keys hit, those denied most first, ties by name; at most as many as [`WhatIfOptions::named`](super::WhatIfOptions::named).
+    /// The keys hit, most denied first, ties by name; at most [`WhatIfOptions::named`](super::WhatIfOptions::named).
     pub hit: Vec<KeyHit>,
 }
 
@@ -33,25 +33,26 @@ pub struct KeyHit {
     pub denied: u64,
     /// How many requests it made.
     pub requests: u64,
-    /// The most it asked within one window, in cost units.
+    /// The most it asked for within one window, in cost units.
     pub peak: u64,
-    /// Whether somebody signed in with it and was served.
+    /// Whether a user signed in with this key and was served.
     pub signed_in: bool,
 }
 
-/// A key that a limit would have hit, where only who it is matters.
+/// A key that a limit would have hit, without its other figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HitName<'w> {
     /// The key, as replays show it.
     pub key: &'w str,
     /// How many of its requests would have been denied.
     pub denied: u64,
-    /// Whether somebody signed in with it and was served.
+    /// Whether a user signed in with this key and was served.
     pub signed_in: bool,
 }
 
 impl WhatIfOutcome {
-    /// Makes the outcome of a candidate from the keys hit, each with what was denied to it, of so many requests and keys in all.
+    /// Makes the outcome of a candidate from the keys hit, each with its denied requests, and from the totals of
+    /// requests and keys.
     pub(super) fn new(
         candidate: Candidate,
         denied: u64,

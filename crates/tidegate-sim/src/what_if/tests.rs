@@ -16,10 +16,10 @@ fn candidate(count: u64, seconds: u64, burst: u64) -> Candidate {
     Candidate { rate: Rate::new(count, Duration::from_secs(seconds)).unwrap(), burst }
 }
 
-/// Requests denied, keys hit, and each of them with what was denied to it.
+/// Requests denied, keys hit, and each of these keys with its denied requests.
 type Denials = (u64, u64, Vec<(String, u64)>);
 
-/// What real gates decide, one per candidate.
+/// Decides by real gates, one per candidate.
 fn by_gates(candidates: &[Candidate], requests: &[(u64, u8, u64)]) -> Vec<Denials> {
     let set = |candidate: &Candidate| {
         let mut policy = policy(&["client.ip"]);
@@ -62,7 +62,7 @@ fn feed(what_if: &mut WhatIf, requests: &[(u64, u8, u64)]) {
 }
 
 proptest! {
-    /// The claim of the module: the same decisions as a gate per candidate.
+    /// The module's promise: the same decisions as a gate per candidate.
     #[test]
     fn the_same_as_a_gate_each(
         limits in prop::collection::vec((1u64..50, prop::sample::select(vec![1u64, 7, 60]), 1u64..12), 1..12),
@@ -76,7 +76,7 @@ proptest! {
         prop_assert_eq!(tried(&what_if), by_gates(&candidates, &requests));
     }
 
-    /// Keys that are as good as new are forgotten without anybody being denied more or less.
+    /// Forgetting keys that are as good as new must not change any decision.
     #[test]
     fn forgetting_idle_keys_changes_no_decision(
         gaps in prop::collection::vec((0u64..40, 0u8..40), 1..300),

@@ -1,4 +1,4 @@
-//! What a proposal does to those to cut and to everybody else.
+//! The effect of a proposal on the clients to cut and on all others.
 
 use tidegate::policy::{Descriptor, Glob, Limit, Policy};
 use tidegate::{Quota, Rate, Tick};
@@ -16,7 +16,7 @@ pub(crate) fn propose(log: &Planted) -> Suggestion {
     suggest(&[input], &LogOptions::default(), &SuggestOptions::default(), |_| {}).unwrap()
 }
 
-/// Keys hit and requests denied, of those to cut and of all others.
+/// Keys hit and requests denied, for the clients to cut and for all others.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Harm {
     pub(crate) bad_requests: u64,
@@ -26,7 +26,8 @@ pub(crate) struct Harm {
     pub(crate) others_denied: u64,
 }
 
-/// Decides the requests of a log by a limit, as they were made and not as they are read: a log that is read wrong would be found out.
+/// Decides the generated requests by a limit, independent of the log's text, so that errors in reading the log would
+/// be noticed.
 pub(crate) fn harm(log: &Planted, proposal: &Proposal) -> Harm {
     let mut policy = Policy::new("p", Limit::new(Quota::per_second(1).gcra().unwrap(), "any"));
     policy.by = vec!["client.ip".to_owned()];
@@ -53,7 +54,7 @@ pub(crate) fn harm(log: &Planted, proposal: &Proposal) -> Harm {
     harm
 }
 
-/// How many requests of those to cut the policies speak of, and how many of others.
+/// Returns how many requests of the clients to cut the policies match, and how many of others.
 pub(crate) fn spoken_of(log: &Planted, policies: &[Narrower]) -> (u64, u64) {
     let globs: Vec<_> =
         policies.iter().map(|one| (one.attribute.as_str(), Glob::new(&one.pattern).unwrap())).collect();

@@ -1,8 +1,8 @@
-//! What is planted in logs that were written when the method was done, and have changed nothing in it.
+//! Clients planted in logs that were written after the method was final, and that have not influenced it.
 
 use crate::traffic::{Asker, HOUR, PAGES, Planted, SPAN};
 
-/// People behind one address, each with a browser of their own, who visit three times and sign in nowhere.
+/// People behind one address, each with their own browser, who visit three times and do not sign in.
 fn people_at(log: &mut Planted, address: &str, people: u64) {
     for person in 0..people {
         let asker = Asker::person(address, "", person * 7 + 3);
@@ -13,7 +13,7 @@ fn people_at(log: &mut Planted, address: &str, people: u64) {
     }
 }
 
-/// A home of three, and a program of one of them that fetches page after page, two a second.
+/// A home of three people, one of whom runs a program that fetches page after page, two a second.
 pub(crate) fn home_with_a_scraper(log: &mut Planted) {
     people_at(log, "198.51.100.30", 3);
     let asker = log.bad_within(Asker::program("198.51.100.30", "harvest/2.1"));
@@ -24,7 +24,7 @@ pub(crate) fn home_with_a_scraper(log: &mut Planted) {
     }
 }
 
-/// An office of thirty, and behind its address somebody who scrapes with the browser that others have.
+/// An office of thirty, with a scraper behind its address that uses the same browser as others there.
 pub(crate) fn office_with_a_disguised_scraper(log: &mut Planted) {
     people_at(log, "198.51.100.31", 30);
     let asker = log.bad_within(Asker::person("198.51.100.31", "", 7));
@@ -35,7 +35,7 @@ pub(crate) fn office_with_a_disguised_scraper(log: &mut Planted) {
     }
 }
 
-/// An office of sixty, and behind its address a machine that looks for holes.
+/// An office of sixty, with a vulnerability scanner behind its address.
 pub(crate) fn office_with_a_scanner(log: &mut Planted) {
     people_at(log, "198.51.100.32", 60);
     let asker = log.bad_within(Asker::program("198.51.100.32", "scan/0.x"));
@@ -45,7 +45,7 @@ pub(crate) fn office_with_a_scanner(log: &mut Planted) {
     }
 }
 
-/// An office of eighty, all of whom have the same browser.
+/// An office of eighty, all with the same browser.
 pub(crate) fn office_of_one_browser(log: &mut Planted) {
     for _ in 0..80 {
         let asker = Asker::person("198.51.100.33", "", 4);
@@ -56,7 +56,7 @@ pub(crate) fn office_of_one_browser(log: &mut Planted) {
     }
 }
 
-/// A partner that asks for eight hundred different things within two minutes of every hour.
+/// A partner that requests eight hundred different things within two minutes of every hour.
 pub(crate) fn hourly_partner(log: &mut Planted) {
     let asker = Asker::program("198.51.100.222", "price-sync/2");
     for round in 0..SPAN / HOUR {
@@ -67,7 +67,7 @@ pub(crate) fn hourly_partner(log: &mut Planted) {
     }
 }
 
-/// A client that asks for one thing three hundred times within two seconds, every ten seconds for half an hour.
+/// A client that requests one thing three hundred times within two seconds, every ten seconds for half an hour.
 pub(crate) fn flood_on_a_timer(log: &mut Planted) {
     let asker = log.bad(Asker::program("203.0.113.81", "load/1"));
     let start = log.chance.below(SPAN - HOUR);
@@ -92,7 +92,7 @@ pub(crate) fn slow_crawler_as_a_browser(log: &mut Planted) {
     }
 }
 
-/// A screen on a wall that shows sixty pages in turn, one every fifteen seconds.
+/// A wall display that shows sixty pages in turn, one every fifteen seconds.
 pub(crate) fn screen(log: &mut Planted) {
     let asker = Asker::person("198.51.100.34", "", 11);
     for turn in 0..SPAN / 15_000 {
@@ -103,7 +103,7 @@ pub(crate) fn screen(log: &mut Planted) {
     }
 }
 
-/// One who reads all day: hundreds of pages, some left at once and some read for minutes.
+/// A person who reads all day: hundreds of pages, some left at once and some read for minutes.
 pub(crate) fn all_day_reader(log: &mut Planted) {
     let asker = Asker::person("198.51.100.35", "", 12);
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Judges proposals: on the log they were made from, and on another day of the same traffic.
+//! Judges proposals on the log they were made from, and on another day of the same traffic.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,15 +9,17 @@ use crate::harm::{Harm, harm, propose, spoken_of};
 use crate::scenarios::SCENARIOS;
 use crate::traffic::{Plant, Planted};
 
-/// Seeds that the method was never shown while it was made; another day of a seed is its log with a million more.
+/// Seeds that were never used while the method was developed. Another day of a seed is the log of the seed plus a
+/// million.
 const SEEDS: [u64; 3] = [501, 502, 503];
 const ANOTHER_DAY: u64 = 1_000_000;
 
-/// What came of one log.
+/// The result for one log.
 #[derive(Debug)]
 struct Judged {
     proposed: String,
-    /// Of the policies for those that no limit by address catches: requests of those to cut, as a share of all theirs, and of others.
+    /// For the policies for traffic that no limit by address catches: the share of the requests of clients to cut
+    /// that they match, and the number of others' requests.
     apart: Option<(f64, u64)>,
     verdict: String,
     bad_denied: Option<f64>,
@@ -58,7 +60,7 @@ fn judge(plant: Plant, seed: u64) -> Judged {
     }
 }
 
-/// Says whether a note beside the proposal doubts that those it cuts are culprits.
+/// Says whether a caution doubts that the keys it cuts are culprits.
 fn has_note(found: &Suggestion) -> bool {
     let doubts = |caution: &Caution| {
         matches!(
@@ -72,12 +74,12 @@ fn has_note(found: &Suggestion) -> bool {
     found.cautions.iter().any(doubts)
 }
 
-/// Says whether a note tells of a crawler that cannot be told from people.
+/// Says whether a caution reports a crawler that cannot be distinguished from people.
 fn borrows(found: &Suggestion) -> bool {
     found.cautions.iter().any(|caution| matches!(caution, Caution::BorrowedAgent { .. }))
 }
 
-/// Judges what is said where no limit is recommended.
+/// Judges the report if no limit is recommended.
 fn without_a_limit(log: &Planted, found: &Suggestion, apart: Option<(u64, u64)>) -> String {
     let is_bad = |key: &str| log.has_bad(key);
     let accused = found.stand_out.iter().filter(|told| told.fate == Fate::Missed && !is_bad(&told.key));
@@ -97,7 +99,7 @@ fn without_a_limit(log: &Planted, found: &Suggestion, apart: Option<(u64, u64)>)
     verdict.to_owned()
 }
 
-/// Joins what came of each seed, once if it was the same for all.
+/// Joins the results of all seeds; a single one if all are equal.
 fn joined(each: impl Iterator<Item = String>) -> String {
     let mut all: Vec<String> = each.collect();
     if all.iter().all(|one| *one == all[0]) {
@@ -106,10 +108,10 @@ fn joined(each: impl Iterator<Item = String>) -> String {
     all.join(JOIN)
 }
 
-/// What stands between the results of different seeds in a cell of the table.
+/// The separator between the results of different seeds in a cell.
 const JOIN: &str = "; ";
 
-/// The cells of the table behind the name of what was planted.
+/// The number of cells after the name of the plant.
 const CELLS: usize = 6;
 
 fn cells(judged: &Judged) -> [String; CELLS] {
@@ -132,7 +134,7 @@ fn cells(judged: &Judged) -> [String; CELLS] {
     ]
 }
 
-/// Judges the logs of some places and seeds, on as many threads as there are cores; returns the cells of each in the same order.
+/// Judges the logs of some scenarios and seeds, on all cores. Returns the cells of each in the same order.
 fn judged(asked: &[(usize, u64)]) -> Vec<[String; CELLS]> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -149,7 +151,7 @@ fn judged(asked: &[(usize, u64)]) -> Vec<[String; CELLS]> {
     asked.iter().map(|log| found[log].clone()).collect()
 }
 
-/// Returns the table as the manual has it, of all seeds.
+/// Returns the table of the manual, over all seeds.
 fn whole_table() -> String {
     let places = 0..SCENARIOS.len();
     let asked: Vec<_> = places.flat_map(|place| SEEDS.map(|seed| (place, seed))).collect();
@@ -161,7 +163,7 @@ fn whole_table() -> String {
     std::iter::once(HEAD.to_owned()).chain(rows).collect()
 }
 
-/// Returns the rows of the table that another result came of than they show, for one seed of each log; the seeds take turns.
+/// Returns the rows of the table that differ from the results, for one seed of each log; the seeds alternate.
 fn untrue_rows(table: &str) -> Vec<String> {
     let shown: Vec<Vec<&str>> =
         table.lines().skip(2).map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect();
@@ -183,8 +185,9 @@ const HEAD: &str = "| planted | recommended | planted requests denied | by a pol
     |---|---|---|---|---|---|---|\n";
 const END: &str = "<!-- end -->";
 
-/// The table in the manual is what the method does: on seeds it was not made with, failures included. One seed of each row is tried; all
-/// three with `TIDEGATE_PLANTED=long`, which takes three times as long, and where the table is written anew.
+/// The table in the manual must match the results of the method, failures included, on seeds not used in its
+/// development. One seed of each row is tried; all three with `TIDEGATE_PLANTED=long`, which takes three times as
+/// long, and when the table is rewritten.
 #[test]
 fn the_table_in_the_manual_is_true() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/suggest.md");

@@ -1,4 +1,4 @@
-//! What is proposed for logs in which it is known who is who.
+//! Proposals for generated logs in which it is known which clients are to be cut.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! What is planted among the people.
+//! The clients that are planted among the people.
 
 use crate::traffic::{Asker, HOUR, PAGES, Planted, SPAN};
 
@@ -43,7 +43,7 @@ pub(crate) fn many_scrapers(log: &mut Planted) {
     }
 }
 
-/// Addresses with people behind each, all of whom sign in and visit several times.
+/// Offices: addresses with people behind each, all of whom sign in and visit several times.
 fn offices_of(log: &mut Planted, offices: u64, least: u64, most: u64) {
     for office in 0..offices {
         for person in 0..log.chance.between(least, most) {
@@ -68,7 +68,7 @@ pub(crate) fn large_office(log: &mut Planted) {
     log.without_users();
 }
 
-/// Sixty machines that ask one to three times each, all in the same second, every ten minutes.
+/// Sixty machines that send one to three requests each, all in the same second, every ten minutes.
 pub(crate) fn cron_together(log: &mut Planted) {
     for round in 0..SPAN / (HOUR / 6) {
         for machine in 0..60 {
@@ -81,7 +81,7 @@ pub(crate) fn cron_together(log: &mut Planted) {
     }
 }
 
-/// One machine that asks 40 to 80 times at once on the hour.
+/// One machine that sends 40 to 80 requests at once on the hour.
 pub(crate) fn cron_hourly(log: &mut Planted) {
     let asker = Asker::program("198.51.100.200", "curl/8.9");
     for hour in 0..SPAN / HOUR {
@@ -92,7 +92,7 @@ pub(crate) fn cron_hourly(log: &mut Planted) {
     }
 }
 
-/// One machine that asks for the same thirty things every five minutes.
+/// One machine that requests the same thirty things every five minutes.
 pub(crate) fn cron_often(log: &mut Planted) {
     let asker = Asker::program("198.51.100.201", "curl/8.9");
     for round in 0..SPAN / (HOUR / 12) {
@@ -103,7 +103,7 @@ pub(crate) fn cron_often(log: &mut Planted) {
     }
 }
 
-/// Four hundred new clients within five minutes, a visit each.
+/// Four hundred new clients within five minutes, one visit each.
 pub(crate) fn flash_crowd(log: &mut Planted) {
     let start = log.chance.below(SPAN - HOUR);
     for client in 0..400 {
@@ -113,7 +113,7 @@ pub(crate) fn flash_crowd(log: &mut Planted) {
     }
 }
 
-/// Ten apps that ask every ten seconds for hours, none of them signed in.
+/// Ten apps that send a request every ten seconds for hours, none of them signed in.
 pub(crate) fn polling(log: &mut Planted) {
     for app in 0..10 {
         let asker = Asker::program(format!("198.51.100.{app}"), "OurApp/3.1");
@@ -125,7 +125,7 @@ pub(crate) fn polling(log: &mut Planted) {
     }
 }
 
-/// Six apps that ask for three things every five seconds or so.
+/// Six apps that request three things about every five seconds.
 pub(crate) fn polling_unevenly(log: &mut Planted) {
     for app in 0..6 {
         let asker = Asker::program(format!("198.51.100.{app}"), "OurApp/3.1");
@@ -140,7 +140,8 @@ pub(crate) fn polling_unevenly(log: &mut Planted) {
     }
 }
 
-/// Customers of an API, sixty of them, whose load falls by a power law: the first asks 12 a minute, the second 6, the third 4.
+/// Sixty customers of an API, whose load falls by a power law: the first sends 12 requests a minute, the second 6,
+/// the third 4.
 pub(crate) fn power_law(log: &mut Planted) {
     for customer in 1..=60 {
         let asker = Asker::program(format!("198.51.100.{customer}"), format!("sdk/{}", customer % 7));
@@ -165,7 +166,7 @@ pub(crate) fn guesser(log: &mut Planted) {
     }
 }
 
-/// One client that looks for holes, one request a second or so, nearly all of them not there.
+/// A vulnerability scanner with about one request a second, nearly all of them not found.
 pub(crate) fn scanner(log: &mut Planted) {
     let asker = log.bad(Asker::program("203.0.113.78", "Mozilla/5.0 (browser 4)"));
     let mut at = log.chance.below(SPAN - HOUR);
@@ -175,7 +176,7 @@ pub(crate) fn scanner(log: &mut Planted) {
     }
 }
 
-/// A scraper that goes on from another of three hundred addresses after every ten requests.
+/// A scraper that switches to the next of three hundred addresses after every ten requests.
 fn rotating(log: &mut Planted, agent: &str, address: fn(u64) -> String) {
     let (mut at, mut page) = (log.chance.below(HOUR), 0);
     for place in 0..300 {
@@ -187,27 +188,27 @@ fn rotating(log: &mut Planted, agent: &str, address: fn(u64) -> String) {
     }
 }
 
-/// Its addresses are of two networks.
+/// The addresses belong to two networks.
 pub(crate) fn rotating_in_networks(log: &mut Planted) {
     rotating(log, "harvest/2.1", |place| format!("203.0.{}.{}", 114 + place / 200, place % 200));
 }
 
-/// Its addresses are of two networks, and it says to be a browser that many have.
+/// The addresses belong to two networks, and the agent is that of a common browser.
 pub(crate) fn rotating_as_a_browser(log: &mut Planted) {
     rotating(log, "Mozilla/5.0 (browser 7)", |place| format!("203.0.{}.{}", 114 + place / 200, place % 200));
 }
 
-/// Its addresses are of as many networks.
+/// Each address belongs to another network.
 pub(crate) fn rotating_everywhere(log: &mut Planted) {
     rotating(log, "harvest/2.1", |place| format!("100.{}.{}.9", 64 + place % 60, place));
 }
 
-/// Its addresses are of as many networks, and it says to be a browser that many have.
+/// Each address belongs to another network, and the agent is that of a common browser.
 pub(crate) fn rotating_unseen(log: &mut Planted) {
     rotating(log, "Mozilla/5.0 (browser 7)", |place| format!("100.{}.{}.9", 64 + place % 60, place));
 }
 
-/// One address that searches, 20 times a minute for hours: a path, and words that the log does not have.
+/// An address that searches 20 times a minute for hours: one path, with search words that the log does not contain.
 pub(crate) fn searcher(log: &mut Planted) {
     let asker = log.bad(Asker::program("203.0.113.60", "Mozilla/5.0 (browser 2)"));
     let mut at = log.chance.below(HOUR);
@@ -217,7 +218,7 @@ pub(crate) fn searcher(log: &mut Planted) {
     }
 }
 
-/// Three hundred people with an app, each of whom asks for some things of their own, once.
+/// Three hundred people with an app, each of whom requests some things of their own, once.
 pub(crate) fn app_with_ids(log: &mut Planted) {
     for user in 0..300 {
         let asker = Asker::program(format!("100.64.{}.{}", user / 3, user % 200), "OurApp/3.1");
@@ -253,7 +254,7 @@ pub(crate) fn importer(log: &mut Planted) {
     }
 }
 
-/// An address that sends what happens to another server as it happens: two paths, unevenly, in bursts of up to sixty.
+/// An address that forwards events to another server as they happen: two paths, unevenly, in bursts of up to sixty.
 pub(crate) fn webhooks(log: &mut Planted) {
     let asker = Asker::program("198.51.100.203", "hooks/4");
     let mut at = log.chance.below(60_000);
@@ -320,7 +321,7 @@ pub(crate) fn fast_scrapers(log: &mut Planted) {
     }
 }
 
-/// One client that looks for holes at 8 a second for half an hour; nothing is there.
+/// A vulnerability scanner at 8 requests a second for half an hour; nothing is found.
 pub(crate) fn fast_scanner(log: &mut Planted) {
     let asker = log.bad(Asker::program("203.0.113.79", "scan/0.x"));
     let start = log.chance.below(SPAN - HOUR);
@@ -329,7 +330,7 @@ pub(crate) fn fast_scanner(log: &mut Planted) {
     }
 }
 
-/// A customer who asks for one thing at 30 a second for half an hour.
+/// A customer who requests one thing at 30 a second for half an hour.
 pub(crate) fn runaway(log: &mut Planted) {
     let asker = log.bad(Asker::program("203.0.113.80", "sdk/3"));
     let mut at = log.chance.below(SPAN - HOUR);
@@ -339,7 +340,7 @@ pub(crate) fn runaway(log: &mut Planted) {
     }
 }
 
-/// A partner that asks for two hundred different things every half hour.
+/// A partner that requests two hundred different things every half hour.
 pub(crate) fn partner(log: &mut Planted) {
     let asker = Asker::program("198.51.100.221", "stock-sync/1.0");
     for round in 0..SPAN / (HOUR / 2) {
@@ -350,7 +351,7 @@ pub(crate) fn partner(log: &mut Planted) {
     }
 }
 
-/// An office of a hundred, and behind its address somebody who scrapes at three a second; the log has no users.
+/// An office of a hundred, with a scraper behind its address at three requests a second; the log has no users.
 pub(crate) fn office_with_a_scraper(log: &mut Planted) {
     offices_of(log, 1, 100, 100);
     let asker = log.bad_within(Asker::program("198.51.100.0", "harvest/2.1"));

@@ -8,7 +8,7 @@ macro_rules! both {
     ($($plant:expr),+) => { |log: &mut Planted| { $($plant(log);)+ } };
 }
 
-/// Each with what is planted in it.
+/// The logs, each with the clients planted in it.
 pub(crate) static SCENARIOS: &[(&str, Plant)] = &[
     ("people only", nothing),
     ("scrapers", scrapers),
@@ -55,10 +55,11 @@ pub(crate) static SCENARIOS: &[(&str, Plant)] = &[
     ("a crawler that loads images and scripts as a browser does", crawler_as_a_browser),
     ("a partner that imports forty new things every ten minutes", importer),
     ("a server that sends events as they happen, up to sixty at once", webhooks),
-    // These two were written when the method was done, and have changed nothing in it.
+    // These two were written after the method was final, and have not influenced it.
     ("health checks, one a second", health_checks),
     ("a backup that fetches two thousand pages once", backup),
-    // These were written after others had tried the method on logs of their own, and it was mended for them.
+    // These were written after others had tried the method on logs of their own, and the method was corrected for
+    // them.
     (
         "heavy pages and scrapers at 5 to 8 a second, times in whole seconds",
         both!(heavy_pages, fast_scrapers, Planted::in_whole_seconds),
@@ -75,7 +76,7 @@ pub(crate) static SCENARIOS: &[(&str, Plant)] = &[
     ("everybody signs in, and nobody runs wild", both!(power_law, Planted::everybody_signs_in)),
     ("a partner that asks for two hundred different things every half hour", partner),
     ("an office of a hundred with a scraper inside, in a log without users", office_with_a_scraper),
-    // These were written when the method had been mended for all above, and have changed nothing in it.
+    // These were written after the method had been corrected for all above, and have not influenced it.
     ("a home of three with a scraper inside", home_with_a_scraper),
     (
         "an office of thirty with a scraper inside, whose browser others there have",

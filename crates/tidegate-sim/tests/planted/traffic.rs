@@ -1,11 +1,11 @@
-//! Logs in which it is known who is who: people, and what is planted among them.
+//! Generated logs in which the role of each client is known: people, and the clients planted among them.
 
 use std::collections::HashSet;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Request {
-    /// Milliseconds since the start.
+    /// The time in milliseconds since the start.
     at: u64,
     pub(crate) client: String,
     user: String,
@@ -14,7 +14,7 @@ pub(crate) struct Request {
     pub(crate) agent: String,
 }
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asker {
     pub(crate) client: String,
@@ -23,19 +23,19 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// A program, which signs in nowhere.
+    /// Makes a program, which does not sign in.
     pub(crate) fn program(client: impl Into<String>, agent: impl Into<String>) -> Self {
         Self { client: client.into(), user: String::new(), agent: agent.into() }
     }
 
-    /// A person with one of thirty browsers.
+    /// Makes a person with one of thirty browsers.
     pub(crate) fn person(client: impl Into<String>, user: impl Into<String>, browser: u64) -> Self {
         let agent = format!("Mozilla/5.0 (browser {})", browser % 30);
         Self { client: client.into(), user: user.into(), agent }
     }
 }
 
-/// What the log says of each request, beside the time and the address.
+/// The fields that the log has, besides the time and the address.
 #[derive(Clone, Copy, Debug)]
 struct Says {
     users: bool,
@@ -45,25 +45,26 @@ struct Says {
     millis: bool,
 }
 
-/// A log of some hours, made up from a seed.
+/// A log of some hours, generated from a seed.
 #[derive(Debug)]
 pub(crate) struct Planted {
     pub(crate) chance: Chance,
     pub(crate) requests: Vec<Request>,
     /// The clients that a limit should cut.
     pub(crate) bad: HashSet<String>,
-    /// Those to cut whose client is that of others, too: the client and the agent.
+    /// The clients to cut that share their address with others: address and agent.
     pub(crate) bad_within: HashSet<(String, String)>,
     says: Says,
 }
 
 pub(crate) const HOUR: u64 = 3_600_000;
-/// How long each log is.
+/// The length of each log.
 pub(crate) const SPAN: u64 = 4 * HOUR;
-/// Pages of the site.
+/// The number of pages of the site.
 pub(crate) const PAGES: u64 = 3_000;
 
-/// Chance from a seed alone (SplitMix64), apart from that of the traffic generator, so that these logs never change with it.
+/// Random numbers from a seed alone (SplitMix64), separate from the traffic generator's, so that changes there do not
+/// change these logs.
 #[derive(Clone, Debug)]
 pub(crate) struct Chance(u64);
 
@@ -84,17 +85,17 @@ impl Chance {
         from + self.below(to - from + 1)
     }
 
-    /// Returns how often a chance of `stay` in a hundred came true in a row, at most `most` times.
+    /// Returns how many times in a row an event with a probability of `stay` percent happens, at most `most`.
     pub(crate) fn run(&mut self, stay: u64, most: u64) -> u64 {
         (0..most).find(|_| self.below(100) >= stay).unwrap_or(most)
     }
 }
 
-/// What can be planted.
+/// Plants clients in a log.
 pub(crate) type Plant = fn(&mut Planted);
 
 impl Planted {
-    /// Makes the people of a log, who visit all day, and plants something among them.
+    /// Makes a log of people who visit all day, and plants clients among them.
     pub(crate) fn new(seed: u64, plant: Plant) -> Self {
         let says = Says { users: true, paths: true, parts: true, millis: true };
         let mut log = Self {
@@ -108,7 +109,7 @@ impl Planted {
             let signed_in = log.chance.below(4) == 0;
             let visits = 1 + log.chance.run(35, 4);
             let user = if signed_in { format!("user{person}") } else { String::new() };
-            // Some to a network, as providers have it.
+            // Several people per network, as with internet providers.
             let asker = Asker::person(format!("192.0.{}.{}", person % 60, person), user, log.chance.next());
             for _ in 0..visits {
                 let start = log.chance.below(SPAN - HOUR / 4);
@@ -121,11 +122,11 @@ impl Planted {
         log
     }
 
-    /// Some pages with what belongs to them, and time to read between them.
+    /// Adds a visit: some pages with their parts, and time to read between them.
     pub(crate) fn visit(&mut self, asker: &Asker, start: u64) {
         let mut at = start;
         for _ in 0..=self.chance.run(75, 25) {
-            // A few pages are read by most.
+            // Most visits go to a few popular pages.
             let page = self.chance.below(self.chance.clone().below(PAGES) + 1);
             self.chance.next();
             self.add(at, asker, &format!("/item/{page}"), 200);
@@ -146,29 +147,29 @@ impl Planted {
         self.requests.push(Request { at, client, user, path: path.to_owned(), status, agent });
     }
 
-    /// Names a client as one to cut.
+    /// Marks a client as one to cut.
     pub(crate) fn bad(&mut self, asker: Asker) -> Asker {
         self.bad.insert(asker.client.clone());
         asker
     }
 
-    /// Names one to cut by the agent, among others with the same client.
+    /// Marks a client to cut by its agent, among others at the same address.
     pub(crate) fn bad_within(&mut self, asker: Asker) -> Asker {
         self.bad_within.insert((asker.client.clone(), asker.agent.clone()));
         asker
     }
 
-    /// Says whether nobody is to be cut.
+    /// Says whether there is no client to cut.
     pub(crate) fn is_innocent(&self) -> bool {
         self.bad.is_empty() && self.bad_within.is_empty()
     }
 
-    /// Says whether a client is one to cut, or has one among others.
+    /// Says whether an address belongs to a client to cut, alone or among others.
     pub(crate) fn has_bad(&self, client: &str) -> bool {
         self.bad.contains(client) || self.bad_within.iter().any(|(within, _)| within == client)
     }
 
-    /// Leaves the users out of the log.
+    /// Removes the users from the log.
     pub(crate) fn without_users(&mut self) {
         self.says.users = false;
     }
@@ -178,25 +179,25 @@ impl Planted {
         self.says.millis = false;
     }
 
-    /// Makes everybody sign in, each address as another user.
+    /// Makes all clients sign in, each address as a different user.
     pub(crate) fn everybody_signs_in(&mut self) {
         for request in self.requests.iter_mut().filter(|request| request.user.is_empty()) {
             request.user = format!("of-{}", request.client);
         }
     }
 
-    /// Leaves all out of the log but times and addresses.
+    /// Removes everything except times and addresses from the log.
     pub(crate) fn bare(&mut self) {
         self.says = Says { users: false, paths: false, ..self.says };
     }
 
-    /// Leaves out the images and scripts, as where another server has them.
+    /// Removes images and scripts from the log, as if another server had them.
     pub(crate) fn without_parts(&mut self) {
         self.says.parts = false;
         self.requests.retain(|request| !request.path.starts_with("/static/"));
     }
 
-    /// Returns the time of a request as the log has it, in milliseconds since the start.
+    /// Returns the time of a request as it is in the log, in milliseconds since the start.
     pub(crate) fn time(&self, request: &Request) -> u64 {
         self.said(request.at)
     }
@@ -221,7 +222,7 @@ impl Planted {
         text
     }
 
-    /// Says whether a request is of one to cut.
+    /// Says whether a request is by a client to cut.
     pub(crate) fn is_bad(&self, request: &Request) -> bool {
         let is_within =
             |(client, agent): &(String, String)| *client == request.client && *agent == request.agent;

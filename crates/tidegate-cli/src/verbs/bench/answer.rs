@@ -1,13 +1,13 @@
-//! What came of an ask.
+//! The result of an ask.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// What came of an ask.
+/// The result of an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) fate: Fate,
-    /// A status, or the word of an error.
+    /// The status, or a word for the error.
     pub(super) code: Code,
 }
 
@@ -15,15 +15,15 @@ pub(super) struct Answer {
 pub(super) enum Fate {
     Allowed,
     Denied,
-    /// Answered, and with no decision.
+    /// Answered without a decision.
     Failed,
-    /// Sent, and nobody knows whether it was decided.
+    /// Sent, but unknown whether it was decided.
     Lost,
-    /// Not even sent.
+    /// Not sent.
     Unsent,
 }
 
-/// What names an answer: the status of HTTP, or a word.
+/// The code of an answer: an HTTP status, or a word.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Code {
     Status(u16),

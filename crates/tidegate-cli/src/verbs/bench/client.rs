@@ -1,4 +1,4 @@
-//! One connection to the server, by whichever protocol: asks, and says what came back.
+//! One connection to the server, in any of the protocols.
 
 use std::io;
 
@@ -18,14 +18,14 @@ use crate::args::Trust;
 use crate::exit::Mistake;
 use crate::online::encrypted::Encrypted;
 
-/// What a connection needs to be made.
+/// The parameters for making connections.
 #[derive(Debug)]
 pub(super) struct Dial {
     pub(super) target: Target,
     pub(super) question: Question,
-    /// What `TIDEGATE_TOKEN` holds.
+    /// The token in `TIDEGATE_TOKEN`.
     token: Option<Token>,
-    /// `Some` where it is asked over TLS.
+    /// The TLS settings, if the server is reached over TLS.
     encrypted: Option<Encrypted>,
 }
 
@@ -39,10 +39,10 @@ pub(super) enum Client {
 }
 
 impl Dial {
-    /// Reads what the environment and the flags say of callers and of the server.
+    /// Reads the token from the environment, and the TLS files of the flags.
     ///
     /// # Errors
-    /// A token or files that cannot be used.
+    /// A token or a file that cannot be used.
     pub(super) fn new(target: Target, question: Question, trust: &Trust) -> Result<Self> {
         let protocol = match target.protocol {
             Protocol::Http => Some("http/1.1"),
@@ -58,7 +58,7 @@ impl Dial {
     /// Connects.
     ///
     /// # Errors
-    /// Why there is no connection.
+    /// Why the connection could not be made.
     pub(super) async fn connect(&self) -> Result<Client> {
         let stream = TcpStream::connect((self.target.host.as_str(), self.target.port)).await?;
         stream.set_nodelay(true)?;
@@ -85,7 +85,8 @@ impl Dial {
 }
 
 impl Client {
-    /// Says whether the server has left the connection open. A server may close one that was idle, and then nothing is sent over it.
+    /// Says whether the server has kept the connection open. A server may close an idle connection; asks must not be
+    /// sent over it then.
     pub(super) fn is_open(&mut self) -> bool {
         match self {
             Self::Http(client) => client.is_open(),
@@ -98,10 +99,10 @@ impl Client {
     /// Asks for a key.
     ///
     /// # Errors
-    /// When the connection is of no use any more.
+    /// If the connection cannot be used any more.
     ///
     /// # Cancel safety
-    /// None: whoever gives an ask up drops the connection.
+    /// Not cancel safe: after cancelling, drop the connection.
     pub(super) async fn ask(&mut self, question: &Question, key: u32) -> io::Result<Answer> {
         match self {
             Self::Http(client) => client.ask(question.body(key)).await,

@@ -1,4 +1,4 @@
-//! Asks Envoy's rate limit service, version 3, over one connection of HTTP/2.
+//! Asks Envoy's rate limit service, version 3, over an HTTP/2 connection.
 
 use std::io;
 
@@ -17,10 +17,10 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, TE};
 use hyper::{HeaderMap, Method, Request, Uri};
 use prost::Message as _;
 
-/// The longest answer that is read: many times the longest that there is.
+/// The longest answer that is read, in bytes: far longer than any real one.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// A byte that says whether the message is packed, and four of its length.
+/// The bytes before a message: one tells whether it is compressed, four hold its length.
 const FRAME: usize = 5;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -35,10 +35,10 @@ pub(super) struct GrpcClient {
 }
 
 impl GrpcClient {
-    /// Begins to speak over a stream.
+    /// Performs the handshake over a stream.
     ///
     /// # Errors
-    /// A host, a path or a token that no header holds; a server that does not speak HTTP/2.
+    /// If the host, the path or the token does not fit a header, or the server does not speak HTTP/2.
     pub(super) async fn over(stream: Box<dyn Stream>, target: &Target, token: Option<&str>) -> Result<Self> {
         let (sender, connection) = client::handshake(stream).await?;
         let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -56,10 +56,10 @@ impl GrpcClient {
         !self.connection.is_finished()
     }
 
-    /// Asks about one descriptor of these pairs, of a domain.
+    /// Asks about one descriptor, made of these pairs, in a domain.
     ///
     /// # Errors
-    /// When the connection broke, or what came is no answer.
+    /// If the connection broke, or the answer is invalid.
     pub(super) async fn ask(
         &mut self,
         domain: &str,
@@ -96,7 +96,7 @@ impl GrpcClient {
     }
 }
 
-/// Writes a message as the body of a call has it.
+/// Encodes a message as the body of a call.
 fn framed(message: &RateLimitRequest) -> Bytes {
     let length = message.encoded_len();
     let mut body = BytesMut::with_capacity(FRAME + length);
@@ -121,7 +121,7 @@ async fn whole(mut body: RecvStream) -> io::Result<(Vec<u8>, HeaderMap)> {
     Ok((bytes, trailers.unwrap_or_default()))
 }
 
-/// Reads the answer of a call that went well.
+/// Decodes the answer of a successful call.
 fn decided(body: &[u8]) -> Answer {
     let response = body.get(FRAME..).and_then(|message| RateLimitResponse::decode(message).ok());
     match response.map(|response| response.overall_code()) {

@@ -1,4 +1,4 @@
-//! Asks `POST /v1/check` over one connection of HTTP/1.1.
+//! Asks `POST /v1/check` over an HTTP/1.1 connection.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 
-/// The longest answer that is read: many times what a check of 64 policies is answered with.
+/// The longest answer that is read, in bytes: far longer than a check of 64 policies gives.
 const MAX_ANSWER: usize = 1 << 20;
 
 /// A connection.
@@ -26,20 +26,20 @@ pub(super) struct HttpClient {
     authorization: Option<HeaderValue>,
 }
 
-/// What of an answer tells a decision from a failure.
+/// The part of an answer that distinguishes a decision from a failure.
 #[derive(Debug, Deserialize)]
 struct Decided {
     decision: Option<String>,
 }
 
 impl HttpClient {
-    /// Begins to speak over a stream.
+    /// Performs the handshake over a stream.
     ///
     /// # Errors
-    /// A host, a path or a token that no header holds.
+    /// If the host, the path or the token does not fit a header.
     pub(super) async fn over(stream: Box<dyn Stream>, target: &Target, token: Option<&str>) -> Result<Self> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // Ends with the sender, or says by it why it ended.
+        // The task ends with the sender; if it fails, the request fails with the reason.
         drop(tokio::spawn(connection));
         let bearer = token.map(|token| HeaderValue::try_from(format!("Bearer {token}"))).transpose();
         Ok(Self {
@@ -54,10 +54,10 @@ impl HttpClient {
         !self.sender.is_closed()
     }
 
-    /// Asks with a body.
+    /// Sends an ask with this body.
     ///
     /// # Errors
-    /// When the connection broke.
+    /// If the connection broke.
     pub(super) async fn ask(&mut self, body: String) -> io::Result<Answer> {
         let mut request = Request::new(Full::new(Bytes::from(body)));
         *request.method_mut() = hyper::Method::POST;
@@ -77,7 +77,8 @@ impl HttpClient {
     }
 }
 
-/// Tells a refusal from an error: both may have any status from 400 on, and only a refusal says its decision.
+/// Distinguishes a denial from an error: both may have any status from 400 on, but only a denial contains its
+/// decision.
 fn fate(status: StatusCode, body: &[u8]) -> Fate {
     let decided = |words: &[&str]| {
         let decision = serde_json::from_slice::<Decided>(body).ok().and_then(|decided| decided.decision);

@@ -1,8 +1,9 @@
-//! Says which answers were wrong, by the policy file that the server should go by.
+//! Finds wrong answers by the policy file that the server should follow.
 //!
-//! When the server decided an ask is not known: at some moment between its sending and its answer. So an answer is wrong only if no choice of
-//! moments makes it right. What was let through is tried at every moment of its span ([`LetThrough`]), a refusal at the worst one
-//! ([`Refused`]); both ask the library's own gate, on a clock that goes through the asks in their order. In doubt the server is right.
+//! The time at which the server decided an ask is unknown: it lies between sending and answer. So an answer is wrong
+//! only if no choice of times makes it right. An allowed ask is tried at every time in its span ([`LetThrough`]), a
+//! denied one at the worst time ([`Refused`]). Both use the library's own gate, on a clock that follows the asks in
+//! order. In doubt the server is right.
 
 mod let_through;
 mod policies;
@@ -21,10 +22,11 @@ use self::span::Span;
 use super::answer::Fate;
 use super::question::Question;
 
-/// Asks that wait for their judgement, at most: they wait for all that were sent before them, which is a timeout's worth. 40 bytes each.
+/// The most asks that wait for judgement, 40 bytes each. An ask waits until all asks sent before it have ended, at
+/// most for the timeout.
 pub(super) const MAX_WAITING: usize = 4_000_000;
 
-/// An ask that is over; times are ticks of this process's clock, in nanoseconds.
+/// An ask that has ended. Times are ticks of this process's clock, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
     pub(super) key: u32,
@@ -33,20 +35,20 @@ pub(super) struct Ask {
     pub(super) fate: Fate,
 }
 
-/// What was judged so far.
+/// The results so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Allowed asks, and how many of them the limits had no units for at any moment.
+    /// Allowed asks, and how many of them the limits had no units for at any time.
     pub(super) let_through: u64,
     pub(super) wrongly_let_through: u64,
-    /// Refused asks, and how many of them the limits had units for at every moment.
+    /// Denied asks, and how many of them the limits had units for at every time.
     pub(super) refused: u64,
     pub(super) wrongly_refused: u64,
-    /// Whether there were too many asks at once to judge them; what is said above is of those before.
+    /// Whether judging stopped because too many asks were waiting; the other numbers count the asks before that.
     pub(super) gave_up: bool,
 }
 
-/// Judges asks as they come.
+/// Judges asks as they end.
 #[derive(Debug)]
 pub(super) struct Judge {
     let_through: LetThrough,
@@ -56,10 +58,10 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    /// Makes a judge for so many keys.
+    /// Makes a judge for this many keys.
     ///
     /// # Errors
-    /// When there is no memory for the keys.
+    /// If there is no memory for the keys.
     pub(super) fn new(judged: &Judged, question: &Question, keys: u32, slack: Duration) -> Result<Self> {
         Ok(Self {
             let_through: LetThrough::new(judged, question.clone(), keys)?,
@@ -69,7 +71,8 @@ impl Judge {
         })
     }
 
-    /// Takes asks in any order. All that were sent before `known_until` have been taken with these; what was sent later may still come.
+    /// Takes asks in any order. All asks sent before `known_until` have been taken with this call; later ones may
+    /// still follow.
     pub(super) fn take(&mut self, asks: &[Ask], known_until: u64) {
         if self.gave_up {
             return;
@@ -86,7 +89,7 @@ impl Judge {
                     self.refused.add_charge(span);
                 }
                 Fate::Denied => self.refused.add(span),
-                // Perhaps charged, in its span; or at any time after it.
+                // An ask that failed may have been charged within its span, a lost one at any time after sending.
                 Fate::Failed => self.refused.add_charge(span),
                 Fate::Lost => self.refused.add_charge(Span { to: u64::MAX, ..span }),
                 Fate::Unsent => {}

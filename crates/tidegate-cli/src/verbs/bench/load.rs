@@ -1,8 +1,9 @@
-//! Makes the load: connections that ask, one request at a time each, and what says when.
+//! Generates the load: connections that send one ask at a time, in a closed or an open loop.
 //!
-//! In a closed loop a connection asks when it has its answer. In an open loop asks are due at fixed times: a thread lets one more ask go
-//! when it is due, and the connection that is free next sends it. An ask that finds none free waits, and its latency counts from when
-//! it was due, so a server that stands still is not spared the asks that it kept waiting.
+//! In a closed loop a connection asks as soon as it has its answer. In an open loop asks are due at fixed times: a
+//! thread releases each ask when it is due, and the next free connection sends it. An ask that finds no free
+//! connection waits, and its latency counts from its due time. So the latencies include the time that a slow server
+//! kept asks waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,16 +21,16 @@ use super::client::{Client, Dial};
 use super::tally::{Sent, Tally};
 use crate::args::PerSecond;
 
-/// How long a connection of a closed loop waits before it tries a server again that it could not reach.
+/// How long a connection of a closed loop waits before it reconnects to a server that it could not reach.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long asks that were due before the end may still go out after it.
+/// How long after the end asks that were due before it may still be sent.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// How long the pacing thread sleeps at most, before it looks whether it is to end.
+/// The longest sleep of the pacing thread before it checks whether to stop.
 const NAP: Duration = Duration::from_millis(100);
 
-/// What makes the load.
+/// The parameters of the load.
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) dial: Dial,
@@ -42,7 +43,7 @@ pub(super) struct Load {
     pub(super) tally: Mutex<Tally>,
 }
 
-/// A load that runs.
+/// A running load.
 #[derive(Debug)]
 pub(super) struct Running {
     load: Arc<Load>,
@@ -50,11 +51,11 @@ pub(super) struct Running {
     start: Tick,
     end: Tick,
     stopped: AtomicBool,
-    /// As many permits as asks are due and not taken by a connection.
+    /// One permit for each ask that is due and not yet taken by a connection.
     due: Semaphore,
-    /// Asks that came to be due.
+    /// The number of asks that became due.
     let_go: AtomicU64,
-    /// Asks that connections took.
+    /// The number of asks that connections took.
     taken: AtomicU64,
 }
 
@@ -62,7 +63,7 @@ impl Load {
     /// Opens all connections.
     ///
     /// # Errors
-    /// When one cannot be made.
+    /// If a connection cannot be made.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<Vec<Client>> {
         let target = &self.dial.target;
         let one = |load: Arc<Self>| async move {
@@ -90,7 +91,7 @@ impl Load {
         Ok(clients)
     }
 
-    /// Begins to ask; the set ends when all connections are done.
+    /// Starts asking. The set of tasks ends when all connections are done.
     pub(super) fn start(self: Arc<Self>, clients: Vec<Client>) -> (Arc<Running>, JoinSet<()>) {
         let clock = SystemClock::new();
         let start = clock.now();
@@ -118,11 +119,11 @@ impl Load {
 }
 
 impl Running {
-    /// Lets asks go when they are due, until the end.
+    /// Releases asks when they are due, until the end.
     fn pace(&self, rate: PerSecond) {
         loop {
             let now = self.clock.now().min(self.end);
-            // An ask is due at the start, and one more after each period's part.
+            // One ask is due at the start, and then one per interval.
             let due = due_by(rate, nanos(now.since(self.start)), now == self.end);
             let before = self.let_go.swap(due, Ordering::Relaxed);
             self.due.add_permits(
@@ -144,7 +145,7 @@ impl Running {
         self.due.close();
     }
 
-    /// Returns when the next ask of a connection is due, which is past; `None` when it is over.
+    /// Returns the due time of a connection's next ask, which is past; `None` at the end.
     async fn next(&self) -> Option<u64> {
         let Some(rate) = self.load.rate else {
             let now = self.clock.now();
@@ -221,14 +222,14 @@ impl Running {
         tally.ends(worker, ask, now, answer);
     }
 
-    /// Asks no more.
+    /// Stops asking.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         self.due.close();
     }
 
-    /// Returns asks that were due and that no connection took, and for how long the first of them has waited. Right only when all
-    /// connections are done.
+    /// Returns how many asks were due but not taken by a connection, and how long the first of them has waited. Valid
+    /// only when all connections are done.
     pub(super) fn left_over(&self) -> (u64, u64) {
         let taken = self.taken.load(Ordering::Relaxed);
         let left = self.let_go.load(Ordering::Relaxed).saturating_sub(taken);
@@ -237,7 +238,7 @@ impl Running {
         (left, self.clock.now().min(self.end).as_nanos().saturating_sub(since))
     }
 
-    /// Returns how long it has run, and until its end at most.
+    /// Returns the time that the load has run, at most until its end.
     pub(super) fn took(&self) -> Duration {
         self.clock.now().min(self.end).since(self.start)
     }
@@ -251,13 +252,14 @@ impl Running {
     }
 }
 
-/// Returns when an ask is due, in nanoseconds after the start; the first is number 0.
+/// Returns the due time of an ask, in nanoseconds after the start; the first ask is number 0.
 fn due_at(rate: PerSecond, number: u64) -> u64 {
     let at = (u128::from(number) * u128::from(rate.period)).div_ceil(u128::from(rate.count));
     u64::try_from(at).unwrap_or(u64::MAX)
 }
 
-/// Returns how many asks are due by a moment after the start; what is due at the very end is not asked any more.
+/// Returns how many asks are due by a time after the start. With `is_end`, an ask due exactly at that time is not
+/// counted.
 fn due_by(rate: PerSecond, nanos: u64, is_end: bool) -> u64 {
     let whole = u128::from(nanos) * u128::from(rate.count);
     let period = u128::from(rate.period);
@@ -289,7 +291,7 @@ mod tests {
             assert_eq!(due_by(rate, at, false), number + 1);
             assert!(at == 0 || due_by(rate, at - 1, false) == number);
         }
-        // A whole second has three, and the one that would be due at its end is of the next.
+        // A whole second has three; one due exactly at its end belongs to the next second.
         assert_eq!((due_by(rate, 1_000_000_000, true), due_by(rate, 1_000_000_001, true)), (3, 4));
         assert_eq!(due_by(PerSecond { count: 1, period: u64::MAX }, 0, false), 1);
     }

@@ -1,4 +1,4 @@
-//! What is asked: the attributes of each key's request, in the forms of the protocols and of the gate.
+//! The contents of asks: the attributes for each key, in the forms of the protocols and of the gate.
 
 use serde_json::{Map, Value, json};
 use tidegate::Cost;
@@ -7,23 +7,23 @@ use tidegate::policy::Descriptor;
 use crate::args::Asks;
 use crate::exit::Mistake;
 
-/// The most of CL.THROTTLE's numbers, as the server has it.
+/// The largest number in CL.THROTTLE, as on the server.
 const MOST: u64 = 1 << 60;
 
-/// The attribute that is the domain of Envoy's requests.
+/// The attribute that becomes the domain in Envoy's requests.
 const DOMAIN: &str = "rls.domain";
 
-/// What one request asks, but for its key.
+/// The contents of a request, except its key.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     /// The attributes that hold the key.
     by: Vec<String>,
     attributes: Vec<(String, String)>,
     cost: Option<Cost>,
-    /// The one policy that is asked.
+    /// The only policy asked, if one is chosen.
     pub(super) policy: Option<String>,
     pub(super) throttle: Option<Throttle>,
-    /// Part of every key's name, so that runs do not meet each other's keys.
+    /// A part of every key's name, so that different runs use different keys.
     seed: u64,
 }
 
@@ -32,15 +32,16 @@ pub(super) struct Question {
 pub(super) struct Throttle {
     pub(super) max_burst: u64,
     pub(super) count: u64,
-    /// In seconds.
+    /// The period in seconds.
     pub(super) period: u64,
 }
 
 impl Question {
-    /// Reads what the flags say.
+    /// Reads the contents from the flags.
     ///
     /// # Errors
-    /// Attributes that are said twice, no attribute for the key, a cost of 0, numbers of CL.THROTTLE that are none.
+    /// If an attribute is given twice, there is no attribute for the key, the cost is 0, or the numbers of
+    /// CL.THROTTLE are invalid.
     pub(super) fn read(asks: &Asks, expect: Option<&String>, seed: u64) -> Result<Self, Mistake> {
         let by = match asks.throttle {
             // The command has a key and no attributes.
@@ -74,10 +75,10 @@ impl Question {
         &self.by
     }
 
-    /// Asks as Envoy does: of a domain, of all policies, with a cost of 32 bits.
+    /// Adapts the question to Envoy's protocol: a domain, all policies, and a cost of 32 bits.
     ///
     /// # Errors
-    /// What cannot be asked so.
+    /// If the question cannot be asked that way.
     pub(super) fn as_envoy_asks(&mut self) -> Result<(), Mistake> {
         if self.policy.is_some() {
             let what = "--expect asks one policy alone, which Envoy's protocol cannot; leave it out, or ask over http:// or resp://";
@@ -92,7 +93,7 @@ impl Question {
         Ok(())
     }
 
-    /// Returns the domain, the entries of the descriptor, and the cost, where 0 leaves it to the policies.
+    /// Returns the domain, the entries of the descriptor, and the cost; a cost of 0 leaves it to the policies.
     #[cfg(feature = "grpc")]
     pub(super) fn envoy(&self, key: u32) -> (&str, Vec<(String, String)>, u32) {
         let domain = self.attributes.iter().find(|(name, _)| name == DOMAIN);
@@ -103,13 +104,13 @@ impl Question {
         (domain, entries, cost)
     }
 
-    /// Returns what each asks for; `None` leaves it to the policies.
+    /// Returns the cost of each ask; `None` leaves it to the policies.
     pub(super) fn cost(&self) -> Option<Cost> {
         self.cost
     }
 
-    /// Returns the value of the key in an attribute. Of an address it is one of the networks of 64 bits that nobody routes (RFC 4193), so that
-    /// it is a key of its own under every policy; of all else a name.
+    /// Returns the value of an attribute for a key. For an address, it is in a different private 64-bit network (RFC
+    /// 4193) for each key, so that every policy sees different keys. For other attributes it is a name.
     fn value(&self, name: &str, key: u32) -> String {
         let seed = self.seed & 0xff_ffff;
         if name.ends_with(".ip") || name == "ip" {
@@ -124,7 +125,7 @@ impl Question {
         of_key.chain(self.attributes.iter().map(|(name, value)| (name.as_str(), value.clone())))
     }
 
-    /// Returns the request as the gate has it.
+    /// Returns the request in the gate's form.
     pub(super) fn descriptor(&self, key: u32) -> Descriptor<'_> {
         self.pairs(key).fold(Descriptor::new(), |request, (name, value)| request.with(name, value))
     }
@@ -143,7 +144,7 @@ impl Question {
         body.to_string()
     }
 
-    /// Returns the words of `TG.CHECK`, or of `CL.THROTTLE`.
+    /// Returns the words of the `TG.CHECK` or `CL.THROTTLE` command.
     pub(super) fn words(&self, key: u32) -> Vec<String> {
         if let Some(throttle) = self.throttle {
             let key = self.value("key", key);
@@ -177,7 +178,7 @@ impl Throttle {
         }
     }
 
-    /// Returns a policy file that says the same.
+    /// Returns a policy file with the same limit.
     pub(super) fn file(self) -> String {
         let Self { max_burst, count, period } = self;
         let burst = max_burst + 1;

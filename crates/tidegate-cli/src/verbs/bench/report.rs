@@ -1,4 +1,4 @@
-//! What people and programs are told of a run.
+//! Prints the results of a run, for people and programs.
 
 mod thresholds;
 
@@ -16,17 +16,17 @@ use crate::exit::Exit;
 use crate::output::Printer;
 use crate::styled::{Look, Styled};
 
-/// A terminal has about so many lines; the header of the live table comes again.
+/// About the lines of a terminal, after which the header of the live table is repeated.
 const ROWS_A_HEADER: u64 = 20;
 
-/// The live table: a row each second.
+/// The live table: one row per second.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     printed: u64,
 }
 
 impl Rows {
-    /// Prints a row, for people who want to see how it goes.
+    /// Prints a row, unless remarks are off.
     pub(super) fn print(&mut self, second: &Second, printer: &Printer) -> Result<()> {
         if !printer.remarks() {
             return Ok(());
@@ -54,13 +54,13 @@ impl Rows {
     }
 }
 
-/// Columns of a fixed width: nobody knows the rows to come.
+/// Formats a row with columns of fixed width, since later rows are unknown.
 fn row(first: &str, others: &[String; 6]) -> String {
     let others: String = others.iter().map(|text| format!("{text:>11}")).collect();
     format!("{first:>6}{others}")
 }
 
-/// Prints the report, and says how the run ended.
+/// Prints the report. Returns how the run ended.
 pub(super) fn print(report: &Report<'_>, printer: &Printer) -> Result<Exit> {
     let thresholds = thresholds(report);
     printer.value(&json(report, &thresholds), |_| Ok(text(report, &thresholds)))?;

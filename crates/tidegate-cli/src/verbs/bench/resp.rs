@@ -1,4 +1,4 @@
-//! Asks `TG.CHECK` or `CL.THROTTLE` over one connection of Redis's protocol.
+//! Asks `TG.CHECK` or `CL.THROTTLE` over a connection with the Redis protocol.
 
 use std::io;
 use std::pin::Pin;
@@ -12,25 +12,25 @@ use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 use super::answer::{Answer, Fate};
 use super::stream::Stream;
 
-/// The longest answer that is read: many times the longest that there is.
+/// The longest answer that is read, in bytes: far longer than any real one.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// The longest word of an error that is told apart from others.
+/// The longest word of an error that counts as its code.
 const MAX_WORD: usize = 24;
 
 /// A connection.
 #[derive(Debug)]
 pub(super) struct RespClient {
     stream: Box<dyn Stream>,
-    /// What was read and is no whole answer yet.
+    /// The bytes read that do not form a whole answer yet.
     read: Vec<u8>,
 }
 
 impl RespClient {
-    /// Shows the token, if there is one.
+    /// Authenticates with the token, if there is one.
     ///
     /// # Errors
-    /// When the server does not take it.
+    /// If the server rejects it.
     pub(super) async fn over(stream: Box<dyn Stream>, token: Option<&str>) -> io::Result<Self> {
         let mut client = Self { stream, read: Vec::new() };
         if let Some(token) = token {
@@ -42,16 +42,16 @@ impl RespClient {
         Ok(client)
     }
 
-    /// Between two asks there is nothing to read but the end.
+    /// Says whether the connection is open. Between two asks, the only thing to read is its end.
     pub(super) fn is_open(&mut self) -> bool {
         let (mut byte, mut nobody) = ([0], Context::from_waker(Waker::noop()));
         Pin::new(&mut self.stream).poll_read(&mut nobody, &mut ReadBuf::new(&mut byte)).is_pending()
     }
 
-    /// Asks by a command; `is_throttle` says which of the two it is.
+    /// Sends a command; `is_throttle` tells whether it is `CL.THROTTLE` or `TG.CHECK`.
     ///
     /// # Errors
-    /// When the connection broke, or what came is no answer.
+    /// If the connection broke, or the answer is invalid.
     pub(super) async fn ask(&mut self, words: &[String], is_throttle: bool) -> io::Result<Answer> {
         Ok(answer(&self.exchange(words).await?, is_throttle))
     }
@@ -77,7 +77,8 @@ impl RespClient {
     }
 }
 
-/// Reads an answer: the first number of `TG.CHECK` says whether it is allowed, that of `CL.THROTTLE` whether it is refused.
+/// Interprets an answer. The first number of `TG.CHECK` tells whether the ask is allowed, that of `CL.THROTTLE`
+/// whether it is denied.
 fn answer(frame: &OwnedFrame, is_throttle: bool) -> Answer {
     let first = match frame {
         OwnedFrame::Array(parts) => parts.first(),
@@ -90,7 +91,7 @@ fn answer(frame: &OwnedFrame, is_throttle: bool) -> Answer {
             Answer::word(fate, word)
         }
         (OwnedFrame::Error(text), _) => {
-            // The word before the text names the kind, as in `NOAUTH Authentication required`.
+            // The first word is the code, as in `NOAUTH Authentication required`.
             let word = text.split(' ').next().unwrap_or_default();
             let is_name = word.len() <= MAX_WORD && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
             Answer::word(Fate::Failed, if is_name { word } else { "ERR" })

@@ -1,10 +1,10 @@
-//! What a connection speaks over: the network as it is, or TLS on it.
+//! The transport of a connection: TCP, or TLS over TCP.
 
 use std::fmt::Debug;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// A connection without its protocol.
+/// A transport, without a protocol.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Debug + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Debug + Send + Unpin> Stream for S {}

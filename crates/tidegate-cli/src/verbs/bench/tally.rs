@@ -1,4 +1,4 @@
-//! What came of the asks: counts, codes and latencies, over all and of each second.
+//! Counts, codes and latencies of asks, in all and for each second.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,57 +9,58 @@ use serde_json::{Value, json};
 use super::answer::{Answer, Code, Fate};
 use super::judge::{Ask, MAX_WAITING};
 
-/// Codes that are told apart, at most: a server that answers by more than this answers at random.
+/// The most codes that are counted separately: a server with more codes answers at random.
 const MAX_CODES: usize = 64;
 
-/// The longest latency that is told from longer ones, in microseconds: a timeout is 60 s at most, what waits for a connection takes longer.
+/// The longest latency that is distinguished, in microseconds. A timeout is at most 60 s, but an ask may wait longer
+/// for a connection.
 const LONGEST: u64 = 3_600_000_000;
 
-/// Latencies, to three digits. About 180 KiB.
+/// A histogram of latencies, to three significant digits. Takes about 180 KiB.
 #[derive(Clone, Debug)]
 pub(super) struct Latencies(Histogram<u64>);
 
-/// How many asks went how.
+/// The numbers of asks by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Sent, or tried to be.
+    /// Asks sent, or tried to be sent.
     pub(super) asked: u64,
     pub(super) allowed: u64,
     pub(super) denied: u64,
     pub(super) failed: u64,
 }
 
-/// A second of the run.
+/// One second of the run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Second {
-    /// Counted from 1; the last may be longer or shorter than the others.
+    /// The number of the second, from 1; the last may be longer or shorter than the others.
     pub(super) number: u64,
     pub(super) counts: Counts,
     pub(super) p50: Duration,
     pub(super) p99: Duration,
 }
 
-/// The account of a run.
+/// The figures of a run.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) counts: Counts,
     pub(super) codes: BTreeMap<Code, u64>,
-    /// From when each ask was due, which in a closed loop is when it was sent.
+    /// Latencies since each ask was due; in a closed loop that is when it was sent.
     pub(super) latencies: Latencies,
-    /// From when each ask was sent.
+    /// Latencies since each ask was sent.
     pub(super) from_sending: Latencies,
-    /// The failure that came first, in words.
+    /// The first failure, in words.
     pub(super) first_failure: Option<String>,
     this_second: Counts,
     this_seconds_latencies: Latencies,
     pub(super) seconds: Vec<Second>,
-    /// When each worker sent what it waits for; the greatest number where it waits for nothing.
+    /// The time at which each worker sent its current ask; `u64::MAX` if it has none.
     in_flight: Vec<u64>,
-    /// Asks for the judge; `None` if nobody judges.
+    /// The asks for the judge; `None` without a judge.
     asks: Option<Vec<Ask>>,
 }
 
-/// The ask that a worker is about.
+/// The current ask of a worker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) key: u32,
@@ -83,15 +84,15 @@ impl Tally {
         }
     }
 
-    /// Notes that a worker is about to send at a moment, which must have been read while this is held: no ask is then sent before the moment
-    /// up to which [`Tally::take_asks`] says that all are known.
+    /// Records that a worker is about to send an ask. `now` must have been read while this tally is locked, so that
+    /// no ask is sent before the time returned by [`Tally::take_asks`].
     pub(super) fn sends(&mut self, worker: usize, now: u64) {
         self.in_flight[worker] = now;
         self.counts.asked += 1;
         self.this_second.asked += 1;
     }
 
-    /// Notes what came of an ask.
+    /// Records the result of an ask.
     pub(super) fn ends(&mut self, worker: usize, ask: Sent, now: u64, answer: Answer) {
         self.in_flight[worker] = u64::MAX;
         for counts in [&mut self.counts, &mut self.this_second] {
@@ -101,7 +102,8 @@ impl Tally {
                 Fate::Failed | Fate::Lost | Fate::Unsent => &mut counts.failed,
             } += 1;
         }
-        // A quick error is no quick decision; who got no answer at all has waited in vain.
+        // An error may come quickly without a decision, so it is left out. An ask without any answer counts with the
+        // time it waited.
         if matches!(answer.fate, Fate::Allowed | Fate::Denied | Fate::Lost) {
             let latency = now.saturating_sub(ask.due);
             self.latencies.record(latency, 1);
@@ -120,9 +122,10 @@ impl Tally {
         }
     }
 
-    /// Notes asks that were due and never sent, the first of them so long ago: each counts with the time for which it waited.
+    /// Records asks that were due but never sent; the first of them has waited for `waited`. Each counts with the
+    /// time it waited.
     pub(super) fn left_over(&mut self, asks: u64, waited: u64) {
-        // Due one after the other, they waited for anything between that and nothing.
+        // Their due times are evenly spaced, so their waits range from `waited` down to zero.
         let steps = asks.min(1_000);
         for step in 0..steps {
             let count = asks * (step + 1) / steps - asks * step / steps;
@@ -130,7 +133,7 @@ impl Tally {
         }
     }
 
-    /// Ends a second, and returns it.
+    /// Ends the current second, and returns it.
     pub(super) fn end_second(&mut self) -> Second {
         let latencies = &mut self.this_seconds_latencies;
         let second = Second {
@@ -144,12 +147,13 @@ impl Tally {
         second
     }
 
-    /// Says whether anything happened since the last second ended.
+    /// Says whether anything was recorded since the last second ended.
     pub(super) fn has_begun_a_second(&self) -> bool {
         self.this_second != Counts::default()
     }
 
-    /// Takes the asks that ended since, with the moment before which no other ask was sent; `now` must have been read while this is held.
+    /// Takes the asks that have ended since the last call, with the time before which all sent asks are known. `now`
+    /// must have been read while this tally is locked.
     pub(super) fn take_asks(&mut self, now: u64) -> Option<(Vec<Ask>, u64)> {
         let known_until = self.in_flight.iter().copied().min().unwrap_or(u64::MAX).min(now);
         self.asks.as_mut().map(|asks| (std::mem::take(asks), known_until))
@@ -169,7 +173,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Notes a latency in nanoseconds, rounded up to the microsecond.
+    /// Records a latency in nanoseconds, rounded up to a microsecond.
     fn record(&mut self, nanos: u64, count: u64) {
         self.0.saturating_record_n(nanos.div_ceil(1_000), count);
     }
@@ -201,7 +205,7 @@ impl Latencies {
     }
 }
 
-/// Returns a latency as people read it.
+/// Formats a latency.
 pub(super) fn took(latency: Duration) -> String {
     match latency.as_micros() {
         0 => "-".to_owned(),

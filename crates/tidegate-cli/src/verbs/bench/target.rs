@@ -1,4 +1,4 @@
-//! Who is asked: a URL.
+//! The server to ask, parsed from its URL.
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use hyper::Uri;
 
 use crate::exit::Mistake;
 
-/// A server to ask, and by which protocol.
+/// The server to ask, and the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) protocol: Protocol,
-    /// Whether it is asked over TLS.
+    /// Whether it is reached over TLS.
     pub(super) encrypted: bool,
     pub(super) host: String,
     pub(super) port: u16,
-    /// What stands before the API's own paths, without a slash at its end.
+    /// The path before the API's own paths, without a slash at its end.
     pub(super) prefix: String,
 }
 
@@ -30,7 +30,7 @@ impl Target {
     /// Reads a URL.
     ///
     /// # Errors
-    /// What is no URL of a server that this command can ask, with what would be.
+    /// If the text is not a URL of a server that this command can ask; the message suggests one.
     pub(super) fn read(text: &str) -> Result<Self, Mistake> {
         let refuse = |why: &str| Err(Mistake(format!("the URL `{text}` {why}")));
         let works = match (cfg!(feature = "grpc"), cfg!(feature = "tls")) {
@@ -67,7 +67,7 @@ impl Target {
         let prefix = uri.path().trim_end_matches('/');
         let port = match (uri.port_u16(), protocol) {
             (Some(port), _) => port,
-            // A port that is no number is left in the authority and not read.
+            // A port that is not a number stays in the authority unparsed.
             (None, _) if uri.authority().is_some_and(|authority| authority.as_str() != host) => {
                 return whole();
             }
@@ -82,7 +82,7 @@ impl Target {
         Ok(Self { protocol, encrypted, host, port, prefix })
     }
 
-    /// Returns the host and port as the `host` header has them.
+    /// Returns host and port in the form of the `host` header.
     pub(super) fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)

@@ -1,4 +1,4 @@
-//! When a replay has nothing to say: a run that read or matched nothing would pass every threshold.
+//! Refuses replays without meaning: a run that read or matched nothing would pass every threshold.
 
 use anyhow::Result;
 use tidegate::visible;
@@ -10,7 +10,7 @@ use crate::args::{Order, Reading};
 use crate::exit::Mistake;
 use crate::output::Printer;
 
-/// Refuses a log without a request, or with none that was asked for.
+/// Refuses a log without requests, or without any that match.
 pub(super) fn parsed(tally: &Tally, reading: &Reading) -> Result<()> {
     if tally.records > 0 {
         return Ok(());
@@ -41,7 +41,8 @@ pub(super) fn parsed(tally: &Tally, reading: &Reading) -> Result<()> {
     Err(Mistake(what).into())
 }
 
-/// Refuses `--column` with a column that the log does not have. A field of JSON may be missing for a day: that is a remark.
+/// Refuses `--column` with a column that the log does not have. A JSON field may be missing for a whole day, so that
+/// is only a remark.
 pub(super) fn columns(log: &Log, printer: &Printer) -> Result<()> {
     let Some((attribute, column)) = log.unmet_columns().next() else { return Ok(()) };
     let what = format!("--column {attribute}={column}: no line has a column {column}");
@@ -52,7 +53,7 @@ pub(super) fn columns(log: &Log, printer: &Printer) -> Result<()> {
     Err(Mistake(what).into())
 }
 
-/// Refuses policies that no request of the log met.
+/// Refuses policies that matched no request of the log.
 pub(super) fn matched(runs: &Replay, outcomes: &[Outcome], by: Option<&[String]>) -> Result<()> {
     let met =
         |run: &Outcome| run.errors + run.denied_by_list > 0 || run.policies.iter().any(|row| row.matched > 0);
@@ -72,7 +73,7 @@ pub(super) fn matched(runs: &Replay, outcomes: &[Outcome], by: Option<&[String]>
     Err(Mistake(what).into())
 }
 
-/// Tells of keys that are made of less than their policy says.
+/// Remarks on attributes of keys that no request has.
 pub(super) fn remark_unseen(runs: &Replay, printer: &Printer) {
     if !runs.unseen().is_empty() {
         printer.remark(&unseen(runs));
@@ -80,13 +81,13 @@ pub(super) fn remark_unseen(runs: &Replay, printer: &Printer) {
 }
 
 fn unseen(runs: &Replay) -> String {
-    // Names of fields are a stranger's words, and the message is one line.
+    // Escape the names of fields: they are untrusted text, and the message must be one line.
     let has = runs.attributes().join(", ");
     let has = if has.is_empty() { "nothing but its time" } else { &has };
     format!("no request has {}; the first one has {}", runs.unseen().join(", "), visible::line(has))
 }
 
-/// Refuses to judge by a log that was read too badly; says what would help.
+/// Refuses to judge by a log that was not read well enough; the message tells what would help.
 pub(crate) fn trusted(doubts: &[Doubt], tally: &Tally, order: Order) -> Result<()> {
     if doubts.is_empty() {
         return Ok(());

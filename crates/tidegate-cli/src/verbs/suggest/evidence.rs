@@ -1,4 +1,4 @@
-//! Those who stand out, each with what its requests show and what becomes of it, in a line.
+//! The table of keys that stand out, each with its evidence and its fate.
 
 use tidegate::visible;
 use tidegate_sim::suggest::{Fate, Looks, Signs, StandsOut, Suggestion};
@@ -8,12 +8,12 @@ use crate::outcome::span;
 use crate::styled::Styled;
 use crate::table::table;
 
-/// Keys shown of each fate, unless all are wanted.
+/// Keys shown of each fate, unless all columns are wanted.
 const SHOWN: usize = 3;
 /// The longest agent shown, in characters.
 const AGENT: usize = 40;
 
-/// Returns the table of those who stand out; `None` where nobody does.
+/// Returns the table of the keys that stand out; `None` if there are none.
 pub(super) fn evidence(found: &Suggestion, wide: bool) -> Option<Styled> {
     let shown = if wide { usize::MAX } else { SHOWN };
     let of = |fate| found.stand_out.iter().filter(move |told| told.fate == fate).take(shown);
@@ -50,7 +50,7 @@ const fn looks(looks: Looks) -> &'static str {
     }
 }
 
-/// Says what was seen, the telling part first.
+/// Returns the evidence in words, the most telling part first.
 fn because(told: &StandsOut) -> String {
     let said = Said::of(&told.signs);
     let signed_in = told.signed_in.then(|| "signed in".to_owned());
@@ -66,7 +66,7 @@ fn because(told: &StandsOut) -> String {
     parts.into_iter().chain([signed_in]).flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Says what was seen of a crawler or a guesser.
+/// Returns the evidence about a crawler or a guesser in words.
 pub(super) fn seen(signs: &Signs) -> String {
     let said = Said::of(signs);
     let parts = if signs.refused_share >= Some(0.5) {
@@ -77,7 +77,7 @@ pub(super) fn seen(signs: &Signs) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// The signs in words, each where the log has it.
+/// The evidence in words; `None` where the log lacks it.
 struct Said {
     paths: Option<String>,
     pages: Option<String>,
@@ -115,7 +115,7 @@ impl Said {
     }
 }
 
-/// Writes an agent in one short line; it is a stranger's text.
+/// Formats an agent, which is untrusted text, in one short line.
 fn short(agent: &str) -> String {
     let name = visible::name(agent);
     if name.chars().count() <= AGENT {

@@ -1,4 +1,5 @@
-//! A suggestion as a person on call reads it: what stands out, which line to copy, whom it hurts, how sure it is.
+//! Formats a suggestion for a person on call: what stands out, which line to copy, which keys it hits, how certain it
+//! is.
 
 use tidegate::visible;
 use tidegate_sim::replay::PeakRate;
@@ -12,9 +13,9 @@ use crate::table::table;
 
 /// Names shown in a row of the table, unless all columns are wanted.
 const NAMES: usize = 3;
-/// What the policy is called in the text to copy.
+/// The name of the policy in the text to copy.
 const NAME: &str = "suggested";
-/// What a policy for some requests alone is called.
+/// The name of a policy for only some requests.
 const APART: &str = "suggested-apart";
 
 pub(super) fn text(found: &Suggestion, wide: bool) -> Styled {
@@ -85,7 +86,7 @@ fn heading(found: &Suggestion) -> String {
     text
 }
 
-/// Tells of the policies for those that no limit by the key catches.
+/// Describes the policies for traffic that no limit by the key catches.
 fn apart(found: &Suggestion) -> String {
     let mut text = String::new();
     for (place, narrower) in found.narrower.iter().enumerate() {
@@ -213,7 +214,8 @@ fn purpose(found: &Suggestion, proposal: &Proposal) -> String {
     }
 }
 
-/// The proposal to copy: the recommended one, else the one that hits nobody, unless there is a policy that tells the culprit apart.
+/// Returns the proposal to copy: the recommended one, otherwise the one that hits no key, unless there is a policy
+/// for the culprit alone.
 fn copied(found: &Suggestion) -> Option<&Proposal> {
     let is_ceiling = |proposal: &&Proposal| proposal.purpose == Purpose::Ceiling && found.narrower.is_empty();
     let ceiling = || found.proposals.iter().find(is_ceiling);
@@ -231,7 +233,7 @@ fn lead(found: &Suggestion, proposal: &Proposal) -> &'static str {
 }
 
 fn certainty(found: &Suggestion, proposal: &Proposal) -> String {
-    // A line end within a name would begin a line of its own, which the log's author writes.
+    // A line end within a name would let the log's author add a line.
     let who = |spared: &Spared| {
         format!("{}{}", visible::name(&spared.key), if spared.signed_in { " (signed in)" } else { "" })
     };

@@ -1,10 +1,10 @@
-//! Lines of standard logs, with and without the line that names their fields.
+//! Lines of standard logs, with and without the `#Fields` line.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What stands in all fields, written with spaces in place of tabs.
+/// A line with all fields, with spaces in place of tabs.
 const LINE: &str = "2026-03-02 09:14:29 FRA56-P1 2390 2001:db8::7 GET d111111abcdef8.cloudfront.net /view/a%20b.html 200 \
     https://www.example/a%2520b Mozilla/5.0%20(X11;%20Linux) q=1 - Hit SOX4xwn4XV6Q4rgb7XiVGOHms_BGlTAC4KyHmureZmBNrjGdRLiNIQ== \
     shop.example https 23 0.250 203.0.113.9 TLSv1.2 ECDHE-RSA-AES128-GCM-SHA256 Hit HTTP/2.0 - - 11040 0.001 Hit text/html 78 - -";
@@ -75,7 +75,7 @@ fn the_fields_line_says_what_comes() {
     assert!(log.goes_on_below(b"#Fields: timestamp(ms)  c-ip x-edge-location cs-method cs-uri-stem ", false));
     assert!(!log.goes_on_below(b"#Fields: timestamp(ms) c-ip", true));
     assert!(log.goes_on_below(b"#Version: 1.0", true) && !log.goes_on_below(b"#", false));
-    // Another server's.
+    // The fields of another server.
     assert!(!CloudFront::is_named(
         fields_line(b"#Fields: date time s-ip cs-method cs-uri-stem c-ip").unwrap()
     ));

@@ -1,12 +1,12 @@
-//! Takes the format out of a directive of `nginx.conf`, whose quotes and backslashes are read as nginx reads them.
+//! Extracts the format from a directive of `nginx.conf`, with quotes and backslashes read as nginx reads them.
 
 use super::error::LogFormatError;
 use super::escape::Escape;
 
-/// The format of a directive, with where each byte of it stood.
+/// The format of a directive, with the position of each byte.
 pub(super) struct Directive {
     pub(super) escape: Escape,
-    /// Each byte of the format, and its place in the text it was read from.
+    /// Each byte of the format, and its position in the original text.
     pub(super) format: Vec<(u8, usize)>,
 }
 
@@ -25,7 +25,7 @@ fn blank(char: char) -> bool {
     char.is_ascii_whitespace()
 }
 
-/// Reads a text from its beginning.
+/// A cursor over the text.
 struct Words<'t> {
     text: &'t str,
     at: usize,
@@ -69,7 +69,7 @@ impl Words<'_> {
                 Some(quote @ (b'\'' | b'"')) => self.quoted(*quote, &mut format)?,
                 Some(_) => self.bare(&mut format),
             }
-            // The first word is the name; behind it may come how values are escaped.
+            // The first word is the name; an `escape=` word may follow it.
             if count == 0 {
                 format.clear();
             } else if let Some(word) = self.text[start..self.at].strip_prefix("escape=")
@@ -86,7 +86,7 @@ impl Words<'_> {
         Ok(Directive { escape, format })
     }
 
-    /// Reads a format that stands alone: all of the text, but for an `escape=WORD ` before it.
+    /// Reads a format without a directive: the whole text after an optional `escape=WORD `.
     fn alone(&mut self) -> Result<Directive, LogFormatError> {
         let mut escape = Escape::Default;
         if self.rest().starts_with(b"escape=") {
@@ -96,7 +96,7 @@ impl Words<'_> {
             self.skip_blanks();
         }
         let mut format = Vec::new();
-        // A line end behind it is the shell's or the editor's.
+        // Ignore line ends at the end of the text, which come from the shell or the editor.
         let end = self.text.trim_end_matches(['\r', '\n']).len().max(self.at);
         while self.at < end {
             self.byte(&mut format);
@@ -136,7 +136,7 @@ impl Words<'_> {
         }
     }
 
-    /// Takes one byte, or one that is written with a backslash.
+    /// Takes one byte, or a backslash escape that stands for one byte.
     fn byte(&mut self, format: &mut Vec<(u8, usize)>) {
         let (byte, length) = match self.rest() {
             [b'\\', b't', ..] => (b'\t', 2),

@@ -1,13 +1,13 @@
-//! What is wrong with a format, and where.
+//! Errors in a format, with their place.
 
 use std::fmt;
 
-/// Why a text is no `log_format`.
+/// An error in a `log_format`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFormatError {
-    /// The line, from 1, and the column in characters, from 1; `None` for the whole.
+    /// The line and the column in characters, both from 1; `None` for the format as a whole.
     place: Option<(usize, usize)>,
-    /// Whether the format has several lines, so that the line is worth saying.
+    /// Whether the format has several lines, so that the message names the line.
     several: bool,
     what: String,
 }
@@ -17,9 +17,9 @@ impl LogFormatError {
         Self { place: None, several: false, what }
     }
 
-    /// A mistake at a byte of the text.
+    /// An error at a byte of the text.
     pub(super) fn at(text: &str, byte: usize, what: impl Into<String>) -> Self {
-        // A place that is no border of characters cannot be: places are those of ASCII characters.
+        // The fallback is never used: errors are at ASCII characters, which are character boundaries.
         let before = text.get(..byte).unwrap_or(text);
         let line = before.rsplit('\n').next().unwrap_or("");
         let place = (before.matches('\n').count() + 1, line.chars().count() + 1);

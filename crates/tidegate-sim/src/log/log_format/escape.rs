@@ -1,17 +1,17 @@
-//! How nginx writes a value that has bytes which would spoil the line.
+//! How nginx escapes special bytes in a value.
 
 use std::borrow::Cow;
 
 use super::super::quoting::hex_escaped;
 
-/// The word behind `escape=`.
+/// The value of `escape=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escape {
-    /// `\xHH` for quotes, backslashes, control characters and bytes from 0x7F on; `-` where there is no value.
+    /// `\xHH` for quotes, backslashes, control characters and bytes from 0x7F on; `-` for a missing value.
     Default,
-    /// As in a string of JSON.
+    /// As in a JSON string.
     Json,
-    /// As it came.
+    /// Unchanged.
     None,
 }
 
@@ -29,12 +29,12 @@ impl std::str::FromStr for Escape {
 }
 
 impl Escape {
-    /// Says whether a value stands for nothing.
+    /// Says whether a value stands for a missing one.
     pub(super) fn is_nothing(self, value: &[u8]) -> bool {
         value.is_empty() || (self == Self::Default && value == b"-")
     }
 
-    /// Returns a value as it was before it was written; what is no escape stays.
+    /// Undoes the escapes in a value. Invalid escapes stay as they are.
     pub(super) fn undo(self, value: &[u8]) -> Cow<'_, [u8]> {
         if self == Self::None || memchr::memchr(b'\\', value).is_none() {
             return Cow::Borrowed(value);

@@ -1,4 +1,4 @@
-//! Cuts the lines of a log by its format.
+//! Splits the lines of a log by its format.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::variables::{Kind, Parts, role};
 /// Reads the lines of one log.
 pub(in super::super) struct Cutter {
     format: Arc<Parts>,
-    /// For each variable the number of its name among the fields, and its end.
+    /// For each variable, the number of its name among the fields, and a searcher for the text that ends its value.
     columns: Vec<(Option<u32>, Finder<'static>)>,
-    /// The place of the variable that says when; `None` where a column of the user's does.
+    /// The position of the variable that holds the time; `None` if the user named another one.
     time: Option<usize>,
     fields: Fields,
     times: Timestamps,
@@ -36,7 +36,7 @@ impl Cutter {
 
     pub(super) fn new(format: Arc<Parts>, columns: &[(String, String)]) -> Self {
         let mut fields = Fields::new(columns);
-        // What was asked for goes before what it was rewritten to.
+        // The requested path wins over the rewritten one.
         let asked = format.has("request_uri") || format.has("request");
         let mut found: Vec<(Option<u32>, Finder<'static>)> = Vec::new();
         let mut time: Option<(usize, usize)> = None;
@@ -59,7 +59,7 @@ impl Cutter {
         Self { format, columns: found, time, fields, times: Timestamps::default() }
     }
 
-    /// Reads only the time, and the line no further than that.
+    /// Parses only the time, and the line only up to it.
     pub(in super::super) fn time(&mut self, line: &[u8]) -> Result<u64, Malformed> {
         let Some(wanted) = self.time else { return self.read(line).map(|record| record.time.as_nanos()) };
         let mut found = None;
@@ -86,11 +86,11 @@ impl Cutter {
     }
 }
 
-/// The values of a line, in the order of the variables.
+/// An iterator over the values of a line, in the order of the variables.
 struct Values<'v, 'l> {
     format: &'v Parts,
     columns: &'v [(Option<u32>, Finder<'static>)],
-    /// The variable whose value comes next.
+    /// The position of the variable whose value comes next.
     next: usize,
     rest: &'l [u8],
 }
@@ -105,7 +105,7 @@ impl<'v, 'l> Values<'v, 'l> {
         Ok(Self { format, columns, next: 0, rest })
     }
 
-    /// Returns the length of the value that comes next; `None` where the text behind it does not come.
+    /// Returns the length of the next value; `None` if the text that follows its variable is missing.
     fn length(&self) -> Option<usize> {
         let variable = &self.format.variables[self.next];
         let (rest, after) = (self.rest, variable.after.as_slice());
@@ -129,10 +129,10 @@ impl<'v, 'l> Values<'v, 'l> {
 }
 
 impl Values<'_, '_> {
-    /// Ends the values at the one that does not come.
+    /// Ends the iteration with an error at the current variable.
     #[cold]
     fn misfit(&mut self) -> Malformed {
-        // At most 256 variables.
+        // The cast is lossless: there are at most 256 variables.
         let variable = self.next as u16 + 1;
         self.next = self.columns.len();
         Malformed::LogFormat { variable }
@@ -142,13 +142,13 @@ impl Values<'_, '_> {
 /// The length of `17/May/2015:10:05:03 +0000`.
 const LOCAL_TIME: usize = 26;
 
-/// Says whether a request line ends in its version.
+/// Says whether a request line ends with its HTTP version.
 fn has_version(request: &[u8]) -> bool {
     let word = memchr::memrchr(b' ', request).map_or(request, |space| &request[space + 1..]);
     word.starts_with(b"HTTP/")
 }
 
-/// Says whether a space between two texts belongs to a list: `0.1, 0.2` or `0.1 : 0.2`.
+/// Says whether a space between two texts belongs to a list such as `0.1, 0.2` or `0.1 : 0.2`.
 fn goes_on(before: &[u8], after: &[u8]) -> bool {
     before.ends_with(b",") || before.ends_with(b" :") || after.starts_with(b" : ")
 }

@@ -1,4 +1,4 @@
-//! Formats as they stand in files of nginx, lines that it writes by them, and what is no format.
+//! Formats as in nginx configuration files, lines written by them, and invalid formats.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ fn show(record: &Record<'_>) -> String {
     out
 }
 
-/// Reads a line by a format; its time alone must be the same.
+/// Reads a line by a format; reading its time alone must give the same time.
 fn read(format: &str, line: &str) -> String {
     let format: LogFormat = format.parse().unwrap();
     let mut cutter = format.cutter(&[]);

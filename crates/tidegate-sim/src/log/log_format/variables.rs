@@ -1,13 +1,13 @@
-//! The variables of a format: where they stand, and what they mean.
+//! The variables of a format: their positions and their meanings.
 
 use super::super::roles::Role;
 use super::error::LogFormatError;
 use super::escape::Escape;
 
-/// The most variables of a format.
+/// The most variables in a format.
 const MAX_VARIABLES: usize = 256;
 
-/// A format taken apart.
+/// A parsed format.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Parts {
     pub(super) escape: Escape,
@@ -26,22 +26,22 @@ impl Parts {
 pub(super) struct Variable {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// The text between this variable and the next, or the end.
+    /// The text between this variable and the next, or the end of the line.
     pub(super) after: Vec<u8>,
 }
 
 /// How the end of a variable's value is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Where the text behind it comes first.
+    /// At the first occurrence of the text that follows the variable.
     Plain,
-    /// `$time_local`, which has a space in it and always the same length.
+    /// `$time_local`: contains a space and has a fixed length.
     LocalTime,
-    /// `$request`, which has spaces in it and most often ends in `HTTP/` and a version.
+    /// `$request`: contains spaces and usually ends in `HTTP/` and a version.
     Request,
-    /// Values of several servers, with `, ` or ` : ` between them.
+    /// Values of several upstream servers, separated by `, ` or ` : `.
     List,
-    /// `$request_uri`, which has no space in it: where one comes, a value before it had spaces that nobody expected.
+    /// `$request_uri`: contains no space. A space in it means that an earlier value contained unexpected spaces.
     Target,
 }
 
@@ -58,14 +58,14 @@ impl Kind {
     }
 }
 
-/// The variables that say when, best first: `$msec` is the finest.
+/// The variables that hold the time, best first: `$msec` has the finest resolution.
 const TIMES: [&str; 3] = ["msec", "time_iso8601", "time_local"];
 
 pub(super) fn is_time(name: &str) -> bool {
     TIMES.contains(&name)
 }
 
-/// What a variable is in a record: its role, and its place among those of the same role, lower first.
+/// Returns the role of a variable in a record, and its rank among the variables of that role, lower first.
 pub(super) fn role(name: &str) -> Option<(Role, usize)> {
     Some(match name {
         "msec" => (Role::Time, 1),
@@ -90,8 +90,8 @@ pub(super) fn role(name: &str) -> Option<(Role, usize)> {
     })
 }
 
-/// Cuts a format into the text before the first variable and the variables, each with the text behind it. `text` is what the
-/// format was read from, for the places of mistakes.
+/// Splits a format into the text before the first variable and the variables, each with the text after it. `text` is
+/// the original text, for the positions of errors.
 pub(super) fn cut(text: &str, format: &[(u8, usize)]) -> Result<(Vec<u8>, Vec<Variable>), LogFormatError> {
     let (mut head, mut variables) = (Vec::new(), Vec::<Variable>::new());
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! The backends that laws are judged by.
+//! The backends that controllers are judged by.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// Sixteen processors and requests of about 20 ms: what every other backend differs from.
+/// Sixteen processors and requests of about 20 ms; the base of every other backend.
 pub(in super::super) fn plain(name: &str, about: &'static str) -> Backend {
     Backend {
         name: name.to_owned(),
@@ -31,7 +31,7 @@ pub(in super::super) fn plain(name: &str, about: &'static str) -> Backend {
     }
 }
 
-/// Returns the backends that every law is judged by. Most finish 400 to 1000 requests per second.
+/// Returns the backends that every controller is judged by. Most finish 400 to 1000 requests per second.
 #[must_use]
 pub fn table() -> Vec<Backend> {
     vec![
@@ -131,7 +131,7 @@ pub fn table() -> Vec<Backend> {
     ]
 }
 
-/// Returns the backends that were looked at only when the laws stood.
+/// Returns backends that were not tried until the laws were final.
 #[must_use]
 pub fn held_back() -> Vec<Backend> {
     vec![
@@ -161,7 +161,7 @@ pub fn held_back() -> Vec<Backend> {
     ]
 }
 
-/// Returns variations of backends of the table with other sizes, looked at only when the laws stood.
+/// Returns variations of the table's backends in other sizes, which were not tried until the laws were final.
 #[must_use]
 pub fn varied() -> Vec<Backend> {
     vec![

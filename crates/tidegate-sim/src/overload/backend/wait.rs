@@ -1,11 +1,11 @@
-//! How long replies wait.
+//! Random waits of replies.
 
 use super::Wait;
 use crate::traffic::Chance;
 use tidegate_core::time::nanos;
 
 impl Wait {
-    /// Draws how long a reply waits from `now` on, in nanoseconds.
+    /// Draws how long a reply waits, in nanoseconds, if its work is done at `now`.
     pub(in super::super) fn draw(&self, now: u64, chance: &mut Chance) -> u64 {
         match self {
             Self::None => 0,

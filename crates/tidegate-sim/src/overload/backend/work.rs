@@ -1,45 +1,47 @@
-//! How much work a request is.
+//! How much work a request takes.
 
 use std::time::Duration;
 
 use crate::traffic::Chance;
 
-/// A distribution of work, in seconds of one processor at full speed.
+/// A distribution of work, as time of one processor at full speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Always as much.
+    /// Always the same.
     Exactly(Duration),
-    /// Evenly between the two.
+    /// Uniform between the two.
     Even(Duration, Duration),
-    /// Exponential with this mean: most take less, some several times as much.
+    /// Exponential with this mean: most requests take less, some several times as much.
     Exponential(Duration),
-    /// One of `one_in` is dear, all others are cheap.
+    /// One request in `one_in` is expensive, all others are cheap.
     Mixed {
-        /// A cheap one.
+        /// The work of a cheap request.
         cheap: Duration,
-        /// A dear one.
+        /// The work of an expensive request.
         dear: Duration,
-        /// How rare the dear ones are.
+        /// The number of requests per expensive one.
         one_in: u32,
     },
-    /// Pareto of exponent 4/3 from this least on, cut at a hundred times the least: one request in 460 is as dear as 30 usual ones.
+    /// Pareto with exponent 4/3 and this minimum, cut off at a hundred times the minimum: one request in 460 takes as
+    /// much work as 30 average ones.
     HeavyTailed(Duration),
-    /// A cache that begins empty: a request misses with chance `half / (half + served)`, and costs `miss` then.
+    /// A cache that is empty at first: a request misses with probability `half / (half + served)`, and then costs
+    /// `miss`.
     Cached {
-        /// Found in the cache.
+        /// The work of a cache hit.
         hit: Duration,
-        /// Not found.
+        /// The work of a cache miss.
         miss: Duration,
-        /// After so many served, half of them hit.
+        /// The number of served requests after which half of the requests hit.
         half: u32,
     },
 }
 
-/// The mean of the heavy-tailed work over its least: 4 − 3 / 100^(1/3).
+/// The mean of the heavy-tailed work, as a multiple of its minimum: 4 − 3 / 100^(1/3).
 const HEAVY_MEAN: f64 = 3.353_671;
 
 impl Work {
-    /// Returns its mean; with a cache, the mean of one that is full.
+    /// Returns the mean; for a cache, the mean once it is full.
     #[must_use]
     pub fn mean(self) -> Duration {
         self.mean_after(u64::MAX)
@@ -60,7 +62,7 @@ impl Work {
         }
     }
 
-    /// Draws the work of one request, in nanoseconds, when `served` others have been served.
+    /// Draws the work of one request, in nanoseconds, after `served` others have been served.
     pub(in super::super) fn draw(self, chance: &mut Chance, served: u64) -> f64 {
         let nanos = |span: Duration| span.as_nanos() as f64;
         match self {
@@ -71,7 +73,7 @@ impl Work {
                 nanos(if chance.below(one_in) == 0 { dear } else { cheap })
             }
             Self::HeavyTailed(least) => {
-                // U^(−3/4) by square roots alone, which every machine rounds alike.
+                // Computes U^(−3/4) with square roots alone, which all machines round alike.
                 let root = (1.0 - chance.share()).sqrt();
                 nanos(least) * (1.0 / (root * root.sqrt())).min(100.0)
             }

@@ -1,4 +1,4 @@
-//! Circuit breakers, followed beside the gate that asks them.
+//! Circuit breakers, simulated beside the gate that uses them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use tidegate_core::{Ask, Guard as _};
 
 use super::outcome::BreakerChange;
 
-/// The most keys whose breakers are followed, some 500 bytes each. Of later keys no change is told.
+/// The most keys whose breakers are followed, some 500 bytes each. Changes of later keys are not reported.
 const MOST_KEYS: usize = 10_000;
 /// The most changes that are kept.
 const MOST_CHANGES: usize = 1_000;
 
-/// The state of a breaker, as it is drawn.
+/// The state of a breaker in a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerState {
     /// Every call passes.
@@ -28,11 +28,11 @@ pub enum BreakerState {
 /// A span of time in which a breaker was in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerBand {
-    /// Which.
+    /// The state.
     pub state: BreakerState,
-    /// Since when.
+    /// Its begin.
     pub from: Tick,
-    /// Until when.
+    /// Its end.
     pub until: Tick,
 }
 
@@ -53,7 +53,7 @@ struct Breaker {
 }
 
 impl Breaker {
-    /// Returns its parameters and its state.
+    /// Returns the breaker's parameters and its state.
     fn parts(&mut self) -> Option<(&CircuitBreaker, &mut CircuitBreakerState)> {
         match &*self.quota {
             Quota::Breaker(law) => Some((law, &mut self.state)),
@@ -63,7 +63,8 @@ impl Breaker {
 }
 
 impl Followed {
-    /// Enters the breaker of a key, as the gate has; returns its place with a receipt to leave it by, or `None` where it is not followed.
+    /// Enters the breaker of a key, as the gate did. Returns its position with a receipt to leave it; `None` if it is
+    /// not followed.
     pub(super) fn enter(
         &mut self,
         key: String,
@@ -90,14 +91,14 @@ impl Followed {
         law.enter_in_place(state, Ask::allow(at, cost), tell).ok().map(|receipt| (place, receipt))
     }
 
-    /// Leaves the breaker at a place.
+    /// Leaves the breaker at a position.
     pub(super) fn leave(&mut self, place: usize, at: Tick, receipt: &Receipt, outcome: Ended) {
         let (changes, left_out) = (&mut self.changes, &mut self.left_out);
         let Some((law, state)) = self.breakers.get_mut(place).and_then(Breaker::parts) else { return };
         law.leave_in_place(state, at, receipt, outcome, &mut |change| keep(changes, left_out, place, change));
     }
 
-    /// Returns the changes in order, and how many more there were.
+    /// Returns the changes in order, and the number of changes left out.
     pub(super) fn changes(&self) -> (Vec<BreakerChange>, u64) {
         let told = |(place, change): &(usize, Change)| BreakerChange {
             at: change.at,
@@ -113,8 +114,8 @@ impl Followed {
         (self.changes.iter().map(told).collect(), self.left_out)
     }
 
-    /// Returns the breaker that changed its state first: its key, and its states from `from` to `until`, as far as changes were kept. Where
-    /// none changed, the first of all; `None` where there is none.
+    /// Returns the breaker that changed its state first: its key, and its states from `from` to `until`, as far as
+    /// changes were kept. If none changed, returns the first breaker; `None` if there is none.
     pub(crate) fn first(&self, from: Tick, until: Tick) -> Option<(&str, Vec<BreakerBand>)> {
         let place = self.changes.first().map_or(0, |(place, _)| *place);
         let key = &self.breakers.get(place)?.key;
@@ -131,7 +132,7 @@ impl Followed {
         Some((key, bands))
     }
 
-    /// Returns how many keys have changed their state.
+    /// Returns how many keys' breakers have changed their state.
     pub(crate) fn changed_keys(&self) -> usize {
         let mut places: Vec<usize> = self.changes.iter().map(|(place, _)| *place).collect();
         places.sort_unstable();
@@ -152,7 +153,7 @@ fn drawn(condition: &Condition) -> BreakerState {
     match condition {
         Condition::Open { .. } => BreakerState::Open,
         Condition::HalfOpen { .. } => BreakerState::HalfOpen,
-        // Nobody forces a breaker in a replay.
+        // Breakers are never forced in a replay.
         _ => BreakerState::Closed,
     }
 }

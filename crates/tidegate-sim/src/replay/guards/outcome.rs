@@ -1,4 +1,4 @@
-//! What became of guards, for tables and for `-o json`.
+//! The figures of guards, for tables and for `-o json`.
 
 use std::time::Duration;
 
@@ -7,29 +7,30 @@ use tidegate::Tick;
 
 use crate::json_units;
 
-/// What one guard of a policy did.
+/// The figures of one guard of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GuardOutcome {
-    /// The limit in words.
+    /// The label of the limit.
     pub limit: String,
     /// Its algorithm: `concurrency`, `adaptive`, `breaker`.
     pub kind: String,
-    /// The most requests that were in it at once, of all keys.
+    /// The most requests in the guard at once, over all keys.
     pub most_in_flight: u64,
-    /// Requests it refused, or would have in shadow, because all places were taken.
+    /// Requests refused, or in shadow mode counted as such, because all places were taken.
     pub refused_full: u64,
-    /// The same, because it was open.
+    /// Requests refused, or in shadow mode counted as such, because the breaker was open.
     pub refused_open: u64,
-    /// The same, because it was half-open and as many probes as may be were in flight.
+    /// Requests refused, or in shadow mode counted as such, because the breaker was half-open and had as many probes
+    /// in flight as allowed.
     pub refused_half_open: u64,
-    /// When a breaker changed its state, a thousand times at most, in order.
+    /// The state changes of a breaker in order, at most a thousand.
     pub changes: Vec<BreakerChange>,
-    /// How many more changes there were.
+    /// The number of further changes.
     pub changes_left_out: u64,
 }
 
 impl GuardOutcome {
-    /// Returns how many requests it refused, or would have in shadow, whatever the cause.
+    /// Returns how many requests it refused, or in shadow mode would have refused, for any cause.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused_full + self.refused_open + self.refused_half_open
@@ -39,38 +40,38 @@ impl GuardOutcome {
 /// A change of a breaker's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BreakerChange {
-    /// When.
+    /// The time of the change.
     #[serde(rename = "changed_at", serialize_with = "json_units::time")]
     pub at: Tick,
-    /// The key whose breaker it was; `(all)` where one is for everyone.
+    /// The key of the breaker; `(all)` if there is a single one for all requests.
     pub key: String,
-    /// What it was: `closed`, `open` or `half-open`.
+    /// The state before: `closed`, `open` or `half-open`.
     pub from: &'static str,
-    /// What it is.
+    /// The state after.
     pub to: &'static str,
-    /// How many calls may be in flight, where it is half-open.
+    /// How many calls may be in flight in the half-open state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_most: Option<u64>,
-    /// Why, in words: `12 of 20 calls failed`.
+    /// The cause, in words: `12 of 20 calls failed`.
     pub why: String,
 }
 
-/// How the requests went that entered any guard.
+/// The figures of the requests that entered any guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ServiceOutcome {
-    /// Requests that left again and of which it is known how long they took.
+    /// Requests that left, with known durations.
     pub timed: u64,
-    /// Requests that left again and had failed, or met an overload.
+    /// Requests that left with a failure or an overload.
     pub failed: u64,
-    /// The time that half of them did not exceed, to three significant digits.
+    /// The median duration, to three significant digits.
     #[serde(rename = "p50_ms", serialize_with = "maybe_span")]
     pub p50: Option<Duration>,
-    /// The time that 99 of 100 did not exceed.
+    /// The 99th percentile of the durations.
     #[serde(rename = "p99_ms", serialize_with = "maybe_span")]
     pub p99: Option<Duration>,
-    /// The most that were in guards at once.
+    /// The most requests in guards at once.
     pub most_in_flight: u64,
-    /// The most that a limit held back at once.
+    /// The most requests that limits delayed at once.
     pub most_waiting: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Guards under made-up traffic and logs.
+//! Guards under generated traffic and logs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn only(replay: &Replay) -> Outcome {
 
 #[test]
 fn places_are_held_for_as_long_as_the_line_says() {
-    // 100 a second for 200 ms each are 20 at once; for 400 ms they would be 40.
+    // 100 a second for 200 ms each are 20 in flight; for 400 ms they would be 40.
     let replay =
         simulated(vec![concurrency(30)], "steady 100/s 10s taking 200ms, steady 100/s 10s taking 400ms");
     let outcome = only(&replay);
@@ -54,7 +54,7 @@ fn places_are_held_for_as_long_as_the_line_says() {
     );
 }
 
-/// The service does not follow the limit in a replay, so the law is one that goes by the time that work takes.
+/// In a replay the service does not react to the limit, so the law used here depends on the duration of work.
 #[test]
 fn a_limit_that_moves_is_the_one_that_refuses() {
     let law: Adaptive = "aimd".parse().unwrap();
@@ -69,7 +69,7 @@ fn a_limit_that_moves_is_the_one_that_refuses() {
     let guard = &outcome.policies[0].guards[0];
     assert_eq!((guard.kind.as_str(), guard.refused()), ("adaptive", outcome.denied));
     let limits = &replay.guards(0).unwrap().limits()[0].at_most;
-    // It grows as far as 40 at once need it, and falls once they take too long.
+    // The limit grows as far as 40 in flight require, and falls once requests take too long.
     assert!(limits.most() >= 40 && limits.now() <= 3, "{} and then {}", limits.most(), limits.now());
     assert!(outcome.denied > 1000, "{}", outcome.denied);
 }
@@ -94,7 +94,8 @@ fn a_breaker_opens_with_failures_and_closes_when_they_end() {
     assert!(outcome.service.unwrap().failed > 100);
 }
 
-/// A breaker is followed beside the gate: where the two disagreed, the picture would show another breaker than the one that refused.
+/// The breaker is simulated beside the gate: if the two disagreed, the picture would not show the breaker that
+/// refused.
 #[test]
 fn the_breaker_that_is_followed_is_the_one_that_refuses() {
     let line = "poisson 60/s 20s taking exponential:80ms failing 20%, poisson 60/s 20s taking exponential:80ms failing 70%, \
@@ -134,7 +135,7 @@ fn each_key_has_a_breaker_of_its_own() {
     assert_eq!(guards.limits()[0].breakers.as_ref().unwrap().first(Tick::EPOCH, Tick::MAX).unwrap().0, "bad");
 }
 
-/// A log says by status and duration how each request went.
+/// A log drives breakers by its statuses and durations.
 #[test]
 fn a_log_drives_breakers_by_its_statuses_and_durations() {
     use crate::log::{Log, LogOptions};
@@ -163,7 +164,7 @@ fn a_log_drives_breakers_by_its_statuses_and_durations() {
     };
     let failing = only(&run(",\"status\":500"));
     let first = &failing.policies[0].guards[0].changes[0];
-    // The twentieth call, which is the first that is judged, came at 1.9 s and took 80 ms.
+    // The twentieth call, the first that is judged, came at 1.9 s and took 80 ms.
     assert_eq!((first.to, first.at.since(failing.first.unwrap())), ("open", Duration::from_millis(1_980)));
     assert_eq!(failing.service.unwrap().p99, Some(Duration::from_millis(80)));
     let well = only(&run(",\"status\":404"));

@@ -1,7 +1,7 @@
 use super::*;
 
-/// Values that make one key were counted, and listed with half of their requests each, as if they were several: a host with and without its
-/// port, a path in two spellings, an IPv4 address that was written as IPv6.
+/// Values that make the same key must be counted as one key: a host with and without its port, a path in two
+/// spellings, an IPv4 address written as IPv6.
 #[test]
 fn a_key_has_one_name_however_the_log_writes_it() {
     let lines = "time,client_ip,host,path\n\

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Requests that a policy marks or demotes were counted as if it were in shadow: as refused, one day.
+/// Requests that a policy marks or demotes must not be counted as in shadow mode, where they would be denied one day.
 #[test]
 fn what_passes_over_a_limit_is_marked_or_demoted_and_not_refused() {
     let text = "  - { name: soft, over: mark, limit: { rate: 1/h, burst: 10 } }\n  \
@@ -8,7 +8,8 @@ fn what_passes_over_a_limit_is_marked_or_demoted_and_not_refused() {
         - { name: all, limit: { rate: 1/h, burst: 40, keep_for: { critical: 50% } } }\n";
     let replay = run(text, "burst 50 key a");
     let outcome = &replay.outcomes()[0];
-    // Of the last 30 the first 20 find the half of `all` taken that is not kept for what is critical.
+    // Of the last 30 requests, the first 20 find the part of `all` used up that is not reserved for critical
+    // requests.
     assert_eq!((outcome.allowed, outcome.denied, outcome.shadow_denied), (20, 30, 45));
     assert_eq!((outcome.marked, outcome.demoted), (Some(10), Some(0)));
     let [soft, heavy, shadow, all] = &outcome.policies[..] else { panic!("{outcome:#?}") };

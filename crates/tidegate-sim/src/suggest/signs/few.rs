@@ -1,9 +1,10 @@
-//! How many different hashes came, exactly while they are few, in 1 KiB.
+//! Counts distinct hashes in 1 KiB, exactly while there are few.
 
-/// Hashes kept. Up to here the count is exact; beyond it the standard error is one in the square root of it, 9 %.
+/// The hashes kept. Up to here the count is exact; beyond it the standard error is one over the square root of this
+/// number, 9 %.
 const KEPT: usize = 128;
 
-/// Counts different hashes by the smallest of them.
+/// Estimates the number of distinct hashes from the smallest of them.
 ///
 /// # Source
 /// Bar-Yossef, Jayram, Kumar, Sivakumar, Trevisan: Counting distinct elements in a data stream, 2002 (k minimum values).
@@ -24,7 +25,7 @@ impl Few {
         }
     }
 
-    /// Returns how many there were.
+    /// Returns the number of distinct hashes.
     pub(in crate::suggest) fn about(&self) -> u64 {
         match self.0.last() {
             Some(largest) if self.0.len() == KEPT => {
@@ -35,12 +36,12 @@ impl Few {
         }
     }
 
-    /// Returns the hashes kept: a fair sample of all.
+    /// Returns the hashes kept, a fair sample of all.
     pub(in crate::suggest) fn kept(&self) -> impl Iterator<Item = u64> {
         self.0.iter().copied()
     }
 
-    /// Says whether [`Few::about`] is the exact number.
+    /// Says whether [`Few::about`] is exact.
     pub(in crate::suggest) fn is_exact(&self) -> bool {
         self.0.len() < KEPT
     }

@@ -1,23 +1,25 @@
-//! Whether somebody goes from page to page at the pace of a machine, from the times between pages, in 140 bytes.
+//! Recognises clients that go from page to page at the pace of a machine, from the times between pages, in 140 bytes.
 //!
-//! A reader stays long on one page and leaves the next at once, and goes away in between; readers who share an address ask at random,
-//! which spreads the times between their pages as wide. A machine that waits a few seconds before each page stays within narrow bounds
-//! for hours, whatever else it loads.
+//! A reader stays long on one page, leaves the next at once, and pauses in between. Readers who share an address ask
+//! at random, which spreads the times between their pages as widely. A machine that waits a few seconds before each
+//! page stays within narrow bounds for hours, whatever else it loads.
 
 use tidegate::Tick;
 
-/// Steps to a doubling.
+/// The number of places per doubling of the time.
 const STEPS: f64 = 2.0;
-/// From one second to four hours and a half; the first place is for what is shorter than a second, the last for what is longer than all.
+/// Places from one second to four and a half hours. The first place is for times below a second, the last for longer
+/// times.
 const PLACES: usize = 30;
-/// Places that hold what differs by a factor of four.
+/// The number of places that cover a factor of four.
 const NARROW: usize = 4;
-/// The share of the times that lie within that factor. Of random arrivals, no factor of four holds more than half.
+/// The least share of the times within that factor. For random arrivals, no factor of four contains more than half of
+/// them.
 const WITHIN: f64 = 0.95;
-/// Times between pages, at least.
+/// The fewest times between pages.
 const PAGES: u32 = 200;
 
-/// The times between the pages of one key, sorted by their length.
+/// A histogram of the times between the pages of one key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PageTurns {
     last: Option<Tick>,
@@ -25,7 +27,7 @@ pub(super) struct PageTurns {
 }
 
 impl PageTurns {
-    /// Takes in a request for a page.
+    /// Adds a request for a page.
     pub(super) fn add(&mut self, at: Tick) {
         if let Some(last) = self.last {
             let seconds = at.since(last).as_secs_f64();
@@ -36,7 +38,7 @@ impl PageTurns {
         self.last = self.last.max(Some(at));
     }
 
-    /// Says whether nearly all times are a second and more, and within a factor of four of each other.
+    /// Says whether nearly all times are at least a second, and within a factor of four of each other.
     pub(super) fn are_of_a_machine(&self) -> bool {
         let all = self.turns.iter().fold(0, |sum: u32, count| sum.saturating_add(*count));
         let narrow =
@@ -58,7 +60,7 @@ mod tests {
         turns.are_of_a_machine()
     }
 
-    /// A number from 0 to 1 that looks like chance.
+    /// Returns a pseudo-random number from 0 to 1.
     fn chance(n: u32) -> f64 {
         f64::from(n.wrapping_mul(2_654_435_769) ^ n.wrapping_mul(40_503).rotate_left(13))
             / f64::from(u32::MAX)

@@ -1,29 +1,31 @@
-//! Whether requests come at an even pace, from the pauses between them, in 1.1 KiB.
+//! Recognises requests that come at an even pace, from the pauses between them, in 1.1 KiB.
 
 use std::time::Duration;
 
 use tidegate::Tick;
 
-/// Four steps to a doubling; two that lie together hold what differs by a fifth from their middle.
+/// The number of places per doubling of the pause; two adjacent places cover a fifth to either side of their middle.
 const STEPS: f64 = 4.0;
-/// From one second to a day and a half.
+/// The number of places: from one second to a day and a half.
 const PLACES: usize = 68;
-/// A shorter time between two requests is no pause: they belong to one round.
+/// A shorter time between two requests is not a pause: both belong to one round.
 const SHORTEST: f64 = 1.0;
-/// A longer pause counts as much as this one: nights say nothing of an even pace by day. In seconds.
+/// The longest weight of a pause, in seconds: a night's pause must not outweigh an even pace by day.
 const LONGEST: f64 = 3_600.0;
-/// The share of the time that must lie in equal pauses.
+/// The least share of the time that must lie in equal pauses.
 const EVEN: f64 = 0.8;
-/// Equal pauses, at least.
+/// The fewest equal pauses.
 const PAUSES: u32 = 3;
-/// Requests in a round, from which on an even pace is a job's, whatever it asks for: a crawler at an even pace asks one page at a time.
+/// From this number of requests per round on, an even pace is a job's, whatever it asks for: a crawler at an even
+/// pace asks for one page at a time.
 const ROUND: u64 = 5;
-/// The shortest pause between such rounds: several requests at once every second or two are a stream, as of a crawler with many connections.
+/// The shortest pause between such rounds: several requests every second or two are a stream, as of a crawler with
+/// many connections.
 const BETWEEN_ROUNDS: Duration = Duration::from_secs(5);
-/// How far apart the times of a log are that has whole seconds, in nanoseconds, as most access logs have.
+/// The resolution, in nanoseconds, of a log with whole seconds, as most access logs have.
 const WHOLE: u64 = 1_000_000_000;
 
-/// The pauses of one key, sorted by their length.
+/// The pauses of one key, by length.
 #[derive(Clone, Debug)]
 pub(super) struct Rhythm {
     first: Option<Tick>,
@@ -31,11 +33,11 @@ pub(super) struct Rhythm {
     requests: u64,
     /// Requests at the last time.
     at_once: u64,
-    /// Rounds of requests: each time that is a second and more after the last begins one.
+    /// Rounds of requests: each request at least a second after the last begins one.
     rounds: u64,
-    /// Time between requests of one stream, in seconds.
+    /// The time between requests of one stream, in seconds.
     streaming: f64,
-    /// How many there were, and how long they took together, in seconds.
+    /// The number of pauses in each place, and their total length in seconds.
     pauses: Box<[(u32, f64); PLACES]>,
 }
 
@@ -65,7 +67,7 @@ impl Rhythm {
         if pause < SHORTEST || goes_on {
             self.streaming += pause;
         } else {
-            // Beyond the last place lie pauses of days.
+            // The last place also holds pauses of days.
             let place = ((pause.log2() * STEPS) as usize).min(PLACES - 1);
             let (count, sum) = &mut self.pauses[place];
             *count = count.saturating_add(1);
@@ -73,13 +75,13 @@ impl Rhythm {
         }
     }
 
-    /// Returns how much time passed from the first request to the last.
+    /// Returns the time from the first request to the last.
     pub(super) fn lasted(&self) -> Duration {
         self.first.zip(self.last).map_or(Duration::ZERO, |(first, last)| last.since(first))
     }
 
-    /// Says whether a request may be one of a stream, whose times were cut to whole seconds: it came in the second behind one that had
-    /// several. Between two of them there need be no pause at all.
+    /// Says whether a request may continue a stream whose times were cut to whole seconds: it came in the second
+    /// after one with several requests. There need not be a pause between the two.
     fn goes_on(&self, at: Tick) -> bool {
         let is_next = self.last.is_some_and(|last| {
             last.as_nanos().is_multiple_of(WHOLE) && at.as_nanos() == last.as_nanos() + WHOLE
@@ -87,12 +89,13 @@ impl Rhythm {
         is_next && self.at_once > 1
     }
 
-    /// Says whether requests come in rounds of several at an even pace, with pauses of some seconds between them.
+    /// Says whether requests come in rounds of several at an even pace, with pauses of some seconds between rounds.
     pub(super) fn is_in_rounds(&self) -> bool {
         self.requests >= ROUND * self.rounds && self.pace().is_some_and(|pace| pace >= BETWEEN_ROUNDS)
     }
 
-    /// Returns the pause of an even pace: by far the most of the pauses are of about this length, and together as long as all rounds.
+    /// Returns the pause of an even pace: most of the time in pauses must lie in pauses of about this length, and at
+    /// least as much as in streams.
     pub(super) fn pace(&self) -> Option<Duration> {
         let weight = |(count, sum): (u32, f64)| sum.min(f64::from(count) * LONGEST);
         let all: f64 = self.pauses.iter().map(|pauses| weight(*pauses)).sum();
@@ -121,8 +124,8 @@ mod tests {
         rhythm(seconds).pace().map(|pace| pace.as_secs())
     }
 
-    /// With times in whole seconds, as access logs have them, a scraper's six requests a second were rounds of six every second, so it
-    /// was a timer and spared; the same log with milliseconds had no pauses.
+    /// With times in whole seconds, as in access logs, a scraper's six requests a second look like rounds of six
+    /// every second; they must not count as a timer. The same log with milliseconds has no pauses.
     #[test]
     fn a_stream_in_whole_seconds_is_no_timer() {
         for rate in [2.0, 5.0, 6.5, 8.0, 40.0] {
@@ -131,16 +134,16 @@ mod tests {
                 assert!(!stream.is_in_rounds() && stream.pace().is_none(), "{rate} a second: {stream:?}");
             }
         }
-        // By chance: some seconds have one request, some none.
+        // At random: some seconds have one request, some none.
         let chance = |n: u32| f64::from(n) / 6.0 + f64::from(n.wrapping_mul(2_654_435_769) >> 16) / 65_536.0;
         let mut times: Vec<f64> = (0..5_000).map(|n| chance(n).floor()).collect();
         times.sort_unstable_by(f64::total_cmp);
         assert!(!rhythm(times).is_in_rounds());
         assert!(!rhythm((0..3_000).map(|n| f64::from(n / 10))).is_in_rounds(), "ten at once, every second");
-        // Rounds are rounds in either: two hundred requests within twenty seconds, every half hour.
+        // Rounds at either resolution: two hundred requests within twenty seconds, every half hour.
         let job = || (0..3_200).map(|n| f64::from(n / 200 * 1_800) + f64::from(n % 200) * 0.1);
         assert!(rhythm(job()).is_in_rounds() && rhythm(job().map(f64::floor)).is_in_rounds());
-        // One request a second is an even pace; who stalls now and then has none.
+        // One request a second is an even pace; a stream that stalls now and then is not.
         assert_eq!(pace((0..100).map(f64::from)), Some(1));
         assert_eq!(pace((0..4_000).map(|n| f64::from(n) * 0.25 + f64::from(n / 1_000 * 10))), None);
     }
@@ -148,7 +151,7 @@ mod tests {
     #[test]
     fn an_even_pace_is_told_from_a_crowd() {
         assert_eq!(pace((0..100).map(|n| f64::from(n) * 10.0)), Some(10));
-        // Thirty at once, every five minutes.
+        // Thirty requests at once, every five minutes.
         assert_eq!(pace((0..300).map(|n| f64::from(n / 30 * 300) + f64::from(n % 30) * 0.06)), Some(298));
         // Every ten seconds, late by up to a second, and off at night.
         let day = |day: u32| {

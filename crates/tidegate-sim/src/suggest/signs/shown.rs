@@ -1,4 +1,4 @@
-//! The evidence as it is told: in numbers, and in a line of text.
+//! The evidence as it is output: as numbers, and as a line of text.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use serde::Serialize;
 use super::{Evident, share};
 use crate::json_units;
 
-/// What was seen of the requests of a key. What the log does not say is `None`.
+/// The evidence from the requests of a key. `None`: the log does not have the field.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Signs {
-    /// Different paths. Above 127 an estimate, with a standard error of 9 %.
+    /// Distinct paths. Above 127 an estimate, with a standard error of 9 %.
     pub paths: Option<u64>,
-    /// How many requests were for pages, and not for what belongs to them, such as images and scripts.
+    /// Requests for pages, as opposed to their parts, such as images and scripts.
     pub pages: Option<u64>,
-    /// Different pages; above 127 an estimate, and never more than `pages`.
+    /// Distinct pages; above 127 an estimate, and never more than `pages`.
     pub pages_different: Option<u64>,
-    /// The share of the requests for what belongs to pages, such as images and scripts, 0 to 1.
+    /// The share of requests for parts of pages, such as images and scripts, 0 to 1.
     pub parts_share: Option<f64>,
-    /// The share of the requests that were refused or not there (400, 401, 403, 404, 407, 410), 0 to 1.
+    /// The share of requests that were refused or not found (400, 401, 403, 404, 407, 410), 0 to 1.
     pub refused_share: Option<f64>,
-    /// Different agents; 8 stands for 8 and more.
+    /// Distinct agents; 8 means 8 or more.
     pub agents: Option<u64>,
     /// The agent of nine requests in ten, cut after 120 bytes.
     pub agent: Option<String>,
-    /// The pause between two rounds of requests, where they come at an even pace.
+    /// The pause between two rounds of requests, if they come at an even pace.
     #[serde(rename = "every_ms", serialize_with = "maybe_millis")]
     pub every: Option<Duration>,
 }
@@ -34,7 +34,7 @@ fn maybe_millis<S: serde::Serializer>(span: &Option<Duration>, to: S) -> Result<
 }
 
 impl Evident {
-    /// Returns the numbers.
+    /// Returns the evidence as numbers.
     pub(in crate::suggest) fn signs(&self) -> Signs {
         let asked = self.loads.pages + self.loads.parts;
         let known = |is_known: bool, value: u64| is_known.then_some(value);

@@ -4,7 +4,7 @@ use super::*;
 use crate::log::{Log, LogOptions};
 use crate::source::Input;
 
-/// What a key shows that made these requests: (second, path, status, agent).
+/// Returns the evidence of a key with these requests: (second, path, status, agent).
 fn evident(requests: impl IntoIterator<Item = (f64, String, u16, String)>) -> Evident {
     let mut text = "ts,client,path,status,user_agent\n".to_owned();
     for (second, path, status, agent) in requests {
@@ -27,7 +27,7 @@ fn one(second: u32, path: impl Into<String>, agent: u32) -> (f64, String, u16, S
     (f64::from(second), path.into(), 200, format!("agent {agent}"))
 }
 
-/// A crowd of whose requests half load what belongs to pages.
+/// A crowd in which half of the requests are for parts of pages.
 fn crowd() -> Loads {
     Loads { pages: 500, parts: 500 }
 }
@@ -61,7 +61,7 @@ fn each_kind_is_told_by_its_requests() {
     assert_eq!(Evident::new().looks(crowd()), Looks::Unclear);
 }
 
-/// Where another server has the images, readers of many pages look as crawlers do, but for their agents.
+/// If another server has the images, readers of many pages look like crawlers, except for their several agents.
 #[test]
 fn where_nobody_loads_images_several_agents_are_no_crawler() {
     let none = Loads { pages: 1_000, parts: 0 };
@@ -79,7 +79,7 @@ fn a_long_agent_is_cut_between_characters() {
     assert_eq!(agent_name(&[0x80; 130]).chars().count(), 121, "bytes that are no text");
 }
 
-/// A limit on the address of an office where somebody scrapes cut everybody there, under a note.
+/// An office with a scraper must be recognised as shared: a limit on its address would cut everybody there.
 #[test]
 fn a_crawler_among_people_is_no_crawler_alone() {
     let scraper = |n: u32| one(900 + n / 2, format!("/item/{n}"), 99);
@@ -101,7 +101,7 @@ fn a_crawler_among_people_is_no_crawler_alone() {
     assert_eq!(fakes.looks(crowd()), Looks::Crawler, "a crawler that changes its agent has no readers");
 }
 
-/// A crawler that loads what belongs to its pages was taken for people, whatever its pace.
+/// A crawler that loads parts of pages must be recognised by its pace, not taken for people.
 #[test]
 fn a_crawler_that_loads_images_has_the_pace_of_a_machine() {
     let loading = |pause: fn(u32) -> u32, agents: u32| {

@@ -1,4 +1,4 @@
-//! The agents that ask most, in bounded memory.
+//! The agents with the most requests, in bounded memory.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
@@ -10,10 +10,11 @@ use crate::log::Record;
 use crate::peaks::GivenHash;
 use crate::suggest::signs::{Evident, agent_name};
 
-/// Agents counted at once. Whichever makes more than one request in 65 keeps its place, once it has one; some 4 KiB each.
+/// The agents counted at once, some 4 KiB each. Once counted, an agent with more than one request in 65 stays
+/// counted.
 const COUNTED: usize = 64;
 
-/// The agents, and what those who send them ask for.
+/// The agents, and what the keys that send them ask for.
 #[derive(Debug)]
 pub(super) struct Agents {
     hasher: FixedState,
@@ -53,7 +54,7 @@ impl Agents {
         }
     }
 
-    /// Returns the agent of most requests among those that only this key sends and that pass.
+    /// Returns the agent with the most requests among those that only this key sends and that pass a test.
     pub(super) fn only_of(&self, key: u64, passes: impl Fn(&Evident) -> bool) -> Option<&Group> {
         let own =
             self.groups().filter(|group| group.evident.only_key() == Some(key) && passes(&group.evident));

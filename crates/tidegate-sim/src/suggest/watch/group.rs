@@ -1,17 +1,17 @@
-//! Several keys that ask as one crawler would.
+//! Several keys that behave like one crawler.
 
 use crate::suggest::signs::Evident;
 
-/// What several keys share.
+/// What the keys of a group share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::suggest) enum Shared {
-    /// One agent.
+    /// The same agent.
     Agent(String),
-    /// The first parts of their addresses, as a pattern.
+    /// The same first parts of their addresses, as a pattern.
     Network(String),
 }
 
-/// Several keys that ask as one crawler would.
+/// Several keys that behave like one crawler.
 #[derive(Clone, Debug)]
 pub(in crate::suggest) struct Group {
     pub(in crate::suggest) shared: Shared,

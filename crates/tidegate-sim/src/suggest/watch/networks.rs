@@ -1,4 +1,4 @@
-//! The networks that ask most: of the keys that are addresses, those with the same first parts.
+//! The networks that ask for most: keys that are addresses, grouped by their first parts.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,10 +6,11 @@ use std::net::IpAddr;
 use crate::peaks::GivenHash;
 use crate::suggest::needs::Needs;
 
-/// Networks looked at.
+/// The most networks watched.
 const NETWORKS: usize = 20;
 
-/// Returns the patterns of the networks with so many keys at least that ask most, and the network of each key in one of them.
+/// Returns the patterns of the networks that ask for most, of those with at least `least` keys, and the network of
+/// each key in one of them.
 pub(super) fn networks(needs: &Needs, least: u64) -> (Vec<String>, HashMap<u64, u32, GivenHash>) {
     let mut all: HashMap<String, (u64, Vec<u64>)> = HashMap::new();
     for key in needs.remembered() {
@@ -25,13 +26,13 @@ pub(super) fn networks(needs: &Needs, least: u64) -> (Vec<String>, HashMap<u64, 
     let mut patterns = Vec::with_capacity(large.len());
     for (place, (pattern, (_, keys))) in large.into_iter().enumerate() {
         patterns.push(pattern);
-        // There are at most `NETWORKS`.
+        // The cast is lossless: there are at most `NETWORKS`.
         members.extend(keys.into_iter().map(|key| (key, place as u32)));
     }
     (patterns, members)
 }
 
-/// Returns the pattern of the network of an address: 24 bits of IPv4, 48 of IPv6. `None` for what is no address.
+/// Returns the pattern of an address's network: 24 bits of IPv4, 48 of IPv6. `None` if the text is not an address.
 fn pattern(name: &str) -> Option<String> {
     let name = name.split_once('/').map_or(name, |(address, _)| address);
     match name.parse().ok()? {
@@ -41,7 +42,8 @@ fn pattern(name: &str) -> Option<String> {
         }
         IpAddr::V6(address) => {
             let [a, b, c, ..] = address.segments();
-            // Addresses are written without leading zeros; a zero within the first three parts may be written as `::`.
+            // Addresses are written without leading zeros; a zero within the first three parts may be written as
+            // `::`.
             (b != 0 && c != 0).then(|| format!("{a:x}:{b:x}:{c:x}:*"))
         }
     }

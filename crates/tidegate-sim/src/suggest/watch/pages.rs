@@ -1,4 +1,5 @@
-//! Whether others ask for the same pages: a crawler takes what everybody reads, an app asks for what is its user's own.
+//! Tells whether others ask for the same pages: a crawler takes what everybody reads, an app asks for its own user's
+//! data.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;
@@ -8,16 +9,16 @@ use foldhash::quality::FixedState;
 use crate::log::Record;
 use crate::suggest::signs::{Evident, PATHS};
 
-/// Pages that are followed, by the smallest of their hashes: a fair sample of all, in some 50 KiB.
+/// The pages followed: those with the smallest hashes, a fair sample of all, in some 50 KiB.
 const FOLLOWED: usize = 1_024;
-/// The share of a crawler's pages that somebody with another agent asks for, too, at least, and how many they are in the sample.
+/// The least share, and the least number, of a crawler's sampled pages that a client with another agent asks for too.
 const READ: (f64, usize) = (0.02, 2);
 
-/// A sample of the pages of a log, and whether those who asked for each had different agents.
+/// A sample of the pages of a log, and whether different agents asked for each.
 #[derive(Debug)]
 pub(super) struct Pages {
     paths: FixedState,
-    /// The agent that asked first, and whether another one did, too.
+    /// For each page, the agent that asked first, and whether another one did too.
     followed: BTreeMap<u64, (u64, bool)>,
 }
 
@@ -47,7 +48,7 @@ impl Pages {
         }
     }
 
-    /// Says whether others read some of the pages that these requests were for.
+    /// Says whether others read some of the pages in this evidence.
     pub(super) fn are_read_by_others(&self, evident: &Evident) -> bool {
         let followed: Vec<bool> = evident
             .pages()

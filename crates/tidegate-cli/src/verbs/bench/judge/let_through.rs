@@ -1,9 +1,9 @@
-//! Which asks were let through although their limits had no units at any moment.
+//! Finds asks that were allowed although their limits had no units at any time.
 //!
-//! Every allowed ask is charged as soon as there are units within its span. If an ask finds none until the end of its span, another one that
-//! was charged already may do without: one whose span ends later can have been decided later, and leaves its units. Only if there is no such
-//! ask either was one too many let through. For limits that grant equal costs this finds the least number of them, as scheduling by the
-//! earliest deadline does; an ask that was wrong is not charged.
+//! Every allowed ask is charged as soon as there are units within its span. If there are none until the end of its
+//! span, it may take the units of an ask already charged whose span ends later, since that one may have been decided
+//! later. Only if there is no such ask was one ask too many allowed. For limits that grant equal costs, this finds the
+//! smallest number of wrong asks, like earliest-deadline scheduling. A wrong ask is not charged.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -22,7 +22,7 @@ pub(super) struct LetThrough {
     clock: ManualClock,
     question: Question,
     is_keyed: bool,
-    /// Asks by when to try them next, and then by the end of their span.
+    /// Asks by the time of the next attempt, then by the end of their span.
     waiting: BinaryHeap<Reverse<(u64, Span)>>,
     /// Asks that were charged and whose span is not over, by group and end.
     charged: BTreeSet<(u32, u64, u64, Span)>,
@@ -54,7 +54,7 @@ impl LetThrough {
         self.waiting.push(Reverse((span.from, span)));
     }
 
-    /// Judges what comes before a moment; nothing before it is added any more.
+    /// Judges all asks before `until`. Earlier asks must not be added afterwards.
     pub(super) fn run(&mut self, until: u64) {
         while let Some(&Reverse((at, span))) = self.waiting.peek()
             && at < until

@@ -13,30 +13,33 @@ use super::super::question::Question;
 use crate::exit::Mistake;
 use crate::room::no_room;
 
-/// How long a charge may wait in the accounts of the refusals: what the server let through is charged there, whether or not there are units
-/// left.
+/// The wait accepted for charges in the accounts of denials: asks that the server allowed are charged there even if
+/// no units are left.
 const ANY_WAIT: Duration = Duration::from_secs(30 * 86_400);
 
-/// Policies that can be judged, in two forms.
+/// The policies for judging, in two forms.
 #[derive(Debug)]
 pub(in super::super) struct Judged {
     /// As written.
     pub(super) strict: Arc<PolicySet>,
-    /// With limits that charge whatever is asked.
+    /// With limits that accept every charge.
     pub(super) patient: Arc<PolicySet>,
-    /// The longest delay that all limits of the file accept.
+    /// The longest wait that all limits of the file accept.
     pub(super) max_wait: Duration,
-    /// Whether all keys are made of the attributes that hold the bench's key: then keys have nothing to do with each other.
+    /// Whether the keys of all policies contain the attribute of the bench's key. Then different keys do not share
+    /// limits.
     pub(super) is_keyed: bool,
-    /// Whether a policy says what a request costs, which nobody can ask several times over.
+    /// Whether a policy computes the cost of a request itself, so that the judge cannot ask for several costs at
+    /// once.
     pub(super) has_own_cost: bool,
 }
 
 impl Judged {
-    /// Takes the policies of a file that are in force, or the one that is expected.
+    /// Takes the active policies of a file, or only the expected one.
     ///
     /// # Errors
-    /// An unknown policy; one whose decisions depend on more than what was asked when; policies that are not for these asks.
+    /// An unknown policy; a policy whose decisions depend on more than the asks and their times; policies that do not
+    /// apply to these asks.
     pub(in super::super) fn of(config: &Config, question: &Question, file: &str) -> Result<Self> {
         let all = config.policies.policies();
         if let Some(wanted) = &question.policy
@@ -63,7 +66,7 @@ impl Judged {
                 ))
                 .into());
             }
-            // One gate in memory stands for whatever the server keeps its counters in.
+            // One gate in memory stands for any kind of store that the server uses.
             policy.share = None;
             policy.shadow_limit = None;
         }
@@ -95,13 +98,13 @@ impl Judged {
         Ok(judged)
     }
 
-    /// Makes a gate of one of the forms, on a clock of its own.
+    /// Makes a gate for one of the forms, on a clock of its own.
     ///
     /// # Errors
-    /// When there is no memory for so many keys.
+    /// If there is no memory for this many keys.
     pub(super) fn gate(&self, policies: &Arc<PolicySet>, keys: u32) -> Result<(Gate, ManualClock)> {
         let clock = ManualClock::at(Tick::EPOCH);
-        // Each limit of each key has a place, and room beside it, so that none is crowded out.
+        // Twice as many places as limits and keys, so that none is evicted.
         let limits: usize = policies.policies().iter().map(|policy| policy.limits.len()).sum();
         let places = (keys as usize).saturating_mul(limits.max(1)).saturating_mul(2).max(1_000);
         let gate = Gate::in_memory(Arc::clone(policies), places).map_err(|error| match error {
@@ -115,7 +118,7 @@ impl Judged {
     }
 }
 
-/// Says what a policy goes by besides what was asked when.
+/// Returns what a policy's decisions depend on besides the asks and their times.
 fn unjudged(policy: &Policy) -> Option<&'static str> {
     if policy.limits.iter().any(Limit::is_breaker) {
         return Some("how calls end");

@@ -1,8 +1,8 @@
-//! Which asks were refused although their limits had units at every moment.
+//! Finds asks that were denied although their limits had units at every time.
 //!
-//! The accounts here are the emptiest that there can be: whatever was let through is charged at the end of its span, even where nothing is
-//! left, and an ask whose span overlaps with that of a refusal counts as charged before it. What is then left at the beginning of a
-//! refusal's span is the least that the limits had throughout.
+//! The accounts here are as empty as they can be: every allowed ask is charged at the end of its span, even if no
+//! units are left, and an ask whose span overlaps with that of a denial counts as charged before it. The units left
+//! at the start of a denial's span are then the least that the limits had during it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -26,20 +26,20 @@ pub(super) struct Refused {
     max_wait: Duration,
     /// Charges by the end of their spans.
     charges: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Refusals by their spans.
+    /// Denials by their spans.
     asks: BinaryHeap<Reverse<Span>>,
     groups: HashMap<u32, Charges>,
     taken: u64,
     wrong: u64,
 }
 
-/// The spans of the charges of one group, to count those that overlap with another span.
+/// The spans of the charges of one group, for counting those that overlap with another span.
 #[derive(Debug, Default)]
 struct Charges {
     /// Sorted after [`Charges::sort`].
     begun: Vec<u64>,
     ended: Vec<u64>,
-    /// Those that may be charged at any time after they have begun.
+    /// Charges that may happen at any time after their start.
     endless: u64,
     is_sorted: bool,
 }
@@ -66,12 +66,12 @@ impl Refused {
         if self.is_keyed { key } else { 0 }
     }
 
-    /// Adds an ask that was refused.
+    /// Adds a denied ask.
     pub(super) fn add(&mut self, span: Span) {
         self.asks.push(Reverse(span));
     }
 
-    /// Adds an ask that was, or may have been, charged in a span.
+    /// Adds an ask that was, or may have been, charged within a span.
     pub(super) fn add_charge(&mut self, span: Span) {
         let charges = self.groups.entry(self.group(span.key)).or_default();
         if span.to == u64::MAX {
@@ -84,9 +84,9 @@ impl Refused {
         self.charges.push(Reverse((span.to, span.key)));
     }
 
-    /// Judges what comes before a moment; nothing before it is added any more.
+    /// Judges all asks before `until`. Earlier asks must not be added afterwards.
     pub(super) fn run(&mut self, until: u64) {
-        // A refusal is judged when all that overlaps with it is known; what comes after it waits for it.
+        // A denial is judged once all asks that overlap with it are known. Later asks wait for it.
         let unknown = self.asks.iter().filter(|Reverse(span)| span.to >= until);
         let until = unknown.map(|Reverse(span)| span.from).min().unwrap_or(until).min(until);
         loop {
@@ -95,7 +95,7 @@ impl Refused {
             if charge.min(ask) >= until {
                 break;
             }
-            // What ended when a refusal began was before it.
+            // A charge that ended when a denial began was before it.
             if charge <= ask {
                 if let Some(Reverse((at, key))) = self.charges.pop() {
                     self.charge(at, key);
@@ -111,7 +111,7 @@ impl Refused {
         self.clock.set(Tick::from_nanos(at));
         let request = self.question.descriptor(key);
         let check = Check::of(&request).maybe_cost(self.question.cost());
-        // Refused only if the debt is of a month, and then no refusal is wrong.
+        // Refused only with a debt of a month, and then no denial is wrong.
         let _ = self.gate.check(check).expect("a gate in memory decides every cost from 1 on");
     }
 
@@ -141,7 +141,7 @@ impl Refused {
         (self.charges, self.asks, self.groups) = (BinaryHeap::new(), BinaryHeap::new(), HashMap::new());
     }
 
-    /// Returns how many asks were judged, and how many of them were wrong.
+    /// Returns how many denials were judged, and how many of them were wrong.
     pub(super) fn found(&self) -> (u64, u64) {
         (self.taken, self.wrong)
     }
@@ -156,7 +156,8 @@ impl Charges {
         }
     }
 
-    /// Returns how many may have been charged within a span: those that began before its end, without those that ended before it began.
+    /// Returns how many charges may have happened within a span: those that began before its end, except those that
+    /// ended before its start.
     fn overlapping(&mut self, span: Span) -> u64 {
         self.sort();
         let begun = self.begun.partition_point(|from| *from <= span.to);
@@ -164,12 +165,14 @@ impl Charges {
         begun.saturating_sub(ended) as u64 + self.endless
     }
 
-    /// Forgets those that ended before a moment from which on all spans are that are asked for. Says whether any are left.
+    /// Forgets charges that ended before `until`; spans asked about later must start after it. Returns whether any
+    /// charges are left.
     fn forget(&mut self, until: u64) -> bool {
         self.sort();
         let ended = self.ended.partition_point(|to| *to < until);
         self.ended.drain(..ended);
-        // As many of the earliest beginnings: each began before it ended, so all of them are before every later span's end.
+        // Drop as many of the earliest starts. Each of these charges began before it ended, so these starts are
+        // before the end of every later span.
         self.begun.drain(..ended);
         !self.ended.is_empty() || self.endless > 0
     }

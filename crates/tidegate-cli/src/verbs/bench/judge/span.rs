@@ -1,4 +1,4 @@
-//! When an ask can have been decided.
+//! The span of time in which an ask was decided.
 
 /// The span in which the server decided an ask, by the judge's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,4 +1,4 @@
-//! A judge that accuses nobody wrongly, and finds who is guilty.
+//! The judge accuses no server wrongly, and finds wrong answers.
 
 use clap::Parser as _;
 use tidegate::config::{Config, Format};
@@ -9,7 +9,7 @@ use super::*;
 use crate::args::{Cli, Verb};
 
 const MS: u64 = 1_000_000;
-/// Some moment of a year in which windows begin as they do.
+/// A time of the year at no particular offset within any window.
 const START: u64 = 1_790_000_000_123 * MS;
 
 fn file(limit: &str, by: &str) -> Config {
@@ -29,14 +29,14 @@ fn judge(config: &Config, question: &Question, slack: Duration) -> Judge {
     Judge::new(&Judged::of(config, question, "p.yaml").unwrap(), question, 16, slack).unwrap()
 }
 
-/// Numbers that look like chance.
+/// Returns a pseudo-random number.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
 }
 
-/// Asks a server of these policies, which decides each ask somewhere between its sending and its answer; returns the asks in the order of
-/// their sending. `latency` is the longest in microseconds.
+/// Asks a server with these policies, which decides each ask at some time between sending and answer. Returns the
+/// asks in the order of sending. `latency` is the longest latency in microseconds.
 fn served(
     server: &Config,
     question: &Question,
@@ -81,7 +81,7 @@ fn found(mut judge: Judge, asks: &[Ask]) -> Found {
     judge.found()
 }
 
-/// Every limit, with spans from short to much longer than a unit takes to come back, and a server that does what its file says.
+/// All limits, with spans from short to much longer than a unit takes to return, and a server that follows its file.
 #[test]
 fn a_server_that_is_right_is_never_accused() {
     for limit in [
@@ -117,7 +117,7 @@ fn a_server_of_twice_the_rate_lets_half_of_it_through_wrongly() {
     for latency in [1, 1_000, 20_000] {
         let asks = served(&server, &question, 5_000, 2 * MS, latency, 1, 7);
         let found = found(judge(&told, &question, Duration::from_millis(2)), &asks);
-        // 100 + 10 s of 100/s passed; 50 + 10 s of 50/s should have.
+        // It allowed 100 + 10 s of 100/s instead of 50 + 10 s of 50/s.
         assert!((540..=550).contains(&found.wrongly_let_through), "{latency} us: {found:?}");
         assert_eq!(found.wrongly_refused, 0, "{found:?}");
     }
@@ -135,7 +135,7 @@ fn a_server_of_half_the_rate_refuses_wrongly() {
     }
 }
 
-/// An ask that nobody knows the fate of may have been charged at any time: the refusal after it may be right.
+/// An ask of unknown fate may have been charged at any time, so the denial after it may be right.
 #[test]
 fn what_was_lost_may_have_been_charged() {
     let (config, question) = (file("{rate: 1/h, burst: 1}", "client.ip"), question(&[]));

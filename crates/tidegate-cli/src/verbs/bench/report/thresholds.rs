@@ -1,4 +1,4 @@
-//! What a run has to keep to, for CI.
+//! The thresholds of a run, for CI.
 
 use serde_json::{Value, json};
 use tidegate_sim::json_units::millis;
@@ -10,17 +10,17 @@ use super::super::tally::took;
 use crate::args::Most;
 use crate::styled::{Look, Styled};
 
-/// A threshold and what was measured.
+/// A threshold and the measured value.
 #[derive(Debug)]
 pub(super) struct Threshold {
-    /// As it was typed.
+    /// The threshold as typed.
     said: String,
     measured: String,
     value: Value,
     pub(super) broken: bool,
 }
 
-/// Returns those that were asked for.
+/// Returns the thresholds that were given.
 pub(super) fn thresholds(report: &Report<'_>) -> Vec<Threshold> {
     let (flags, done) = (&report.bench.judging, report.done);
     let mut all = Vec::new();
@@ -43,8 +43,8 @@ pub(super) fn thresholds(report: &Report<'_>) -> Vec<Threshold> {
     all
 }
 
-/// Wrong answers of both kinds count together; a share is of each kind by itself, since a server under load refuses far more than it lets
-/// through, or far less.
+/// Returns the threshold for wrong answers. As a number, both kinds count together. As a share, each kind counts on
+/// its own, since a server under load may deny far more than it allows, or far less.
 fn wrong(most: Most, found: Found) -> Threshold {
     let Found { let_through, wrongly_let_through, refused, wrongly_refused, gave_up } = found;
     let all =
@@ -52,7 +52,7 @@ fn wrong(most: Most, found: Found) -> Threshold {
     let of_each = [(wrongly_let_through, let_through), (wrongly_refused, refused)]
         .map(|(count, of)| Threshold::counted("--max-wrong", most, count, of).broken);
     Threshold {
-        // What was not judged to its end was not kept to.
+        // A judge that gave up counts as a broken threshold.
         broken: gave_up || all.broken || of_each.contains(&true),
         ..all
     }
