@@ -1,10 +1,11 @@
-//! A fixed number of places, so that one kind of work cannot take everything.
+//! Bulkheads: limits on how much work is in flight at once, so that one kind of work cannot take every resource.
 //!
-//! A limiter counts how often something is asked for; a bulkhead counts how much of it is under way. Ten slow calls to one
-//! service hold ten places until they end, and the eleventh is refused or waits, while calls to other services have bulkheads of
-//! their own. How many places are taken is one atomic word, and entering and leaving is one step on it; who waits, and whose turn is next,
-//! is behind a lock that nobody takes while nobody waits. The number of places is fixed, or moved by a law of
-//! [`tidegate_core::concurrency`]; they are for all, or divided among tenants.
+//! A limiter counts how often something is asked for; a bulkhead counts how much of it is in flight. Ten slow calls to
+//! one service hold ten places until they end. The eleventh call is refused or waits, while calls to other services use
+//! bulkheads of their own. One atomic word counts the places taken, and entering and leaving change it in one atomic
+//! step each. The queue of waiters is behind a lock, which is not taken while the queue is empty. The number of places
+//! is fixed, or a law of [`tidegate_core::concurrency`] moves it. The places are shared by all callers, or divided
+//! among tenants.
 
 mod build;
 mod counter;
@@ -43,9 +44,10 @@ use crate::priority::named_or_carried;
 
 /// Limits how much work is under way at once, in one process.
 ///
-/// A clone shares the places. Entering and leaving is one atomic step each, without lock or allocation, where nobody waits, no law asks how long
-/// the work took, and the places are not divided among tenants. Each waiter takes an entry in a list, which is bounded. Making a bulkhead
-/// takes a lock that all bulkheads share.
+/// A clone shares the places. Entering and leaving are one atomic step each, without a lock or an allocation, when
+/// nobody waits, no law, throttle or short line needs the time that the work took, and the places are not divided among
+/// tenants. Each waiter takes an entry in a bounded list. Making a bulkhead takes a lock that all bulkheads of the
+/// process share.
 ///
 /// # Examples
 /// ```
@@ -67,8 +69,8 @@ pub struct Bulkhead {
 }
 
 impl Bulkhead {
-    /// Makes a bulkhead of `max` places, 1 to [`Concurrency::MAX_PLACES`], for which up to 65,536 callers wait, first come, first served;
-    /// deadlines go by the [`SystemClock`](crate::SystemClock).
+    /// Makes a bulkhead of `max` places, 1 to [`Concurrency::MAX_PLACES`]. Up to 65,536 callers wait for a place, first
+    /// come, first served. Deadlines go by the [`SystemClock`](crate::SystemClock).
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when `max` is out of range.
@@ -76,21 +78,22 @@ impl Bulkhead {
         Ok(Self::of_places(Concurrency::new(max)?.max()))
     }
 
-    /// Enters with one place, now or not at all, by the priority that the task [carries](crate::priority::carried);
-    /// [`Criticality::Critical`](crate::Criticality::Critical) where it carries none.
+    /// Takes one place without waiting, at the priority that the task [carries](crate::priority::carried), or
+    /// [`Criticality::Critical`](crate::Criticality::Critical) if it carries none.
     ///
     /// # Errors
-    /// [`Denied`] with [`Retry::Unknown`](crate::Retry::Unknown) when all places are taken, or others wait for one.
+    /// [`Denied`] with [`Retry::Unknown`](crate::Retry::Unknown) when all places are taken, when others wait for a
+    /// place, or when a [throttle](Bulkhead::with_throttle) refuses.
     #[inline]
     pub fn try_enter(&self) -> Result<Permit, Denied> {
         self.enter_now(Cost::ONE)
     }
 
-    /// Enters with several places, all now or none.
+    /// Takes several places without waiting: all of them, or none.
     ///
     /// # Errors
-    /// [`TakeError::Denied`] as [`Bulkhead::try_enter`]; with [`Retry::Never`](crate::Retry::Never) when there are not so many places. [`TakeError::NotACost`] for
-    /// zero and less.
+    /// [`TakeError::Denied`] as for [`Bulkhead::try_enter`], with [`Retry::Never`](crate::Retry::Never) when the
+    /// bulkhead has fewer places than asked for. [`TakeError::NotACost`] when `places` is zero or negative.
     #[inline]
     pub fn try_enter_n(
         &self,
@@ -112,8 +115,8 @@ impl Bulkhead {
         }
     }
 
-    /// The slow path: a throttle is asked, or the lock has to be taken, or there is no place. A function of its own, so that the fast path does not
-    /// prepare what only this needs.
+    /// The slow path, for a throttle, a set lock flag, or no free place. A separate function keeps its set-up out of
+    /// the fast path.
     #[inline(never)]
     fn enter_through_line(&self, places: Cost) -> Result<Permit, Denied> {
         let (places, priority) = (places.units(), named_or_carried(None));
@@ -134,7 +137,7 @@ impl Bulkhead {
         }
     }
 
-    /// Enters with one place, when it is this caller's turn.
+    /// Takes one place when this caller's turn comes.
     ///
     /// # Examples
     /// ```
@@ -153,12 +156,12 @@ impl Bulkhead {
         self.enter_n(Cost::ONE)
     }
 
-    /// Enters with several places, when it is this caller's turn.
+    /// Takes several places when this caller's turn comes.
     pub fn enter_n(&self, places: impl TryInto<Cost, Error: Into<NotACost>>) -> Enter {
         Enter::new(Arc::clone(&self.shared), places.try_into().map_err(Into::into))
     }
 
-    /// Enters with one place within `timeout`, holding the calling thread meanwhile.
+    /// Takes one place within `timeout`, blocking the calling thread until then.
     ///
     /// # Errors
     /// As [`Enter`].
@@ -166,7 +169,7 @@ impl Bulkhead {
         self.enter().within(timeout).blocking()
     }
 
-    /// Enters with one place until `deadline`, holding the calling thread meanwhile.
+    /// Takes one place until `deadline`, blocking the calling thread until then.
     ///
     /// # Errors
     /// As [`Enter`].
@@ -174,11 +177,12 @@ impl Bulkhead {
         self.enter().until(deadline).blocking()
     }
 
-    /// Changes the number of places. Whoever is inside stays inside: a lowered number admits nobody until enough have left. A waiter who
-    /// asks for more places than there are now is refused for good.
+    /// Changes the number of places. Permits that are held stay valid: after a decrease, nobody enters until enough
+    /// have left. A waiter who asks for more places than there are now is refused with
+    /// [`Retry::Never`](crate::Retry::Never).
     ///
     /// # Errors
-    /// [`QuotaError::Parameter`] when `max` is out of range, or a law moves the limit; nothing changes then.
+    /// [`QuotaError::Parameter`] when `max` is out of range, or a law moves the limit. The bulkhead is then unchanged.
     pub fn change(&self, max: u64) -> Result<(), QuotaError> {
         let max = Concurrency::new(max)?.max();
         if self.shared.rules.moves {
@@ -189,27 +193,27 @@ impl Bulkhead {
         Ok(())
     }
 
-    /// Tells the law how much of the machine is in use, where no [watch](Bulkhead::with_signals) does. Without a law it does
-    /// nothing.
+    /// Tells the law how much of the machine is in use; for bulkheads without a [watch](Bulkhead::with_signals). A
+    /// throttle is told how many places are free and how many callers wait. Without either it does nothing.
     pub fn sense(&self, signal: Signal) {
         self.shared.sense(signal);
     }
 
-    /// Returns the number of places and how many are free; `debt` counts those inside beyond a lowered number. Places given to a waiter who
-    /// has not been polled since count as taken.
+    /// Returns the number of places and how many are free; `debt` counts the places taken beyond a lowered number. A
+    /// place given to a waiter that has not been polled since then counts as taken.
     #[must_use]
     pub fn standing(&self) -> Standing {
         self.shared.standing()
     }
 
-    /// Returns how many wait for a place.
+    /// Returns how many callers wait for a place.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.shared.waiting()
     }
 
-    /// Returns the share of those who arrive that the [throttle](Bulkhead::with_throttle) refuses now, in millionths, the least important
-    /// first: below a million, and zero without a throttle.
+    /// Returns the share of arrivals that the [throttle](Bulkhead::with_throttle) refuses now, in millionths: below a
+    /// million, and zero without a throttle. The throttle refuses the least important first.
     #[must_use]
     pub fn refused_share(&self) -> u32 {
         self.shared.refused_share()

@@ -1,4 +1,4 @@
-//! How a bulkhead is made: what moves its limit, what stands before it, and the rules of its line.
+//! Constructors of a bulkhead: the law of its limit, the throttle in front of its line, and the rules of the line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,22 +19,30 @@ use crate::observer::Observer;
 use crate::policy::{KeepFor, KeepForError};
 use crate::signals::Watch;
 
-/// How many callers may wait unless told otherwise: as many as there can be places.
+/// How many callers may wait by default: as many as the most places there can be.
 const ROOM: usize = Concurrency::MAX_PLACES as usize;
 
 impl Bulkhead {
-    /// Makes a bulkhead whose number of places a law moves, at most [`Concurrency::MAX_PLACES`]; otherwise as [`Bulkhead::new`].
+    /// Makes a bulkhead with a number of places that a law moves, from 1 to [`Concurrency::MAX_PLACES`]; otherwise like
+    /// [`Bulkhead::new`].
     ///
-    /// The law learns from each permit that is [left with an outcome](crate::Permit::leave): how long the work took, the wait in our queue not
-    /// counted, and how many were inside when it entered. A permit that is dropped teaches nothing. A lowered limit admits nobody until
-    /// enough have left, a raised one wakes who waits. Who asks for more places than there are takes them all when its turn comes and nobody
-    /// else is inside, and leaves a debt ([`Standing::debt`](crate::Standing)) while it works: so a limit that is below what all callers ask for
-    /// is learnt from, and rises. Where a part is [kept](Bulkhead::with_keep_for) or places are [divided](Bulkhead::with_tenants), it is refused
-    /// instead, and may come back ([`Retry::Unknown`](crate::Retry::Unknown)), for others were promised places that stay free; let the law's least
-    /// limit ([`Bounds`](crate::concurrency::Bounds)) there be no lower than what callers ask for and what is kept, together. One resource has one law: two that move their limits by the same latencies chase each
-    /// other, so what is called through one adaptive bulkhead is not put behind a second.
+    /// The law learns from each permit that is [left with an outcome](crate::Permit::leave): how long the work took,
+    /// without the wait in this queue, and how many places were taken when it entered. A permit that is dropped teaches
+    /// it nothing. A lowered limit admits nobody until enough have left; a raised limit wakes waiters.
     ///
-    /// Costs two readings of the clock per permit, and the law's arithmetic; callers who leave at the same time do not wait for each other's.
+    /// A caller who asks for more places than the limit takes them all when its turn comes and no place is taken. Until
+    /// it leaves, the places beyond the limit are a debt ([`Standing::debt`](crate::Standing)). In this way the law
+    /// also learns from a limit below what every caller asks for, and raises it. If a part is
+    /// [kept](Bulkhead::with_keep_for), or places are [divided](Bulkhead::with_tenants), such a caller would take
+    /// places promised to others. It is then refused with [`Retry::Unknown`](crate::Retry::Unknown): it may succeed
+    /// later. In these cases, choose the law's least limit ([`Bounds`](crate::concurrency::Bounds)) at least as high as
+    /// the places that one caller asks for plus the places kept.
+    ///
+    /// Use one law per resource, and do not put one adaptive bulkhead behind another: two laws that move their limits
+    /// by the same latencies chase each other.
+    ///
+    /// Costs two readings of the clock per permit, and the law's arithmetic. Callers who leave at the same time do not
+    /// wait for each other's arithmetic.
     ///
     /// # Examples
     /// ```
@@ -64,7 +72,7 @@ impl Bulkhead {
     /// let backend = Bulkhead::adaptive(UpAndDown);
     /// backend.try_enter()?.leave(Outcome::Overloaded);
     /// assert_eq!(backend.standing().limit, 1);
-    /// drop(backend.try_enter()?); // nobody knows how it went
+    /// drop(backend.try_enter()?); // no outcome is reported
     /// assert_eq!(backend.standing().limit, 1);
     /// # Ok::<(), tidegate::Denied>(())
     /// ```
@@ -81,18 +89,19 @@ impl Bulkhead {
         Self { shared: Shared::new(parts, Self::rules(true)) }
     }
 
-    /// Makes a bulkhead that finds everything by itself, for a service that nothing is known of: it lets in as many as end the most work, the
-    /// most important first, and refuses the rest early.
+    /// Makes a bulkhead that tunes itself, for a service about which nothing is known. It admits as many callers as
+    /// complete the most work, the most important first, and refuses the rest early.
     ///
-    /// The same as
-    /// `Bulkhead::adaptive(HillClimb::default()).with_short_line().with_throttle(Shedding::default())`: a [limit](crate::concurrency::HillClimb)
-    /// that is moved by how much work ends well, a [short line](Bulkhead::with_short_line) before it, and
-    /// [shedding](crate::throttle::Shedding) before the line. What it keeps under two and ten times the load that a service can take is
-    /// measured on simulated services, with this very type: `docs/protection/overload.md`.
+    /// The same as `Bulkhead::adaptive(HillClimb::default()).with_short_line().with_throttle(Shedding::default())`: a
+    /// [limit](crate::concurrency::HillClimb) that follows how much work succeeds, a [short
+    /// line](Bulkhead::with_short_line) in front of it, and [shedding](crate::throttle::Shedding) in front of the line.
+    /// `docs/protection/overload.md` measures what it achieves at two and ten times the load that a service can take,
+    /// on simulated services, with this very type.
     ///
-    /// It learns from permits that are [left with an outcome](crate::Permit::leave); a caller whose permits are all dropped has a limit of 20. Wrong
-    /// for a handful of requests per second, which teach it too slowly, and together with [tenants](Bulkhead::with_tenants): a throttle refuses
-    /// by priority, whoever it is. Costs a lock and two readings of the clock beside what [`Bulkhead::adaptive`] costs, and 4 KiB.
+    /// It learns from permits that are [left with an outcome](crate::Permit::leave). If all permits are dropped, the
+    /// limit stays at 20. Not for services with a handful of requests per second, which teach it too slowly. Not
+    /// together with [tenants](Bulkhead::with_tenants): the throttle refuses by priority and does not tell tenants
+    /// apart. Costs a lock, two readings of the clock and 4 KiB in addition to the cost of [`Bulkhead::adaptive`].
     ///
     /// # Examples
     /// ```
@@ -103,7 +112,7 @@ impl Bulkhead {
     /// let search = Bulkhead::self_tuning();
     /// let permit = search.enter().priority(Criticality::SheddablePlus).await?;
     /// // do the work
-    /// permit.leave(Outcome::Success); // what it learns from
+    /// permit.leave(Outcome::Success); // it learns from this
     /// assert_eq!((search.standing().limit, search.refused_share()), (20, 0), "for a start");
     /// # Ok(())
     /// # }
@@ -126,7 +135,7 @@ impl Bulkhead {
         Rules { room: ROOM, short_line, order, longest_wait, keep_for, tenants, moves, signals }
     }
 
-    /// Returns an empty bulkhead of the same rules; a law and a throttle start again.
+    /// Returns an empty bulkhead of changed parts and rules. A law and a throttle start again.
     fn again(&self, change: impl FnOnce(&mut Parts, &mut Rules)) -> Self {
         let mut parts = self.shared.again();
         let mut rules = self.shared.rules.clone();
@@ -138,23 +147,24 @@ impl Bulkhead {
         self.again(|_, rules| change(rules))
     }
 
-    /// Returns a bulkhead with as many places and the same rules, whose deadlines go by `clock`. A step of construction: the
-    /// result is empty and shares nothing with earlier clones.
+    /// Returns a bulkhead with the same number of places and the same rules whose deadlines go by `clock`. A step of
+    /// construction: the result is empty and shares nothing with earlier clones.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         let now = clock.now();
         self.again(|parts, _| parts.starting(Arc::new(clock), now))
     }
 
-    /// Returns a bulkhead where at most `waiting` callers wait for a place; zero refuses a caller who cannot enter at once. Where as many
-    /// wait, a newcomer of higher priority takes the place of one of the lowest, who is refused at once. A step of construction, as
-    /// [`Bulkhead::with_clock`] is.
+    /// Returns a bulkhead where at most `waiting` callers wait for a place; zero refuses a caller who cannot enter at
+    /// once. When the queue is full, a newcomer of higher priority replaces a waiter of the lowest priority, who is
+    /// refused at once. A step of construction, like [`Bulkhead::with_clock`].
     #[must_use]
     pub fn with_room(self, waiting: usize) -> Self {
         self.with(|rules| rules.room = waiting)
     }
 
-    /// Returns a bulkhead where callers of the same priority are let in by `order`. A step of construction, as [`Bulkhead::with_clock`] is.
+    /// Returns a bulkhead where callers of the same priority enter in `order`. A step of construction, like
+    /// [`Bulkhead::with_clock`].
     ///
     /// # Examples
     /// ```
@@ -169,19 +179,19 @@ impl Bulkhead {
         self.with(|rules| rules.order = order)
     }
 
-    /// Returns a bulkhead where nobody waits for longer than `longest`, whatever its own deadline; zero refuses whoever cannot enter at
-    /// once. A step of construction, as [`Bulkhead::with_clock`] is.
+    /// Returns a bulkhead where nobody waits for longer than `longest`, even with a later deadline; zero refuses a
+    /// caller who cannot enter at once. A step of construction, like [`Bulkhead::with_clock`].
     #[must_use]
     pub fn with_longest_wait(self, longest: Duration) -> Self {
         self.with(|rules| rules.longest_wait = longest)
     }
 
-    /// Returns a bulkhead that keeps part of its places for callers of higher [priority](super::Enter::priority). A step of construction, as
-    /// [`Bulkhead::with_clock`] is.
+    /// Returns a bulkhead that keeps part of its places for callers of higher [priority](super::Enter::priority). A
+    /// step of construction, like [`Bulkhead::with_clock`].
     ///
     /// # Errors
-    /// [`KeepForError`] for a part that cannot be kept of as many places as there are now. A law may lower the limit below a part that
-    /// was given in places: then nobody below that level enters.
+    /// [`KeepForError`] when the part cannot be kept of the present number of places. A law may later lower the limit
+    /// below a part given as a number of places: then no caller below that level enters.
     ///
     /// # Examples
     /// ```
@@ -202,22 +212,27 @@ impl Bulkhead {
         Ok(self.with(|rules| rules.keep_for = (!keep_for.is_nothing()).then_some(keep_for)))
     }
 
-    /// Returns a bulkhead whose places are divided among tenants, who say who they are with [`Enter::of`](super::Enter::of). Each has its own part, lends what
-    /// is idle, and gets of what others lend according to its weight; a full queue refuses one of the tenant with the most waiters by
-    /// its weight. Priorities and the order then hold within a tenant, so that a tenant that calls everything critical gains nothing over others, but for
-    /// [kept parts](Bulkhead::with_keep_for), which go by the priority that is claimed. Entering and
-    /// leaving takes a lock, and a turn looks at all tenants who wait. A step of construction, as [`Bulkhead::with_clock`] is.
+    /// Returns a bulkhead whose places are divided among tenants; a caller names its tenant with
+    /// [`Enter::of`](super::Enter::of). Each tenant has its own part, lends idle places, and receives places that
+    /// others lend by its weight. A full queue refuses a waiter of the tenant that has the most waiters for its weight.
+    /// Priorities and the order then apply within a tenant. So a tenant gains nothing over others by calling everything
+    /// critical, except for [kept parts](Bulkhead::with_keep_for), which go by the claimed priority.
+    ///
+    /// Entering and leaving take a lock, and choosing the next waiter looks at all tenants that wait. A step of
+    /// construction, like [`Bulkhead::with_clock`].
     #[must_use]
     pub fn with_tenants(self, tenants: Tenants) -> Self {
         self.with(|rules| rules.tenants = Some(tenants))
     }
 
-    /// Returns a bulkhead with a short line before it: no more wait than there are places, the newest first, and nobody for longer than half
-    /// the mean time that work takes (within 5 ms and 1 s) or than a [longest wait](Bulkhead::with_longest_wait). That is enough for a place that
-    /// becomes free to be taken at once, and it adds little to what the work takes; who would wait longer is better told at once. Sets
-    /// [`QueueOrder::Lifo`]; priorities come first all the same. Room that was [set](Bulkhead::with_room) is a bound as before.
+    /// Returns a bulkhead with a short line in front of it: at most as many callers wait as there are places, the
+    /// newest is served first, and nobody waits for longer than half the mean time that work takes (at least 5 ms, at
+    /// most 1 s), nor than a [longest wait](Bulkhead::with_longest_wait). This line is long enough to fill a place as
+    /// soon as it becomes free, and adds little to the time of the work. A caller who would wait longer is better
+    /// refused early. Sets [`QueueOrder::Lifo`]; higher priorities still come first. The bound of
+    /// [`Bulkhead::with_room`] still applies.
     ///
-    /// Costs two readings of the clock per permit. A step of construction, as [`Bulkhead::with_clock`] is.
+    /// Costs two readings of the clock per permit. A step of construction, like [`Bulkhead::with_clock`].
     ///
     /// # Examples
     /// ```
@@ -232,13 +247,14 @@ impl Bulkhead {
         self.with(|rules| (rules.short_line, rules.order) = (true, QueueOrder::Lifo))
     }
 
-    /// Returns a bulkhead before which a throttle stands: it is asked of each who arrives, by priority, and whoever it refuses takes no place in
-    /// the line. It hears of each who was let in and got no place ([`Outcome::Overloaded`](crate::Outcome::Overloaded)), of each permit that is
-    /// left with an outcome, and of how many places are free and how many wait then. It knows no [tenants](Bulkhead::with_tenants): where
-    /// one of them floods the others, all are refused alike.
+    /// Returns a bulkhead with a throttle in front of it. The throttle is asked for each arrival, by priority; a caller
+    /// that it refuses never joins the line. It learns of each admitted caller who got no place
+    /// ([`Outcome::Overloaded`](crate::Outcome::Overloaded)) and of each permit that is left with an outcome, together
+    /// with how many places are free and how many callers wait at that moment. It does not tell
+    /// [tenants](Bulkhead::with_tenants) apart: when one of them floods the service, all are refused alike.
     ///
-    /// Costs a lock and a reading of the clock for each who arrives. What it draws by chance begins at the same number in every process. A
-    /// step of construction, as [`Bulkhead::with_clock`] is.
+    /// Costs a lock and a reading of the clock per arrival. Its random draws start from the same seed in every process.
+    /// A step of construction, like [`Bulkhead::with_clock`].
     ///
     /// # Examples
     /// ```
@@ -259,15 +275,15 @@ impl Bulkhead {
         self.again(|parts, _| parts.throttling = Some(Throttling::new(throttle, parts.clock.now())))
     }
 
-    /// Returns a bulkhead whose moves of the limit `observer` is told ([`Observer::on_limit`]). A step of construction, as
-    /// [`Bulkhead::with_clock`] is.
+    /// Returns a bulkhead that tells `observer` about each change of the limit ([`Observer::on_limit`]). A step of
+    /// construction, like [`Bulkhead::with_clock`].
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         self.again(|parts, _| parts.observer = Some(Arc::new(observer)))
     }
 
-    /// Returns a bulkhead whose law is told by `watch` how much of the machine is in use, and which keeps the watch running. Without a law
-    /// it has no effect. A step of construction, as [`Bulkhead::with_clock`] is.
+    /// Returns a bulkhead whose law learns from `watch` how much of the machine is in use; it keeps the watch running.
+    /// Without a law it has no effect. A step of construction, like [`Bulkhead::with_clock`].
     #[must_use]
     pub fn with_signals(self, watch: Watch) -> Self {
         self.with(|rules| rules.signals = Some(watch))

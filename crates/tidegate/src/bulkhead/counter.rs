@@ -3,7 +3,7 @@
 //! A permit writes to the counter when it is dropped, and the bulkhead may have been dropped by then. A reference count in each permit
 //! would solve that, at the price of two more atomic operations, as many as the place itself costs. Instead, counters are never freed:
 //! when the bulkhead is gone and the last place has been returned, the counter goes to a pool, from which the next bulkhead takes it.
-//! So the process keeps 64 bytes for each of the most bulkheads that it ever had at one time.
+//! So the process keeps 64 bytes for each bulkhead of the largest number that ever existed at the same time.
 //!
 //! # Invariants
 //! * A counter with places taken is not in the pool. A permit that holds a place may therefore use the counter, and must not touch it
@@ -47,11 +47,12 @@ impl Counter {
         }
     }
 
-    /// Returns places where a waiter may be due, or the bulkhead is gone. The permit still holds its places at the start, so the owner found
-    /// here is the bulkhead that gave them.
+    /// Returns places when a waiter may be due, or the bulkhead is gone. The permit still holds its places when this
+    /// starts, so the owner found here is the bulkhead that gave them.
     #[cold]
     fn leave_locked(&'static self, granted: &Granted) {
-        // A statement of its own, which ends the lock: dropping the last reference to the owner takes the same lock.
+        // A separate statement, so that the lock ends here: dropping the last reference to the owner takes the same
+        // lock.
         let owner = self.owner.lock().upgrade();
         match owner {
             Some(shared) => shared.leave(granted, &Tick::EPOCH, Outcome::Ignored),
@@ -66,12 +67,12 @@ impl Counter {
     }
 }
 
-/// The one right to close a counter: a bulkhead has it, and closes the counter when it is dropped.
+/// The sole right to close a counter. Each bulkhead owns one, and closes its counter when it is dropped.
 #[derive(Debug)]
 pub(super) struct OwnedCounter(&'static Counter);
 
 impl OwnedCounter {
-    /// Takes a counter from the pool, or allocates one where the pool is empty.
+    /// Takes a counter from the pool, or allocates one if the pool is empty.
     pub(super) fn new(limit: u64) -> Self {
         let pooled = POOL.lock().pop();
         let counter = pooled.unwrap_or_else(|| {
@@ -81,12 +82,12 @@ impl OwnedCounter {
         Self(counter)
     }
 
-    /// Says which bulkhead passes on the places that are returned.
+    /// Sets the bulkhead that gives returned places to its waiters.
     pub(super) fn set_owner(&self, owner: &Arc<Shared>) {
         *self.0.owner.lock() = Arc::downgrade(owner);
     }
 
-    /// Returns the counter for a permit. The permit has to hold a place of it.
+    /// Returns the counter for a permit, which must hold a place of it.
     pub(super) const fn for_permit(&self) -> &'static Counter {
         self.0
     }
@@ -102,7 +103,7 @@ impl Deref for OwnedCounter {
 
 impl Drop for OwnedCounter {
     fn drop(&mut self) {
-        // Nobody waits any more: a waiter keeps its bulkhead alive.
+        // No waiter is left: each waiter keeps its bulkhead alive.
         *self.0.owner.lock() = Weak::new();
         self.0.recycle_if(self.0.places.close());
     }
@@ -122,7 +123,8 @@ mod tests {
         POOL.lock().iter().any(|pooled| std::ptr::eq(*pooled, counter))
     }
 
-    /// Other tests of this process may take the counter from the pool at once, so only what cannot have happened yet is asserted of the pool.
+    /// Other tests of this process may take the counter from the pool at once. So the test only asserts what holds of
+    /// the pool in any case.
     #[test]
     fn a_counter_is_not_pooled_while_places_are_taken() {
         let owned = OwnedCounter::new(5);
@@ -139,7 +141,8 @@ mod tests {
 
     #[test]
     fn a_counter_from_the_pool_is_as_new() {
-        // More than other tests of this process take meanwhile, so that some of the second round are of the first.
+        // More counters than other tests of this process take meanwhile, so that the second round reuses some of the
+        // first.
         let made: Vec<_> = (0..64).map(|_| OwnedCounter::new(3)).collect();
         made.iter().for_each(|owned| owned.for_permit().leave(&granted(owned)));
         let first: Vec<*const Counter> =

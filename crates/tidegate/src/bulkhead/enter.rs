@@ -1,4 +1,4 @@
-//! Waiting for a place.
+//! The future that waits for a place.
 
 use std::fmt;
 use std::future::Future;
@@ -24,19 +24,23 @@ use crate::time_bound::TimeBound;
 
 /// A future that ends with a [`Permit`]; made by [`Bulkhead::enter`](crate::Bulkhead::enter).
 ///
-/// Nothing happens before the first poll: that is when its place in the line is taken and its deadline counted from. Whoever is more
-/// important comes first, and among equals who comes first is the bulkhead's order ([`QueueOrder`](crate::QueueOrder)); nobody enters
-/// past those whose turn is before, also not where the first needs more places than are free. It owns its bulkhead, so it
-/// can be stored and spawned; it runs on any executor. One that need not wait does not allocate.
+/// Nothing happens before the first poll: only then does the caller join the line, and only then does its timeout
+/// start. A higher priority comes first; among equals the bulkhead's order decides ([`QueueOrder`](crate::QueueOrder)).
+/// Nobody overtakes a waiter that comes first, even if that waiter needs more places than are free. The future owns its
+/// bulkhead, so it can be stored and spawned; it runs on any executor. It does not allocate unless it has to wait.
 ///
 /// # Errors
-/// With no place taken: [`TakeError::Denied`], with [`Retry::Unknown`] when the deadline or the bulkhead's longest wait came first, as many
-/// wait as may, somebody more important took its place in the queue, or its turn is not expected before its deadline, and with
-/// [`Retry::Never`] when more places are asked for than there are, or the deadline had passed before the first poll;
-/// [`TakeError::NotACost`] for zero places and less.
+/// In each case no place is taken.
+///
+/// * [`TakeError::Denied`] with [`Retry::Unknown`]: the deadline or the bulkhead's longest wait passed, the queue is
+///   full, a more important caller took this one's position in the queue, the turn is not expected before the deadline,
+///   or a throttle refused.
+/// * [`TakeError::Denied`] with [`Retry::Never`]: more places are asked for than there are (with a law: than there can
+///   be), or the deadline had passed before the first poll.
+/// * [`TakeError::NotACost`]: `places` is zero or negative.
 ///
 /// # Cancel safety
-/// Dropping it before it ends leaves the line; a place that was given to it meanwhile goes to the next.
+/// Dropping it before it ends leaves the line. A place that it was given and has not fetched goes to the next waiter.
 ///
 /// # Panics
 /// When polled again after it ended.
@@ -44,20 +48,20 @@ use crate::time_bound::TimeBound;
 pub struct Enter {
     shared: Arc<Shared>,
     places: Result<Cost, NotACost>,
-    /// `None` where none was named: the one that the task carries.
+    /// `None`: the priority that the task carries.
     priority: Option<Priority>,
     tenant: SmallVec<[u8; 32]>,
     bound: TimeBound,
-    /// When it arrived, where somebody asks how long work takes.
+    /// When the caller arrived; [`Tick::EPOCH`] if the bulkhead does not measure how long work takes.
     arrived: Tick,
     stage: Stage,
 }
 
 enum Stage {
     New,
-    /// The throttle has let it in.
+    /// The throttle has admitted it.
     Admitted,
-    /// The throttle refuses it.
+    /// The throttle has refused it.
     Refused,
     InLine {
         ticket: Ticket,
@@ -73,23 +77,24 @@ impl Enter {
         Self { shared, places, priority, tenant, bound, arrived: Tick::EPOCH, stage: Stage::New }
     }
 
-    /// Waits for at most `timeout` from the first poll on; zero means now or not at all.
+    /// Waits for at most `timeout` from the first poll on; zero does not wait.
     pub const fn within(mut self, timeout: Duration) -> Self {
         self.bound = TimeBound::Within(timeout);
         self
     }
 
-    /// Waits until `deadline` at the latest: an `Instant`, or a tick of the bulkhead's clock. A deadline that has passed is refused for good,
-    /// even with places to spare: nobody is waiting for the result any more.
+    /// Waits until `deadline` at the latest: an `Instant`, or a tick of the bulkhead's clock. If the deadline has
+    /// passed before the first poll, the call is refused with [`Retry::Never`] even while places are free, since its
+    /// result comes too late.
     pub fn until(mut self, deadline: impl Into<Deadline>) -> Self {
         self.bound = TimeBound::Until(deadline.into());
         self
     }
 
-    /// Says how much it matters: who is more important comes first, takes the place of the least important in a full queue, and has the
-    /// part that is [kept for it](crate::Bulkhead::with_keep_for). Unless it is said, it is the priority that the task
-    /// [carries](crate::priority::carried) when it is first polled or tried; without one,
-    /// [`Criticality::Critical`](crate::Criticality::Critical).
+    /// Sets the priority. A more important caller comes first, replaces the least important waiter of a full queue, and
+    /// has the part that is [kept for it](crate::Bulkhead::with_keep_for). By default it is the priority that the task
+    /// [carries](crate::priority::carried) when the entry is first polled or tried, or
+    /// [`Criticality::Critical`](crate::Criticality::Critical) if it carries none.
     ///
     /// # Examples
     /// ```
@@ -105,13 +110,15 @@ impl Enter {
         self
     }
 
-    /// Says who it is, for a bulkhead whose places are [divided among tenants](crate::Bulkhead::with_tenants); others make no use of it.
+    /// Names the tenant, for a bulkhead with places [divided among tenants](crate::Bulkhead::with_tenants). Other
+    /// bulkheads ignore it.
     pub fn of(mut self, tenant: impl Key) -> Self {
         self.tenant = tenant.with_bytes(SmallVec::from_slice);
         self
     }
 
-    /// Enters now or not at all, whatever time there is. Without a lock where nobody waits, the places are not divided and no throttle is asked.
+    /// Enters without waiting, or fails, even if a timeout was set. Takes no lock when nobody waits, the places are not
+    /// divided among tenants, and there is no throttle.
     ///
     /// # Errors
     /// As [`Enter`].
@@ -124,8 +131,8 @@ impl Enter {
         self.end(answer, self.arrived)
     }
 
-    /// Enters now if that can be, without waiting; otherwise the entry is awaited as if this had not been called. It counts as one arrival,
-    /// so a [throttle](crate::Bulkhead::with_throttle) is asked once.
+    /// Enters if that is possible without waiting. After `None`, the entry can be awaited as if this had not been
+    /// called. Both count as one arrival, so a [throttle](crate::Bulkhead::with_throttle) is asked once.
     ///
     /// # Examples
     /// ```
@@ -145,7 +152,7 @@ impl Enter {
     /// ```
     ///
     /// # Panics
-    /// Never; an entry that has ended already gives `None`.
+    /// Never; an entry that has ended already returns `None`.
     pub fn try_now(&mut self) -> Option<Permit> {
         let places = self.places.ok()?;
         if !matches!(self.stage, Stage::New) || self.arrive(places).is_err() {
@@ -156,7 +163,7 @@ impl Enter {
         Some(Permit::new(&self.shared, granted, self.arrived))
     }
 
-    /// Enters when it is this caller's turn, holding the calling thread meanwhile.
+    /// Enters when this caller's turn comes, blocking the calling thread until then.
     ///
     /// # Errors
     /// As [`Enter`].
@@ -172,17 +179,18 @@ impl Enter {
         Asked { places: places.units(), priority: self.goes_by(), tenant: &self.tenant }
     }
 
-    /// The priority that it goes by, asked for only where somebody goes by it.
+    /// Returns the priority. Called only where the priority matters, since reading the task's priority has a cost.
     fn goes_by(&self) -> Priority {
         named_or_carried(self.priority)
     }
 
-    /// Asks the throttle, once. `Err` says when to ask again.
+    /// Checks the deadline and the number of places, and asks the throttle once. `Err` is the refusal.
     fn arrive(&mut self, places: Cost) -> Result<(), Retry> {
         if self.bound.has_passed(&*self.shared.clock) {
             return Err(Retry::Never);
         }
-        // Whoever asks for more places than it may have is not turned away for want of room.
+        // A caller who asks for more places than it may have does not count as refused for lack of room, so the
+        // throttle is not asked.
         if self.shared.is_throttled()
             && let Some(retry) = self.shared.never(self.asked(places))
         {
@@ -196,8 +204,8 @@ impl Enter {
         if matches!(self.stage, Stage::Refused) { Err(Retry::Unknown) } else { Ok(()) }
     }
 
-    /// Enters at once or joins the line. `Ok` is the ticket and the deadline; `Err` is the answer to a caller who need not wait
-    /// or must not.
+    /// Enters at once or joins the line. `Ok` is the ticket and the deadline. `Err` is the answer when the caller
+    /// entered without waiting or is refused.
     fn begin(&mut self, places: Cost, cx: &Context<'_>) -> Result<(Ticket, Option<Tick>), Answer> {
         self.bound = self.bound.by(&*self.shared.clock);
         self.arrive(places).map_err(Err)?;
@@ -206,7 +214,7 @@ impl Enter {
         if self.bound.is_at_once() || longest.is_zero() {
             return Err(self.enter_now(places));
         }
-        // Tried before the clock is read and the waker copied: a caller who need not wait needs neither.
+        // Tried before the clock is read and the waker cloned: a caller who enters at once needs neither.
         match shared.enter_past_line(places.units(), || self.goes_by()) {
             Ok(granted) => return Err(Ok(granted)),
             Err(NotNow::Full | NotNow::Locked) => {}
@@ -221,7 +229,7 @@ impl Enter {
         Ok((ticket, deadline))
     }
 
-    /// Ends with an answer; `began` is when work begins, if there is any.
+    /// Ends with an answer. `began` is when the work begins; unused for a refusal without a throttle.
     fn end(&mut self, answer: Answer, began: Tick) -> Result<Permit, TakeError> {
         let admitted = matches!(self.stage, Stage::Admitted | Stage::InLine { .. });
         self.stage = Stage::Ended;
@@ -251,14 +259,15 @@ impl Future for Enter {
                 Ok(joined) => joined,
                 Err(answer) => return Poll::Ready(this.end(answer, this.arrived)),
             };
-            // Set before the clock is asked for a timer, which may panic: the entry is dropped then, and has to leave the line.
+            // Set before the clock makes a timer, which may panic. The entry is then dropped, and has to leave the
+            // line.
             this.stage = Stage::InLine { ticket, deadline, sleep: None };
         }
         let Stage::InLine { ticket, deadline, sleep } = &mut this.stage else {
             panic!("an entry was polled after it had ended");
         };
         let shared = &this.shared;
-        // Before the place is fetched, for the clock may panic.
+        // Read before the place is fetched, since the clock may panic.
         let began = shared.begin();
         if let Some(answer) = shared.ask(ticket, cx.waker().clone()) {
             return Poll::Ready(this.end(answer, began));
@@ -267,7 +276,7 @@ impl Future for Enter {
         loop {
             let now = shared.clock.now();
             if now >= tick {
-                // A place that was given before this is taken, late as it is.
+                // A place that was given before this moment is taken, although it comes after the deadline.
                 let answer = shared.give_up(ticket, now);
                 let began = if shared.is_timed() { now } else { Tick::EPOCH };
                 return Poll::Ready(this.end(answer, began));
@@ -275,7 +284,7 @@ impl Future for Enter {
             if sleep.get_or_insert_with(|| shared.clock.sleep_until(tick)).as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            // The timer may have ended early, for it sleeps a day at most and a clock may step back: then another one is made.
+            // The timer may end early: it sleeps for a day at most, and a clock may step back. Then a new one is made.
             *sleep = None;
         }
     }
@@ -285,7 +294,7 @@ impl Drop for Enter {
     fn drop(&mut self) {
         match &self.stage {
             Stage::InLine { ticket, .. } => self.shared.go(ticket),
-            // It was tried without a wait, and given up.
+            // It was tried without waiting, and not awaited afterwards.
             Stage::Admitted => self.shared.turned_away(self.arrived),
             Stage::New | Stage::Refused | Stage::Ended => {}
         }

@@ -1,4 +1,4 @@
-//! How long work takes of late, so that a short line is no longer than it helps.
+//! The mean time that work took recently, which bounds the wait in a short line.
 
 use std::time::Duration;
 
@@ -6,22 +6,23 @@ use tidegate_core::time::nanos;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// How much of each piece of work enters the mean: a thirty-second, so that the last hundred count.
+/// The weight of one sample in the mean is 1/32, so about the last hundred count.
 const WEIGHT: u64 = 32;
-/// Nobody waits for less in a short line: a timer is not more exact than some milliseconds.
+/// The shortest bound on a wait in a short line: timers are exact only to some milliseconds.
 const LEAST_WAIT: Duration = Duration::from_millis(5);
-/// Nor for more, however long the work takes.
+/// The longest bound on a wait in a short line.
 const MOST_WAIT: Duration = Duration::from_secs(1);
 
-/// The mean time from entering to leaving, in nanoseconds; zero before anybody left.
+/// The mean time from entering to leaving, in nanoseconds; zero until the first permit has left.
 #[derive(Debug, Default)]
 pub(super) struct MeanLatency(AtomicU64);
 
 impl MeanLatency {
-    /// Takes in one piece of work. Of two that end at once one may be lost, which a mean of a hundred does not notice.
+    /// Takes in one sample. When two samples arrive at once, one may be lost; in a mean of about a hundred that does
+    /// not matter.
     pub(super) fn learn(&self, latency: Duration) {
         let latency = nanos(latency);
-        // Relaxed, here and below: the number stands by itself.
+        // Relaxed, here and below: no other data depends on the number.
         let mean = self.0.load(Ordering::Relaxed);
         let next = match mean {
             0 => latency,
@@ -30,7 +31,7 @@ impl MeanLatency {
         self.0.store(next, Ordering::Relaxed);
     }
 
-    /// Returns how long one waits at most in a short line: half the mean, within 5 ms and 1 s.
+    /// Returns the longest wait in a short line: half the mean, but at least 5 ms and at most 1 s.
     pub(super) fn short_wait(&self) -> Duration {
         let half = Duration::from_nanos(self.0.load(Ordering::Relaxed) / 2);
         half.clamp(LEAST_WAIT, MOST_WAIT)

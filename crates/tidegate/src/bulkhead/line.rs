@@ -1,8 +1,9 @@
-//! Who waits for a place, and whose turn is next: the state that the lock of a bulkhead protects.
+//! The line of waiters behind the lock of a bulkhead: who waits for a place, and whose turn is next.
 //!
-//! Places are given under the lock, and wakers are called after it. A place that becomes free goes at once to the waiter whose turn is
-//! next, and is not left for whoever comes first: so nobody overtakes, and a place that was given to a waiter who has gone is found with
-//! the waiter and passed on. Wakers are foreign code: they come in as copies, and go out to be called and dropped after the lock.
+//! Places are given under the lock, and wakers are called after it is released. A place that becomes free is given at
+//! once to the waiter whose turn is next, and is not left for the first caller to take it. So nobody overtakes, and a
+//! place that was given to a waiter that has gone is found with the waiter and given to the next. Wakers are foreign
+//! code: they are cloned before the lock is taken, and called and dropped after it is released.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -18,12 +19,13 @@ use super::queue::{Turn, Waiting};
 use super::queues::{Class, Queues};
 use super::rules::Rules;
 
-/// Places that were given to somebody. Small, for each permit carries it: what is written between two atomic steps delays the second.
+/// Places that were given to a caller. Small, since each permit carries it: writing more between the two atomic steps
+/// delays the second one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Granted {
     places: u32,
     in_flight: u32,
-    /// How long the wait for them was, in microseconds.
+    /// How long the caller waited for the places, in microseconds.
     waited: u32,
     pub(super) class: Class,
 }
@@ -31,11 +33,11 @@ pub(super) struct Granted {
 impl Granted {
     #[inline]
     pub(super) fn new(places: u64, in_flight: u64, class: Class) -> Self {
-        // Neither exceeds the most places there can be, 2¹⁶.
+        // Both fit: they are at most the most places there can be, 2¹⁶.
         Self { places: places as u32, in_flight: in_flight as u32, waited: 0, class }
     }
 
-    /// The same after a wait; of more than 71 minutes those count.
+    /// Sets the wait. A wait of more than 71 minutes counts as 71 minutes.
     pub(super) fn after(self, wait: Duration) -> Self {
         Self { waited: wait.as_micros().min(u32::MAX.into()) as u32, ..self }
     }
@@ -48,25 +50,25 @@ impl Granted {
         self.places as u64
     }
 
-    /// How many were taken then, these included.
+    /// Returns how many places were taken after this caller entered, its own included.
     pub(super) const fn in_flight(self) -> u64 {
         self.in_flight as u64
     }
 }
 
-/// What became of an ask.
+/// The answer to a caller: the places, or when to try again.
 pub(super) type Answer = Result<Granted, Retry>;
 
-/// What somebody asks for.
+/// The places that a caller asks for, with its priority and tenant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     pub(super) places: u64,
     pub(super) priority: Priority,
-    /// The tenant; empty where none was named.
+    /// The tenant; empty if the caller named none.
     pub(super) tenant: &'a [u8],
 }
 
-/// Where a waiter is found.
+/// The key that finds a waiter in the queues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
     class: Class,
@@ -82,8 +84,8 @@ pub(super) struct Due {
 }
 
 impl Due {
-    /// Calls the wakers. Not to be called under the lock. One that panics keeps none of the others from being called: whoever is not woken would
-    /// hold places that it does not know of.
+    /// Calls the wakers. Not to be called with the lock held. If a waker panics, the others are called all the same: a
+    /// waiter that is not woken would hold places without knowing it.
     pub(super) fn settle(self) {
         let mut panicked = None;
         for waker in self.wake {
@@ -98,13 +100,13 @@ impl Due {
 
 #[derive(Debug)]
 pub(super) struct Line {
-    /// How many have ever waited; each waiter's number is its count, so numbers keep the order.
+    /// How many callers have ever waited. A waiter's number is the count at its arrival, so numbers keep the order.
     arrivals: u64,
     queues: Queues,
-    /// Answers that were not fetched yet, by the waiter's number.
+    /// Answers that have not been fetched yet, by the waiter's number.
     answered: BTreeMap<u64, Answer>,
     pace: Pace,
-    /// The latest tick that was passed in.
+    /// The tick of the last call of `advance`; used when the clock panics.
     latest: Tick,
 }
 
@@ -118,7 +120,7 @@ impl Line {
         self.queues.len()
     }
 
-    /// Takes places for whoever is next, where there are enough.
+    /// Takes places for the next caller, if enough are free.
     fn take(
         &mut self,
         (rules, places): (&Rules, &Places),
@@ -135,7 +137,7 @@ impl Line {
         Some(Granted::new(wanted, in_flight, class))
     }
 
-    /// Enters at once or not at all.
+    /// Enters without waiting, or refuses.
     pub(super) fn enter(
         &mut self,
         rules: &Rules,
@@ -155,7 +157,7 @@ impl Line {
         asked: Asked<'_>,
         now: Tick,
     ) -> (Answer, Due) {
-        // First those who wait: places may have been left that nobody has passed on yet.
+        // Waiters come first: there may be returned places that have not been given to them yet.
         let due = self.advance(rules, places, now);
         let class = self.queues.class_of(asked.tenant, now);
         let open = |priority, wanted| rules.is_open(priority, wanted, places.count());
@@ -167,7 +169,7 @@ impl Line {
         (answer, due)
     }
 
-    /// Enters, or joins those who wait. The waker is taken only then.
+    /// Enters, or joins the line. Takes the waker only if the caller joins.
     pub(super) fn join(
         &mut self,
         rules: &Rules,
@@ -179,7 +181,8 @@ impl Line {
         if let Some(retry) = rules.too_many(asked.places, asked.priority, places.count().limit()) {
             return (Err(Err(retry)), Due::default());
         }
-        // From here on everybody takes the lock: whoever left before is counted below, and whoever leaves later waits for the lock.
+        // From here on every caller takes the lock. Places returned before are counted below; a permit that is dropped
+        // later waits for the lock.
         places.lock();
         let (answer, mut due) = self.enter_if_next(rules, places, asked, now);
         let joined = match answer {
@@ -192,8 +195,8 @@ impl Line {
         (joined, due)
     }
 
-    /// Says whether the turn of a newcomer is expected after its deadline. Never for the first one in line, whose turn is what the pace is measured by: so
-    /// a wrong measurement does not last.
+    /// Says whether a newcomer's turn is expected after its deadline. Never for the first one in the line: the pace is
+    /// measured by its turn, so that a wrong measurement does not last.
     fn is_late(&self, asked: Asked<'_>, now: Tick, deadline: Option<Tick>) -> bool {
         let Some(ahead) = self.queues.ahead_of(asked.priority, now) else { return false };
         let (false, Some(deadline)) = (ahead == 0, deadline) else { return false };
@@ -215,7 +218,7 @@ impl Line {
             let (class, turn) = self.queues.gives_way_to(class, asked.priority, now).ok_or(SHED)?;
             self.answer((class, turn), SHED, due);
         }
-        // `None` only where the caller has waited already, and so has no second waker to leave.
+        // `None` only if the waker was taken before. It cannot be: `join` calls this once.
         let waker = waker.take().ok_or(SHED)?;
         if self.queues.len() == 0 {
             self.pace.begin(now);
@@ -227,7 +230,7 @@ impl Line {
         Ok(Ticket { class, turn })
     }
 
-    /// Answers a waiter who then fetches it.
+    /// Answers a waiter, which fetches the answer later.
     fn answer(&mut self, (class, turn): (Class, Turn), answer: Answer, due: &mut Due) {
         if let Some(waiting) = self.queues.remove(class, &turn) {
             self.answered.insert(turn.number, answer);
@@ -235,7 +238,7 @@ impl Line {
         }
     }
 
-    /// Fetches a waiter's answer, once. While there is none, `waker` takes the place of the waker left before.
+    /// Fetches a waiter's answer, once. If there is none, `waker` replaces the waiter's waker.
     pub(super) fn ask(&mut self, ticket: &Ticket, waker: Waker) -> (Option<Answer>, Due) {
         let gone = match self.queues.get_mut(ticket.class, &ticket.turn) {
             Some(waiting) => std::mem::replace(&mut waiting.waker, waker),
@@ -244,7 +247,8 @@ impl Line {
         (self.answered.remove(&ticket.turn.number), Due { gone: Some(gone), ..Due::default() })
     }
 
-    /// Takes a waiter out of the line, and returns its answer if there was one; a place in it is then the caller's.
+    /// Removes a waiter from the line, and returns its answer if there was one; granted places in it then belong to the
+    /// caller.
     pub(super) fn give_up(
         &mut self,
         rules: &Rules,
@@ -253,14 +257,14 @@ impl Line {
         now: Tick,
     ) -> (Option<Answer>, Due) {
         let gone = self.queues.remove(ticket.class, &ticket.turn).map(|waiting| waiting.waker);
-        // The first one may have held up others who need fewer places.
+        // This waiter may have been the first, and may have held up others that need fewer places.
         let due = Due { gone, ..self.advance(rules, places, now) };
         self.open_if_empty(places);
         (self.answered.remove(&ticket.turn.number), due)
     }
 
-    /// Takes out a waiter that was dropped; a place that was given to it goes to the next. `now` is `None` where the clock panicked: places
-    /// are passed on all the same.
+    /// Removes a waiter that was dropped; a place that it was given goes to the next. `now` is `None` if the clock
+    /// panicked: places are given to waiters all the same.
     pub(super) fn go(&mut self, rules: &Rules, places: &Places, ticket: &Ticket, now: Option<Tick>) -> Due {
         let (answer, mut due) = self.give_up(rules, places, ticket, now.unwrap_or(self.latest));
         if let Some(Ok(granted)) = answer {
@@ -270,7 +274,7 @@ impl Line {
         due
     }
 
-    /// Passes on places that were returned; `now` as for [`Line::go`].
+    /// Gives returned places to waiters; `now` as for [`Line::go`].
     pub(super) fn left(
         &mut self,
         rules: &Rules,
@@ -285,8 +289,8 @@ impl Line {
         due
     }
 
-    /// Changes the number of places. Whoever is inside stays inside; waiters who ask for more places than they may have now are refused,
-    /// wherever they stand in the line.
+    /// Changes the number of places. Permits that are held stay valid. Waiters that ask for more places than they may
+    /// have now are refused, wherever they stand in the line.
     pub(super) fn change(&mut self, rules: &Rules, places: &Places, limit: u64, now: Tick) -> Due {
         let mut due = Due::default();
         places.change(limit);
@@ -299,7 +303,7 @@ impl Line {
         due
     }
 
-    /// Gives places to those whose turn is next for as long as there are enough.
+    /// Gives places to the next waiters while enough are free.
     fn advance(&mut self, rules: &Rules, places: &Places, now: Tick) -> Due {
         self.latest = now;
         let mut due = Due::default();
@@ -325,7 +329,7 @@ impl Line {
         due
     }
 
-    /// Opens the way past the lock where nobody waits.
+    /// Lets callers use the fast path again if nobody waits.
     fn open_if_empty(&self, places: &Places) {
         if self.queues.len() == 0 && !self.queues.are_divided() {
             places.open();

@@ -1,4 +1,4 @@
-//! Places and waiters, through all interleavings.
+//! Loom models: places and waiters, through all interleavings.
 
 use std::future::Future;
 use std::pin::pin;
@@ -29,11 +29,11 @@ impl Wake for Unpark {
 }
 
 fn built(rules: Rules, limit: u64, moving: Option<Moving>) -> Bulkhead {
-    // A manual clock: loom would follow the atomics of the system clock.
+    // A manual clock: loom would also explore the atomics of the system clock.
     let clock = Arc::new(ManualClock::default());
     let parts = Parts { clock, limit, moving, throttling: None, observer: None };
     let bulkhead = Bulkhead { shared: Shared::new(parts, rules) };
-    // Loom's cells are made at the first look, and that has to be before the threads.
+    // Loom creates its cells on first use; this has to happen before the threads start.
     assert_eq!(bulkhead.standing().limit, limit);
     bulkhead
 }
@@ -42,7 +42,7 @@ fn bulkhead(max: u64) -> Bulkhead {
     built(Rules { room: 9, ..Bulkhead::rules(false) }, max, None)
 }
 
-/// Waits for its turn, however long; a place that is lost leaves this thread parked, which loom reports as a deadlock.
+/// Waits for its turn without a bound. A lost place leaves this thread parked, which loom reports as a deadlock.
 fn enter(bulkhead: &Bulkhead) -> Permit {
     turn(bulkhead.enter()).unwrap()
 }
@@ -58,7 +58,7 @@ fn turn(entry: Enter) -> Result<Permit, TakeError> {
     }
 }
 
-/// Polls once and goes, with the place or without it.
+/// Polls once and then drops the entry, with the place or without it.
 fn hang_up(bulkhead: &Bulkhead) {
     let waker = Waker::from(Plain::new(Unpark(thread::current())));
     let mut entry = Box::pin(bulkhead.enter());
@@ -69,7 +69,8 @@ fn is_empty(bulkhead: &Bulkhead) {
     assert_eq!((bulkhead.standing().remaining, bulkhead.waiting()), (bulkhead.standing().limit, 0));
 }
 
-/// One leaves while one waits and one hangs up: the place comes to the one who waits, whoever it was given to first.
+/// A permit is dropped while one caller waits and another hangs up: the waiter gets the place, even if it was given to
+/// the other first.
 #[test]
 fn a_waiter_who_goes_passes_its_turn_on() {
     explore(Some(3), || {
@@ -85,7 +86,7 @@ fn a_waiter_who_goes_passes_its_turn_on() {
     });
 }
 
-/// Two take turns at one place: nobody waits for ever, and never are both inside.
+/// Two callers use one place in turn: neither waits for ever, and both are never inside at once.
 #[test]
 fn places_are_neither_lost_nor_doubled() {
     explore(short_or_long(Some(4), None), || {
@@ -105,7 +106,7 @@ fn places_are_neither_lost_nor_doubled() {
     });
 }
 
-/// A place is added while the one who waits for it goes.
+/// A place is added while the caller that waits for it hangs up.
 #[test]
 fn a_change_meets_a_waiter_who_goes() {
     explore(None, || {
@@ -121,7 +122,7 @@ fn a_change_meets_a_waiter_who_goes() {
     });
 }
 
-/// Two enter and leave past the lock at one place, and either is refused only while the other is inside.
+/// Two callers use one place on the fast path: each is refused only while the other is inside.
 #[test]
 fn past_the_lock_never_are_two_at_one_place() {
     explore(short_or_long(Some(3), None), || {
@@ -146,7 +147,8 @@ fn past_the_lock_never_are_two_at_one_place() {
     });
 }
 
-/// A bulkhead is dropped while its permits are: its counter goes to the pool once, so two bulkheads made afterwards have a counter each.
+/// A bulkhead is dropped while its permits are dropped. Its counter goes to the pool once, so two bulkheads made
+/// afterwards have different counters.
 #[test]
 fn a_bulkhead_that_goes_before_its_permits_leaves_its_counter_once() {
     explore(None, || {
@@ -162,8 +164,8 @@ fn a_bulkhead_that_goes_before_its_permits_leaves_its_counter_once() {
     });
 }
 
-/// The last permit is dropped while the one who waits hangs up and takes the bulkhead along: a bulkhead made meanwhile, perhaps with the same
-/// counter, has all its places afterwards.
+/// The last permit is dropped while the waiter hangs up and drops the bulkhead. A bulkhead made meanwhile, perhaps with
+/// the same counter, has all its places afterwards.
 #[test]
 fn a_permit_never_returns_its_place_to_a_later_bulkhead() {
     explore(short_or_long(Some(3), None), || {
@@ -181,8 +183,8 @@ fn a_permit_never_returns_its_place_to_a_later_bulkhead() {
     });
 }
 
-/// Somebody more important takes the only place in the queue while a place becomes free: whoever had it is served or told, and
-/// nobody is left waiting.
+/// A more important caller takes the only position in the queue while a place becomes free. The replaced waiter is
+/// served or refused, and no caller is left waiting.
 #[test]
 fn a_place_in_the_queue_is_taken_while_a_place_becomes_free() {
     explore(Some(3), || {
@@ -201,7 +203,7 @@ fn a_place_in_the_queue_is_taken_while_a_place_becomes_free() {
     });
 }
 
-/// One more place after each sample.
+/// A law that adds one place after each sample.
 #[derive(Clone, Debug)]
 struct Grows;
 
@@ -221,7 +223,8 @@ impl Law for Grows {
     }
 }
 
-/// Two leave at once while one waits: its turn comes by a place that is left or by one that the law adds, and no sample is lost.
+/// Two permits are left at once while one caller waits. A returned place or a place that the law adds serves the
+/// waiter, and no sample is lost.
 #[test]
 fn a_law_learns_from_two_at_once_while_one_waits() {
     explore(short_or_long(Some(2), Some(3)), || {
@@ -236,13 +239,13 @@ fn a_law_learns_from_two_at_once_while_one_waits() {
         waits.join().unwrap();
         leaves.join().unwrap();
         is_empty(&bulkhead);
-        // A sample that found the law busy is taken in with the next.
+        // A sample that arrived while the law was locked is taken in with the next one.
         bulkhead.try_enter().unwrap().leave(Outcome::Success);
         assert_eq!(bulkhead.standing().limit, 5);
     });
 }
 
-/// Two tenants at one place, each twice: nobody waits for ever.
+/// Two tenants use one place, twice each: neither waits for ever.
 #[test]
 fn tenants_take_turns() {
     explore(Some(3), || {
@@ -263,7 +266,7 @@ fn tenants_take_turns() {
     });
 }
 
-/// Lets everybody in, and counts those it let in and those whose end it heard of.
+/// A throttle that admits everybody, and counts the admitted callers and the outcomes.
 #[derive(Clone, Debug)]
 struct Counts(Plain<[std::sync::atomic::AtomicU64; 2]>);
 
@@ -286,7 +289,8 @@ impl Throttle for Counts {
     }
 }
 
-/// Two come for one place, one of whom does not wait: the throttle hears of each one's end once, with a place or without.
+/// Two callers come for one place, and one of them does not wait. The throttle learns of each caller's end exactly
+/// once, with a place or without one.
 #[test]
 fn a_throttle_hears_of_everybody_once() {
     explore(Some(3), || {

@@ -1,7 +1,8 @@
 //! A limit that a law moves.
 //!
-//! Samples come from whoever leaves, and as a rule nobody waits for another's: who finds the law busy leaves the sample in an inbox, and the
-//! next one takes it along. So a sample is late by one leave, and none is lost. Whoever finds the inbox full, too, waits for the law.
+//! Each permit that is left brings a sample. Usually no thread waits for another's sample: a thread that finds the law
+//! locked puts its sample into an inbox, and the next sample takes it along. So a sample may be late by one permit, and
+//! none is lost. A thread that finds the inbox full as well waits for the law.
 
 use std::fmt;
 use std::mem;
@@ -11,12 +12,14 @@ use tidegate_core::concurrency::{Concurrency, Law, Sample, Signal};
 
 use crate::sync::Mutex;
 
-/// How many samples wait for a busy law: many more than come while it takes in one, unless its thread has lost its processor.
+/// How many samples wait for a locked law: many more than arrive while it takes in one, unless the thread that holds it
+/// is preempted.
 const INBOX: usize = 256;
 
-/// A law and what it knows.
+/// A law, its state, and its inbox.
 pub(super) struct Moving {
-    /// Held while samples are taken in, and while the limit that follows is set under the lock of the line; never taken under that.
+    /// Held while samples are taken in, and while the resulting limit is set under the lock of the line. Never taken
+    /// while that lock is held.
     law: Mutex<Box<dyn Learns>>,
     inbox: Mutex<Vec<Sample>>,
 }
@@ -35,7 +38,7 @@ impl Moving {
         Self { law: Mutex::new(law), inbox: Mutex::new(Vec::new()) }
     }
 
-    /// Returns the same law as it starts.
+    /// Returns the same law in its initial state.
     pub(super) fn again(&self, now: Tick) -> Self {
         Self::with(self.law.lock().again(now))
     }
@@ -44,7 +47,7 @@ impl Moving {
         places(&**self.law.lock())
     }
 
-    /// Takes in a sample, or leaves it for the next one; `apply` sets the limit that follows.
+    /// Takes in a sample, or leaves it in the inbox. `apply` sets the resulting limit.
     pub(super) fn learn<T>(&self, sample: Sample, apply: impl FnOnce(u64) -> T) -> Option<T> {
         let mut law = match self.law.try_lock() {
             Some(law) => law,
@@ -58,7 +61,7 @@ impl Moving {
                 self.law.lock()
             }
         };
-        // Taken out on a line of its own: a lock taken in the head of the loop would be held until its end.
+        // A separate statement: a lock taken in the head of the loop would be held until the loop ends.
         let earlier = mem::take(&mut *self.inbox.lock());
         for earlier in earlier {
             law.learn(&earlier);
@@ -67,7 +70,7 @@ impl Moving {
         Some(apply(places(&**law)))
     }
 
-    /// Takes in a reading of the machine; `apply` sets the limit that follows.
+    /// Takes in how much of the machine is in use. `apply` sets the resulting limit.
     pub(super) fn sense<T>(&self, at: Tick, signal: Signal, apply: impl FnOnce(u64) -> T) -> T {
         let mut law = self.law.lock();
         law.sense(at, signal);
@@ -85,7 +88,7 @@ fn places(law: &dyn Learns) -> u64 {
     law.limit().clamp(1, Concurrency::MAX_PLACES)
 }
 
-/// A law with its state, whatever its type.
+/// A law with its state; erases the law's type.
 trait Learns: fmt::Debug + Send {
     fn learn(&mut self, sample: &Sample);
     fn sense(&mut self, at: Tick, signal: Signal);

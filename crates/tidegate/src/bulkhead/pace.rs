@@ -1,34 +1,34 @@
-//! How fast turns come, so that whoever cannot be served in time is told so at once.
+//! How fast waiters are served, so that a caller who cannot be served in time is refused at once.
 
 use std::time::Duration;
 
 use tidegate_core::Tick;
 
-/// How much of a new measurement enters the average: an eighth, so that the last dozen turns count.
+/// The weight of one measurement in the average is 1/8, so about the last dozen turns count.
 const WEIGHT: u64 = 8;
 
-/// The average time between two places given to waiters, measured only while somebody waited throughout: the time between two arrivals
-/// says nothing of how fast places come back.
+/// The average time between two places given to waiters. Measured only while the line was never empty in between:
+/// otherwise it would measure the time between arrivals, not how fast places become free.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// The last turn, or when the first waiter came.
+    /// When the last waiter was served, or when the first waiter joined an empty line. `None` while nobody waits.
     last: Option<Tick>,
-    /// Nanoseconds from one place to the next; `None` before the first turn.
+    /// Nanoseconds from one place to the next; `None` before the first measurement.
     per_place: Option<u64>,
 }
 
 impl Pace {
-    /// Somebody waits where nobody waited.
+    /// Records that a waiter joined an empty line.
     pub(super) fn begin(&mut self, now: Tick) {
         self.last = Some(now);
     }
 
-    /// Nobody waits any more.
+    /// Records that the line is empty.
     pub(super) fn end(&mut self) {
         self.last = None;
     }
 
-    /// A turn came to a waiter for so many places.
+    /// Records that a waiter was given this many places.
     pub(super) fn turn(&mut self, now: Tick, places: u64) {
         let Some(last) = self.last else { return };
         self.last = Some(now.max(last));
@@ -39,7 +39,7 @@ impl Pace {
         });
     }
 
-    /// How long it takes to give so many places; `None` where no turn was measured yet.
+    /// Returns the expected time until this many places have been given; `None` before the first measurement.
     pub(super) fn expected(&self, places: u64) -> Option<Duration> {
         self.per_place.map(|nanos| Duration::from_nanos(nanos.saturating_mul(places)))
     }

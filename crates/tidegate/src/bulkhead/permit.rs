@@ -1,4 +1,4 @@
-//! The right to be inside, and its end.
+//! The permit of a bulkhead, which returns its places when it is dropped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,19 +10,20 @@ use super::line::{Answer, Granted};
 use super::shared::Shared;
 use crate::answer::Denied;
 
-/// The right to be inside a [`Bulkhead`](crate::Bulkhead). Dropping it returns its places and reports no outcome: a panic, or a caller who
-/// hung up, says nothing about how the work went. It may outlive the bulkhead.
+/// The right to use places of a [`Bulkhead`](crate::Bulkhead). Dropping it returns the places and reports no outcome: a
+/// panic, or a caller that hangs up, does not show how the work went. It may outlive the bulkhead.
 #[must_use = "dropping a permit returns its place at once"]
 pub struct Permit {
     granted: Granted,
     holder: Holder,
 }
 
-/// What the places are returned to.
+/// The owner that gets the places back.
 enum Holder {
-    /// The counter alone, where nobody asks how long the work took or whose places they were. No reference count is touched.
+    /// The counter alone, if the bulkhead neither measures how long work takes nor has tenants. No reference count is
+    /// touched.
     Counter(&'static Counter),
-    /// The bulkhead, kept alive until then.
+    /// The bulkhead, which the permit keeps alive.
     Bulkhead {
         shared: Arc<Shared>,
         /// When the work began.
@@ -33,8 +34,8 @@ enum Holder {
 }
 
 impl Permit {
-    /// Makes a permit of places that were granted. Nothing foreign is called between the two: a panic would lose the places. So the clock was
-    /// read before them, by [`Shared::begin`].
+    /// Makes a permit for granted places. No foreign code runs between taking places and this call, since a panic there
+    /// would lose the places; so the clock is read earlier, by [`Shared::begin`].
     #[inline]
     pub(super) fn new(shared: &Arc<Shared>, granted: Granted, began: Tick) -> Self {
         let holder = match shared.counter() {
@@ -44,19 +45,19 @@ impl Permit {
         Self { granted, holder }
     }
 
-    /// Makes a permit of an answer that grants places.
+    /// Makes a permit for an answer that grants places.
     pub(super) fn of(shared: &Arc<Shared>, answer: Answer, began: Tick) -> Result<Self, Denied> {
         answer.map(|granted| Self::new(shared, granted, began)).map_err(|retry| shared.denied(retry))
     }
 
-    /// Returns how many places it holds.
+    /// Returns how many places the permit holds.
     #[must_use]
     pub const fn places(&self) -> u64 {
         self.granted.places()
     }
 
-    /// Returns its places and says how the work ended. A fixed number of places makes no use of the outcome; the law of an
-    /// [adaptive](crate::Bulkhead::adaptive) one learns from it and from the time since this permit was given.
+    /// Returns the places and reports how the work ended. A law, a throttle and a short line learn from the time since
+    /// the permit was given, and the first two also from the outcome. Other bulkheads ignore it.
     #[inline]
     pub fn leave(mut self, outcome: Outcome) {
         if let Holder::Bulkhead { outcome: reported, .. } = &mut self.holder {

@@ -1,7 +1,9 @@
-//! How many places there are and how many are taken: one word, so that entering and leaving is one atomic step each where nobody waits.
+//! The limit and the places taken, in one atomic word, so that entering and leaving are one atomic step each while
+//! nobody waits.
 //!
-//! The word also says whether somebody waits. Whoever sets that flag does so under the lock of the line and counts again afterwards: who left
-//! before the flag was set is in that count, and who leaves after it sees the flag and takes the lock. So no waiter is overlooked.
+//! The word also has a flag that somebody waits. A waiter sets the flag under the lock of the line, and then reads the
+//! count again. A permit that left before the flag was set is in that count; a permit that leaves later sees the flag
+//! and takes the lock. So no waiter misses a free place.
 
 use tidegate_core::Standing;
 use tidegate_core::concurrency::Concurrency;
@@ -10,20 +12,20 @@ use std::time::Duration;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// The places taken: at most [`Concurrency::MAX_PLACES`], for a limit is never higher, a lowered one lets nobody in, and one who takes more
-/// than there are is alone.
+/// Mask of the places taken. 24 bits suffice: a limit is at most [`Concurrency::MAX_PLACES`], nobody enters above a lowered
+/// limit, and one caller alone may take more than the limit, but no more than [`Concurrency::MAX_PLACES`].
 const TAKEN: u64 = (1 << 24) - 1;
-/// Where the limit begins.
+/// The lowest bit of the limit.
 const LIMIT: u32 = 24;
-/// Set where everybody has to take the lock: somebody waits, or the places are divided among tenants.
+/// Set while every caller has to take the lock: somebody waits, or the places are divided among tenants.
 const LOCKED: u64 = 1 << 63;
-/// Set, together with [`LOCKED`], when the bulkhead is gone: nobody enters any more.
+/// Set, together with [`LOCKED`], once the bulkhead is dropped: nobody enters any more.
 const CLOSED: u64 = 1 << 62;
 
 #[derive(Debug)]
 pub(super) struct Places(AtomicU64);
 
-/// The word, read once.
+/// One reading of the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count(u64);
 
@@ -44,9 +46,9 @@ impl Count {
         self.0 & CLOSED != 0
     }
 
-    /// Says whether so many places are free beside what is kept.
+    /// Says whether `places` more are free when `kept` places have to stay free.
     const fn has(self, places: u64, kept: u64) -> bool {
-        // None of the three exceeds 2⁶³: places are checked by the caller, and no more is kept than there is.
+        // No overflow: each of the three is below 2⁶³. The caller checks `places`, and `kept` is at most the limit.
         self.taken() + places + kept <= self.limit()
     }
 
@@ -66,10 +68,10 @@ impl Count {
     }
 }
 
-/// Why nobody entered.
+/// Why an attempt to enter failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotNow {
-    /// Not so many places are free.
+    /// Fewer places are free than asked for.
     Full,
     /// The lock has to be taken.
     Locked,
@@ -81,19 +83,20 @@ impl Places {
     }
 
     pub(super) fn count(&self) -> Count {
-        // Relaxed: it is a picture, and whoever acts by it compares and exchanges.
+        // Relaxed: a snapshot. A caller that acts on it uses compare-exchange.
         Count(self.0.load(Ordering::Relaxed))
     }
 
-    /// Takes places unless the lock has to be taken first; returns how many are taken then. `kept` says how many of so many places have to stay
-    /// free. `alone`: more places than there are may be taken while none is.
+    /// Takes places unless the lock has to be taken first. Returns how many are taken afterwards. `kept` returns how
+    /// many places of a given limit have to stay free. `alone`: a caller may take more places than the limit while none
+    /// is taken.
     #[inline]
     pub(super) fn enter(&self, places: u64, alone: bool, kept: impl Fn(u64) -> u64) -> Result<u64, NotNow> {
         let open = |count: Count| if count.is_locked() { Err(NotNow::Locked) } else { Ok(()) };
         self.take_if((places, alone), kept, open)
     }
 
-    /// Takes places for whoever holds the lock.
+    /// Takes places; for a caller that holds the lock.
     pub(super) fn enter_locked(
         &self,
         places: u64,
@@ -121,8 +124,8 @@ impl Places {
                 return Err(NotNow::Full);
             }
             let taken = count.0 + places;
-            // Acquire, paired with the release in `leave`: whoever enters sees what was done in the place before. Ends because another one
-            // succeeds wherever this one fails.
+            // Acquire, paired with the release in `leave`: a caller sees what the previous holder of the place did. The
+            // loop ends: the exchange fails only when another thread's succeeds.
             match self.0.compare_exchange_weak(count.0, taken, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Ok(Count(taken).taken()),
                 Err(found) => count = Count(found),
@@ -130,12 +133,12 @@ impl Places {
         }
     }
 
-    /// Returns places unless the lock has to be taken first, and says whether it did.
+    /// Returns places unless the lock has to be taken first. Returns true if they were returned.
     #[inline]
     pub(super) fn leave_unlocked(&self, places: u64) -> bool {
         let mut count = self.count();
         while !count.is_locked() {
-            // Release, paired with the acquire of whoever enters next. Ends because another one succeeds wherever this one fails.
+            // Release, paired with the acquire of the next caller to enter. Ends as in `take_if`.
             match self.0.compare_exchange_weak(
                 count.0,
                 count.0 - places,
@@ -149,41 +152,42 @@ impl Places {
         false
     }
 
-    /// Returns places after the bulkhead is gone, and says whether they were the last.
+    /// Returns places after the bulkhead was dropped. Returns true if they were the last ones.
     pub(super) fn leave_closed(&self, places: u64) -> bool {
-        // Acquire as well: whoever returns the last place hands the counter on.
+        // Acquire as well: the thread that returns the last place hands the counter on.
         let count = Count(self.0.fetch_sub(places, Ordering::AcqRel) - places);
         count.is_closed() && count.is_empty()
     }
 
-    /// Lets nobody in any more, and says whether no place is taken.
+    /// Closes the counter: nobody enters any more. Returns true if no place is taken.
     pub(super) fn close(&self) -> bool {
         Count(self.0.fetch_or(CLOSED | LOCKED, Ordering::AcqRel)).is_empty()
     }
 
-    /// Begins anew with so many places, none of them taken. For one who has the places alone.
+    /// Starts again with `limit` places, none of them taken. For a caller with sole use of the counter.
     pub(super) fn reset(&self, limit: u64) {
         self.0.store(limit << LIMIT, Ordering::Release);
     }
 
-    /// Returns places; says whether the lock has to be taken to pass them on.
+    /// Returns places. Returns true if the lock has to be taken to give them to a waiter.
     #[inline]
     pub(super) fn leave(&self, places: u64) -> bool {
-        // Release, paired with the acquire of whoever enters next.
+        // Release, paired with the acquire of the next caller to enter.
         Count(self.0.fetch_sub(places, Ordering::Release)).is_locked()
     }
 
-    /// Has everybody take the lock. For the holder of the lock, who counts again afterwards.
+    /// Sets the flag that makes every caller take the lock. For the holder of the lock, which reads the count again
+    /// afterwards.
     pub(super) fn lock(&self) {
         self.0.fetch_or(LOCKED, Ordering::AcqRel);
     }
 
-    /// Opens the way past the lock again. For the holder of the lock.
+    /// Clears that flag, so that callers use the fast path again. For the holder of the lock.
     pub(super) fn open(&self) {
         self.0.fetch_and(!LOCKED, Ordering::AcqRel);
     }
 
-    /// Changes how many places there are. For the holder of the lock, so the limit has not moved meanwhile.
+    /// Changes the limit. For the holder of the lock: the limit does not change between the two steps.
     pub(super) fn change(&self, limit: u64) {
         let old = self.count().limit();
         if limit >= old {

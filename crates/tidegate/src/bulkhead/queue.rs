@@ -1,7 +1,9 @@
-//! Those who wait, in the order in which their turns come.
+//! The queue of waiters, in the order in which they are served.
 //!
-//! More important ones come first, whatever the order among equals: by arrival, the newest first, or by arrival until the queue stands too
-//! long and the newest first from then on. A full queue gives up the one whose turn would come last, where the newcomer's comes earlier.
+//! A higher priority always comes first. Among waiters of equal priority the order is first come first served, newest
+//! first, or the adaptive order: first come first served until the queue has not been empty for an interval, and newest
+//! first from then on. When the queue is full and a newcomer would be served before the last waiter, the last waiter is
+//! refused.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -9,15 +11,15 @@ use std::task::Waker;
 use tidegate_core::codel::{self, Codel, CodelState, End};
 use tidegate_core::{Priority, Tick};
 
-/// In which order callers of the same priority are let in.
+/// The order in which callers of the same priority enter.
 ///
 /// | order | who is next | right for |
 /// |---|---|---|
-/// | `Fifo` | the first who came | work that is not urgent, and short queues |
-/// | `Lifo` | the newest | callers who give up: the newest is the likeliest to be there still |
-/// | `Adaptive` | the first, and the newest while the queue stands too long | queues in front of a service that may be overloaded |
+/// | `Fifo` | the caller who came first | work that is not urgent, and short queues |
+/// | `Lifo` | the newest | callers who give up: the newest most likely still waits |
+/// | `Adaptive` | the caller who came first; the newest while the queue stands too long | queues in front of a service that may be overloaded |
 ///
-/// Whatever the order, higher priorities come first ([`Enter::priority`](crate::Enter::priority)).
+/// In every order, higher priorities come first ([`Enter::priority`](crate::Enter::priority)).
 ///
 /// # Source
 /// `Adaptive`: adaptive LIFO and CoDel as in B. Maurer, "Fail at Scale", ACM Queue 13(8), 2015; the arithmetic is
@@ -28,10 +30,11 @@ pub enum QueueOrder {
     /// First come, first served.
     #[default]
     Fifo,
-    /// Last come, first served. A newcomer takes the place of the oldest where the queue is full.
+    /// Last come, first served. When the queue is full, a newcomer replaces the oldest waiter.
     Lifo,
-    /// First come, first served; last come, first served once the queue has not been empty for an interval. While even the shortest wait of an
-    /// interval is too long, whoever has waited twice as long is refused; and who is passed over by newer ones, after an interval.
+    /// First come, first served; last come, first served once the queue has not been empty for an interval. If even the
+    /// shortest wait of an interval exceeds the target, waiters that have waited more than twice the target are
+    /// refused. While the newest are served first, waiters that have waited more than an interval are refused.
     Adaptive(Codel),
 }
 
@@ -40,12 +43,12 @@ pub enum QueueOrder {
 pub(super) struct Waiting {
     pub(super) places: u64,
     pub(super) priority: Priority,
-    /// When it joined.
+    /// When the waiter joined.
     pub(super) since: Tick,
     pub(super) waker: Waker,
 }
 
-/// Where a waiter stands: its rank by priority, then the number of its arrival.
+/// A waiter's position: its rank by priority, then its arrival number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Turn {
     rank: u16,
@@ -58,7 +61,7 @@ impl Turn {
     }
 }
 
-/// 0 for the highest priority, 511 for the lowest.
+/// Returns 0 for the highest priority, 511 for the lowest.
 fn rank(priority: Priority) -> u16 {
     let below_highest = 3 - priority.level() as u16;
     below_highest * u16::from(Priority::COHORTS) + u16::from(priority.cohort())
@@ -67,12 +70,12 @@ fn rank(priority: Priority) -> u16 {
 #[derive(Debug)]
 pub(super) struct Queue {
     order: QueueOrder,
-    /// What the adaptive order remembers; made when the queue is first used.
+    /// The state of the adaptive order; made when the queue is first used.
     codel: Option<CodelState>,
     waiting: BTreeMap<Turn, Waiting>,
     /// How many places the waiters of each rank ask for.
     asked: BTreeMap<u16, u64>,
-    /// How many ask for more than one place.
+    /// How many waiters ask for more than one place.
     wide: usize,
 }
 
@@ -103,7 +106,7 @@ impl Queue {
         self.waiting.get_mut(turn)
     }
 
-    /// The queue was empty until now.
+    /// Records that the queue was empty until `now`.
     fn emptied(&mut self, now: Tick) {
         if let QueueOrder::Adaptive(codel) = self.order {
             codel.emptied(self.codel.get_or_insert_with(|| codel.start(now)), now);
@@ -130,7 +133,7 @@ impl Queue {
         }
     }
 
-    /// The waiter whose turn is next.
+    /// Returns the waiter whose turn is next.
     pub(super) fn next(&self, now: Tick) -> Option<(Turn, &Waiting)> {
         let (first, waiting) = self.waiting.first_key_value()?;
         if !self.newest_first(now) {
@@ -140,20 +143,20 @@ impl Queue {
         self.waiting.range(equals).next_back().map(|(turn, waiting)| (*turn, waiting))
     }
 
-    /// Says whether the turn of a newcomer would be next.
+    /// Says whether a newcomer would be next.
     pub(super) fn is_next(&self, priority: Priority, now: Tick) -> bool {
         let Some((first, _)) = self.waiting.first_key_value() else { return true };
         let rank = rank(priority);
         rank < first.rank || (rank == first.rank && self.newest_first(now))
     }
 
-    /// How many places are to be given before a newcomer's turn comes; `None` where those who come later may come first.
+    /// Returns how many places go to others before a newcomer; `None` while later arrivals may be served first.
     pub(super) fn ahead_of(&self, priority: Priority, now: Tick) -> Option<u64> {
         let rank = rank(priority);
         (!self.newest_first(now)).then(|| self.asked.range(..=rank).map(|(_, places)| places).sum())
     }
 
-    /// The waiter that gives up its place in a full queue to a newcomer, if any does.
+    /// Returns the waiter that a full queue refuses to make room for a newcomer; `None` to refuse the newcomer.
     pub(super) fn gives_way_to(&self, priority: Priority, now: Tick) -> Option<Turn> {
         let (last, _) = self.waiting.last_key_value()?;
         let rank = rank(priority);
@@ -167,20 +170,21 @@ impl Queue {
         self.waiting.range(Turn { rank, number: 0 }..).next().map(|(turn, _)| *turn)
     }
 
-    /// The waiter to refuse when the queue is full and the newcomer belongs to another tenant.
+    /// Returns the waiter to refuse when the queue is full and the newcomer belongs to another tenant.
     pub(super) fn last(&self, now: Tick) -> Option<Turn> {
         let (last, _) = self.waiting.last_key_value()?;
         if self.newest_first(now) { self.oldest(last.rank) } else { Some(*last) }
     }
 
-    /// Counts the wait of the one whose turn has come; says whether it was too long, so that it is refused.
+    /// Takes in the wait of a waiter at its turn. Returns true if it was too long, in which case the waiter is refused.
     pub(super) fn waited_too_long(&mut self, since: Tick, now: Tick) -> bool {
         let QueueOrder::Adaptive(codel) = self.order else { return false };
         let state = self.codel.get_or_insert_with(|| codel.start(now));
         codel.take(state, now, now.since(since)) == codel::Turn::Drop
     }
 
-    /// A waiter of the lowest priority that has waited too long, and would wait on while the newest come first.
+    /// Returns a waiter of the lowest priority that has waited too long, and would wait on while the newest are served
+    /// first.
     pub(super) fn stale(&self, now: Tick) -> Option<Turn> {
         let (QueueOrder::Adaptive(codel), Some(state)) = (self.order, &self.codel) else { return None };
         let oldest = self.last(now)?;
@@ -188,10 +192,10 @@ impl Queue {
         codel.given_up(state, now, now.since(since)).then_some(oldest)
     }
 
-    /// Those who ask for more places than `most` says that their priority may have.
+    /// Returns the waiters that ask for more places than `most` allows at their priority.
     pub(super) fn too_wide(&self, most: impl Fn(Priority) -> u64) -> Vec<Turn> {
         let lowest = self.waiting.last_key_value().map(|(_, waiting)| waiting.priority);
-        // As a rule all ask for one place, and the one of the lowest priority may have that.
+        // Shortcut: usually all waiters ask for one place, and one is allowed even at the lowest priority.
         if self.wide == 0 && lowest.is_none_or(|priority| most(priority) >= 1) {
             return Vec::new();
         }

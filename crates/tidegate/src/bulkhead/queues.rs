@@ -1,4 +1,4 @@
-//! One queue for all, or one for each tenant.
+//! The queue of all waiters, or one queue for each tenant.
 
 use tidegate_core::{Priority, Tick};
 
@@ -6,7 +6,8 @@ use super::queue::{Queue, QueueOrder, Turn, Waiting};
 use super::rules::Rules;
 use super::tenants::Known;
 
-/// Whose places they are: the number of a queue, and whether they are a tenant's own. Small, for each permit carries one.
+/// The tenant that places are counted for: the number of its queue, and whether the places are the tenant's own. Small,
+/// since each permit carries one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Class {
     number: u16,
@@ -15,7 +16,7 @@ pub(super) struct Class {
 
 impl Class {
     fn of(number: usize) -> Self {
-        // There are no more than 4,097 tenants, those that are named and the rest among them.
+        // Fits: there are at most 4,097 tenants, including the shared rest.
         Self { number: number as u16, own: false }
     }
 
@@ -30,14 +31,14 @@ pub(super) enum Queues {
     Divided(Box<Divided>),
 }
 
-/// The queues of tenants.
+/// One queue for each tenant.
 #[derive(Debug)]
 pub(super) struct Divided {
     known: Known,
     order: QueueOrder,
-    /// By the tenant's number.
+    /// Indexed by the tenant's number.
     queues: Vec<Queue>,
-    /// How many wait in all of them.
+    /// How many callers wait in all queues together.
     waiting: usize,
 }
 
@@ -63,7 +64,7 @@ impl Queues {
         }
     }
 
-    /// Returns whose an ask is.
+    /// Returns the class of a tenant, and makes its queue if it has none.
     pub(super) fn class_of(&mut self, tenant: &[u8], now: Tick) -> Class {
         let Self::Divided(divided) = self else { return Class::default() };
         let Divided { known, queues, order, .. } = &mut **divided;
@@ -89,7 +90,7 @@ impl Queues {
         }
     }
 
-    /// Says whether the terms of a tenant leave it so many places.
+    /// Says whether the tenant's terms leave it this many places.
     pub(super) fn has_room(&self, class: Class, places: u64) -> bool {
         match self {
             Self::One(_) => true,
@@ -147,7 +148,8 @@ impl Queues {
         Some(removed)
     }
 
-    /// The waiter whose turn is next. `open` says whether one of a priority who asks for so many places is to be looked at: [`Rules::is_open`].
+    /// Returns the waiter whose turn is next. `open` is [`Rules::is_open`]: it says whether a waiter of a priority that
+    /// asks for so many places is considered.
     pub(super) fn next(
         &self,
         now: Tick,
@@ -161,7 +163,7 @@ impl Queues {
         Some((class, turn, waiting))
     }
 
-    /// Says whether the turn of a newcomer would be next; `open` as for [`Queues::next`].
+    /// Says whether a newcomer would be next. `open` as for [`Queues::next`].
     pub(super) fn is_next(
         &self,
         class: Class,
@@ -175,7 +177,7 @@ impl Queues {
         }
     }
 
-    /// How many places are to be given before a newcomer's turn; `None` where that cannot be said.
+    /// Returns how many places go to others before a newcomer; `None` if unknown, which it always is with tenants.
     pub(super) fn ahead_of(&self, priority: Priority, now: Tick) -> Option<u64> {
         match self {
             Self::One(queue) => queue.ahead_of(priority, now),
@@ -183,7 +185,7 @@ impl Queues {
         }
     }
 
-    /// The waiter that gives up its place in a full queue to a newcomer, if any does.
+    /// Returns the waiter that a full queue refuses to make room for a newcomer; `None` to refuse the newcomer.
     pub(super) fn gives_way_to(&self, class: Class, priority: Priority, now: Tick) -> Option<(Class, Turn)> {
         match self {
             Self::One(queue) => Some((class, queue.gives_way_to(priority, now)?)),
@@ -202,7 +204,7 @@ impl Queues {
         self.queue(class)?.stale(now)
     }
 
-    /// Those who ask for more places than `most` says that their priority may have.
+    /// Returns the waiters that ask for more places than `most` allows at their priority.
     pub(super) fn too_wide(&self, most: impl Fn(Priority) -> u64) -> Vec<(Class, Turn)> {
         let in_class = |number: usize, queue: &Queue| {
             let wide = queue.too_wide(&most).into_iter();
@@ -219,8 +221,8 @@ impl Queues {
 }
 
 impl Divided {
-    /// The first of each tenant that waits, and the places it asks for. Tenants whose first could only have what is kept for others are left out:
-    /// otherwise it would hold them up.
+    /// Returns each waiting tenant's first waiter, as the tenant's number and the places asked for. Leaves out a first
+    /// waiter that could only be served from places kept for others: it would hold those others up.
     fn firsts(&self, now: Tick, open: impl Fn(Priority, u64) -> bool) -> impl Iterator<Item = (usize, u64)> {
         let first = move |(number, queue): (usize, &Queue)| {
             let (_, first) = queue.next(now)?;
@@ -233,7 +235,8 @@ impl Divided {
         if self.waiting == 0 { None } else { self.known.partitions.next(self.firsts(now, open), now) }
     }
 
-    /// A newcomer is next where nobody waits who could enter, or where it only takes its own and nobody waits for that.
+    /// Says whether a newcomer would be next: it comes first in its tenant's queue, and no waiter of another tenant
+    /// could enter. A newcomer that stays within its tenant's own part waits only for others that stay within theirs.
     fn is_next(
         &self,
         number: usize,
@@ -252,9 +255,10 @@ impl Divided {
         next_in_class && self.firsts(now, open).all(comes_after)
     }
 
-    /// Who goes from a full queue: one of the tenant with the most waiters by its weight; of the newcomer's own, one of lower priority.
+    /// Returns the waiter to refuse when the queues are full: one of the tenant with the most waiters for its weight.
+    /// If the newcomer's tenant would have as many with the newcomer, the rule of that tenant's own queue decides.
     fn gives_way_to(&self, newcomer: usize, priority: Priority, now: Tick) -> Option<(usize, Turn)> {
-        // Compared as fractions: waiters of one times the weight of the other.
+        // Waiters per weight, in fixed-point arithmetic.
         let per_weight = |number: usize, more: usize| {
             let waiting = self.queues.get(number).map_or(0, Queue::len) + more;
             (waiting as u128 * u128::from(u32::MAX)) / u128::from(self.known.partitions.weight(number).max(1))

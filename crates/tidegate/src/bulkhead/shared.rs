@@ -1,4 +1,5 @@
-//! What the clones of a bulkhead share, and the two ways in: past the lock, and through it.
+//! The state that the clones of a bulkhead share, with the two ways to enter: the fast path without the lock, and the
+//! slow path with it.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -31,21 +32,21 @@ pub(super) struct Shared {
     moving: Option<Moving>,
     throttling: Option<Throttling>,
     latency: MeanLatency,
-    /// Whether somebody asks how long work takes.
+    /// Whether the bulkhead measures how long work takes: for a law, a throttle or a short line.
     timed: bool,
-    /// Whether the counter is all that a permit needs to return its places: nobody asks how long the work took, nor which tenant's it was.
+    /// Whether a permit needs only the counter to return its places: work is not timed and there are no tenants.
     counter_suffices: bool,
     pub(super) clock: Arc<dyn Clock>,
     observer: Option<Arc<dyn Observer>>,
-    /// Never held while a clock or an observer is called, or a waker called, copied or dropped.
+    /// Never held while a clock or an observer is called, or a waker is called, cloned or dropped.
     line: Mutex<Line>,
 }
 
-/// What a bulkhead is made of beside its rules.
+/// The parts of a bulkhead other than its rules.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) clock: Arc<dyn Clock>,
-    /// How many places there are at the start.
+    /// The initial number of places.
     pub(super) limit: u64,
     pub(super) moving: Option<Moving>,
     pub(super) throttling: Option<Throttling>,
@@ -53,21 +54,21 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// The same by another clock, at which it is `now`.
+    /// Changes the clock to one that reads `now`, and starts the law and the throttle again.
     pub(super) fn starting(&mut self, clock: Arc<dyn Clock>, now: Tick) {
         self.moving = self.moving.take().map(|moving| moving.again(now));
         self.throttling = self.throttling.take().map(|throttling| throttling.again(now));
         self.clock = clock;
     }
 
-    /// The same with the limit at which the law begins.
+    /// Sets the limit to the law's initial one, if there is a law.
     fn at_start(mut self) -> Self {
         self.limit = self.moving.as_ref().map_or(self.limit, Moving::limit);
         self
     }
 }
 
-/// The ticket of one who waits, or the answer to one who need not wait or must not.
+/// The ticket of a caller that waits, or the answer to a caller that entered at once or is refused.
 pub(super) type Joined = Result<Ticket, Answer>;
 
 impl Shared {
@@ -96,14 +97,14 @@ impl Shared {
         });
         shared.places.set_owner(&shared);
         if let Some(watch) = signals {
-            // Weak, for the bulkhead holds the watch.
+            // Weak: the bulkhead holds the watch, and a strong reference would be a cycle.
             let weak = Arc::downgrade(&shared);
             watch.tell(move |signal| weak.upgrade().map(|shared| shared.sense(signal)).is_some());
         }
         shared
     }
 
-    /// Returns what makes an empty bulkhead of the same kind.
+    /// Returns the parts for an empty bulkhead of the same kind.
     pub(super) fn again(&self) -> Parts {
         let Self { moving, throttling, clock, observer, .. } = self;
         let now = clock.now();
@@ -134,7 +135,7 @@ impl Shared {
         self.timed
     }
 
-    /// Returns the counter where it suffices for a permit.
+    /// Returns the counter if a permit needs nothing else.
     #[inline]
     pub(super) fn counter(&self) -> Option<&'static Counter> {
         self.counter_suffices.then(|| self.places.for_permit())
@@ -145,26 +146,26 @@ impl Shared {
         self.throttling.is_some()
     }
 
-    /// Returns the tick at which work begins that enters now. To be read before a place is taken: clocks are foreign code, and a panic must
-    /// not lose one. Where nobody asks how long work takes, the clock is not read.
+    /// Returns the tick at which work that enters now begins. Call it before a place is taken: the clock is foreign
+    /// code, and a panic after that would lose the place. Does not read the clock if work is not timed.
     #[inline]
     pub(super) fn begin(&self) -> Tick {
         if self.timed { self.clock.now() } else { Tick::EPOCH }
     }
 
-    /// Whether the throttle lets one in who arrives now. To be asked once of each who arrives.
+    /// Says whether the throttle admits a caller that arrives now. Call it once per arrival.
     pub(super) fn admits(&self, at: Tick, priority: impl FnOnce() -> Priority) -> bool {
         self.throttling.as_ref().is_none_or(|throttling| throttling.admits(at, priority()))
     }
 
-    /// One whom the throttle let in goes without a place.
+    /// Tells the throttle that a caller it admitted got no place.
     pub(super) fn turned_away(&self, at: Tick) {
         if let Some(throttling) = &self.throttling {
             throttling.turned_away(at);
         }
     }
 
-    /// Enters at once where nobody waits and nobody shares, without a lock; says otherwise why not.
+    /// Enters on the fast path, without a lock. Fails if the lock has to be taken or too few places are free.
     #[inline]
     pub(super) fn enter_past_line(
         &self,
@@ -176,7 +177,7 @@ impl Shared {
         Ok(Granted::new(places, in_flight, Class::default()))
     }
 
-    /// Enters at once or not at all; of whoever the throttle has let in.
+    /// Enters without waiting, or refuses. The throttle must have admitted the caller before.
     #[inline]
     pub(super) fn enter<'a>(&self, places: u64, asked: impl Fn() -> Asked<'a>) -> Answer {
         match self.enter_past_line(places, || asked().priority) {
@@ -197,18 +198,18 @@ impl Shared {
         answer
     }
 
-    /// What is told to whoever asks for more places than it could ever have.
+    /// Returns the refusal if a caller asks for more places than it could ever have.
     pub(super) fn never(&self, asked: Asked<'_>) -> Option<Retry> {
         self.rules.too_many(asked.places, asked.priority, self.standing().limit)
     }
 
-    /// Returns the longest that one may wait who begins now.
+    /// Returns the longest wait of a caller that begins to wait now.
     pub(super) fn longest_wait(&self) -> Duration {
         let longest = self.rules.longest_wait;
         if self.rules.short_line { longest.min(self.latency.short_wait()) } else { longest }
     }
 
-    /// Enters or joins those who wait.
+    /// Enters, or joins the line.
     pub(super) fn join(
         &self,
         asked: Asked<'_>,
@@ -222,21 +223,21 @@ impl Shared {
         joined
     }
 
-    /// Fetches a waiter's answer.
+    /// Fetches a waiter's answer if there is one; otherwise `waker` replaces the waiter's waker.
     pub(super) fn ask(&self, ticket: &Ticket, waker: Waker) -> Option<Answer> {
         let (answer, due) = self.line.lock().ask(ticket, waker);
         due.settle();
         answer
     }
 
-    /// Ends a wait: fetches the answer, which is a refusal where none came.
+    /// Ends a wait. Returns the answer, or a refusal if there is none.
     pub(super) fn give_up(&self, ticket: &Ticket, now: Tick) -> Answer {
         let (answer, due) = self.line.lock().give_up(&self.rules, &self.places, ticket, now);
         due.settle();
         answer.unwrap_or(Err(Retry::Unknown))
     }
 
-    /// Takes out a waiter that was dropped, without a place or with one that it has not fetched.
+    /// Removes a waiter that was dropped. A place that it was given and has not fetched goes to the next waiter.
     pub(super) fn go(&self, ticket: &Ticket) {
         let (now, panicked) = self.now_or_panic();
         let due = self.line.lock().go(&self.rules, &self.places, ticket, now);
@@ -253,9 +254,9 @@ impl Shared {
         Answered::settled(decision, 0).into()
     }
 
-    /// Returns places, passes them on, and has the law and the throttle learn from the outcome.
+    /// Returns places, gives them to waiters, and reports the outcome to the law and the throttle.
     ///
-    /// What was granted stays where it is: copying it would have the atomic step wait for the copy.
+    /// `granted` is a reference, because the atomic step would wait for a copy of it.
     #[inline]
     pub(super) fn leave(&self, granted: &Granted, began: &Tick, outcome: Outcome) {
         let locked = self.places.leave(granted.places());
@@ -278,7 +279,7 @@ impl Shared {
         go_on(panicked);
     }
 
-    /// Gives places that were returned to whoever is next; returns how many wait on.
+    /// Gives returned places to the next waiters. Returns how many callers still wait.
     fn pass_on(&self, granted: &Granted, now: Option<Tick>) -> usize {
         let mut line = self.line.lock();
         let due = line.left(&self.rules, &self.places, *granted, now);
@@ -301,7 +302,7 @@ impl Shared {
         }
     }
 
-    /// Has the law take in a reading of the machine.
+    /// Tells the law how much of the machine is in use, and the throttle how many places are free.
     pub(super) fn sense(&self, signal: Signal) {
         if self.moving.is_none() && self.throttling.is_none() {
             return;
@@ -316,7 +317,8 @@ impl Shared {
         }
     }
 
-    /// Changes the number of places. The wakers and the observer are called by [`Shared::moved`], since the caller may hold the law.
+    /// Changes the number of places. [`Shared::moved`] calls the wakers and the observer, since the caller may hold the
+    /// law.
     pub(super) fn set_limit(&self, to: u64, at: Tick) -> Moved {
         let from = self.standing().limit;
         if from == to {
@@ -326,7 +328,7 @@ impl Shared {
         Moved(Some((due, LimitMoved { at, from, to })))
     }
 
-    /// Wakes those whose turn has come under another limit, and tells the observer of it. Not to be called under a lock.
+    /// Wakes the waiters that a new limit has served, and tells the observer. Not to be called with a lock held.
     pub(super) fn moved(&self, moved: Option<Moved>) {
         let Some(Moved(Some((due, event)))) = moved else { return };
         due.settle();
@@ -335,7 +337,8 @@ impl Shared {
         }
     }
 
-    /// Reads the clock where places are returned, which has to go on when the clock panics; the panic follows with [`go_on`].
+    /// Reads the clock on a path that returns places, which must finish even if the clock panics. [`go_on`] resumes the
+    /// panic.
     fn now_or_panic(&self) -> (Option<Tick>, Option<Box<dyn Any + Send>>) {
         match catch_unwind(AssertUnwindSafe(|| self.clock.now())) {
             Ok(now) => (Some(now), None),
@@ -344,12 +347,12 @@ impl Shared {
     }
 }
 
-/// What follows a limit that was moved; nothing where it is as before.
+/// The wakers and the event of a changed limit; `None` if the limit did not change.
 #[derive(Debug)]
 #[must_use = "wakers wait to be called"]
 pub(super) struct Moved(Option<(Due, LimitMoved)>);
 
-/// Goes on with a panic that was held up; not during another one, which would end the process.
+/// Resumes a panic that was held back. Not during another panic, since that would abort the process.
 fn go_on(panicked: Option<Box<dyn Any + Send>>) {
     if let Some(panic) = panicked.filter(|_| !std::thread::panicking()) {
         resume_unwind(panic);

@@ -1,4 +1,4 @@
-//! The tenants that share a bulkhead: their parts, and what they lend each other.
+//! The tenants that share a bulkhead, and how its places are divided among them.
 
 use std::collections::HashMap;
 
@@ -7,19 +7,20 @@ use tidegate_core::{QuotaError, Tick};
 
 use crate::key::Key;
 
-/// The most tenants that are known at once: each turn looks at all who wait.
+/// The most tenants known at once. Bounded, since choosing the next waiter looks at all tenants that wait.
 const MOST: usize = 4096;
-/// The longest key that gets a share of its own: so that what callers send does not fill memory.
+/// The longest key that gets a share of its own, in bytes. Bounded, so that keys sent by callers do not fill the
+/// memory.
 const LONGEST_KEY: usize = 256;
-/// The number of the partition that everybody else shares.
+/// The number of the partition shared by all tenants without terms of their own.
 const REST: usize = 0;
 
-/// The tenants of a [`Bulkhead`](crate::Bulkhead): how its places are divided among those who name themselves with
-/// [`Enter::of`](crate::Enter::of).
+/// The tenants of a [`Bulkhead`](crate::Bulkhead): how its places are divided among the callers that name their tenant
+/// with [`Enter::of`](crate::Enter::of).
 ///
-/// Named ones are always known. Others get terms of their own as they come, as many as [`Tenants::each`] says; a further one takes the
-/// room of an idle one, and while none is idle it shares the *rest* with whoever else has no terms of its own. Without
-/// [`Tenants::each`], all that are not named share the rest.
+/// Named tenants are always known. Other tenants get terms of their own when they first come, up to the number given to
+/// [`Tenants::each`]. A further tenant replaces an idle one; while none is idle, it shares the *rest* with all others
+/// that have no terms of their own. Without [`Tenants::each`], all tenants that are not named share the rest.
 ///
 /// # Examples
 /// ```
@@ -46,8 +47,8 @@ impl Tenants {
     /// Gives a tenant terms of its own.
     ///
     /// # Errors
-    /// [`QuotaError::Parameter`] when more than 100 % is guaranteed in all, there are more than 4,096 tenants, or the key has more than 256
-    /// bytes.
+    /// [`QuotaError::Parameter`] when the guarantees exceed 100 % together, there are more than 4,096 tenants, or the
+    /// key has more than 256 bytes.
     pub fn named(mut self, tenant: impl Key, terms: Partition) -> Result<Self, QuotaError> {
         let key: Box<[u8]> = tenant.with_bytes(|bytes| bytes.into());
         if key.len() > LONGEST_KEY {
@@ -59,12 +60,12 @@ impl Tenants {
         self.checked()
     }
 
-    /// Gives terms of its own to each tenant that is not named, up to `most` at once, 1 to 4,096 with those that are named. One that is
-    /// idle is forgotten when its room is needed.
+    /// Gives each tenant that is not named terms of its own, for up to `most` tenants at once. `most` and the number of
+    /// named tenants together are 1 to 4,096. An idle tenant is forgotten when another needs its room.
     ///
     /// # Errors
-    /// [`QuotaError::Parameter`] when the terms guarantee anything, which cannot be kept for tenants that nobody knows, or `most` is out of
-    /// range.
+    /// [`QuotaError::Parameter`] when the terms have a guarantee, which cannot be kept for unknown tenants, or `most`
+    /// is out of range.
     pub fn each(mut self, terms: Partition, most: usize) -> Result<Self, QuotaError> {
         if terms.guarantee() > 0 {
             let value = terms.guarantee().to_string();
@@ -79,10 +80,10 @@ impl Tenants {
         self.checked()
     }
 
-    /// Sets the terms of what all others share; by default no guarantee and a weight of 1.
+    /// Sets the terms of the share that all other tenants have in common; by default no guarantee and a weight of 1.
     ///
     /// # Errors
-    /// [`QuotaError::Parameter`] when more than 100 % is guaranteed in all.
+    /// [`QuotaError::Parameter`] when the guarantees exceed 100 % together.
     pub fn rest(mut self, terms: Partition) -> Result<Self, QuotaError> {
         self.rest = terms;
         self.checked()
@@ -101,18 +102,18 @@ impl Tenants {
         Ok(self)
     }
 
-    /// The terms of the rest, then of those that are named.
+    /// Returns the terms of the rest, then those of the named tenants.
     fn terms(&self) -> impl Iterator<Item = Partition> {
         [self.rest].into_iter().chain(self.named.iter().map(|(_, terms)| *terms))
     }
 }
 
-/// Who is known, by key.
+/// The tenants known now, by key.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) partitions: Partitions,
     numbers: HashMap<Box<[u8]>, usize>,
-    /// The keys of those that are not named, by number.
+    /// The keys of tenants that are not named, by number.
     passing: HashMap<usize, Box<[u8]>>,
     each: Option<(Partition, usize)>,
 }
@@ -122,7 +123,7 @@ impl Known {
         let mut partitions = Partitions::new(limit);
         let mut numbers = HashMap::new();
         for (number, terms) in tenants.terms().enumerate() {
-            // Cannot fail: checked when they were named. Numbers are given in order.
+            // Cannot fail: the terms were checked when the tenants were named. Numbers are given in order.
             let _ = partitions.add(terms, now);
             if let Some(named) = number.checked_sub(1) {
                 numbers.insert(tenants.named[named].0.clone(), number);
@@ -131,7 +132,8 @@ impl Known {
         Self { partitions, numbers, passing: HashMap::new(), each: tenants.each }
     }
 
-    /// Returns the number of a tenant, which becomes known if there is room; `waits` says for a tenant's number whether one of its callers waits.
+    /// Returns the number of a tenant, which becomes known if there is room. `waits` says whether a caller of a tenant
+    /// waits.
     pub(super) fn number(&mut self, key: &[u8], now: Tick, waits: impl Fn(usize) -> bool) -> usize {
         if let Some(number) = self.numbers.get(key) {
             return *number;
@@ -143,14 +145,15 @@ impl Known {
         if self.passing.len() >= most && !self.forget_one(now, waits) {
             return REST;
         }
-        // Cannot fail: nothing is guaranteed to those that are not named.
+        // Cannot fail: tenants that are not named have no guarantee.
         let Ok(number) = self.partitions.add(terms, now) else { return REST };
         self.numbers.insert(key.into(), number);
         self.passing.insert(number, key.into());
         number
     }
 
-    /// Forgets a tenant that is idle and has not received more than its part, so that nobody gains by being forgotten.
+    /// Forgets a tenant that is idle and has not received more than its part, so that no tenant gains by being
+    /// forgotten.
     fn forget_one(&mut self, now: Tick, waits: impl Fn(usize) -> bool) -> bool {
         let idle = |number: &usize| {
             self.partitions.in_use(*number) == 0 && !waits(*number) && !self.partitions.is_ahead(*number, now)

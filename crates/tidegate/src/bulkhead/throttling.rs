@@ -1,4 +1,4 @@
-//! A throttle before the line: some are refused on arrival, before they take a place or wait for one.
+//! A throttle in front of the line: it refuses some callers on arrival, before they take a place or wait for one.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use tidegate_core::{Outcome, Priority, Tick};
 use crate::draw::Draws;
 use crate::sync::Mutex;
 
-/// Where the draws begin. Always at the same number: what a throttle refuses depends on what arrives, and the same arrivals are treated
-/// alike in every process and every replay.
+/// The seed of the random draws. It is fixed, so that the same arrivals get the same answers in every process and every
+/// replay.
 const SEED: u64 = 0;
 
-/// A throttle and what it knows.
+/// A throttle and its state.
 pub(super) struct Throttling {
-    /// Held while the throttle is asked or told; no other lock is taken under it.
+    /// Held while the throttle is asked or given an outcome. No other lock is taken while it is held.
     throttle: Mutex<Box<dyn Throttles>>,
     draws: Draws,
 }
@@ -34,28 +34,28 @@ impl Throttling {
         Self { throttle: Mutex::new(throttle), draws: Draws::seeded(SEED) }
     }
 
-    /// Returns the same throttle as it starts.
+    /// Returns the same throttle in its initial state.
     pub(super) fn again(&self, now: Tick) -> Self {
         Self::with(self.throttle.lock().again(now))
     }
 
-    /// Says whether one who arrives is let in.
+    /// Says whether the throttle admits an arrival.
     pub(super) fn admits(&self, at: Tick, priority: Priority) -> bool {
         let draw = self.draws.next();
         self.throttle.lock().admit(&Arrival { at, priority, draw })
     }
 
-    /// One who was let in got no place.
+    /// Records that a caller the throttle admitted got no place.
     pub(super) fn turned_away(&self, at: Tick) {
         self.throttle.lock().learn(at, Duration::ZERO, Outcome::Overloaded);
     }
 
-    /// One who was let in has ended its work, after so long, its wait included.
+    /// Records that an admitted caller has ended its work. `latency` includes its wait for a place.
     pub(super) fn learn(&self, at: Tick, latency: Duration, outcome: Outcome) {
         self.throttle.lock().learn(at, latency, outcome);
     }
 
-    /// Takes in how the places stand.
+    /// Takes in how many places are free and how many callers wait.
     pub(super) fn sense(&self, at: Tick, room: Room) {
         self.throttle.lock().sense(at, room);
     }
@@ -72,7 +72,7 @@ impl fmt::Debug for Throttling {
     }
 }
 
-/// A throttle with its state, whatever its type.
+/// A throttle with its state; erases the throttle's type.
 trait Throttles: fmt::Debug + Send {
     fn admit(&mut self, arrival: &Arrival) -> bool;
     fn learn(&mut self, at: Tick, latency: Duration, outcome: Outcome);
