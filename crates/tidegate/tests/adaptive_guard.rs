@@ -1,4 +1,5 @@
-//! A limit that a law moves among the limits of a gate: what leaves teaches it, shares of it are kept, the machine is heard.
+//! An adaptive limit among the limits of a gate: it learns from admissions that end, shares of it are kept, and its law
+//! hears of the machine.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -55,7 +56,8 @@ fn what_leaves_teaches_the_law_and_what_is_dropped_does_not() {
     for admission in fill(&gate, &check) {
         admission.finish(Outcome::Success).unwrap();
     }
-    // The fifth of ten and all after it found at least half of the places taken.
+    // The fifth to the tenth admission found at least half of the places taken, so six samples raised the limit by one
+    // each.
     assert_eq!(limit(&gate), 16);
     let slow = fill(&gate, &check);
     clock.advance(Duration::from_millis(51));
@@ -65,7 +67,7 @@ fn what_leaves_teaches_the_law_and_what_is_dropped_does_not() {
     assert!(limit(&gate) < 5, "{}", limit(&gate));
 }
 
-/// A limit beside it refuses: the place that was taken first is returned, and the law has not heard of it.
+/// When another limit refuses, the place that was taken first is returned, and the law does not hear of it.
 #[test]
 fn a_check_that_another_limit_refuses_teaches_nothing() {
     let clock = ManualClock::at(START);
@@ -100,7 +102,7 @@ fn a_share_is_kept_of_the_limit_as_it_stands() {
     assert!(grown > 30, "{grown}");
     assert_eq!(fill(&gate, &low).len() as u64, grown - grown.div_ceil(4));
 
-    // Down to one place: nothing of one can be kept for good.
+    // Down to a limit of one place: no part of one place can be kept for good.
     for _ in 0..200 {
         let admission = gate.admit(plain).unwrap().admitted().unwrap();
         clock.advance(Duration::from_millis(60));
@@ -118,7 +120,8 @@ fn a_share_is_kept_of_the_limit_as_it_stands() {
     assert!(error.contains("5 is not part of a limit that moves; write a share of it, as 20%"), "{error}");
 }
 
-/// 500 requests a second of 20 ms each; then the processor is busy, and no more than that are let in.
+/// 500 requests a second of 20 ms each, about ten at once. When the processor becomes busy, about ten are admitted at
+/// once.
 #[test]
 fn a_gate_tells_bbr_of_its_machine() {
     let cpu = Arc::new(AtomicU16::new(300));
@@ -153,7 +156,7 @@ fn a_gate_tells_bbr_of_its_machine() {
     assert_eq!(limit(&gate), 200);
 }
 
-/// While the engine is gone each of three nodes moves a limit of its own, and counts every piece of work three times.
+/// While the engine is gone, each of three nodes moves a limit of its own, and counts each piece of work three times.
 #[test]
 fn each_node_lets_in_its_part_and_learns_from_its_own_traffic() {
     #[derive(Debug)]
@@ -178,7 +181,7 @@ fn each_node_lets_in_its_part_and_learns_from_its_own_traffic() {
     let inside: Vec<_> = std::iter::from_fn(|| take().lines[0].receipt).collect();
     assert_eq!(inside.len(), 3, "a third of ten");
     inside.into_iter().for_each(leave);
-    // Down to where no request fits, and whoever finds nobody inside still enters.
+    // Down to a part in which no request fits; a request still enters while nobody else is inside.
     for _ in 0..40 {
         leave(take().lines[0].receipt.expect("one is always let in"));
     }

@@ -1,8 +1,9 @@
-//! Every history of up to three admissions, and every way and order in which four end, beside a plain model: two numbers, of places and
-//! of units.
+//! Every history of up to three admissions, and every way and order in which four admissions end, compared with a plain
+//! model: the number of free places and the number of free units.
 //!
-//! A history is an order of admitting and ending, and how each one ends. Admission `n` costs `2ⁿ` units, so what is left tells whose
-//! charges were kept. Threads that do the same at once are in `gate/admission/loom_model.rs`.
+//! A history is a sequence of admissions and ends, with the way each one ends. Admission `n` costs `2ⁿ` units, so the
+//! units left show which charges were kept. Threads that do the same at once are tested in
+//! `gate/admission/loom_model.rs`.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -19,9 +20,9 @@ enum End {
     Finish,
     Cancel,
     Drop,
-    /// Dropped, after it was told to undo then.
+    /// Dropped after `undo_if_dropped`.
     DropUndone,
-    /// Its future is dropped while it is delayed.
+    /// Its future is dropped while the admission is delayed.
     HangUp,
 }
 
@@ -38,7 +39,7 @@ impl End {
         }
     }
 
-    /// Says whether the limit keeps what it was charged.
+    /// Says whether the limit keeps the charge.
     const fn keeps(self) -> bool {
         matches!(self, Self::Finish | Self::Drop)
     }
@@ -47,18 +48,18 @@ impl End {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Admit,
-    /// Ends one of those that are inside, counted from the first that entered.
+    /// Ends the admission at this index among those inside, in order of entry.
     End(usize, End),
 }
 
-/// How many ask, and whether all of them do before the first ends.
+/// How many admissions are asked for, and whether all are asked for before the first one ends.
 #[derive(Clone, Copy, Debug)]
 struct Asks {
     count: u32,
     together: bool,
 }
 
-/// What is left, and the costs of those who are inside.
+/// The places and units left, and the costs of the admissions inside.
 #[derive(Clone, Debug)]
 struct Model {
     places: u64,
@@ -68,7 +69,7 @@ struct Model {
 }
 
 impl Model {
-    /// Admits the next one, if there are a place and units for it.
+    /// Admits the next one if a place and enough units are free.
     fn admit(&mut self) -> bool {
         let cost = 1 << self.asked;
         self.asked += 1;
@@ -86,8 +87,8 @@ impl Model {
         self.units += if end.keeps() { 0 } else { cost };
     }
 
-    /// Goes on in every way until so many have been admitted or refused, and have ended; where they ask together, none ends before all
-    /// have asked.
+    /// Continues the history in every way until all admissions have been asked for and those inside have ended. With
+    /// `together`, none ends before all have been asked for.
     fn histories(&self, asks: Asks, history: &mut Vec<Event>, run: &mut impl FnMut(&[Event])) {
         if self.asked == asks.count && self.inside.is_empty() {
             return run(history);
@@ -114,9 +115,10 @@ impl Model {
     }
 }
 
-/// Runs every history of admissions, each event so long after the one before; returns how many there were.
+/// Runs every history of admissions, with a pause after each event. Returns how many histories there were.
 fn run_all(asks: Asks, places: u64, limit: Quota, units: u64, pause: Duration) -> usize {
-    // A place lives for a day: one that is lost is missed by the history that lost it and by those after it.
+    // A place is held for a day at most, so a place that a history loses is missing for it and for the histories after
+    // it.
     let inside = Quota::concurrency(places, Duration::from_secs(86_400)).unwrap();
     let mut bulkhead = Policy::new("places", Limit::new(inside, "places"));
     bulkhead.cost = Some(CostRule::Fixed(Cost::ONE));
@@ -150,7 +152,7 @@ fn run_all(asks: Asks, places: u64, limit: Quota, units: u64, pause: Duration) -
             }
             clock.advance(pause);
         }
-        // The units return by themselves; places do not.
+        // Units return by themselves; places do not.
         clock.advance(Duration::from_secs(3600));
         count += 1;
     });
@@ -164,7 +166,7 @@ fn admissions_end_in_every_order_and_way() {
         run_all(Asks { count, together }, 4, limit, 15, Duration::ZERO)
     };
     assert_eq!(run(4, true), 24 * 625, "the orders of four, and five ways to end each");
-    // Beginnings and ends mixed: 1, 3 and 15 orders.
+    // Admissions and ends mixed: 1, 3 and 15 orders, with five ways to end each admission.
     assert_eq!([1, 2, 3].map(|count| run(count, false)), [5, 3 * 25, 15 * 125]);
 }
 

@@ -1,4 +1,4 @@
-//! Compare-and-set by many steps at once: those of one process are settled together, those of several processes lose and win.
+//! Compare-and-set by many steps at once: steps of one process are settled together, and processes compete for the key.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -19,14 +19,14 @@ use tidegate::{Cost, Quota, Tick};
 
 use byte_map::{Bytes, pending};
 
-/// Counts reads and writes, and answers each in the next turn of [`drive`], or after some polls where nobody takes turns.
+/// Counts reads and writes. Answers each call in the next turn of [`drive`], or after some polls if there are no turns.
 #[derive(Clone, Debug, Default)]
 struct Counting {
     bytes: Bytes,
     turns: Option<Arc<AtomicU64>>,
     reads: Arc<AtomicU64>,
     writes: Arc<AtomicU64>,
-    /// The keys of each write.
+    /// The number of keys in each write.
     written: Arc<Mutex<Vec<usize>>>,
 }
 
@@ -86,7 +86,7 @@ fn take(store: &CasStore<Counting>, keys: &[&[u8]], quota: &Arc<Quota>) -> Later
     later
 }
 
-/// Polls all in turn until each has its answer.
+/// Polls all steps in turn until each has its answer.
 fn drive(map: &Counting, mut steps: Vec<Later<Answer>>) -> Vec<Settled> {
     let mut answers = vec![None; steps.len()];
     let mut cx = Context::from_waker(Waker::noop());
@@ -110,7 +110,8 @@ fn quota(burst: u64) -> Arc<Quota> {
     Arc::new(Quota::per_day(1).burst(burst).gcra().unwrap())
 }
 
-/// Each of a hundred steps on one key read and wrote it, and all but one of those that had read the same lost: ten thousand round trips.
+/// Regression: each of a hundred steps on one key made its own read and write, and only one write of each round won,
+/// which took ten thousand round trips.
 #[test]
 fn steps_on_one_key_share_their_round_trips() {
     let (map, quota) = (Counting::in_turns(), quota(60));
@@ -123,7 +124,8 @@ fn steps_on_one_key_share_their_round_trips() {
     assert_eq!((count(&map.reads), count(&map.writes)), (2, 2), "the first, and all others");
 }
 
-/// The global limit of all users is in every step. Those that waited for it go together, as many as an engine takes in one write.
+/// A global limit for all users is in every step. The steps that wait for it go together, as many as fit into one
+/// write.
 #[test]
 fn steps_that_have_one_key_in_common_go_together() {
     let (map, quota) = (Counting::in_turns(), quota(1_000));
@@ -146,7 +148,7 @@ fn batch(store: &CasStore<Counting>, steps: &[(u64, &[&[u8]])], quota: &Arc<Quot
     store.settle_each(&steps, &mut Vec::new()).unwrap()
 }
 
-/// Polls a batch until it is answered; returns what was answered, and after how many turns.
+/// Polls a batch until it is answered. Returns the answers, and how many turns that took.
 fn drive_batch(map: &Counting, mut batch: Later<Vec<Answer>>) -> (Vec<Answer>, usize) {
     let mut cx = Context::from_waker(Waker::noop());
     for turn in 0..10_000 {
@@ -158,7 +160,7 @@ fn drive_batch(map: &Counting, mut batch: Later<Vec<Answer>>) -> (Vec<Answer>, u
     panic!("it has no answer");
 }
 
-/// Sixteen steps of one call took a read and a write each, one after the other: 32 turns.
+/// Regression: sixteen steps of one call made a read and a write each, one after the other: 32 turns.
 #[test]
 fn steps_of_one_call_share_a_read_and_a_write_or_are_settled_at_the_same_time() {
     let quota = quota(10);
@@ -180,7 +182,8 @@ fn steps_of_one_call_share_a_read_and_a_write_or_are_settled_at_the_same_time() 
     assert_eq!((turns, map.written.lock().clone()), (2, vec![1; 16]), "a write each, all at the same time");
 }
 
-/// The second step is refused by what the first takes, so the third, which names another key of the second, passes. A later tick comes later.
+/// The first step takes the unit of `a`, so the second step is refused. The third, which shares the key `b` with the
+/// second, passes. A step with a later tick is settled later.
 #[test]
 fn steps_of_one_call_with_keys_in_common_keep_their_order() {
     let (map, quota) = (Counting::in_turns(), quota(1));
@@ -190,7 +193,7 @@ fn steps_of_one_call_with_keys_in_common_keep_their_order() {
     let steps: [(u64, &[&[u8]]); 6] =
         [(1, &[a]), (1, &[a, b]), (1, &[b]), (1, &[c]), (1, &[a, a]), (90_000, &[a])];
     let mut all = batch(&store, &steps, &quota);
-    // Under way when the batch comes, which names its key too.
+    // In flight when the batch arrives, which has a step for the same key.
     let mut busy = busy;
     let mut cx = Context::from_waker(Waker::noop());
     assert!(busy.as_mut().poll(&mut cx).is_pending() && all.as_mut().poll(&mut cx).is_pending());
@@ -201,7 +204,7 @@ fn steps_of_one_call_with_keys_in_common_keep_their_order() {
     assert_eq!(told, [Ok(true), Ok(false), Ok(true), Ok(false), refused, Ok(true)]);
 }
 
-/// Steps over two busy keys are not put off for ever by others that want one of them.
+/// A step over two busy keys is not starved by steps that want one of them.
 #[test]
 fn a_step_waits_for_one_batch_at_most() {
     let (map, quota) = (Counting::in_turns(), quota(1_000_000));
@@ -226,7 +229,8 @@ fn a_step_waits_for_one_batch_at_most() {
     panic!("a batch takes two turns, and eight are over");
 }
 
-/// Three processes with several threads each, some of which give up waiting: never more than the limit, and nobody waits for ever.
+/// Three processes with several threads each, and some calls are abandoned: the limit is never exceeded, and no call
+/// waits for ever.
 #[test]
 fn many_threads_of_many_processes_grant_the_limit_once() {
     let (bytes, quota) = (Counting::default(), quota(300));
@@ -257,7 +261,7 @@ fn many_threads_of_many_processes_grant_the_limit_once() {
                                     break;
                                 }
                             }
-                            // Granted or not, nobody knows.
+                            // Nobody knows whether it was granted.
                             given_up.fetch_add(1, Ordering::Relaxed);
                         } else if store.blocking_settle(&step).unwrap().allowed {
                             granted.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! `algorithm: breaker` in a policy file: its words, its profiles, and what does not go with it.
+//! `algorithm: breaker` in a policy file: its keys, its profiles, and the keys that do not go with it.
 #![cfg(feature = "config")]
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -44,7 +44,7 @@ fn a_breaker_without_words_is_the_librarys() {
     assert_eq!(label(""), "breaker failures 50% in 10s open 5s");
 }
 
-/// The words of each profile in the file are compared with its builder in the library.
+/// Compares the keys of each profile in the file with the profile's builder in the library.
 #[test]
 fn profiles_are_those_of_the_library() {
     let ttl = Duration::from_secs(60);
@@ -97,7 +97,7 @@ fn every_word_is_read() {
     assert_eq!(label(limit), "breaker failures 30%/slow 80% after 2s/consecutive 7 in 100 calls open 1s");
 }
 
-/// Somebody who asks for five failures in a row does not mean: or half of the calls, too.
+/// `consecutive: 5` replaces the profile's trip conditions: it does not mean "or half of the calls".
 #[test]
 fn what_trips_it_replaces_what_the_profile_has() {
     let expected = CircuitBreaker::builder().without_failure_ratio().consecutive(5);

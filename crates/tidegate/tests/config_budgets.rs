@@ -1,4 +1,5 @@
-//! How much a file may hold: beyond each bound is an error that names it, found without the work it forbids.
+//! The bounds on the size of a policy file. Beyond each bound is an error that names it, found before the work that the
+//! bound prevents.
 #![cfg(feature = "cel")]
 
 use tidegate::config::{Config, Format};
@@ -121,7 +122,7 @@ fn mistakes_and_trees_have_a_size() {
         toml(&format!("{}{}", "[".repeat(40), "]".repeat(40))).contains("deeper than 32 levels"),
         "a deep list"
     );
-    // One limit shared by a thousand policies is what anchors are for.
+    // Anchors exist for this: a thousand policies share one limit.
     let shared: String =
         (0..1000).map(|at| format!("  - {{ name: p{at}, by: a{at}, limit: *base }}\n")).collect();
     let text = format!("version: 1\nx-base: &base {{ rate: 5/s }}\npolicies:\n{shared}");
@@ -146,7 +147,8 @@ fn expressions_have_a_size_and_no_loops() {
     }
 }
 
-/// Long files are read in time proportional to their length: ten times the policies or paths must not be a hundred times the work.
+/// Reading takes time proportional to the length of the file: ten times the policies or paths must not take a hundred
+/// times as long.
 #[test]
 fn ten_thousand_policies_and_paths_are_read() {
     let policies =

@@ -1,4 +1,4 @@
-//! How much all nodes together grant while they decide by themselves, beside what one store would have granted.
+//! How much all nodes together grant while each decides alone, compared with what one store would have granted.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -20,7 +20,7 @@ fn take(store: &dyn Store, quota: &Arc<Quota>, now: Tick, cost: Cost) -> bool {
     store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed
 }
 
-/// Nodes whose engine is gone.
+/// Makes nodes whose engine is gone.
 fn nodes(count: u64) -> Vec<Fallback> {
     let engine = Engine::default();
     engine.be(Mood::Errs);
@@ -28,12 +28,12 @@ fn nodes(count: u64) -> Vec<Fallback> {
     (0..count).map(node).collect()
 }
 
-/// The most that a full limit grants at once.
+/// Returns the most that a full limit grants at once.
 fn limit_of(quota: &Quota) -> u64 {
     quota.standing(&quota.fresh(START), START).limit
 }
 
-/// Whether a limit remembers what is owed: windows forget it when they end, and places are not owed.
+/// Says whether a limit remembers a debt. Windows forget it when they end, and places have no debt.
 fn owes(quota: &Quota) -> bool {
     !matches!(
         quota,
@@ -46,7 +46,7 @@ fn owes(quota: &Quota) -> bool {
     )
 }
 
-/// Returns the units in a second of a limit that is slower for being asked less, when it is warm.
+/// Returns the units per second, when warm, of a limit that is slower while it is asked for less.
 fn warm_rate(quota: &Quota) -> Option<u64> {
     match quota {
         Quota::WarmUp(_) => Some(20),
@@ -55,7 +55,7 @@ fn warm_rate(quota: &Quota) -> Option<u64> {
     }
 }
 
-/// How long a limit takes to come back from empty.
+/// Returns how long a limit takes from empty to full.
 fn span_of(quota: &Quota) -> Duration {
     let limit = Cost::new(limit_of(quota)).unwrap();
     match quota.decide(&quota.fresh(START), Ask::within(START, limit, Duration::MAX)) {
@@ -65,11 +65,12 @@ fn span_of(quota: &Quota) -> Duration {
     .clamp(Duration::from_micros(10), Duration::from_secs(100_000))
 }
 
-/// At every moment of a random trace all nodes together have granted at most the limit, and one request of each node, more than one store
-/// grants that is asked for all it has. Pauses are such that limits are met full, empty and in between.
+/// At every moment of a random trace, all nodes together have granted at most the limit plus one request per node more
+/// than one store that is asked for all it has. The pauses are chosen so that limits are full, empty and in between.
 ///
-/// Beside a store that sees the same requests this holds where each costs one unit. Where one that is refused leaves room for smaller
-/// ones, what a store grants is no measure; nor where a limit is slower for being asked less, whose measure is its rate.
+/// With requests of one unit, that store sees the same requests. With larger requests it is asked unit by unit, because
+/// a refused request leaves room for smaller ones. A limit that is slower while it is asked for less is compared with
+/// its rate.
 #[test]
 fn all_nodes_together_grant_the_limit_and_one_request_each_at_most() {
     for (index, quota) in conformance::quotas().iter().enumerate() {
@@ -78,7 +79,7 @@ fn all_nodes_together_grant_the_limit_and_one_request_each_at_most() {
             let mut random = Random::seeded(1000 * index as u64 + seed);
             let count = [1, 2, 3, 5, 8][random.below(5) as usize];
             let largest = if seed % 2 == 0 { 1 } else { 1 + random.below(limit.min(4)) };
-            // What windows and places do beyond that is told below.
+            // Other tests below cover what windows and places do with more nodes.
             let count = if owes(quota) { count } else { count.min(limit / largest) };
             let (nodes, plain) = (nodes(count), PlainStore::default());
             let (mut now, mut theirs, mut ours) = (START, 0, 0);
@@ -111,8 +112,8 @@ fn all_nodes_together_grant_the_limit_and_one_request_each_at_most() {
     }
 }
 
-/// Asked without a pause and for long, where the limit has less than a unit for each node: they grant its rate together, or, under a
-/// limit that counts windows, one on each node in each window.
+/// Asked continuously for a long time, with less than one unit of the limit per node. Together the nodes grant the
+/// rate; under a limit that counts windows, at most one unit per node and window.
 #[test]
 fn a_limit_smaller_than_the_number_of_nodes_keeps_its_rate_or_grants_one_to_each_in_a_window() {
     for quota in [
@@ -141,7 +142,7 @@ fn a_limit_smaller_than_the_number_of_nodes_keeps_its_rate_or_grants_one_to_each
     }
 }
 
-/// Bulkheads cannot owe: as many inside as there are places, or one on each node.
+/// Places have no debt: as many callers enter as there are places, or one per node if there are more nodes.
 #[test]
 fn places_are_divided() {
     for (places, count, most) in [(6, 3, 6), (7, 3, 6), (2, 5, 5), (1, 4, 4)] {
@@ -153,8 +154,8 @@ fn places_are_divided() {
     }
 }
 
-/// Whatever requests of lower priority ask of a node, and however often: its part still has the fraction that is kept, as many whole units
-/// of it as there are. They took most of it, where one of them asked for more than the rest.
+/// However much requests of lower priority ask of a node, its part keeps its fraction, rounded down to whole units.
+/// Regression: a request for more than the rest took most of the kept fraction.
 #[test]
 fn a_node_keeps_the_fraction_that_the_limit_keeps() {
     for seed in 0..300 {
@@ -190,7 +191,7 @@ fn a_node_keeps_the_fraction_that_the_limit_keeps() {
     }
 }
 
-/// One node decides alone as a store that nobody stands in for.
+/// A single node decides like a store without a fallback.
 #[test]
 fn one_node_alone_conforms() {
     let of = |mood| {

@@ -1,4 +1,4 @@
-//! The table of features in the documentation names every feature there is.
+//! The table of features in the documentation names every feature of the crate.
 
 #[test]
 fn the_table_names_every_feature() {

@@ -1,6 +1,8 @@
-//! A bucket that starts below the cost of an ask: it fills from the first ask on, granted or not.
+//! A bucket that starts below the cost of a request: it fills from the first request on, whether that was granted or
+//! not.
 //!
-//! A denial stored nothing, so every ask of a new key met a fresh bucket: denied for good, and told each time to come back soon.
+//! Regression: a denial stored nothing, so each request of a new key met a new bucket. All of them were denied, each
+//! with a short wait.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -12,7 +14,7 @@ use tidegate::store::{MemoryStore, Store};
 use tidegate::{Cost, Gate, KeyedLimiter, Limiter, ManualClock, Quota, Rate};
 use tidegate_core::rate::{Bandwidth, TokenBucket};
 
-/// Ten a second, room for ten, and nothing in it at first.
+/// Ten a second, room for ten, initially empty.
 fn empty_at_first() -> Quota {
     let rate = Rate::new(10, Duration::from_secs(1)).unwrap();
     TokenBucket::new(Bandwidth::new(rate, 10).unwrap().initial(0).unwrap()).into()
@@ -63,7 +65,7 @@ fn a_gates_bucket_that_starts_empty_fills_while_it_denies() {
     }
 }
 
-/// Whoever is refused by another limit, or asks for more than there ever is, takes no room; nor do those that start full.
+/// A key takes no room in the store when its request exceeds every limit, or when its limit starts full.
 #[test]
 fn only_the_denial_of_a_limit_that_starts_below_full_takes_room() {
     let clock = ManualClock::default();

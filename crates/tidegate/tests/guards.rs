@@ -1,4 +1,4 @@
-//! A guard among the limits of a gate: entered with them, all or none, and left by whoever finishes.
+//! A guard among the limits of a gate: a request enters all of them or none, and leaves the guard when it ends.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -46,7 +46,7 @@ fn stores_carry_guards_as_they_carry_limits() {
     quotas.push(Arc::new(Concurrency::new(2).unwrap().into()));
     quotas.push(Arc::new(Quota::concurrency(3, Duration::from_millis(400)).unwrap()));
     quotas.push(Arc::new(Quota::per_second(7).burst(5).gcra().unwrap()));
-    // Of a gate BBR takes readings of the machine, so it is not among the others.
+    // BBR gets readings of the machine only through a gate, so it is not among the quotas above.
     let bbr = AdaptiveConcurrency::new("bbr".parse().unwrap()).ttl(Duration::from_secs(1)).unwrap().cpu(900);
     quotas.push(Arc::new(bbr.into()));
     assert_eq!(quotas.len(), 11);
@@ -201,7 +201,7 @@ fn a_live_change_keeps_an_open_breaker_open() {
     assert!(gate.check(&Descriptor::new()).unwrap().allowed);
 }
 
-/// Success of a policy that charges failures forgets its keys: of a bulkhead that would be everybody who is inside.
+/// With `charge: failure`, a success resets the policy's keys. For a bulkhead that would forget everybody inside.
 #[test]
 fn a_success_forgets_nobody_who_is_inside() {
     let mut work = at_once("work", 2);

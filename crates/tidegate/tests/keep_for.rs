@@ -1,4 +1,4 @@
-//! Limits that keep a part of themselves for requests of higher priority.
+//! Limits that keep a part for requests of higher priority (`keep_for`).
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -32,7 +32,7 @@ fn settle(store: &PlainStore, now: Tick, op: Op<'_>, charge: Charge<'_>) -> Sett
     store.blocking_settle(&Step::new(now, op, &[charge])).unwrap()
 }
 
-/// Says whether a limit can keep anything: some grant any cost once they grant one.
+/// Says whether a part of a limit can be kept. Some limits grant either nothing or any cost, and cannot keep a part.
 fn keeps(quota: &Quota, units: u64, max_wait: Duration) -> bool {
     KeepFor::default().with(Critical, Kept::Units(units)).check(quota, max_wait).is_ok()
 }
@@ -40,13 +40,13 @@ fn keeps(quota: &Quota, units: u64, max_wait: Duration) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Over every algorithm and guard, in any history: with a part kept back, a request is decided as one of its cost and that part
-    /// together, and takes its cost alone.
+    /// Holds for every algorithm and guard and any history: with a part kept back, a request is decided like one that
+    /// costs its own cost plus that part, and takes only its own cost.
     #[test]
     fn a_request_passes_exactly_if_one_of_its_cost_and_the_part_would(
         turns in prop::collection::vec((0..900_u64, 1..4_u64, 0..5_u64, prop::sample::select(vec![0, 0, 50, 5000_u64])), 1..60),
     ) {
-        // Of a limit that moves a share is kept, and not units.
+        // An adaptive limit keeps a share, not units.
         for quota in conformance::quotas().into_iter().filter(|quota| !matches!(**quota, Quota::Adaptive(_))) {
             let (store, twin) = (PlainStore::default(), PlainStore::default());
             let mut now = NOW;
@@ -67,7 +67,7 @@ proptest! {
         }
     }
 
-    /// However often less important requests ask: what is kept back is there for the others, at the same tick.
+    /// However often less important requests ask, the part kept back stays available to others, also at the same tick.
     #[test]
     fn what_is_kept_back_is_there_for_others(
         turns in prop::collection::vec((0..900_u64, 1..4_u64), 1..60),
@@ -116,7 +116,7 @@ fn passes(gate: &Gate, request: &Descriptor<'_>, level: Criticality) -> GateDeci
     gate.check(Check::of(request).priority(level)).unwrap()
 }
 
-/// As many as are allowed, one after the other.
+/// Returns how many requests are allowed one after the other before the first refusal.
 fn allowed(gate: &Gate, request: &Descriptor<'_>, level: Criticality) -> usize {
     (0..1000).take_while(|_| passes(gate, request, level).allowed).count()
 }
@@ -144,7 +144,7 @@ fn each_level_takes_what_is_not_kept_for_those_above_it() {
     }
 }
 
-/// A queue keeps places; what waits in it has not been refused.
+/// A queue keeps places for a priority. A request that waits in the queue counts as allowed.
 #[test]
 fn a_queue_keeps_places() {
     let mut limit = kept(Quota::per_second(1).burst(1).leaky_queue(10).unwrap(), Critical, Kept::Units(4));
@@ -154,7 +154,8 @@ fn a_queue_keeps_places() {
     assert_eq!(allowed(&gate, &request, Critical), 4);
 }
 
-/// Where what is kept lies beyond `max_wait`, nobody else ever passed, and the file had no mistake.
+/// Regression: a part kept beyond `max_wait` refused all other requests for good, and the check of the file accepted
+/// it.
 #[test]
 fn a_queue_keeps_no_more_than_passes_within_its_longest_delay() {
     let queue = Quota::per_second(1).burst(1).leaky_queue(10).unwrap();
@@ -172,14 +173,14 @@ fn a_queue_keeps_no_more_than_passes_within_its_longest_delay() {
     assert_eq!(keep_for(10).check(&queue, Duration::from_secs(60)), Ok(()));
     assert_eq!(KeepFor::default().with(Critical, Kept::Percent(100)).check(&queue, max_wait), Ok(()));
 
-    // A pacer saves nothing up for a key that it has not seen.
+    // A pacer has no saved-up units for a key that it has not seen.
     let pacer = UberPacer::new(Rate::new(100, Duration::from_secs(1)).unwrap(), 99).unwrap().into();
     let beyond = KeepForError::MaxWait { level: Critical, units: 6, most: 1 };
     assert_eq!(keep_for(6).check(&pacer, Duration::ZERO), Err(beyond));
     assert_eq!(keep_for(6).check(&pacer, Duration::from_secs(1)), Ok(()));
 }
 
-/// The share of a tier is a share of that tier's limit, and of a quota that the caller brings, of that.
+/// A share is a share of the limit that applies: the tier's limit, or the quota that the caller brings.
 #[test]
 fn a_share_is_one_of_the_limit_that_holds() {
     let mut limit = kept(gcra(10), Critical, Kept::Percent(20));
@@ -195,7 +196,7 @@ fn a_share_is_one_of_the_limit_that_holds() {
     assert_eq!(gate.check(check).unwrap().limits[0].kept_back, 10);
 }
 
-/// An estimate above what is left for a level would never pass, although one request alone finds the limit full.
+/// An estimate is bounded by what is left for the request's level; a larger one would never pass.
 #[test]
 fn a_learned_estimate_leaves_what_is_kept_back() {
     let mut policy = Policy::new("p", kept(gcra(100), Critical, Kept::Percent(30)));
@@ -208,7 +209,7 @@ fn a_learned_estimate_leaves_what_is_kept_back() {
     assert_eq!((peek(Sheddable).allowed, peek(Sheddable).limits[0].cost), (true, units(70)));
 }
 
-/// Checks of one call are one: what the least important of them has to leave, all of them leave.
+/// Checks of one call are decided as one: all of them leave the largest part that one of them has to leave.
 #[test]
 fn checks_of_one_call_leave_what_one_of_them_has_to_leave() {
     let (gate, request) = (gate(kept(gcra(10), Critical, Kept::Units(4))), Descriptor::new());
@@ -241,7 +242,8 @@ fn a_part_that_cannot_be_kept_makes_no_set() {
     assert_eq!(error.to_string(), told);
 }
 
-/// Each node keeps the same fraction of its part. A cost of 18 passed where the part was full, and took all that was kept with it.
+/// Each node keeps the same fraction of its part. Regression: a cost of 18 passed on a full part and took the kept
+/// units too.
 #[test]
 fn while_the_engine_is_gone_each_node_keeps_the_part() {
     #[derive(Debug)]
@@ -272,7 +274,7 @@ fn while_the_engine_is_gone_each_node_keeps_the_part() {
     assert_eq!(make().check(large(19)).unwrap().retry(), Retry::Never);
 }
 
-/// Peeks, batches and waits of the table of words against the plain map, one key after the other.
+/// Peeks, batches and waits of the word table agree with the plain map, for two keys in turn.
 #[test]
 fn the_table_of_words_refuses_like_any_other() {
     let quota = Arc::new(gcra(10));

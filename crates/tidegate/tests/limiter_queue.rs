@@ -1,4 +1,4 @@
-//! The job queue on a clock turned by hand: pace, order, results, and everything that can go wrong with a job.
+//! The job queue on a manual clock: pace, order, results, and everything that can go wrong with a job.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -29,7 +29,7 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// The next job, if one is due now.
+/// Returns the next job if one is due now.
 fn due(worker: &mut Worker) -> Poll<Option<Job>> {
     poll(pin!(worker.next()))
 }
@@ -147,8 +147,8 @@ fn a_panicking_job_ends_alone() {
     assert_eq!(result(&mut fine), Poll::Ready(Ok(42)));
 }
 
-/// A worker that was held up for a minute finds sixty jobs overdue. Sent out at once they would be the very burst that
-/// the queue is there to prevent.
+/// A worker that was held up for a minute finds sixty jobs overdue. Starting them all at once would be the very burst
+/// that the queue prevents.
 #[test]
 fn a_worker_that_was_late_does_not_make_up_for_it_with_a_burst() {
     let (queue, mut worker, clock) = queue(1, 100);
@@ -161,7 +161,7 @@ fn a_worker_that_was_late_does_not_make_up_for_it_with_a_burst() {
     }
 }
 
-/// A timer that is late by 400 µs every time must not slow 1000 per second down to 700.
+/// A timer that is always late by 400 µs must not slow 1000 jobs per second down to 700.
 #[test]
 fn timers_that_are_always_late_do_not_lower_the_rate() {
     let (queue, mut worker, clock) = queue(1000, 2000);
@@ -268,7 +268,7 @@ enum Act {
 }
 
 proptest! {
-    /// Whatever is submitted, cancelled or left lying: in no span do more jobs start than one + rate × (span + slack).
+    /// However jobs are submitted, cancelled or left waiting, no span has more starts than one + rate × (span + slack).
     #[test]
     fn jobs_never_start_faster_than_the_rate(
         rate in 1..50u64,
@@ -308,8 +308,8 @@ proptest! {
     }
 }
 
-/// At one job an hour, a worker sleeps for most of one. It ended as late, and held up who joined it, although the queue was
-/// closed and its last job called off.
+/// At one job an hour, a worker sleeps for most of the hour. Regression: it ended only after the sleep, and held up its
+/// `join`, although the queue was closed and its last job cancelled.
 #[test]
 fn a_worker_ends_when_the_last_job_of_a_closed_queue_is_called_off() {
     struct Count(AtomicUsize);

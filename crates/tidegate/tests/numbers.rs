@@ -1,5 +1,5 @@
-//! What every public constructor and call says to the numbers 0, 1 and the largest there is: an error that names the number, or something that
-//! works. Never a panic, and never a silent other number.
+//! How each public constructor and call handles the numbers 0, 1 and the largest: it returns an error that names the
+//! number, or a result that works. It never panics, and never silently uses another number.
 #![allow(clippy::disallowed_methods, reason = "instants of the machine's clock are what is tested")]
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tidegate::{
 };
 use tidegate_core::rate::{CalendarUnit, ColdFactor};
 
-/// Every algorithm from one builder and one more number, where it takes one.
+/// Builds every algorithm from one builder, and one more number for the algorithms that take one.
 fn algorithms(builder: QuotaBuilder, number: u64) -> Vec<(&'static str, Result<Quota, QuotaError>)> {
     let span = Duration::from_secs(number);
     vec![
@@ -34,7 +34,7 @@ fn algorithms(builder: QuotaBuilder, number: u64) -> Vec<(&'static str, Result<Q
     ]
 }
 
-/// Asks a limit all that can be asked of it.
+/// Calls every operation of a limit.
 fn use_up(quota: &Quota) {
     let clock = ManualClock::at(Tick::from_secs(1_800_000_000));
     let limiter = Limiter::new(quota.clone())
@@ -132,7 +132,8 @@ fn places_of_bulkheads_and_queues() {
     }
 }
 
-/// The calls that decide at once answered that zero is never granted, and a gate's check with an error.
+/// Regression: the calls that decide at once answered a cost of zero with "never granted", and a gate's check with an
+/// error.
 #[test]
 fn a_cost_of_zero_or_less_is_one_error_everywhere_and_spends_nothing() {
     let clock = ManualClock::default();
@@ -164,7 +165,7 @@ fn a_cost_of_zero_or_less_is_one_error_everywhere_and_spends_nothing() {
             assert_eq!((refused.retry(), refused.to_string()), (Retry::Never, error.to_string()));
         }
     }
-    // Numbers of every type, and those that cannot be zero.
+    // Costs of every integer type, and of types that cannot be zero.
     assert!(limiter.allow_n(1_u8).unwrap().is_allowed() && limiter.admit_n(1_usize).unwrap());
     let (Ok(three), Ok(four)) = (limiter.allow_n(std::num::NonZeroU32::MIN), limiter.allow_n(Cost::ONE))
     else {

@@ -1,4 +1,5 @@
-//! Limits that let requests pass and tell of it: what a gate says of them, and the priority that it decides by.
+//! Limits with `over`, which let requests pass and report them: what a gate reports, and the priority that it decides
+//! by.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -23,7 +24,7 @@ fn over(name: &str, count: u64, over: Over) -> Policy {
     policy
 }
 
-/// Ten an hour, half of which is kept for what is critical.
+/// Ten an hour, with half of them kept for critical requests.
 fn shared() -> Policy {
     let mut all = limit("all", 10);
     all.limits[0].keep_for = KeepFor::default().with(Critical, Kept::Units(5));
@@ -35,7 +36,7 @@ fn gate(policies: Vec<Policy>) -> Gate {
     Gate::in_memory(set, 1000).unwrap().with_clock(ManualClock::default())
 }
 
-/// Marks from the second request on, demotes from the third on.
+/// One policy marks from the second request on, the other demotes from the third on.
 fn soft() -> Vec<Policy> {
     vec![over("soft", 1, Over::Mark), over("heavy", 2, Over::Demote { to: None }), shared()]
 }
@@ -61,7 +62,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// A gate let such requests pass without a word, under the priority that they came with: the half that was kept went to whoever asked most.
+/// Regression: a gate let such requests pass without a report and at their original priority, so the kept half went to
+/// the caller that asked most.
 #[test]
 fn all_checks_say_who_is_over_and_decide_by_what_priority_is_left() {
     let request = Descriptor::new();
@@ -105,7 +107,7 @@ fn all_checks_say_who_is_over_and_decide_by_what_priority_is_left() {
     assert_eq!(answers.collect::<Vec<_>>(), expected());
 }
 
-/// An engine is asked for the requests of a list one by one, because each depends on those before it.
+/// A list of checks is sent to an engine one by one, because each decision depends on those before it.
 #[test]
 fn an_engine_decides_the_same() {
     let engine = Engine::default();
@@ -117,7 +119,7 @@ fn an_engine_decides_the_same() {
     let answers = block_on(gate.check_each_async(&checks));
     assert_eq!(answers.iter().map(|one| told(one.as_ref().unwrap())).collect::<Vec<_>>(), expected());
 
-    // What lies in two stores is lowered by the one and kept by the other.
+    // Policies in two stores: the engine's policies demote the request, and the local store's policy keeps the part.
     let mut policies = soft();
     policies[2].share = Some(Share::Local);
     let local = tidegate::store::MemoryStore::with_capacity(100).unwrap();
@@ -130,7 +132,7 @@ fn an_engine_decides_the_same() {
     expected[5].0.clear();
     assert_eq!(answers.collect::<Vec<_>>(), expected, "of the last, the engine was not asked any more");
 
-    // Without an answer of the engine the priority stays, and what it decides has no answer.
+    // While the engine fails, nothing is demoted, and the limits that it decides have no answer.
     engine.be(Mood::Errs);
     assert!(block_on(gate.check_async(&request)).is_err());
 }

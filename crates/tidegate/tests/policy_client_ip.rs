@@ -1,4 +1,4 @@
-//! Finding the client behind proxies: what is believed, what is not, and how it is told.
+//! Finding the client behind proxies: which addresses are trusted, which are not, and how errors are reported.
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::net::IpAddr;
@@ -25,14 +25,14 @@ fn ip(text: &str) -> IpAddr {
 fn the_rightmost_untrusted_hop_is_the_client() {
     let ours = finder("X-Forwarded-For", &["10.0.0.0/8", "fd00::/8"]);
     for (peer, lines, client) in [
-        // no proxy: the header is the caller's own invention
+        // not from a proxy: the caller itself wrote the header
         ("203.0.113.9", &["1.1.1.1"][..], "203.0.113.9"),
         ("10.0.0.1", &["203.0.113.9"], "203.0.113.9"),
-        // a caller who sends a header of their own only moves it to the left
+        // a header sent by the caller only appears further left
         ("10.0.0.1", &["127.0.0.1, 10.9.9.9, 203.0.113.9"], "203.0.113.9"),
         ("10.0.0.1", &["1.1.1.1", "203.0.113.9, 10.0.0.2"], "203.0.113.9"),
         ("10.0.0.1", &["evil\", 203.0.113.9"], "203.0.113.9"),
-        // all trusted: the one furthest out
+        // all trusted: the leftmost address
         ("10.0.0.1", &["10.0.0.3, 10.0.0.2"], "10.0.0.3"),
         // ports, brackets, mapped addresses, zones
         ("10.0.0.1", &["203.0.113.9:4711"], "203.0.113.9"),
@@ -40,7 +40,7 @@ fn the_rightmost_untrusted_hop_is_the_client() {
         ("10.0.0.1", &["::ffff:203.0.113.9"], "203.0.113.9"),
         ("::ffff:10.0.0.1", &["203.0.113.9"], "203.0.113.9"),
         ("fd00::1", &["fe80::1%eth0"], "fe80::1"),
-        // what an untrusted hop stands right of is never looked at
+        // entries to the left of an untrusted hop are ignored
         ("10.0.0.1", &["", "unknown,,", ", \"203.0.113.9, 203.0.113.9"], "203.0.113.9"),
     ] {
         let lines: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
@@ -52,7 +52,7 @@ fn the_rightmost_untrusted_hop_is_the_client() {
     assert_eq!(find(&ours, "10.0.0.1", &[huge.as_bytes()]).unwrap().address, ip("203.0.113.9"));
 }
 
-/// A caller sent `X-Forwarded-For: \xff` and was taken for the proxy: on no deny-list, under nobody's limit.
+/// Regression: a caller sent `X-Forwarded-For: \xff` and was taken for the proxy, which no deny list or limit matched.
 #[test]
 fn what_a_trusted_proxy_leaves_unsaid_is_an_error_and_never_the_proxy() {
     let ours = finder("X-Forwarded-For", &["10.0.0.0/8", "fd00::/8"]);
@@ -91,11 +91,11 @@ fn forwarded_is_read_by_its_own_grammar() {
         ("for=203.0.113.9", "203.0.113.9"),
         ("For=\"[2001:db8:cafe::17]:4711\";proto=https;by=10.0.0.1", "2001:db8:cafe::17"),
         ("for=1.1.1.1, for=203.0.113.9;host=\"a,b\", for=10.0.0.2", "203.0.113.9"),
-        // what a proxy quotes of its caller is the caller's: commas, semicolons, escaped quotes
+        // a quoted value may contain commas, semicolons and escaped quotes, which the caller chose
         ("host=\"a;for=1.1.1.1;b\";for=203.0.113.9", "203.0.113.9"),
         ("for=203.0.113.9;host=\"a\\\", for=1.1.1.1;x=\\\"\"", "203.0.113.9"),
         ("for=203.0.113.9;host=\"a\\\\\"", "203.0.113.9"),
-        // a quote or backslash left open on the left swallows nothing
+        // an unclosed quote or backslash on the left does not swallow the entries to its right
         ("for=\"1.1.1.1, for=203.0.113.9", "203.0.113.9"),
         ("for=\"1.1.1.1\\, for=\"[2001:db8::7]:443\"", "2001:db8::7"),
     ] {

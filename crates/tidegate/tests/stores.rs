@@ -1,4 +1,5 @@
-//! Every store of this crate passes the conformance suite; so does compare-and-set over bytes with conflicts injected.
+//! Every store of this crate passes the conformance suite, and so does compare-and-set over bytes with injected
+//! conflicts.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -32,7 +33,7 @@ fn the_memory_table_that_keeps_keys_conforms() {
     conformance::run(|| MemoryStore::with_full_keys(10_000).unwrap(), &conformance::quotas(), 50_000);
 }
 
-/// Small enough that eight keys share two lines and fill them; none of them ever loses its place.
+/// The table is so small that eight keys share two lines and fill them; no key is ever evicted.
 #[test]
 fn a_table_of_two_full_lines_agrees_with_the_plain_map() {
     let quotas = conformance::quotas();
@@ -43,7 +44,7 @@ fn a_table_of_two_full_lines_agrees_with_the_plain_map() {
         let mut now = Tick::from_secs(1_000_000);
         for _ in 0..600 {
             now = now.after(Duration::from_millis(below(900)));
-            // A thread may come with a tick that it read a moment ago.
+            // A thread may use a tick that it read a moment ago.
             let late = Tick::from_nanos(now.as_nanos() - below(2) * 400_000_000);
             let keys: BTreeSet<u8> = (0..=below(4)).map(|_| below(8) as u8).collect();
             let keys: Vec<[u8; 1]> = keys.into_iter().map(|key| [key]).collect();
@@ -67,8 +68,8 @@ fn a_table_of_two_full_lines_agrees_with_the_plain_map() {
     }
 }
 
-/// Steps over several sets, whose keys come in any order: no step waits for another in a circle, none loses a charge,
-/// and whoever was refused by one key has spent nothing of the others.
+/// Steps over several sets, with keys in any order: steps do not deadlock, no charge is lost, and a step refused by one
+/// key spends nothing of its other keys.
 #[test]
 fn threads_that_settle_overlapping_steps_admit_exactly_the_limit() {
     let (threads, keys, limit) = (8u64, 24u64, 500u64);
@@ -106,8 +107,8 @@ fn threads_that_settle_overlapping_steps_admit_exactly_the_limit() {
     }
 }
 
-/// A node whose clock was an hour fast has charged a key; the others go on by theirs, and the key fills in twice the time that it would have
-/// taken: its clock is followed at half its speed.
+/// A node with a clock that is an hour fast charged a key, and the other nodes use the right time. The key fills within
+/// twice the usual time, since a key's clock is followed at half speed.
 #[test]
 fn a_node_with_a_fast_clock_freezes_no_key() {
     let now = Tick::from_secs(1_000_000);
@@ -123,7 +124,7 @@ fn a_node_with_a_fast_clock_freezes_no_key() {
             continue;
         }
         while ask(&fast, at(3600), Op::Take).allowed {}
-        // What a node with the right clock would have left, had it spent as much a second from now.
+        // What a node with the right clock would have left after it had spent as much one second from now.
         let twin = CasStore::new(Bytes::default());
         while ask(&twin, at(1), Op::Take).allowed {}
         assert!(!ask(&right, at(1), Op::Take).allowed, "{quota:?}");
@@ -135,19 +136,19 @@ fn a_node_with_a_fast_clock_freezes_no_key() {
     }
 }
 
-/// A key that is used up under one limit and asked for under another stays under the first until it is allowed. The wait that a refusal
-/// names is the least after which it is: whoever comes then passes, and a hundredth sooner nobody does.
+/// A key used up under an old limit and asked for under a new one stays under the old limit until it is allowed. The
+/// wait of the refusal is exact: a request passes after it, and does not pass at 99 % of it.
 #[test]
 fn a_refusal_under_a_changed_limit_names_a_wait_that_is_right() {
     let at = Tick::from_secs(1_000_000);
     let rates: Vec<_> = conformance::quotas().into_iter().filter(|quota| !quota.is_guard()).collect();
     let mut refused = 0;
-    // Asked where the old limit has given a part back, too.
+    // Also asked at times when the old limit has given part of its units back.
     let cases = rates
         .iter()
         .flat_map(|old| rates.iter().flat_map(move |new| [0, 1, 70, 1300].map(|ms| (old, new, ms))));
     for (old, new, later) in cases.filter(|(old, new, _)| old != new) {
-        // A store for each: time does not go back in one.
+        // A new store for each case, since time must not go back in one store.
         let store = MemoryStore::with_capacity(1).unwrap();
         let ask = |quota, at, op, cost| {
             let charges = [Charge::new(b"key", quota, Cost::new(cost).unwrap())];
@@ -168,7 +169,8 @@ fn a_refusal_under_a_changed_limit_names_a_wait_that_is_right() {
     assert!(refused > 100, "{refused} refusals");
 }
 
-/// A long log is carried over with each decision, so the wait is searched for in few of them: never too short, and no longer than the log lasts.
+/// A long log is converted with each decision, so the wait is searched for with few conversions: it is never too short,
+/// and never longer than the log lasts.
 #[test]
 fn the_wait_under_a_changed_long_log_is_not_too_short() {
     let [old, new] =
@@ -184,7 +186,7 @@ fn the_wait_under_a_changed_long_log_is_not_too_short() {
     }
     let now = at.after(Duration::from_secs(1000));
     let wait = ask(&new, now, Op::Peek).retry().after().unwrap();
-    // 601 of the thousand have to be an hour old.
+    // 601 of the thousand entries have to be an hour old.
     let least = Duration::from_secs(3600 - 1000 + 600);
     assert!(least <= wait && wait <= Duration::from_secs(3600), "{wait:?}");
     assert!(ask(&new, now.after(wait), Op::Peek).is_allowed(), "{wait:?}");

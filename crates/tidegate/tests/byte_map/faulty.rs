@@ -1,4 +1,5 @@
-//! Engines that are slow, forget in time, repeat themselves, or have a clock of their own.
+//! Faulty engines: slow ones, ones that delete expired keys early or apply writes twice, and ones with a clock of their
+//! own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,31 +10,31 @@ use tidegate::{Clock as _, ManualClock, Tick};
 
 use super::{Bytes, pending, written};
 
-/// What an engine does to each call; `Usual` is to answer.
+/// What the engine does to each call. `Usual` answers normally.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Fault {
     #[default]
     Usual,
-    /// Every third write loses, as if somebody else had been faster.
+    /// Every third call loses if it is a write, as if another writer had been faster.
     Loses,
-    /// Tells what the keys of a lost write hold.
+    /// A lost write's answer contains what the keys hold.
     Tells,
-    /// Answers after so many polls, each call after another number.
+    /// Answers after a number of polls that differs from call to call.
     Late,
-    /// Each write is applied twice; the second has to lose.
+    /// Each write is applied twice; the second time it has to lose.
     Twice,
-    /// Has a clock of its own.
+    /// Decides by a clock of its own.
     Clock(ManualClock),
-    /// Deletes what is written when its time is over, by this clock, without a margin.
+    /// Deletes a value at the end of its time by this clock, without a margin.
     Forgets(ManualClock),
-    /// The next call is never answered.
+    /// This many next calls are never answered.
     Never(Arc<AtomicU64>),
 }
 
-/// A key and when it is to be deleted.
+/// A key, and when it is deleted.
 type Over = (Arc<[u8]>, Tick);
 
-/// [`Bytes`] behind a fault.
+/// [`Bytes`] with a fault in front.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faulty {
     pub(crate) bytes: Bytes,
@@ -47,7 +48,7 @@ impl Faulty {
         Self { fault, ..Self::default() }
     }
 
-    /// Waits as the fault has it.
+    /// Waits as long as the fault says.
     async fn wait(&self) {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let polls = match &self.fault {
@@ -62,7 +63,7 @@ impl Faulty {
         pending(polls).await;
     }
 
-    /// Deletes what is over. Keys that are gone have a version like any other.
+    /// Deletes expired values. A deleted key gets a new version, like any written key.
     fn forget(&self) {
         let Fault::Forgets(clock) = &self.fault else { return };
         let now = clock.now();

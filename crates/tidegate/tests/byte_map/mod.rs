@@ -1,4 +1,4 @@
-//! Bytes under versions, as an engine keeps them: what tests wrap to make writes lose, fail or go unanswered.
+//! A versioned byte map, like an engine's. Tests wrap it to make writes lose, fail or go unanswered.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -62,12 +62,12 @@ impl ByteMap for Bytes {
     }
 }
 
-/// As an engine answers that does not tell what it has in the place of what was expected.
+/// The answer of an engine that does not return what it holds when a write loses.
 pub(crate) const fn written(written: bool) -> Written {
     if written { Written::All } else { Written::Nothing(None) }
 }
 
-/// A store that is asked on the spot, although it answers later: for engines of tests, which have nothing to wait for.
+/// A store that is asked synchronously although it answers later, for test engines that have nothing to wait for.
 #[derive(Clone, Debug)]
 pub(crate) struct OnTheSpot<S>(pub(crate) S);
 
@@ -91,7 +91,7 @@ impl<S: Store> Store for OnTheSpot<S> {
     }
 }
 
-/// Is pending so many times.
+/// Is pending for this many polls.
 pub(crate) async fn pending(mut polls: u64) {
     poll_fn(|cx| {
         if polls == 0 {

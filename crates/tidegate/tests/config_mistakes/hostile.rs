@@ -1,11 +1,11 @@
-//! Texts that nobody would write as a file: they are refused, quickly and without a panic.
+//! Texts that nobody would write as a policy file: each is refused quickly and without a panic.
 
 use proptest::prelude::*;
 use tidegate::config::Format;
 
 use super::{mistakes, yaml};
 
-/// Nine levels of nine aliases are half a billion scalars if written out.
+/// Nine levels of nine aliases: half a billion scalars if expanded.
 #[test]
 fn an_alias_bomb_is_refused_quickly() {
     let mut text = "version: 1\nx-0: &x0 [a, a, a, a, a, a, a, a, a]\n".to_owned();
@@ -36,7 +36,7 @@ fn known_key() -> impl Strategy<Value = String> {
     "version|policies|name|limit|limits|rate|burst|by|cost|match|path|not|header|access|allow|deny|status|rates|rate_by|otherwise|overrides|key|calendar|mode|shadow_limit|server|http|store|defaults|client_ip|trusted_proxies|[a-z]{1,8}"
 }
 
-/// Lines that look like a file, more or less.
+/// Generates lines that resemble a policy file.
 fn almost_a_file() -> impl Strategy<Value = String> {
     let line = (0..5_usize, any::<bool>(), known_key(), scalar()).prop_map(|(depth, dash, key, value)| {
         format!("{}{}{key}: {value}\n", "  ".repeat(depth), if dash { "- " } else { "" })
@@ -60,9 +60,9 @@ proptest! {
     #[test]
     fn nothing_like_a_file_panics(text in almost_a_file()) {
         for found in yaml(&text) {
-            // A place is in the text, but for an end that comes too early.
+            // The place lies within the text, except for an early end of the text.
             let line: usize = found.split(':').nth(1).and_then(|line| line.parse().ok()).unwrap_or(0);
-            // YAML counts a carriage return as the end of a line, too.
+            // YAML also counts a carriage return as the end of a line.
             let lines = text.matches(['\n', '\r']).count() + 1;
             prop_assert!((1..=lines).contains(&line), "{}", found);
         }

@@ -1,4 +1,4 @@
-//! Every mistake is found, all at once, at its place, with what would be right.
+//! Every mistake in a policy file is found, all at once, each with its place and a correction.
 #![cfg(feature = "config")]
 
 mod hostile;
@@ -6,7 +6,7 @@ mod policy;
 
 use tidegate::config::{Config, Format, Severity, report};
 
-/// What `config check` would print of a text, one line per mistake.
+/// Returns what `config check` prints about a text, one line per mistake.
 fn mistakes(text: &str, format: Format) -> Vec<String> {
     let found = match Config::parse(text, "t", format) {
         Ok((_, warnings)) => warnings,
@@ -19,7 +19,7 @@ fn yaml(text: &str) -> Vec<String> {
     mistakes(text, Format::Yaml)
 }
 
-/// The mistakes of one policy: its name stands in line 4, `lines` from line 5.
+/// Returns the mistakes of one policy. Its name is in line 4 of the file, and `lines` start at line 5.
 fn policy(lines: &[&str]) -> Vec<String> {
     let indented: String = lines.iter().map(|line| format!("    {line}\n")).collect();
     yaml(&format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n  - name: p\n{indented}"))
@@ -95,7 +95,8 @@ fn mistakes_of_a_file() {
     }
 }
 
-/// Each was accepted, or answered with the list of all words: a cost of one word is text to an expression, and each request was charged 1.
+/// Regression: each of these was accepted, or answered with the list of all words. A cost of one word is text to an
+/// expression, so each request was charged 1.
 #[cfg(feature = "cel")]
 #[test]
 fn words_that_are_nearly_right_are_told_the_right_one() {
@@ -184,7 +185,7 @@ fn a_word_of_an_earlier_version_names_the_new_one() {
     );
 }
 
-/// The mistakes of one policy with `share: split` on three nodes, without those of other things.
+/// Returns the mistakes of one policy with `share: split` on three nodes. Asserts that none has another cause.
 fn split(store: &str, policy: &str) -> Vec<String> {
     let of_split = |line: &String| line.contains("split");
     let text = format!(
@@ -196,7 +197,7 @@ fn split(store: &str, policy: &str) -> Vec<String> {
     all
 }
 
-/// Such a policy refused every request, and no check said so.
+/// Regression: such a policy refused every request, and no check reported it.
 #[test]
 fn what_cannot_be_divided_is_no_limit_of_split() {
     let cannot = "t:4:23  error  policy \"p\": share: split cannot divide";

@@ -1,4 +1,4 @@
-//! The mistakes that one policy can have.
+//! The mistakes of a single policy.
 
 use super::{policy, yaml};
 

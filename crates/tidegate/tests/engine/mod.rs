@@ -1,4 +1,4 @@
-//! An engine of moods: it answers now or later, errs, or hangs until it is told to answer.
+//! A test engine with moods: it answers now or later, fails, or hangs until it is told to answer.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -11,7 +11,7 @@ use tidegate::store::{
     StoreError,
 };
 
-/// How an engine is.
+/// How the engine treats a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mood {
     #[default]
@@ -35,13 +35,13 @@ struct Parts {
 struct State {
     mood: Mood,
     asked: usize,
-    /// Steps that were asked and are neither answered nor dropped.
+    /// How many steps were asked and are neither answered nor dropped.
     open: usize,
-    /// Whoever hangs: woken when they may be answered.
+    /// The hanging calls, woken when they may be answered.
     hanging: Vec<Waker>,
-    /// How many exchanges it has answered, as it tells.
+    /// How many exchanges the engine reports as answered.
     exchanges: u64,
-    /// How often hanging steps were let go.
+    /// How often hanging steps were released.
     released: u64,
 }
 
@@ -59,12 +59,12 @@ impl Engine {
         self.0.state.lock().open
     }
 
-    /// Answers exchanges of steps that are not settled by them, as where others write a key first.
+    /// Reports an answered exchange that settled no step, as when other writers win the key.
     pub(crate) fn answers_exchanges(&self) {
         self.0.state.lock().exchanges += 1;
     }
 
-    /// Lets all that hang be answered.
+    /// Releases all hanging calls.
     pub(crate) fn answer_all(&self) {
         let wakers = {
             let mut state = self.0.state.lock();
@@ -85,7 +85,7 @@ impl Engine {
         step.with(|step| self.now(step))
     }
 
-    /// Waits until those that hung at a time are let go; at once for those that do not hang.
+    /// Waits until the calls that hang since then are released; `None` does not wait.
     async fn released(&self, since: Option<u64>) {
         std::future::poll_fn(|cx| {
             let mut state = self.0.state.lock();
@@ -164,7 +164,7 @@ impl Store for Engine {
 
     fn caps(&self) -> Caps {
         let mut caps = Caps::ENGINE;
-        // A plain map lies beneath, which takes states of any size.
+        // The engine is a plain map, which takes states of any size.
         caps.largest_cell = None;
         caps
     }
@@ -178,7 +178,7 @@ impl Store for Engine {
     }
 }
 
-/// An answer that is looked at without waiting for it.
+/// An answer that is polled without waiting for it.
 pub(crate) struct Waiting<T>(Later<T>);
 
 impl<T: Send + 'static> Waiting<T> {

@@ -1,4 +1,4 @@
-//! How charges end that one of two stores has: the engine, or the one that stands in for it.
+//! Where a charge ends: at the engine or at the fallback store, whichever took it.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn charges_are_ended_where_they_were_made() {
     let theirs = rig.take(key).lines[0].receipt.unwrap();
     rig.engine.be(Mood::Errs);
     let ours = rig.take(key).lines[0].receipt.unwrap();
-    // During the outage the engine's cannot be ended, and may be told again.
+    // During the outage a charge of the engine cannot be ended; the call may be repeated later.
     let gone = rig.settle(Op::Finish(&undo(theirs)), &[key]);
     assert_eq!(gone, Err(StoreError::Unavailable { reason: "connection refused".to_owned() }));
     let here = Charge { by_fallback: true, ..key };
@@ -29,7 +29,7 @@ fn charges_are_ended_where_they_were_made() {
     rig.engine.be(Mood::Now);
     rig.clock.advance(PROBE_EVERY);
     assert_eq!(left(&rig), 6, "the engine still has its own charge");
-    // Both in one step, with a mark, when the engine is back.
+    // When the engine is back, one step ends charges of both stores, with an idempotency mark.
     let mark = Charge::new(b"mark", &quota, Cost::ONE);
     let both = [mark, Charge { by_fallback: true, ..Charge::new(b"other", &quota, Cost::ONE) }, key];
     let [theirs, other] = [undo(theirs)[0], undo(other)[0]];
@@ -75,14 +75,14 @@ fn a_share_is_shown_and_given_back_in_units_of_the_caller() {
     assert_eq!((standing.limit, standing.remaining), (20, 15));
     let receipt = first.lines[0].receipt.unwrap();
     assert_eq!(receipt.cost.units(), 5);
-    // The number of nodes changes before it ends: it comes back as it was charged.
+    // The number of nodes changes before the charge ends; it comes back as it was charged.
     rig.store.set_nodes(2);
     let here = Charge { by_fallback: true, ..five };
     let used = |used| [Ending::new(receipt, Finish { used, outcome: Outcome::Success })];
     let back = rig.settle(Op::Finish(&used(2)), &[here]).unwrap();
     assert_eq!(back.lines[0].receipt.unwrap().cost.units(), 3);
     assert_eq!(back.lines[0].decision.standing.remaining, 27, "60 - 2 of three nodes, by two");
-    // More than the share of one node, and not more than the limit: all of it, and then a debt.
+    // A cost above one node's share but within the limit: it takes the whole share and leaves a debt.
     let large = Charge::new(b"large", &quota, Cost::new(50).unwrap());
     let granted = rig.take(large);
     assert!(granted.allowed);

@@ -1,4 +1,4 @@
-//! Answers that do not come: how many of them are an outage.
+//! Lost answers: how many of them count as an outage.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tidegate::store::{Answer, Charge, DecidedBy, Op};
 use crate::engine::{Mood, Waiting};
 use crate::{Rig, per_hour, rig_after};
 
-/// One answer that came too late counted as an outage of a second.
+/// Regression: a single late answer counted as an outage of a second.
 #[test]
 fn an_answer_that_is_late_now_and_then_is_no_outage() {
     let (rig, quota) = (rig_after(OUTAGE_AFTER, 1), per_hour(1000));
@@ -32,7 +32,7 @@ fn an_answer_that_is_late_now_and_then_is_no_outage() {
     assert!(rig.store.health().is_up() && rig.states().is_empty());
 }
 
-/// Many lost answers whose deadlines end together are no outage where others were answered that were asked later.
+/// Many lost answers with deadlines at the same time are not an outage if a step that was sent later was answered.
 #[test]
 fn an_answer_to_a_later_step_shows_that_the_engine_is_there() {
     let (rig, quota) = (rig_after(OUTAGE_AFTER, 1), per_hour(1000));
@@ -75,7 +75,7 @@ fn an_engine_that_is_gone_is_left_after_three_steps() {
     rig.engine.be(Mood::Now);
     rig.clock.advance(PROBE_EVERY);
     assert_eq!(rig.take(key).by, DecidedBy::Engine);
-    // What failed before it went does not count again.
+    // Failures before the outage do not count again.
     rig.engine.be(Mood::Errs);
     rig.take(key);
     rig.take(key);

@@ -1,4 +1,4 @@
-//! What happens when an engine is gone: who decides, for how long, and what is said of it.
+//! What happens when an engine is gone: which store decides, for how long, and what is reported.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -22,7 +22,7 @@ use engine::{Engine, Mood, Waiting};
 
 const START: Tick = Tick::from_secs(1_000_000);
 
-/// A fallback around an engine of moods, and what it told.
+/// A fallback around a test engine, and the state changes that it reported.
 struct Rig {
     clock: ManualClock,
     engine: Engine,
@@ -34,7 +34,7 @@ fn rig(nodes: u64) -> Rig {
     rig_after(1, nodes)
 }
 
-/// A rig whose engine counts as gone after so many failures in a row.
+/// Makes a rig whose engine counts as gone after `failures` failures in a row.
 fn rig_after(failures: u32, nodes: u64) -> Rig {
     let (clock, engine) = (ManualClock::at(START), Engine::default());
     let told: Arc<Mutex<Vec<Change>>> = Arc::default();
@@ -58,7 +58,7 @@ impl Rig {
         }
     }
 
-    /// Settles a step that is answered without turning the clock.
+    /// Settles a step that is answered without moving the clock.
     fn settle(&self, op: Op<'_>, charges: &[Charge<'_>]) -> Answer {
         match self.begin(op, charges).poll() {
             Poll::Ready(answer) => answer,
@@ -165,7 +165,7 @@ fn an_engine_that_hangs_costs_those_under_way_one_deadline_and_the_others_nothin
         assert_eq!(rig.take(key[0]).by, DecidedBy::Fallback);
     }
     assert_eq!(rig.engine.asked(), 3);
-    // One goes as a probe, and the others do not wait for it.
+    // One step is the probe; the others do not wait for it.
     rig.clock.advance(PROBE_EVERY);
     let mut probe = rig.begin(Op::Take, &key);
     assert!(probe.poll().is_pending());
@@ -256,8 +256,8 @@ fn a_contended_key_is_decided_here_and_the_next_step_is_the_engines() {
     assert_eq!(twice, Err(StoreError::RepeatedKey), "a caller's mistake is returned");
 }
 
-/// Of nodes that write one key of a far engine some came too late each time, until their deadline. The engine had answered all the while, and was
-/// taken for gone: then all steps were decided beside it for a second.
+/// Regression: nodes that wrote one key of a distant engine lost each round until their deadline. Although the engine
+/// answered all the time, it counted as gone, and the fallback decided all steps for a second.
 #[test]
 fn an_engine_that_answers_is_not_gone_because_a_key_could_not_be_had_in_time() {
     let (rig, quota) = (rig(1), per_hour(100));
@@ -278,7 +278,7 @@ fn an_engine_that_answers_is_not_gone_because_a_key_could_not_be_had_in_time() {
     assert_eq!(rig.take(key[0]).by, DecidedBy::Engine);
     too_late(false);
     assert_eq!(rig.take(key[0]).by, DecidedBy::Fallback, "it is gone");
-    // A probe that comes too late finds that it is back.
+    // A probe that is answered too late still shows that the engine is back.
     rig.clock.advance(PROBE_EVERY);
     too_late(true);
     assert_eq!(rig.take(key[0]).by, DecidedBy::Engine);
@@ -317,7 +317,7 @@ fn homes_are_told_apart() {
     assert_eq!(rig.store.home_of(true), rig.store.home_of(true));
 }
 
-/// A list without steps, asked while the engine was gone, passed for a probe that was answered.
+/// Regression: an empty list of steps, settled while the engine was gone, counted as an answered probe.
 #[test]
 fn no_step_says_nothing_of_the_engine() {
     let (rig, quota) = (rig(1), per_hour(60));

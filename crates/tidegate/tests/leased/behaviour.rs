@@ -14,7 +14,7 @@ use crate::world::{Link, World};
 
 const RTT: Duration = Duration::from_millis(2);
 
-/// Asks a node, and runs the world until it answers.
+/// Settles a step on a node, and runs the world until it answers.
 pub(crate) fn settle(world: &mut World, node: usize, op: Op<'_>, charges: &[Charge<'_>]) -> Answer {
     let step = Step::new(world.now(), op, charges);
     let mut out = Settled::default();
@@ -28,19 +28,19 @@ pub(crate) fn take(world: &mut World, node: usize, key: &[u8], quota: &Arc<Quota
     settle(world, node, Op::Take, &[Charge::new(key, quota, Cost::new(units).unwrap())]).unwrap()
 }
 
-/// Lets all calls that are under way end.
+/// Lets all calls in flight end.
 pub(crate) fn quiet(world: &mut World) {
     let now = world.now().after(3 * RTT);
     world.run_to(now);
 }
 
-/// Units that requests have spent out of pockets.
+/// Returns the units that requests have spent from pockets.
 fn spent(world: &World) -> u64 {
     let health = world.nodes[0].health();
     health.drawn - health.outstanding - health.reserved - health.returned
 }
 
-/// Takes one by one until a pocket holds some; returns how many were taken.
+/// Takes units one by one until the pocket holds more than 12. Returns how many were taken.
 pub(crate) fn warm(world: &mut World, node: usize, key: &[u8], quota: &Arc<Quota>) -> u64 {
     for taken in 1..200 {
         let now = world.now().after(Duration::from_micros(500));
@@ -55,14 +55,14 @@ pub(crate) fn warm(world: &mut World, node: usize, key: &[u8], quota: &Arc<Quota
     panic!("a key that is asked for all the time is decided out of pockets")
 }
 
-/// What the engine has left of a key, by the limit as it counts it.
+/// Returns how many units of a key the engine has left, by the quota that the engine counts with.
 pub(crate) fn left(world: &World, key: &[u8], quota: &Arc<Quota>) -> u64 {
     let charges = [Charge::new(key, quota, Cost::ONE)];
     let peek = Step::new(world.time.now(), Op::Peek, &charges);
     world.engines[0].store.blocking_settle(&peek).unwrap().lines[0].decision.standing.remaining
 }
 
-/// A thousand an hour: within a test hardly any comes back.
+/// A thousand an hour: hardly any unit comes back during a test.
 fn hourly() -> (Arc<Quota>, Arc<Quota>) {
     let quota = Quota::per_hour(1_000).burst(1_000).gcra().unwrap();
     let engine = quota.with_less_burst(950).unwrap();
@@ -112,7 +112,7 @@ fn a_node_that_closes_gives_all_back_and_one_that_crashes_burns_it() {
     assert!((950 - first - second - lost..=950 - first - second - lost + refilled).contains(&left));
 }
 
-/// A charge of ten on one node that used four, settled by another one; and one that used twenty-five.
+/// A charge of five that used two, and one that used twenty-five, both settled on another node.
 #[test]
 fn a_charge_is_ended_on_any_node_and_its_units_move() {
     let (quota, engine) = hourly();
@@ -122,7 +122,7 @@ fn a_charge_is_ended_on_any_node_and_its_units_move() {
     assert_eq!(charged.by, DecidedBy::Lease);
     let receipt: Receipt = charged.lines[0].receipt.unwrap();
     assert_eq!(receipt.cost.units(), 5);
-    // More is taken out of the same pocket since.
+    // Another request spends from the same pocket meanwhile.
     take(&mut world, 0, b"k", &quota, 1);
     quiet(&mut world);
     let finish = |world: &mut World, node, receipt: Receipt, used| {
@@ -152,7 +152,7 @@ fn a_charge_is_ended_on_any_node_and_its_units_move() {
     assert_eq!((ended.by, world.messages()), (DecidedBy::Lease, messages), "an exact charge asks nobody");
 }
 
-/// Two limits, one in a pocket and one that only the engine decides: refused by the second, the first has lost nothing.
+/// Two limits, one decided from a pocket and one only by the engine: when the second refuses, the first loses nothing.
 #[test]
 fn of_several_limits_all_or_none_are_charged() {
     let (quota, _) = hourly();
@@ -169,7 +169,7 @@ fn of_several_limits_all_or_none_are_charged() {
     }
     quiet(&mut world);
     assert_eq!(spent(&world), before + 2);
-    // Of two pockets it is decided here.
+    // With two pockets the node decides by itself.
     warm(&mut world, 0, b"other", &quota);
     let both = [Charge::new(b"wide", &quota, Cost::ONE), Charge::new(b"other", &quota, Cost::ONE)];
     let settled = settle(&mut world, 0, Op::Take, &both).unwrap();
@@ -250,7 +250,7 @@ fn lost_answers_burn_units_and_never_make_any() {
     assert!(left(&world, b"k", &engine) + spent < 950);
 }
 
-/// A part that shrinks takes effect with the next request: what is above it is given back before another unit is spent.
+/// A smaller part takes effect with the next request: units above it are returned before another unit is spent.
 #[test]
 fn a_node_whose_part_shrinks_holds_no_more_than_that() {
     let (quota, _) = hourly();
@@ -265,7 +265,7 @@ fn a_node_whose_part_shrinks_holds_no_more_than_that() {
     assert!(world.nodes[0].health().outstanding <= 5);
 }
 
-/// Four nodes, one and a half times what a window has, over two and a half windows of the calendar.
+/// Four nodes ask for one and a half times the limit of a window, over two and a half calendar windows.
 #[test]
 fn windows_are_leased_within_the_window_and_never_have_more_than_their_limit() {
     let quota = Arc::new(Quota::per_minute(4_000).calendar_window(CalendarUnit::Minute, "UTC").unwrap());

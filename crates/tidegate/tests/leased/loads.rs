@@ -1,4 +1,4 @@
-//! What leases admit and what they cost, under the loads that other ways of sharing a limit fail at.
+//! What leases admit and how many calls they cost, under loads that other ways of sharing a limit handle badly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ const RATE: u64 = 10_000;
 const BURST: u64 = 10_000;
 const SECONDS: u64 = 12;
 
-/// How many requests a node gets in a second, at a tick of milliseconds.
+/// How many requests a node gets in a second, at a time in milliseconds.
 type Load = fn(node: usize, ms: u64) -> u64;
 
-/// What came of a load.
+/// The result of a load.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) excess: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Outcome {
     pub(crate) most_outstanding: u64,
 }
 
-/// Who judges: fed when each request is answered.
+/// The envelope that checks the limit, and how many requests were answered. It is told of each answer.
 pub(crate) type Judge = Arc<Mutex<(Envelope, u64)>>;
 
 pub(crate) fn ask(world: &mut World, node: usize, quota: &Arc<Quota>, judge: &Judge) {
@@ -54,7 +54,7 @@ pub(crate) fn ask(world: &mut World, node: usize, quota: &Arc<Quota>, judge: &Ju
     }
 }
 
-/// Runs a load; with `weigh`, nodes get parts by their demand of the last tenth of a second.
+/// Runs a load. With `weigh`, each node gets a part by its demand of the last tenth of a second.
 fn run(load: Load, strict: bool, weigh: bool) -> Outcome {
     let quota = Arc::new(Quota::per_second(RATE).burst(BURST).gcra().unwrap());
     let parts: Vec<Part> =
@@ -66,14 +66,14 @@ fn run(load: Load, strict: bool, weigh: bool) -> Outcome {
     let judge: Judge = Arc::new(Mutex::new((Envelope::of(&quota).unwrap(), 0)));
     let (start, mut random) = (world.now(), Random::seeded(7));
     let mut most_outstanding = 0;
-    // Requests that are due, in thousandths.
+    // Requests that are due, in thousandths of a request.
     let mut due = [0_u64; NODES];
     let mut lately = [0_u64; NODES];
     for step in 0..SECONDS * 10_000 {
         let tick = start.after(Duration::from_micros(step * 100));
         world.run_to(tick);
         let ms = step / 10;
-        // In an order of chance, so that no node is always first.
+        // Starts at a random node, so that no node is always first.
         let first = random.below(NODES as u64) as usize;
         for node in (0..NODES).map(|node| (node + first) % NODES) {
             due[node] += load(node, ms) / 10;
@@ -102,7 +102,8 @@ fn run(load: Load, strict: bool, weigh: bool) -> Outcome {
     }
 }
 
-/// Gives each node a quarter of an even part, and shares the rest out by demand. All at once: nodes look at their parts with each request.
+/// Gives each node a quarter of an even part, and divides the rest by demand. All parts change at the same time, since
+/// nodes read their part with each request.
 fn weigh_anew(parts: &[Part], lately: &mut [u64; NODES]) {
     let all: u64 = lately.iter().sum::<u64>().max(1);
     let floor = u64::from(Part::WHOLE) / (4 * NODES as u64);
@@ -117,29 +118,29 @@ fn weigh_anew(parts: &[Part], lately: &mut [u64; NODES]) {
     }
 }
 
-/// The first takes two thirds, the second a quarter, and so on.
+/// 1.2 times the rate; the demand of node `n` is proportional to 1 / (n + 1)².
 fn skewed(node: usize, _: u64) -> u64 {
     let weight = |node: usize| 1_000_000 / ((node as u64 + 1) * (node as u64 + 1));
     let all: u64 = (0..NODES).map(weight).sum();
     RATE * 12 / 10 * weight(node) / all
 }
 
-/// Twice what there is, alike on all nodes.
+/// Twice the rate, divided evenly among the nodes.
 fn even(_: usize, _: u64) -> u64 {
     2 * RATE / NODES as u64
 }
 
-/// Nine tenths of what there is, all on one node, which is another one every two seconds.
+/// Nine tenths of the rate, all on one node, and on another node every two seconds.
 fn hopping(node: usize, ms: u64) -> u64 {
     if (ms / 2000) as usize % NODES == node { RATE * 9 / 10 } else { 0 }
 }
 
-/// Three times what there is, for half of each second.
+/// Three times the rate, in the first half of each second.
 fn on_off(_: usize, ms: u64) -> u64 {
     if ms % 1000 < 500 { 3 * RATE / NODES as u64 } else { 0 }
 }
 
-/// Little, and then four times what there is.
+/// A tenth of the rate for four seconds, and then four times the rate.
 fn quiet_then_all(_: usize, ms: u64) -> u64 {
     if ms < 4000 { RATE / 100 } else { 4 * RATE / NODES as u64 }
 }

@@ -1,4 +1,4 @@
-//! Leases: what they let through, what they cost, and what happens to units when anything fails.
+//! Leases: what they admit, what they cost, and where units go when something fails.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 

@@ -1,4 +1,4 @@
-//! What a node does with what the engine has refused: it does not ask in vain, and it does not miss what comes back.
+//! How a node handles refusals of the engine: it does not ask again in vain, and it finds units that come back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use tidegate::{Cost, Finish, Quota, Receipt, Retry};
 use crate::behaviour::{left, quiet, settle, take, warm, world};
 use crate::world::{Link, World};
 
-/// Limits of which nothing comes back by itself within a test: a flow, and a window.
+/// Limits that give hardly anything back during a test: a GCRA limit and a fixed window.
 fn slow() -> [Arc<Quota>; 2] {
     [Quota::per_day(40).burst(40).gcra(), Quota::per_day(40).fixed_window()]
         .map(|quota| Arc::new(quota.unwrap()))
 }
 
-/// Asks until nothing is left; returns the receipts, and the refusal.
+/// Takes units until none is left. Returns the receipts and the refusal.
 fn exhaust(world: &mut World, node: usize, quota: &Arc<Quota>) -> (Vec<Receipt>, Settled) {
     let mut receipts = Vec::new();
     for _ in 0..200 {
@@ -48,7 +48,8 @@ fn pass(world: &mut World, span: Duration) {
     world.run_to(now);
 }
 
-/// A day's units were used up: a node refused for the rest of the day, though half of them had been settled back through it.
+/// Regression: after a day's units were used up, a node refused for the rest of the day, even after units were returned
+/// through it.
 #[test]
 fn what_comes_back_through_a_node_is_granted_by_it_at_once() {
     for quota in slow() {
@@ -70,7 +71,7 @@ fn what_comes_back_or_is_reset_elsewhere_is_found_within_the_time_that_units_may
                 true => reset(&mut world, 1, &quota),
                 false => undo(&mut world, 1, &quota, receipts[3]),
             }
-            // Asked all the time, as an impatient client does.
+            // It is asked all the time, as by an impatient client.
             for _ in 0..11 {
                 pass(&mut world, Duration::from_millis(100));
                 let _ = take(&mut world, 0, b"k", &quota, 1);
@@ -112,7 +113,8 @@ fn what_a_peek_finds_a_take_gets() {
     }
 }
 
-/// Asked before the reset and refused before it, told after it: it was taken for a refusal of what is full.
+/// Regression: a take was sent before a reset and refused before it, but its answer came after the reset. The node took
+/// it for a refusal of the full key.
 #[test]
 fn a_reset_is_not_undone_by_a_late_refusal() {
     for quota in slow() {
@@ -153,7 +155,8 @@ fn a_key_that_could_not_be_forgotten_keeps_what_was_drawn_of_it() {
     assert_eq!(world.nodes[0].health().outstanding, 0);
 }
 
-/// One cost that did not fit had each request of its key decided by the engine until it would.
+/// Regression: after one large cost was refused, each request of its key was decided by the engine until that cost
+/// would fit.
 #[test]
 fn a_large_cost_that_is_refused_leaves_small_ones_to_the_pockets() {
     let quota = Arc::new(Quota::per_hour(1_000).burst(1_000).gcra().unwrap());
@@ -171,7 +174,7 @@ fn a_large_cost_that_is_refused_leaves_small_ones_to_the_pockets() {
     assert_eq!(world.nodes[0].health().central, central);
 }
 
-/// Low priority has to leave five hundred, and there are three: high priority has them out of pockets.
+/// Low priority has to leave 500 units, and about 350 are left: high priority takes them from pockets.
 #[test]
 fn high_priority_has_pockets_where_low_priority_is_refused() {
     let quota = Arc::new(Quota::per_hour(1_000).burst(1_000).gcra().unwrap());

@@ -1,4 +1,4 @@
-//! Charges that turn out cheaper, ended on any node, and an engine behind a fallback.
+//! Charges that turn out cheaper and end on any node, and an engine behind a fallback.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::world::{Link, World};
 
 const NODES: u64 = 4;
 
-/// A charge that was admitted: when, and what it will have used.
+/// An admitted charge: when it was admitted, its receipt, and the units that it will have used.
 type Open = (Tick, Receipt, u64);
 
 fn settle(
@@ -36,8 +36,9 @@ fn settle(
     }
 }
 
-/// Calls that reserve eight units and use some of them, which is known up to a third of a second later, on another node. Judged by what was
-/// really used, when it was admitted: that never exceeds the limit, and what came back is used by others.
+/// Calls reserve up to eight units and use some of them; how many is known up to a third of a second later, on another
+/// node. Counted by the units really used, at the time of admission, the limit is never exceeded, and others use what
+/// came back.
 #[test]
 fn what_is_really_used_stays_within_the_limit_though_charges_are_ended_elsewhere() {
     for seed in 1..=4 {

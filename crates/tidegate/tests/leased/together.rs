@@ -1,4 +1,4 @@
-//! Many steps of one call, and many pockets that end at once: how often, and how wide, the engine is asked.
+//! Many steps in one call, and many pockets that end at once: how many calls the engine gets, and how many at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use tidegate::{Cost, Quota};
 use crate::behaviour::{quiet, take, world};
 use crate::world::{Link, World};
 
-/// Settles one step for each key in one call; returns the answers, how long it took, and how many calls the engine got.
+/// Settles one step for each key in one call. Returns the answers, how long it took, and how many calls the engine got.
 fn settle_each(world: &mut World, quota: &Arc<Quota>, keys: &[[u8; 4]]) -> (Vec<Answer>, Duration, u64) {
     let (began, messages) = (world.now(), world.messages());
     let charges: Vec<_> = keys.iter().map(|key| [Charge::new(key, quota, Cost::ONE)]).collect();
@@ -31,7 +31,7 @@ fn allowed(answers: &[Answer]) -> usize {
     answers.iter().filter(|answer| answer.as_ref().is_ok_and(|settled| settled.allowed)).count()
 }
 
-/// A batch of forty took forty round trips, one after the other.
+/// Regression: a batch of forty steps took forty round trips, one after the other.
 #[test]
 fn steps_of_one_call_are_asked_in_one_exchange() {
     let sliding = Arc::new(Quota::per_hour(5).sliding_log().unwrap());
@@ -50,13 +50,13 @@ fn cold_keys_of_one_call_are_drawn_for_at_the_same_time() {
     let mut world = world(1);
     let (answers, took, calls) = settle_each(&mut world, &quota, &keys(40));
     assert_eq!((allowed(&answers), calls, took), (40, 40, Duration::from_millis(2)));
-    // One cold key, forty times: a draw for the first, and then for those that wait.
+    // One cold key, forty times: one draw for the first step, and then draws for the steps that wait.
     let (answers, took, calls) = settle_each(&mut world, &quota, &[[0xFF; 4]; 40]);
     assert_eq!(allowed(&answers), 40);
     assert!(calls <= 8 && took <= Duration::from_millis(8), "{calls} calls, {took:?}");
 }
 
-/// A draw that was lost had all requests of its key wait for the engine's deadline, a quarter of a second.
+/// Regression: after a lost draw, all requests of its key waited for the engine's deadline, a quarter of a second.
 #[test]
 fn a_draw_that_does_not_come_is_not_waited_for_any_longer() {
     let quota = Arc::new(Quota::per_hour(1_000).burst(1_000).gcra().unwrap());
@@ -75,7 +75,7 @@ fn a_draw_that_does_not_come_is_not_waited_for_any_longer() {
     let began = world.now();
     assert!(take(&mut world, 0, b"k", &quota, 1).allowed);
     assert!(world.now().since(began) <= Duration::from_millis(3), "others do not wait for it");
-    // Far from the engine three round trips are waited for.
+    // With a slow engine the node waits for three round trips.
     let far = Duration::from_millis(40);
     let mut world = World::new(1, far / 2, |_, builder| builder);
     assert!(take(&mut world, 0, b"k", &quota, 1).allowed);
@@ -88,7 +88,7 @@ fn a_draw_that_does_not_come_is_not_waited_for_any_longer() {
     assert!(took >= 4 * far && took <= 4 * far + Duration::from_millis(3), "{took:?}");
 }
 
-/// What a node holds of many keys is not sent in as many calls at once when it closes.
+/// A node that closes does not return the units of all its keys in as many calls at once.
 #[test]
 fn returns_are_sent_some_at_a_time() {
     let quota = Arc::new(Quota::per_hour(1_000).burst(1_000).gcra().unwrap());

@@ -1,4 +1,4 @@
-//! Nodes, an engine and a network between them, on one virtual clock: the same on every run.
+//! Nodes, an engine and a network between them, on one virtual clock: every run is the same.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -15,14 +15,14 @@ use tidegate::store::{
 };
 use tidegate::{Clock, Tick};
 
-/// The virtual time, and who waits for which tick.
+/// The virtual time, and the sleeps that wait for a tick.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Time(Arc<Hands>);
 
 #[derive(Debug, Default)]
 struct Hands {
     now: AtomicU64,
-    /// How many have waited so far, and who waits, by tick and arrival.
+    /// How many sleeps there have been, and the wakers that wait, by tick and arrival.
     waiting: Mutex<(u64, Waiting)>,
 }
 
@@ -38,7 +38,7 @@ impl Clock for Time {
     }
 }
 
-/// A sleep that leaves the register when it is dropped: nearly all are.
+/// A sleep that removes its waker when it is dropped. Nearly all sleeps are dropped before they end.
 struct Sleeping {
     time: Time,
     tick: Tick,
@@ -100,30 +100,30 @@ impl Time {
     }
 }
 
-/// An engine, as one node sees it: so far away, and down now and then.
+/// An engine as one node sees it: with a delay each way, and a link that may fail.
 #[derive(Clone, Debug)]
 pub(crate) struct Engine {
     pub(crate) store: Arc<PlainStore>,
     time: Time,
     one_way: Duration,
     pub(crate) link: Arc<Mutex<Link>>,
-    /// How the last draw was to be kept.
+    /// The durability asked for by the last draw.
     pub(crate) drawn_as: Arc<Mutex<Option<Durable>>>,
-    /// How many calls are under way, and the most there were.
+    /// How many calls are in flight, and the most that ever were.
     under_way: Arc<AtomicU64>,
     pub(crate) most_at_once: Arc<AtomicU64>,
 }
 
-/// How the network is.
+/// The state of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Link {
     #[default]
     Up,
     /// Calls fail at once.
     Down,
-    /// Calls arrive, and their answers do not.
+    /// Calls arrive, but their answers are lost.
     LosesAnswers,
-    /// What is asked is lost, and nobody is told.
+    /// Calls are lost and never answered.
     LosesAll,
 }
 
@@ -191,7 +191,7 @@ impl Engine {
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Tasks that were woken.
+/// The tasks that were woken.
 type Woken = Arc<Mutex<VecDeque<usize>>>;
 
 struct Alarm(usize, Woken);
@@ -202,7 +202,7 @@ impl Wake for Alarm {
     }
 }
 
-/// All there is.
+/// The nodes, the engine, and the tasks that run between them.
 pub(crate) struct World {
     pub(crate) time: Time,
     pub(crate) nodes: Vec<Leased>,
@@ -210,12 +210,12 @@ pub(crate) struct World {
     tasks: Vec<Option<Task>>,
     free: Vec<usize>,
     woken: Woken,
-    /// What nodes do in the background.
+    /// The background tasks that nodes have started.
     background: Arc<Mutex<Vec<Task>>>,
 }
 
 impl World {
-    /// Makes nodes around one engine; each is built by `with`, by its number.
+    /// Makes nodes around one engine. `with` configures each node by its number.
     pub(crate) fn new(
         nodes: usize,
         one_way: Duration,
@@ -274,7 +274,7 @@ impl World {
         answer.lock().take().expect("the engine answers within a fifth of a second")
     }
 
-    /// Asks a node, and does not wait for its answer.
+    /// Settles a step on a node without waiting for the answer.
     pub(crate) fn ask_and_go(&mut self, node: usize, op: Op<'_>, charges: &[Charge<'_>]) {
         let step = Step::new(self.now(), op, charges);
         if let Settling::Later(later) = self.nodes[node].settle_into(&step, &mut Settled::default()) {
@@ -282,7 +282,7 @@ impl World {
         }
     }
 
-    /// Runs all tasks as far as they come at this tick.
+    /// Runs all tasks as far as they get at this tick.
     pub(crate) fn settle(&mut self) {
         loop {
             let spawned = std::mem::take(&mut *self.background.lock());
@@ -304,7 +304,7 @@ impl World {
         }
     }
 
-    /// Turns the clock to a tick, and stops at every one for which somebody waits.
+    /// Moves the clock to a tick, stopping at every tick that a sleep waits for.
     pub(crate) fn run_to(&mut self, tick: Tick) {
         let tick = tick.max(self.now());
         self.settle();
@@ -316,7 +316,7 @@ impl World {
         self.settle();
     }
 
-    /// Has every node look after its pockets.
+    /// Runs the tick of every node, which maintains its pockets.
     pub(crate) fn tick(&mut self) {
         for node in 0..self.nodes.len() {
             if let Some(later) = self.nodes[node].tick(self.now()) {
@@ -325,7 +325,7 @@ impl World {
         }
     }
 
-    /// Calls to the engine, of all nodes.
+    /// Returns how many calls all nodes have sent to the engine.
     pub(crate) fn messages(&self) -> u64 {
         self.nodes.iter().map(|node| node.health().messages).sum()
     }

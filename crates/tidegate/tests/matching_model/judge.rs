@@ -1,4 +1,4 @@
-//! Holds the real matcher to the model, on a file and requests made up of bytes.
+//! Compares the real matcher with the model, on a file and requests generated from bytes.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,13 +11,14 @@ use super::model;
 use super::witness;
 use super::words::{Ask, Choices, FileWords, PolicyWords, request};
 
-/// Peeks at the policies it is handed, so that one does for all files.
+/// A gate to peek with. It is handed the policies of each file, so one gate serves all files.
 static GATE: LazyLock<Gate> = LazyLock::new(|| Gate::in_memory(PolicySet::default(), 64).unwrap());
 
-/// Makes a file up; if it is accepted, compares what the model and the real matcher make of eight requests. Says whether it was.
+/// Generates a file. If it is accepted, compares the model and the real matcher on eight requests. Returns whether it
+/// was accepted.
 ///
 /// # Panics
-/// When they differ.
+/// When the two differ.
 pub(crate) fn compare(bytes: &[u8]) -> bool {
     let mut choices = Choices(bytes);
     let file = FileWords::of(&mut choices, false);
@@ -37,7 +38,7 @@ pub(crate) fn compare(bytes: &[u8]) -> bool {
         assert_eq!(found, expected, "charged\n{text}\n{pairs:?}");
         let refused = set.access(&descriptor).map(|refusal| refusal.policy);
         assert_eq!(refused, model::refused(&file, &pairs), "refused\n{text}\n{pairs:?}");
-        // Some of them by name: the same, less the others.
+        // Some policies by name: the same result as with the others switched off.
         let chosen: Vec<usize> = (0..set.len()).filter(|_| choices.below(2) == 0).collect();
         let among = Among::new(Arc::clone(&set), chosen.iter().copied());
         let decision = GATE.peek(Check::of(&descriptor).among(&among)).expect("memory decides");
@@ -53,10 +54,11 @@ pub(crate) fn compare(bytes: &[u8]) -> bool {
     true
 }
 
-/// Makes a file up and, for each policy of it that is accepted, a request of its words that the real matcher charges to it.
+/// Generates a file. For each accepted policy of it, looks for a request from the policy's words that the real matcher
+/// charges to it.
 ///
 /// # Panics
-/// When a policy is accepted that nobody was found to meet.
+/// When no such request is found for an accepted policy.
 pub(crate) fn can_be_met(bytes: &[u8]) {
     let mut file = FileWords::of(&mut Choices(bytes), true);
     file.policies.truncate(2);
@@ -77,7 +79,8 @@ pub(crate) fn can_be_met(bytes: &[u8]) {
     }
 }
 
-/// Says whether one value is asked for by two patterns with wildcards: whether some text fits both, the check does not say.
+/// Says whether two patterns with wildcards ask for the same value: the check of a file does not decide whether any
+/// text matches both.
 fn is_undecided(policy: &PolicyWords) -> bool {
     let words = &policy.matching;
     let wild = |patterns: &[String]| patterns.iter().any(|pattern| pattern.contains(['*', '?']));

@@ -1,5 +1,5 @@
-//! The real matcher, with its index and its compiled patterns, against the slow obvious one; and the promise of the checks of
-//! a file: a policy that is accepted can be met by some request.
+//! Compares the real matcher, with its index and compiled patterns, with a slow and obvious model. Also tests what the
+//! check of a file promises: some request meets each accepted policy.
 #![cfg(feature = "config")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -18,8 +18,8 @@ proptest! {
         judge::compare(&bytes);
     }
 
-    /// What the check of a file lets pass holds for somebody: for each policy that was accepted a request is made of its words
-    /// that the real matcher charges to it.
+    /// For each policy that the check of a file accepts, some request made from its words is charged to it by the real
+    /// matcher.
     #[test]
     fn a_policy_that_is_accepted_can_be_met(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
         judge::can_be_met(&bytes);

@@ -1,20 +1,20 @@
-//! Which policies a request meets, the slow and obvious way: each word of the file is tried on the request in turn, with no
-//! index, no compilation and nothing shared with the real matcher, the normalisation of paths included.
+//! Which policies a request meets, found the slow and obvious way: each word of the file is tried on the request in
+//! turn. Without an index or compilation, it shares nothing with the real matcher, not even the normalisation of paths.
 
 use std::net::IpAddr;
 
 use super::words::{Ask, FileWords, MatchWords, PolicyWords};
 
-/// A request: its attributes, each name once.
+/// A request: its attributes, with each name once.
 pub(crate) type Request = [(String, String)];
 
-/// Returns the places of the policies that charge a request, in their order.
+/// Returns the indices of the policies that charge a request, in order.
 pub(crate) fn charged(file: &FileWords, request: &Request) -> Vec<usize> {
     let each = file.policies.iter().enumerate();
     each.filter(|(_, policy)| speaks(policy, request) && has_key(policy, request)).map(|(at, _)| at).collect()
 }
 
-/// Returns whose deny list refuses a request: `Some(None)` for that of all.
+/// Returns the policy whose deny list refuses a request; `Some(None)` for the deny list of the file.
 pub(crate) fn refused(file: &FileWords, request: &Request) -> Option<Option<usize>> {
     if file.deny.iter().any(|entry| holds(entry, request)) {
         return Some(None);
@@ -29,7 +29,7 @@ fn raw<'r>(request: &'r Request, name: &str) -> Option<&'r str> {
     request.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_str())
 }
 
-/// The value of an attribute as it is compared.
+/// The value of an attribute in the form that is compared.
 fn value(request: &Request, name: &str) -> Option<String> {
     let raw = raw(request, name)?;
     Some(match name {
@@ -44,7 +44,7 @@ fn speaks(policy: &PolicyWords, request: &Request) -> bool {
     if policy.off || policy.outbound != outbound {
         return false;
     }
-    // The path in one of its readings must pass all of it, what is left out included.
+    // One reading of the path must satisfy the whole policy, including its `not`.
     match raw(request, "request.path") {
         None => fits(&policy.matching, request, None),
         Some(path) => readings(path).iter().any(|path| fits(&policy.matching, request, Some(path))),
@@ -97,7 +97,7 @@ fn has_key(policy: &PolicyWords, request: &Request) -> bool {
     }
 }
 
-/// Says whether an entry of a list holds for a request.
+/// Says whether an entry of a list matches a request.
 fn holds(entry: &str, request: &Request) -> bool {
     if let Some((name, want)) = entry.split_once('=')
         && name != "client.ip"
@@ -120,7 +120,7 @@ fn holds(entry: &str, request: &Request) -> bool {
     width == base_width && (shift == 128 || have >> shift == want >> shift)
 }
 
-/// The host alone, in small letters.
+/// Returns the host without its port, in lower case.
 pub(crate) fn host(raw: &str) -> String {
     let mut host = raw.to_ascii_lowercase();
     if let Some(inner) =
@@ -133,8 +133,8 @@ pub(crate) fn host(raw: &str) -> String {
     host.strip_suffix('.').unwrap_or(&host).to_owned()
 }
 
-/// The ways a path can be read: with escaped slashes decoded or not, backslashes as slashes or not, parameters dropped or
-/// not, and `..` taking an empty segment or the last that is none.
+/// Returns the ways to read a path: escaped slashes decoded or not, backslashes as slashes or not, parameters dropped
+/// or not, and `..` removing the last segment, or the last segment that is not empty.
 pub(crate) fn readings(raw: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for bits in 0..16_u8 {
@@ -193,7 +193,7 @@ fn climbed(segments: impl Iterator<Item = String>, empty: bool) -> String {
     format!("/{}", kept.join("/"))
 }
 
-/// Writes `{a,b}` out.
+/// Expands `{a,b}`.
 pub(crate) fn written_out(pattern: &str) -> Vec<String> {
     let Some((before, rest)) = pattern.split_once('{') else { return vec![pattern.to_owned()] };
     let Some((inner, after)) = rest.split_once('}') else { return Vec::new() };

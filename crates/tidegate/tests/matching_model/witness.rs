@@ -1,12 +1,12 @@
-//! Requests that a policy's own words suggest: each pattern with its wildcards filled in.
+//! Requests made from a policy's own words: each pattern with its wildcards filled in.
 
 use super::model::written_out;
 use super::words::{Ask, PolicyWords};
 
-/// What stands in for a wildcard.
+/// What replaces a wildcard.
 const FILLINGS: [&str; 4] = ["x", "zz", "1", ""];
 
-/// What stands in where nothing is asked.
+/// The value where the policy asks for nothing.
 const ANYTHING: &str = "x";
 
 fn filled(patterns: &[String], filling: &str) -> Vec<String> {
@@ -17,7 +17,7 @@ fn filled(patterns: &[String], filling: &str) -> Vec<String> {
     patterns.iter().flat_map(|pattern| written_out(pattern)).map(fill).collect()
 }
 
-/// Returns requests, one of which meets the policy if any easily found one does.
+/// Returns requests; if a request that meets the policy is easily found, one of them meets it.
 pub(crate) fn requests(policy: &PolicyWords) -> impl Iterator<Item = Vec<(String, String)>> {
     let words = &policy.matching;
     let mut all = Vec::new();
@@ -31,7 +31,7 @@ pub(crate) fn requests(policy: &PolicyWords) -> impl Iterator<Item = Vec<(String
         asked.extend(
             headers.map(|(name, ask)| (format!("request.header.{}", name.to_ascii_lowercase()), ask.clone())),
         );
-        // Every part by its own candidates, then all combinations of them.
+        // Collects the candidates of each part, and then combines them in every way.
         let mut parts: Vec<(String, Vec<String>)> = vec![
             ("request.method".to_owned(), words.method.clone()),
             ("request.path".to_owned(), candidates(&words.path)),
@@ -45,7 +45,7 @@ pub(crate) fn requests(policy: &PolicyWords) -> impl Iterator<Item = Vec<(String
                     continue;
                 }
                 Ask::There => vec![ANYTHING.to_owned()],
-                // A path begins with a slash, which a wildcard may stand for.
+                // A path begins with a slash, which a wildcard at the start may match.
                 Ask::OneOf(patterns) if name == "request.path" => {
                     let rooted = |pattern: &String| match pattern.strip_prefix(['*', '?']) {
                         Some(rest) => format!("/{rest}"),
@@ -71,7 +71,8 @@ pub(crate) fn requests(policy: &PolicyWords) -> impl Iterator<Item = Vec<(String
                 values.iter().map(move |value| {
                     let mut pairs = so_far.clone();
                     match pairs.iter().position(|(have, _)| have == name) {
-                        // Asked for twice: either wish may be the narrower one, and is tried alone.
+                        // The policy asks for this value twice. Either request may be the narrower one, so each is
+                        // tried alone.
                         Some(at) if value != ANYTHING => pairs[at].1 = value.clone(),
                         Some(_) => {}
                         None => pairs.push((name.clone(), value.clone())),

@@ -1,11 +1,12 @@
-//! The words of a policy file, as data, and files made up of bytes: one generator for the property tests and for the fuzzer.
+//! The words of a policy file as data, and files generated from bytes: one generator for the property tests and the
+//! fuzzer.
 //!
-//! The vocabulary is small, so that requests often meet policies, and full of what is nearly right: capitals, escapes, dots,
+//! The vocabulary is small, so that requests often meet policies. It is full of near misses: capitals, escapes, dots,
 //! ports, empty lists.
 
 use serde_json::{Map, Value, json};
 
-/// Choices read from bytes; when they end, the first choice is taken always.
+/// Choices read from bytes. When the bytes end, the first choice is always taken.
 #[derive(Debug)]
 pub(crate) struct Choices<'b>(pub(crate) &'b [u8]);
 
@@ -27,24 +28,24 @@ impl Choices<'_> {
         self.below(odds) == odds - 1
     }
 
-    /// Makes up to `most` of something.
+    /// Makes up to `most` items.
     pub(crate) fn some<T>(&mut self, most: usize, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {
         (0..self.below(most + 1)).map(|_| make(self)).collect()
     }
 }
 
-/// What is asked of a header or an attribute.
+/// What a policy asks of a header or an attribute.
 #[derive(Clone, Debug)]
 pub(crate) enum Ask {
-    /// It is there.
+    /// It is present.
     There,
-    /// It is not there.
+    /// It is missing.
     Missing,
-    /// It fits one of these patterns.
+    /// It matches one of these patterns.
     OneOf(Vec<String>),
 }
 
-/// A match, or what it leaves out.
+/// A `match`, or its `not`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MatchWords {
     /// Methods.
@@ -57,7 +58,7 @@ pub(crate) struct MatchWords {
     pub(crate) header: Vec<(String, Ask)>,
     /// Attributes.
     pub(crate) attributes: Vec<(String, Ask)>,
-    /// What is left out.
+    /// The `not` of the match.
     pub(crate) not: Option<Box<MatchWords>>,
 }
 
@@ -68,7 +69,7 @@ pub(crate) struct PolicyWords {
     pub(crate) name: String,
     /// Whether it is switched off.
     pub(crate) off: bool,
-    /// Whether it is of requests that are sent.
+    /// Whether it applies to outbound requests.
     pub(crate) outbound: bool,
     /// The match.
     pub(crate) matching: MatchWords,
@@ -80,12 +81,12 @@ pub(crate) struct PolicyWords {
     pub(crate) deny: Vec<String>,
 }
 
-/// A file: its policies and its own deny list.
+/// A file: its policies and the deny list of the file.
 #[derive(Clone, Debug)]
 pub(crate) struct FileWords {
     /// The policies.
     pub(crate) policies: Vec<PolicyWords>,
-    /// The deny list of all.
+    /// The deny list of the file.
     pub(crate) deny: Vec<String>,
 }
 
@@ -175,7 +176,7 @@ fn asks(choices: &mut Choices<'_>, names: &[&str]) -> Vec<(String, Ask)> {
 }
 
 impl MatchWords {
-    /// Makes up a match; with `tame`, what it leaves out is a path without wildcards, so that what is left can be decided.
+    /// Generates a match. With `tame`, its `not` is a path without wildcards, so that the rest can be decided.
     pub(crate) fn of(choices: &mut Choices<'_>, tame: bool) -> Self {
         let mut made = Self::parts(choices);
         if choices.rarely(3) {
@@ -232,7 +233,7 @@ impl MatchWords {
 }
 
 impl FileWords {
-    /// Makes up a file.
+    /// Generates a file.
     pub(crate) fn of(choices: &mut Choices<'_>, tame: bool) -> Self {
         let entry = |choices: &mut Choices<'_>| match choices.below(4) {
             0 => choices.one(&["10.0.0.0/24", "10.0.0.1", "::/0", "::ffff:10.0.0.0/120"]),
@@ -256,7 +257,7 @@ impl FileWords {
         Self { policies, deny: if choices.rarely(6) { choices.some(2, entry) } else { Vec::new() } }
     }
 
-    /// Writes the file, as JSON, which is YAML.
+    /// Writes the file as JSON, which is valid YAML.
     pub(crate) fn text(&self) -> String {
         let policies = self.policies.iter().map(|policy| {
             json!({
@@ -281,7 +282,7 @@ impl FileWords {
     }
 }
 
-/// Makes up the attributes of a request, each name once.
+/// Generates the attributes of a request, with each name once.
 pub(crate) fn request(choices: &mut Choices<'_>) -> Vec<(String, String)> {
     const PATHS: [&str; 20] = [
         "/a",
