@@ -1,4 +1,4 @@
-//! The futures of a gate can be spawned: they are `Send`, whatever they borrow.
+//! The futures of a gate are `Send` whatever they borrow, so they can be spawned.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 

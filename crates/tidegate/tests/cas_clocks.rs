@@ -1,4 +1,4 @@
-//! Compare-and-set over an engine without a clock: nodes whose own clocks are apart.
+//! Compare-and-set over an engine without a clock, with nodes whose clocks differ.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -24,8 +24,9 @@ fn nodes() -> [CasStore<Bytes>; 2] {
     [CasStore::new(bytes.clone()), CasStore::new(bytes)]
 }
 
-/// Two nodes take turns, one with a clock ahead. Each turn of the slow one set the cell back, and each turn of the fast one then found
-/// that time had passed: fifty seconds' worth of a clock that was a minute ahead, at every turn.
+/// Two nodes take turns, and the clock of one is ahead. Regression: each turn of the slow node set the cell back, and
+/// each turn of the fast node then found that time had passed: with a clock a minute ahead, fifty seconds at every
+/// turn.
 #[test]
 fn clocks_apart_grant_what_comes_back_in_between_once() {
     for apart in [9, 11, 60, 299, 301, 3600, 30 * 86_400] {
@@ -38,12 +39,13 @@ fn clocks_apart_grant_what_comes_back_in_between_once() {
             allowed += (0..20).filter(|_| take(&nodes[0], now, &quota)).count();
             allowed += (0..20).filter(|_| take(&nodes[1], ahead, &quota)).count();
         }
-        // A full limit, what came back in twenty seconds, and once what comes back between the clocks: a full limit at most.
+        // A full limit, what came back in twenty seconds, and once what comes back between the two clocks, at most a
+        // full limit.
         assert!(allowed <= 10 + 20 + 10, "{allowed} with clocks apart by {apart} s");
     }
 }
 
-/// The fast node goes away: its keys stand still until the other clock has caught up.
+/// The fast node leaves: its keys stand still until the other clock has caught up.
 #[test]
 fn a_key_stands_still_until_the_slower_clock_has_caught_up() {
     let (nodes, quota) = (nodes(), Arc::new(Quota::per_second(1).burst(10).gcra().unwrap()));
@@ -54,7 +56,7 @@ fn a_key_stands_still_until_the_slower_clock_has_caught_up() {
     assert!(take(&nodes[0], START.after(Duration::from_secs(61)), &quota));
 }
 
-/// A clock that was wrong by a day for a moment does not stop a limit for a day: it goes on at half its rate.
+/// A clock that was wrong by a day for a moment does not stop a limit for a day: the limit continues at half its rate.
 #[test]
 fn a_clock_far_ahead_is_followed_at_half_its_speed() {
     let (nodes, quota) = (nodes(), Arc::new(Quota::per_second(1).burst(10).gcra().unwrap()));

@@ -1,4 +1,4 @@
-//! Compare-and-set over engines that lose, wait, repeat themselves or fall silent.
+//! Compare-and-set over engines that lose writes, answer late, apply writes twice, or never answer.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -50,7 +50,7 @@ fn it_conforms_by_an_engines_clock_that_runs_fast_slow_and_backwards() {
     conformance::run_by_clock(|clock| over(&Fault::Clock(clock)), &conformance::quotas(), 10_000);
 }
 
-/// Settles the steps of a batch in another order, where neither their keys nor their ticks say in which.
+/// Settles the steps of a batch in another order wherever neither their keys nor their ticks fix the order.
 #[derive(Debug)]
 struct OutOfOrder(Arc<CasStore<Faulty>>);
 
@@ -68,7 +68,8 @@ impl Store for OutOfOrder {
             let keys = |step: &OwnedStep| {
                 step.with(|step| step.charges.iter().map(|charge| charge.key.to_vec()).collect::<Vec<_>>())
             };
-            // The ticks that steps have one after the other: a late one counts as the one before.
+            // The ticks by which the steps count: a step with an earlier tick than the one before counts at that one's
+            // tick.
             let mut latest = Tick::EPOCH;
             let ticks: Vec<Tick> = steps
                 .iter()
@@ -78,7 +79,8 @@ impl Store for OutOfOrder {
                 })
                 .collect();
             while answers.iter().any(Option::is_none) {
-                // The last of those that have no key in common with an unanswered one before them, nor another tick.
+                // The last step that shares no key with an unanswered earlier step, and has the same tick as all of
+                // them.
                 let ready = (0..steps.len()).rev().find(|at| {
                     let mine = keys(&steps[*at]);
                     let earlier = (0..*at).filter(|other| answers[*other].is_none());
@@ -144,7 +146,7 @@ fn a_key_contended_for_ever_is_an_error_and_changes_nothing() {
     assert_eq!(store.occupancy().used, 0);
 }
 
-/// Polls a step so many times; the answer, if it came.
+/// Polls a step this many times. Returns the answer if it came.
 fn poll(step: &mut Later<Answer>, times: u64) -> Poll<Answer> {
     let mut cx = Context::from_waker(Waker::noop());
     let mut polls = (0..times).map(|_| step.as_mut().poll(&mut cx));
@@ -156,7 +158,8 @@ fn later(store: &impl Store, step: &Step<'_>) -> Later<Answer> {
     later
 }
 
-/// Whoever waits for an engine that never answers goes away in the end. Those who wait for the same key go on then, and no others wait for that.
+/// Steps that wait for a silent engine are dropped by their callers in the end. Then other steps on the same key
+/// proceed, and steps on other keys never wait.
 #[test]
 fn an_engine_that_never_answers_one_step_answers_others() {
     let silent = Arc::new(AtomicU64::new(0));
@@ -184,7 +187,7 @@ fn an_engine_that_never_answers_one_step_answers_others() {
     assert_eq!(left.remaining, left.limit - 2, "those that were not answered spent nothing");
 }
 
-/// Moves an engine's clock to each step's tick, so that it deletes by the time that decides.
+/// Sets an engine's clock to each step's tick, so that it deletes by the same time that decides.
 #[derive(Debug)]
 struct Timed(CasStore<Faulty>, ManualClock);
 
@@ -199,7 +202,7 @@ impl Store for Timed {
     fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
         let step = step.read_clock();
         self.1.set(self.1.now().max(step.now));
-        // One clock for both: the store does not follow one that is behind.
+        // One clock for the store and the engine: the store ignores a clock that is behind.
         let step = Step { now: self.1.now(), ..step };
         Settling::Done(self.0.blocking_settle(&step).map(|settled| *out = settled))
     }
@@ -213,28 +216,31 @@ impl Store for Timed {
     }
 }
 
-/// Whatever was charged, ended, marked or reset: a key that is gone when its time to be kept is over would have answered the same, to
-/// the last field.
+/// Whatever was charged, ended, marked or reset: a key that is deleted when its time to be kept is over answers the
+/// same as one that is kept, in every field.
 #[test]
 fn an_engine_that_deletes_what_need_not_be_kept_answers_as_one_that_never_does() {
     for quota in conformance::quotas() {
-        // Its receipts hold how its state is written down, and a new one is written otherwise than one that filled up; see below.
+        // A token bucket's receipts contain the form of its state, and a new state has another form than one that
+        // filled up; see below.
         if !matches!(*quota, Quota::TokenBucket(_)) {
             conformance::run(Timed::new, &[quota], 1_000);
         }
     }
 }
 
-/// The same, while keys go from limit to limit, of all kinds and of guards: what is charged under one is ended under another, after a key
-/// was deleted that an engine which never deletes still has. A cell that was full under another limit used to be carried over where it was
-/// still there; then nothing came back of the charge that changed the limit, and all of it where the cell was gone.
+/// The same while keys change from limit to limit, guards included: a charge under one limit is ended under another,
+/// after the engine deleted a key that another engine still has. Regression: a cell that was full under another limit
+/// was carried over if it still existed. Then the charge that changed the limit gave nothing back, and all of it if the
+/// cell was deleted.
 #[test]
 fn an_engine_that_deletes_answers_as_one_that_never_does_while_limits_change() {
     let mut quotas = conformance::quotas();
-    // Receipts of the second kind hold how often the limit has changed, which a new state does not know; nor does it matter any more.
+    // Receipts of these kinds contain how often the limit has changed, which a new state does not know. It does not
+    // matter then.
     quotas.retain(|quota| !matches!(**quota, Quota::TokenBucket(_) | Quota::XTime(_)));
     conformance::run(Timed::new, &quotas, 5_000);
-    // Any two of them by themselves, so that keys go back to a limit that they had.
+    // Every pair by itself, so that keys return to a limit that they had before.
     for (at, one) in quotas.iter().enumerate() {
         for other in &quotas[at + 1..] {
             conformance::run(Timed::new, &[Arc::clone(one), Arc::clone(other)], 100);
@@ -242,7 +248,8 @@ fn an_engine_that_deletes_answers_as_one_that_never_does_while_limits_change() {
     }
 }
 
-/// Bytes that are no state: every step says so and changes nothing, without telling whose key it is, until one forgets the key.
+/// Bytes that are not a state: every step reports that and changes nothing, without naming the key, until a step
+/// forgets the key.
 #[test]
 fn a_corrupt_key_is_named_by_a_digest_and_mended_by_whoever_forgets_it() {
     let quota = Arc::new(Quota::per_hour(5).gcra().unwrap());
@@ -271,7 +278,7 @@ fn a_corrupt_key_is_named_by_a_digest_and_mended_by_whoever_forgets_it() {
     assert!(settle(Op::Reset, &charges[1..]).unwrap().allowed);
     assert_eq!(settle(Op::Take, &charges).unwrap().lines[1].decision.standing.remaining, 4);
 
-    // A settlement that forgets it mends it too, unless its mark refuses all of it.
+    // A settlement that forgets the key also repairs it, unless its mark refuses the whole settlement.
     spoil(&map);
     assert!(settle(Op::Take, &marked[2..]).unwrap().allowed);
     let once = [endings[0], Ending::Forget, Ending::Once];
@@ -281,7 +288,7 @@ fn a_corrupt_key_is_named_by_a_digest_and_mended_by_whoever_forgets_it() {
     assert!(settle(Op::Take, &charges).unwrap().allowed);
 }
 
-/// A limit whose state may be larger than the engine takes is known before its first request.
+/// A limit whose state may be larger than the engine takes is reported before its first request.
 #[test]
 fn a_gate_names_the_policies_whose_states_do_not_fit_its_stores() {
     let policy = |name: &str, quota: Quota| Policy::new(name, Limit::new(quota, name));
@@ -299,7 +306,8 @@ fn a_gate_names_the_policies_whose_states_do_not_fit_its_stores() {
     assert!(unfit[0].to_string().starts_with("policy `large`: "), "{}", unfit[0]);
 }
 
-/// A file for another store was put in force, and then each request was refused, or nothing was on disk that was said to be.
+/// Regression: a policy file for another store was put in force. Then each request was refused, or counts that the file
+/// said were on disk were not.
 #[test]
 fn a_gate_names_the_policies_whose_words_its_stores_cannot_keep() {
     let policy = |name: &str| Policy::new(name, Limit::new(Quota::per_hour(10).gcra().unwrap(), name));
@@ -316,7 +324,7 @@ fn a_gate_names_the_policies_whose_words_its_stores_cannot_keep() {
     assert_eq!(shared.unfit(&set).len(), 1, "an engine decides `central`, and has its own disk");
 }
 
-/// An engine's driver that returns fewer values than it was asked for made the step panic.
+/// Regression: an engine driver that returned fewer values than it was asked for made the step panic.
 #[test]
 fn an_engine_that_returns_fewer_values_than_keys_has_not_answered() {
     #[derive(Debug)]
@@ -346,8 +354,8 @@ fn an_engine_that_returns_fewer_values_than_keys_has_not_answered() {
     assert_eq!(store.occupancy().used, 0);
 }
 
-/// A key goes from a slow rate to a guard, is given up by the engine when nobody is inside, and comes back under the rate: what was charged
-/// at first gave back, when it ended, what others had charged since.
+/// A key changes from a slow rate to a guard, is deleted by the engine once nobody is inside, and comes back under the
+/// rate. Regression: when the first charge ended, it gave back what others had charged since.
 #[test]
 fn what_a_rate_charged_before_a_guard_is_void_after_it() {
     let slow = Arc::new(Quota::per_day(1).gcra().unwrap());

@@ -1,7 +1,8 @@
-//! The byte form of cells in every format since the first, held by a fixture: what one version wrote, all later ones read.
+//! The byte form of cells in every format so far, checked against a fixture: all later versions read what one version
+//! wrote.
 //!
-//! Each line is a case, a cell in hexadecimal digits, and how its limit stands four seconds after the start: limit, remaining, debt.
-//! A line that is there is never changed.
+//! Each line is a case, a cell in hexadecimal digits, and its limit four seconds after the start: limit, remaining,
+//! debt. A line in the fixture is never changed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
@@ -15,7 +16,7 @@ const FIXTURE: &str = include_str!("fixtures/cells-format-1.txt");
 const START: Tick = Tick::from_secs(1_600_000_000);
 const LATER: Tick = Tick::from_secs(1_600_000_004);
 
-/// A cell of each form: written by a charge, and by a reset while the charge could still be settled.
+/// A cell of each form, written by a charge, and by a reset while the charge could still be settled.
 fn cells() -> Vec<(&'static str, Cell)> {
     let per_minute = |count| Quota::per_minute(count);
     let quotas = [

@@ -1,4 +1,4 @@
-//! Many requests in one exchange, each with what it charged.
+//! Many requests in one exchange, each with its own charges.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -16,7 +16,7 @@ use tidegate::store::{
 use tidegate::{Charged, Descriptor, Gate, ManualClock, Policy, PolicySet, Quota, Tick};
 use tidegate_core::Outcome;
 
-/// Settles many steps in one exchange, which takes a while.
+/// An engine that settles many steps in one exchange, after a while.
 #[derive(Clone, Debug, Default)]
 struct Engine {
     store: Arc<PlainStore>,
@@ -77,7 +77,8 @@ fn gate(store: impl Store + 'static) -> Gate {
     Gate::new(set, store).with_clock(ManualClock::at(Tick::from_secs(1_000_000)))
 }
 
-/// An engine is asked once, a table on the spot; both answer as one check after the other would be, and what each charged is undone alone.
+/// An engine is asked once, and a table is asked directly. Both answer as if one check came after the other, and the
+/// charges of one check can be undone alone.
 #[test]
 fn each_request_has_its_own_decision_and_its_own_charges() {
     let engine = Engine::default();
@@ -99,7 +100,7 @@ fn each_request_has_its_own_decision_and_its_own_charges() {
     }
 }
 
-/// The last request whole, and none after it.
+/// The last request is decided whole, and none after it.
 #[test]
 fn no_more_are_decided_than_the_answer_has_room_for() {
     for gate in [gate(Engine::default()), gate(MemoryStore::with_capacity(100).unwrap())] {

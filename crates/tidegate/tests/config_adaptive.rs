@@ -1,4 +1,4 @@
-//! `algorithm: adaptive` in a policy file: its laws, their knobs and defaults, and what does not go with it.
+//! `algorithm: adaptive` in a policy file: its laws, their knobs and defaults, and the keys that do not go with it.
 #![cfg(feature = "config")]
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -54,7 +54,7 @@ fn without_words_it_is_our_default() {
     assert_eq!((policy.refusal(0).status, policy.deny.status), (503, 429));
 }
 
-/// What the file says of a law that it names alone is compared with the library.
+/// A law without other keys has the library's defaults.
 #[test]
 fn defaults_are_those_of_the_library() {
     for name in ["aimd", "vegas", "gradient", "min-latency"] {
@@ -101,7 +101,7 @@ fn every_word_is_read() {
     assert_eq!(quota(", law: aimd, forget_after: never"), never.into());
 }
 
-/// A bound of the file alone never leaves the law no room to move.
+/// A bound that the file sets alone still leaves the law room to move.
 #[test]
 fn bounds_of_the_file_win_over_those_of_the_law() {
     let of = |limit: &str| match quota(limit) {

@@ -1,4 +1,4 @@
-//! `when`, `follows`, `floor` and `between` in a policy file: what is read, what is refused, what is shown.
+//! `when`, `follows`, `floor` and `between` in a policy file: what is accepted, what is refused, and what is shown.
 #![cfg(feature = "config")]
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -7,7 +7,7 @@ use tidegate::policy::{Limit, Policy, PolicySet};
 use tidegate::switches::{Off, Switches};
 use tidegate::{Check, Criticality, Descriptor, Gate, ManualClock, Quota};
 
-/// A file of one policy with these lines, beside one that is called `writes` and one with a key for each caller.
+/// A file with one policy of these lines, a policy named `writes`, and a policy with a key for each caller.
 fn file(lines: &[&str]) -> String {
     let indented: String = lines.iter().map(|line| format!("    {line}\n")).collect();
     format!(
@@ -158,7 +158,8 @@ fn more_numbers_than_can_be_gone_through_are_refused() {
     );
 }
 
-/// A degrade switch is read by policies as it is by code: for the priorities that it is off for, until its end, and `explain` says why not.
+/// Policies read a degrade switch as code does: for the priorities that it is off for, until its end; `explain` gives
+/// the reason.
 #[test]
 fn a_switch_puts_policies_in_force_for_the_priorities_that_it_is_off_for() {
     let text = "version: 1\nclient_ip: { trusted_proxies: [] }\npolicies:\n  - name: few previews\n    when: switch previews off\n    \

@@ -1,4 +1,4 @@
-//! Whole files: what they mean in both formats, what is in effect, and that the schema agrees.
+//! Whole policy files: what they mean in both formats, what is in effect, and that the schema agrees.
 #![cfg(feature = "config")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -10,7 +10,7 @@ use tidegate::policy::{ChargeOn, Descriptor, Direction, Mode, OnStoreError, Rele
 use tidegate::{Cost, Quota};
 use tidegate_core::rate::ColdFactor;
 
-/// The policies of the manual, as far as this version has them.
+/// The policies of the manual that this version supports.
 const MANUAL: &str = r#"
 version: 1
 server: { http: 127.0.0.1:8181 }
@@ -92,7 +92,7 @@ fn the_policies_of_the_manual_mean_what_they_say() {
 
     let (per_ip, policy) = set.find("per-ip").unwrap();
     assert_eq!(policy.limits[0].terms.label, "gcra 100/s burst 200");
-    // The shadow takes what it does not say from the limit.
+    // The shadow takes what it leaves out from the limit.
     assert_eq!(policy.shadow_limit.as_ref().unwrap().terms.label, "gcra 80/s burst 200");
     assert_eq!(config.place(per_ip), Some((13, 5)));
 
@@ -178,12 +178,13 @@ fn what_is_in_effect_says_where_it_comes_from() {
 
     let quick = yaml(QUICKSTART);
     assert_eq!(quick.effective.origins["server.http"], "default");
-    // What is shown can be read, and is in effect again.
+    // The shown file can be read again, and has the same effect.
     let again = yaml(&quick.effective.to_yaml());
     assert_eq!(again.effective.value, quick.effective.value);
 }
 
-/// Presets said `trusted_proxies: []`, which silenced the warning: behind nginx all callers shared one key.
+/// Regression: presets contained `trusted_proxies: []`, which silenced the warning. Behind nginx all callers shared one
+/// key.
 #[test]
 fn presets_are_valid_as_they_stand_and_warn_of_proxies() {
     for preset in Preset::EVERY {
@@ -239,7 +240,7 @@ fn a_cost_may_be_an_expression_over_the_attributes() {
     );
 }
 
-/// A tree as an editor sees it: parsed without tidegate.
+/// The file as an editor sees it: parsed without tidegate.
 fn tree(text: &str) -> serde_json::Value {
     serde_saphyr::from_str(text).unwrap()
 }

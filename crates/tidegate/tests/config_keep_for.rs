@@ -1,4 +1,4 @@
-//! The part of a limit that is kept for requests of higher priority, as the file says it.
+//! `keep_for` in a policy file: the part of a limit that is kept for requests of higher priority.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 

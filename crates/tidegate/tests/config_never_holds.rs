@@ -1,9 +1,10 @@
-//! What no request can have is an error with the right word: a limit that holds for nobody looks as one that nobody reached.
+//! A condition that no request can meet is an error that names the right word: otherwise a limit that never applies
+//! looks like a limit that nobody has reached.
 #![cfg(feature = "cel")]
 
 use tidegate::config::{Config, Format};
 
-/// The mistakes of one policy `p`, its lines from line 5, without the file's name and the policy's.
+/// Returns the mistakes of one policy `p`, without the names of the file and the policy. Its lines start at line 5.
 fn policy(lines: &str) -> Vec<String> {
     let indented: String = lines.lines().map(|line| format!("    {}\n", line.trim())).collect();
     let text = format!(
@@ -99,7 +100,7 @@ fn attributes_that_no_request_has() {
         "match: { header: { request.header.x-a: true } }",
         "t:5:24 match.header: \"request.header.x-a\" is an attribute; as a header it is x-a",
     );
-    // The caller's own names, in any spelling, and ours as they are.
+    // The user's own names in any spelling, and built-in names spelled exactly.
     accepted(
         "by: [user.id, User.ID, client.id, client.tier, tokens, form.username, request.header.x-api-key]",
     );
@@ -344,7 +345,7 @@ fn control_characters_are_refused_wherever_they_would_be_shown() {
             "t:2:22 client_ip.header: no header is called \"x forwarded\"; a name has letters, digits and - or _, and no pattern"
         ]
     );
-    // An expression may fill several lines.
+    // An expression may span several lines.
     accepted(r#"cost: "request.path == '/a'\n  ? 2 : 1""#);
     refused(
         "deny: { problem: quota-exceded }",

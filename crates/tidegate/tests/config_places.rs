@@ -1,4 +1,4 @@
-//! `algorithm: concurrency` in a policy file: its words, its defaults, and what does not go with it.
+//! `algorithm: concurrency` in a policy file: its keys, its defaults, and the keys that do not go with it.
 #![cfg(feature = "config")]
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -10,7 +10,7 @@ use tidegate::policy::Policy;
 
 const HEAD: &str = "version: 1\nclient_ip: { trusted_proxies: [] }\npolicies:\n  - name: p\n";
 
-/// The file of one policy, whose lines begin in line 5.
+/// The file of one policy, with its lines from line 5.
 fn file(lines: &[&str]) -> String {
     let indented: String = lines.iter().map(|line| format!("    {line}\n")).collect();
     format!("{HEAD}{indented}")

@@ -1,4 +1,5 @@
-//! Costs that are estimated at the check and settled by what the work really took: as the file says them, and what comes of it.
+//! Costs estimated at the check and settled by what the work really used: as a policy file spells them, and their
+//! effect.
 #![cfg(feature = "cel")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -26,7 +27,7 @@ fn mistakes(lines: &str) -> Vec<String> {
     found.iter().map(|one| one.to_string().replace("  error  policy \"p\":", "")).collect()
 }
 
-/// What a check takes, without a cost of the caller and with one of 7.
+/// Returns what a check takes, without a cost of the caller and with a cost of 7.
 fn taken(set: &PolicySet, request: &Descriptor<'_>) -> (u64, u64) {
     let cost = |asked| set.plan(request, asked).lines[0].cost.units();
     (cost(None), cost(Cost::new(7)))
@@ -275,14 +276,14 @@ fn a_policy_learns_what_requests_cost_and_keeps_it_over_a_reload() {
     gate.policies().learn(0, 480);
     let learned = estimate(&gate);
     assert!((480..510).contains(&learned), "{learned}");
-    // Another quantile, another start, a policy in front of it: what is known goes on under the name.
+    // Another quantile, another start, another policy before it: the learned estimate stays with the policy's name.
     let text = file(&COST.replace("50%", "100%").replace("250", "300"))
         .replace("policies:\n", "policies:\n  - { name: first, limit: { rate: 9/s } }\n");
     gate.policies().learn(0, 700);
     gate.replace(Config::parse(&text, "t", Format::Yaml).unwrap().0.policies);
     let cost = gate.policies().plan(&Descriptor::new(), None).lines[1].cost.units();
     assert!((700..750).contains(&cost), "{cost}");
-    // One that settles by other words counts other units.
+    // A policy that settles by another expression counts other units, so it learns anew.
     let text = file(&COST.replace("llm.total }", "'15 * llm.total' }"));
     gate.replace(Config::parse(&text, "t", Format::Yaml).unwrap().0.policies);
     assert_eq!(estimate(&gate), 250);
@@ -295,7 +296,7 @@ fn a_policy_learns_what_requests_cost_and_keeps_it_over_a_reload() {
     assert_eq!(estimate(&gate), 250);
 }
 
-/// A gateway that reserved its largest estimate refused first calls of users whose limit was smaller than that.
+/// Regression: a gateway reserved its largest estimate, and so refused the first call of a user with a smaller limit.
 #[test]
 fn a_first_call_is_never_refused_by_its_own_estimate() {
     for limit in [

@@ -1,4 +1,4 @@
-//! Deadlines that are given as instants: of the machine's clock, and of tokio's.
+//! Deadlines given as instants of the machine's clock, or of tokio's.
 #![allow(clippy::disallowed_methods, reason = "instants of the machine's clock are what is tested")]
 #![cfg(feature = "tokio")]
 
@@ -66,7 +66,7 @@ async fn a_gate_delays_nobody_beyond_the_deadline() {
     );
 }
 
-/// An instant lies as far from the present of a clock that is not the machine's as from the machine's own.
+/// On a clock other than the machine's, an instant is as far from that clock's present as from the machine's.
 #[test]
 fn a_clock_of_another_time_takes_an_instant_by_its_distance() {
     let clock = Arc::new(ManualClock::at(Tick::from_secs(1000)));

@@ -1,4 +1,4 @@
-//! The examples, run: what they show is what happens.
+//! Runs the examples and checks what they show.
 #![cfg(all(feature = "config", feature = "http", feature = "tokio"))]
 
 use tidegate::{Retry, TakeError};
@@ -39,7 +39,7 @@ async fn calls_without_time_are_refused_and_the_others_wait() {
     let answers = deadlines::demonstrate().await.unwrap();
     let told: Vec<_> = answers.iter().map(|answer| answer.as_deref().map_err(TakeError::retry)).collect();
     assert_eq!(told[..3], [Ok("answer to 1"), Ok("answer to 2"), Ok("answer to 3")]);
-    // The fourth is due after 60 ms and was told so after 40, when it had ten left.
+    // The fourth call is due after 60 ms. It is refused after 40 ms, when it has 10 ms left.
     assert!(matches!(told[3..], [Err(Retry::After(_)), Err(Retry::After(_))]), "{told:?}");
 }
 

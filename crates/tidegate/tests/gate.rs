@@ -1,4 +1,4 @@
-//! What follows a decision: a refund of a part, a report of a failure.
+//! What may follow a decision: a partial refund, or a report of the outcome.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -30,13 +30,13 @@ fn charge(gate: &Gate, check: Check<'_, '_>) -> Option<Charged> {
     gate.charge(check, &mut charged).unwrap().allowed.then_some(charged)
 }
 
-/// Gives back what was charged, or of each charge at most `cost`.
+/// Gives back what was charged, or at most `cost` of each charge.
 fn refund<'c>(gate: &Gate, charged: &'c Charged, cost: Option<Cost>) -> Finished<'c> {
     let used = |units: u64| units.saturating_sub(cost.map_or(units, Cost::units));
     gate.finish(charged, Part::Spent, Outcome::Ignored, |line| Some(used(line.charged.units()))).unwrap()
 }
 
-/// Tells how the work ended.
+/// Reports how the work ended.
 fn report<'c>(gate: &Gate, charged: &'c Charged, outcome: Outcome) -> Finished<'c> {
     gate.finish(charged, Part::Outcome, outcome, |_| None).unwrap()
 }
@@ -47,8 +47,8 @@ fn on_failure(name: &str, per_hour: u64) -> Policy {
     policy
 }
 
-/// A policy with a cost of its own went by that in a refund too, whatever the caller asked back: three of ten gave ten back,
-/// and who refunded one unit after each request was never limited.
+/// Regression: a policy with a fixed cost used it for a refund too, whatever was asked back. So three of ten gave ten
+/// back, and a caller who refunded one unit after each request was never limited.
 #[test]
 fn a_refund_of_a_part_gives_back_that_part_and_never_more_than_was_charged() {
     let mut export = policy("export", 100);
@@ -72,7 +72,7 @@ fn a_refund_of_a_part_gives_back_that_part_and_never_more_than_was_charged() {
     assert_eq!(report(&gate, &second, Outcome::CallersFault).len(), 0, "nothing waited for a report");
 }
 
-/// A refund went by the request, so after a reload it credited policies that had never charged it.
+/// Regression: a refund went by the request, so after a reload it credited policies that had never charged the request.
 #[test]
 fn after_a_reload_a_refund_reaches_the_charges_that_were_made() {
     let gate = gate(vec![policy("stays", 100), policy("goes", 100), policy("changes", 100)]);
@@ -90,7 +90,8 @@ fn after_a_reload_a_refund_reaches_the_charges_that_were_made() {
     assert_eq!(remaining(&gate, &request), [100], "one that went has its charge back when it comes again");
 }
 
-/// Forty logins at once all had their look before the first had failed, and all of them passed three an hour.
+/// Regression: forty logins at once were all checked before the first had failed, and all of them passed a limit of
+/// three an hour.
 #[test]
 fn attempts_take_their_place_at_the_check() {
     let gate = gate(vec![on_failure("login", 3), policy("all", 100)]);
@@ -99,18 +100,19 @@ fn attempts_take_their_place_at_the_check() {
     assert_eq!((begun.len(), remaining(&gate, &request)), (3, vec![0, 97]));
     assert!(begun.iter().all(Charged::awaits_report));
 
-    // Our own fault says nothing of a password: its place is free again. A failure keeps it, and so does silence.
+    // `Ignored`: the fault is ours, which shows nothing about the password, and the place is free again. A failure
+    // keeps its place, and so does an attempt without a report.
     let fate = |one: &Charged, outcome| report(&gate, one, outcome).first().unwrap().fate;
     assert_eq!(fate(&begun[0], Outcome::Ignored), Fate::Returned(1));
     assert_eq!(fate(&begun[1], Outcome::CallersFault), Fate::Kept);
     assert_eq!(remaining(&gate, &request)[0], 1);
-    // Refunds do not touch what waits for a report.
+    // A refund does not return a place that waits for a report.
     assert_eq!(refund(&gate, &begun[2], None).len(), 1);
     assert_eq!(remaining(&gate, &request), [1, 98]);
 }
 
-/// A success forgets what is held against its key, places of attempts that are still under way included. When those fail
-/// after all, they are charged: else a guesser with one right password had any number of wrong ones beside it for free.
+/// A success forgets what is held against its key, including places of attempts in flight. If those then fail, they are
+/// charged: otherwise a guesser with one right password would get any number of wrong ones for free.
 #[test]
 fn a_failure_that_a_success_had_forgotten_is_charged_again() {
     let gate = gate(vec![on_failure("account", 3), on_failure("address", 100)]);
@@ -124,13 +126,13 @@ fn a_failure_that_a_success_had_forgotten_is_charged_again() {
     assert_eq!(remaining(&gate, &request), [2, 99]);
     report(&gate, &three, Outcome::Ignored);
     assert_eq!(remaining(&gate, &request), [2, 99], "it holds nothing any more");
-    // Of those that come later, each has its own place.
+    // Attempts that come later have places of their own.
     let four = charge(&gate, Check::of(&request)).unwrap();
     report(&gate, &four, Outcome::CallersFault);
     assert_eq!(remaining(&gate, &request), [1, 98]);
 }
 
-/// A success that comes after a reload forgets under whatever limit the policy has now, unless it now charges every check.
+/// A success after a reload forgets under the policy's present limit, unless the policy now charges every check.
 #[test]
 fn a_success_after_a_reload_forgets_only_what_still_charges_failures() {
     let gate = gate(vec![on_failure("login", 3), on_failure("charges", 3)]);
@@ -143,12 +145,12 @@ fn a_success_after_a_reload_forgets_only_what_still_charges_failures() {
         report(&gate, &first, Outcome::Success).iter().map(|one| (one.policy, one.fate)).collect();
     assert_eq!(fates, [("login", Fate::Forgotten), ("charges", Fate::Returned(1))]);
     assert_eq!(remaining(&gate, &request), [5, 2]);
-    // The limit is another one now, so the failure that was forgotten is not charged to it.
+    // The limit is a different one now, so the failure forgotten before is not charged to it.
     report(&gate, &second, Outcome::CallersFault);
     assert_eq!(remaining(&gate, &request), [5, 2]);
 }
 
-/// Threads charge, give back and charge again: in the end as much is spent as was kept.
+/// Threads charge, give back and charge again: in the end exactly what was kept is spent.
 #[test]
 fn what_threads_give_back_is_neither_lost_nor_doubled() {
     let gate = gate(vec![policy("all", 10_000), on_failure("failures", 10_000)]);
@@ -189,7 +191,7 @@ fn what_was_charged_is_printed_without_its_keys() {
     assert!(text.contains("by-token") && !text.contains("hunter2"), "{text}");
 }
 
-/// Threads that keep decisions keep the policies they were made under, however many are kept and whatever replaces them.
+/// A decision keeps the policies that made it, however many decisions are kept and whatever replaces the policies.
 #[test]
 fn a_decision_keeps_its_policies_when_others_are_put_in_force() {
     let gate = gate(vec![policy("before", 100)]);
@@ -204,7 +206,8 @@ fn a_decision_keeps_its_policies_when_others_are_put_in_force() {
     assert_eq!(name(&after), "after");
 }
 
-/// A bulkhead's places were forgotten under a quota that a caller had brought: as many again were let in.
+/// Regression: a bulkhead's places were forgotten under a quota that a caller brought, so as many callers again were
+/// admitted.
 #[test]
 fn a_quota_that_a_caller_brings_leaves_the_places_of_guards_alone() {
     let places = Policy::new(
@@ -225,7 +228,7 @@ fn a_quota_that_a_caller_brings_leaves_the_places_of_guards_alone() {
     assert!(charge(&gate, check).is_some(), "one was left");
 }
 
-/// Shadows measure by the quota that is brought, and a caller whom a tier does not limit is not limited by it either.
+/// A shadow is also measured by the quota that a caller brings. A tier without a limit stays without one.
 #[test]
 fn a_quota_that_a_caller_brings_takes_the_place_of_limits_and_makes_none() {
     let mut shadow = policy("shadow", 100);
@@ -244,7 +247,7 @@ fn a_quota_that_a_caller_brings_takes_the_place_of_limits_and_makes_none() {
     assert!(!gate.check(Check::of(&other).quota(&one)).unwrap().allowed);
 }
 
-/// Answers told the numbers of the quota that was brought with the window and the words of the policy's own.
+/// Regression: answers mixed the numbers of the brought quota with the window and the label of the policy's own.
 #[cfg(feature = "http")]
 #[test]
 fn a_quota_that_a_caller_brings_is_the_one_that_is_shown() {
@@ -277,7 +280,7 @@ fn a_quota_that_a_caller_brings_is_the_one_that_is_shown() {
     assert!(own.brought.is_none() && refused.brought.as_ref() == Some(&brought));
 }
 
-/// Of a charge under a quota that a caller brought, the end was told without that word: the store took a note for it.
+/// Regression: the end of a charge under a brought quota did not say that it was brought, so the store noted a new key.
 #[test]
 fn the_end_of_a_charge_says_that_its_quota_was_brought() {
     #[derive(Debug, Default)]
@@ -298,7 +301,7 @@ fn the_end_of_a_charge_says_that_its_quota_was_brought() {
     gate.finish(&charged, Part::All, Outcome::Ignored, |_| Some(0)).unwrap();
 }
 
-/// The first of two stores for one word was still told of resets, and its failure failed them.
+/// Regression: a store for a share that another store had replaced was still sent resets, and its failure failed them.
 #[test]
 fn a_store_that_another_one_has_replaced_is_not_asked() {
     #[derive(Debug)]
@@ -322,7 +325,7 @@ fn a_store_that_another_one_has_replaced_is_not_asked() {
         (gate.policies().key(1, 0, &request).unwrap(), Quota::per_hour(1).sliding_log().unwrap());
     gate.reset_charges(&[Charge::new(&key, &Arc::new(quota), Cost::ONE)]).unwrap();
     assert!(gate.check(&request).unwrap().allowed);
-    // The gate's own store keeps its place, whatever decides its word now.
+    // The gate's own store stays in use for policies without `share`, even if another store now decides `share: local`.
     let gate = gate.with_store(Share::Local, PlainStore::default());
     assert_eq!(remaining(&gate, &request)[0], 3);
 }

@@ -1,4 +1,4 @@
-//! Several checks of one call: all are charged or none is, and what two of them meet is charged once for both.
+//! Several checks in one call: all are charged or none is, and a limit that two of them meet is charged once for both.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -28,7 +28,7 @@ fn user(name: &str) -> Descriptor<'_> {
     Descriptor::new().with("user.id", name)
 }
 
-/// Each user, and all of them; the second in a store of its own, where `shared` says so.
+/// A limit for each user and a limit for all users; with `shared`, the second one is in a store of its own.
 fn gate(shared: bool) -> Gate {
     let mut all = policy("all", &[]);
     all.share = shared.then_some(Share::Central);
@@ -134,7 +134,7 @@ async fn what_a_call_charged_is_settled_like_any_charge() {
     assert_eq!(left(&gate), [12, 12, 12, 12], "a line that two checks met is settled once");
 }
 
-/// Two checks that brought different quotas for one key were decided by that of the first.
+/// Regression: two checks that brought different quotas for one key were both decided by the first one's quota.
 #[test]
 fn one_key_under_two_quotas_is_a_mistake_that_names_the_policy() {
     for shared in [false, true] {
@@ -147,14 +147,14 @@ fn one_key_under_two_quotas_is_a_mistake_that_names_the_policy() {
         assert_eq!(refused, StoreError::TwoQuotas { policy: "user".to_owned() });
         assert!(refused.to_string().contains("policy `user`"), "{refused}");
         assert_eq!(left(&gate), [BURST; 4]);
-        // Equal ones are one, wherever they lie in memory.
+        // Equal quotas count as the same one, even if they are separate allocations.
         let both = [Check::of(&ann).quota(&narrow), Check::of(&bob).quota(&alike)];
         assert!(gate.check_together(&both).unwrap().allowed);
         assert!(!gate.check_together(&both).unwrap().allowed, "four of three for all");
     }
 }
 
-/// What was not asked claimed to be allowed, or never to be worth repeating.
+/// Regression: a check that was not asked was reported as allowed, or as never worth repeating.
 #[test]
 fn a_check_that_was_not_asked_is_not_allowed_and_may_be_repeated() {
     let gate = gate(true);
@@ -165,13 +165,13 @@ fn a_check_that_was_not_asked_is_not_allowed_and_may_be_repeated() {
     let unasked = &together.decisions[0];
     assert!(!unasked.allowed && unasked.limits.is_empty());
     assert_eq!(unasked.retry(), Retry::Unknown);
-    // The second store was not asked, since the first had refused: of one whose limits are all there, nobody knows.
+    // The first store refused, so the second store was not asked. Nobody knows the answer of the check that needs both.
     let together = gate.check_together(&[Check::of(&ann), Check::of(&eve).cost(5)]).unwrap();
     let half = &together.decisions[0];
     assert_eq!((half.limits.len(), half.allowed, half.retry()), (1, false, Retry::Unknown));
 }
 
-/// Two checks of one call that meet one bulkhead take two places, and leave both.
+/// Two checks of one call that meet one bulkhead take two places, and return both.
 #[tokio::test]
 async fn places_that_two_checks_took_together_are_left_together() {
     let places = Quota::concurrency(3, std::time::Duration::from_secs(60)).unwrap();

@@ -1,4 +1,4 @@
-//! Limiters in many hands: exact totals, several quotas, live change, observers.
+//! Limiters shared by threads: exact totals, several quotas, live changes, observers.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -15,8 +15,8 @@ fn cost(units: u64) -> Cost {
     Cost::new(units).unwrap()
 }
 
-/// Calls `allow` from four threads, many more times than can pass, while the first also turns the clock; returns how
-/// often it passed.
+/// Calls `allow` from four threads, many more times than can pass, while the first thread also moves the clock. Returns
+/// how often it passed.
 fn hammer(clock: &ManualClock, turns: u64, turn: Duration, allow: impl Fn() -> bool + Sync) -> u64 {
     let passed = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -34,7 +34,7 @@ fn hammer(clock: &ManualClock, turns: u64, turn: Duration, allow: impl Fn() -> b
             });
         }
     });
-    // Nobody else is left: what the last turn brought is taken too.
+    // No other thread is left: the units of the last move of the clock are taken too.
     while allow() {
         passed.fetch_add(1, Ordering::Relaxed);
     }
@@ -46,7 +46,7 @@ fn threads_together_get_exactly_what_one_would() {
     let clock = ManualClock::default();
     let limiter = Limiter::new(Quota::per_second(100).burst(1000)).unwrap().with_clock(clock.clone());
     let passed = hammer(&clock, 100, Duration::from_millis(50), || limiter.allow().is_allowed());
-    // Within the burst nothing overflows: five seconds bring 500, and the first 1000 were there.
+    // Within the burst nothing overflows: five seconds add 500 to the initial 1000.
     assert_eq!(passed, 1500);
 }
 
@@ -194,7 +194,7 @@ fn an_observer_sees_decisions_and_cancellations_but_no_keys() {
     assert_eq!(*record.cancelled.lock(), [decided[2]]);
 }
 
-/// Uses the limiter it observes: would hang if it were told under the lock.
+/// An observer that uses the limiter it observes: it would hang if it were called under the lock.
 #[derive(Debug, Default)]
 struct Meddler(Mutex<Option<Limiter>>, AtomicU64);
 

@@ -1,4 +1,4 @@
-//! Waiting and reserving on a clock turned by hand: order, deadlines, and what dropping gives back.
+//! Waiting and reserving on a manual clock: order, deadlines, and what a drop gives back.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -34,7 +34,7 @@ fn poll(wait: &mut Wait) -> Poll<Result<Answer, TakeError>> {
     Pin::new(wait).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Counts how often its task would run again.
+/// Counts how often its task was woken.
 #[derive(Default)]
 struct Wakes(AtomicUsize);
 
@@ -298,7 +298,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..120)
 }
 
-/// Lets waiters come, go away and act, each as soon as it is due; returns the ticks in nanoseconds at which units were spent.
+/// Runs the acts: waiters come, are dropped, and act as soon as each is due. Returns the ticks in nanoseconds at which
+/// units were spent, with the units.
 fn play(limiter: &Limiter, clock: &ManualClock, acts: Vec<Act>) -> Vec<(u64, u64)> {
     let mut waits: Vec<(u64, Wait)> = Vec::new();
     let mut acted: Vec<(u64, u64)> = Vec::new();
@@ -342,8 +343,9 @@ fn play(limiter: &Limiter, clock: &ManualClock, acts: Vec<Act>) -> Vec<(u64, u64
 }
 
 proptest! {
-    /// Whoever drops what, work never acts faster than the limit: in no span more than burst + rate × span, counted at the
-    /// ticks the work acts at. Those are rounded up to the nanosecond, so two may stand one closer than they exactly are.
+    /// Whatever is dropped, work never acts faster than the limit: no span has more than burst + rate × span, counted
+    /// at the ticks at which the work acts. Those are rounded up to the nanosecond, so two may be one nanosecond closer
+    /// than exact.
     #[test]
     fn dropping_waiters_never_creates_capacity(rate in 1..5u64, burst in 3..6u64, acts in acts()) {
         let (limiter, clock) = limiter(Quota::per_second(rate).burst(burst));
@@ -358,7 +360,7 @@ proptest! {
         }
     }
 
-    /// The same of a log of arrivals: in no second more than its count.
+    /// The same for a sliding log: no second has more than its count.
     #[test]
     fn dropping_waiters_never_creates_capacity_in_a_log(count in 3..6u64, acts in acts()) {
         let (limiter, clock) = limiter(Quota::per_second(count).sliding_log().unwrap());
@@ -370,7 +372,7 @@ proptest! {
         }
     }
 
-    /// When all who wait have gone away again, latest first, the limit stands as if they had never come.
+    /// When all waiters have been dropped, latest first, the limit stands as if they had never come.
     #[test]
     fn waiters_that_all_go_away_leave_the_limit_as_it_was(spent in 1..6u64, costs in prop::collection::vec(1..6u64, 1..30)) {
         let (limiter, _) = limiter(Quota::per_second(3).burst(5));

@@ -33,7 +33,7 @@ fn request() -> Descriptor<'static> {
         .with("client.ip", "203.0.113.9")
 }
 
-/// The names of the policies a request is charged under.
+/// Returns the names of the policies that charge a request.
 fn charged(set: &PolicySet, descriptor: &Descriptor<'_>) -> Vec<String> {
     set.plan(descriptor, None).lines.iter().map(|line| set.policies()[line.policy].name.clone()).collect()
 }
@@ -87,7 +87,7 @@ fn no_disguise_walks_around_a_limit() {
         let descriptor = Descriptor::new().with("request.path", path);
         assert_eq!(charged(&set, &descriptor), ["login", "rest"], "{path}");
     }
-    // Looks static in one reading only: not left out.
+    // A path that looks static in only one of its readings is not left out.
     let descriptor = Descriptor::new().with("request.path", "/static%2f..%2fapi");
     assert_eq!(charged(&set, &descriptor), ["rest"]);
     let descriptor = Descriptor::new().with("request.path", "/static/logo.png");
@@ -316,7 +316,7 @@ proptest! {
         prop_assert_eq!(keys.len(), requests.len() + 1);
     }
 
-    /// Whatever the index does, the policies charged are those that match, in order.
+    /// With or without the index, the charged policies are those that match, in order.
     #[test]
     fn the_index_changes_nothing(
         patterns in proptest::collection::vec("(/(a|b|\\*|\\*\\*|\\{a,b\\})){1,3}", 1..12),
@@ -334,8 +334,8 @@ proptest! {
         prop_assert_eq!(charged(&set, &descriptor), expected);
     }
 
-    /// What a request meets and is keyed by is what each policy says when asked alone: whatever was looked up once for
-    /// several policies, or left out because the first of them did not ask for it.
+    /// The policies and keys of a plan are those that each policy gives alone, although values are looked up once for
+    /// several policies, or skipped if the first policy does not need them.
     #[test]
     fn a_plan_is_what_every_policy_says_in_turn(
         mut policies in proptest::collection::vec(any_policy(), 1..8),
@@ -363,7 +363,7 @@ proptest! {
     }
 }
 
-/// Whoever looks a quota of a plan up by its address, as stores and doors do, finds it among the policies' own.
+/// A quota of a plan is found among the policies' quotas by its address, which stores and doors rely on.
 #[test]
 fn equal_limits_have_one_quota_which_is_the_policies_own() {
     let mut second = policy("second", &["client.ip"]);

@@ -1,4 +1,4 @@
-//! Races that were lost once, each told by a clock that lets another caller in at the very moment.
+//! Races that once had a bug, each reproduced by a clock that lets another caller in at exactly that moment.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -15,7 +15,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 type Turn = Box<dyn FnOnce() + Send>;
 
-/// A clock that stands where it is put, and does something once between being asked and answering.
+/// A manual clock that runs a function once before it answers a read.
 #[derive(Clone, Default)]
 struct Hooked {
     tick: Arc<AtomicU64>,
@@ -44,10 +44,10 @@ impl Clock for Hooked {
     }
 }
 
-/// A check read the numbers of the quota, then the word; or the word, then lost the exchange and tried again by the same
-/// numbers. A change in between gave the word another origin, so the check wrote "the process's uptime, from now on": a
-/// limit that was changed after thirty days refused everybody for thirty more. A word that said "never used" came back as the
-/// very same word after the change, and the exchange did not notice either.
+/// Regression: a check read the quota's numbers and then the word, or lost the exchange and tried again with the same
+/// numbers. A change in between gave the word another origin, and the check wrote the process's uptime as a time from
+/// now on: a limit changed after thirty days refused everybody for thirty more. A word for "never used" was the same
+/// after the change, so the exchange did not notice it either.
 #[test]
 fn a_change_in_the_middle_of_a_check_does_not_close_the_limit_for_its_uptime() {
     for mode in [Precision::Shared, Precision::Exact, Precision::Leased] {
@@ -73,8 +73,9 @@ fn a_change_in_the_middle_of_a_check_does_not_close_the_limit_for_its_uptime() {
     }
 }
 
-/// A thread drew units ahead and stopped asking. While it slept, time filled the limit again, the units of the lease with it;
-/// then the lease was given back as well. Each idle thread made a burst up to 63 units larger than the limit.
+/// A thread drew units ahead and stopped asking. While it slept, the limit filled up with time, including the leased
+/// units. Regression: then the lease was given back as well, so each idle thread made a burst up to 63 units larger
+/// than the limit.
 #[test]
 fn units_that_time_has_already_given_back_are_not_given_back_by_a_lease() {
     let clock = ManualClock::default();
@@ -104,8 +105,8 @@ fn take_all(limiter: &Limiter) -> u64 {
     (0..10_000).take_while(|_| limiter.allow().is_allowed()).count() as u64
 }
 
-/// A step back of the clock used to be held for checks and not for waits: who waited was told to wait for what any check would
-/// have been given.
+/// Regression: a step back of the clock was ignored for checks but not for waits, so a waiter waited for units that any
+/// check would have been given.
 #[test]
 fn a_wait_after_a_step_back_gets_what_the_latest_tick_allows() {
     for keyed in [false, true] {

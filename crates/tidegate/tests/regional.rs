@@ -1,4 +1,5 @@
-//! What regions grant together that divide each limit, with an engine each, several nodes in each, and parts that move between them.
+//! How much regions that divide each limit grant together: each has an engine and several nodes, and parts move between
+//! them.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -27,10 +28,10 @@ fn take(store: &dyn Store, quota: &Arc<Quota>, now: Tick, cost: u64) -> Settled 
     store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap()
 }
 
-/// A region: two nodes, and the parts that they know of.
+/// A region: two nodes, and the parts that each knows of.
 struct Region {
     parts: [Part; 2],
-    /// What each of them is set to, and what is to come.
+    /// What each node's part is set to, and what is agreed but not yet read.
     set: [u32; 2],
     agreed: u32,
     nodes: [Arc<dyn Store>; 2],
@@ -53,19 +54,20 @@ impl Region {
         Self { parts, set: [own; 2], agreed: own, nodes }
     }
 
-    /// What others may not have.
+    /// The share that other regions must not have.
     fn held(&self) -> u32 {
         self.agreed.max(self.set[0]).max(self.set[1])
     }
 
-    /// One of its nodes reads what was agreed.
+    /// One of the region's nodes reads the agreed part.
     fn reads(&mut self, node: usize, now: Tick) {
         self.set[node] = self.agreed;
         self.parts[node].set(self.agreed, now, now.after(Duration::from_secs(1 << 20)));
     }
 }
 
-/// However parts move, whichever node knows of it first, and whoever is asked: no span has more than the burst and what the rate gave in it.
+/// However parts move, whichever node learns of it first, and whichever node is asked: no span has more than the burst
+/// plus what the rate gave in it.
 fn never_more(leased: bool) {
     let (mut admitted, mut ideal) = (0, 0);
     for (kind, quota) in [
@@ -113,7 +115,8 @@ fn never_more(leased: bool) {
             (admitted, ideal) = (admitted + used.admitted, ideal + used.ideal);
         }
     }
-    // The pieces that are always their own are one in 32 of the limit: what is beyond comes from parts that have grown.
+    // The parts that always belong to the regions are one 32nd of the limit; anything beyond comes from parts that have
+    // grown.
     println!("{admitted} of {ideal}");
     assert!(admitted * 10 > ideal, "{admitted} of {ideal}");
 }
@@ -128,7 +131,7 @@ fn nor_where_their_nodes_lease_from_the_engine() {
     never_more(true);
 }
 
-/// Counts the steps that it is asked.
+/// Counts the steps that it settles.
 #[derive(Debug)]
 struct Counting {
     store: MemoryStore,
@@ -168,7 +171,7 @@ fn what_cannot_be_divided_is_refused_without_asking_and_breakers_are_whole() {
     assert_eq!(settled.lines[0].decision.retry(), Retry::Unknown, "the whole limit may grant it");
 }
 
-/// Many steps in one exchange are answered as one by one, and a charge that is ended gives back.
+/// Many steps in one exchange are answered as if settled one by one, and an ended charge gives units back.
 #[test]
 fn many_steps_are_answered_as_one_by_one() {
     let store = || Regional::around(PlainStore::default(), Part::even(2));

@@ -1,4 +1,4 @@
-//! Nodes that divide a limit among themselves by what each is asked for, on a virtual clock: how much of the limit they use.
+//! How much of a limit nodes use that divide it by their demand, on a virtual clock.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -12,19 +12,19 @@ use tidegate::store::{Charge, Later, MemoryStore, Op, Split, Step, Store};
 use tidegate::{Clock as _, Cost, ManualClock, Quota, Tick};
 use tidegate_core::envelope::Envelope;
 
-/// For how long members are kept: as the server asks of its engines.
+/// How long members are kept, as the server configures its engines.
 const KEEPS: Duration = Duration::from_secs(10);
 
-/// How far the clock goes at once.
+/// How far the clock moves in one step.
 const STEP: Duration = Duration::from_millis(1);
 
-/// One node: its store, and the task that agrees with the others.
+/// A node: its store, and the task that agrees on the division with the other nodes.
 struct Node {
     store: Split,
     part: Part,
     status: Box<dyn Fn() -> Status>,
     run: Later<()>,
-    /// When it is asked next.
+    /// When the next request comes to the node.
     due: Tick,
 }
 
@@ -61,7 +61,7 @@ impl Cluster {
         self.nodes.push(Node { store, part, status, run, due: self.clock.now() });
     }
 
-    /// Lets time pass. Each node is asked so many times a second; `judge` is told what came of it.
+    /// Lets time pass. Each node gets `per_second` requests a second, and `judge` records the decisions.
     fn pass(&mut self, span: Duration, per_second: &[f64], quota: &Arc<Quota>, judge: &mut Envelope) {
         let end = self.clock.now().after(span);
         let mut cx = Context::from_waker(Waker::noop());
@@ -71,7 +71,7 @@ impl Cluster {
         while self.clock.now() < end {
             let now = self.clock.now();
             for (node, per_second) in self.nodes.iter_mut().zip(per_second) {
-                // Twice: what was woken by the first poll goes on in the second.
+                // Polled twice: the first poll may wake what the second continues.
                 for _ in 0..2 {
                     assert!(node.run.as_mut().poll(&mut cx).is_pending());
                 }
@@ -97,7 +97,7 @@ fn limit() -> Arc<Quota> {
     Arc::new(Quota::per_second(100).burst(160).gcra().unwrap())
 }
 
-/// Four nodes of which nobody was asked for anything since they divided the limit, so long ago.
+/// Makes four nodes that start `apart` from each other, divide the limit, and then have no requests for `idle`.
 fn four(apart: Duration, idle: Duration) -> Cluster {
     let (mut nodes, quota) = (Cluster::new(4), limit());
     let mut nobody = Envelope::of(&quota).unwrap();
@@ -112,9 +112,10 @@ fn four(apart: Duration, idle: Duration) -> Cluster {
     nodes
 }
 
-/// Load began on four nodes alike. The one that leads looks every second and renews as often, the others renew every two and a half: so it heard
-/// of its own load first, gave itself 95 % of the limit, and gave it back in steps over the next five seconds. Of the first ten
-/// seconds, 87 to 89 % of the limit were used, and 61 to 75 % where nodes and engine were slow.
+/// Load begins on four nodes alike. Regression: the leader looks and renews every second, the others renew every two
+/// and a half seconds. So the leader heard of its own load first, gave itself 95 % of the limit, and gave it back in
+/// steps over the next five seconds. In the first ten seconds 87 to 89 % of the limit were used; 61 to 75 % with slow
+/// nodes and a slow engine.
 #[test]
 fn load_that_begins_everywhere_leaves_parts_where_they_are() {
     let quota = limit();
@@ -138,7 +139,8 @@ fn load_that_begins_everywhere_leaves_parts_where_they_are() {
     }
 }
 
-/// The same where nodes have just started: what one node gives up counts on the others when the limit would have filled up.
+/// The same for nodes that have just started: a part given up by one node counts for the others once the limit would
+/// have filled up.
 #[test]
 fn nodes_that_have_just_started_use_most_of_the_limit() {
     let quota = limit();
@@ -155,8 +157,9 @@ fn nodes_that_have_just_started_use_most_of_the_limit() {
     }
 }
 
-/// Demand was said in whole units a second, rounded down: of nodes that were asked for 0.9, 0.9, 0.9 and 1.2 a second, the last one was given nearly
-/// all. By chance it may be asked for the most, too: 20 units in five seconds do not say where the demand is.
+/// Regression: demand was reported in whole units a second, rounded down. Of nodes with 0.9, 0.9, 0.9 and 1.2 requests
+/// a second, the last one got nearly all. A node may also have the most by chance: 20 units in five seconds do not show
+/// where the demand is.
 #[test]
 fn a_little_demand_moves_nothing() {
     let quota = limit();
@@ -169,7 +172,7 @@ fn a_little_demand_moves_nothing() {
     }
 }
 
-/// And where it is, it goes: one node is asked for everything, and then another one.
+/// The limit follows clear demand: one node gets all requests, and then another one.
 #[test]
 fn demand_that_goes_elsewhere_takes_the_limit_along() {
     let quota = limit();

@@ -1,4 +1,5 @@
-//! What nodes grant together that divide each limit, while the parts move between them, judged by one envelope over all.
+//! How much nodes that divide each limit grant together while the parts move between them, checked by one envelope over
+//! all.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -27,11 +28,11 @@ fn take(store: &Split, quota: &Arc<Quota>, now: Tick, cost: u64) -> Settled {
     store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap()
 }
 
-/// Parts that move as those of a cluster do: one becomes smaller at once, and another one larger, at that instant or later.
+/// Moves parts as a cluster does: a part becomes smaller at once, and another part larger at that instant or later.
 struct Moving {
     parts: Vec<Part>,
     held: Vec<u32>,
-    /// What nobody has at the moment.
+    /// The share that no node has at the moment.
     free: u32,
 }
 
@@ -54,7 +55,7 @@ impl Moving {
         let to = match random.below(3) {
             0 => own,
             1 => own.max(u32::try_from(random.below(u64::from(from) + 1)).unwrap()),
-            // All that is free, be it only since this instant.
+            // All that is free, even if it became free at this instant.
             _ => from + self.free,
         };
         (self.held[node], self.free) = (to, (self.free + from).checked_sub(to).unwrap());
@@ -76,7 +77,8 @@ fn flows() -> Vec<Quota> {
     .collect()
 }
 
-/// However parts move, and whoever is asked: no span of time has more than the burst and what the rate gave in it.
+/// However parts move and whichever node is asked, no span of time has more than the burst plus what the rate gave in
+/// it.
 #[test]
 fn all_nodes_together_never_grant_more_than_the_limit() {
     let mut granted = 0;
@@ -94,7 +96,7 @@ fn all_nodes_together_never_grant_more_than_the_limit() {
                 if random.below(8) == 0 {
                     moving.moves(&mut random, at(now));
                 }
-                // Whoever is asked is asked for all it has.
+                // The chosen node is asked for more than it has.
                 let store = &stores[random.below(u64::from(nodes)) as usize];
                 let cost = 1 + random.below(quota.capacity() / 4 + 1);
                 for _ in 0..8 {
@@ -109,7 +111,7 @@ fn all_nodes_together_never_grant_more_than_the_limit() {
     assert!(granted > 3_000, "{granted}");
 }
 
-/// The same for windows: no window's length of time has more than the limit, of those kinds whose own promise is that.
+/// The same for windows: no time as long as the window has more than the limit, for the algorithms that promise this.
 #[test]
 fn all_nodes_together_keep_to_windows() {
     for (kind, quota) in
@@ -145,7 +147,7 @@ fn all_nodes_together_keep_to_windows() {
     }
 }
 
-/// Nine tenths of the demand come to one node, which has its part for long: nearly all of the limit is used.
+/// Nearly all of the demand comes to one node, which has had a large part for long: nearly all of the limit is used.
 #[test]
 fn steady_demand_uses_nearly_all_of_the_limit() {
     let quota = Arc::new(Quota::per_second(1000).burst(1000).gcra().unwrap());
@@ -170,7 +172,7 @@ fn steady_demand_uses_nearly_all_of_the_limit() {
     assert!(used >= 900, "{used} thousandths");
 }
 
-/// A part that has just come is not used before the limit has filled up in the meantime, and one that has gone is not used at all.
+/// A new part counts only once the limit could have filled up since, and a part that is gone counts no more at once.
 #[test]
 fn what_comes_counts_late_and_what_goes_counts_at_once() {
     let quota = Arc::new(Quota::per_second(10).burst(100).gcra().unwrap());

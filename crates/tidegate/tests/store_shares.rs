@@ -1,4 +1,4 @@
-//! What policies that share a full table cost each other: nothing beyond an even share.
+//! Policies that share a full table cost each other nothing beyond an even share.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -10,12 +10,13 @@ use proptest::prelude::*;
 use tidegate::store::{Charge, MemoryStore, Op, PlainStore, Step, Store};
 use tidegate::{Cost, Quota, Tick};
 
-/// The keys of a policy, their charges, and its number.
+/// A charge of a key by the policy with number `owner`.
 fn charge<'a>(key: &'a [u8], quota: &'a Arc<Quota>, owner: u32) -> Charge<'a> {
     Charge { owner, ..Charge::new(key, quota, Cost::ONE) }
 }
 
-/// A thousand keys' room, ten debtors of one policy, and sixty thousand used-up keys of another: all ten were free again.
+/// A table for a thousand keys, ten debtors of one policy, and sixty thousand used-up keys of another. Regression: all
+/// ten debtors were free again.
 #[test]
 fn a_flood_of_used_up_keys_of_one_policy_frees_no_debtor_of_another() {
     let start = Tick::from_secs(1_000_000);
@@ -32,7 +33,7 @@ fn a_flood_of_used_up_keys_of_one_policy_frees_no_debtor_of_another() {
                 assert!((0..5).all(|_| take(start, debtor.as_bytes(), &debts, 1)));
             }
             for key in 0..60_000u32 {
-                // A little of the debts has come back meanwhile, so that they are nearer to full than the newest key.
+                // A little of the debts has come back meanwhile, so the debtors are nearer to full than the newest key.
                 let now = start.after(Duration::from_millis(u64::from(key)));
                 assert!(take(now, &key.to_le_bytes(), &flood, 2), "a new key starts full");
             }
@@ -44,8 +45,8 @@ fn a_flood_of_used_up_keys_of_one_policy_frees_no_debtor_of_another() {
 }
 
 proptest! {
-    /// In a table of eight slots `n` policies keep `8/n` keys each, whatever another one's keys do: decided as by a map that
-    /// forgets nothing.
+    /// In a table of eight slots, each of `n` policies keeps `8/n` keys whatever another policy's keys do. The
+    /// decisions are those of a map that never evicts.
     #[test]
     fn a_policys_share_is_as_good_as_a_table_of_its_own(
         policies in 1u32..=8,
@@ -61,7 +62,7 @@ proptest! {
         let mut now = Tick::from_secs(1_000_000);
         for (owner, key, pause, quota) in steps {
             now = now.after(Duration::from_millis(pause));
-            // The last policy floods; a key has the same limit each time, so that only room decides.
+            // The last policy floods the table. A key always has the same limit, so that only room decides.
             let (owner, floods) = (owner % policies, owner % policies == policies - 1);
             let key = if floods { 100 + key } else { key % (8 / policies) };
             let quota = &quotas[if floods { quota } else { (key + owner) as usize % 3 }];

@@ -1,4 +1,4 @@
-//! What the store is asked when an admission ends, and what becomes of the admission where that fails.
+//! The calls to the store when an admission ends, and what happens to the admission if they fail.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tidegate::{Gate, ManualClock, Outcome, Quota};
 
 use crate::{admit, gate, levels, per_hour, policy};
 
-/// A memory store that fails once when told to: before it settles, or after it has, as if its answer were lost.
+/// A memory store that fails once on command: before it settles, or after it, as if its answer were lost.
 #[derive(Clone, Debug)]
 struct Failing(MemoryStore, Arc<Mutex<Option<(bool, StoreError)>>>);
 
@@ -35,13 +35,14 @@ impl Store for Failing {
     }
 }
 
-/// An ending that failed used to destroy the admission, whose places then stayed taken for their time to live. Where nobody knows whether
-/// it has failed they still are: places that were taken at one tick are alike, and left twice one of them would be somebody else's.
+/// Regression: an ending that failed destroyed the admission, and its places stayed taken for their time to live. If
+/// nobody knows whether it failed, they still do: places taken at one tick are indistinguishable, so returning one
+/// twice would return somebody else's.
 #[test]
 fn an_ending_that_fails_is_tried_once_more_and_never_returns_anything_twice() {
     let unavailable = || StoreError::Unavailable { reason: "told to".to_owned() };
     let contended = || StoreError::Contended { attempts: 1 };
-    // Which ending; whether dropping undoes; whether the store had done it; what it said; the place, and what is left of ten.
+    // Finish or cancel; undo if dropped; whether the store had settled; its error; free places and units left of ten.
     let cases = [
         (true, false, false, contended(), [1, 8]),
         (true, true, false, contended(), [1, 8]),
@@ -59,7 +60,7 @@ fn an_ending_that_fails_is_tried_once_more_and_never_returns_anything_twice() {
         let places = Quota::concurrency(1, Duration::from_secs(3600)).unwrap();
         let set = PolicySet::new(vec![policy("places", places), policy("all", per_hour(10))]).unwrap();
         let gate = Gate::new(set, store).with_clock(ManualClock::default());
-        // What others have charged: given back twice, it would show.
+        // A charge of another caller, which would show if something were given back twice.
         admit(&gate, 1).unwrap().finish(Outcome::Success).unwrap();
         let held = admit(&gate, 1).unwrap().undo_if_dropped(undo);
         *fails.lock() = Some((landed, error.clone()));
@@ -84,7 +85,7 @@ impl Store for Asked {
     }
 }
 
-/// A request over an engine took two round trips where one was enough.
+/// Regression: a request over an engine took two round trips where one is enough.
 #[test]
 fn an_ending_that_changes_nothing_asks_no_store() {
     let asked = Arc::new(AtomicU64::new(0));
@@ -123,7 +124,7 @@ fn an_ending_that_changes_nothing_asks_no_store() {
     }
 }
 
-/// What fails in the caller's own code is no ending: dropped by that, the admission does as it was told.
+/// A panic in the caller's own code does not end the admission: it is dropped, and does what it was told to do then.
 #[test]
 fn a_panic_while_ending_leaves_the_places_once() {
     let places = Quota::concurrency(1, Duration::from_secs(3600)).unwrap();

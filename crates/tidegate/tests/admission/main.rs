@@ -1,4 +1,4 @@
-//! What was admitted: finished, cancelled, waited for, or dropped. Orders of many are in `admission_orders.rs`.
+//! Admissions: finished, cancelled, waited for, or dropped. For orders of several admissions see `admission_orders.rs`.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -33,7 +33,7 @@ fn admit(gate: &Gate, cost: u64) -> Option<Admission<&Gate>> {
     gate.admit(Check::of(&Descriptor::new()).cost(cost)).unwrap().admitted()
 }
 
-/// What is left of every limit, debts below zero.
+/// Returns what is left of every limit; a debt is negative.
 fn levels(gate: &Gate) -> Vec<i64> {
     let decision = gate.peek(&Descriptor::new()).unwrap();
     let level = |limit: &tidegate::LimitDecision| {
@@ -43,8 +43,8 @@ fn levels(gate: &Gate) -> Vec<i64> {
     decision.limits.iter().map(level).collect()
 }
 
-/// Charging ten, waiting until they have returned, charging ten again and refunding the first charge let ten more pass at once,
-/// once for every charge that was remembered.
+/// Regression: charge ten, wait until they have returned, charge ten again, and refund the first charge. That let ten
+/// more pass at once, for every charge that was remembered.
 #[test]
 fn undoing_a_charge_that_time_has_returned_gives_nothing_back() {
     let (gate, clock) = gate(vec![policy("all", Quota::per_second(1).burst(10).gcra().unwrap())]);
@@ -56,13 +56,13 @@ fn undoing_a_charge_that_time_has_returned_gives_nothing_back() {
     assert!(admit(&gate, 1).is_none());
 }
 
-/// A limit that changed its algorithm, filled up, and changed back took the charges from before for those that came after: undone,
-/// they gave back what others had charged.
+/// Regression: a limit that changed its algorithm, filled up, and changed back mistook charges from before for later
+/// ones. Undone, they gave back what others had charged.
 #[test]
 fn what_was_charged_before_a_limit_changed_and_changed_back_gives_nothing_back() {
     let slow = || Quota::per(10, Duration::from_secs(1000)).gcra().unwrap();
     let set = |quota: &Quota| PolicySet::new(vec![policy("all", quota.clone())]).unwrap();
-    // What is left where nine were charged at first, and undone in the end; where they never were, for comparison.
+    // Returns what is left after nine are charged first and undone in the end, or without those nine, for comparison.
     let left = |between: &Quota, pause: u64, first: bool, then: Option<(bool, u64)>| {
         let (gate, clock) = gate(vec![policy("all", slow())]);
         let before = first.then(|| admit(&gate, 9).unwrap());
@@ -109,7 +109,7 @@ fn what_was_charged_before_a_limit_changed_and_changed_back_gives_nothing_back()
     assert_eq!(left(&bucket, 2, true, None), (0, (true, 10)));
 }
 
-/// Undoing used to give nothing back once the work might have begun, a millisecond after the charge.
+/// Regression: an undo gave nothing back a millisecond after the charge, since the work might have begun.
 #[test]
 fn undone_after_the_fact_a_charge_leaves_no_trace() {
     let (gate, clock) = gate(vec![policy("all", Quota::per_second(1).burst(10).gcra().unwrap())]);
@@ -150,7 +150,7 @@ fn each_limit_settles_by_its_own_units_and_says_what_became_of_it() {
     assert!(admit(&gate, 1).is_none(), "the debt is waited off first");
 }
 
-/// Four logins at once could all pass on one place while the first had not failed yet.
+/// Regression: four logins at once could all pass on one place while the first had not failed yet.
 #[test]
 fn the_outcome_decides_what_failures_only_took() {
     let login = || {
@@ -194,7 +194,7 @@ fn dropped_it_leaves_its_places_and_keeps_its_charges() {
     assert_eq!(levels(&gate), [2, 8]);
 }
 
-/// A caller who hung up while delayed had spent what he had asked for.
+/// Regression: a caller who hung up while delayed was charged.
 #[test]
 fn a_caller_who_hangs_up_while_delayed_has_not_spent() {
     let queue = || {
@@ -244,8 +244,8 @@ fn halves_of_one_check_are_settled_apart() {
 }
 
 proptest! {
-    /// Over several policies that overlap, whatever was estimated: what is charged in the end is what was used. The hours of the
-    /// limits are long beside the nanoseconds of the history, so time returns no unit meanwhile.
+    /// Over several overlapping policies and with any estimate, the final charge is what was used. The limits' hours
+    /// are long compared with the nanoseconds of the history, so no unit comes back meanwhile.
     #[test]
     fn what_is_charged_in_the_end_is_what_was_used(
         steps in prop::collection::vec((1..40_u64, 0..60_u64, 0..4_usize, any::<bool>()), 1..60),
@@ -268,7 +268,7 @@ proptest! {
             open.push((admit(&gate, estimate).unwrap(), used));
             if ends && back < open.len() {
                 let (held, used) = open.remove(open.len() - 1 - back);
-                // The work acts, and is settled afterwards.
+                // The work runs, and is settled afterwards.
                 clock.advance(Duration::from_nanos(1));
                 if used == 0 {
                     held.cancel().unwrap();

@@ -1,4 +1,4 @@
-//! A limit that a law moves: what the law is told, and what becomes of those inside and those who wait.
+//! A limit that a law moves: what the law learns, and what happens to callers inside and waiters.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -10,7 +10,8 @@ use tidegate::{Bulkhead, ManualClock, Outcome, Tick};
 
 use super::{Waiter, ready};
 
-/// Writes down what it is told. One place more after a success, one less after anything else; what the memory is at sets it.
+/// A law that records its samples: one place more after a success, one less after any other outcome; a memory reading
+/// sets the limit.
 #[derive(Clone, Debug, Default)]
 struct Told(Arc<Mutex<Vec<Sample>>>);
 
@@ -107,7 +108,7 @@ fn an_observer_hears_of_each_move_of_the_limit() {
     assert_eq!(moves.0.lock().unwrap().last(), Some(&(8, 4, 6)), "by hand, too");
 }
 
-/// Writes down when the limit moved, in seconds, from where and whereto.
+/// Records each move of the limit: the time in seconds, the old limit and the new one.
 #[derive(Debug, Default)]
 struct Moves(Mutex<Vec<(u64, u64, u64)>>);
 
@@ -150,7 +151,7 @@ fn a_watch_tells_the_law_of_the_machine() {
     let bulkhead = Bulkhead::adaptive(Told::default()).with_signals(watch.clone());
     let (sender, receiver) = std::sync::mpsc::sync_channel(100);
     watch.tell(move |signal| sender.try_send(signal).is_ok());
-    // The listeners are told in order, so the bulkhead has heard of the first reading when the second comes.
+    // Listeners are called in order, so the bulkhead has the first reading when the second one arrives.
     let memories = std::iter::from_fn(|| receiver.recv_timeout(Duration::from_secs(60)).ok());
     let mut memories = memories.filter_map(|signal| match signal {
         Signal::Memory(memory) => Some(memory),

@@ -1,4 +1,5 @@
-//! Random comings and goings, of all orders, priorities and tenants: never too many inside, and in the end all is free.
+//! Random callers that come and go, in all orders, priorities and tenants: never too many inside, and in the end all is
+//! free.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tidegate::{Bulkhead, Criticality, ManualClock, Outcome, Permit, Priority, Qu
 
 use super::Waiter;
 
-/// What happens next: which, then how much, how important, who.
+/// The next step: what happens, how many places, at which priority, and which caller or tenant.
 type Step = (u8, u8, u8, u8);
 
 fn bulkhead(kind: u8, room: usize, clock: &ManualClock) -> Bulkhead {
@@ -37,7 +38,7 @@ fn bulkhead(kind: u8, room: usize, clock: &ManualClock) -> Bulkhead {
 #[derive(Default)]
 struct World {
     permits: Vec<Permit>,
-    /// Permits of other bulkheads, which are gone.
+    /// Permits of other bulkheads that no longer exist.
     orphans: Vec<Permit>,
     waiters: Vec<Waiter>,
 }
@@ -109,7 +110,7 @@ proptest! {
             prop_assert!(bulkhead.waiting() <= room && bulkhead.waiting() <= world.waiters.len());
             prop_assert!(taken > 0 || bulkhead.waiting() == 0, "all is free, and somebody waits");
         }
-        // Whoever was given a place and never fetched it has it still.
+        // A waiter that was given a place and never fetched it still holds it.
         world.permits.clear();
         world.waiters.clear();
         let standing = bulkhead.standing();

@@ -1,4 +1,4 @@
-//! The bulkhead as its callers meet it: deadlines, turns, and every order in which permits and waiters can go.
+//! The bulkhead as callers see it: deadlines, turns, and every order in which permits and waiters can end.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use tidegate::{Bulkhead, Clock, Cost, Enter, ManualClock, Outcome, Permit, Retry, TakeError, Tick};
 
-/// Tells whether its waker was called.
+/// Records whether its waker was called.
 #[derive(Debug, Default)]
 struct Flag(AtomicBool);
 
@@ -221,7 +221,7 @@ fn the_line_has_a_bound() {
     assert!(Waiter::new(bulkhead.enter()).poll().is_pending(), "there is room again");
 }
 
-/// Foreign code that comes with a waker may use the bulkhead: it runs without the lock.
+/// A waker is foreign code and may use the bulkhead: it runs without the lock.
 #[test]
 fn a_waker_that_looks_at_the_bulkhead_holds_up_nobody() {
     struct Looks(Bulkhead);
@@ -242,7 +242,7 @@ fn a_waker_that_looks_at_the_bulkhead_holds_up_nobody() {
     let inside = bulkhead.try_enter().unwrap();
     let mut entry = Box::pin(bulkhead.enter());
     for _ in 0..2 {
-        // The copy in the line is the last one, and goes when the next one comes.
+        // The clone in the line is the last one, and is dropped when the next one comes.
         let waker = Waker::from(Arc::new(Looks(bulkhead.clone())));
         assert!(entry.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     }

@@ -1,10 +1,11 @@
-//! Every sequence of up to six steps, against a list: who enters, who waits, who is woken, and that in the end all is free.
+//! Every sequence of up to six steps, compared with a list: who enters, who waits, who is woken, and that all is free
+//! in the end.
 
 use tidegate::{Bulkhead, Permit};
 
 use super::{Waiter, places, ready};
 
-/// What happens next; `first` or the last of those there are.
+/// The next step. `first` chooses the first or the last of the permits or waiters.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     TryEnter,
@@ -30,7 +31,7 @@ const STEPS: [Step; 12] = [
     Step::Change(3),
 ];
 
-/// How a waiter fares, by the list.
+/// The state of a waiter, by the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fare {
     Waits,
@@ -38,7 +39,7 @@ enum Fare {
     Refused,
 }
 
-/// A bulkhead, and the same as lists.
+/// A bulkhead, and its model as lists.
 struct World {
     bulkhead: Bulkhead,
     permits: Vec<Permit>,
@@ -82,7 +83,7 @@ impl World {
         }
     }
 
-    /// Does a step; `false` where there is nobody to do it.
+    /// Performs a step. Returns `false` if there is no permit or waiter for it.
     fn step(&mut self, step: Step) -> bool {
         match step {
             Step::TryEnter => {
@@ -159,7 +160,7 @@ impl World {
     }
 }
 
-/// The first of so many, or the last where that is another.
+/// The index of the first or the last of `len`; `None` for the last if it is also the first.
 fn pick(first: bool, len: usize) -> Option<usize> {
     match len {
         0 => None,
@@ -183,7 +184,7 @@ fn walk(steps: &mut Vec<Step>, left: u32, ends: &mut u64) {
             } else {
                 *ends += 1;
                 let bulkhead = world.bulkhead.clone();
-                // Permits and waiters go in the order of the fields, given places among them.
+                // Permits and waiters are dropped in the order of the fields, including waiters that were given places.
                 drop(world);
                 let standing = bulkhead.standing();
                 assert_eq!((standing.remaining, bulkhead.waiting()), (standing.limit, 0), "{steps:?}");

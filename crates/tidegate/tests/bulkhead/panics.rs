@@ -1,4 +1,4 @@
-//! Clocks are foreign code, and may panic: no place is lost by that, and nobody who waits is forgotten.
+//! Clocks are foreign code and may panic: that loses no place and forgets no waiter.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tidegate::{Bulkhead, Clock, Outcome, Tick};
 
 use super::{Waiter, ready};
 
-/// Stands still, and panics when it was read as often as it may be.
+/// A clock that stands still, and panics after a number of reads.
 #[derive(Clone, Debug)]
 struct Fuse(Arc<AtomicI64>);
 
@@ -35,7 +35,7 @@ fn kinds(clock: &Fuse) -> [Bulkhead; 3] {
         .map(|bulkhead| bulkhead.with_clock(clock.clone()))
 }
 
-/// A clock that panicked between the place and its permit lost the place for good.
+/// Regression: a clock that panicked between taking a place and making its permit lost the place for good.
 #[test]
 fn a_clock_that_panics_while_somebody_enters_or_leaves_loses_no_place() {
     for reads in 0..9 {
@@ -83,7 +83,7 @@ fn a_clock_that_panics_while_a_waiter_fetches_its_place_does_not_lose_it() {
         assert!(waiter.poll().is_pending());
         drop(all);
         clock.last(0);
-        // A fixed one does not read the clock, and enters.
+        // A fixed bulkhead does not read the clock, and the waiter enters.
         let entered = catch_unwind(AssertUnwindSafe(|| drop(ready(waiter.poll()))));
         assert!(entered.is_err() || !format!("{bulkhead:?}").contains("debt: 1"));
         let _ = catch_unwind(AssertUnwindSafe(|| drop(waiter)));

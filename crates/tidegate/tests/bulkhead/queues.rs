@@ -1,4 +1,4 @@
-//! Whose turn comes when, and who is refused: priorities, orders, waits that cannot be in time, tenants.
+//! Who is served when, and who is refused: priorities, orders, waits that cannot end in time, and tenants.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{Waiter, ready};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Entries that were polled once, and wait.
+/// Polls each entry once, after which it waits.
 fn waiting(entries: impl IntoIterator<Item = Enter>) -> Vec<Waiter> {
     let polled = |entry| {
         let mut waiter = Waiter::new(entry);
@@ -23,7 +23,7 @@ fn waiting(entries: impl IntoIterator<Item = Enter>) -> Vec<Waiter> {
     entries.into_iter().map(polled).collect()
 }
 
-/// Returns the place again and again, and says in which order the waiters got it. Refused ones stay.
+/// Returns the place again and again. Returns the order in which the waiters got it; refused ones stay in `line`.
 fn turns(inside: Permit, line: &mut [Waiter]) -> Vec<usize> {
     let (mut order, mut inside) = (Vec::new(), Some(inside));
     while let Some(permit) = inside.take() {
@@ -49,7 +49,7 @@ fn more_important_callers_come_first() {
     assert_eq!(turns(inside, &mut line), [4, 2, 1, 3, 0]);
 }
 
-/// The priority of the task is that of each entry which names none: as it is when the entry is first polled, wherever it was made.
+/// An entry without a priority uses the task's priority at its first poll, wherever it was made.
 #[test]
 fn an_entry_that_names_no_priority_has_the_one_that_is_carried() {
     let bulkhead = Bulkhead::new(1).unwrap();
@@ -137,7 +137,8 @@ fn a_queue_that_stands_serves_the_newest_and_refuses_who_waited_too_long() {
     let bulkhead = Bulkhead::new(1).unwrap().with_clock(clock.clone()).with_order(order);
     let mut inside = bulkhead.try_enter().unwrap();
     let mut line = waiting((0..6).map(|_| bulkhead.enter()));
-    // A turn every 60 ms: after 100 the queue stands, so the newest is served, and who was passed over and has waited for longer than that goes.
+    // A turn every 60 ms: after 100 ms the newest waiter is served, and waiters that were passed over for more than
+    // that are refused.
     let (mut served, mut refused) = (Vec::new(), 0);
     for _ in 0..2 {
         clock.advance(60 * MS);
@@ -198,13 +199,13 @@ fn a_turn_that_cannot_come_in_time_is_refused_at_once() {
         drop(inside);
         inside = ready(line.remove(0).poll()).unwrap();
     }
-    // Three wait, a second each: a fourth gets its turn in four.
+    // Three wait, and each turn takes a second: a fourth caller gets its turn in four.
     let soon = || bulkhead.enter().within(Duration::from_secs(3));
     assert_eq!(ready(Waiter::new(soon()).poll()).unwrap_err().retry(), Retry::Unknown);
     assert_eq!(clock.sleepers(), 0, "it did not begin to wait");
     let _in_time = waiting([bulkhead.enter().within(Duration::from_secs(4))]);
     let _important = waiting([soon().priority(Criticality::CriticalPlus)]);
-    // Whoever is the first in line waits whatever the pace, so that a wrong one does not last.
+    // The first in line waits at any pace, so that a wrong measurement does not last.
     drop((_in_time, _important, line));
     let mut first = waiting([bulkhead.enter().within(MS)]);
     drop(inside);
@@ -248,7 +249,7 @@ fn a_tenant_gets_its_own_back_and_a_flood_fills_only_its_own_queue() {
     let checkout = ready(checkout[0].poll()).unwrap();
     let other = ready(other[0].poll()).unwrap();
     assert_eq!((bulkhead.waiting(), bulkhead.standing().remaining), (1, 0));
-    // Its own is not charged: it comes back for it at once, past those who wait.
+    // A returned place goes to a waiter at once, even if it is of a tenant's own part.
     drop(checkout);
     assert!(bulkhead.enter().of("checkout").now().is_err(), "which the flood got meanwhile");
     drop((other, line));
@@ -273,7 +274,8 @@ fn what_is_kept_is_there_for_another_tenant_while_less_important_ones_wait() {
     assert!(ready(line[0].poll()).is_ok());
 }
 
-/// A wide ask of low priority that cannot have all its places beside what is kept holds up nobody for whom they are kept.
+/// A request for many places at low priority, which cannot have them beside the kept places, does not hold up the
+/// callers that these are kept for.
 #[test]
 fn a_wide_ask_does_not_stand_before_those_for_whom_places_are_kept() {
     let kept = KeepFor::default().with(Criticality::Critical, Kept::Units(2));
@@ -287,7 +289,7 @@ fn a_wide_ask_does_not_stand_before_those_for_whom_places_are_kept() {
     assert_eq!(ready(wide[0].poll()).unwrap().places(), 2);
 }
 
-/// One waker that panics: the other waiter is woken all the same, and its place is not lost.
+/// One waker panics: the other waiter is still woken, and its place is not lost.
 #[test]
 fn a_waker_that_panics_takes_no_other_with_it() {
     struct Panics;

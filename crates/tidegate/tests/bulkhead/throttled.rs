@@ -1,4 +1,4 @@
-//! A bulkhead with a short line and a throttle before it, and the two together with a law: [`Bulkhead::self_tuning`].
+//! A bulkhead with a short line and a throttle in front, and both together with a law: [`Bulkhead::self_tuning`].
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tidegate::{Bulkhead, Criticality, ManualClock, Outcome, Permit, Retry, Tick,
 
 use super::{Waiter, ready};
 
-/// Refuses the least level, and writes down what it hears.
+/// A throttle that refuses the lowest level, and records what it learns.
 #[derive(Clone, Debug, Default)]
 struct Hears(Arc<Mutex<Vec<Heard>>>);
 
@@ -183,8 +183,8 @@ fn a_short_line_waits_for_half_of_what_work_takes() {
     assert!(ready(waiter.poll()).is_err());
 }
 
-/// One place becomes free each millisecond, and four callers come for it: before long the least important are refused on arrival. With fewer
-/// callers than places the throttle opens again.
+/// One place becomes free each millisecond, and four callers come for it: soon the least important are refused on
+/// arrival. With fewer callers than places, the throttle opens again.
 #[test]
 fn the_line_has_the_throttle_shed_the_least_important_and_free_places_open_it() {
     let clock = ManualClock::default();

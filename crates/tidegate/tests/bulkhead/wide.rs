@@ -1,4 +1,4 @@
-//! Who asks for more places than a law gives at the moment.
+//! Callers that ask for more places than a law's present limit.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ fn of_two() -> Bulkhead {
     Bulkhead::adaptive(HillClimb::default().bounds(Bounds::new(1, 1000).unwrap().start_at(2).unwrap()))
 }
 
-/// All callers asked for eight places of a limit that had come to two. All were refused, so nothing was learnt, and the limit stayed at two
-/// for ever, in a service that was idle.
+/// Regression: all callers asked for eight places, and the limit had fallen to two. All were refused, so the law
+/// learned nothing, and the limit stayed at two for ever although the service was idle.
 #[test]
 fn a_limit_below_what_all_ask_for_is_learnt_from_and_rises() {
     let bounds = Bounds::new(1, 1000).unwrap().start_at(2).unwrap();
@@ -24,7 +24,7 @@ fn a_limit_below_what_all_ask_for_is_learnt_from_and_rises() {
     ] {
         let clock = ManualClock::default();
         let bulkhead = bulkhead.with_clock(clock.clone());
-        // A service that works on four at full speed, 10 ms each; twelve callers who try again at once.
+        // A service that works on four calls at full speed, 10 ms each; twelve callers that try again at once.
         let (mut inside, mut ended) = (Vec::new(), 0);
         for millisecond in 0..60_000 {
             while inside.len() < 12

@@ -1,4 +1,4 @@
-//! What each mode promises about any span of time, by clocks that lag or step back.
+//! The bound of each mode on any span of time, with clocks that lag or step back.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ const START: u64 = 1_700_000_000_000_000_000;
 const TICK: u64 = 1_000_000;
 
 thread_local! {
-    /// How far this thread's clock is ahead of the others'.
+    /// How far this thread's clock is ahead of the others.
     static AHEAD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A clock whose recent tick lags, and of which each thread has its own reading.
+/// A clock with a recent tick that lags, and with a reading of its own for each thread.
 #[derive(Clone, Debug)]
 struct Uneven(Arc<[AtomicU64; 2]>);
 
@@ -44,7 +44,7 @@ impl Clock for Uneven {
     }
 }
 
-/// A thread that asks when told to: leases belong to threads, and so do clocks.
+/// A thread that asks the limiter on command: leases belong to threads, and so do clocks here.
 struct Asker {
     ask: Sender<Cost>,
     answer: Receiver<Answer>,
@@ -66,7 +66,8 @@ impl Asker {
     }
 }
 
-/// Holds every span of a history to a bound: the spans that end now are as bad as the one with the least start.
+/// Checks every span of a history against a bound. Of the spans that end now, only the one with the least start needs a
+/// check.
 struct Spans {
     rate: i128,
     most: i128,
@@ -89,8 +90,8 @@ impl Spans {
     }
 }
 
-/// Three threads in turn, by a clock whose shared tick is up to a millisecond old, now crowded and now idle. Every span keeps
-/// the bound of its mode; every refusal is one that an exact clock would give, and ends when it says.
+/// Three threads ask in turn, by a clock with a shared tick up to a millisecond old, with busy and idle times. Every
+/// span keeps the bound of its mode. Every refusal is one that an exact clock would give, and ends when it says.
 #[test]
 fn every_span_keeps_the_bound_of_its_mode_and_no_refusal_comes_early() {
     let quotas = [(1000, 300), (1000, 2), (50_000, 5000), (7, 20)];
@@ -115,7 +116,7 @@ fn every_span_keeps_the_bound_of_its_mode_and_no_refusal_comes_early() {
             });
             let mut spans = Spans::new(rate, burst, if mode == Precision::Exact { 0 } else { TICK });
             let unit = 1_000_000_000 / u128::from(rate);
-            // The arrival time of an exact limiter that had admitted the same.
+            // The arrival time of an exact limiter that has admitted the same requests.
             let (mut now, mut exact) = (START, 0u128);
             for step in 0..steps(2500) {
                 let told = format!("{mode:?}, keyed {keyed}, {rate}/s burst {burst}, step {step}");
@@ -132,7 +133,8 @@ fn every_span_keeps_the_bound_of_its_mode_and_no_refusal_comes_early() {
                 let ask = u128::from(units) * unit;
                 if !answer.is_allowed() {
                     let full = u128::from(now) + u128::from(burst) * unit;
-                    // Leases that other threads hold count as spent; rates that are no whole nanoseconds are rounded here.
+                    // Leases of other threads count as spent. A rate with a fractional interval in nanoseconds is
+                    // rounded here.
                     let whole = 1_000_000_000 % rate == 0 && mode != Precision::Leased;
                     assert!(!whole || exact.max(now.into()) + ask > full, "{told}: early");
                     let wait = answer.retry().after().unwrap().as_nanos() as u64;
@@ -155,8 +157,8 @@ fn every_span_keeps_the_bound_of_its_mode_and_no_refusal_comes_early() {
     }
 }
 
-/// The clock of one thread is five seconds ahead, that of another two: time stands still for the others meanwhile, and they are given
-/// what the latest tick allows. As by one clock that is set to the latest.
+/// The clocks of two threads are five seconds and two seconds ahead. Time stands still for the other threads meanwhile,
+/// and they get what the latest tick allows, as with a single clock at the latest tick.
 #[test]
 fn threads_whose_clocks_differ_are_given_what_the_latest_tick_allows() {
     for (mode, keyed) in [
@@ -180,7 +182,7 @@ fn threads_whose_clocks_differ_are_given_what_the_latest_tick_allows() {
         });
         let mut now = START;
         for step in 0..steps(4000) {
-            // Back as well: a millisecond at times, a minute seldom.
+            // Also back: sometimes by a millisecond, rarely by a minute.
             now += random.below(400_000_000);
             now -= match random.below(100) {
                 0 => 60_000_000_000.min(now - START),
@@ -200,7 +202,7 @@ fn threads_whose_clocks_differ_are_given_what_the_latest_tick_allows() {
     }
 }
 
-/// What a limiter let through in a burst is not let through again for an hour of which the clock knew nothing but its end.
+/// After a gap in which the clock was not read, a limiter grants one burst and no more.
 #[test]
 fn an_idle_gap_mints_one_burst_and_no_more() {
     for mode in [Precision::Shared, Precision::Exact, Precision::Leased] {

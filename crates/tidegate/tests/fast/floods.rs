@@ -1,4 +1,4 @@
-//! Keys that nobody has seen before, by the million, and keys made to meet in a line.
+//! Millions of new keys, and keys chosen to collide in a line of the table.
 
 use std::collections::HashSet;
 
@@ -7,8 +7,8 @@ use tidegate::{KeyedLimiter, ManualClock, Quota, QuotaBuilder};
 
 use super::{Random, cost, steps};
 
-/// Fifty times the capacity of new keys, one unit each, over keys that have used up their limit. Returns how many of those
-/// were let in before their time, how many there were, and the counts.
+/// Sends fifty times the capacity in new keys, one unit each, after keys that have used up their limit. Returns how
+/// many of the used-up keys were allowed too early, how many there were, and the counts of the table.
 fn flood(quota: QuotaBuilder, used_up: u64, percent: u64) -> (u64, u64, Occupancy) {
     let capacity = steps(2000);
     let keys = KeyedLimiter::new(quota, capacity as usize).unwrap().with_clock(ManualClock::default());
@@ -27,7 +27,8 @@ fn flood(quota: QuotaBuilder, used_up: u64, percent: u64) -> (u64, u64, Occupanc
     (early, debtors, occupancy)
 }
 
-/// A debtor goes only from two lines full of debtors, so up to a tenth of the capacity none does.
+/// A debtor is evicted only from two lines full of debtors, so none is while at most a tenth of the capacity is
+/// debtors.
 #[test]
 fn a_flood_frees_nobody_who_is_over_the_limit_while_a_tenth_of_the_capacity_is() {
     for percent in [1, 10] {
@@ -36,8 +37,8 @@ fn a_flood_frees_nobody_who_is_over_the_limit_while_a_tenth_of_the_capacity_is()
     }
 }
 
-/// Where a good part of the capacity is over its limit, lines fill up with debtors, and those whose lines are full of
-/// them go as well: each is counted.
+/// When a good part of the capacity is over its limit, lines fill up with debtors, and debtors in such lines are
+/// evicted too. Each of these evictions is counted.
 #[test]
 fn whoever_is_freed_by_a_flood_is_counted() {
     for percent in [30, 60, 90] {
@@ -47,8 +48,8 @@ fn whoever_is_freed_by_a_flood_is_counted() {
     }
 }
 
-/// Of a limit of one unit every new key is over its limit at once. The stated choice: of equals the one nearest to its time goes,
-/// which is whoever came first, and the count says so.
+/// Under a limit of one unit, every new key is over its limit at once. Then the key with the shortest time left is
+/// evicted, which is the oldest, and the count shows these evictions.
 #[test]
 fn in_a_flood_of_keys_that_are_all_over_their_limit_the_nearest_to_its_time_goes() {
     let (early, debtors, occupancy) = flood(Quota::per_hour(1), 1, 10);
@@ -68,7 +69,7 @@ fn in_a_flood_of_keys_that_are_all_over_their_limit_the_nearest_to_its_time_goes
     assert!((1..made).all(|key| !keys.peek(key.to_le_bytes()).is_allowed()), "nobody else did");
 }
 
-/// Fills a table to its nominal capacity and returns the numbers of the keys that were given up.
+/// Fills a table to its nominal capacity. Returns the numbers of the evicted keys.
 fn crowded(key: &dyn Fn(u64) -> Vec<u8>) -> HashSet<u64> {
     let capacity = steps(10_000);
     let keys =
@@ -87,11 +88,12 @@ fn chance(number: u64) -> Vec<u8> {
     (0..3).flat_map(|_| random.below(u64::MAX).to_le_bytes()).collect()
 }
 
-/// A name, and a key for each number.
+/// The name of a pattern, and its key for each number.
 type Pattern<'a> = (&'a str, &'a dyn Fn(u64) -> Vec<u8>);
 
-/// Sequences, keys that agree in their low or high bits, keys of zeros that differ in length, common prefixes and suffixes: what
-/// crowds a table without a seed. They spread as keys by chance do, of which one in two hundred is given up.
+/// Sequences, keys that agree in their low or high bits, keys of zeros with different lengths, common prefixes and
+/// suffixes: keys that crowd a table without a seed. They spread like random keys, of which one in two hundred is
+/// evicted.
 #[test]
 fn keys_made_to_meet_spread_like_keys_by_chance() {
     let capacity = steps(10_000) as usize;
@@ -114,7 +116,7 @@ fn keys_made_to_meet_spread_like_keys_by_chance() {
     }
 }
 
-/// Whoever has found out which keys crowd one process knows nothing of the next: no more of them meet again than by chance.
+/// Keys that crowd one process do not crowd the next: no more of them collide again than by chance.
 #[test]
 fn keys_that_crowd_one_store_do_not_crowd_another() {
     let key = |n: u64| n.to_le_bytes().to_vec();

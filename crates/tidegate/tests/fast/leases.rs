@@ -1,4 +1,4 @@
-//! What leases give back: never so much that a limit is fuller than if only what was spent had been drawn.
+//! What leases give back: a limit is never fuller than if only the spent units had been drawn.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -10,7 +10,7 @@ use super::Random;
 
 const BURST: u64 = 300;
 
-/// A thread that keeps a lease: spends one unit for each word it gets, and gives the rest back when it ends.
+/// A thread that holds a lease. It spends one unit for each message, and gives the rest back when it ends.
 struct Holder {
     orders: Sender<()>,
     spent: Receiver<bool>,
@@ -41,7 +41,8 @@ impl Holder {
     }
 }
 
-/// What a limit of one unit a millisecond has left when these were charged: a millisecond and units each.
+/// Returns what a limit of one unit a millisecond has left after these charges, each a time in milliseconds and its
+/// units.
 fn left(charged: &[(u64, u64)], now: u64) -> u64 {
     let arrival = charged.iter().fold(0, |arrival: u64, (at, units)| arrival.max(*at) + units);
     BURST.saturating_sub(arrival.saturating_sub(now))

@@ -1,6 +1,7 @@
-//! The fast ways through a limiter against plain ones: words, leases, the table, clocks that lag.
+//! Compares a limiter's fast paths with plain ones: words, leases, the table, and clocks that lag.
 //!
-//! `TIDEGATE_MODEL_STEPS` sets the number of calls per trace, and the capacity of the tables that are flooded; the default keeps each test under two seconds in a debug build.
+//! `TIDEGATE_MODEL_STEPS` sets the number of calls per trace, and the capacity of the tables that are flooded. The
+//! default keeps each test under two seconds in a debug build.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 

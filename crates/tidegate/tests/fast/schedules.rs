@@ -1,4 +1,4 @@
-//! Threads that do everything at once, while another moves the clock.
+//! Threads that use every operation at once, while another thread moves the clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use super::{Random, cost, steps};
 
 const PRECISIONS: [Precision; 3] = [Precision::Shared, Precision::Exact, Precision::Leased];
 
-/// Runs four threads of `turn`s, and this one that moves the clock; returns how much the threads say they spent and how far the
-/// clock came.
+/// Runs `turn` on four threads, while another thread moves the clock. Returns how much the threads report as spent, and
+/// how far the clock moved.
 fn race(
     clock: Option<&ManualClock>,
     turns: u64,
@@ -48,8 +48,8 @@ fn race(
     (spent.into_inner() as i64, passed)
 }
 
-/// Takes, reservations at once or later (each kept or cancelled), refunds of what was taken, changes to the same rate and
-/// burst in other words: what was kept never exceeds the burst and what the span brought.
+/// Takes, reservations for now or later (each kept or cancelled), refunds, and changes to the same rate and burst in
+/// another form: what was kept never exceeds the burst plus what the span gave.
 #[test]
 fn whatever_threads_do_no_more_is_kept_than_burst_and_rate_allow() {
     for mode in PRECISIONS {
@@ -88,7 +88,7 @@ fn whatever_threads_do_no_more_is_kept_than_burst_and_rate_allow() {
         });
         let most = 500 + passed.as_nanos() as i64 / 1_000_000;
         assert!(kept <= most, "{mode:?}: {kept} kept, {most} in {passed:?}");
-        // How far the time is moved meanwhile is up to the scheduler.
+        // How far the clock moves meanwhile depends on the scheduler.
         assert!(kept >= 400, "{mode:?}: {kept} of {most}: the limit is used");
     }
 }
@@ -135,9 +135,9 @@ fn whatever_threads_do_with_keys_no_more_is_kept_than_burst_and_rate_allow() {
     }
 }
 
-/// Eight slots, and a few more keys than that, of one unit each. Whoever is permitted has just been given a slot, an empty one or
-/// another key's, or was told that there is none: so permits are what is held and what was given up, to the unit. A slot that
-/// two got, or a key that got two, would break the sum.
+/// Eight slots and a few more keys, of one unit each. A permitted key has just been given an empty slot or another
+/// key's, or was told that there is none. So the permits are exactly the keys held plus the keys evicted. A slot given
+/// to two keys, or two slots for one key, would break the sum.
 #[test]
 fn in_a_crowded_table_every_permit_is_held_or_was_given_up() {
     for full in [false, true] {
@@ -165,8 +165,8 @@ fn in_a_crowded_table_every_permit_is_held_or_was_given_up() {
     }
 }
 
-/// The clock stands and nothing is given back: every unit of the burst goes to exactly one caller. What leases still hold comes
-/// back when their threads end.
+/// The clock stands still and nothing is given back: every unit of the burst goes to exactly one caller. What leases
+/// still hold comes back when their threads end.
 #[test]
 fn by_a_standing_clock_threads_take_the_burst_to_the_unit() {
     for mode in PRECISIONS {

@@ -1,4 +1,4 @@
-//! One call after another on a limiter with its word and on one that goes the long way: every answer is the same.
+//! The same calls on a limiter with its fast path and on one without: every answer is the same.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tidegate::{
 
 use super::{Random, cost, steps};
 
-/// Sees nothing: there is no short way past an observer.
+/// An observer that does nothing. With an observer, a limiter never takes the fast path.
 #[derive(Debug)]
 struct Blind;
 
@@ -34,7 +34,7 @@ fn quotas() -> Vec<Quota> {
         .collect()
 }
 
-/// Mostly within the time of a few units, now and then far beyond: hours, years, half a century.
+/// Returns a pause, usually the time of a few units, and rarely hours, years or half a century.
 fn pause(random: &mut Random) -> Duration {
     if random.below(1500) == 0 {
         return Duration::from_secs(50 * 365 * 86_400);
@@ -60,7 +60,7 @@ fn a_word_answers_as_the_long_way_does_call_by_call() {
         let mut held: Vec<(Reservation, Reservation)> = Vec::new();
         for step in 0..steps(4000) {
             clock.advance(pause(&mut random));
-            // Two centuries and a half after 1970 a tick has come to its end.
+            // Stops well before the last tick, which is 584 years after 1970.
             if clock.now() > Tick::from_secs(12_000_000_000) {
                 break;
             }
@@ -105,12 +105,12 @@ fn a_word_answers_as_the_long_way_does_call_by_call() {
     }
 }
 
-/// What was spent of a charge: as a rule nothing, else a part, all, or more.
+/// Returns how much of a charge was used: in half of the cases nothing, otherwise a part, all, or more.
 fn used(random: &mut Random) -> u64 {
     if random.below(2) == 0 { 0 } else { random.below(7) }
 }
 
-/// Keys on words of the table against cells in a map; the limit changes under them.
+/// Keys in the words of the table against cells in a map, while the limit changes.
 #[test]
 fn keys_answer_as_the_plain_store_does_call_by_call() {
     let quotas = quotas();
@@ -203,8 +203,8 @@ fn keys_answer_as_the_plain_store_does_call_by_call() {
     }
 }
 
-/// Forms of odd rates last an hour or a little more. The clock goes on in steps of minutes over many of them, and in one of half a
-/// century; nothing shows where a new form begins.
+/// Word forms for odd rates last for an hour or a little more. The clock moves in steps of minutes over many of them,
+/// and sometimes by half a century; the answers do not show where a new form begins.
 #[test]
 fn the_end_of_a_form_and_the_next_one_do_not_show() {
     for quota in [
@@ -220,7 +220,7 @@ fn the_end_of_a_form_and_the_next_one_do_not_show() {
         let mut random = Random::seeded(5);
         for step in 0..steps(6000) {
             match random.below(1000) {
-                // Six of them fit between 2023 and the end of time.
+                // Six such steps fit between 2023 and the last tick.
                 0 if step < steps(6000) / 2 && clock.now() < Tick::from_secs(9_000_000_000) => {
                     clock.advance(Duration::from_secs(50 * 365 * 86_400));
                 }

@@ -1,16 +1,16 @@
-//! Descriptors as the gRPC door hands them to the gate.
+//! Descriptors as the gRPC door passes them to the gate.
 
 use tidegate::config::{Imported, Peer};
 use tidegate::policy::{Descriptor, PolicySet};
 
 pub(crate) type Entries<'e> = [(&'e str, &'e str)];
 
-/// Describes an entry list of a domain, the descriptor at `index` in a call of which the others say nothing.
+/// Returns the request for one descriptor, at `index` in a call with no other descriptor.
 pub(crate) fn described(domain: &str, index: usize, entries: &Entries<'_>) -> Descriptor<'static> {
     one_of(domain, index, entries, &[entries])
 }
 
-/// Describes each descriptor of a call.
+/// Returns a request for each descriptor of a call.
 pub(crate) fn called(domain: &str, call: &[&Entries<'_>]) -> Vec<Descriptor<'static>> {
     call.iter().enumerate().map(|(index, entries)| one_of(domain, index, entries, call)).collect()
 }
@@ -41,7 +41,7 @@ pub(crate) fn met(set: &PolicySet, request: &Descriptor<'_>) -> Vec<String> {
     there.map(|policy| policy.name.clone()).collect()
 }
 
-/// Returns what a descriptor meets, as `name: limit`.
+/// Returns what a descriptor meets, each as `name: limit`.
 pub(crate) fn limits(set: &PolicySet, request: &Descriptor<'_>) -> Vec<String> {
     let one = |name: String| {
         let (_, policy) = set.find(&name).unwrap();
@@ -58,7 +58,7 @@ pub(crate) fn imported(peer: Peer, text: &str) -> Imported {
     }
 }
 
-/// Returns what is told about a file: its notes, or its mistakes.
+/// Returns what is reported about a file: its notes, or its mistakes.
 pub(crate) fn told(peer: Peer, text: &str) -> Vec<String> {
     let found = match Imported::of(&[(peer, "t", text)]) {
         Ok(imported) => imported.notes,

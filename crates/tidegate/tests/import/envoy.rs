@@ -1,11 +1,11 @@
-//! Trees of descriptors, each with a table of descriptors and the limit that they meet.
+//! Trees of descriptors, each with a table of descriptors and the limits that they meet.
 
 use tidegate::config::Peer;
 use tidegate::policy::Mode;
 
 use super::door::{Entries, called, described, imported, limits, met, told};
 
-/// Asks a tree about descriptors; each has the limit that it meets, or an empty text.
+/// Checks which limit of a tree each descriptor meets; an empty text means none.
 #[track_caller]
 fn table(text: &str, rows: &[(&Entries<'_>, &str)]) {
     let imported = imported(Peer::Envoy, text);
@@ -44,10 +44,10 @@ descriptors:
             (&[("store", "")], "shop.store: fixed-window 9/min calendar epoch"),
             (&[("remote_address", "192.0.2.1")], "shop.remote_address: fixed-window 7/h calendar epoch"),
             (&[("remote_address", "192.0.2.7")], "shop.remote_address_192.0.2.7: gcra 1/s"),
-            // A rule without a limit frees its value.
+            // A rule without a limit leaves its value unlimited.
             (&[("remote_address", "192.0.2.8")], ""),
             (&[("path", "/")], ""),
-            // As many entries as levels, neither more nor fewer, in this order.
+            // A descriptor must have exactly as many entries as there are levels, in this order.
             (&[("store", "books"), ("remote_address", "192.0.2.1")], ""),
             (&[], ""),
         ],
@@ -86,7 +86,7 @@ descriptors:
                 &[("kind", "invoice"), ("to", "editor")],
                 "shop.kind.to_editor: fixed-window 1000/week calendar epoch",
             ),
-            // There is no way back: whoever went by newsletter does not try the key alone.
+            // There is no backtracking: a descriptor that matches `newsletter` does not try the rule for the key alone.
             (&[("kind", "invoice"), ("to", "ann")], ""),
             (&[("to", "ann")], "shop.to: fixed-window 90/month calendar epoch"),
             (&[("to", "ann"), ("kind", "newsletter")], ""),
@@ -180,7 +180,7 @@ descriptors:
     assert_eq!(set.policies()[0].mode, Mode::Shadow);
 }
 
-/// Each value has a counter of its own, but for those that the file spells out or shares.
+/// Each value has a counter of its own, unless the file names the value or shares the counter.
 #[test]
 fn what_is_counted_together() {
     let text = "
@@ -201,7 +201,7 @@ descriptors:
     assert_eq!(by, ["own", "user"]);
 }
 
-/// Domains may be spread over files, as there where they are merged.
+/// A domain may be spread over files; they are merged, as Envoy's service does.
 #[test]
 fn several_files_are_one() {
     let rule = |value: &str| {
@@ -241,7 +241,7 @@ descriptors:
     rate_limit: { replaces: [{ name: reads }], unlimited: true }
 ";
 
-/// In a call that meets both limits, only the one that replaces the other is asked.
+/// In a call that meets both limits, only the replacing limit is asked.
 #[test]
 fn a_replaced_limit_is_not_asked_in_that_call() {
     let set = imported(Peer::Envoy, REPLACING).config.policies;
@@ -255,11 +255,11 @@ fn a_replaced_limit_is_not_asked_in_that_call() {
     assert_eq!(names(&[read, search]), ["shop.path_/search.user"]);
     assert_eq!(names(&[search, read]), ["shop.path_/search.user"]);
     assert_eq!(names(&[read, &[("path", "/other"), ("user", "ann")]]), ["shop.kind_read.user"]);
-    // What replaces is another shape of descriptor.
+    // The replacing limit needs a descriptor of another shape.
     assert_eq!(names(&[read, &[("path", "/search")]]), ["shop.kind_read.user"]);
 }
 
-/// Where the rule that replaces is not spelled out, both limits hold, and that is told.
+/// If the replacing rule has no exact value, both limits apply, and a note says so.
 #[test]
 fn what_cannot_be_replaced_is_told() {
     let text = REPLACING.replace("    value: /search\n", "");

@@ -53,9 +53,9 @@ fn all_limits_that_match_hold() {
                 (0, &[("path", "/api/x"), ("req.method", "PUT"), ("user", "root")]),
                 &["shop.all: fixed-window 1000/s"],
             ),
-            // Without the variable a limit does not apply.
+            // A limit does not apply without its variable.
             ((0, &[("req.method", "GET")]), &["shop.all: fixed-window 1000/s"]),
-            // Limits speak of the descriptor that they name, and a limit that names none is charged once for a call.
+            // A limit applies to the descriptor that it names. A limit that names none is charged once per call.
             ((1, &[("req.method", "GET"), ("user", "ann")]), &[]),
         ],
     );

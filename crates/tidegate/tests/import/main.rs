@@ -1,4 +1,5 @@
-//! Files of other rate limiters: which limit each descriptor meets, what is said about differences, and what is refused.
+//! Files of other rate limiters: which limit each descriptor meets, which differences are reported, and what is
+//! refused.
 #![cfg(feature = "cel")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

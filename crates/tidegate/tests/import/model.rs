@@ -1,4 +1,5 @@
-//! Random trees: what a descriptor meets here, and what it is counted with, is what a slow model of their matching says.
+//! Random trees: the limit that a descriptor meets and its counter agree with a slow model of the other limiter's
+//! matching.
 
 use std::collections::HashMap;
 
@@ -64,7 +65,7 @@ fn write(rules: &[Rule], indent: usize, out: &mut String) {
     }
 }
 
-/// Says whether a text fits a pattern, by trying every way.
+/// Says whether a text matches a pattern, by trying every way.
 fn fits(pattern: &str, text: &str) -> bool {
     match pattern.split_at_checked(1) {
         None => text.is_empty(),
@@ -73,7 +74,8 @@ fn fits(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// What a descriptor meets there: the limit, with the name that we give it, and the key under which it is counted.
+/// What a descriptor meets in the other limiter: the limit, the name that the import gives it, and the key of its
+/// counter.
 fn theirs(tree: &[Rule], entries: &[(String, String)]) -> Option<(u32, String, Vec<String>)> {
     let (mut level, mut name, mut counted) = (tree, "shop".to_owned(), Vec::new());
     for (at, (key, value)) in entries.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The examples of the pages are what the conversion makes.
+//! The examples in the migration pages are what the conversion produces.
 
 use tidegate::config::{Imported, Peer};
 

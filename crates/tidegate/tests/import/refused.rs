@@ -1,4 +1,4 @@
-//! What is said of a tree of descriptors: differences as notes, mistakes as errors, each with its line.
+//! Reports about a tree of descriptors: differences as notes, mistakes as errors, each with its line.
 
 use proptest::prelude::*;
 use tidegate::config::{Imported, Peer};
@@ -80,7 +80,7 @@ fn mistakes_name_the_place_the_word_and_what_would_work() {
     );
 }
 
-/// What only the validation of the policies finds is told at the line of the original.
+/// A mistake found only by the validation of the converted policies is reported at the line of the original.
 #[test]
 fn mistakes_of_the_written_file_are_told_of_the_original() {
     let text = format!(
@@ -91,7 +91,7 @@ fn mistakes_of_the_written_file_are_told_of_the_original() {
     assert!(told[0].starts_with("t:3:5  error  policy \"d.a_xxx"), "{told:?}");
 }
 
-/// A small file that asks for a large one is refused, and soon.
+/// A small file that expands to a large one is refused quickly.
 #[test]
 fn lists_that_multiply_out_are_bounded() {
     let rules: String = (0..3000)

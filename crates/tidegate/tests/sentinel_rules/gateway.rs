@@ -1,4 +1,4 @@
-//! A gate of a policy file, on a clock and a machine that a test moves.
+//! A gate built from a policy file, with a clock and machine readings that a test sets.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tidegate::config::{Config, Format};
 use tidegate::signals::Reading;
 use tidegate::{Descriptor, Gate, ManualClock, Tick};
 
-/// A gate of a file, with a clock and a machine that a test moves.
+/// A gate built from a policy file, with a clock and machine readings that a test sets.
 pub(crate) struct Gateway {
     pub(crate) gate: Gate,
     clock: ManualClock,
@@ -30,12 +30,12 @@ impl Gateway {
         self.gate.check(&descriptor(request)).unwrap().allowed
     }
 
-    /// How many of so many requests pass at once.
+    /// Returns how many of `of` requests pass at the same time.
     pub(crate) fn passing(&self, of: usize, request: &[(&str, &str)]) -> usize {
         (0..of).filter(|_| self.allows(request)).count()
     }
 
-    /// The machine stands at these thousandths, and the next check reads it.
+    /// Sets the readings of the machine, in thousandths, for the next check.
     pub(crate) fn machine(&self, set: impl FnOnce(&mut Reading)) {
         set(&mut self.machine.lock().unwrap());
         self.wait(100);

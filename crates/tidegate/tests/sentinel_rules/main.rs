@@ -1,5 +1,5 @@
-//! The rules of Sentinel, said as policies: one test for each row of `docs/protection/rules.md`, from a file to decisions, on a clock that is
-//! moved by hand.
+//! The rules of Sentinel as policies: one test for each row of `docs/protection/rules.md`, from a file to decisions, on
+//! a manual clock.
 #![cfg(feature = "config")]
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -79,7 +79,8 @@ fn flow_by_relation_limits_reads_while_writes_are_busy() {
     assert_eq!(gateway.passing(50, READ), 50);
 }
 
-/// A policy that is in force under a condition stays in force through a reload, from its first check on; and a set may replace itself.
+/// A policy in force under a condition stays in force through a reload, from the first check on; a set may also replace
+/// itself.
 #[test]
 fn what_was_sensed_goes_on_through_a_reload() {
     let policies = "
@@ -152,7 +153,7 @@ fn flow_that_warms_up() {
     limit: { algorithm: warm-up, rate: 30/s, burst: 1, warm_up: 10s, cold_factor: 3 }
 ",
     );
-    // Asked every millisecond, as much passes as may: a third of the rate at first.
+    // Asked every millisecond, so as much passes as the limit allows: a third of the rate at first.
     let second = || {
         let passed = (0..1000).filter(|_| {
             gateway.wait(1);

@@ -1,4 +1,4 @@
-//! Rules that look at the machine, at the gate or at a number that a user reports; and lists.
+//! Rules that depend on the machine, on the gate or on a number that the user reports; and access lists.
 
 use tidegate::Outcome;
 
@@ -57,7 +57,7 @@ fn system_by_mean_latency() {
     gateway.wait(200);
     // The mean of both is 500 ms.
     assert_eq!(gateway.passing(5, READ), 1);
-    // Cancelled work says nothing of how long work takes.
+    // Cancelled work does not show how long work takes.
     gateway.wait(1000);
     let cancelled = gateway.gate.admit(&descriptor(READ)).unwrap().admitted().unwrap();
     gateway.wait(9000);
@@ -133,14 +133,14 @@ fn a_rate_that_follows_memory() {
 ",
     );
     assert_eq!(gateway.passing(200, READ), 100);
-    // Readings are smoothed, so that the rate falls within some of them.
+    // Readings are smoothed, so the rate falls over several of them.
     for _ in 0..20 {
         gateway.machine(|reading| reading.memory = Some(900));
         gateway.passing(1, READ);
     }
     gateway.wait(1000);
     assert_eq!(gateway.passing(200, READ), 20);
-    // It climbs back within ten seconds, in steps.
+    // It rises again within ten seconds, in steps.
     let mut rates = Vec::new();
     for _ in 0..15 {
         gateway.machine(|reading| reading.memory = Some(500));
@@ -186,7 +186,7 @@ fn authority_refuses_those_on_the_black_list() {
     assert!(!gateway.allows(&[("resource", "read"), ("origin", "app-b")]));
 }
 
-/// The policy leaves out who is on the white list, and refuses everybody else whom it matches.
+/// The policy leaves out the white list, and refuses every other request that it matches.
 #[test]
 fn authority_refuses_those_who_are_not_on_the_white_list() {
     let gateway = Gateway::of(
@@ -213,7 +213,7 @@ fn authority_refuses_those_who_are_not_on_the_white_list() {
     assert_eq!(gateway.why(&from("read", "app-b"), 0), "refused: resource=read is on a deny-list");
 }
 
-/// Sentinel lets pass whoever names no origin, on either list.
+/// Sentinel admits requests without an origin, whichever list is used.
 #[test]
 fn authority_may_let_pass_who_names_no_origin() {
     let gateway = Gateway::of(

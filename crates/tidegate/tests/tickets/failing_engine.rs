@@ -1,4 +1,4 @@
-//! Settlements over an engine that fails, or whose answer is lost.
+//! Settlements over an engine that fails, or that loses answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,8 @@ fn a_settlement_that_fails_may_be_tried_again() {
     assert_eq!(settle(&gate, &open, 0), Err(TicketError::Settled));
 }
 
-/// The write landed and its answer was lost. A mark that was taken back then let a retry book the ticket twice: a debt of 1700.
+/// The write succeeded but its answer was lost. Regression: the mark was taken back then, so a retry booked the ticket
+/// twice, which left a debt of 1700.
 #[test]
 fn a_settlement_whose_answer_is_lost_counts_once() {
     let clock = ManualClock::default();
@@ -51,7 +52,7 @@ fn a_settlement_whose_answer_is_lost_counts_once() {
     }
 }
 
-/// Whichever read or write of the engine fails: after an error nothing has changed, and without one all has.
+/// Whichever read or write of the engine fails: after an error nothing has changed, and after a success everything has.
 #[test]
 fn a_success_that_fails_forgets_nothing() {
     let clock = ManualClock::default();
@@ -73,20 +74,20 @@ fn a_success_that_fails_forgets_nothing() {
     }
 }
 
-/// Bytes under versions, for several nodes; fails, or loses an answer, when told to.
+/// A byte map shared by several nodes that fails, or loses an answer, on command.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Engine(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     bytes: Bytes,
-    /// How many operations from now one fails; 0 for none.
+    /// The number of operations until one fails; 0 for none.
     fails_after: AtomicU64,
-    /// How many writes from now the answer to one is lost; 0 for none.
+    /// The number of writes until the answer of one is lost; 0 for none.
     loses_after: AtomicU64,
 }
 
-/// Fails where a count comes down to nothing.
+/// Fails when the count reaches zero.
 fn fails(after: &AtomicU64) -> Result<(), StoreError> {
     let less = after.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |after| after.checked_sub(1));
     let failed = less == Ok(1);

@@ -1,4 +1,4 @@
-//! Tickets: settled once, in time, by whoever shares the store; nothing is credited for any other.
+//! Tickets: each is settled once, in time, by any node of the shared store. No other ticket is credited.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 #![cfg(feature = "ticket")]
@@ -77,7 +77,7 @@ fn a_ticket_is_settled_once() {
     }
 }
 
-/// Of a ticket that was forged, cut, changed in any of its bits, or made by another deployment, nothing is credited.
+/// A ticket that was forged, cut, changed in any bit, or made by another deployment is not credited.
 #[test]
 fn what_no_key_of_the_deployment_has_sealed_is_not_opened() {
     let clock = ManualClock::default();
@@ -159,7 +159,7 @@ fn older_keys_open_and_the_current_one_seals() {
     assert!(!KeyError::Line { line: 2 }.to_string().contains("secret"));
     let many: String = (1..=9).map(|byte| format!("{}\n", hex(byte))).collect();
     assert_eq!(TicketKeys::parse(&many).unwrap_err(), KeyError::TooMany { count: 9 });
-    // In the other spelling too: it is the same key.
+    // The other spelling is the same key.
     let twice = format!("{}\n# again\n{}\n", hex(7), "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc");
     assert_eq!(TicketKeys::parse(&twice).unwrap_err(), KeyError::Repeated { line: 3, first: 1 });
     let base64 = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc";
@@ -181,7 +181,7 @@ fn what_a_ticket_holds_is_not_to_be_read() {
     assert!(!shown(format!("{open:?} {:?}", keys()).as_bytes()));
 }
 
-/// The halves of a ticket, by outcome and by what was spent, are settled once each.
+/// The two halves of a ticket, outcome and usage, are settled once each.
 #[test]
 fn each_half_is_settled_once() {
     let clock = ManualClock::default();
@@ -235,7 +235,7 @@ fn of_many_who_settle_at_once_one_does() {
     }
 }
 
-/// Whatever one node charged, another may settle; a node that starts again finds what it charged before.
+/// A charge of one node may be settled by another; a restarted node finds what it charged before.
 #[test]
 fn nodes_of_one_store_settle_each_others_tickets() {
     let clock = ManualClock::default();
@@ -270,7 +270,7 @@ fn a_ticket_of_another_nodes_memory_names_that_node() {
     assert_eq!(remaining(&one), 100);
 }
 
-/// Made-up keys of a policy push out that policy's own keys, and no mark of a settled ticket: four marks are no more than the share
+/// Made-up keys of a policy evict that policy's keys, and no mark of a settled ticket: four marks are within the share
 /// that marks have of any eight slots.
 #[test]
 fn a_flood_of_keys_does_not_wash_a_settled_ticket_away() {
@@ -294,7 +294,8 @@ fn a_flood_of_keys_does_not_wash_a_settled_ticket_away() {
     }
 }
 
-/// Every order in which an admission that holds a place becomes a ticket, or is dropped, and its ticket is settled, dropped or lapses.
+/// Every order in which an admission that holds a place becomes a ticket or is dropped, and in which its ticket is
+/// settled, dropped or lapses.
 #[test]
 fn every_way_a_place_can_go_returns_it_once() {
     for (settles, laps) in [(true, false), (true, true), (false, false), (false, true)] {

@@ -1,4 +1,5 @@
-//! Callers who give up: at their deadline, or with a batch of which some are decided; and callers who cannot wait for a part of a batch.
+//! Callers who give up, at their deadline or with a batch that is partly decided; and callers who cannot wait for a
+//! part of a batch.
 
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::scripted::{Ended, Hands, Scripted, Whim, drive};
 
 const LIMIT: u64 = 5;
 
-/// A policy that counts each request which has the attribute named like it.
+/// A policy that counts each request with an attribute of the policy's name.
 fn policy(name: &str, share: Share) -> Policy {
     let mut policy = Policy::new(name, Limit::new(Quota::per_day(LIMIT).gcra().unwrap(), "5/day"));
     (policy.share, policy.by) = (Some(share), vec![name.to_owned()]);
@@ -28,7 +29,7 @@ struct World {
 }
 
 impl World {
-    /// A store of this process and two engines.
+    /// A gate over a store of this process and two engines.
     fn new() -> Self {
         let (central, leased, hands) = (Scripted::default(), Scripted::default(), Hands::default());
         let clock = ManualClock::at(Tick::from_secs(1_000_000));
@@ -45,7 +46,7 @@ impl World {
         Self { clock, gate, central, leased, hands }
     }
 
-    /// Lets the engines answer all they were asked, and returns what is left of each limit.
+    /// Lets the engines answer everything, and returns what is left of each limit.
     fn left(&self) -> [u64; 3] {
         self.central.speak();
         self.leased.speak();
@@ -67,7 +68,8 @@ fn poll<T>(future: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> Poll<T> 
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Requests of the batch that were decided already stayed charged, and those of several stores were undone in some of them.
+/// Regression: requests of the batch that were already decided stayed charged, and requests over several stores were
+/// undone in only some of them.
 #[test]
 fn a_batch_that_is_dropped_leaves_nothing_charged() {
     let world = World::new();
@@ -86,7 +88,7 @@ fn a_batch_that_is_dropped_leaves_nothing_charged() {
     assert_eq!(world.left(), [LIMIT - 3, LIMIT - 1, LIMIT - 1], "one that ends keeps its charges");
 }
 
-/// What a store had decided on the spot was charged, and its caller was told that nothing was.
+/// Regression: a store decided and charged at once, but its caller was told that nothing was charged.
 #[test]
 fn a_batch_that_cannot_wait_for_all_tells_what_was_decided() {
     let store = Scripted::default();
@@ -140,13 +142,13 @@ fn after_the_deadline_no_engine_is_asked() {
     let world = World::new();
     let all = Descriptor::new().with("local", "").with("central", "");
     let late = Check::of(&all).deadline(world.clock.now());
-    // If it were asked, it would charge.
+    // If the engine were asked, it would charge.
     let Ended::Done(Err(StoreError::Unavailable { .. })) = drive(world.gate.check_async(late), 1) else {
         panic!("it is too late")
     };
     assert!(world.hands.is_idle());
     assert_eq!(world.left(), [LIMIT; 3]);
-    // What is decided in this process takes no time.
+    // A decision of this process takes no time.
     let local = Descriptor::new().with("local", "");
     let late = Check::of(&local).deadline(world.clock.now());
     assert!(world.gate.check(late).unwrap().allowed);
@@ -178,7 +180,7 @@ fn calls_of_many_checks_are_given_up_too() {
     assert_eq!(world.left(), [LIMIT - 1, LIMIT, LIMIT]);
 }
 
-/// A refusal is told at the deadline, although an engine has not yet given back what it had taken.
+/// A refusal is returned at the deadline, even if an engine has not yet given back what it had taken.
 #[test]
 fn a_refusal_does_not_wait_for_its_undoing_beyond_the_deadline() {
     let world = World::new();
@@ -188,7 +190,7 @@ fn a_refusal_does_not_wait_for_its_undoing_beyond_the_deadline() {
     }
     let both = Descriptor::new().with("central", "").with("leased", "");
     let mut asked = Box::pin(world.gate.check_async(Check::of(&both).deadline(world.in_a_second())));
-    // The first engine is asked and answers, and is silent when it is asked to take it back.
+    // The first engine answers the request, and then does not answer when it is to undo its charge.
     assert!(poll(&mut asked).is_pending());
     world.central.next(Whim::Silent);
     for _ in 0..10 {

@@ -1,7 +1,8 @@
-//! A request over two stores is all or none, whatever the second one does, and so is its settlement.
+//! A request over two stores charges all or nothing, whatever the second store does, and so does its settlement.
 //!
-//! The judge has each store's policies in a gate of their own, over a plain map that always answers, and is asked what the request came to:
-//! all of its charges, or none. After each call, and when what was left to the background is over, both stores stand as the judge's do.
+//! The judge has a gate for each store's policies, over a plain map that always answers. It is given the result of each
+//! request: all of its charges, or none. After each call, once the background work is done, both stores stand as the
+//! judge's do.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 #![cfg(feature = "ticket")]
@@ -30,13 +31,13 @@ fn request(user: &'static str) -> Descriptor<'static> {
     Descriptor::new().with("user.id", user)
 }
 
-/// A gate over two stores, and the judge's two.
+/// A gate over two stores, and the judge's two gates.
 struct World {
     clock: ManualClock,
     gate: Gate,
     second: Scripted,
     hands: Hands,
-    /// What the stores hold, by policies of the one store alone: the gate's two, then the judge's two.
+    /// Gates over the same two stores, each with the policies of one store: they show what the stores hold.
     held: [Gate; 2],
     judge: [Gate; 2],
     open: Vec<Open>,
@@ -49,7 +50,7 @@ struct Open {
     judged: [Charged; 2],
 }
 
-/// Policies of one store: any two limits there are, a shadow, a queue.
+/// Policies of one store: two random limits, one of them perhaps a queue, and perhaps a shadow.
 fn policies(random: &mut Random, share: Share, quotas: &[Arc<Quota>]) -> Vec<Policy> {
     let pick = |random: &mut Random, name: &str| {
         let quota = Arc::clone(&quotas[random.below(quotas.len() as u64) as usize]);
@@ -91,7 +92,7 @@ impl World {
         Self { clock, gate, second, hands, held, judge, open: Vec::new(), told: String::new() }
     }
 
-    /// All that can be asked of both stores at once, and of the judge.
+    /// Returns the standing of every user's limits in both stores, and in the judge's.
     fn stands(&self) -> [Vec<Decision>; 4] {
         let stand = |gate: &Gate| {
             let asked = USERS.iter().flat_map(|user| {
@@ -103,7 +104,7 @@ impl World {
         [stand(&self.held[0]), stand(&self.held[1]), stand(&self.judge[0]), stand(&self.judge[1])]
     }
 
-    /// Lets all end that is under way, and compares.
+    /// Lets everything in flight end, and compares the stores with the judge.
     fn compare(&mut self, what: &str) {
         self.second.speak();
         self.hands.run();
@@ -113,7 +114,7 @@ impl World {
         assert_eq!(second, judged_second, "the second store, after {what}; {}", self.told);
     }
 
-    /// One request, to its end or until its caller goes away.
+    /// Sends one request, to its end or until its caller gives up.
     fn ask(&mut self, random: &mut Random) {
         let request = request(USERS[random.below(USERS.len() as u64) as usize]);
         let check = Check::of(&request).cost(1 + random.below(3));
@@ -148,7 +149,7 @@ impl World {
         if !first {
             let Ended::Done(Ok(decision)) = ended else { panic!("the first refuses: {ended:?}") };
             assert!(!decision.allowed);
-            // A refused key may be taken note of.
+            // A store may note a key that it refuses.
             assert!(!self.judge[0].check(check).unwrap().allowed);
             return self.compare("a refusal by the first");
         }
@@ -170,7 +171,7 @@ impl World {
                     assert_eq!(error, StoreError::MustWait);
                     return self.compare("a call that cannot wait");
                 }
-                // What the second has settled without saying so stays charged.
+                // A charge that the second store has settled without an answer stays.
                 if matches!(whim, Whim::FailsAfter | Whim::Short) {
                     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
                     let _ = self.judge[1].check(check).unwrap();
@@ -186,7 +187,8 @@ impl World {
                 self.compare("a panic");
             }
             Ended::Dropped => {
-                // The background asks to the end and undoes what was taken; a refused key may be taken note of.
+                // The background waits for the answer and undoes what was taken; a store may note a key that it
+                // refuses.
                 if !second {
                     let _ = self.judge[1].check(check).unwrap();
                 }
@@ -195,13 +197,13 @@ impl World {
         }
     }
 
-    /// What the judge makes of the end of one request.
+    /// Returns the judge's result of ending one request.
     fn settle_judged(&self, at: usize, open: &Open, used: u64) -> Vec<String> {
         let finished = self.judge[at].finish(&open.judged[at], Part::All, Outcome::Success, |_| Some(used));
         finished.unwrap().iter().map(line).collect()
     }
 
-    /// The end of one request: of a value that remembers, told again where it has failed.
+    /// Ends one request with a value that remembers what has ended, so that it can be repeated after a failure.
     fn finish(&mut self, random: &mut Random) {
         if self.open.is_empty() {
             return;
@@ -240,7 +242,7 @@ impl World {
         if !lost {
             judged.extend(self.settle_judged(1, &open, used));
         }
-        // Each line is told once at most; not at all where the answer was lost.
+        // Each line is returned at most once, and not at all if its answer was lost.
         told.sort();
         judged.sort();
         assert!(told.windows(2).all(|pair| pair[0] != pair[1]), "{told:?}");
@@ -248,7 +250,7 @@ impl World {
         self.compare("a settlement");
     }
 
-    /// The end of one request by a ticket, told again until it is settled.
+    /// Ends one request by a ticket, repeated until it is settled.
     fn settle(&mut self, random: &mut Random) {
         if self.open.is_empty() {
             return;
@@ -276,7 +278,7 @@ impl World {
         self.compare("a ticket");
     }
 
-    /// An admission that is dropped, or cancelled by somebody who goes away meanwhile.
+    /// Drops an admission, or cancels it with a caller that gives up meanwhile.
     fn admit_and_drop(&mut self, random: &mut Random) {
         let request = request(USERS[random.below(USERS.len() as u64) as usize]);
         self.told = "an admission that is dropped".to_owned();
@@ -304,7 +306,7 @@ impl World {
         let mut second = true;
         if cancel {
             let ended = drive(admission.cancel_async(), polls);
-            // Only a place is left in any case where nobody knows.
+            // If the result is unknown, only a place is left for certain.
             assert!(!matches!(ended, Ended::Panicked));
         } else {
             second = whim != Whim::FailsBefore;
@@ -324,7 +326,7 @@ impl World {
     }
 }
 
-/// One charge's end, without what it has in common with others of its policy.
+/// The end of one charge, without the fields that charges of one policy have in common.
 fn line(one: &Followed<'_>) -> String {
     format!("{} {} {:?} {:?}", one.policy, one.limit, one.fate, one.standing)
 }
@@ -343,7 +345,7 @@ fn trace(seed: u64, steps: u32, quotas: &[Arc<Quota>]) {
     }
 }
 
-/// Has panics that the stores were told to make say nothing.
+/// Silences the panics that the tests order from the stores.
 fn quiet() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -356,14 +358,15 @@ fn quiet() {
 #[test]
 fn all_or_none_whatever_the_second_store_does() {
     quiet();
-    // One that does not start full fills from the moment its key is met, and what is undone has met it.
+    // Excludes a limit that does not start full: it fills from the first request for its key, and an undone request
+    // counts as that.
     let starts_full = |quota: &Arc<Quota>| {
         let charges = [Charge::new(b"new", quota, Cost::ONE)];
         let step = Step::new(Tick::from_secs(1), Op::Peek, &charges);
         let standing = PlainStore::default().blocking_settle(&step).unwrap().lines[0].decision.standing;
         standing.remaining == standing.limit
     };
-    // Go's own gives back less to whoever was followed by others, even by such as were undone.
+    // Excludes the algorithm of Go's rate package: it gives less back after later charges, even if those were undone.
     let is_exact = |quota: &Arc<Quota>| starts_full(quota) && !matches!(**quota, Quota::XTime(_));
     let quotas: Vec<_> = conformance::quotas().into_iter().filter(is_exact).collect();
     let alone = (0..quotas.len() as u64 * 2).map(|seed| {

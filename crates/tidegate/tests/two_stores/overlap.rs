@@ -1,4 +1,4 @@
-//! Requests that overlap: undone after others were charged, by the law of settling, which is the plain map's.
+//! Requests that overlap: a charge undone after others were charged follows the rules of settling, as in the plain map.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::byte_map::{Bytes, OnTheSpot};
 use crate::scripted::{Ended, Hands, Scripted, Whim, drive};
 use tidegate::store::conformance::Random;
 
-/// One request waits for the second store while others pass through the first, and is then refused: the first stands as if all that had
-/// happened to a plain map in that order.
+/// One request waits for the second store while others pass through the first, and is then refused. The first store
+/// stands as if everything had happened to a plain map in that order.
 #[test]
 fn what_is_undone_late_is_undone_by_the_law_of_settling() {
     for (seed, quota) in conformance::quotas().iter().enumerate() {
@@ -44,11 +44,11 @@ fn undone_late(quota: &Arc<Quota>, random: &mut Random) {
         .with_clock(clock.clone())
         .with_background(hands.take());
     let late = Descriptor::new().with("late", "yes");
-    // The second store has no room for the one that is late.
+    // The second store has no room for the late request.
     assert!(matches!(drive(gate.check_async(&late), 20), Ended::Done(_)));
     let (plain, key) = (PlainStore::default(), [0]);
     let judge = |op: Op<'_>, cost: Cost| {
-        // Whatever a request costs, it takes one place.
+        // On a guard, a request takes one place whatever it costs.
         let cost = if quota.is_guard() { Cost::ONE } else { cost };
         let charges = [Charge::new(&key, quota, cost)];
         plain.blocking_settle(&Step::new(clock.now(), op, &charges)).unwrap()
@@ -79,7 +79,7 @@ fn undone_late(quota: &Arc<Quota>, random: &mut Random) {
         spend(1 + random.below(2));
     }
     clock.advance(Duration::from_millis(random.below(300)));
-    // Its answer comes, and refuses it; or its caller goes away.
+    // The second store refuses the late request, or its caller gives up.
     second.speak();
     if random.below(2) == 0 {
         for _ in 0..20 * u32::from(first_poll.is_pending()) {
@@ -98,7 +98,7 @@ fn undone_late(quota: &Arc<Quota>, random: &mut Random) {
     assert_eq!(stands, judge(Op::Peek, Cost::ONE).lines[0].decision, "{quota:?}");
 }
 
-/// Stores whose answers were decided by what stands in for them: their charges are ended there, and those of others are not.
+/// One store decided by its fallback and the other by its engine: each charge is ended where it was made.
 #[test]
 fn a_charge_is_ended_by_whoever_has_made_it() {
     #[derive(Debug)]
@@ -133,8 +133,8 @@ fn a_charge_is_ended_by_whoever_has_made_it() {
     assert!(left.iter().all(|limit| limit.decision.standing.remaining == 5));
 }
 
-/// An engine whose clock runs ahead dates what it charges by that; a reset by the caller's clock came before them, and took back nothing
-/// of what was given back later.
+/// Regression: an engine with a clock that runs ahead dates charges by that clock. A reset dated by the caller's clock
+/// came before them, and did not void what was given back later.
 #[test]
 fn a_reset_is_dated_by_the_clock_of_the_charges() {
     #[derive(Clone, Debug)]
@@ -161,7 +161,7 @@ fn a_reset_is_dated_by_the_clock_of_the_charges() {
         Gate::new(PolicySet::new(vec![all]).unwrap(), store).with_clock(clock.clone())
     };
     let (gate, other) = (node(), node());
-    // The key of a limit without `by`: the policy's name after its length, the limit, no names.
+    // The key of a limit without `by`: the policy's name with its length, the limit, and no names.
     let key = [&[3], "all".as_bytes(), &[0, 0]].concat();
     let before = gate.admit(Check::of(&Descriptor::new()).cost(5)).unwrap().admitted().unwrap();
     other.reset_charges(&[Charge::new(&key, &quota, Cost::ONE)]).unwrap();
@@ -171,7 +171,7 @@ fn a_reset_is_dated_by_the_clock_of_the_charges() {
     assert_eq!(gate.peek(&Descriptor::new()).unwrap().limits[0].decision.standing.remaining, 0);
 }
 
-/// A store that spreads keys over machines takes steps of one tag, and every key under its own tag each time.
+/// A store that spreads keys over machines: each step has one tag, and each key always has the same tag.
 #[derive(Debug, Default)]
 struct Sharded {
     plain: PlainStore,
@@ -199,7 +199,8 @@ impl Store for Sharded {
     }
 }
 
-/// Limits by the same values are one step, others are steps of their own, and the request is all or none all the same.
+/// Limits by the same values form one step, others form steps of their own, and the request still charges all or
+/// nothing.
 #[test]
 fn a_store_of_shards_is_asked_for_keys_of_one_tag() {
     let policy = |name: &str, per_hour: u64, by: &[&str]| {

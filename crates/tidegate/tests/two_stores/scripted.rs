@@ -1,4 +1,4 @@
-//! A store that does what it is told to: answers, fails, falls silent or panics, before it has settled a step or after.
+//! A store that follows a script: it answers, fails, falls silent or panics, before or after it has settled a step.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -13,29 +13,29 @@ use tidegate::store::{
     Answer, Caps, Home, Later, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store, StoreError,
 };
 
-/// What becomes of one step.
+/// What happens to one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whim {
-    /// It is answered after so many polls.
+    /// It is answered after this many polls.
     Late(u32),
     /// It is answered at once, without a future.
     AtOnce,
     /// It fails, and nothing was settled.
     FailsBefore,
-    /// It was settled, and the answer is lost.
+    /// It was settled, but the answer is lost.
     FailsAfter,
-    /// It was settled, and the answer lacks a line.
+    /// It was settled, but the answer lacks a line.
     Short,
     PanicsBefore,
     PanicsAfter,
-    /// It is settled and answered when silence is over.
+    /// It is settled and answered when the silence ends.
     Silent,
-    /// It is settled, and answered when silence is over.
+    /// It is settled at once, and answered when the silence ends.
     SilentAfter,
 }
 
 impl Whim {
-    /// All of them.
+    /// All whims.
     pub(crate) const ALL: [Self; 10] = [
         Self::Late(0),
         Self::Late(3),
@@ -50,7 +50,7 @@ impl Whim {
     ];
 }
 
-/// A plain map behind whims: each step takes the next one, and is answered late where there is none.
+/// A plain map that follows whims: each step takes the next one, and is answered late if there is none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scripted {
     pub(crate) plain: Arc<PlainStore>,
@@ -64,7 +64,7 @@ impl Scripted {
         self.silent.store(true, Ordering::Relaxed);
     }
 
-    /// Forgets whims that were not needed, and ends all silence.
+    /// Drops unused whims, and ends all silence.
     pub(crate) fn speak(&self) {
         self.whims.lock().clear();
         self.silent.store(false, Ordering::Relaxed);
@@ -134,12 +134,12 @@ impl Store for Scripted {
 #[derive(Debug)]
 pub(crate) enum Ended<T> {
     Done(T),
-    /// Its caller went away, after so many polls.
+    /// Its caller gave up after the given number of polls.
     Dropped,
     Panicked,
 }
 
-/// Polls a future at most so often, and drops it.
+/// Polls a future at most this often, and then drops it.
 pub(crate) fn drive<T>(future: impl Future<Output = T>, polls: u32) -> Ended<T> {
     let mut future = Box::pin(future);
     for _ in 0..polls {
@@ -153,7 +153,7 @@ pub(crate) fn drive<T>(future: impl Future<Output = T>, polls: u32) -> Ended<T> 
     Ended::Dropped
 }
 
-/// What a gate does when nobody waits, run by hand.
+/// The background work of a gate, run by hand.
 #[derive(Clone, Default)]
 pub(crate) struct Hands(Arc<Mutex<Vec<Later<()>>>>);
 
@@ -163,7 +163,7 @@ impl Hands {
         move |later| hands.lock().push(later)
     }
 
-    /// Runs all there is to its end, or for a hundred polls.
+    /// Runs each task to its end, or for a hundred polls.
     pub(crate) fn run(&self) {
         let mut later = std::mem::take(&mut *self.0.lock());
         for _ in 0..100 {
