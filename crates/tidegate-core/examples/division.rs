@@ -1,9 +1,10 @@
-//! A fleet of proxies over one server: 1,000 proxies that report 100 buckets each, every five seconds, while demand moves from one half of them
-//! to the other. Says how well the limits were used, by how much too much was admitted, and how long the reports took.
+//! A fleet of proxies over one server: 1,000 proxies report 100 buckets each, every five seconds, while demand moves
+//! from one half of the proxies to the other. Prints how well the limits were used, by how much too much was admitted,
+//! and how long the reports took.
 //!
 //! `cargo run --release -p tidegate-core --example division`
 //!
-//! The same numbers each time, but for the time that it took.
+//! All numbers except the times are the same in every run.
 
 #![allow(clippy::disallowed_methods, reason = "it times the reports")]
 
@@ -16,17 +17,17 @@ use tidegate_core::{Rate, Tick};
 const PROXIES: usize = 1000;
 const BUCKETS: usize = 100;
 const ROUNDS: u64 = 60;
-/// Units a second that each limit grants, and at once.
+/// Units that each limit grants per second, and at once.
 const RATE: u64 = 10_000;
 const BURST: u64 = 10_000;
-/// A rate is handed out in units of this time: a thousandth of a unit a second.
+/// A rate is divided in units of this period: a thousandth of a unit a second.
 const PERIOD: Duration = Duration::from_secs(1000);
-/// Times between two reports at which a proxy is asked.
+/// How often a proxy is asked between two reports.
 const STEPS: u64 = 10;
 const EVERY: Duration = Duration::from_secs(5);
 const HOLDS: Duration = Duration::from_secs(22);
 
-/// One bucket of a proxy, filled when it is looked at.
+/// A proxy's bucket, filled when it is asked.
 struct Held {
     holder: HolderId,
     bucket: Bucket,
@@ -34,7 +35,8 @@ struct Held {
     at: Tick,
 }
 
-/// Units that a proxy is asked for in a bucket between two reports: three in four by one half of the proxies, which is another one later.
+/// The units that a proxy is asked for in a bucket between two reports. The busy half of the proxies gets three in
+/// four, and later the other half is busy.
 fn asked(proxy: usize, round: u64) -> u64 {
     let busy = (proxy < PROXIES / 2) == (round < ROUNDS / 2);
     if busy { 90 } else { 30 }
@@ -53,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for step in 0..ROUNDS * STEPS {
             let (round, reports) = (step / STEPS, step % STEPS == STEPS - 1);
             for (at, held) in all.iter_mut().enumerate() {
-                // Each proxy has its own moment within a step.
+                // The proxies ask at different moments within a step.
                 let moment = (step * PROXIES as u64 + at as u64) * (EVERY.as_nanos() as u64 / STEPS);
                 let now = start.after(Duration::from_nanos(moment / PROXIES as u64));
                 let wants = asked(at, round);

@@ -1,8 +1,9 @@
-//! The byte forms of every format since the first, held by fixtures: what one version wrote, all later ones read, as the same value.
+//! The byte forms of every format so far, checked against fixtures: all later versions read what one version wrote, as
+//! the same value.
 //!
-//! Each line of a fixture is a limit in some state and how it stands at one tick, or a receipt and its numbers; bytes are in hexadecimal
-//! digits. A new algorithm adds lines; a line that is there is never changed. A new format adds a file, and the files of older ones
-//! are read as before.
+//! Each line of a fixture is a limit with a state and its standing at one tick, or a receipt with its numbers; bytes
+//! are hexadecimal. A new algorithm adds lines, and existing lines are never changed. A new format adds a file, and the
+//! files of older formats are still read.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
@@ -18,7 +19,7 @@ use tidegate_core::{
     Transition,
 };
 
-/// Every format that was ever written, oldest first.
+/// Every format so far, oldest first.
 const FIXTURES: [(u8, &str); 1] = [(1, include_str!("fixtures/format-1.txt"))];
 
 #[test]
@@ -27,7 +28,7 @@ fn every_format_is_read_as_the_value_that_was_written() {
         let (fixed, lines) = (lines_of(fixture), written());
         let missing: Vec<&str> =
             lines.iter().map(|line| line.text.as_str()).filter(|line| !fixed.contains(line)).collect();
-        // What this version writes is in the newest fixture, and nothing else is.
+        // The newest fixture contains exactly what this version writes.
         if format == FORMAT && cfg!(feature = "tz") {
             assert!(missing.is_empty(), "the fixture should also have:\n{}", missing.join("\n"));
             assert_eq!(fixed.len(), lines.len(), "the fixture has lines that nothing writes");
@@ -139,7 +140,7 @@ impl Written {
     }
 }
 
-/// What the fixture of this version holds: each limit in four states, and a receipt of each.
+/// Returns what the fixture of this version contains: each limit in four states, and a receipt of each.
 fn written() -> Vec<Written> {
     let mut all = Vec::new();
     for quota in quotas().unwrap() {
@@ -166,7 +167,7 @@ fn written() -> Vec<Written> {
     all
 }
 
-/// A breaker that has counted, tripped, tries its service, has let more in, and one that a person opened.
+/// A breaker that has counted, one that tripped, one that probes, one that is recovering, and one forced by a person.
 fn breaker_histories(quota: &Quota, breaker: &CircuitBreaker) -> Vec<Written> {
     let mut state = quota.fresh(tick(0));
     let call = |state: &mut State, second, outcome| {
@@ -177,7 +178,7 @@ fn breaker_histories(quota: &Quota, breaker: &CircuitBreaker) -> Vec<Written> {
     call(&mut state, 0, Outcome::Failure);
     let mut all = vec![Written::new("counted", quota, state.clone(), Vec::new())];
     (0..30).for_each(|_| call(&mut state, 1, Outcome::Failure));
-    // Those that look now and then do so then.
+    // Breakers that evaluate at intervals do so at this call.
     call(&mut state, 2, Outcome::Success);
     all.push(Written::new("failed", quota, state.clone(), Vec::new()));
     call(&mut state, 100, Outcome::Success);
@@ -193,7 +194,7 @@ fn breaker_histories(quota: &Quota, breaker: &CircuitBreaker) -> Vec<Written> {
     all
 }
 
-/// A limit that a law moves, after a hundred calls that went well and one that met an overload; somebody is inside.
+/// A limit that a law moves, after a hundred successful calls and one overload, with a call in flight.
 fn learnt(quota: &Quota) -> Written {
     let mut state = quota.fresh(tick(0));
     for call in 0..=101u64 {
@@ -215,7 +216,7 @@ fn tick(second: u64) -> Tick {
     Tick::from_secs(1_600_000_000 + second)
 }
 
-/// Charges at these seconds of so many units, which wait for so many seconds; refusals change nothing.
+/// Charges, each at a second, of some units, with a longest wait in seconds. Refusals change nothing.
 fn charged(quota: &Quota, charges: &[(u64, u64, u64)]) -> (State, Vec<Receipt>) {
     let (mut state, mut receipts) = (quota.fresh(tick(0)), Vec::new());
     for (second, cost, wait) in charges {
@@ -228,13 +229,14 @@ fn charged(quota: &Quota, charges: &[(u64, u64, u64)]) -> (State, Vec<Receipt>) 
     (state, receipts)
 }
 
-/// Three units at once, one a second later, one reserved.
+/// Three units at once, one a second later, and a reservation of two.
 fn used(quota: &Quota) -> Written {
     let (state, receipts) = charged(quota, &[(0, 3, 0), (1, 1, 0), (1, 2, 60)]);
     Written::new("used", quota, state, receipts)
 }
 
-/// Some charges, of which two were undone and one turned out dearer, while others wait: all that a state can hold.
+/// Several charges, of which two were undone, one used more than it was charged, and others wait: a state with every
+/// field in use.
 fn settled(quota: &Quota) -> Written {
     const YEAR: u64 = 366 * 86_400;
     let charges =
@@ -248,14 +250,14 @@ fn settled(quota: &Quota) -> Written {
     Written::new("settled", quota, state, receipts)
 }
 
-/// How the limit stands, in numbers: limit, remaining, debt, and nanoseconds until it is full.
+/// The standing in numbers: limit, remaining, debt, and nanoseconds until full.
 fn standing(quota: &Quota, state: &State) -> String {
     let standing = quota.standing(state, tick(3));
     let reset = standing.reset_after.as_nanos();
     format!("{} {} {} {reset}", standing.limit, standing.remaining, standing.debt)
 }
 
-/// The numbers of a receipt: when charged, when to act, how much, and the four of its algorithm.
+/// The numbers of a receipt: the tick of the charge, the tick to act, the units, and the four numbers of its algorithm.
 fn numbers(receipt: &Receipt) -> String {
     let [a, b, c, d] = receipt.mark;
     let (at, act) = (receipt.at.as_nanos(), receipt.act.as_nanos());
@@ -268,7 +270,8 @@ fn read_receipt(form: &[u8]) -> Result<Receipt, DecodeError> {
     from.close().map(|()| receipt)
 }
 
-/// The lines of a fixture that this build can read: without time zones, those that name none. A receipt does not say whose it is.
+/// The lines of a fixture that this build can read. Without time zones these are the lines that name none; a receipt
+/// does not name its limit, so all receipts of fixed windows are left out.
 fn lines_of(fixture: &str) -> Vec<&str> {
     let (zone, receipt) = (hex(b"Asia/"), "receipt FixedWindow");
     let read = |line: &&str| cfg!(feature = "tz") || !line.contains(&zone) && !line.starts_with(receipt);

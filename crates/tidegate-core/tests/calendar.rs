@@ -1,4 +1,4 @@
-//! Calendar windows around the days on which clocks are moved.
+//! Calendar windows around the days on which clocks change.
 //!
 //! Each table line was worked out by hand from the zone's published changes, in UTC.
 
@@ -40,7 +40,7 @@ fn windows_follow_the_clock_on_the_wall() {
         ("America/New_York", Week, "2025-11-02T06:30:00Z", "2025-10-27T04:00:00Z", "2025-11-03T05:00:00Z"),
         ("America/New_York", Month, "2025-11-02T06:30:00Z", "2025-11-01T04:00:00Z", "2025-12-01T05:00:00Z"),
         ("America/New_York", Year, "2025-11-02T06:30:00Z", "2025-01-01T05:00:00Z", "2026-01-01T05:00:00Z"),
-        // One o'clock comes twice, and is two hours; two o'clock in March never comes.
+        // In November one o'clock comes twice and counts as two hours; in March two o'clock does not exist.
         ("America/New_York", Hour, "2025-11-02T05:59:59Z", "2025-11-02T05:00:00Z", "2025-11-02T06:00:00Z"),
         ("America/New_York", Hour, "2025-11-02T06:00:00Z", "2025-11-02T06:00:00Z", "2025-11-02T07:00:00Z"),
         ("America/New_York", Hour, "2025-03-09T06:59:59Z", "2025-03-09T06:00:00Z", "2025-03-09T07:00:00Z"),
@@ -80,10 +80,11 @@ fn windows_follow_the_clock_on_the_wall() {
         ("Pacific/Apia", Day, "2011-12-30T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"),
         ("Pacific/Apia", Week, "2011-12-31T00:00:00Z", "2011-12-26T10:00:00Z", "2012-01-01T10:00:00Z"),
         ("Pacific/Apia", Month, "2011-12-31T00:00:00Z", "2011-12-01T10:00:00Z", "2011-12-31T10:00:00Z"),
-        // São Paulo moved its clocks at midnight: the day began at 01:00, and another ended with 23:00 to 24:00 twice.
+        // São Paulo changed its clocks at midnight: one day began at 01:00, and another had the hour from 23:00 to
+        // 24:00 twice.
         ("America/Sao_Paulo", Day, "2018-11-04T12:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"),
         ("America/Sao_Paulo", Day, "2018-02-18T02:30:00Z", "2018-02-17T02:00:00Z", "2018-02-18T03:00:00Z"),
-        // St. John's put them back at 00:01: midnight came twice, and the second evening belongs to the day that had
+        // St. John's set clocks back at 00:01: midnight came twice, and the second evening belongs to the day that had
         // begun.
         ("America/St_Johns", Day, "2010-11-07T02:30:30Z", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"),
         ("America/St_Johns", Day, "2010-11-07T03:00:00Z", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"),
@@ -111,7 +112,7 @@ fn windows_follow_the_clock_on_the_wall() {
 
 #[test]
 fn windows_leave_no_gap_and_no_overlap_in_any_zone() {
-    // One instant after another, an odd number of seconds apart, so that all hours of the day are met.
+    // Instants an odd number of seconds apart, so that all hours of the day occur.
     const STEP: u64 = 40_009_397;
     for (salt, zone) in zone_names().enumerate() {
         for unit in CalendarUnit::ALL {
@@ -199,14 +200,14 @@ fn a_week_of_five_a_day_meets_the_twenty_five_hour_day() {
     }
 }
 
-/// UTC is worked out without the table; it is what the table says.
+/// UTC is computed without the time zone table, and agrees with it.
 #[test]
 fn utc_is_the_zone_of_that_name() {
     for unit in CalendarUnit::ALL {
         let (ours, table) = (window(unit, "utc"), window(unit, "Etc/UTC"));
         assert_eq!(ours.calendar_parts(), Some((unit, "UTC")));
         for step in 0..20_000u64 {
-            // 584 years in steps of eleven days and an odd rest, and the seconds around each.
+            // 584 years in steps of eleven days and a remainder, and the seconds around each.
             let tick = step * (u64::MAX / 20_000);
             let whole = tick / 86_400_000_000_000 * 86_400_000_000_000;
             for nanos in [tick, whole, whole.saturating_sub(1)] {

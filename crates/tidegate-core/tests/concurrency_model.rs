@@ -1,4 +1,4 @@
-//! The fixed bulkhead against a plain list of who is inside: random walks, and a small world in full.
+//! Compares the fixed bulkhead with a plain list of the callers inside: random walks, and a small world exhaustively.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
@@ -14,16 +14,16 @@ use tidegate_core::{
 
 use random::Random;
 
-/// One who entered, as the list knows it.
+/// A caller that entered, as the list records it.
 #[derive(Clone, Debug)]
 struct Inside {
-    /// Counts those who entered, from the first on.
+    /// The caller's number, in order of entering.
     number: usize,
     until: u64,
     places: u64,
 }
 
-/// A bulkhead as anybody would write it down first.
+/// A plain model of a bulkhead.
 #[derive(Clone, Debug)]
 struct Model {
     max: u64,
@@ -54,7 +54,7 @@ impl Model {
         }
         self.last = self.now(now);
         let until = self.ttl.map_or(u64::MAX, |ttl| {
-            // The first round tick that is not early.
+            // The first round tick that is not too early.
             let step = [10, 5, 2].into_iter().find(|step| step * 1000 <= ttl).unwrap_or(1);
             (at + ttl..).find(|until| until % step == 0).unwrap()
         });
@@ -88,17 +88,17 @@ impl Model {
     }
 }
 
-/// What happens next; clocks move in nanoseconds.
+/// The next step. Clocks move in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Enter(u64),
-    /// Of those who ever entered and have not left, lapsed ones among them.
+    /// One of the callers that entered and have not left, including those with a lapsed place.
     Leave(usize),
     Clock(i64),
     Change(u64, Option<u64>, Replace),
 }
 
-/// The bulkhead and its model side by side.
+/// A bulkhead and its model side by side.
 #[derive(Clone)]
 struct Pair {
     guard: Concurrency,
@@ -157,7 +157,7 @@ impl Pair {
                 (self.model.max, self.model.ttl) = (max, ttl);
                 if how == Replace::Reset {
                     self.model.inside.clear();
-                    // Whoever enters now does so after those who were forgotten.
+                    // A caller that enters now comes after those that were forgotten.
                     self.model.last += 1;
                 }
             }
@@ -169,7 +169,7 @@ impl Pair {
         }
     }
 
-    /// Law: leaving without having worked is as not having entered.
+    /// Law: leaving without an outcome is the same as not having entered.
     fn undone(&self, next: &<Concurrency as Guard>::State, receipt: &Receipt) {
         for later in 0..3 {
             let at = Tick::from_nanos(self.now + later);

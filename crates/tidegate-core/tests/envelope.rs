@@ -1,4 +1,4 @@
-//! The judge against its definition: every span looked at, and a bucket asked one by one.
+//! Compares the envelope with its definition: every span checked, and a bucket asked one request at a time.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use tidegate_core::envelope::{Envelope, WindowEnvelope, allowed_within};
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Replace, Tick, Transition};
 
-/// When, how much, and whether it was admitted.
+/// A request: when, how many units, and whether it was admitted.
 type Asked = (u64, u64, bool);
 
-/// The excess by its definition, in parts of a unit: of all spans from one ask to another.
+/// The excess by its definition, in fractions of a unit: the largest over all spans from one request to another.
 fn excess(asked: &[Asked], rate: Rate, burst: u64) -> i128 {
     let (count, period) = rate.reduced();
     let mut most = 0;
@@ -27,7 +27,7 @@ fn excess(asked: &[Asked], rate: Rate, burst: u64) -> i128 {
     most
 }
 
-/// Asks the library's own limit, which goes on in the state that follows.
+/// Asks the library's own limit, and keeps the state that follows.
 fn admits<A: Algorithm>(quota: &A, state: &mut A::State, now: Tick, units: Cost) -> bool {
     match quota.decide(state, Ask::allow(now, units)) {
         Transition::Allowed { next, .. } => {
@@ -38,7 +38,7 @@ fn admits<A: Algorithm>(quota: &A, state: &mut A::State, now: Tick, units: Cost)
     }
 }
 
-/// Ticks that go on by the gaps.
+/// Returns the requests with ticks instead of gaps.
 fn timed(gaps: Vec<(u64, u64, bool)>) -> Vec<Asked> {
     let mut at = 1_000;
     gaps.into_iter()
@@ -69,7 +69,7 @@ proptest! {
         prop_assert_eq!(judge.utilisation().admitted, asked.iter().filter(|(.., yes)| *yes).map(|(_, cost, _)| cost).sum::<u64>());
     }
 
-    /// The ideal is the library's own limit, asked the same; and what that admits is never in excess.
+    /// The ideal is the library's own limit under the same requests, and what that admits is never in excess.
     #[test]
     fn the_ideal_is_one_central_limit(gaps in gaps(), count in 1..40_u64, period in 1..900_u64, burst in 1..20_u64) {
         let quota = Quota::per(count, Duration::from_nanos(period)).burst(burst).gcra().unwrap();
@@ -85,8 +85,8 @@ proptest! {
         prop_assert_eq!(told.admitted, told.ideal);
     }
 
-    /// A limit that is changed while it is in use, to one that is smaller or larger, faster or slower: the ideal is the library's own limit, which
-    /// carries over what was spent. The judge gave the new limit's whole burst again.
+    /// A limit is changed in use to a smaller, larger, faster or slower one. The ideal is the library's own limit,
+    /// which carries over what was spent. Regression: the envelope granted the new limit's whole burst again.
     #[test]
     fn the_ideal_of_a_changed_limit_is_one_that_was_changed(
         gaps in gaps(),
@@ -130,7 +130,7 @@ proptest! {
     }
 }
 
-/// What nodes still grant of the limit before is in excess of the one after; what was in excess before stays.
+/// Units that nodes still grant under the old limit are in excess of the new one; earlier excess stays.
 #[test]
 fn what_is_granted_beyond_a_changed_limit_is_in_excess() {
     let per_second = |count| Rate::new(count, Duration::from_secs(1)).unwrap();

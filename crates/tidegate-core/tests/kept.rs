@@ -1,4 +1,4 @@
-//! What whoever keeps states relies on: how large they get, and what becomes of one whose clock was set back.
+//! What stores rely on: how large states get, and what a state becomes when the clock is set back.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
@@ -22,7 +22,7 @@ fn rate(count: u64, nanos: u64) -> Rate {
     Rate::new(count, Duration::from_nanos(nanos)).unwrap()
 }
 
-/// A bucket of several bandwidths, all of one refill.
+/// A bucket of one bandwidth for each refill.
 fn bands(refill: &[Refill]) -> Quota {
     let band = |(nth, refill): (usize, &Refill)| {
         let count = 7 + nth as u64;
@@ -31,7 +31,7 @@ fn bands(refill: &[Refill]) -> Quota {
     TokenBucket::several(refill.iter().enumerate().map(band)).unwrap().into()
 }
 
-/// Limits of every kind, named for the test's messages.
+/// Limits of every kind.
 fn limits() -> Vec<Quota> {
     let (even, at_once) = (Refill::Continuous, Refill::Interval);
     let per = |count| Quota::per(count, Duration::from_secs(1));
@@ -80,7 +80,7 @@ fn profiles() -> Vec<Quota> {
     ]
 }
 
-/// One key's life at random: charges, reservations, settlements in any order, and small steps back of the clock.
+/// A random history of one key: charges, reservations, settlements in any order, and small steps back of the clock.
 struct History {
     random: Random,
     state: State,
@@ -137,7 +137,7 @@ fn no_state_is_written_in_more_bytes_than_its_limit_says() {
     }
 }
 
-/// A burst that is undone from its second charge on leaves a hole beside each that stays.
+/// A burst in which every second charge is undone leaves a hole beside each charge that stays.
 #[test]
 fn a_book_is_as_large_as_is_said_and_no_larger() {
     for quota in [limits().remove(0), limits().remove(3), bands(&[Refill::Continuous; 8])] {
@@ -155,7 +155,7 @@ fn a_book_is_as_large_as_is_said_and_no_larger() {
             state = quota.settle(&state, START, receipt, 0);
         }
         let (bytes, most) = (state.encode().len(), quota.largest_state());
-        // A bucket that was never restarted writes no ticks of restarts, and one alone no count of charges.
+        // A bucket that was never restarted writes no restart ticks, and a single bandwidth writes no count of charges.
         assert!(bytes <= most && bytes + 8 * 8 + 16 >= most, "{bytes} of {most}: {quota:?}");
     }
 }
@@ -186,7 +186,8 @@ fn remaining(standing: Standing) -> (i128, Duration) {
     (i128::from(standing.remaining) - i128::from(standing.debt), standing.reset_after)
 }
 
-/// An hour fast, and back: a key stands still for as long as a small step takes, and is then what it was at its last change.
+/// The clock was an hour fast and is set back: a key stands still for a small step's time, and is then as it was at its
+/// last change.
 #[test]
 fn a_clock_that_was_fast_does_not_freeze_its_keys() {
     let hour = Duration::from_secs(3600);
@@ -195,7 +196,7 @@ fn a_clock_that_was_fast_does_not_freeze_its_keys() {
             let mut history = History::new(&quota, seed);
             (0..1 + seed * 3).for_each(|_| history.step(&quota));
             let state = history.state;
-            // What the limit looks like from its last change on, wherever that was.
+            // Compares the limit from its last change on, wherever that was.
             let last = last_change(&quota, &state);
             let now = last.before(hour);
             let back =
@@ -223,7 +224,7 @@ fn a_clock_that_was_fast_does_not_freeze_its_keys() {
                     assert_eq!(answer(&state, last), answer(&back, to), "{quota:?} after {probe:?}");
                 }
             }
-            // Whoever was charged by the fast clock has nothing to give back any more, and may owe all the same.
+            // A charge by the fast clock gives nothing back any more, but may still leave a debt.
             if !quota.is_guard() {
                 for receipt in &history.open {
                     let settled = quota.settle(&back, now, receipt, 0);
@@ -235,7 +236,8 @@ fn a_clock_that_was_fast_does_not_freeze_its_keys() {
     }
 }
 
-/// Windows that stand on a grid of the clock can only be counted anew when they move: what fades or ends in them does so anew.
+/// Windows on a grid of the clock cannot be moved exactly: moving counts them anew, and so their fading and ending
+/// begin anew.
 fn is_movable(quota: &Quota) -> bool {
     !matches!(
         quota,
@@ -247,7 +249,7 @@ fn is_movable(quota: &Quota) -> bool {
     )
 }
 
-/// The tick of the last change, as the state tells it from outside: the largest for which nothing is set back.
+/// Returns the tick of the last change, found from outside: the largest at which nothing is set back.
 fn last_change(quota: &Quota, state: &State) -> Tick {
     let (mut low, mut high) = (0u64, u64::MAX);
     while low < high {
@@ -278,7 +280,8 @@ fn small_steps_back_change_nothing() {
     }
 }
 
-/// Work charged after the clock was set back is settled as ever, once the clock has passed the tick that it came back from.
+/// Work charged after the clock was set back settles as usual, once the clock has passed the tick from which it was set
+/// back.
 #[test]
 fn charges_after_the_step_are_settled_again() {
     let hour = Duration::from_secs(3600);
@@ -296,7 +299,7 @@ fn charges_after_the_step_are_settled_again() {
     }
 }
 
-/// Yesterday's clock told tomorrow's date: what it spent counts today.
+/// A clock that was a day fast charged tomorrow's window: after it is set back, that counts today.
 #[test]
 fn a_calendar_window_of_tomorrow_becomes_the_one_of_today() {
     let quota = Quota::per_day(5).calendar_window(CalendarUnit::Day, "UTC").unwrap();
@@ -308,7 +311,7 @@ fn a_calendar_window_of_tomorrow_becomes_the_one_of_today() {
     assert_eq!((standing.remaining, standing.reset_after), (2, Duration::from_secs(86_390)));
 }
 
-/// A holder that was lost while the clock was fast kept its place for as long as the clock had been.
+/// Regression: a holder lost while the clock was fast kept its place for as long as the clock had been ahead.
 #[test]
 fn places_taken_by_a_fast_clock_lapse_in_time() {
     let guard = Quota::concurrency(1, Duration::from_secs(30)).unwrap();

@@ -1,4 +1,4 @@
-//! A charge in parts is the same as its parts charged one after the other.
+//! A charge divided into parts settles like its parts charged one after the other.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -30,8 +30,9 @@ fn charge(quota: &Quota, state: &mut State, now: Tick, units: u64, max_wait: Dur
 }
 
 proptest! {
-    /// Two lives: in one the units are taken together and divided, in the other they are taken in parts. Whatever is charged and given back
-    /// around them, both stand alike; with a wait, or where charges were settled out of order before, the divided one is never fuller.
+    /// Two histories: in one the units are charged together and the charge is divided, in the other the parts are
+    /// charged one by one. Whatever else is charged and given back, both have the same standing. With a wait, or after
+    /// charges settled out of order, the divided one is never fuller.
     #[test]
     fn parts_are_settled_as_charges_of_their_own(
         count in 1..60_u64,

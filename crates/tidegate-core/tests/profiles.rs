@@ -1,4 +1,5 @@
-//! The profiles against what the real peers did: fixtures printed by the small drivers `peers/Guava.java` and `peers/x_time.go`.
+//! Compares the profiles with what the real libraries did: fixtures printed by the drivers `peers/Guava.java` and
+//! `peers/x_time.go`.
 
 use std::time::Duration;
 
@@ -59,8 +60,8 @@ fn x_time_equals_the_real_one() {
     assert!(lines > 1000, "{lines} lines compared");
 }
 
-/// A limit so low that it never fills, or zero, is there for its burst: a team moving from Go had 292 of 1000 units, and none at all
-/// once a limit of zero was raised.
+/// A limit of zero, or so low that it never refills, still grants its initial burst. Regression: a limit taken over
+/// from Go had 292 of 1000 units, and none at all after a limit of zero was raised.
 #[test]
 fn x_time_starts_with_its_whole_burst() {
     let now = Tick::from_secs(1_000);
@@ -132,8 +133,8 @@ fn guava_equals_the_real_one() {
     assert!(lines > 800, "{lines} lines compared");
 }
 
-/// The peers give nothing back and book nothing afterwards (x/time cancels what has not acted): there the last charge is settled exactly,
-/// at any time, and no other; what was used beyond the charge is waited off in each.
+/// The libraries give nothing back and book nothing afterwards, except that x/time cancels what has not acted. So only
+/// the last charge is settled exactly, at any time; units used beyond a charge delay later ones in each profile.
 #[test]
 fn profiles_settle_as_far_as_their_arithmetic_allows() {
     let now = Tick::from_secs(1_000);

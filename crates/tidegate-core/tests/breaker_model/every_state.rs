@@ -1,8 +1,9 @@
-//! Every state that three callers, a clock and a person can bring a breaker into within so many steps, each visited once: what holds in all of
-//! them, and that each has a way back to closed.
+//! Visits every state that three callers, a clock and a person can bring a breaker into within a number of steps, each
+//! once. Checks what holds in all of them, and that each has a way back to closed.
 //!
-//! [`crate::small_world`] walks sequences beside the plain model, few steps deep, because the same state is reached in many orders. Here states that
-//! are alike are one, so it goes deeper, and it knows who is inside by itself: it asks the breaker about nothing but its answers.
+//! [`crate::small_world`] walks sequences beside the plain model, but only a few steps deep, because many orders reach
+//! the same state. This search merges equal states, so it goes deeper. It tracks the callers inside by itself, and asks
+//! the breaker only for its answers.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tidegate_core::{Ask, Cost, Guard, Outcome, Receipt, State, Tick, Transition}
 use crate::model::{Judges, Looks, Terms};
 use crate::{START, built};
 
-/// Callers who are inside at once, at the most.
+/// The most callers inside at once.
 const CALLERS: usize = 3;
 
 /// How long a forced state lasts, in nanoseconds.
@@ -39,13 +40,13 @@ const TERMS: Terms = Terms {
     healthy: None,
 };
 
-/// One who is inside.
+/// A caller that is inside.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Caller {
     entered: u64,
-    /// The period of trying in which it is a probe, by number; `None` where it entered while all did.
+    /// The number of the half-open period in which it is a probe; `None` if it entered a closed breaker.
     trying: Option<u32>,
-    /// What the breaker gave it, in an order of its own.
+    /// The receipt's tick and mark, in a form that can be compared and hashed.
     mark: (Tick, [u64; 4]),
 }
 
@@ -53,14 +54,14 @@ struct Caller {
 struct World {
     state: CircuitBreakerState,
     now: u64,
-    /// By order of entering.
+    /// In order of entering.
     held: Vec<(Caller, Receipt)>,
-    /// Counts the times that the breaker became half-open.
+    /// How often the breaker became half-open.
     tried: u32,
     forced: Option<(Force, u64)>,
 }
 
-/// What can be seen of a breaker from outside.
+/// Returns what is visible of a breaker from outside.
 fn seen(breaker: &CircuitBreaker, state: &CircuitBreakerState, now: u64) -> (Condition, [u32; 3]) {
     let now = Tick::from_nanos(now);
     let totals = breaker.totals(state, now);
@@ -73,13 +74,13 @@ impl World {
         Self { state, now: START, held: Vec::new(), tried: 0, forced: None }
     }
 
-    /// States that nobody can tell apart from here on. Times count from now: a breaker knows no epoch but its own.
+    /// Two worlds with the same identity behave the same from here on.
     fn identity(&self) -> (Vec<u8>, u64, Vec<Caller>) {
         let held = self.held.iter().map(|(caller, _)| *caller).collect();
         (State::Breaker(self.state.clone()).encode(), self.now, held)
     }
 
-    /// Every state that one step leads to.
+    /// Returns every world that one step leads to.
     fn next(&self, breaker: &CircuitBreaker) -> Vec<Self> {
         let mut all = vec![self.later(1)];
         if self.held.len() < CALLERS {
@@ -154,7 +155,7 @@ impl World {
         next
     }
 
-    /// A person puts it in a state for a while; only where none is forced, since one after the other is as the second alone.
+    /// A person forces a state for a while. Only if none is forced, since a second one replaces the first.
     fn force(&self, breaker: &CircuitBreaker, to: Force) -> Option<Self> {
         if self.forced.is_some() {
             return None;
@@ -166,7 +167,7 @@ impl World {
         Some(next)
     }
 
-    /// What holds in every state.
+    /// Checks what holds in every state.
     fn check(&self, breaker: &CircuitBreaker) {
         let (condition, _) = seen(breaker, &self.state, self.now);
         match (self.forced, condition) {
@@ -189,7 +190,7 @@ impl World {
         self.recovers(breaker);
     }
 
-    /// Whoever is inside is lost, and from then on every call goes well: it closes.
+    /// All callers inside are lost, and from then on every call succeeds: the breaker closes.
     fn recovers(&self, breaker: &CircuitBreaker) {
         let mut state = self.state.clone();
         let mut now = Tick::from_nanos(self.now);
@@ -205,7 +206,7 @@ impl World {
     }
 }
 
-/// Visits every state within so many steps; returns how many there are.
+/// Visits every state within this many steps. Returns how many states there are.
 fn visit(terms: &Terms, steps: usize) -> usize {
     let breaker = built(terms);
     let first = World::new(&breaker);
@@ -236,6 +237,6 @@ fn every_state_of_three_callers_keeps_the_bound_and_has_a_way_back() {
         }
     }
     println!("{visited} states");
-    // 56,324 when this was written: a search that ends early has not visited every state.
+    // 56,324 when this was written; far fewer would mean that the search ended early.
     assert!(visited > 50_000, "{visited} states");
 }

@@ -1,4 +1,4 @@
-//! States that no breaker wrote, and what people write in reasons.
+//! States that no breaker wrote, and hostile text in reasons.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn quotas() -> Vec<Quota> {
     .into()
 }
 
-/// States of a breaker in use: closed, open, half-open and forced.
+/// Returns states of a breaker in use: closed, open, half-open and forced.
 fn states(quota: &Quota) -> Vec<State> {
     let Quota::Breaker(breaker) = quota else { panic!("all are breakers") };
     let (mut state, mut states) = (quota.fresh(Tick::from_secs(1_000)), Vec::new());
@@ -75,7 +75,7 @@ fn bytes_from_nowhere_are_refused_or_harmless() {
         let Ok(state) = State::decode(&bytes) else { continue };
         read += 1;
         assert_eq!(State::decode(&state.encode()), Ok(state.clone()));
-        // Of any breaker: a key's limit may have changed since.
+        // A state of any breaker, since the limit of a key may have changed.
         let quota = &quotas[numbers.below(quotas.len())];
         let any = [Tick::EPOCH, Tick::MAX, Tick::from_secs(1_100), Tick::from_nanos(numbers.next() << 16)];
         let (now, at) = (any[numbers.below(4)], any[numbers.below(4)]);

@@ -1,4 +1,4 @@
-//! The breaker against a plain model, over random parameters and histories; and a small world in full.
+//! Compares the breaker with a plain model over random parameters and histories, and exhaustively in a small world.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
@@ -18,11 +18,11 @@ use tidegate_core::{
 
 use model::{Caller, Judges, Looks, Model, Refusal, Terms};
 
-/// What happens next; clocks move in nanoseconds.
+/// The next step. Clocks move in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Enter,
-    /// Of those who entered and have not left.
+    /// One of the callers that entered and have not left, by its index.
     Leave(usize, Outcome),
     Clock(u64),
     ClockBack(u64),
@@ -83,7 +83,7 @@ pub(crate) fn built(terms: &Terms) -> CircuitBreaker {
     .unwrap()
 }
 
-/// The breaker and its model side by side.
+/// A breaker and its model side by side.
 #[derive(Clone)]
 pub(crate) struct Pair {
     pub(crate) breaker: CircuitBreaker,
@@ -149,7 +149,7 @@ impl Pair {
         if let Some((in_flight, most)) = self.model.in_flight(self.now) {
             assert!(in_flight <= most, "{in_flight} probes of {most}");
         }
-        // As good as new from then on, for whoever comes and for whoever was inside.
+        // From then on it is as good as new, for new callers and for callers inside.
         if let Some(full) = self.breaker.full_at(&self.state) {
             let full = full.max(now);
             let fresh = self.breaker.fresh(full);
@@ -169,7 +169,7 @@ impl Pair {
         assert!(state.encode().len() <= Quota::from(self.breaker.clone()).largest_state());
     }
 
-    /// Law: leaving without having worked is as not having entered, but that the open time is over.
+    /// Law: leaving without an outcome is the same as not having entered, except that the open time is over.
     fn undone(&self, next: &CircuitBreakerState, receipt: &Receipt) {
         let at = Tick::from_nanos(self.now);
         let back = self.breaker.leave(next, at, receipt, Outcome::Ignored);
@@ -259,12 +259,12 @@ proptest! {
         }
     }
 
-    /// Figures that are compared now and then; spans are in milliseconds there.
+    /// Figures are evaluated at intervals; spans are in milliseconds here.
     #[test]
     fn figures_are_compared_at_every_multiple(terms in terms(), steps in steps(), every in 1u64..5) {
         const MS: u64 = 1_000_000;
         let Looks::BackInTime { length, buckets } = terms.looks else { return Ok(()) };
-        // The model looks at each multiple by itself, in its own unit.
+        // The model evaluates at each multiple, in units of one.
         let small = Terms { every: Some(every), ..terms.clone() };
         let large = Terms {
             looks: Looks::BackInTime { length: length * MS, buckets },
@@ -285,7 +285,7 @@ proptest! {
         for (number, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Clock(by) => now += by,
-                // Places lapse at round ticks, which are finer than a millisecond; a step back is told elsewhere.
+                // Places lapse at round ticks finer than a millisecond. Other tests cover steps back.
                 Step::ClockBack(_) => {}
                 Step::Enter => {
                     let expected = model.enter(number, now);
@@ -316,7 +316,7 @@ proptest! {
         }
     }
 
-    /// A clock that was an hour fast, and is set back: the breaker is what it was at its last change, and goes on from there.
+    /// A clock was an hour fast and is set back: the breaker is as it was at its last change, and continues from there.
     #[test]
     fn a_fast_clock_leaves_what_it_found(terms in terms(), steps in steps()) {
         let mut pair = Pair::new(&terms);
@@ -324,7 +324,7 @@ proptest! {
         let quota = Quota::from(pair.breaker.clone());
         let state = State::Breaker(pair.state.clone());
         let set_back = |now: Tick| quota.set_back(&state, now);
-        // The tick of the last change is the largest of which nothing is set back.
+        // The tick of the last change is the largest at which the state is not set back.
         let last = (0..=pair.now.saturating_sub(START) + 100).rev().map(|after| Tick::from_nanos(START + after));
         let last = last.into_iter().find(|tick| set_back(tick.before(MAX_STEP_BACK)).is_none()
             && set_back(tick.before(MAX_STEP_BACK).before(Duration::from_nanos(1))).is_some());
@@ -338,7 +338,7 @@ proptest! {
         prop_assert_eq!(State::decode(&State::Breaker(back.clone()).encode()), Ok(State::Breaker(back)));
     }
 
-    /// Whatever the state, parameters change it into one that goes on, or forget it.
+    /// From any state, other parameters lead to a state that works, or forget it.
     #[test]
     fn a_changed_breaker_takes_over(terms in terms(), other in terms(), steps in steps(), reset in any::<bool>()) {
         let mut pair = Pair::new(&terms);

@@ -1,6 +1,6 @@
-//! A breaker as anybody would write it down first: lists of what happened, looked through from the start each time.
+//! A plain model of a breaker: lists of what happened, searched from the start each time.
 
-/// One call that ended and says something.
+/// A call that ended with an outcome.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub(crate) at: u64,
@@ -18,11 +18,11 @@ pub(crate) enum Looks {
 pub(crate) enum Judges {
     Successes(usize),
     Batch(usize),
-    /// By the logarithms of floats.
+    /// Evidence from the logarithms of floats.
     Evidence(f64),
 }
 
-/// Nanoseconds and shares of one, as they were set.
+/// The parameters, in nanoseconds and shares of one.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) looks: Looks,
@@ -63,7 +63,7 @@ pub(crate) struct Model {
     open_time: Option<u64>,
 }
 
-/// One who entered.
+/// A caller that entered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     number: usize,
@@ -83,7 +83,7 @@ impl Model {
         Self { terms, phase, since: now, last: now, busy_until: now, life: 0, open_time: None }
     }
 
-    /// What time has brought about by `at`.
+    /// Applies what time has changed by `at`.
     pub(crate) fn advance(&mut self, at: u64) {
         let used = match self.phase {
             Phase::Open { until } => self.last.max(until),
@@ -193,7 +193,7 @@ impl Model {
         Ok(Caller { number, at, life: self.life })
     }
 
-    /// Leaves; `None` says nothing of the service.
+    /// A caller leaves. `None`: the outcome says nothing about the service.
     pub(crate) fn leave(&mut self, caller: Caller, now: u64, failed: Option<bool>) {
         let at = now.max(self.last);
         self.advance(at);
@@ -280,7 +280,7 @@ impl Model {
         }
     }
 
-    /// The word for its state, and the calls that count.
+    /// Returns the word for the state, and the calls that count.
     pub(crate) fn shown(&self, now: u64) -> (&'static str, [usize; 3]) {
         let (mut then, at) = (self.clone(), now.max(self.last));
         then.advance(at);
@@ -298,7 +298,7 @@ impl Model {
         }
     }
 
-    /// How many probes are in flight, and how many may be.
+    /// Returns how many probes are in flight, and how many may be.
     pub(crate) fn in_flight(&self, now: u64) -> Option<(usize, usize)> {
         let at = now.max(self.last);
         let Phase::HalfOpen { step, inside, .. } = &self.phase else { return None };

@@ -1,4 +1,4 @@
-//! Every interleaving of a few callers, with a clock: nobody is let in beyond the bound, and no breaker is stuck.
+//! Every interleaving of a few callers and a clock: no caller enters beyond the bound, and no breaker is stuck.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tidegate_core::{Ask, Cost, Guard, Outcome, Receipt, Tick, Transition};
 use crate::model::{Judges, Looks, Terms};
 use crate::{Pair, START, Step};
 
-/// Two probes at most, in one step and then another; open for two nanoseconds, and three to live.
+/// At most two probes, in two steps; open for two nanoseconds, and places live for three.
 const TERMS: Terms = Terms {
     looks: Looks::Back(2),
     failure_ratio: Some(0.5),
@@ -52,11 +52,12 @@ fn walk(pair: &Pair, left: u32, ends: &mut u64) {
     }
 }
 
-/// Everybody who is inside is lost: after the open time and the time to live of their places, a call enters, and a few good ones close it.
+/// All callers inside are lost: after the open time and their places' time to live, a call enters, and a few successful
+/// ones close the breaker.
 fn is_not_stuck(pair: &Pair) {
     let (breaker, mut state) = (&pair.breaker, pair.state.clone());
     let mut now = Tick::from_nanos(pair.now.max(START)).after(Duration::from_nanos(10));
-    // One of them may find a window half of which has failed already, and open it once more.
+    // One of the calls may find a window of which half has failed already, and open the breaker once more.
     for _ in 0..7 {
         let Transition::Allowed { next, receipt, .. } = breaker.enter(&state, Ask::allow(now, Cost::ONE))
         else {
@@ -72,7 +73,7 @@ fn is_not_stuck(pair: &Pair) {
 fn every_sequence_of_six_steps_is_as_the_list_and_ends_well() {
     let mut ends = 0;
     let mut tripped = Pair::new(&TERMS);
-    // From a breaker that has just tripped, since that is what few steps do not reach.
+    // Starts from a breaker that has just tripped, which few steps do not reach otherwise.
     for step in [Step::Enter, Step::Enter, STEPS[2], STEPS[2]] {
         tripped.step(step);
     }
@@ -102,7 +103,7 @@ fn a_probe_that_is_lost_does_not_strand_it() {
     assert_eq!(late, next, "what comes too late says nothing, and takes nobody's place");
 }
 
-/// Where counters never forget while closed, an outage after a million good calls needs as many failures to be seen.
+/// Counters have a bounded window while closed: after a million good calls, an outage is noticed within the window.
 #[test]
 fn a_long_good_time_does_not_hide_an_outage() {
     let breaker = tidegate_core::breaker::CircuitBreaker::builder().jitter(0.0).build().unwrap();
@@ -116,7 +117,7 @@ fn a_long_good_time_does_not_hide_an_outage() {
     for nth in 0..1_000_000 {
         call(Duration::from_millis(nth), Outcome::Success).unwrap();
     }
-    // A thousand calls a second: after less than the window, half of what it holds has failed.
+    // A thousand calls a second: before the window is over, half of its calls have failed.
     let outage = Duration::from_secs(1_000);
     let failed =
         (0..20_000).take_while(|nth| call(outage + Duration::from_millis(*nth), Outcome::Failure).is_ok());

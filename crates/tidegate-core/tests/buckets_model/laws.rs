@@ -1,4 +1,4 @@
-//! Laws that hold whatever the model says: the bound over any span, what giving back may do, and bytes from anywhere.
+//! Laws that hold without a model: the bound over any span, what giving back may do, and arbitrary bytes.
 
 use core::time::Duration;
 
@@ -11,7 +11,7 @@ use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, Replace, State, 
 use crate::random::Random;
 use crate::steps;
 
-/// One quota of each exact kind, all of one rate and burst.
+/// One quota of each exact algorithm, all with one rate and burst.
 fn exact(rate: Rate, burst: u64) -> Vec<Quota> {
     let bandwidth = Bandwidth::new(rate, burst).unwrap();
     vec![
@@ -25,7 +25,7 @@ fn exact(rate: Rate, burst: u64) -> Vec<Quota> {
     ]
 }
 
-/// One quota of each kind with random numbers, profiles included.
+/// One quota of each algorithm with random numbers, including the profiles.
 fn any(random: &mut Random) -> Vec<Quota> {
     let (rate, burst) = (random.rate(), random.one_to(Rate::MAX_COUNT));
     let mut quotas = exact(rate, burst);
@@ -42,9 +42,9 @@ fn any(random: &mut Random) -> Vec<Quota> {
     quotas
 }
 
-/// Between any two grants, first and last included, no more acts than a burst and what the rate brings meanwhile.
+/// Between any two grants, both included, no more acts than a burst plus what the rate gives in between.
 ///
-/// Reservations count when they act. An interval may bring its count at both ends of the span.
+/// A reservation counts when it acts. An interval refill may give its count at both ends of the span.
 #[test]
 fn no_span_admits_more_than_burst_and_rate() {
     let mut random = Random::new(11);
@@ -92,7 +92,7 @@ fn no_span_admits_more_than_burst_and_rate() {
     }
 }
 
-/// What a rate brings in some ns: whole units, and whether there is a rest.
+/// Returns what a rate gives in a number of ns: whole units, and whether there is a remainder.
 fn wide(ns: u128, rate: Rate) -> (u128, bool) {
     let (count, period) = rate.reduced();
     let (count, period) = (u128::from(count), u128::from(period));
@@ -100,7 +100,7 @@ fn wide(ns: u128, rate: Rate) -> (u128, bool) {
     (ns / period * count + rest / period, !rest.is_multiple_of(period))
 }
 
-/// A charge given back, in full or in part, leaves no more than if only the rest had been charged, then and later.
+/// A charge given back, in full or in part, leaves no more than if only the used part had been charged, then and later.
 #[test]
 fn giving_back_never_creates_capacity() {
     let mut random = Random::new(12);
@@ -127,8 +127,9 @@ fn giving_back_never_creates_capacity() {
     }
 }
 
-/// `given_back` has no more left than `never`, now and, if nobody asks, later. A warm-up is compared now only: what it
-/// has left is a whole burst or nothing, and a debt given back at the stable price is not the one that the slope made.
+/// Asserts that `given_back` has no more left than `never`, now and, if nothing is asked, later. A warm-up is compared
+/// only now: it has a whole burst or nothing left, and a debt given back at the stable price differs from the one the
+/// slope made.
 fn not_fuller(random: &mut Random, quota: &Quota, given_back: &State, never: &State, now: Tick) {
     let left = |state, at| quota.standing(state, at).remaining;
     assert!(left(given_back, now) <= left(never, now), "{given_back:?} after {never:?}: {quota:?}");
@@ -138,7 +139,7 @@ fn not_fuller(random: &mut Random, quota: &Quota, given_back: &State, never: &St
     }
 }
 
-/// Whatever bytes a store hands back, every call answers: no panic, no overflow, and what it answers can be stored.
+/// Whatever bytes a store returns, every call answers without a panic or overflow, and the answer can be stored.
 #[test]
 fn foreign_states_and_extreme_ticks_are_survived() {
     let mut random = Random::new(13);
@@ -186,7 +187,8 @@ fn foreign_states_and_extreme_ticks_are_survived() {
                     quota.standing(&next, now);
                     quota.full_at(&next);
                     quota.settle(&next, now, &receipt, cost.units() / 2);
-                    // A profile may end in not-a-number as its peer does; then the bytes are refused, not the process.
+                    // A profile may reach not-a-number, as the real library does. Then decoding fails, but nothing
+                    // panics.
                     let _ = State::decode(&next.encode());
                 }
                 if let Transition::Allowed { next, .. } =
@@ -215,7 +217,7 @@ fn quotas_and_states_come_back_from_their_bytes() {
     }
 }
 
-/// A state that is as good as a fresh one may be forgotten without anybody gaining: it grants as much at every tick from then.
+/// A state that is as good as a fresh one may be forgotten: from then on a fresh one grants the same at every tick.
 #[test]
 fn a_full_limit_is_as_good_as_a_forgotten_one() {
     let mut random = Random::new(15);
@@ -241,7 +243,7 @@ fn a_full_limit_is_as_good_as_a_forgotten_one() {
     }
 }
 
-/// A changed limit keeps what was spent: never more is left than before, share by share or unit by unit.
+/// A changed limit keeps what was spent: it never has more left than before, whether carried by share or by unit.
 #[test]
 fn a_live_change_never_forgets_what_was_spent() {
     let mut random = Random::new(16);
@@ -265,7 +267,7 @@ fn a_live_change_never_forgets_what_was_spent() {
     }
 }
 
-/// A keyed store holds millions of them.
+/// A keyed store holds millions of states.
 #[test]
 fn a_state_takes_48_bytes_at_most() {
     assert!(size_of::<State>() <= 48, "{}", size_of::<State>());

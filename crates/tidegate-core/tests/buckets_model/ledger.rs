@@ -1,9 +1,10 @@
-//! What settlements are judged by: a plain list of charges, and what each finally used.
+//! Checks settlements against a plain list of charges, with what each finally used.
 //!
-//! *Never fuller*: the list is charged anew, each with what was used, to a rational bucket that knows no promises; the limit has no
-//! more left. *As full as can be*: what comes back is all that those who charged later do not stand on, everything when there is
-//! nobody; of refills at once only the latter. *Acts do not bunch*: over any span those that act use no more than a burst and what
-//! the rate brings. A limit's own state says what is left of it, in fractions of units that no answer shows.
+//! *Never fuller*: the list is charged again, with what was used, to a rational bucket without reservations; the limit
+//! has no more left than that. *As full as can be*: everything comes back that later charges do not depend on, and
+//! everything if there are none; with interval refills only the latter is checked. *Acts do not bunch*: over any span,
+//! what acts uses no more than a burst plus what the rate gives. The encoded state is read for what is left, because
+//! answers do not show fractions of units.
 
 use tidegate_core::rate::{Bandwidth, Refill};
 use tidegate_core::{Algorithm, Quota, Rate, Receipt, State, Tick};
@@ -11,32 +12,33 @@ use tidegate_core::{Algorithm, Quota, Rate, Receipt, State, Tick};
 use crate::models::{Band, Q, Spent, q};
 use crate::random::Random;
 
-/// A charge, or a debt that was booked later.
+/// A charge, or a debt booked later.
 struct Entry {
     at: u64,
     units: u64,
-    /// When it acts, and when the limit would have been full again; nothing for a debt.
+    /// The receipt, and when the limit would be full again; `None` for a debt.
     charge: Option<(Receipt, Tick)>,
-    /// Still to be settled.
+    /// Not settled yet.
     open: bool,
-    /// Somebody was charged when the limit was full again: what this holds is not told apart any more.
+    /// A later charge found the limit full: what this charge held is not distinguished any more.
     rested: bool,
 }
 
 pub(crate) struct Ledger {
-    /// As they were at the start, or at the last change.
+    /// The bandwidths at the start, or at the last change.
     bands: Vec<Band>,
     entries: Vec<Entry>,
     /// Receipts from before the last change.
     stale: Vec<Receipt>,
     start: u64,
-    /// The last promise ever made.
+    /// The latest tick promised to any reservation.
     promise: u64,
-    /// A charge was settled after a refill at once, or undone, while others stood: a refill may since come early.
+    /// A charge was settled after an interval refill, or undone, while others stood: since then a refill may come
+    /// early.
     loose: bool,
 }
 
-/// Returns the tick of the last change of a state, and what it says is spent of each bandwidth.
+/// Returns the tick of a state's last change, and what the state says is spent of each bandwidth.
 pub(crate) fn spent(quota: &Quota, state: &State) -> (u64, Vec<Spent>) {
     let bytes = state.encode();
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
@@ -69,7 +71,7 @@ impl Ledger {
         Self { bands, entries: Vec::new(), stale: Vec::new(), start, promise: 0, loose: false }
     }
 
-    /// Begins anew after a change: what is spent is spent.
+    /// Starts again after a change; what was spent stays spent.
     pub(crate) fn carried(&mut self, bands: Vec<Band>, quota: &Quota, state: &State) {
         self.bands = bands;
         self.stale.extend(
@@ -104,7 +106,7 @@ impl Ledger {
         self.entries.push(Entry { at, units, charge, open: true, rested: false });
     }
 
-    /// What would be left if only what was used had been charged.
+    /// Returns what would be left if only what was used had been charged.
     fn truth(&self, at: u64) -> Vec<Band> {
         let mut bands = self.bands.clone();
         for band in &mut bands {
@@ -119,7 +121,7 @@ impl Ledger {
         bands
     }
 
-    /// Settles one charge at random, and judges it.
+    /// Settles a random charge, and checks the result.
     pub(crate) fn settle(
         &mut self,
         random: &mut Random,
@@ -170,7 +172,8 @@ impl Ledger {
         let now_spent = self.at(quota, &settled, at);
         let standing: u128 = self.entries[nth + 1..].iter().map(|entry| u128::from(entry.units)).sum();
         let refilled = |band: &Band| band.interval && at - receipt.at.as_nanos() >= band.rate.period_nanos();
-        // Undone, it may have begun the period of the others, which begins anew: its refills then come at other ticks than theirs would.
+        // The undone charge may have begun the others' period, which then begins anew, with refills at other ticks than
+        // without it.
         let begun_anew = |band: &Band| band.interval && used == 0;
         self.loose |= standing > 0 && self.bands.iter().any(|band| refilled(band) || begun_anew(band));
         self.is_never_fuller(quota, &settled, at, &place);
@@ -190,14 +193,14 @@ impl Ledger {
             }
         }
         if settled == *state {
-            // Too late to matter, and no change: a clock that steps back may meet it as it was.
+            // Too late to matter, and the state is unchanged: a clock that steps back may find it as it was.
             self.entries[nth].units = units;
             self.entries[..=nth].iter_mut().for_each(|entry| entry.rested = true);
         }
         settled
     }
 
-    /// Of a job longer than what leaves at once, the part that it can give back.
+    /// The part of a job that it can give back, if the job is longer than what leaves at once.
     fn part(&self, quota: &Quota, units: u64, used: u64) -> u64 {
         let at_once = if matches!(quota, Quota::LeakyQueue(_)) { self.bands[0].capacity } else { u64::MAX };
         units.min(at_once) - used.min(at_once)
@@ -223,7 +226,7 @@ impl Ledger {
             found.advance(last, at);
             let mut ticks = vec![at];
             if truth.interval {
-                // Around the refills of both.
+                // Also around the refills of both.
                 let period = truth.rate.period_nanos();
                 ticks.extend([found.next_refill(), truth.next_refill()]);
                 ticks.extend([&found, &truth].map(|band| band.next_refill().saturating_add(period)));
@@ -242,8 +245,9 @@ impl Ledger {
         }
     }
 
-    /// No span holds more acts than a burst and what the rate brings meanwhile. Of several bandwidths, one may hold work back until it
-    /// reaches the others in a bunch; of refills at once each may come at both ends.
+    /// No span has more acts than a burst plus what the rate gives in it. Not checked for several bandwidths, where one
+    /// may hold work back until it reaches the others in a bunch, nor for interval refills, which may come at both ends
+    /// of a span.
     pub(crate) fn ends_well(&self, quota: &Quota) {
         let [band] = self.bands.as_slice() else { return };
         if band.interval {
@@ -252,12 +256,12 @@ impl Ledger {
         let used = self.entries.iter().filter(|entry| entry.units > 0);
         let mut acts: Vec<(u64, u64)> = used
             .filter_map(|entry| Some((entry.charge?.0.act.as_nanos(), entry.units)))
-            // What lies behind the last tick is said to act at it.
+            // An act beyond the last tick is reported at the last tick.
             .filter(|(act, _)| *act < u64::MAX)
             .collect();
         acts.sort_by_key(|(act, _)| *act);
         for first in 0..acts.len() {
-            // A job longer than what leaves at once has its last departures here, and the others before.
+            // A job longer than what leaves at once has only its last departures here, and the others before.
             let mut sum = u128::from(acts[first].1.min(band.capacity));
             for (act, units) in &acts[first + 1..] {
                 sum += u128::from(*units);

@@ -1,4 +1,4 @@
-//! Every exact algorithm equals its slow rational model, decision by decision, over random traffic; and keeps its laws.
+//! Every exact algorithm equals its slow rational model, decision by decision, over random traffic, and keeps its laws.
 
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
@@ -20,14 +20,15 @@ use tidegate_core::rate::{
 };
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Replace, State, Tick, Transition};
 
-/// How long one quota is followed: long enough for debts and rests, short enough for many quotas.
+/// How many steps one quota is followed: enough for debts and rests, few enough for many quotas.
 const RUN: u64 = 200;
 
-/// A limit, its model, and what random traffic needs to know of it.
+/// A limit, its model, and what random traffic needs to know about it.
 struct Pair {
     quota: Quota,
     model: Box<dyn Model>,
-    /// The bandwidths that settlements are judged by; none for a limit that is settled by tests of its own.
+    /// The bandwidths against which settlements are checked; none for a limit whose settlements have tests of their
+    /// own.
     bands: Vec<Band>,
     rate: Rate,
     capacity: u64,
@@ -35,7 +36,7 @@ struct Pair {
     until: u64,
 }
 
-/// Steps that each model is compared for; more with `TIDEGATE_MODEL_STEPS`.
+/// How many steps each model is compared for; `TIDEGATE_MODEL_STEPS` sets another number.
 fn steps(default: u64) -> u64 {
     std::env::var("TIDEGATE_MODEL_STEPS").map_or(default, |steps| steps.parse().expect("a number of steps"))
 }
@@ -68,7 +69,8 @@ fn follow(random: &mut Random, start: u64, make: &mut impl FnMut(&mut Random, u6
         let cost = random.one_to(pair.capacity);
         match random.up_to(11) {
             0..=3 if !pair.bands.is_empty() => {
-                // A change now and then, settlements more often: open charges, and those from before the last change.
+                // A change now and then, and settlements more often: of open charges, and of charges from before the
+                // last change.
                 if random.up_to(19) == 0 {
                     let next = make(random, clock.max(last));
                     let how = random.pick(&[Replace::AsIs, Replace::Proportional, Replace::Reset]);
@@ -101,7 +103,7 @@ fn follow(random: &mut Random, start: u64, make: &mut impl FnMut(&mut Random, u6
                 assert_eq!(found, expected, "{ask:?} at {}", place());
                 if let Err(Some(retry)) = found {
                     hint = u64::try_from(retry).unwrap_or(u64::MAX);
-                    // A step back stands still at the last change, and the wait counts from there.
+                    // After a step back, time stands still at the last change, and the wait counts from there.
                     is_least(&quota, &state, Ask { now: Tick::from_nanos(clock.max(last)), ..ask }, retry);
                 }
                 if let Transition::Allowed { next, receipt, .. } = transition {
@@ -122,12 +124,12 @@ fn follow(random: &mut Random, start: u64, make: &mut impl FnMut(&mut Random, u6
     ledger.ends_well(&pair.quota);
 }
 
-/// A wait beyond what a `Duration` can say is its maximum.
+/// A wait beyond the range of `Duration` is its maximum.
 fn speakable(ns: u128) -> u128 {
     ns.min(Duration::MAX.as_nanos())
 }
 
-/// The promised wait is enough, and a nanosecond less is not.
+/// The returned wait is enough, and a nanosecond less is not.
 fn is_least(quota: &Quota, state: &State, ask: Ask, retry: u128) {
     let after = |ns: u128| {
         let now = u64::try_from(u128::from(ask.now.as_nanos()) + ns).ok()?;
@@ -157,7 +159,7 @@ fn gcra_equals_tokens_in_a_bucket() {
         let (rate, capacity) = (random.rate(), capacity(random));
         let quota = Gcra::new(rate, capacity).unwrap().into();
         let (model, bands) = one_band(rate, capacity, now);
-        // An act at the last tick may be one beyond it.
+        // An act at the last tick may really be one beyond it.
         Pair { quota, model, bands, rate, capacity, until: u64::MAX >> 1 }
     });
 }
@@ -198,7 +200,7 @@ fn several_bandwidths_equal_their_model() {
         let rate = random.rate();
         let mut rates = vec![rate];
         for _ in 0..random.one_to(3) {
-            // Near the first rate, so that now one binds and now the other.
+            // Near the first rate, so that sometimes one binds and sometimes the other.
             let count = (rate.count() / random.one_to(4)).max(1);
             let period = rate.period_nanos().saturating_mul(random.one_to(3)).min(1 << 62);
             rates.push(Rate::new(count, Duration::from_nanos(period)).unwrap());
@@ -219,7 +221,7 @@ fn leaky_queue_equals_its_departures() {
         let mut model = Queue { rate, slack, places, next: q(0), last: now };
         model.next = q(now) - q(slack) * model.interval();
         let quota = LeakyQueue::new(rate, slack, places).unwrap().into();
-        // What is spent of a queue comes back as of a bucket that holds what leaves at once.
+        // What is spent of a queue comes back as in a bucket with a capacity of what leaves at once.
         let bands = vec![Band::new(rate, slack + 1, slack + 1, false, now)];
         Pair {
             quota,
@@ -237,7 +239,7 @@ fn warm_up_equals_permits_on_a_slope() {
     compare(6, steps(30_000), |random, now| {
         let rate = loop {
             let rate = random.rate();
-            // A price of centuries ends beyond the last tick, where the limit stops counting and the model does not.
+            // A price of centuries ends beyond the last tick, where the limit stops counting but the model does not.
             if rate.period_nanos() / rate.count() < 1 << 36 {
                 break rate;
             }

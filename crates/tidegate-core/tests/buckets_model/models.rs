@@ -1,5 +1,5 @@
-//! What the limits are meant to be, in plain rational arithmetic: tokens in a bucket, departures from a queue, permits on
-//! a slope. Nothing here is scaled, packed or fast.
+//! The limits in plain rational arithmetic: tokens in a bucket, departures from a queue, permits on a slope. Nothing
+//! here is scaled, packed or fast.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -11,7 +11,7 @@ pub(crate) fn q(n: impl Into<BigInt>) -> Q {
     Q::from_integer(n.into())
 }
 
-/// Whole nanoseconds, rounded up; nothing when negative.
+/// Returns whole nanoseconds, rounded up; 0 if negative.
 pub(crate) fn whole(ns: &Q) -> u128 {
     u128::try_from(ns.ceil().to_integer()).unwrap_or(0)
 }
@@ -20,18 +20,18 @@ fn zero() -> Q {
     q(0)
 }
 
-/// The answer to an ask: a wait, or a refusal with the least wait that helps.
+/// The answer to a request: a wait, or a refusal with the least wait after which it is allowed.
 pub(crate) type Answer = Result<u128, Option<u128>>;
 
-/// What a state says is spent of one bandwidth: units, and ns of the running period that have passed.
+/// What a state says is spent of one bandwidth: the units, and the ns of the current period that have passed.
 pub(crate) type Spent = (Q, u64);
 
 pub(crate) trait Model {
-    /// Decides; when allowed, takes.
+    /// Decides, and charges if allowed.
     fn decide(&mut self, now: u64, cost: u64, max_wait: u64) -> Answer;
-    /// Units left now, units below empty, and ns until full.
+    /// Returns the units left now, the units below empty, and the ns until full.
     fn standing(&self, now: u64) -> (u64, u64, u128);
-    /// Goes on from a state whose settlement was judged; see [`crate::ledger`].
+    /// Continues from a state after a checked settlement; see [`crate::ledger`].
     fn adopt(&mut self, last: u64, spent: &[Spent]);
 }
 
@@ -39,7 +39,7 @@ fn answer(wait: u128, max_wait: u64) -> Answer {
     if wait <= u128::from(max_wait) { Ok(wait) } else { Err(Some(wait - u128::from(max_wait))) }
 }
 
-/// One bandwidth: tokens, below zero while reservations wait.
+/// One bandwidth: its tokens, which are negative while reservations wait.
 #[derive(Clone)]
 pub(crate) struct Band {
     pub(crate) rate: Rate,
@@ -69,17 +69,17 @@ impl Band {
         }
     }
 
-    /// Takes over what a state says.
+    /// Adopts what a state says.
     pub(crate) fn start(&mut self, last: u64, spent: Q, into: u64) {
         (self.tokens, self.anchor) = (q(self.capacity) - spent, last - into);
     }
 
-    /// Ns in which one token returns, refilling evenly.
+    /// Ns until one token returns with a continuous refill.
     pub(crate) fn time_of_one(&self) -> Q {
         Q::new(self.rate.period_nanos().into(), self.rate.count().into())
     }
 
-    /// When the running period ends; of a full bucket, when one would that begins now.
+    /// When the current period ends; for a full bucket, when a period that begins now would end.
     pub(crate) fn next_refill(&self) -> u64 {
         self.anchor + self.rate.period_nanos()
     }
@@ -97,7 +97,7 @@ impl Band {
     }
 }
 
-/// Token bucket of several bandwidths; of one it is GCRA and the leaky meter too.
+/// A token bucket of several bandwidths; with one bandwidth it is also the model of GCRA and the leaky bucket.
 #[derive(Clone)]
 pub(crate) struct Bucket {
     pub(crate) bands: Vec<Band>,
@@ -160,7 +160,7 @@ impl Model for Bucket {
     }
 }
 
-/// Whole units below empty, rounded up.
+/// Returns the whole units below empty, rounded up.
 fn below(tokens: &Q) -> u64 {
     let debt = (-tokens).max(zero()).ceil().to_integer();
     u64::try_from(debt).unwrap_or(u64::MAX)
@@ -171,7 +171,7 @@ pub(crate) struct Queue {
     pub(crate) rate: Rate,
     pub(crate) slack: u64,
     pub(crate) places: u64,
-    /// When the next unit leaves if it does not come too late; far back for a queue at rest.
+    /// When the next unit leaves unless it comes later; far in the past for an idle queue.
     pub(crate) next: Q,
     pub(crate) last: u64,
 }
@@ -195,7 +195,7 @@ impl Model for Queue {
         }
         let last_unit = self.earliest(now) + q(cost - 1) * &interval;
         let wait = whole(&(&last_unit - q(now)));
-        // It joins once `places` departures reach from then to its last unit's.
+        // The job joins once at most `places` departures lie between then and its last unit's departure.
         let room = whole(&(&last_unit - q(self.places) * &interval - q(now)));
         let late = wait.saturating_sub(max_wait.into());
         if room.max(late) > 0 {
@@ -220,7 +220,7 @@ impl Model for Queue {
     }
 }
 
-/// Guava's slope over stored permits; moments lie on the grid that the limit promises to round to.
+/// Guava's slope over stored permits. Moments lie on the grid to which the limit rounds.
 pub(crate) struct Slope {
     pub(crate) rate: Rate,
     pub(crate) burst: u64,
@@ -248,7 +248,7 @@ impl Slope {
         Q::new(self.rate.period_nanos().into(), self.rate.count().into())
     }
 
-    /// The most permits stored, and the threshold above which one costs more.
+    /// Returns the most permits stored, and the threshold above which a permit costs more.
     fn permits(&self) -> (Q, Q) {
         let (stable, period) = (self.stable(), q(self.period));
         let threshold = &period / (q(2) * &stable);
@@ -272,7 +272,7 @@ impl Slope {
         let above = |ns: &Q| ((ns - &foot) / &per_permit).max(zero());
         let (from, to) = (above(&self.stored_ns), above(&left));
         let slope = self.stable() * (&self.factor - q(1)) / (max - threshold);
-        // The area between the slope and the stable price, between two numbers of permits.
+        // The area between the slope and the stable price, from one number of permits to another.
         let extra = (&from - &to) * (&from + &to) * slope / q(2);
         self.next += grid_up(&(q(cost) * self.stable())) + grid_up(&extra);
         self.stored_ns = left;
@@ -301,6 +301,6 @@ impl Model for Slope {
         (if wait == 0 { self.burst } else { 0 }, debt, wait)
     }
 
-    /// A slope is settled by tests of its own.
+    /// Settlements of a slope have tests of their own.
     fn adopt(&mut self, _last: u64, _spent: &[Spent]) {}
 }

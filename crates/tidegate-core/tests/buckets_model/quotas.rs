@@ -1,4 +1,4 @@
-//! Random rates, and spans that matter to them.
+//! Random rates, and spans that are relevant to them.
 
 use core::time::Duration;
 
@@ -7,7 +7,7 @@ use tidegate_core::Rate;
 use crate::random::Random;
 
 impl Random {
-    /// From one per century to a billion per second, with numbers that divide nothing among them.
+    /// A rate from one per century to a billion per second, with numbers that do not divide evenly.
     pub(crate) fn rate(&mut self) -> Rate {
         const SECOND: u64 = 1_000_000_000;
         const CENTURY: u64 = 3_155_760_000 * SECOND;
@@ -25,7 +25,7 @@ impl Random {
         Rate::new(count, Duration::from_nanos(period)).unwrap()
     }
 
-    /// A span that matters to a rate: nothing, next to nothing, some units, a capacity, a hundred years.
+    /// A span relevant to a rate: zero, almost zero, some units, a capacity, or a hundred years.
     pub(crate) fn pause(&mut self, rate: Rate, capacity: u64) -> u64 {
         let interval = (rate.period_nanos() / rate.count()).max(1);
         match self.up_to(11) {

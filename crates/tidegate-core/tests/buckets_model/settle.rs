@@ -1,4 +1,4 @@
-//! Settling, told as stories: each of these ended with capacity out of nothing, or lost, or two acts in the place of one.
+//! Settling by example. Each case once created capacity, lost capacity, or let two acts happen in the place of one.
 
 use core::time::Duration;
 
@@ -7,7 +7,7 @@ use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, State, Tick, Tra
 
 use crate::random::Random;
 
-/// One of each kind that refills evenly, at one a second.
+/// One limit of each kind with a continuous refill, at one a second.
 fn even(burst: u64) -> Vec<Quota> {
     let one = Quota::per_second(1).burst(burst);
     let band = |count, seconds| {
@@ -22,7 +22,7 @@ fn even(burst: u64) -> Vec<Quota> {
     ]
 }
 
-/// The same, and one that refills at once.
+/// The same, and one with an interval refill.
 fn all(burst: u64) -> Vec<Quota> {
     let rate = Rate::new(burst, Duration::from_secs(burst)).unwrap();
     let at_once = TokenBucket::new(Bandwidth::new(rate, burst).unwrap().refill(Refill::Interval));
@@ -45,8 +45,8 @@ fn left(quota: &Quota, state: &State, at: u64) -> (u64, u64) {
     (standing.remaining, standing.debt)
 }
 
-/// Ten of ten are charged, time returns them, ten more are charged; then the first ten are given back. Ten passed at once, and ten
-/// more for each charge that was remembered.
+/// Ten of ten are charged, time returns them, ten more are charged, and then the first ten are given back. Regression:
+/// ten passed at once, and ten more for each charge that was remembered.
 #[test]
 fn what_time_has_returned_is_not_given_back_again() {
     for quota in all(10) {
@@ -60,8 +60,8 @@ fn what_time_has_returned_is_not_given_back_again() {
     }
 }
 
-/// Whose second step failed elsewhere gives all of it back as if it had never been asked. A millisecond after the act nothing came
-/// back in six algorithms.
+/// A request whose second step failed elsewhere gives everything back, as if it had never been asked. Regression: in
+/// six algorithms nothing came back a millisecond after the act.
 #[test]
 fn undone_at_any_time_all_of_it_comes_back() {
     for quota in all(10) {
@@ -77,8 +77,8 @@ fn undone_at_any_time_all_of_it_comes_back() {
     }
 }
 
-/// A hundred charges at once are undone in every order, at once and over time, whether they were granted at once or wait: nothing is
-/// left of them.
+/// A hundred charges at once are undone in every order, at once and over time, whether they were granted or wait:
+/// nothing of them is left.
 #[test]
 fn a_burst_that_is_undone_comes_back_in_any_order() {
     let mut random = Random::new(21);
@@ -115,7 +115,7 @@ fn a_burst_that_is_undone_comes_back_in_any_order() {
     }
 }
 
-/// Parallel calls that each use a part of what was estimated: in the end as much is charged as was used.
+/// Parallel calls that each use a part of their estimate: in the end exactly what was used is charged.
 #[test]
 fn the_sum_charged_is_the_sum_used() {
     let mut random = Random::new(22);
@@ -135,7 +135,8 @@ fn the_sum_charged_is_the_sum_used() {
     }
 }
 
-/// A call to a language model that was estimated at 800 tokens used 1,300: it is booked, and later asks wait it off.
+/// A call to a language model was estimated at 800 tokens and used 1,300: the excess is booked, and later requests wait
+/// for it.
 #[test]
 fn more_than_was_charged_is_owed() {
     for quota in even(1000) {
@@ -152,7 +153,8 @@ fn more_than_was_charged_is_owed() {
     }
 }
 
-/// One a second, one at once: a charge is undone while somebody waits. Who came next was promised the tick of the one who waits.
+/// One a second, a burst of one: a charge is undone while another waits. Regression: the next one was promised the tick
+/// of the one that waits.
 #[test]
 fn nobody_acts_beside_an_open_reservation() {
     for quota in even(1) {
@@ -165,7 +167,8 @@ fn nobody_acts_beside_an_open_reservation() {
     }
 }
 
-/// Five at once and two fives that wait: giving the first of them back let another five act at the tick of the last.
+/// A burst of five, and two charges of five that wait. Regression: after the first of them was given back, another five
+/// could act at the tick of the second.
 #[test]
 fn a_burst_does_not_act_beside_one_that_waits() {
     for quota in even(5) {
@@ -179,7 +182,7 @@ fn a_burst_does_not_act_beside_one_that_waits() {
     }
 }
 
-/// Undoing the charge that began a period begins it anew for those who came later.
+/// Undoing the charge that began a period restarts the period at the next charge.
 #[test]
 fn a_period_does_not_outlive_the_charge_that_began_it() {
     let ten_seconds = Rate::new(10, Duration::from_secs(10)).unwrap();
@@ -199,9 +202,9 @@ fn a_period_does_not_outlive_the_charge_that_began_it() {
     assert_eq!(quota.standing(&state, ms(8000)), quota.standing(&quota.fresh(ms(8000)), ms(8000)));
 }
 
-/// Two charges, of which the first is undone; two seconds later all is back, and a third is charged and undone. Nothing is left then,
-/// but the second charge's receipt has not run out where two bandwidths were given back: forgotten together with the third, it was
-/// given back to those who came after.
+/// Two charges, the first one undone. Two seconds later everything is back, and a third is charged and undone. Then
+/// nothing is spent, but with two bandwidths the second charge's receipt is still valid. Regression: it was forgotten
+/// together with the third, and then gave back what later callers had charged.
 #[test]
 fn a_receipt_outlives_a_later_charge_that_was_undone() {
     let band = |count, capacity, refill| {

@@ -1,11 +1,11 @@
-//! Random numbers that are the same in every run: SplitMix64, a few instructions each, so that the models and not the numbers take
-//! the time. Every seed is good.
+//! Random numbers that are the same in every run: SplitMix64. A number takes a few instructions, so the models take the
+//! time, not the numbers. Every seed is good.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::time::Duration;
 
-/// One stream of numbers, whose whole state is one number.
+/// A stream of numbers, with a single number as its state.
 pub(crate) struct Random(u64);
 
 impl Random {

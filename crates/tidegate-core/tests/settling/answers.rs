@@ -1,4 +1,4 @@
-//! What a state answers at later ticks, and how two states compare: by their answers alone.
+//! A state's answers at later ticks, and the comparison of two states by their answers alone.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ pub(crate) fn cost(units: u64) -> Cost {
     Cost::new(units).unwrap()
 }
 
-/// The ticks at which two states are compared: each step and the middle between two up to the horizon, and a nanosecond around
-/// some of them.
+/// The ticks at which two states are compared: each step and the middle of each step up to the horizon, and a
+/// nanosecond around some of them.
 pub(crate) fn probes(subject: &Subject, from: Tick) -> Vec<Tick> {
     let mut ticks = Vec::new();
     for half in 0..=2 * subject.horizon {
         let tick = from.as_nanos().saturating_add(half * (subject.step / 2));
-        // Far away, the steps only.
+        // Far away only every second step.
         if half <= 8 || half % 4 == 0 {
             ticks.push(tick);
         }
@@ -28,19 +28,19 @@ pub(crate) fn probes(subject: &Subject, from: Tick) -> Vec<Tick> {
     ticks.into_iter().map(Tick::from_nanos).collect()
 }
 
-/// A few of them, for what is tried very often.
+/// A few of these ticks, for checks that run very often.
 pub(crate) fn few_probes(subject: &Subject, from: Tick) -> Vec<Tick> {
     let after = |halves: u64| from.after(Duration::from_nanos(halves * (subject.step / 2)));
     vec![after(0), after(1), after(2), after(4), after(7), after(2 * subject.horizon)]
 }
 
-/// What is left, below zero when the limit is below empty.
+/// Returns what is left; negative for a debt.
 pub(crate) fn left(quota: &Quota, state: &State, at: Tick) -> i128 {
     let standing = quota.standing(state, at);
     i128::from(standing.remaining) - i128::from(standing.debt)
 }
 
-/// The wait of an ask that accepts any; `None` when it is refused all the same.
+/// Returns the wait of a request that accepts any wait; `None` if it is refused even so.
 pub(crate) fn wait(quota: &Quota, state: &State, at: Tick, units: u64) -> Option<Duration> {
     match quota.decide(state, Ask::within(at, cost(units), Duration::MAX)) {
         Transition::Allowed { wait, .. } => Some(wait),
@@ -48,7 +48,7 @@ pub(crate) fn wait(quota: &Quota, state: &State, at: Tick, units: u64) -> Option
     }
 }
 
-/// Charges whatever the wait.
+/// Charges with any wait.
 pub(crate) fn charged(quota: &Quota, state: &State, at: Tick, units: u64) -> Option<(State, Receipt)> {
     match quota.decide(state, Ask::within(at, cost(units), Duration::MAX)) {
         Transition::Allowed { next, receipt, .. } => Some((next, receipt)),
@@ -56,12 +56,12 @@ pub(crate) fn charged(quota: &Quota, state: &State, at: Tick, units: u64) -> Opt
     }
 }
 
-/// The largest cost that a limit ever grants at once, and one unit.
+/// One unit, and the largest cost that a limit ever grants at once.
 fn costs(quota: &Quota, state: &State, at: Tick) -> [u64; 2] {
     [1, quota.standing(state, at).limit.clamp(1, 1 << 60)]
 }
 
-/// Says where one state answers otherwise than another from a tick on, also after one more charge.
+/// Returns where the answers of two states differ from a tick on, including after one more charge.
 pub(crate) fn differ(subject: &Subject, a: &State, b: &State, from: Tick, ticks: &[Tick]) -> Option<String> {
     if a == b {
         return None;
@@ -82,7 +82,7 @@ pub(crate) fn differ(subject: &Subject, a: &State, b: &State, from: Tick, ticks:
             }
         }
     }
-    // A phase that no answer shows yet shows after the next charge.
+    // A difference in phase that no answer shows yet shows after the next charge.
     for at in [ticks[0], ticks[1.min(ticks.len() - 1)]] {
         let charge = |state| charged(quota, state, at, 1).map(|(next, _)| next);
         let (Some(one), Some(two)) = (charge(a), charge(b)) else { continue };
@@ -103,7 +103,8 @@ fn brief(transition: &Transition<State>) -> Result<(Duration, Tick), Retry> {
     }
 }
 
-/// Says where a state is fuller than each of the others: it has more left, or allows sooner. `early` units more are let pass.
+/// Returns where a state is fuller than all of the others: it has more left, or allows sooner. Up to `early` more units
+/// are accepted.
 pub(crate) fn fuller(
     subject: &Subject,
     state: &State,
@@ -116,7 +117,7 @@ pub(crate) fn fuller(
     }
     let quota = &subject.quota;
     for at in ticks {
-        // Below empty, windows differ in where a debt stands; whoever waits it off tells the difference.
+        // Below empty, windows differ in which window holds a debt; the wait for a request shows the difference.
         let left = |state| match subject.kind {
             Kind::Even => left(quota, state, *at),
             _ => i128::from(quota.standing(state, *at).remaining),

@@ -1,4 +1,4 @@
-//! A limit whose algorithm changes keeps what was spent: from every kind to every other.
+//! A limit that changes its algorithm keeps what was spent, from every kind to every other.
 
 use std::mem::discriminant;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use tidegate_core::{Algorithm, Ask, Cost, Quota, Receipt, Replace, State, Tick, 
 use crate::answers::{cost, differ, few_probes, fuller, left, probes};
 use crate::subjects::{Kind, START, Subject, small};
 
-/// Every pair of two algorithms.
+/// Returns every pair of two algorithms.
 fn pairs() -> Vec<(Subject, Subject)> {
     let pairs = small().into_iter().flat_map(|old| small().into_iter().map(move |new| (old.clone(), new)));
     pairs.filter(|(old, new)| discriminant(&old.quota) != discriminant(&new.quota)).collect()
 }
 
-/// A limit after charges of so many units each, whatever they wait, at the start.
+/// Charges these units at the start, with any wait. Returns the state and the receipts.
 fn spent(quota: &Quota, units: &[u64]) -> (State, Vec<Receipt>) {
     let (mut state, mut receipts) = (quota.fresh(START), Vec::new());
     for units in units {
@@ -87,7 +87,8 @@ fn keeps(
     Ok(())
 }
 
-/// The peer of `x-time` gives back whatever reservation it is shown: whoever holds a receipt knows the limit it speaks of.
+/// Leaves out `x-time`: like the real library it gives back any reservation that it is shown, so callers must keep
+/// receipts with their limit.
 #[test]
 fn receipts_of_another_algorithm_give_nothing_back() {
     for (old, new) in pairs().into_iter().filter(|(_, new)| new.kind != Kind::Peer) {
@@ -112,13 +113,14 @@ fn there_and_back_nothing_is_won() {
             let there = new.quota.carry(&old.quota, &state, START, Replace::Proportional);
             let back = old.quota.carry(&new.quota, &there, START, Replace::Proportional);
             let (has, had) = (left(&old.quota, &back, START), left(&old.quota, &state, START));
-            // A pacer of a peer shows no debt, so what was owed beyond its limit is gone.
+            // A library's pacer shows no debt, so a debt beyond its limit is lost.
             assert!(has <= had.max(0), "{} to {} and back: {had} became {has}", old.name, new.name);
         }
     }
 }
 
-/// A policy of 5 an hour, spent to the denial, was edited from `gcra` to `token-bucket`: five more passed at once, and nothing said so.
+/// A policy of 5 an hour, fully spent, is edited from `gcra` to `token-bucket`. Regression: five more passed at once
+/// without a warning.
 #[test]
 fn an_edited_algorithm_grants_no_second_burst() {
     let gcra = Quota::per_hour(5).gcra().unwrap();
@@ -131,7 +133,8 @@ fn an_edited_algorithm_grants_no_second_burst() {
     assert_eq!(answer, Transition::Denied { retry: twelve_minutes });
 }
 
-/// A clock that stepped back behind the last change does not bring the time between back with a change of the algorithm.
+/// When the clock steps back before the last change, changing the algorithm does not give the time in between a second
+/// time.
 #[test]
 fn a_change_counts_from_the_last_change() {
     let gcra = Quota::per_second(1).burst(4).gcra().unwrap();

@@ -1,28 +1,29 @@
-//! How close together acts may be: each kind's own bound, in whole numbers, over every stretch of a history.
+//! How close together acts may be: the bound of each kind, in whole numbers, over every stretch of a history.
 
 use tidegate_core::Rate;
 
-/// What any stretch of acts keeps to.
+/// The bound on any stretch of acts.
 #[derive(Clone, Debug)]
 pub(crate) enum Envelope {
-    /// Burst and what the rate brings between first and last act.
+    /// The burst plus what the rate gives between the first and the last act.
     Even {
         rate: Rate,
         burst: u64,
     },
-    /// After an act, what the rate brings and the slack.
+    /// After an act: what the rate gives, plus the slack.
     Queue {
         rate: Rate,
         slack: u64,
     },
-    /// Each bandwidth's burst and rate. Judged where nobody waits: work that one bandwidth held back reaches the others late.
+    /// Each bandwidth's burst and rate. Not checked if a charge waited: work held back by one bandwidth reaches the
+    /// others late.
     Bands(Vec<(Rate, u64)>),
-    /// The capacity, and a count for every refill that a stretch can meet.
+    /// The capacity, plus a count for every refill that a stretch can contain.
     Interval {
         rate: Rate,
         capacity: u64,
     },
-    /// A limit for every window that a stretch can touch; windows begin anywhere.
+    /// A limit for every window that a stretch can touch; windows may begin anywhere.
     Rolling {
         limit: u64,
         window: u64,
@@ -37,23 +38,24 @@ pub(crate) enum Envelope {
         limit: u64,
         window: u64,
     },
-    /// At each act what counts of the window before, and this one, is within the limit.
+    /// At each act, this window plus the weighted part of the window before is within the limit.
     Counter {
         limit: u64,
         window: u64,
     },
-    /// After an act, at least its own units at the rate.
+    /// After an act, at least the time of its own units at the rate.
     Paced {
         rate: Rate,
     },
     None,
 }
 
-/// One act: when, in ns, and how many units were really used.
+/// An act: its tick in ns, and the units that were really used.
 pub(crate) type Act = (u64, u64);
 
 impl Envelope {
-    /// Says where acts, in the order of their charges, come too close together. `waited` tells that somebody waited.
+    /// Returns where acts are too close together. `acts` are in the order of their charges; `waited`: some charge
+    /// waited.
     pub(crate) fn broken(&self, acts: &[Act], waited: bool) -> Option<String> {
         let mut acts: Vec<Act> = acts.iter().filter(|(_, units)| *units > 0).copied().collect();
         // Stable: acts at one tick stay in the order of their charges.
@@ -77,7 +79,7 @@ impl Envelope {
         None
     }
 
-    /// What a stretch used and the most that it may use, in one unit of the kind's choice.
+    /// Returns what a stretch used and the most that it may use, in a unit that depends on the kind.
     fn stretch(&self, acts: &[Act], waited: bool) -> Option<(u128, u128)> {
         let span = u128::from(acts[acts.len() - 1].0 - acts[0].0);
         let units: u128 = acts.iter().map(|(_, units)| u128::from(*units)).sum();
@@ -114,15 +116,15 @@ impl Envelope {
     }
 }
 
-/// Units against a burst and a rate's gain over a span, both times the reduced period. An act is rounded up to the nanosecond, so
-/// the span may be less than a nanosecond short.
+/// Returns the units, and the burst plus what the rate gives over a span, both times the reduced period. An act is
+/// rounded up to the nanosecond, so the span may be too short by less than a nanosecond.
 fn even(rate: Rate, units: u128, burst: u128, span: u128) -> (u128, u128) {
     let (count, period) = rate.reduced();
     let (count, period) = (u128::from(count), u128::from(period));
     (units * period, burst * period + span * count + (count - 1))
 }
 
-/// The sliding estimate at the last act, and the limit, both times the window.
+/// Returns the sliding estimate at the last act, and the limit, both times the window.
 fn estimate(acts: &[Act], limit: u64, window: u64) -> (u128, u128) {
     let at = acts[acts.len() - 1].0;
     let index = at / window;

@@ -1,16 +1,16 @@
-//! Every sequence of a few operations over a small world, not a sample of them.
+//! Every sequence of a few operations in a small world, not a sample of them.
 //!
-//! An operation is a charge (three costs, with and without waiting), a settlement of any open receipt (nothing, half, all, two more)
-//! or a step of the clock to any of four ticks. The search is depth first over cloned histories. What is not walked is known to
-//! equal something that is:
-//! * a refused charge changes nothing, so the sequence is one without it;
-//! * two steps of the clock are one, and a step that nothing follows is none;
-//! * a clock that stepped back stands still at the last change: the answers there are compared and the sequence is the one
-//!   without the step back;
-//! * a charge that needs no wait is the same whether it would have waited or not: the transitions are compared;
-//! * settling with all that was charged: the states are compared, and the sequence is the one that never settled it.
+//! An operation is a charge (three costs, with and without waiting), a settlement of any open receipt (nothing, half,
+//! all, or two more), or a step of the clock to one of four ticks. The search is depth first over cloned histories.
+//! Sequences that are not walked are known to equal walked ones:
+//! * A refused charge changes nothing, so the sequence equals the one without it.
+//! * Two steps of the clock equal one step, and a step at the end equals none.
+//! * A clock that stepped back stands still at the last change: the answers there are compared, and the sequence equals
+//!   the one without the step back.
+//! * A charge that needs no wait is the same whether or not it accepts one: the transitions are compared.
+//! * A settlement of exactly what was charged: the states are compared, and the sequence equals the one without it.
 //!
-//! Lengths are searched one after another, so that the first history found to break a law is a shortest one.
+//! Lengths are searched in order, so the first history found to break a law is a shortest one.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,14 +26,14 @@ const COSTS: [u64; 3] = [1, 2, 4];
 /// Longer than any wait in a small world.
 const PATIENCE: u64 = 1 << 50;
 
-/// A search over one subject.
+/// A search of one subject.
 pub(crate) struct Search<'a> {
     subject: &'a Subject,
-    /// What was judged before: laws that look at a state and its open receipts need it once.
+    /// What was checked before: laws about a state and its open receipts need one check only.
     judged: HashSet<u64>,
-    /// Sequences walked; each stands for those that equal it.
+    /// Sequences walked; each stands for all that equal it.
     pub(crate) walked: u64,
-    /// Sequences that were found to equal a walked one.
+    /// Sequences found to equal a walked one.
     pub(crate) equal: u64,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Search<'a> {
         Self { subject, judged: HashSet::new(), walked: 0, equal: 0 }
     }
 
-    /// Walks all sequences of up to `operations`; returns what the first broken law says, and the history.
+    /// Walks all sequences of up to `operations`. Returns the first broken law and its history.
     pub(crate) fn all(&mut self, operations: u32) -> Result<(), String> {
         for length in 1..=operations {
             (self.walked, self.equal) = (0, 0);
@@ -57,7 +57,7 @@ impl<'a> Search<'a> {
         }
         for tick in 0..TICKS {
             let now = Tick::from_nanos(START.as_nanos() + tick * self.subject.step);
-            // A step of the clock is an operation of its own.
+            // A step of the clock counts as an operation.
             let Some(left) = operations.checked_sub(if now == clock { 1 } else { 2 }) else { continue };
             if now < run.last {
                 if !self.subject.kind.is_profile() {
@@ -134,7 +134,7 @@ impl<'a> Search<'a> {
         broken.map_err(|law| self.report(run, None, &law))
     }
 
-    /// Says whether the state with its open receipts is met for the first time.
+    /// Says whether this state with its open receipts is new.
     fn is_new(&mut self, run: &Run<'_>, more: &[&[u8]]) -> bool {
         let mut hasher = DefaultHasher::new();
         (run.state.encode(), run.last, more).hash(&mut hasher);

@@ -1,4 +1,5 @@
-//! A history: charges and settlements at their ticks; run as it happened, and run again as if only what was used had been charged.
+//! A history of charges and settlements at their ticks. It is run as it happened, and again as if only what was used
+//! had been charged.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use tidegate_core::{Algorithm, Ask, Quota, Receipt, State, Tick, Transition};
 
 use crate::answers::cost;
 
-/// One operation. Moving the clock is part of the next one.
+/// An operation. Moving the clock is part of the next operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Charge {
@@ -15,7 +16,7 @@ pub(crate) enum Op {
         units: u64,
         max_wait: u64,
     },
-    /// Settles the charge number `nth` of those that were allowed.
+    /// Settles the allowed charge number `nth`.
     Settle {
         now: Tick,
         nth: usize,
@@ -50,11 +51,11 @@ impl Op {
     }
 }
 
-/// One allowed charge.
+/// An allowed charge.
 #[derive(Clone, Debug)]
 pub(crate) struct Charge {
     pub(crate) receipt: Receipt,
-    /// What settling said was used; `None` while open.
+    /// What the settlement reported as used; `None` while open.
     pub(crate) used: Option<u64>,
 }
 
@@ -63,7 +64,7 @@ impl Charge {
         self.receipt.cost.units()
     }
 
-    /// What should have been charged at its own tick: what was used, at most what was charged.
+    /// What should have been charged at the charge's own tick: what was used, but at most what was charged.
     pub(crate) fn owed(&self) -> u64 {
         self.used.map_or(self.units(), |used| used.min(self.units()))
     }
@@ -75,24 +76,25 @@ pub(crate) struct Run<'a> {
     pub(crate) quota: &'a Quota,
     pub(crate) start: Tick,
     pub(crate) state: State,
-    /// The tick of the last change: an earlier one counts as it.
+    /// The tick of the last change; an earlier tick counts as this one.
     pub(crate) last: Tick,
-    /// The latest tick of any operation: a settlement of what is long over changes nothing, and its tick is not the state's.
+    /// The latest tick of any operation. It may be later than the state's: a settlement of a charge that is long over
+    /// changes nothing.
     pub(crate) clock: Tick,
     pub(crate) ops: Vec<Op>,
     pub(crate) charges: Vec<Charge>,
     pub(crate) waited: bool,
-    /// More than was charged was booked at some time.
+    /// Whether more than was charged was ever booked.
     pub(crate) booked: bool,
-    /// Something was given back at some time.
+    /// Whether anything was ever given back.
     pub(crate) gave_back: bool,
-    /// The limit was full at a tick of an operation after the first charge.
+    /// Whether the limit was full at an operation after the first charge.
     pub(crate) was_full: bool,
-    /// The limit was below empty after some operation.
+    /// Whether the limit was ever below empty after an operation.
     pub(crate) was_in_debt: bool,
 }
 
-/// What an operation did.
+/// The result of an operation.
 pub(crate) enum Done {
     Allowed(Receipt),
     Denied,
@@ -117,7 +119,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Carries one operation out; a denial is no part of the history.
+    /// Performs an operation. A denied charge does not become part of the history.
     ///
     /// # Errors
     /// What is wrong with the answer in itself.
@@ -170,7 +172,7 @@ impl<'a> Run<'a> {
         self.charges.iter().enumerate().filter(|(_, charge)| charge.used.is_none())
     }
 
-    /// One line from which [`crate::replay`] runs the same history again.
+    /// Returns one line with which [`crate::replay`] runs the same history again.
     pub(crate) fn line(&self, next: Option<Op>) -> String {
         let quota: String = self.quota.encode().iter().map(|byte| format!("{byte:02x}")).collect();
         let ops: Vec<String> = self.ops.iter().chain(next.as_ref()).map(ToString::to_string).collect();
@@ -178,12 +180,12 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The same history under `quota`, with what was used charged from the start, and what was used beyond booked when it was settled.
-/// A charge that is made in full here is settled here too.
+/// The same history under `quota`, with what was used charged from the start, and any excess booked when it was
+/// settled. A charge made in full here is also settled here.
 #[derive(Debug)]
 pub(crate) struct Counterfactual {
     pub(crate) state: State,
-    /// The first charge that would act later than it did.
+    /// The first charge that would act later than in the history.
     pub(crate) late: Option<String>,
     pub(crate) waited: bool,
     pub(crate) was_full: bool,
@@ -194,7 +196,7 @@ impl Counterfactual {
     /// Runs a history with `owed` charged for each charge.
     ///
     /// # Errors
-    /// The first charge that cannot be had at all.
+    /// The first charge that would be refused.
     pub(crate) fn run(
         quota: &Quota,
         run: &Run<'_>,
@@ -231,7 +233,7 @@ impl Counterfactual {
                 }
                 Op::Settle { now, nth, used } => {
                     this.was_full |= full(&this.state, now);
-                    // What was charged in full is settled as it was, whether with more or with less.
+                    // A charge made in full is settled as in the history, with more or with less.
                     if let Some(receipt) = receipts[nth].filter(|receipt| {
                         receipt.cost.units() == run.charges[nth].units() && used != receipt.cost.units()
                     }) {

@@ -1,11 +1,11 @@
-//! States and receipts from anywhere: no call panics, and what comes back can be stored.
+//! Arbitrary states and receipts: no call panics, and the results can be stored.
 
 use proptest::prelude::*;
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, Replace, State, Tick, Transition};
 
 use crate::subjects::small;
 
-/// Numbers at the edges of what they can be, and any.
+/// Arbitrary numbers, often at the edges of their ranges.
 fn edgy() -> impl Strategy<Value = u64> {
     prop_oneof![
         Just(0),
@@ -29,11 +29,11 @@ fn receipts() -> impl Strategy<Value = Receipt> {
     })
 }
 
-/// Writes a number over eight bytes of a form, where it is long enough.
+/// Overwrites eight bytes of a byte form with a number, if the form is long enough.
 fn overwrite(bytes: &mut [u8], at: usize, number: u64) {
     let places = bytes.len().saturating_sub(2 + 7);
     if places > 0 {
-        // Fields are eight bytes wide, and some follow one byte.
+        // Fields are eight bytes wide, and some follow a single byte.
         let at = 2 + at % places;
         bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
     }
@@ -71,7 +71,7 @@ proptest! {
         let subjects = small();
         let subject = which.get(&subjects);
         let mut state = subject.quota.fresh(crate::subjects::START);
-        // A state with something in it, settled once, has more bytes to write over.
+        // A state with charges, settled once, has more bytes to overwrite.
         for (now, receipt, used) in &steps {
             let mut bytes = state.encode();
             for (at, number) in &written {

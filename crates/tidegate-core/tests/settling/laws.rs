@@ -1,12 +1,14 @@
-//! The laws of settling, judged from outside: by what a limit answers, and by running the same history a second time.
+//! The laws of settling, checked from outside: by a limit's answers, and by running the same history a second time.
 //!
-//! *Never fuller.* A history is compared with its counterfactual: charges cost what was used from the start, debts are booked when
-//! they were. Where charging less never leaves less later ([`Kind::is_monotone`]) this holds at each step, and the counterfactual
-//! can take every charge at least as early. Elsewhere it cannot hold so: a rolling window that the undone charge opened would have
-//! opened later, and whoever was granted a unit in the window after it could then not have had it. There each settlement is judged
-//! by itself: the state after it is no fuller than the fullest of the state before it, the counterfactual, and the history in which
-//! this charge alone costs what was used and the others are settled as they were; and no fuller than the counterfactual alone while
-//! neither was full since the first charge and nobody waited, so that both know the same window.
+//! *Never fuller.* A history is compared with its counterfactual, in which each charge costs what was used from the
+//! start and debts are booked when they were. For kinds in which charging less never leaves less later
+//! ([`Kind::is_monotone`]), this holds at each step, and the counterfactual can take every charge at least as early.
+//! For the other kinds it cannot hold: without the undone charge, the rolling window that it opened would have opened
+//! later, and a unit granted in the window after it might not have been available. There each settlement is checked by
+//! itself. The state after it is no fuller than the fullest of three states: the state before it, the counterfactual,
+//! and the history in which only this charge costs what was used and the others are settled as they were. If neither
+//! history was full since the first charge and no charge waited, both have the same window, and the state is no fuller
+//! than the counterfactual alone.
 
 use std::time::Duration;
 
@@ -16,10 +18,10 @@ use crate::answers::{charged, cost, differ, few_probes, fuller, left, probes};
 use crate::history::{Charge, Counterfactual, Op, Run};
 use crate::subjects::{Kind, Subject};
 
-/// What a broken law says.
+/// The description of a broken law.
 pub(crate) type Broken = String;
 
-/// After any operation: never fuller than the counterfactual, and equal to it where nothing was lost to time.
+/// After any operation: never fuller than the counterfactual, and equal to it if time returned nothing that was used.
 pub(crate) fn against_counterfactual(subject: &Subject, run: &Run<'_>) -> Result<(), Broken> {
     if !subject.kind.is_monotone() || !(run.gave_back || run.booked) {
         return Ok(());
@@ -38,7 +40,7 @@ pub(crate) fn against_counterfactual(subject: &Subject, run: &Run<'_>) -> Result
     sums(subject, run, &would)
 }
 
-/// *The sum charged equals the sum used*: both runs end alike where neither was full and nobody waited.
+/// *The sum charged equals the sum used*: both histories end alike if neither was full and no charge waited.
 fn sums(subject: &Subject, run: &Run<'_>, would: &Counterfactual) -> Result<(), Broken> {
     let by_window = subject.kind == Kind::Window && (run.was_in_debt || would.was_in_debt);
     if run.waited || would.waited || by_window {
@@ -53,8 +55,8 @@ fn sums(subject: &Subject, run: &Run<'_>, would: &Counterfactual) -> Result<(), 
     }
 }
 
-/// Neither run of any part of the limit was full at an operation after the first charge, nor would have been full at a settlement
-/// had nobody charged after the one that is settled.
+/// Says whether neither history of any part of the limit was full at an operation after the first charge, nor would
+/// have been full at a settlement if nothing had been charged after the settled charge.
 fn never_full(subject: &Subject, run: &Run<'_>) -> bool {
     subject.parts.iter().all(|part| {
         let full = |owed: fn(&Charge) -> u64| {
@@ -64,7 +66,7 @@ fn never_full(subject: &Subject, run: &Run<'_>) -> bool {
     })
 }
 
-/// At each settlement of less, what was used of that charge and of those before it has not all come back.
+/// At each settlement of less, some of what this charge and those before it used has not come back yet.
 fn outlived(part: &Quota, run: &Run<'_>) -> bool {
     run.ops.iter().all(|op| match *op {
         Op::Settle { now, nth, used } if used < run.charges[nth].units() => {
@@ -78,7 +80,7 @@ fn outlived(part: &Quota, run: &Run<'_>) -> bool {
     })
 }
 
-/// One settlement: `run` is the history with it, `before` the state before it.
+/// Checks one settlement. `run` is the history including it, `before` the state before it.
 pub(crate) fn settlement(
     subject: &Subject,
     before: &State,
@@ -102,7 +104,7 @@ pub(crate) fn settlement(
     let ticks = probes(subject, at);
     let early = match subject.kind {
         Kind::Pacer => {
-            // The last charge is undone exactly, which is judged where it is made.
+            // Undoing the last charge is exact; that is checked when the charge is made.
             let others = run.charges.iter().rev().take_while(|charge| charge.receipt != *receipt);
             let broken = if others.filter(|charge| charge.owed() > 0).count() > 0 {
                 fuller(subject, &run.state, &[before], 0, &ticks)
@@ -112,9 +114,10 @@ pub(crate) fn settlement(
             return broken.map_or(Ok(()), |place| Err(format!("never fuller: {place}")));
         }
         Kind::Peer => {
-            // The peer takes what was reserved since off what it gives back, and tells that by when the last charge acts. Once a charge
-            // was undone, the last may act sooner than one before it: what was reserved since is then below zero, and the peer gives
-            // back more than was charged. The profile does as the peer does, so the first settlement alone is held to this law.
+            // The library subtracts what was reserved since from what it gives back, and measures that by the act of
+            // the last charge. After a charge was undone, the last charge may act sooner than an earlier one: what was
+            // reserved since is then negative, and the library gives back more than was charged. The profile does the
+            // same, so only the first settlement is checked.
             if run.charges.iter().filter(|charge| charge.owed() < charge.units()).count() > 1 {
                 return Ok(());
             }
@@ -126,7 +129,7 @@ pub(crate) fn settlement(
     };
     let nth = (0..run.charges.len()).find(|nth| is_last(run, *nth));
     let all = Counterfactual::run(&subject.quota, run, |_, charge| charge.owed());
-    // Only this charge is made for what it used; the others are charged and settled as they were.
+    // Here only this charge is made for what it used; the others are charged and settled as they were.
     let this = Counterfactual::run(&subject.quota, run, |other, charge| {
         if Some(other) == nth { charge.owed() } else { charge.units() }
     });
@@ -143,20 +146,20 @@ pub(crate) fn settlement(
     broken.map_or(Ok(()), |place| Err(format!("never fuller: {place}")))
 }
 
-/// The last operation settled this charge.
+/// Says whether the last operation settled this charge.
 fn is_last(run: &Run<'_>, nth: usize) -> bool {
     matches!(run.ops.last(), Some(Op::Settle { nth: last, .. }) if *last == nth)
 }
 
-/// A profile: no more than was given back is there beyond what was there before.
+/// For a profile: returns where more is left than there was before plus what was given back.
 fn fuller_by(subject: &Subject, state: &State, before: &State, at: Tick, back: u64) -> Option<String> {
     let (has, had) = (left(&subject.quota, state, at), left(&subject.quota, before, at));
-    // A pacer shows a place more as soon as it is not in debt.
+    // A pacer shows one more place as soon as it has no debt.
     (has > had.max(0) + i128::from(back) + 1)
         .then(|| format!("{has} left where {had} were and {back} came back"))
 }
 
-/// *Debts*: what is used beyond the charge is taken away, whatever is left.
+/// *Debts*: what was used beyond the charge is subtracted, whatever is left.
 pub(crate) fn debt(
     subject: &Subject,
     before: &State,
@@ -189,7 +192,7 @@ pub(crate) fn debt(
     Ok(())
 }
 
-/// *Undone is exact*: a charge of `units` at `now` that is undone at any later tick, nobody having come between, leaves no trace.
+/// *Undone is exact*: a charge that is undone at any later tick, with no operation in between, leaves no trace.
 pub(crate) fn undone(
     subject: &Subject,
     before: &State,
@@ -217,7 +220,7 @@ pub(crate) fn undone(
     Ok(())
 }
 
-/// *Retry*: a refused ask is allowed after the wait it was told, and not a nanosecond before.
+/// *Retry*: a refused request is allowed after the wait of the refusal, and not a nanosecond before.
 pub(crate) fn retry(subject: &Subject, state: &State, now: Tick) -> Result<(), Broken> {
     if subject.kind.is_profile() {
         return Ok(());
@@ -251,8 +254,8 @@ pub(crate) fn retry(subject: &Subject, state: &State, now: Tick) -> Result<(), B
     Ok(())
 }
 
-/// *Forgetting*: once full, a state is as good as a fresh one, also to the receipts that were issued before; and a change of the
-/// limit leaves receipts nothing to give back.
+/// *Forgetting*: once full, a state is as good as a fresh one, also for receipts issued before. After a change of the
+/// limit, such receipts give nothing back.
 pub(crate) fn forgetting(subject: &Subject, run: &Run<'_>) -> Result<(), Broken> {
     let quota = &subject.quota;
     if let Some(full) = quota.full_at(&run.state) {
@@ -295,7 +298,7 @@ pub(crate) fn forgetting(subject: &Subject, run: &Run<'_>) -> Result<(), Broken>
     Ok(())
 }
 
-/// No open receipt of `run` gives anything back to `state`, also after new charges; what is more is booked.
+/// No open receipt of `run` gives anything back to `state`, also after new charges; an excess is booked.
 fn nothing_back(subject: &Subject, run: &Run<'_>, state: &State, from: Tick) -> Result<(), Broken> {
     let quota = &subject.quota;
     let limit = quota.standing(state, from).limit.clamp(1, 1 << 60);
@@ -323,7 +326,7 @@ fn nothing_back(subject: &Subject, run: &Run<'_>, state: &State, from: Tick) -> 
     Ok(())
 }
 
-/// *Acts never bunch*: those of a history without debts keep the kind's bound.
+/// *Acts never bunch*: the acts of a history without debts keep the kind's bound.
 pub(crate) fn acts(subject: &Subject, run: &Run<'_>) -> Result<(), Broken> {
     if run.booked {
         return Ok(());

@@ -1,13 +1,14 @@
-//! The law of `Algorithm::settle`, for every kind of limit: settling never leaves a limit fuller than if only what was used had been
-//! charged, loses nothing that time has not given back already, and breaks no promise.
+//! The laws of `Algorithm::settle`, for every kind of limit: a settlement never leaves a limit fuller than if only what
+//! was used had been charged, loses nothing that time has not given back already, and breaks no promise.
 //!
-//! The judge knows limits from outside only: `fresh`, `decide`, `settle`, `standing`, `full_at`, `carry`. Two drivers make the
-//! histories: [`exhaustive`] all short ones over a small world, [`random`] long ones over any limit. Which kind is held to which
-//! law, and why, stands at [`subjects::Kind`] and in [`laws`].
+//! The checks know limits only from outside: `fresh`, `decide`, `settle`, `standing`, `full_at`, `carry`. Two drivers
+//! make the histories: [`exhaustive`] makes all short ones in a small world, [`random`] makes long ones of any limit.
+//! Which laws apply to which kind, and why, is documented at [`subjects::Kind`] and in [`laws`].
 //!
-//! `cargo test` runs the short form. The long one goes to six operations and a million random steps for each kind:
-//! `TIDEGATE_SETTLING=long cargo test -p tidegate-core --test settling --release -- --nocapture`. A history that broke a law is
-//! printed as one line; `TIDEGATE_SETTLING_REPLAY='NAME; line' cargo test -p tidegate-core --test settling replay` runs it again.
+//! `cargo test` runs the short form. The long form goes to six operations and a million random steps for each kind:
+//! `TIDEGATE_SETTLING=long cargo test -p tidegate-core --test settling --release -- --nocapture`. A history that breaks
+//! a law is printed as one line;
+//! `TIDEGATE_SETTLING_REPLAY='NAME; line' cargo test -p tidegate-core --test settling replay` runs it again.
 
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
@@ -84,7 +85,7 @@ judged! {
     guava_warming: "guava-warming";
 }
 
-/// Runs a printed history again, operation by operation, and says what the limit looks like after each.
+/// Runs a printed history again, operation by operation, and prints the limit after each.
 #[test]
 fn replay() {
     let Ok(line) = std::env::var("TIDEGATE_SETTLING_REPLAY") else { return };

@@ -1,4 +1,4 @@
-//! Random histories over random limits, made smaller when one breaks a law.
+//! Random histories of random limits, shrunk when one breaks a law.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::history::{Done, Op, Run};
 use crate::laws;
 use crate::subjects::{Kind, START, Subject, small};
 
-/// One step in numbers that mean something in every history, so that a shorter history of the same numbers is one as well.
+/// A step, as numbers that are valid in every history, so that shrinking keeps a history valid.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     /// Which operation.
     what: u8,
-    /// How far the clock moves, in sixteenths of a step; some of it backwards.
+    /// How far the clock moves, in sixteenths of a step; sometimes backwards.
     clock: u16,
     /// Which open charge, counted from the newest.
     which: u8,
@@ -38,7 +38,7 @@ fn steps() -> impl Strategy<Value = Step> {
     })
 }
 
-/// Numbers of a random limit: count, period in ns, burst, and one more.
+/// The numbers of a random limit: count, period in ns, burst, and one more.
 type Numbers = (u64, u64, u64, u64);
 
 fn numbers() -> impl Strategy<Value = Numbers> {
@@ -46,7 +46,7 @@ fn numbers() -> impl Strategy<Value = Numbers> {
     (1u64..12, period, 1u64..12, 0u64..6)
 }
 
-/// The limit of one kind with these numbers, in the world of the small one of that name.
+/// Makes a limit of the named kind with these numbers, in the world of the small limit of that name.
 fn subject(name: &str, (count, period, burst, more): Numbers) -> Option<Subject> {
     let like = small().into_iter().find(|subject| subject.name == name)?;
     let rate = Rate::new(count, Duration::from_nanos(period)).ok()?;
@@ -54,7 +54,7 @@ fn subject(name: &str, (count, period, burst, more): Numbers) -> Option<Subject>
     let slower = Rate::new(count.div_ceil(2), Duration::from_nanos(period)).ok()?;
     let even = Envelope::Even { rate, burst };
     let interval = band(rate, burst).refill(Refill::Interval);
-    // As much time as one unit takes, and long enough to have middles and neighbours.
+    // The time of one unit, and long enough to have a middle and neighbouring ticks.
     let unit = (period / count).clamp(4, 1 << 40);
     let window = (period / 2).max(4);
     let made = |quota: Quota, kind, envelope, step| Subject {
@@ -115,7 +115,7 @@ fn subject(name: &str, (count, period, burst, more): Numbers) -> Option<Subject>
     })
 }
 
-/// Plays one history and holds it to the laws; returns what is broken, with the line to replay.
+/// Plays one history and checks the laws. Returns what is broken, with the line to replay.
 fn play(subject: &Subject, steps: &[Step]) -> Result<(), String> {
     let mut run = Run::new(&subject.quota, START);
     let mut clock = START;
@@ -141,7 +141,7 @@ fn play(subject: &Subject, steps: &[Step]) -> Result<(), String> {
                 0..6 => 0,
                 6..12 => u64::from(step.much) * units / 12,
                 12 => units,
-                // Few debts: with one, a history is held to fewer laws.
+                // Debts are rare: a history with a debt is checked against fewer laws.
                 13 if step.what == 15 => units + u64::from(step.which) + 1,
                 _ => units - 1,
             };
@@ -156,7 +156,7 @@ fn play(subject: &Subject, steps: &[Step]) -> Result<(), String> {
     Ok(())
 }
 
-/// Carries one operation out and holds it to the laws.
+/// Performs one operation and checks the laws.
 pub(crate) fn one(subject: &Subject, run: &mut Run<'_>, op: Op) -> Result<(), String> {
     let before = run.state.clone();
     match (run.apply(op)?, op) {
@@ -172,14 +172,14 @@ pub(crate) fn one(subject: &Subject, run: &mut Run<'_>, op: Op) -> Result<(), St
     laws::retry(subject, &run.state, run.last)
 }
 
-/// How many operations one history has at most.
+/// The most operations of one history.
 const LENGTH: usize = 24;
 
-/// Plays about so many steps over one subject.
+/// Plays about this many steps on one subject.
 pub(crate) fn histories(name: &'static str, operations: u32) -> Result<(), String> {
     let cases = operations / (LENGTH as u32 / 2);
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
-    // The same histories each time: a change that breaks a law is told by the run that made it.
+    // The same histories each time, so that a change that breaks a law fails in its own run.
     TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
         .run(&(numbers(), vec(steps(), 1..LENGTH)), |(numbers, steps)| {
             let Some(subject) = subject(name, numbers) else { return Ok(()) };
@@ -188,7 +188,7 @@ pub(crate) fn histories(name: &'static str, operations: u32) -> Result<(), Strin
         .map_err(|error| format!("{name}: {error}"))
 }
 
-/// The world of `like` for another limit of its kind, to replay a history.
+/// Returns the world of `like` for another limit of its kind, to replay a history.
 pub(crate) fn like(like: Subject, quota: Quota) -> Subject {
     if like.quota == quota {
         return like;

@@ -1,4 +1,4 @@
-//! The limits under judgement: one small world for each kind of [`Quota`], and what each kind is held to.
+//! The limits under test: one small world for each kind of [`Quota`], and the laws that each kind is checked against.
 
 use std::time::Duration;
 
@@ -10,63 +10,64 @@ use tidegate_core::{Quota, Rate, Tick};
 
 use crate::envelope::Envelope;
 
-/// A place whose clock is moved twice a year, where the build knows one.
+/// A zone with two clock changes a year; UTC in a build without time zones.
 const ZONE: &str = if cfg!(feature = "tz") { "Europe/Berlin" } else { "UTC" };
 
-/// Which of the laws can be asked of a kind.
+/// Which laws a kind is checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Charging less, earlier, never leaves less at any later tick. All laws, at every step.
+    /// Charging less, or earlier, never leaves less at any later tick. All laws are checked, at every step.
     Even,
-    /// The same, and what lies beyond the limit is kept by window: sums are compared where nothing does.
+    /// The same, but a debt is kept by window: the sums are compared only without a debt.
     Window,
-    /// A charge that finds the limit full decides when its windows or refills end, so that a history without it may end fuller *or*
-    /// emptier. *Never fuller* is judged at each settlement; see [`crate::laws`].
+    /// A charge that finds the limit full decides when its windows or refills end, so a history without it may end
+    /// fuller *or* emptier. *Never fuller* is checked at each settlement; see [`crate::laws`].
     Phase {
-        /// Units by which a limit may be ahead after the charge that began its period was undone: one refill that is below the
-        /// capacity, zero elsewhere.
+        /// Units by which a limit may be ahead after the charge that began its period was undone: one refill if that is
+        /// below the capacity, and otherwise zero.
         early: u64,
     },
-    /// The price of a charge depends on those before it: judged at each settlement, against the state before it as well.
+    /// The price of a charge depends on earlier ones: checked at each settlement, also against the state before it.
     Slope,
-    /// A peer's arithmetic, with its faults, so that neither sums nor retries can be exact, and a limit that was used may end fuller
-    /// than one that never was. The last charge is undone exactly; no settlement adds more than it gives back.
+    /// A real library's arithmetic, with its faults: sums and retries are not exact, and a used limit may end fuller
+    /// than an unused one. Undoing the last charge is exact, and no settlement adds more than it gives back.
     Pacer,
-    /// As a pacer, but the peer has its own way to cancel, which is kept, and it gives back across changes. After a first settlement
-    /// the peer's can add more than was charged; see [`crate::laws`].
+    /// Like a pacer, but the library has its own way to cancel, which is kept, and gives back across changes. After a
+    /// first settlement it can add more than was charged; see [`crate::laws`].
     Peer,
 }
 
 impl Kind {
-    /// Says whether the arithmetic is a peer's.
+    /// Says whether the arithmetic is a real library's.
     pub(crate) const fn is_profile(self) -> bool {
         matches!(self, Self::Pacer | Self::Peer)
     }
 
-    /// Never fuller holds at every step, not only at a settlement.
+    /// Says whether *never fuller* holds at every step, not only at a settlement.
     pub(crate) const fn is_monotone(self) -> bool {
         matches!(self, Self::Even | Self::Window)
     }
 }
 
-/// One limit with the world it is judged in.
+/// A limit with the world in which it is tested.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     pub(crate) name: &'static str,
     pub(crate) quota: Quota,
-    /// The same algorithm with other numbers, for changes there and back.
+    /// The same algorithm with other numbers, for changes to it and back.
     pub(crate) other: Quota,
     pub(crate) kind: Kind,
     pub(crate) envelope: Envelope,
-    /// Limits that are full or not each on its own: the bandwidths of a bucket with several, elsewhere the limit itself.
+    /// Limits that may each be full or not: the bandwidths of a bucket with several, otherwise the limit itself.
     pub(crate) parts: Vec<Quota>,
     /// One tick of the small world, in ns.
     pub(crate) step: u64,
-    /// How many steps after the last operation every limit is full again, debts of the small world included.
+    /// The number of steps after the last operation until every limit is full again, including debts of the small
+    /// world.
     pub(crate) horizon: u64,
 }
 
-/// Where every world begins: a multiple of two seconds, and twenty seconds into a minute.
+/// The start of every world: a multiple of two seconds, and twenty seconds into a minute.
 pub(crate) const START: Tick = Tick::from_secs(1_700_000_000);
 
 const SECOND: u64 = 1_000_000_000;
@@ -95,7 +96,8 @@ fn subject(
     }
 }
 
-/// The small worlds: about four units, one a second, so that four ticks see limits empty, half full and full again.
+/// The small worlds: about four units, one a second, so that limits are empty, half full and full again within four
+/// ticks.
 pub(crate) fn small() -> Vec<Subject> {
     let one = rate(1, SECOND);
     let two_thirds = rate(3, 2 * SECOND);
@@ -247,7 +249,7 @@ fn profile(name: &'static str, kind: Kind, quota: impl Into<Quota>, other: impl 
 }
 
 impl Subject {
-    /// The largest cost worth asking for.
+    /// The largest cost worth charging.
     pub(crate) fn most(&self) -> u64 {
         use tidegate_core::Algorithm;
         let limit = self.quota.standing(&self.quota.fresh(START), START).limit;

@@ -1,4 +1,4 @@
-//! The sliding counter with every act kept, and the estimate as a fraction.
+//! The sliding counter as a list of every act, with the estimate as a fraction.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -28,18 +28,18 @@ impl CounterModel {
         self.rate.period().as_nanos()
     }
 
-    /// What was spent in the window of this number.
+    /// Returns what was spent in the window of this index.
     fn spent(&self, index: Option<Wide>) -> Wide {
         let inside = |act: &&Act| Some(act.act / self.window()) == index;
         self.acts.iter().filter(inside).map(|act| act.units).sum()
     }
 
-    /// Returns the first tick, not before `at`, at which a new charge overtakes no promise.
+    /// Returns the first tick, not before `at`, at which a new charge overtakes no reservation.
     fn open_from(&self, at: Wide) -> Wide {
         self.acts.iter().filter(|act| act.units > 0).map(|act| act.act).fold(at, Wide::max)
     }
 
-    /// `current + previous · (1 − elapsed/window)`, as the numerator over the window.
+    /// `current + previous · (1 − elapsed/window)`, times the window.
     fn estimate(&self, at: Wide) -> BigInt {
         let index = at / self.window();
         let left = self.window() - at % self.window();
@@ -71,7 +71,7 @@ impl Model for CounterModel {
         let from = self.open_from(at);
         let room = BigInt::from(self.limit() - units) * self.window();
         let fits = |place: Wide| self.estimate(place) <= room;
-        // From the latest act on the estimate only falls, and after two windows it is zero: halve until one tick is
+        // From the latest act on the estimate only falls, and after two windows it is zero: bisect until one tick is
         // left.
         let (mut no, mut yes) = (from, from + 2 * self.window());
         if fits(from) {

@@ -7,7 +7,7 @@ use tidegate_core::{Algorithm, Ask, Cost, Quota, Receipt, Replace, Retry, State,
 use crate::model::{Answer, Model, Wide, wide};
 use crate::random::Random;
 
-/// How many steps one state lives: long enough to fill windows and let them pass, short enough to meet many quotas.
+/// How many steps one history has: long enough to fill windows and let them pass, short enough to try many quotas.
 const STEPS_PER_LIFE: u64 = 64;
 
 /// How many steps each algorithm takes; `TIDEGATE_MODEL_STEPS` sets another number.
@@ -19,14 +19,14 @@ pub(crate) fn steps() -> u64 {
 
 /// One algorithm under test.
 pub(crate) struct Subject {
-    /// A random quota; given one, a change of it.
+    /// Makes a random quota; given one, a random change of it.
     pub(crate) quota: fn(&mut Random, Option<&Quota>) -> Quota,
     pub(crate) model: fn(&Quota, Tick) -> Box<dyn Model>,
-    /// What must hold of everything that acted, `(act, units)` in order, under one quota without debts.
+    /// The law for everything that acted under one quota without debts, as `(act, units)` in order.
     pub(crate) law: fn(&Quota, &[(Wide, Wide)]),
 }
 
-/// Lives as many lives as the steps allow.
+/// Runs as many histories as the steps allow.
 pub(crate) fn drive(subject: &Subject, salt: u64) {
     for life in 0..steps().div_ceil(STEPS_PER_LIFE) {
         Life::begin(subject, Random::new(life.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ salt)).live();
@@ -36,7 +36,7 @@ pub(crate) fn drive(subject: &Subject, salt: u64) {
 struct Charge {
     nth: usize,
     receipt: Receipt,
-    /// Nothing has changed since that would let others overtake it.
+    /// No change since then allows others to overtake it.
     in_line: bool,
 }
 
@@ -47,20 +47,20 @@ struct Life<'a> {
     state: State,
     model: Box<dyn Model>,
     now: Tick,
-    /// The latest of all nows that changed something, which a stepped-back clock counts as.
+    /// The latest tick that changed something. An earlier clock counts as this tick.
     at: Tick,
     window: u64,
-    /// A span that the last answer named; stepping by it meets the edges.
+    /// A span from the last answer; stepping the clock by it hits edges.
     hint: Duration,
-    /// Charges not yet settled.
+    /// Charges that are not settled yet.
     charges: Vec<Charge>,
     charged: usize,
     changed: bool,
     /// The tick of the last change of the quota.
     changed_at: Tick,
-    /// A debt as large as can be was booked.
+    /// Whether the largest possible debt was booked.
     overdrawn: bool,
-    /// What acts in the end, unless a debt or a change that forgets has muddied it.
+    /// What acts in the end; `None` after a debt or a change that forgets.
     acts: Option<Vec<(usize, Wide, Wide)>>,
 }
 
@@ -182,13 +182,14 @@ impl<'a> Life<'a> {
         self.state = next;
         self.at = receipt.at;
         self.hint = wait;
-        // At the very tick of a change a receipt is taken for an older one as long as the change matters, and not afterwards.
+        // A receipt from the very tick of a change counts as an older one while the change matters, and not afterwards.
         if !self.changed || receipt.at > self.changed_at {
             self.charges.push(Charge { nth: self.charged, receipt, in_line: true });
         }
         if let Some(acts) = &mut self.acts {
             acts.push((self.charged, wide(receipt.act), Wide::from(ask.cost.units())));
-            // Where a limit speaks of any span, the one that ends here tells it, changes of the limit included.
+            // These limits promise something about any span, so the span that ends here is checked, across changes of
+            // the limit.
             if matches!(self.quota, Quota::SlidingLog(_) | Quota::SlidingWindow(_)) {
                 let counts = |act: &Wide| act + Wide::from(self.window) > wide(receipt.act);
                 let sum: Wide = acts.iter().filter(|(_, act, _)| counts(act)).map(|(.., units)| units).sum();
@@ -198,7 +199,8 @@ impl<'a> Life<'a> {
         self.charged += 1;
     }
 
-    /// A charge made and undone leaves what there was, now and later; a charge at the tick of a change is taken for an older one.
+    /// A charge that is made and undone leaves the state as it was, now and later. A charge at the tick of a change
+    /// counts as an older one.
     fn check_undone(&mut self, next: &State, receipt: &Receipt) {
         let mut now = self.now.max(self.at);
         for _ in 0..2 {
@@ -215,7 +217,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// The promised wait is enough, and a nanosecond less is not.
+    /// The returned wait is enough, and a nanosecond less is not.
     fn check_retry(&mut self, ask: Ask, later: Duration) {
         assert!(!later.is_zero());
         let (at, least) = (self.now.max(self.at), nanos(later));
@@ -247,7 +249,7 @@ impl<'a> Life<'a> {
             self.state,
             self.now
         );
-        // What remains can be spent at once, and not a unit more.
+        // Exactly what remains can be spent at once, and not a unit more.
         let fits = |units| {
             let cost = Cost::new(units).unwrap();
             matches!(self.quota.decide(&self.state, Ask::allow(self.now, cost)), Transition::Allowed { .. })
@@ -263,7 +265,7 @@ impl<'a> Life<'a> {
         if self.charges.is_empty() {
             return;
         }
-        // The newest most often: those are the ones that have not acted.
+        // Most often the newest charges: they have not acted yet.
         let newest = self.charges.len() as u64 - 1;
         let back = if self.random.one_in(2) { 0 } else { self.random.below(newest + 1).min(8) };
         let Charge { nth, receipt, .. } = self.charges.remove((newest - back) as usize);
@@ -286,14 +288,14 @@ impl<'a> Life<'a> {
         self.check_standing();
     }
 
-    /// What a charge of so many units turns out to have used: nothing, part, all or more.
+    /// Returns how much of a charge was used: nothing, a part, all, or more.
     fn random_use(&mut self, units: u64) -> u64 {
         let limit = self.quota.standing(&self.state, self.now).limit;
         match self.random.below(8) {
             0..=3 => 0,
             4 | 5 => self.random.below(units + 1),
             6 => units.saturating_add(self.random.one_to(limit.div_ceil(4))),
-            // Once, and where the counts do not saturate: hostile.rs sees those that do.
+            // Only once, and only where the counts do not saturate; hostile.rs covers saturation.
             _ if self.random.one_in(4) && !self.overdrawn && limit < 1 << 50 => {
                 self.overdrawn = true;
                 u64::MAX
@@ -324,7 +326,7 @@ impl<'a> Life<'a> {
         self.quota = Quota::decode(&self.quota.encode()).unwrap();
     }
 
-    /// From the promised tick on, and not before, the state is as good as a fresh one.
+    /// From the returned tick on, and not before, the state is as good as a fresh one.
     fn check_full(&mut self) {
         let Some(full) = self.quota.full_at(&self.state) else { return };
         let then = full.max(self.now).max(self.at);
@@ -352,7 +354,7 @@ impl<'a> Life<'a> {
             }
             _ => panic!("{:?} {:?} {ask:?}", self.quota, self.state),
         }
-        // After a change it is kept for as long as an older receipt could do harm.
+        // After a change, the state is kept for as long as an older receipt could do harm.
         if full > self.now.max(self.at) && !self.changed {
             let before = Tick::from_nanos(full.as_nanos() - 1);
             assert!(!self.quota.standing(&self.state, before).reset_after.is_zero(), "{:?}", self.state);

@@ -1,4 +1,4 @@
-//! The fixed window as a pile of windows, the newest on top, each with everything that acts in it.
+//! The fixed window as a stack of windows, the newest on top, each with everything that acts in it.
 
 use tidegate_core::rate::FixedWindow;
 use tidegate_core::{Ask, Quota, Replace, Standing, Tick};
@@ -8,10 +8,10 @@ use crate::model::{Act, Answer, Made, Model, Wide, answer, excess, share, standi
 struct Opened {
     start: Wide,
     through: Wide,
-    /// The first tick at which something in it may act.
+    /// The first tick at which something in the window may act.
     opened: Wide,
     acts: Vec<Act>,
-    /// The charge that opened it, until the window has begun anew.
+    /// The charge that opened the window, until the window begins anew.
     opener: Option<usize>,
     anew: bool,
 }
@@ -28,7 +28,7 @@ pub(crate) struct FixedModel {
     pile: Vec<Opened>,
     charges: Vec<Made>,
     carried: Option<Wide>,
-    /// Windows before the oldest in the pile were forgotten in a change.
+    /// A change forgot the windows before the oldest one in the stack.
     gap: bool,
 }
 
@@ -46,7 +46,7 @@ impl FixedModel {
         self.law.calendar_parts().is_none()
     }
 
-    /// Calendar edges have tables of their own; here they are taken from the law.
+    /// The window around a tick. Calendar edges are tested elsewhere, so this takes them from the law.
     fn around(&self, tick: Wide) -> (Wide, Wide) {
         if self.is_rolling() {
             return (tick, (tick + self.law.period().as_nanos() - 1).min(Wide::from(u64::MAX)));
@@ -55,19 +55,19 @@ impl FixedModel {
         (wide(start), wide(through))
     }
 
-    /// The newest window, unless it is over, or empty and begun.
+    /// Returns the newest window, unless it is over, or it is empty and has begun.
     fn top(&self, at: Wide) -> Option<&Opened> {
         self.pile.last().filter(|top| at <= top.through && (top.used() > 0 || at < top.start))
     }
 
-    /// What is past says nothing any more.
+    /// Drops windows that are over.
     fn pass(&mut self, at: Wide) {
         self.last = at;
         self.pile.retain(|window| window.through >= at);
         self.gap &= self.pile.first().is_some_and(|oldest| oldest.start > at);
     }
 
-    /// Counts units in the newest window, or in one that they open.
+    /// Counts units in the newest window, or in a new window that they open.
     fn act(&mut self, at: Wide, (act, fits): (Wide, bool), units: Wide, nth: Option<usize>) {
         if !fits {
             let (start, through) = self.around(act);
@@ -81,7 +81,7 @@ impl FixedModel {
         self.pass(at);
     }
 
-    /// A rolling window begins anew, and those behind it make way.
+    /// A rolling window begins anew, and later windows move behind it.
     fn begin_anew(&mut self, first: usize, at: Wide) {
         let mut late = self.pile[first].start.max(at);
         for index in first..self.pile.len() {
@@ -138,7 +138,7 @@ impl Model for FixedModel {
         }
         let undone = used == 0;
         if self.carried.is_some_and(|carried| made.at <= carried) {
-            // Nothing comes back; but it may have opened the window that is there.
+            // Nothing comes back, but the charge may have opened the present window.
             let found =
                 self.pile.iter().rposition(|window| window.opened <= made.act && at <= window.through);
             let opened = |window: &Opened| made.act <= window.start.min(window.through);
@@ -170,7 +170,8 @@ impl Model for FixedModel {
             self.begin_anew(found, at);
         }
         self.pass(at);
-        // Nobody is left in a window: the one before it is open again, unless what was before it is forgotten.
+        // An empty window is dropped, so that the one before it is open again, unless windows before the stack were
+        // forgotten.
         let kept = self.gap && self.pile.iter().all(|window| window.acts.is_empty());
         if kept {
             let newest = self.pile.pop();

@@ -1,4 +1,4 @@
-//! Bytes and ticks from nowhere: nothing panics, overflows or takes memory without bound.
+//! Random bytes and ticks: nothing panics, overflows or takes unbounded memory.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn quotas() -> Vec<Quota> {
     quotas
 }
 
-/// A window: first and last tick, units, the tick at which it opened, and how many units acted early.
+/// Writes a window: first and last tick, units, the tick at which it opened, and the units that acted early.
 fn span(random: &mut Random, put: &mut impl FnMut(u64)) {
     let mut ticks = [number(random), number(random), number(random)];
     ticks.sort_unstable();
@@ -58,7 +58,7 @@ fn span(random: &mut Random, put: &mut impl FnMut(u64)) {
     put(if anew { used } else { 0 });
 }
 
-/// The bytes of a state with a header that is right and fields that need not be.
+/// Returns the bytes of a state with a valid header and arbitrary fields.
 fn bytes(random: &mut Random) -> Vec<u8> {
     let kind = 2 + random.below(4) as u8;
     let mut bytes = vec![1, kind];

@@ -1,6 +1,7 @@
-//! The window algorithms against slow models that keep every act, decision by decision, over random quotas and traffic.
+//! Compares the window algorithms with slow models that keep every act, decision by decision, over random quotas and
+//! traffic.
 //!
-//! A quarter of a million steps each by default; `TIDEGATE_MODEL_STEPS=5000000 cargo test --release` takes more.
+//! Each takes a quarter of a million steps by default; `TIDEGATE_MODEL_STEPS=5000000 cargo test --release` takes more.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
@@ -22,14 +23,14 @@ use driver::{Subject, drive};
 use model::Wide;
 use random::Random;
 
-/// Places whose clocks are moved, each in its own way; where the build knows none, UTC alone.
+/// Zones that change their clocks in different ways; only UTC in a build without time zones.
 const ZONES: &[&str] = if cfg!(feature = "tz") {
     &["UTC", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Kolkata"]
 } else {
     &["UTC"]
 };
 
-/// From one in 146 years to a billion a second, small counts and everyday periods more often.
+/// A rate from one in 146 years to a billion a second; small counts and common periods more often.
 fn random_rate(random: &mut Random, most: u64, near: Option<Rate>) -> Rate {
     let count = match random.below(4) {
         0 | 1 => 1 + random.below(12.min(most)),
@@ -77,7 +78,7 @@ fn never_more_in_windows(limit: u64, acts: &[(Wide, Wide)], window: impl Fn(Wide
     }
 }
 
-/// A table holds one state per key, so a wide one costs every key.
+/// A table holds one state per key, so a large state costs memory for every key.
 #[test]
 fn states_stay_small() {
     assert!(size_of::<State>() <= 48);
@@ -90,7 +91,7 @@ fn rolling_windows_equal_their_model() {
         model: fixed_model,
         law: |quota, acts| {
             let Quota::FixedWindow(law) = quota else { unreachable!() };
-            // Two windows at most have a part in a span of one.
+            // A span of one window's length touches at most two windows.
             never_more_in_any_span(2 * law.limit(), law.period(), acts);
         },
     };

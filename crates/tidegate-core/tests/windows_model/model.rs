@@ -1,11 +1,11 @@
-//! What every model answers, in wide numbers.
+//! The interface of the models, in wide numbers.
 
 use tidegate_core::{Ask, Quota, Replace, Standing, Tick};
 
-/// Nanoseconds and units where nothing overflows.
+/// Nanoseconds and units in a width that does not overflow.
 pub(crate) type Wide = u128;
 
-/// A decision as a model makes it; one that allows is already in force.
+/// A model's decision. An allowed one has taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Allowed { act: Wide, wait: Wide },
@@ -13,7 +13,7 @@ pub(crate) enum Answer {
     Never,
 }
 
-/// The slow and plain twin of one algorithm, with every act it ever let pass.
+/// A slow and plain model of one algorithm, which keeps every act that it allowed.
 pub(crate) trait Model {
     fn decide(&mut self, ask: Ask) -> Answer;
     fn standing(&self, now: Tick) -> Standing;
@@ -26,7 +26,7 @@ pub(crate) fn wide(tick: Tick) -> Wide {
     Wide::from(tick.as_nanos())
 }
 
-/// Units that act at a tick, of the charge that can still be settled; of none once it was carried over, or for a debt.
+/// Units that act at a tick. `nth` is the charge that can still be settled; `None` after a change, or for a debt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Act {
     pub(crate) act: Wide,
@@ -42,12 +42,12 @@ pub(crate) struct Made {
     pub(crate) units: Wide,
 }
 
-/// What is booked beyond a charge.
+/// Returns what is booked beyond a charge.
 pub(crate) fn excess(made: Made, used: u64) -> Wide {
     Wide::from(used).saturating_sub(made.units).min(1 << 60)
 }
 
-/// Turns a place into an answer.
+/// Converts the tick of an act into an answer.
 pub(crate) fn answer(ask: Ask, at: Wide, act: Wide) -> Answer {
     let max_wait = ask.max_wait.as_nanos();
     if act > Wide::from(u64::MAX) {
@@ -59,14 +59,14 @@ pub(crate) fn answer(ask: Ask, at: Wide, act: Wide) -> Answer {
     }
 }
 
-/// `spent` is what counts at the first tick at which anybody may act.
+/// Makes a standing. `spent` is what counts at the first tick at which anyone may act.
 pub(crate) fn standing(limit: Wide, spent: Wide, at: Wide, full: Wide) -> Standing {
     let reset_after = tidegate_core::time::span(full.saturating_sub(at));
     let debt = spent.saturating_sub(limit).min(1 << 60) as u64;
     Standing { limit: limit as u64, remaining: limit.saturating_sub(spent) as u64, debt, reset_after }
 }
 
-/// The same share of another limit, rounded up.
+/// Returns the same share of another limit, rounded up.
 pub(crate) fn share(units: Wide, new: Wide, old: Wide) -> Wide {
     (units * new).div_ceil(old).min(1 << 60)
 }

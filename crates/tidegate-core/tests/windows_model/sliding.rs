@@ -5,7 +5,7 @@ use tidegate_core::{Ask, Quota, Replace, Standing, Tick};
 
 use crate::model::{Act, Answer, Made, Model, Wide, answer, excess, share, standing, wide};
 
-/// How many units in which span, and the bucket count unless it is a log.
+/// The units, the span, and the number of buckets unless it is a log.
 struct Law {
     limit: Wide,
     window: Wide,
@@ -22,7 +22,7 @@ impl Law {
         Self { limit: Wide::from(rate.count()), window: rate.period().as_nanos(), buckets }
     }
 
-    /// `⌊tick · N / window⌋`; to a log each tick is a bucket.
+    /// `⌊tick · N / window⌋`; for a log, each tick is a bucket.
     fn bucket(&self, tick: Wide) -> Wide {
         self.buckets.map_or(tick, |n| Wide::try_from(BigUint::from(tick) * n / self.window).unwrap())
     }
@@ -33,7 +33,7 @@ impl Law {
         Wide::try_from((BigUint::from(index) * self.window + (n - 1)) / n).unwrap()
     }
 
-    /// The first tick at which an act of `tick` no longer counts.
+    /// Returns the first tick at which an act at `tick` no longer counts.
     fn ends(&self, tick: Wide) -> Wide {
         self.buckets.map_or_else(|| tick + self.window, |n| self.begins(self.bucket(tick) + n + 1))
     }
@@ -45,7 +45,7 @@ impl Law {
     }
 }
 
-/// A floor at the last tick or behind it is never reached.
+/// A floor at the last tick or after it is never reached.
 fn floor(tick: Wide) -> Wide {
     if tick < Wide::from(u64::MAX) { tick } else { 1 << 64 }
 }
@@ -90,7 +90,7 @@ impl SlidingModel {
         self.forget_before(self.law.begins(slots[slots.len() - 2]));
     }
 
-    /// One more act at the end.
+    /// Adds an act at the end.
     fn push(&mut self, at: Wide, act: Act) {
         self.last = at;
         self.acts.retain(|act| self.law.ends(act.act) > at);
@@ -105,7 +105,7 @@ impl Model for SlidingModel {
         if units > self.law.limit {
             return Answer::Never;
         }
-        // What is spent falls only where an act ends, so the first place is the first open tick or one of those.
+        // The spent units fall only when an act ends, so the first possible tick is the first open tick or such an end.
         let open = self.open_from(at);
         let ends = self.acts.iter().map(|act| self.law.ends(act.act)).filter(|end| *end > open);
         let act =
@@ -158,8 +158,8 @@ impl Model for SlidingModel {
         }
         let (last, law) = (self.last, &self.law);
         self.acts.retain(|act| old.ends(act.act) > last);
-        // Each bucket is taken to act as late as it can: at its end, or by the last change if it has begun; a promise as it
-        // begins, or by the floor if an earlier change has put it between two edges.
+        // Each bucket acts as late as it can: at its end, or at the last change if it has begun. A reservation acts
+        // when its bucket begins, or at the floor if an earlier change has put it between two edges.
         let acted = |act: &Act| old.begins(old.bucket(act.act)) <= last;
         let had_acted: Vec<bool> = self.acts.iter().map(acted).collect();
         for (act, acted) in self.acts.iter_mut().zip(&had_acted) {
@@ -168,7 +168,7 @@ impl Model for SlidingModel {
             act.act = (ends - 1).min(begins.max(self.floor).max(latest)).min(Wide::from(u64::MAX));
             act.nth = None;
         }
-        // A promise between two edges is not overtaken, even when it is undone later.
+        // A reservation between two edges is not overtaken, even if it is undone later.
         for (act, acted) in self.acts.iter().zip(&had_acted) {
             if !acted && law.begins(law.bucket(act.act)) < act.act {
                 self.floor = floor(self.floor.max(act.act));
@@ -182,7 +182,8 @@ impl Model for SlidingModel {
                 act.units = share(sum, law.limit, old.limit) - before;
             }
         }
-        // The newest units, as many as the limit and the debt; nothing acts before the newest of the others has ended.
+        // Keeps the newest units, up to the limit plus the debt; nothing acts before the newest of the dropped ones has
+        // ended.
         let mut room = law.limit + debt;
         let mut cut = None;
         for act in self.acts.iter_mut().rev() {
