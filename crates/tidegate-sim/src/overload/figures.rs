@@ -29,8 +29,8 @@ pub const UNSEEN_SEEDS: RangeInclusive<u64> = 1001..=1012;
 pub fn page() -> String {
     let mut page = String::from(
         "# Overload: the figures\n\n\
-         Made by `cargo run --release -p tidegate-sim --example overload`; what they mean stands in [overload](overload.md). Goodput is \
-         good answers in time over the ideal, p99 in milliseconds.\n",
+         Made by `cargo run --release -p tidegate-sim --example overload`. [Overload](overload.md) explains the services and the laws. Goodput \
+         is the number of good answers in time, divided by the ideal; p99 is in milliseconds.\n",
     );
     let all = controllers::all();
     let table = backend::table();
@@ -50,11 +50,7 @@ pub fn page() -> String {
     let unseen = [backend::held_back(), backend::varied()].concat();
     let peers = [&[DEFAULT][..], &PUBLISHED].concat();
     for times in [2.0, 10.0] {
-        heading(
-            &mut page,
-            &format!("Services that nothing was tuned by, at {times} times the capacity"),
-            &peers,
-        );
+        heading(&mut page, &format!("Ten more services, at {times} times the capacity"), &peers);
         write_rows(&mut page, &scores(&unseen, &peers, times), |score| format!("{:.2}", score.goodput));
     }
     scenarios(&mut page);
@@ -101,7 +97,7 @@ fn beside_the_best(page: &mut String, table: &[Backend]) {
         let _ = write!(
             page,
             "\n## The default and the best published law, over {} other seeds, at {times} times the capacity\n\n\
-             Means with their standard errors. Less is said where the best law has more by two standard errors of the difference or more.\n\n\
+             Means with their standard errors. The last column says \"less\" where the best law has more by two standard errors of the difference or more.\n\n\
              | service | default | best published law | |\n|---|---:|---:|---|\n",
             UNSEEN_SEEDS.count()
         );

@@ -35,11 +35,14 @@ pub(in super::super) fn plain(name: &str, about: &'static str) -> Backend {
 #[must_use]
 pub fn table() -> Vec<Backend> {
     vec![
-        plain("knee", "16 processors shared by all inside: latency is flat to 16, then grows in proportion"),
+        plain(
+            "knee",
+            "all requests inside share 16 processors: latency is flat up to 16 requests, then grows in proportion",
+        ),
         Backend {
             sharing: Sharing::Queued(8),
             work: Work::Exponential(ms(10)),
-            ..plain("queue", "8 workers behind a line, exponential work")
+            ..plain("queue", "8 workers behind a queue, exponential work")
         },
         Backend {
             sharing: Sharing::Queued(1),
@@ -52,7 +55,10 @@ pub fn table() -> Vec<Backend> {
             work: Work::Even(ms(8), ms(12)),
             wait: Wait::Jitter(ms(0), ms(60)),
             sharing: Sharing::Shared(8),
-            ..plain("jitter", "10 ms of work, then anything from 0 to 60 ms that says nothing of the load")
+            ..plain(
+                "jitter",
+                "10 ms of work, then a random wait of 0 to 60 ms that does not depend on the load",
+            )
         },
         Backend {
             speed: Speed::Warms { least: 0.25, ramp: secs(4), idle: secs(1) },
@@ -68,17 +74,26 @@ pub fn table() -> Vec<Backend> {
             sharing: Sharing::Shared(40),
             work: Work::Even(ms(45), ms(55)),
             excess: Excess::Defers { above: 40, after: ms(50) },
-            ..plain("defers", "no slower with load; above 40 inside it answers in the same time: later")
+            ..plain(
+                "defers",
+                "no slower with load: with more than 40 requests inside, it refuses further ones after 50 ms, as long as work takes",
+            )
         },
         Backend {
             sharing: Sharing::Queued(8),
             work: Work::Exponential(ms(10)),
             excess: Excess::Drops { above: 16, after: ms(1), work: ms(2) },
-            ..plain("drops", "above 16 inside it fails at once, and saying so costs a fifth of the work")
+            ..plain(
+                "drops",
+                "with more than 16 requests inside, further ones fail at once, and each failure costs a fifth of the work",
+            )
         },
         Backend {
             contention: Contention::Linear { from: 16, each: 0.05 },
-            ..plain("lock contention", "throughput falls beyond 16 inside: to a third with 56")
+            ..plain(
+                "lock contention",
+                "throughput falls with more than 16 requests inside: to a third with 56",
+            )
         },
         Backend {
             sharing: Sharing::Shared(32),
@@ -96,7 +111,7 @@ pub fn table() -> Vec<Backend> {
             wait: Wait::Steps(vec![(ms(0), ms(10)), (secs(10), ms(110)), (secs(18), ms(30))]),
             ..plain(
                 "latency shift",
-                "what lies behind it takes 10 ms, then 110 ms, then 30 ms; same capacity",
+                "its dependency takes 10 ms, then 110 ms, then 30 ms; its capacity stays the same",
             )
         },
         Backend {
@@ -105,7 +120,7 @@ pub fn table() -> Vec<Backend> {
             excess: Excess::TimesOut(ms(120)),
             ..plain(
                 "stable time-out",
-                "no answer after 120 ms: an error, exactly then, and the work is wasted",
+                "a request without an answer after 120 ms fails exactly then, and the work is wasted",
             )
         },
         Backend {
@@ -139,7 +154,10 @@ pub fn held_back() -> Vec<Backend> {
             sharing: Sharing::Shared(24),
             work: Work::Exponential(ms(30)),
             contention: Contention::Square { from: 36 },
-            ..plain("thrashing", "throughput collapses with the square of what is inside beyond 36")
+            ..plain(
+                "thrashing",
+                "with more than 36 requests inside, throughput falls with the square of their number",
+            )
         },
         Backend {
             sharing: Sharing::Queued(2),
@@ -193,13 +211,13 @@ pub fn varied() -> Vec<Backend> {
             contention: Contention::Linear { from: 6, each: 0.2 },
             sharing: Sharing::Shared(6),
             work: Work::Exponential(ms(10)),
-            ..plain("lock contention, steep", "throughput halves with 11 inside instead of 6")
+            ..plain("lock contention, steep", "throughput halves with 11 requests inside; 6 are right")
         },
         Backend {
             contention: Contention::Linear { from: 60, each: 0.02 },
             sharing: Sharing::Shared(60),
             work: Work::Exponential(ms(60)),
-            ..plain("lock contention, wide", "60 inside are right")
+            ..plain("lock contention, wide", "60 requests inside are right")
         },
         Backend {
             sharing: Sharing::Queued(3),
