@@ -12,13 +12,10 @@
 //!   puts it there.
 
 use std::ops::Deref;
-use std::sync::{Arc, Weak};
-
-use tidegate_core::{Outcome, Tick};
+use std::sync::Weak;
 
 use super::line::Granted;
 use super::places::Places;
-use super::shared::Shared;
 use crate::sync::Mutex;
 
 /// Counters that no bulkhead uses.
@@ -29,13 +26,19 @@ loom::lazy_static! {
     static ref POOL: Mutex<Vec<&'static Counter>> = Mutex::new(Vec::new());
 }
 
+/// The bulkhead that uses a counter, as its permits see it.
+pub(super) trait Owner: std::fmt::Debug + Send + Sync {
+    /// Returns places that a permit holds, under the lock where a waiter may be due.
+    fn return_places(&self, granted: &Granted);
+}
+
 /// The places of a bulkhead, on a cache line of its own, since each permit writes to it twice.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Counter {
     places: Places,
     /// The bulkhead that uses the counter; empty before the bulkhead is made and after it is gone.
-    owner: Mutex<Weak<Shared>>,
+    owner: Mutex<Option<Weak<dyn Owner>>>,
 }
 
 impl Counter {
@@ -53,9 +56,9 @@ impl Counter {
     fn leave_locked(&'static self, granted: &Granted) {
         // A separate statement, so that the lock ends here: dropping the last reference to the owner takes the same
         // lock.
-        let owner = self.owner.lock().upgrade();
+        let owner = self.owner.lock().as_ref().and_then(Weak::upgrade);
         match owner {
-            Some(shared) => shared.leave(granted, &Tick::EPOCH, Outcome::Ignored),
+            Some(owner) => owner.return_places(granted),
             None => self.recycle_if(self.places.leave_closed(granted.places())),
         }
     }
@@ -76,15 +79,15 @@ impl OwnedCounter {
     pub(super) fn new(limit: u64) -> Self {
         let pooled = POOL.lock().pop();
         let counter = pooled.unwrap_or_else(|| {
-            Box::leak(Box::new(Counter { places: Places::new(limit), owner: Mutex::new(Weak::new()) }))
+            Box::leak(Box::new(Counter { places: Places::new(limit), owner: Mutex::new(None) }))
         });
         counter.places.reset(limit);
         Self(counter)
     }
 
     /// Sets the bulkhead that gives returned places to its waiters.
-    pub(super) fn set_owner(&self, owner: &Arc<Shared>) {
-        *self.0.owner.lock() = Arc::downgrade(owner);
+    pub(super) fn set_owner(&self, owner: Weak<dyn Owner>) {
+        *self.0.owner.lock() = Some(owner);
     }
 
     /// Returns the counter for a permit, which must hold a place of it.
@@ -104,7 +107,7 @@ impl Deref for OwnedCounter {
 impl Drop for OwnedCounter {
     fn drop(&mut self) {
         // No waiter is left: each waiter keeps its bulkhead alive.
-        *self.0.owner.lock() = Weak::new();
+        *self.0.owner.lock() = None;
         self.0.recycle_if(self.0.places.close());
     }
 }
@@ -153,7 +156,7 @@ mod tests {
         for owned in &again {
             let count = owned.count();
             assert_eq!((count.taken(), count.limit(), count.is_locked()), (0, 7, false));
-            assert!(owned.for_permit().owner.lock().upgrade().is_none());
+            assert!(owned.for_permit().owner.lock().is_none());
         }
     }
 }

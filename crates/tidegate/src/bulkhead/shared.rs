@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::throttle::Room;
 use tidegate_core::{Decision, Outcome, Priority, Retry, Standing, Tick};
 
-use super::counter::{Counter, OwnedCounter};
+use super::counter::{Counter, OwnedCounter, Owner};
 use super::latency::MeanLatency;
 use super::line::{Answer, Asked, Due, Granted, Line, Ticket};
 use super::moving::Moving;
@@ -68,6 +68,12 @@ impl Parts {
     }
 }
 
+impl Owner for Shared {
+    fn return_places(&self, granted: &Granted) {
+        self.leave(granted, &Tick::EPOCH, Outcome::Ignored);
+    }
+}
+
 /// The ticket of a caller that waits, or the answer to a caller that entered at once or is refused.
 pub(super) type Joined = Result<Ticket, Answer>;
 
@@ -95,7 +101,8 @@ impl Shared {
             observer,
             line,
         });
-        shared.places.set_owner(&shared);
+        let owner: Weak<Self> = Arc::downgrade(&shared);
+        shared.places.set_owner(owner);
         if let Some(watch) = signals {
             // Weak: the bulkhead holds the watch, and a strong reference would be a cycle.
             let weak = Arc::downgrade(&shared);
