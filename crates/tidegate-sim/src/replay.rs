@@ -106,7 +106,7 @@ impl Replay {
             inside: Inside::default(),
             unheld: 0,
             untold: 0,
-            wanted: Wanted::by(runs.iter().map(|run| run.policies.looked_at()).collect(), options.details),
+            wanted: Wanted::by(runs.iter().map(|run| run.policies.attributes_read()).collect(), options.details),
             runs,
             unseen,
             attributes: Vec::new(),

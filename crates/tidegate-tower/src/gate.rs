@@ -299,7 +299,7 @@ impl<D, C, A> Rules<D, C, A> {
     where
         A: Answers<Res, Err>,
     {
-        let too_late = decision.denied_by_list.as_ref().is_some_and(|refusal| refusal.needs.is_some());
+        let too_late = decision.refusal.as_ref().is_some_and(|refusal| refusal.needs.is_some());
         let cause = if too_late { RefusalCause::NoTimeLeft } else { RefusalCause::Policy };
         let mut refused = self.name.refuse(cause, decision.retry());
         if let Some(policy) = told.policy() {

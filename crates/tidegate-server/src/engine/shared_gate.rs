@@ -49,7 +49,7 @@ pub(super) struct Membership {
     pub(super) said: Mutex<Said>,
     /// The coordinator by which nodes agree, and what this node tells the others through it.
     pub(super) coordinator: Arc<dyn Coordinator>,
-    pub(super) told: cluster::Said,
+    pub(super) told: cluster::OwnReport,
     pub(super) clock: Arc<dyn Clock>,
     /// Whether this node uses the policies that were published for all nodes.
     pub(super) cluster_policies: bool,
@@ -131,7 +131,7 @@ impl Membership {
         let region = sharing.region.as_ref().map(|region| region.name.clone());
         let driver = Driver::new(Arc::clone(coordinator), Arc::clone(clock), name, division, demanded)
             .in_region(region.as_deref().unwrap_or_default());
-        let (part, status, told) = (driver.part(), Box::new(driver.status()), driver.said());
+        let (part, status, told) = (driver.part(), Box::new(driver.status()), driver.own_report());
         let (leaves, over) = oneshot::channel();
         let task = Handle::current().spawn(driver.run(async move { drop(over.await) }));
         let member = Self {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use prometheus_client::registry::Registry;
 use tidegate::Clock;
 use tidegate::cluster::shares::Status;
-use tidegate::cluster::{Coordinator, Said as ToldOthers};
+use tidegate::cluster::{Coordinator, OwnReport as ToldOthers};
 
 use super::Engine;
 use super::shared_gate::Said;

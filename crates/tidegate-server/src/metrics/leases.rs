@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tidegate::cluster::shares::Status;
-use tidegate::cluster::{Part, Says};
+use tidegate::cluster::{Part, MemberReport};
 use tidegate::store::leased::LeaseHealth;
 
 /// Registers the metrics of leases.
@@ -75,7 +75,7 @@ pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
 }
 
 /// Registers which of the policies published for all nodes this node uses.
-pub(crate) fn show_policies(registry: &mut Registry, says: &Says) {
+pub(crate) fn show_policies(registry: &mut Registry, says: &MemberReport) {
     registry.register(
         "cluster_policies_version",
         "Version of the policies put for all nodes that this one uses; 0 for those of its file",

@@ -131,7 +131,7 @@ impl Run {
             self.series.add(at, DENIED, 1);
             self.totals.denied += 1;
         }
-        if let Some(refusal) = &decision.denied_by_list {
+        if let Some(refusal) = &decision.refusal {
             self.totals.by_list += 1;
             if let Some(policy) = refusal.policy {
                 self.accounts[policy].own.denied_by_list += 1;
