@@ -270,7 +270,7 @@ impl<D, C, A> Rules<D, C, A> {
                 admission = Box::pin(delayed(admission, &mut later)).await?;
                 ready = later;
             }
-            let spent = self.settling.then(Spent::to_be_told);
+            let spent = self.settling.then(Spent::awaiting_report);
             if let Some(spent) = &spent {
                 request.extensions_mut().insert(spent.clone());
             }
