@@ -40,12 +40,12 @@ impl std::error::Error for Mistake {}
 
 /// Mistakes of the caller that have been printed already. The exit code is 2.
 #[derive(Debug)]
-pub(crate) struct Told;
+pub(crate) struct AlreadyPrinted;
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for AlreadyPrinted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("mistakes were found")
     }
 }
 
-impl std::error::Error for Told {}
+impl std::error::Error for AlreadyPrinted {}

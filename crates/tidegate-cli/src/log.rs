@@ -7,7 +7,7 @@
 
 mod format;
 mod queue;
-mod seldom;
+mod rate_limited_writer;
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use self::format::Bounded;
 use self::queue::Queue;
-use self::seldom::Seldom;
+use self::rate_limited_writer::RateLimitedWriter;
 use crate::args::Global;
 use crate::exit::Mistake;
 use crate::styled::Styled;
@@ -51,7 +51,7 @@ impl Log {
         let is_colored = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
         let builder = tracing_subscriber::fmt()
             .with_max_level(LevelFilter::TRACE) // the filter below decides
-            .with_writer(Seldom::new(Arc::clone(&queue)))
+            .with_writer(RateLimitedWriter::new(Arc::clone(&queue)))
             .with_ansi(terminal && is_colored);
         if terminal {
             let people = builder.without_time().with_target(false).with_level(false);

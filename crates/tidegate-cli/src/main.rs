@@ -5,7 +5,7 @@ mod diagnostics;
 mod exit;
 mod guards;
 mod keys_hit;
-mod limit_words;
+mod limit_spec;
 mod log;
 mod online;
 mod outcome;
@@ -29,7 +29,7 @@ use tidegate::visible;
 use tidegate_sim::log::LogError;
 
 use crate::args::{Cli, Verb};
-use crate::exit::{Exit, Mistake, Told};
+use crate::exit::{AlreadyPrinted, Exit, Mistake};
 use crate::log::Log;
 use crate::output::Printer;
 
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         // A reader that closes the pipe, as `head` does, has read enough.
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) if error.is::<Told>() => Exit::Bad.into(),
+        Err(error) if error.is::<AlreadyPrinted>() => Exit::Bad.into(),
         Err(error) => {
             let text = format!("{error:#}");
             match cli.verb {

@@ -10,7 +10,7 @@ use tidegate::visible;
 
 use crate::args::{Imports, PolicyFile};
 use crate::diagnostics::{self, Source};
-use crate::exit::Told;
+use crate::exit::AlreadyPrinted;
 use crate::output::Printer;
 
 /// The file used if none is named.
@@ -90,7 +90,7 @@ pub(crate) fn read(path: &Path, printer: &Printer) -> Result<Config> {
 /// verb.
 ///
 /// # Errors
-/// [`Told`] for mistakes, or an error if reading takes longer than 10 s.
+/// [`AlreadyPrinted`] for mistakes, or an error if reading takes longer than 10 s.
 pub(crate) fn import(imports: &Imports, printer: &Printer) -> Result<Imported> {
     let files = imports.files();
     let first = files.first().map(|(_, file)| file.clone()).unwrap_or_default();
@@ -101,7 +101,7 @@ pub(crate) fn import(imports: &Imports, printer: &Printer) -> Result<Imported> {
         }
         Err(mistakes) => {
             printer.say(&visible::lines(&report(&mistakes)));
-            Err(Told.into())
+            Err(AlreadyPrinted.into())
         }
     }
 }
@@ -124,7 +124,7 @@ pub(crate) fn parse(text: &str, name: &str, printer: &Printer) -> Result<Config>
 /// Returns a valid configuration, or prints the mistakes.
 ///
 /// # Errors
-/// [`Told`] if there are mistakes.
+/// [`AlreadyPrinted`] if there are mistakes.
 pub(crate) fn accept(loaded: Loaded, printer: &Printer) -> Result<Config> {
     match loaded.outcome {
         Ok((config, warnings)) => {
@@ -144,7 +144,7 @@ pub(crate) fn accept(loaded: Loaded, printer: &Printer) -> Result<Config> {
             } else {
                 printer.say(&visible::lines(&lines));
             }
-            Err(Told.into())
+            Err(AlreadyPrinted.into())
         }
     }
 }

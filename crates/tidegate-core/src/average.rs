@@ -6,7 +6,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 ///
 /// In spite of rounding, the result lies between the two (so an average of equal values is that value) and is
 /// monotone in both, unlike `old + (new - old) * weight`.
-pub(crate) fn toward(old: f64, new: f64, weight: f64) -> f64 {
+pub(crate) fn interpolate(old: f64, new: f64, weight: f64) -> f64 {
     (old * (1.0 - weight) + new * weight).max(old.min(new)).min(old.max(new))
 }
 
@@ -24,9 +24,9 @@ impl Average {
     pub(crate) fn add(&mut self, value: f64, plain: u32, weight: f64) -> f64 {
         if self.count < plain {
             self.count += 1;
-            self.value = toward(self.value, value, 1.0 / f64::from(self.count));
+            self.value = interpolate(self.value, value, 1.0 / f64::from(self.count));
         } else {
-            self.value = toward(self.value, value, weight);
+            self.value = interpolate(self.value, value, weight);
         }
         self.value
     }
@@ -66,9 +66,9 @@ mod tests {
             more in 0f64..1e-3,
             weight in 0f64..=1.0,
         ) {
-            let step = toward(old, new, weight);
+            let step = interpolate(old, new, weight);
             prop_assert!(old.min(new) <= step && step <= old.max(new));
-            prop_assert!(step <= toward(old + more, new, weight) && step <= toward(old, new + more, weight));
+            prop_assert!(step <= interpolate(old + more, new, weight) && step <= interpolate(old, new + more, weight));
         }
     }
 

@@ -61,11 +61,11 @@ pub struct Division {
     /// The sum of the bursts of all buckets that may be in use.
     bursts: u64,
     /// The sum of the `least` of all holders.
-    brought: u64,
+    least_sum: u64,
     /// The units that all holders still here were asked for, per period.
-    asked: u64,
+    demand: u64,
     /// Holders that have not left.
-    here: u64,
+    present: u64,
     holders: Vec<Option<Holder>>,
     vacant: Vec<usize>,
     /// No bucket expires before this tick.
@@ -96,9 +96,9 @@ impl Division {
             purse: u128::from(left.min(burst)) * u128::from(period),
             given: 0,
             bursts: 0,
-            brought: 0,
-            asked: 0,
-            here: 0,
+            least_sum: 0,
+            demand: 0,
+            present: 0,
             holders: Vec::new(),
             vacant: Vec::new(),
             next_end: Tick::MAX,
@@ -135,12 +135,12 @@ impl Division {
     pub fn join(&mut self, least: u64, now: Tick) -> HolderId {
         self.advance(now);
         let least = least.max(1);
-        let asked = self.asked.checked_div(self.here).unwrap_or(0);
-        self.asked = self.asked.saturating_add(asked);
-        self.here += 1;
-        self.brought = self.brought.saturating_add(least);
+        let demand = self.demand.checked_div(self.present).unwrap_or(0);
+        self.demand = self.demand.saturating_add(demand);
+        self.present += 1;
+        self.least_sum = self.least_sum.saturating_add(least);
         self.purse = self.purse.saturating_add(u128::from(least) * u128::from(self.period));
-        let holder = Some(Holder::new(asked, least, now));
+        let holder = Some(Holder::new(demand, least, now));
         let at = match self.vacant.pop() {
             Some(at) => {
                 self.holders[at] = holder;
@@ -161,7 +161,7 @@ impl Division {
         let Some(Some(one)) = self.holders.get_mut(holder.0) else { return };
         let more = least.saturating_sub(one.least);
         one.least += more;
-        self.brought = self.brought.saturating_add(more);
+        self.least_sum = self.least_sum.saturating_add(more);
         self.purse = self.purse.saturating_add(u128::from(more) * u128::from(self.period));
     }
 
@@ -171,9 +171,9 @@ impl Division {
         self.advance(now);
         let (rate, period) = (self.rate, self.period);
         let Some(one) = self.holders.get_mut(holder.0).and_then(Option::as_mut) else { return };
-        let (before, freed) = (one.asked, one.free_old(now));
+        let (before, freed) = (one.demand, one.free_old(now));
         one.note(asked, (rate, period), now);
-        self.asked = self.asked.saturating_sub(before).saturating_add(one.asked);
+        self.demand = self.demand.saturating_sub(before).saturating_add(one.demand);
         self.freed(freed);
     }
 
@@ -186,7 +186,7 @@ impl Division {
         }
         let (has, target, free) = (one.bucket, self.target(one), self.rate - self.given);
         let rate = if has.rate == 0 {
-            target.min(if self.here == 1 { free } else { free.div_ceil(Self::FIRST) })
+            target.min(if self.present == 1 { free } else { free.div_ceil(Self::FIRST) })
         } else if target > has.rate {
             target.min(has.rate + free.saturating_sub(self.kept()))
         } else {
@@ -244,8 +244,8 @@ impl Division {
             return;
         }
         one.has_left = true;
-        self.asked = self.asked.saturating_sub(one.asked);
-        self.here -= 1;
+        self.demand = self.demand.saturating_sub(one.demand);
+        self.present -= 1;
         if one.bucket.rate == 0 && !one.is_replacing() {
             self.forget(holder.0);
         }
@@ -260,7 +260,7 @@ impl Division {
         if self.next_end <= self.at {
             self.end_buckets();
         }
-        let room = self.burst.saturating_add(self.brought).saturating_sub(self.bursts);
+        let room = self.burst.saturating_add(self.least_sum).saturating_sub(self.bursts);
         self.purse = self.purse.min(u128::from(room) * u128::from(self.period));
     }
 
@@ -275,8 +275,8 @@ impl Division {
                 freed = Bucket { rate: freed.rate + current.rate, burst: freed.burst + current.burst };
                 // A holder that let its bucket expire has not reported for long, so its demand counts as 0.
                 if !one.has_left {
-                    self.asked = self.asked.saturating_sub(one.asked);
-                    one.asked = 0;
+                    self.demand = self.demand.saturating_sub(one.demand);
+                    one.demand = 0;
                 }
             }
             self.next_end = self.next_end.min(one.old_until());
@@ -294,7 +294,7 @@ impl Division {
     /// Forgets a holder that has left and has nothing in use.
     fn forget(&mut self, at: usize) {
         let Some(gone) = self.holders[at].take() else { return };
-        self.brought = self.brought.saturating_sub(gone.least);
+        self.least_sum = self.least_sum.saturating_sub(gone.least);
         self.vacant.push(at);
     }
 
@@ -310,13 +310,13 @@ impl Division {
 
     /// Returns the rate that a holder should have if nothing prevents it; at least 1.
     fn target(&self, one: &Holder) -> u64 {
-        let (rate, here) = (self.rate - self.kept(), self.here.max(1));
-        if self.asked == 0 {
-            return (rate / here).max(1);
+        let (rate, present) = (self.rate - self.kept(), self.present.max(1));
+        if self.demand == 0 {
+            return (rate / present).max(1);
         }
         let alike = rate / Self::ALIKE;
-        let by_asked = u128::from(rate - alike) * u128::from(one.asked) / u128::from(self.asked);
+        let by_demand = u128::from(rate - alike) * u128::from(one.demand) / u128::from(self.demand);
         // At most the rate, because no holder's demand exceeds the sum of all.
-        (alike / here + by_asked as u64).max(1)
+        (alike / present + by_demand as u64).max(1)
     }
 }

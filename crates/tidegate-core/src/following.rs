@@ -32,7 +32,7 @@
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-use crate::average::toward;
+use crate::average::interpolate;
 use crate::error::QuotaError;
 use crate::knob::in_range;
 use crate::time::{Rate, Tick, onward};
@@ -158,7 +158,7 @@ impl Following {
         state.last = at;
 
         let reading = signal.max(self.low - self.band).min(self.high);
-        let smoothed = state.smoothed.map_or(reading, |old| toward(old, reading, 1.0 - self.smoothing));
+        let smoothed = state.smoothed.map_or(reading, |old| interpolate(old, reading, 1.0 - self.smoothing));
         state.smoothed = Some(smoothed);
         let target = state.held.min(smoothed + self.band).max(smoothed).clamp(self.low, self.high);
         state.held = target.max(state.held - self.fall(passed));

@@ -136,16 +136,16 @@ impl RetryBudget {
 
     /// Counts a call that is not a retry.
     pub fn call(&self, state: &mut RetryBudgetState, now: Tick) {
-        let part = self.turn(state, now);
+        let part = self.advance(state, now);
         part.calls = part.calls.saturating_add(1);
     }
 
     /// Asks for one retry, and says whether it is granted. Only a granted retry is counted.
     #[must_use = "a retry that was granted is spent"]
     pub fn retry(&self, state: &mut RetryBudgetState, now: Tick) -> bool {
-        self.turn(state, now);
+        self.advance(state, now);
         if self.share_left(state) {
-            let part = self.turn(state, now);
+            let part = self.advance(state, now);
             part.retries = part.retries.saturating_add(1);
             return true;
         }
@@ -164,7 +164,7 @@ impl RetryBudget {
     #[must_use]
     pub fn is_spent(&self, state: &RetryBudgetState, now: Tick) -> bool {
         let mut turned = state.clone();
-        self.turn(&mut turned, now);
+        self.advance(&mut turned, now);
         let floor_left = self.floor.zip(turned.floor.as_ref());
         !self.share_left(&turned)
             && floor_left.is_none_or(|(floor, tokens)| floor.standing(tokens, now).remaining == 0)
@@ -180,7 +180,7 @@ impl RetryBudget {
     /// Moves on to the part in which `now` lies: forgets the parts that are a span old, and returns the newest. A
     /// tick before the newest part counts as in it. If it is more than [`MAX_STEP_BACK`] before it, the clock was set
     /// back and the state starts anew.
-    fn turn<'a>(&self, state: &'a mut RetryBudgetState, now: Tick) -> &'a mut Counts {
+    fn advance<'a>(&self, state: &'a mut RetryBudgetState, now: Tick) -> &'a mut Counts {
         let newest = Tick::from_nanos(state.newest.saturating_mul(self.part_nanos()));
         if newest.since(now) > MAX_STEP_BACK {
             *state = self.start(now);

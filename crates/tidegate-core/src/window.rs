@@ -43,7 +43,7 @@ impl Buckets {
     }
 
     /// Says whether the clock has stepped back so far since the bucket `newest` that a window has to start anew.
-    pub(crate) fn set_back(self, newest: u64, at: Tick) -> bool {
+    pub(crate) fn is_set_back(self, newest: u64, at: Tick) -> bool {
         let index = self.index(at);
         index < newest && newest - index > nanos(MAX_STEP_BACK) / self.length_ns + 1
     }
@@ -156,7 +156,7 @@ impl<const K: usize> Sums<K> {
     /// Moves the window on to `at`.
     pub(crate) fn advance(&mut self, buckets: Buckets, at: Tick) {
         let index = buckets.index(at);
-        if buckets.set_back(self.newest, at) {
+        if buckets.is_set_back(self.newest, at) {
             self.ring.fill([0; K]);
             (self.totals, self.newest) = ([0; K], index);
         }
@@ -171,7 +171,7 @@ impl<const K: usize> Sums<K> {
 
     /// Returns the sums as they are once the window has moved on to `at`.
     pub(crate) fn totals_at(&self, buckets: Buckets, at: Tick) -> [u64; K] {
-        if buckets.set_back(self.newest, at) {
+        if buckets.is_set_back(self.newest, at) {
             return [0; K];
         }
         let mut totals = self.totals;

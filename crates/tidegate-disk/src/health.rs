@@ -43,7 +43,7 @@ pub(crate) type OnChange = dyn Fn(&Change) + Send + Sync;
 /// The current state, and the callback.
 pub(crate) struct Watch {
     known: Mutex<Known>,
-    told: Option<Box<OnChange>>,
+    on_change: Option<Box<OnChange>>,
 }
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ struct Known {
 }
 
 impl Watch {
-    pub(crate) fn new(told: Option<Box<OnChange>>, now: Instant) -> Self {
+    pub(crate) fn new(on_change: Option<Box<OnChange>>, now: Instant) -> Self {
         let known = Known {
             error: None,
             since: now,
@@ -68,7 +68,7 @@ impl Watch {
             bytes: 0,
             last_write: Duration::ZERO,
         };
-        Self { known: Mutex::new(known), told }
+        Self { known: Mutex::new(known), on_change }
     }
 
     pub(crate) fn health(&self, now: Instant) -> Health {
@@ -120,7 +120,8 @@ impl Watch {
 
     fn tell(&self, change: &Change) {
         // A panic of the callback must not end the writer thread.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.told.iter().for_each(|told| told(change))));
+        let _ =
+            catch_unwind(AssertUnwindSafe(|| self.on_change.iter().for_each(|on_change| on_change(change))));
     }
 }
 

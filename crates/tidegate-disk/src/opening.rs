@@ -57,13 +57,13 @@ pub(crate) fn open(options: &DiskOptions, time: impl Fn() -> Instant) -> Result<
     }
     make_folder(&options.folder)
         .map_err(|source| OpenError::Folder { path: options.folder.clone(), source })?;
-    let told = |error| told(&options.folder, error);
-    let mut ready = match guarded(|| StoreFile::open(&options.folder)).map_err(told)? {
+    let to_open_error = |error| open_error(&options.folder, error);
+    let mut ready = match guarded(|| StoreFile::open(&options.folder)).map_err(to_open_error)? {
         Some(file) => read(file, options)?,
         None => make(options)?,
     };
     ready.file.identity.openings += 1;
-    ready.file.write(|_| Ok(())).map_err(told)?;
+    ready.file.write(|_| Ok(())).map_err(to_open_error)?;
     ready.opened.keys = ready.table.occupancy().used;
     ready.opened.took = time().saturating_duration_since(began);
     Ok(ready)
@@ -73,7 +73,8 @@ fn make(options: &DiskOptions) -> Result<Ready, OpenError> {
     let seed = Seed::random();
     let table = table(options.keys as u64, options.full_keys, &seed)?;
     let identity = Identity::new(options.keys as u64, options.full_keys, seed, table.probe());
-    let file = StoreFile::make(&options.folder, identity).map_err(|error| told(&options.folder, error))?;
+    let file =
+        StoreFile::make(&options.folder, identity).map_err(|error| open_error(&options.folder, error))?;
     let opened = Opened { keys: 0, bytes: 0, took: Duration::ZERO, new: true, clock_was_ahead: None };
     Ok(Ready { file, recorder: table.recorder(), table, opened })
 }
@@ -92,21 +93,21 @@ fn read(mut file: StoreFile, options: &DiskOptions) -> Result<Ready, OpenError> 
     let mut recorder = table.recorder();
     let now = options.clock.now();
     let mut opened = Opened { keys: 0, bytes: 0, took: Duration::ZERO, new: false, clock_was_ahead: None };
-    let told = |error| told(&options.folder, error);
+    let to_open_error = |error| open_error(&options.folder, error);
     let pieces = || {
         file.read(|piece| {
             opened.bytes += piece.len() as u64;
             recorder.restore(piece, now).map_err(unreadable)
         })
     };
-    guarded(pieces).map_err(told)?;
+    guarded(pieces).map_err(to_open_error)?;
     let ahead = recorder.all_restored().since(now);
     opened.clock_was_ahead = Some(ahead).filter(|ahead| *ahead > AHEAD);
     if known.keys != options.keys as u64 {
         let other = self::table(options.keys as u64, known.full_keys, &known.seed)?;
         let mut all = other.recorder();
         // Cannot fail by a mismatch: the seed and the kind of keys are the same as above.
-        all.take_over(&table).map_err(unreadable).map_err(told)?;
+        all.take_over(&table).map_err(unreadable).map_err(to_open_error)?;
         file.identity.keys = options.keys as u64;
         // One write replaces the pieces of the old size by those of the new one, or slots of one would be read as those
         // of the other.
@@ -117,7 +118,7 @@ fn read(mut file: StoreFile, options: &DiskOptions) -> Result<Ready, OpenError> 
             }
             Ok(())
         });
-        rewritten.map_err(told)?;
+        rewritten.map_err(to_open_error)?;
         all.kept();
         (table, recorder) = (other, all);
     }
@@ -160,7 +161,7 @@ fn private(builder: DirBuilder) -> DirBuilder {
     builder
 }
 
-fn told(folder: &Path, error: FileError) -> OpenError {
+fn open_error(folder: &Path, error: FileError) -> OpenError {
     let path = StoreFile::path_in(folder);
     match error {
         FileError::System(source) => OpenError::File { path, source },

@@ -44,7 +44,7 @@ pub struct DiskOptions {
     pub(crate) retry: Duration,
     pub(crate) bytes_per_second: u64,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) told: Option<Box<OnChange>>,
+    pub(crate) on_change: Option<Box<OnChange>>,
 }
 
 impl DiskOptions {
@@ -58,7 +58,7 @@ impl DiskOptions {
             retry: RETRY,
             bytes_per_second: BYTES_PER_SECOND,
             clock: Arc::new(SystemClock::new()),
-            told: None,
+            on_change: None,
         }
     }
 
@@ -111,8 +111,8 @@ impl DiskOptions {
     /// each. It runs on the writer thread, which waits for it, so it must not wait for the disk:
     /// [`DiskStore::flush`](crate::DiskStore::flush), [`DiskStore::close`](crate::DiskStore::close) and strict steps
     /// fail if it calls them. A panic in it is caught; only the process's panic hook sees it.
-    pub fn on_change(mut self, told: impl Fn(&Change) + Send + Sync + 'static) -> Self {
-        self.told = Some(Box::new(told));
+    pub fn on_change(mut self, on_change: impl Fn(&Change) + Send + Sync + 'static) -> Self {
+        self.on_change = Some(Box::new(on_change));
         self
     }
 }

@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
 /// The result of a number's write.
-pub(crate) type Came = Result<(), String>;
+pub(crate) type WriteResult = Result<(), String>;
 
 #[derive(Debug)]
 pub(crate) struct Orders {
@@ -39,7 +39,7 @@ struct State {
     /// The latest failed numbers: greater than the first, up to the second, with the reason.
     failed: Option<(u64, u64, String)>,
     closing: bool,
-    closed: Option<Came>,
+    closed: Option<WriteResult>,
 }
 
 /// The next order for the writer thread.
@@ -96,24 +96,24 @@ impl Orders {
     }
 
     /// Returns the result of a number; `None` while it is not known.
-    pub(crate) fn came(&self, number: u64) -> Option<Came> {
-        self.state.lock().came(number)
+    pub(crate) fn result_of(&self, number: u64) -> Option<WriteResult> {
+        self.state.lock().result_of(number)
     }
 
-    /// Returns a receiver that wakes a task when a write has ended. Subscribe before calling [`Orders::came`].
+    /// Returns a receiver that wakes a task when a write has ended. Subscribe before calling [`Orders::result_of`].
     pub(crate) fn ends(&self) -> watch::Receiver<u64> {
         self.ended.subscribe()
     }
 
     /// Blocks the calling thread until a number is answered.
-    pub(crate) fn wait(&self, number: u64) -> Came {
+    pub(crate) fn wait(&self, number: u64) -> WriteResult {
         if let Some(reason) = self.cannot_wait() {
             return Err(reason.to_owned());
         }
         let mut state = self.state.lock();
         loop {
-            if let Some(came) = state.came(number) {
-                return came;
+            if let Some(result) = state.result_of(number) {
+                return result;
             }
             self.answered.wait(&mut state);
         }
@@ -121,7 +121,7 @@ impl Orders {
 
     /// Makes the writer thread write for the last time, and waits for that. On the writer thread itself it does not
     /// wait, and fails.
-    pub(crate) fn close(&self) -> Came {
+    pub(crate) fn close(&self) -> WriteResult {
         let mut state = self.state.lock();
         state.closing = true;
         self.wanted.notify_one();
@@ -152,9 +152,9 @@ impl Orders {
     }
 
     /// Answers all numbers up to `order.upto`.
-    pub(crate) fn answer(&self, order: Order, came: &Came) {
+    pub(crate) fn answer(&self, order: Order, result: &WriteResult) {
         let mut state = self.state.lock();
-        if let Err(reason) = came {
+        if let Err(reason) = result {
             // If the preceding numbers failed too, the range is extended: callers that have not read their result get
             // the newer reason.
             let from = match &state.failed {
@@ -165,7 +165,7 @@ impl Orders {
         }
         state.answered = order.upto;
         if order.last {
-            state.closed = Some(came.clone());
+            state.closed = Some(result.clone());
         }
         drop(state);
         self.answered.notify_all();
@@ -174,7 +174,7 @@ impl Orders {
 }
 
 impl State {
-    fn came(&self, number: u64) -> Option<Came> {
+    fn result_of(&self, number: u64) -> Option<WriteResult> {
         if number <= self.answered {
             return Some(match &self.failed {
                 Some((from, upto, reason)) if number > *from && number <= *upto => Err(reason.clone()),

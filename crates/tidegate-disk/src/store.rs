@@ -51,7 +51,7 @@ impl DiskStore {
         let home = Home::Process { store: ready.file.identity.store };
         let shared = Arc::new(Shared {
             orders: Orders::new(),
-            watch: Watch::new(options.told, present()),
+            watch: Watch::new(options.on_change, present()),
             strict: 0.into(),
         });
         let pace = Pace {
@@ -243,14 +243,14 @@ impl Inner {
         }
         let mut ends = shared.orders.ends();
         let number = shared.orders.take();
-        let came = loop {
-            if let Some(came) = shared.orders.came(number) {
-                break came;
+        let result = loop {
+            if let Some(result) = shared.orders.result_of(number) {
+                break result;
             }
             // Cannot fail: the sender lives as long as this store.
             let _ = ends.changed().await;
         };
-        if let Err(reason) = came {
+        if let Err(reason) = result {
             awaited.into_iter().for_each(|at| answers[at] = Err(unavailable(&reason)));
         }
         answers

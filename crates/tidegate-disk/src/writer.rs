@@ -63,7 +63,7 @@ pub(crate) fn run(mut flush: Flush, shared: &Arc<Shared>, pace: Pace) {
         let strict = || order.waited_for || order.last || shared.strict.load(Ordering::Relaxed) > 0;
         let written = flush.write(|| if strict() { Duration::ZERO } else { interval });
         let ended = present();
-        let came = match written {
+        let result = match written {
             Ok(bytes) => {
                 shared.watch.saved((began, ended), bytes);
                 // The pause that keeps the byte rate, from the size of the write just made: the next write is likely to
@@ -80,10 +80,10 @@ pub(crate) fn run(mut flush: Flush, shared: &Arc<Shared>, pace: Pace) {
             }
         };
         if !order.last {
-            shared.orders.answer(order, &came);
+            shared.orders.answer(order, &result);
             continue;
         }
-        let closed = came.and(flush.close());
+        let closed = result.and(flush.close());
         shared.orders.answer(order, &closed);
         return;
     }

@@ -133,8 +133,8 @@ async fn within<T>(
     exchange: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Failed> {
     match timeout(patience, exchange).await {
-        Ok(answer) => answer.map_err(Failed::Said),
-        Err(_) => Err(Failed::Late(patience)),
+        Ok(answer) => answer.map_err(Failed::Engine),
+        Err(_) => Err(Failed::TimedOut(patience)),
     }
 }
 
@@ -182,7 +182,7 @@ fn tls_options(tls: &Tls) -> TlsOptions {
 fn judged(failed: &Failed, address: &str, options: &EtcdOptions) -> ConnectError {
     let address = address.to_owned();
     let user = options.user.as_ref().map(|(name, _)| name.clone());
-    if let Failed::Said(Error::GRpcStatus(status)) = failed {
+    if let Failed::Engine(Error::GRpcStatus(status)) = failed {
         let said = status.message();
         if said.contains("authentication failed") || said.contains("invalid user ID or password") {
             return ConnectError::Credentials { address, user: user.unwrap_or_default() };

@@ -34,7 +34,7 @@ struct Membership {
     lease: i64,
     joined: i64,
     name: String,
-    said: Vec<u8>,
+    report: Vec<u8>,
 }
 
 impl fmt::Debug for EtcdCoordinator {
@@ -73,59 +73,59 @@ impl EtcdCoordinator {
     /// Runs an exchange with etcd on the connection's runtime.
     fn later<T: Send + 'static, F>(&self, asked: impl FnOnce(Self) -> F) -> Later<Result<T, CoordinatorError>>
     where
-        F: Future<Output = Result<T, Why>> + Send + 'static,
+        F: Future<Output = Result<T, OperationError>> + Send + 'static,
     {
         let (asked, keeps) = (asked(self.clone()), self.keeps);
         self.etcd.later(async move {
             asked.await.map_err(|why| match why {
-                Why::Failed(failed) => failed.into_coordinator(),
-                Why::Forgotten => CoordinatorError::Forgotten(keeps),
-                Why::Other(error) => error,
+                OperationError::Failed(failed) => failed.into_coordinator(),
+                OperationError::Forgotten => CoordinatorError::Forgotten(keeps),
+                OperationError::Other(error) => error,
             })
         })
     }
 
-    async fn join_as(self, name: String, says: Vec<u8>) -> Result<u64, Why> {
+    async fn join_as(self, name: String, report: Vec<u8>) -> Result<u64, OperationError> {
         let held = self.mine.lock().clone();
         if let Some(held) = held {
-            match self.clone().renew_as(says.clone()).await {
+            match self.clone().renew_as(report.clone()).await {
                 Ok(()) => return Ok(number(held.joined)),
                 // The old membership has ended; the node joins anew.
-                Err(Why::Forgotten) => {}
+                Err(OperationError::Forgotten) => {}
                 Err(why) => return Err(why),
             }
         }
         let mut client = self.etcd.client();
         let seconds = i64::try_from(self.keeps.as_secs()).unwrap_or(i64::MAX);
         let lease = self.etcd.ask(client.lease_grant(seconds, None)).await?.id();
-        let value = Member::encode(&name, &says);
+        let value = Member::encode(&name, &report);
         let options = PutOptions::new().with_lease(lease);
         let put = self.etcd.ask(client.put(self.member_key(lease), value, Some(options))).await?;
         let joined = put.header().map_or(0, etcd_client::ResponseHeader::revision);
-        *self.mine.lock() = Some(Membership { lease, joined, name, said: says });
+        *self.mine.lock() = Some(Membership { lease, joined, name, report });
         Ok(number(joined))
     }
 
-    async fn renew_as(self, says: Vec<u8>) -> Result<(), Why> {
-        let Some(held) = self.mine.lock().clone() else { return Err(Why::Forgotten) };
-        let renewed = self.try_to_renew(&held, &says).await;
+    async fn renew_as(self, report: Vec<u8>) -> Result<(), OperationError> {
+        let Some(held) = self.mine.lock().clone() else { return Err(OperationError::Forgotten) };
+        let renewed = self.try_to_renew(&held, &report).await;
         let mut mine = self.mine.lock();
         if mine.as_ref().is_some_and(|mine| mine.lease == held.lease) {
             match &renewed {
-                Ok(()) => *mine = Some(Membership { said: says, ..held }),
-                Err(Why::Forgotten) => *mine = None,
+                Ok(()) => *mine = Some(Membership { report, ..held }),
+                Err(OperationError::Forgotten) => *mine = None,
                 Err(_) => {}
             }
         }
         renewed
     }
 
-    async fn try_to_renew(&self, held: &Membership, says: &[u8]) -> Result<(), Why> {
+    async fn try_to_renew(&self, held: &Membership, report: &[u8]) -> Result<(), OperationError> {
         let mut client = self.etcd.client();
         // A new stream for each renewal, so that an answer cannot be taken for that of a later one.
         match self.etcd.ask(client.lease_keep_alive(held.lease)).await {
             Ok(_) => {}
-            Err(failed) if failed.is_lease_gone() => return Err(Why::Forgotten),
+            Err(failed) if failed.is_lease_gone() => return Err(OperationError::Forgotten),
             Err(failed) => return Err(failed.into()),
         }
         // Needed even if there is nothing to write: if another client has deleted the key, the lease lives on, but the
@@ -133,20 +133,20 @@ impl EtcdCoordinator {
         let key = self.member_key(held.lease);
         let there = Compare::create_revision(key.clone(), CompareOp::Equal, held.joined);
         let mut renewal = Txn::new().when([there]);
-        if held.said != says {
+        if held.report != report {
             let options = PutOptions::new().with_lease(held.lease);
-            renewal = renewal.and_then([TxnOp::put(key, Member::encode(&held.name, says), Some(options))]);
+            renewal = renewal.and_then([TxnOp::put(key, Member::encode(&held.name, report), Some(options))]);
         }
         match self.etcd.ask(client.txn(renewal)).await {
             Ok(answer) if answer.succeeded() => Ok(()),
             // Another client has deleted the key.
-            Ok(_) => Err(Why::Forgotten),
-            Err(failed) if failed.is_lease_gone() => Err(Why::Forgotten),
+            Ok(_) => Err(OperationError::Forgotten),
+            Err(failed) if failed.is_lease_gone() => Err(OperationError::Forgotten),
             Err(failed) => Err(failed.into()),
         }
     }
 
-    async fn leave_now(self) -> Result<(), Why> {
+    async fn leave_now(self) -> Result<(), OperationError> {
         let Some(held) = self.mine.lock().take() else { return Ok(()) };
         let mut client = self.etcd.client();
         match self.etcd.ask(client.lease_revoke(held.lease)).await {
@@ -156,7 +156,7 @@ impl EtcdCoordinator {
         }
     }
 
-    async fn all_members(self) -> Result<Vec<Member>, Why> {
+    async fn all_members(self) -> Result<Vec<Member>, OperationError> {
         let mut client = self.etcd.client();
         let key = self.etcd.key("members/");
         let options = GetOptions::new().with_prefix();
@@ -181,10 +181,15 @@ impl EtcdCoordinator {
         Ok((got.take_kvs().pop().map_or_else(Document::default, document), at))
     }
 
-    async fn replace_at(self, name: String, version: u64, bytes: Vec<u8>) -> Result<Option<u64>, Why> {
+    async fn replace_at(
+        self,
+        name: String,
+        version: u64,
+        bytes: Vec<u8>,
+    ) -> Result<Option<u64>, OperationError> {
         if bytes.len() > LARGEST {
             let error = CoordinatorError::TooLarge { document: name, bytes: bytes.len(), most: LARGEST };
-            return Err(Why::Other(error));
+            return Err(OperationError::Other(error));
         }
         let key = self.document_key(&name);
         let version = i64::try_from(version).unwrap_or(i64::MAX);
@@ -196,7 +201,7 @@ impl EtcdCoordinator {
         Ok(answer.succeeded().then_some(number(written)))
     }
 
-    async fn wait_for_change(self, key: Vec<u8>, seen: u64) -> Result<Document, Why> {
+    async fn wait_for_change(self, key: Vec<u8>, seen: u64) -> Result<Document, OperationError> {
         let (read, at) = self.read_at(key.clone()).await?;
         if read.version != seen {
             return Ok(read);
@@ -206,11 +211,14 @@ impl EtcdCoordinator {
         let options = WatchOptions::new().with_start_revision(at + 1);
         let mut watch = self.etcd.ask(client.watch(key, Some(options))).await?;
         loop {
-            let Some(told) = watch.message().await.map_err(Failed::Said)? else {
-                return Err(Why::unavailable("etcd: the watch has ended".to_owned()));
+            let Some(told) = watch.message().await.map_err(Failed::Engine)? else {
+                return Err(OperationError::unavailable("etcd: the watch has ended".to_owned()));
             };
             if told.canceled() {
-                return Err(Why::unavailable(format!("etcd: the watch was ended: {}", told.cancel_reason())));
+                return Err(OperationError::unavailable(format!(
+                    "etcd: the watch was ended: {}",
+                    told.cancel_reason()
+                )));
             }
             if let Some(last) = told.events().last() {
                 let held = last.kv().filter(|held| held.create_revision() != 0);
@@ -225,14 +233,14 @@ impl Coordinator for EtcdCoordinator {
         self.keeps
     }
 
-    fn join(&self, name: &str, says: &[u8]) -> Later<Result<u64, CoordinatorError>> {
-        let (name, says) = (name.to_owned(), says.to_vec());
-        self.later(|mine| mine.join_as(name, says))
+    fn join(&self, name: &str, report: &[u8]) -> Later<Result<u64, CoordinatorError>> {
+        let (name, report) = (name.to_owned(), report.to_vec());
+        self.later(|mine| mine.join_as(name, report))
     }
 
-    fn renew(&self, says: &[u8]) -> Later<Result<(), CoordinatorError>> {
-        let says = says.to_vec();
-        self.later(|mine| mine.renew_as(says))
+    fn renew(&self, report: &[u8]) -> Later<Result<(), CoordinatorError>> {
+        let report = report.to_vec();
+        self.later(|mine| mine.renew_as(report))
     }
 
     fn leave(&self) -> Later<Result<(), CoordinatorError>> {
@@ -265,19 +273,19 @@ impl Coordinator for EtcdCoordinator {
 }
 
 /// Why an operation failed.
-enum Why {
+enum OperationError {
     Failed(Failed),
     Forgotten,
     Other(CoordinatorError),
 }
 
-impl Why {
+impl OperationError {
     const fn unavailable(reason: String) -> Self {
         Self::Other(CoordinatorError::Unavailable { reason })
     }
 }
 
-impl From<Failed> for Why {
+impl From<Failed> for OperationError {
     fn from(failed: Failed) -> Self {
         Self::Failed(failed)
     }

@@ -104,9 +104,9 @@ pub enum ConnectError {
 #[derive(Debug)]
 pub(crate) enum Failed {
     /// etcd returned an error.
-    Said(Error),
+    Engine(Error),
     /// There was no answer within this time.
-    Late(std::time::Duration),
+    TimedOut(std::time::Duration),
     /// The lease for a cell was not granted, for this reason; nothing was written.
     NoLease(String),
 }
@@ -114,11 +114,11 @@ pub(crate) enum Failed {
 impl Failed {
     pub(crate) fn reason(&self) -> String {
         match self {
-            Self::Said(Error::GRpcStatus(status)) => {
+            Self::Engine(Error::GRpcStatus(status)) => {
                 format!("etcd: {}", status.message().trim_start_matches("etcdserver: "))
             }
-            Self::Said(error) => format!("etcd: {error}"),
-            Self::Late(after) => format!("etcd: no answer within {} ms", after.as_millis()),
+            Self::Engine(error) => format!("etcd: {error}"),
+            Self::TimedOut(after) => format!("etcd: no answer within {} ms", after.as_millis()),
             Self::NoLease(reason) => reason.clone(),
         }
     }
@@ -126,10 +126,10 @@ impl Failed {
     /// Returns whether the request named a lease that no longer exists: then nothing was written.
     pub(crate) fn is_lease_gone(&self) -> bool {
         match self {
-            Self::Said(Error::GRpcStatus(status)) => {
+            Self::Engine(Error::GRpcStatus(status)) => {
                 status.code() == Code::NotFound && status.message().contains("lease not found")
             }
-            Self::Said(Error::LeaseKeepAliveError(reason)) => reason.contains("lease not found"),
+            Self::Engine(Error::LeaseKeepAliveError(reason)) => reason.contains("lease not found"),
             _ => false,
         }
     }
@@ -138,10 +138,10 @@ impl Failed {
     /// change nothing.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
-            Self::Said(Error::GRpcStatus(status)) => {
+            Self::Engine(Error::GRpcStatus(status)) => {
                 matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled)
             }
-            Self::Said(Error::TransportError(_)) => true,
+            Self::Engine(Error::TransportError(_)) => true,
             _ => false,
         }
     }

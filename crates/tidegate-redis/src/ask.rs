@@ -32,7 +32,7 @@ type Known = (Arc<Quota>, Option<Arc<Form>>);
 impl Forms {
     /// Returns the form of a charge's quota; `None` if the script cannot decide it.
     pub(crate) fn of(&self, charge: &Charge<'_>) -> Option<Arc<Form>> {
-        if charge.passing {
+        if charge.inline_quota {
             return Form::of(charge.quota).map(Arc::new);
         }
         let address = Arc::as_ptr(charge.quota) as usize;

@@ -15,7 +15,7 @@ use tidegate_core::Tick;
 
 use crate::ask::Ask;
 use crate::cell::{put_tick, tick, write as write_cell};
-use crate::work::{CellName, CellWrite, Cells, Found, Note, Plan, Prepared, Told};
+use crate::work::{CellName, CellWrite, Cells, Found, Note, Plan, Prepared, StepResult};
 
 /// The most cells of a call: they are numbered by one byte, and a call of that size occupies the server for less than a
 /// millisecond.
@@ -186,7 +186,11 @@ pub(crate) fn note(note: Note, names: &Names, run: &[u8]) -> Cmd {
 }
 
 /// Decodes a reply: the result of each step, and the script's time. `None` if the reply is malformed.
-pub(crate) fn told(steps: &[&Prepared], layout: &Layout, reply: Value) -> Option<(Vec<Told>, Tick)> {
+pub(crate) fn decode_reply(
+    steps: &[&Prepared],
+    layout: &Layout,
+    reply: Value,
+) -> Option<(Vec<StepResult>, Tick)> {
     let Value::Array(mut values) = reply else { return None };
     let cells = layout.cells.len();
     let mut tail = values.split_off(Some(cells).filter(|cells| *cells + 4 == values.len())?).into_iter();
@@ -198,7 +202,7 @@ pub(crate) fn told(steps: &[&Prepared], layout: &Layout, reply: Value) -> Option
     if letters.len() != steps.len() {
         return None;
     }
-    let each = steps.iter().zip(letters).map(|(step, letter)| replay.told(step, letter, now));
+    let each = steps.iter().zip(letters).map(|(step, letter)| replay.step_result(step, letter, now));
     Some((each.collect(), now))
 }
 
@@ -230,13 +234,13 @@ struct Replay<'l> {
 }
 
 impl Replay<'_> {
-    fn told(&mut self, step: &Prepared, letter: u8, now: Tick) -> Told {
+    fn step_result(&mut self, step: &Prepared, letter: u8, now: Tick) -> StepResult {
         let now = step.tick.unwrap_or(now);
         let places: SmallVec<[usize; 4]> = step.cells.iter().map(|name| self.layout.place(name)).collect();
         if letter == b'c' {
             let found = places.iter().zip(&step.cells);
             let found = found.map(|(place, name)| (self.found_by(*place), self.lost(name))).collect();
-            return Told::Read(Cells { now, found });
+            return StepResult::Read(Cells { now, found });
         }
         let mut cells: SmallVec<[Option<Cell>; 4]> = SmallVec::new();
         for (place, (form, quota)) in places.iter().zip(&step.forms) {
@@ -256,11 +260,11 @@ impl Replay<'_> {
         }
         settled.by = DecidedBy::Engine;
         if settled.allowed == (letter == b'y') {
-            return Told::Decided(Ok(settled));
+            return StepResult::Decided(Ok(settled));
         }
         let reason =
             "the script and the library disagree about a decision, which is a mistake in one of them";
-        Told::Decided(Err(StoreError::Unavailable { reason: reason.to_owned() }))
+        StepResult::Decided(Err(StoreError::Unavailable { reason: reason.to_owned() }))
     }
 
     /// Returns the cell that the next step finds: as read, or as an earlier step of the call has left it. Script and

@@ -66,22 +66,23 @@ impl Dialer {
     /// Connects to the deciding server, and checks that it is not a replica, is new enough, and runs the script. All of
     /// this within one timeout.
     pub(crate) async fn ready(&self, info: &ConnectionInfo) -> Result<Ready, ConnectError> {
-        match tokio::time::timeout(self.options.timeout, self.looked_over(info)).await {
+        match tokio::time::timeout(self.options.timeout, self.connect_and_check(info)).await {
             Ok(ready) => ready,
             Err(_) => Err(self.silent(info)),
         }
     }
 
-    async fn looked_over(&self, info: &ConnectionInfo) -> Result<Ready, ConnectError> {
+    async fn connect_and_check(&self, info: &ConnectionInfo) -> Result<Ready, ConnectError> {
         let mut connection = self.plain(info).await?;
         let failed = |error: RedisError| self.error(info, &error);
-        let told = ask(&mut connection, &redis::cmd("INFO")).await.map_err(failed)?;
-        let told = text(told).ok_or_else(|| self.strange(info, "INFO without text"))?;
-        let (run, policy) = self.look_over(info, &told)?;
+        let info_text = ask(&mut connection, &redis::cmd("INFO")).await.map_err(failed)?;
+        let info_text = text(info_text).ok_or_else(|| self.unexpected_answer(info, "INFO without text"))?;
+        let (run, policy) = self.check_info(info, &info_text)?;
         let mut load = Cmd::new();
         load.arg("SCRIPT").arg("LOAD").arg(SCRIPT);
         let script = ask(&mut connection, &load).await.map_err(failed)?;
-        let script = text(script).ok_or_else(|| self.strange(info, "SCRIPT LOAD without a name"))?;
+        let script =
+            text(script).ok_or_else(|| self.unexpected_answer(info, "SCRIPT LOAD without a name"))?;
         // Writes nothing, because the field does not exist; a user without write permission gets an error. If another
         // node of the cluster holds the key, the permission was checked before the redirection.
         let mut probe = Cmd::new();
@@ -93,9 +94,9 @@ impl Dialer {
     }
 
     /// Checks a server's `INFO`; returns its run id and its eviction policy.
-    fn look_over(&self, info: &ConnectionInfo, told: &str) -> Result<([u8; 16], String), ConnectError> {
+    fn check_info(&self, info: &ConnectionInfo, info_text: &str) -> Result<([u8; 16], String), ConnectError> {
         let field = |name: &str| {
-            let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let line = info_text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             line.map_or("", str::trim)
         };
         let address = address(info.addr());
@@ -113,7 +114,7 @@ impl Dialer {
             return Err(ConnectError::ReadOnly { address });
         }
         let run = field("run_id").as_bytes().first_chunk::<16>();
-        let run = *run.ok_or_else(|| self.strange(info, "INFO without a run_id"))?;
+        let run = *run.ok_or_else(|| self.unexpected_answer(info, "INFO without a run_id"))?;
         Ok((run, field("maxmemory_policy").to_owned()))
     }
 
@@ -126,13 +127,13 @@ impl Dialer {
         ConnectError::Unreachable { address: address(info.addr()), reason }
     }
 
-    pub(crate) fn strange(&self, info: &ConnectionInfo, reason: &str) -> ConnectError {
+    pub(crate) fn unexpected_answer(&self, info: &ConnectionInfo, reason: &str) -> ConnectError {
         ConnectError::Answer { address: address(info.addr()), reason: reason.to_owned() }
     }
 
     /// Translates an error at connecting.
     pub(crate) fn error(&self, info: &ConnectionInfo, error: &RedisError) -> ConnectError {
-        let (address, reason) = (address(info.addr()), words(error));
+        let (address, reason) = (address(info.addr()), error_text(error));
         let code = error.code().unwrap_or_default();
         let tls = is_tls(info);
         match error.kind() {
@@ -194,12 +195,12 @@ pub(crate) async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -
 }
 
 /// Returns an error's message, without the text of what was sent.
-pub(crate) fn words(error: &RedisError) -> String {
-    error.code().map_or_else(|| error.to_string(), |code| said(code, error.detail()))
+pub(crate) fn error_text(error: &RedisError) -> String {
+    error.code().map_or_else(|| error.to_string(), |code| server_error_text(code, error.detail()))
 }
 
 /// Returns a server's error without the name of a user, which `NOPERM` contains from Redis 7.2 on.
-pub(crate) fn said(code: &str, detail: Option<&str>) -> String {
+pub(crate) fn server_error_text(code: &str, detail: Option<&str>) -> String {
     let Some(detail) = detail else { return code.to_owned() };
     match detail.strip_prefix("User ").and_then(|rest| rest.find(" has no permissions").map(|at| &rest[at..]))
     {
@@ -223,49 +224,49 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 mod tests {
     use super::*;
 
-    fn looked_over(told: &str) -> Result<([u8; 16], String), ConnectError> {
+    fn checked(info_text: &str) -> Result<([u8; 16], String), ConnectError> {
         let options = RedisOptions::single("redis://user:secret@host:7/3").unwrap();
         let dialer = Dialer { options, keys: "tg:1:{n:*".to_owned(), probe: String::new() };
         let info = redis::IntoConnectionInfo::into_connection_info("redis://user:secret@host:7/3").unwrap();
-        dialer.look_over(&info, told)
+        dialer.check_info(&info, info_text)
     }
 
     #[test]
     fn the_user_is_not_named() {
         let detail = "User alice has no permissions to run the 'hset' command";
         assert_eq!(
-            said("NOPERM", Some(detail)),
+            server_error_text("NOPERM", Some(detail)),
             "NOPERM this user has no permissions to run the 'hset' command"
         );
-        assert_eq!(said("NOPERM", Some("this user has no ...")), "NOPERM this user has no ...");
-        assert_eq!(said("OOM", None), "OOM");
+        assert_eq!(server_error_text("NOPERM", Some("this user has no ...")), "NOPERM this user has no ...");
+        assert_eq!(server_error_text("OOM", None), "OOM");
     }
 
     #[test]
     fn a_server_says_what_it_is() {
         let run = "0123456789abcdef0123456789abcdef01234567";
-        let told = |version: &str, role: &str, mode: &str| {
+        let info_text = |version: &str, role: &str, mode: &str| {
             format!(
                 "# Server\r\nredis_version:{version}\r\nredis_mode:{mode}\r\nrun_id:{run}\r\n\
                  maxmemory_policy:noeviction\r\nrole:{role}\r\n"
             )
         };
-        let good = looked_over(&told("7.0.15", "master", "standalone"));
+        let good = checked(&info_text("7.0.15", "master", "standalone"));
         assert_eq!(good, Ok((*b"0123456789abcdef", "noeviction".to_owned())));
-        assert!(looked_over(&told("8.10.1", "master", "standalone")).is_ok());
-        let old = looked_over(&told("6.2.14", "master", "standalone")).unwrap_err();
+        assert!(checked(&info_text("8.10.1", "master", "standalone")).is_ok());
+        let old = checked(&info_text("6.2.14", "master", "standalone")).unwrap_err();
         assert_eq!(
             old.to_string(),
             "host:7 runs version 6.2.14; the store needs Redis 7.0 or Valkey 7.2, or a later one"
         );
-        let replica = looked_over(&told("7.2.0", "slave", "standalone")).unwrap_err();
+        let replica = checked(&info_text("7.2.0", "slave", "standalone")).unwrap_err();
         assert!(matches!(replica, ConnectError::ReadOnly { .. }), "{replica}");
-        let node = looked_over(&told("7.2.0", "master", "cluster")).unwrap_err();
+        let node = checked(&info_text("7.2.0", "master", "cluster")).unwrap_err();
         assert!(matches!(node, ConnectError::Mode { is_cluster: true, .. }), "{node}");
         // Valkey 9 reports the mode in this field: its cluster nodes used to be taken for single servers, and clusters
         // were refused.
-        let valkey = told("7.2.4", "master", "cluster").replace("redis_mode", "server_mode");
-        let node = looked_over(&valkey).unwrap_err();
+        let valkey = info_text("7.2.4", "master", "cluster").replace("redis_mode", "server_mode");
+        let node = checked(&valkey).unwrap_err();
         assert!(matches!(node, ConnectError::Mode { is_cluster: true, .. }), "{node}");
     }
 }

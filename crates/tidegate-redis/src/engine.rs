@@ -17,7 +17,7 @@ use crate::cell;
 use crate::counts::add;
 use crate::link::Common;
 use crate::route::Route;
-use crate::work::{CellWrite, Cells, Failure, Found, Note, Plan, Prepared, Reply, Told, Work};
+use crate::work::{CellWrite, Cells, Failure, Found, Note, Plan, Prepared, Reply, StepResult, Work};
 
 /// How often a step is decided anew because others have written its cells. Each time, one of the others has made
 /// progress.
@@ -61,7 +61,7 @@ impl Engine {
     async fn noted(&self, note: Note) -> Result<Option<Vec<u8>>, StoreError> {
         match self.ask(Work::Note(note)).await? {
             Reply::Noted(noted) => Ok(noted),
-            Reply::Steps(_) | Reply::Wrote(_) => Err(strange()),
+            Reply::Steps(_) | Reply::Wrote(_) => Err(unexpected_reply()),
         }
     }
 
@@ -128,10 +128,10 @@ impl Engine {
                 Some(cells) => cells,
                 None => match self.ask(Work::Decide(vec![prepared.clone()])).await? {
                     Reply::Steps(told) => match told.into_iter().next() {
-                        Some(Told::Read(cells)) => cells,
-                        _ => return Err(strange()),
+                        Some(StepResult::Read(cells)) => cells,
+                        _ => return Err(unexpected_reply()),
                     },
-                    Reply::Wrote(_) | Reply::Noted(_) => return Err(strange()),
+                    Reply::Wrote(_) | Reply::Noted(_) => return Err(unexpected_reply()),
                 },
             };
             let (settled, writes) = self.decide(&prepared, &read)?;
@@ -141,7 +141,7 @@ impl Engine {
             match self.ask(Work::Write(writes)).await? {
                 Reply::Wrote(true) => return Ok(settled),
                 Reply::Wrote(false) => add(&self.common.counters.conflicts, 1),
-                Reply::Steps(_) | Reply::Noted(_) => return Err(strange()),
+                Reply::Steps(_) | Reply::Noted(_) => return Err(unexpected_reply()),
             }
         }
         Err(StoreError::Contended { attempts: ATTEMPTS })
@@ -233,6 +233,6 @@ enum Met {
 }
 
 /// The error if parts of this crate do not fit together.
-pub(crate) fn strange() -> StoreError {
+pub(crate) fn unexpected_reply() -> StoreError {
     StoreError::Unavailable { reason: "the server's answer does not fit what was asked".to_owned() }
 }

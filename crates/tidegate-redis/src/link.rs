@@ -17,12 +17,12 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::batch::{Batch, Call, batches, steps_of};
-use crate::call::{Layout, Names, decide, last_loss, note, told, write};
-use crate::connect::{Dialer, PAUSE, Ready, SCRIPT, ask, said, words};
+use crate::call::{Layout, Names, decide, decode_reply, last_loss, note, write};
+use crate::connect::{Dialer, PAUSE, Ready, SCRIPT, ask, error_text, server_error_text};
 use crate::counts::{Counters, add};
 use crate::find::Find;
 use crate::sweep::Sweep;
-use crate::work::{Failure, Job, Note, Reply, Told, Work};
+use crate::work::{Failure, Job, Note, Reply, StepResult, Work};
 
 /// The most jobs that wait for a server; further callers wait until there is room.
 const MOST_WAITING: usize = 16_384;
@@ -192,7 +192,7 @@ impl Owner {
             let mut values = match answered {
                 Ok(values) if values.len() == commands => values.into_iter(),
                 Ok(_) => return self.lost(calls, "the server sent another number of answers"),
-                Err(error) => return self.lost(calls, &words(&error)),
+                Err(error) => return self.lost(calls, &error_text(&error)),
             };
             let loaded = if attempt > 0 { values.next() } else { None };
             let mut again = Vec::new();
@@ -213,7 +213,7 @@ impl Owner {
                 return;
             }
             if let Some(Value::ServerError(error)) = loaded {
-                let reason = said(error.code(), error.details());
+                let reason = server_error_text(error.code(), error.details());
                 return self.lost(again, &format!("the script cannot be loaded: {reason}"));
             }
             if attempt == RELOADS {
@@ -262,7 +262,7 @@ impl Owner {
     /// Delivers the reply of a call; returns the call if the server did not have the script.
     fn hand_out(&mut self, batch: Batch, value: Value) -> Option<Batch> {
         if let Value::ServerError(error) = value {
-            let reason = said(error.code(), error.details());
+            let reason = server_error_text(error.code(), error.details());
             return match error.kind() {
                 Some(ServerErrorKind::NoScript) => Some(batch),
                 kind => {
@@ -294,7 +294,7 @@ impl Owner {
     fn tell(&mut self, jobs: Vec<Job>, layout: &Layout, value: Value) {
         let steps = steps_of(&jobs);
         let by_engine = steps.first().is_some_and(|step| step.tick.is_none());
-        let Some((all, now)) = told(&steps, layout, value) else {
+        let Some((all, now)) = decode_reply(&steps, layout, value) else {
             for job in jobs {
                 let _ = job.reply.send(Err(Failure::unavailable("the script's answer was not understood")));
             }
@@ -304,7 +304,7 @@ impl Owner {
             self.common.time.hold(now);
             self.sweep.at(now);
         }
-        let scripted = all.iter().filter(|told| matches!(told, Told::Decided(_))).count();
+        let scripted = all.iter().filter(|result| matches!(result, StepResult::Decided(_))).count();
         add(&self.common.counters.scripted, scripted as u64);
         let mut all = all.into_iter();
         for job in jobs {

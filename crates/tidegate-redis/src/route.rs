@@ -83,7 +83,7 @@ impl Route {
 pub(crate) struct Cluster {
     map: Arc<RwLock<Map>>,
     stale: Arc<Notify>,
-    keeper: tokio::task::AbortHandle,
+    slot_table: tokio::task::AbortHandle,
     /// The slot of each shard.
     slots: Vec<u16>,
     common: Arc<Common>,
@@ -102,7 +102,7 @@ struct Map {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.slot_table.abort();
     }
 }
 
@@ -117,18 +117,18 @@ impl Cluster {
             wanted: "name one at least",
         })?;
         let (map, stale) = (Arc::new(RwLock::new(Map::default())), Arc::new(Notify::new()));
-        let mut keeper = Keeper { common: Arc::clone(common), seeds: nodes, map: Arc::clone(&map) };
-        keeper.look().await?;
+        let mut slot_table = SlotTable { common: Arc::clone(common), seeds: nodes, map: Arc::clone(&map) };
+        slot_table.refresh().await?;
         // One of the masters is checked like a single server.
         let first = map.read().ranges.first().map(|(_, _, name)| name.clone());
-        let info = first.and_then(|name| keeper.info(&name));
-        let info = info.ok_or_else(|| keeper.nobody("no master holds a slot".to_owned()))?;
+        let info = first.and_then(|name| slot_table.info(&name));
+        let info = info.ok_or_else(|| slot_table.unreachable("no master holds a slot".to_owned()))?;
         let ready = common.dialer.ready(&info).await?;
         let stop = Arc::clone(&stale);
         let task = tokio::spawn(async move {
             loop {
                 stop.notified().await;
-                match AssertUnwindSafe(keeper.look()).catch_unwind().await {
+                match AssertUnwindSafe(slot_table.refresh()).catch_unwind().await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => tracing::debug!(%error, "the cluster's slots cannot be read"),
                     Err(_) => tracing::error!("a mistake in the Redis store kept it from reading the slots"),
@@ -139,7 +139,7 @@ impl Cluster {
         });
         let slots = (0..common.names.shards()).map(|shard| slot(common.names.hash(shard))).collect();
         let common = Arc::clone(common);
-        Ok((Self { map, stale, keeper: task.abort_handle(), slots, common, seed }, ready))
+        Ok((Self { map, stale, slot_table: task.abort_handle(), slots, common, seed }, ready))
     }
 
     fn link(&self, shard: u32) -> Option<Link> {
@@ -158,21 +158,21 @@ fn slot(key: &str) -> u16 {
 }
 
 /// Refreshes the slot table of a cluster.
-struct Keeper {
+struct SlotTable {
     common: Arc<Common>,
     seeds: Vec<ConnectionInfo>,
     map: Arc<RwLock<Map>>,
 }
 
-impl Keeper {
+impl SlotTable {
     /// Reads which master holds which slots, from the first node that answers, and starts links to new masters.
-    async fn look(&mut self) -> Result<(), ConnectError> {
+    async fn refresh(&mut self) -> Result<(), ConnectError> {
         let known: Vec<String> = self.map.read().links.keys().cloned().collect();
         let known: Vec<ConnectionInfo> = known.iter().filter_map(|name| self.info(name)).collect();
-        let mut last = self.nobody("none was asked".to_owned());
+        let mut last = self.unreachable("none was asked".to_owned());
         for node in known.into_iter().chain(self.seeds.clone()) {
             match self.ranges(&node).await {
-                Ok(ranges) if ranges.is_empty() => last = self.nobody("no slot has a master".to_owned()),
+                Ok(ranges) if ranges.is_empty() => last = self.unreachable("no slot has a master".to_owned()),
                 Ok(ranges) => {
                     self.take(ranges);
                     return Ok(());
@@ -208,11 +208,11 @@ impl Keeper {
             }
             _ => dialer.error(node, &error),
         })?;
-        let strange = || dialer.strange(node, "CLUSTER SLOTS of another form");
-        let Value::Array(told) = told else { return Err(strange()) };
+        let unexpected = || dialer.unexpected_answer(node, "CLUSTER SLOTS of another form");
+        let Value::Array(told) = told else { return Err(unexpected()) };
         let mut ranges = Vec::new();
         for range in told {
-            ranges.push(range_of(range, node).ok_or_else(strange)?);
+            ranges.push(range_of(range, node).ok_or_else(unexpected)?);
         }
         ranges.sort_unstable();
         Ok(ranges)
@@ -223,7 +223,7 @@ impl Keeper {
         info(self.seeds.first()?, name)
     }
 
-    fn nobody(&self, reason: String) -> ConnectError {
+    fn unreachable(&self, reason: String) -> ConnectError {
         ConnectError::Unreachable { address: addresses(&self.seeds), reason }
     }
 }

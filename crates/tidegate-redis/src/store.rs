@@ -19,13 +19,13 @@ use crate::call::{MOST_CELLS, Names};
 use crate::cell::Form;
 use crate::connect::Dialer;
 use crate::counts::{Counters, Counts};
-use crate::engine::{Engine, strange};
+use crate::engine::{Engine, unexpected_reply};
 use crate::error::ConnectError;
 use crate::link::Common;
 use crate::loss::AfterLoss;
 use crate::options::RedisOptions;
 use crate::route::Route;
-use crate::work::{CellName, Plan, Prepared, Reply, Told, Work};
+use crate::work::{CellName, Plan, Prepared, Reply, StepResult, Work};
 
 /// A store on Redis or Valkey; see the [crate](crate).
 ///
@@ -194,10 +194,10 @@ impl Shared {
     async fn settle(&self, step: Arc<OwnedStep>) -> Answer {
         let prepared = self.prepare(step);
         let told = self.engine.ask(Work::Decide(vec![prepared.clone()])).await?;
-        let Reply::Steps(told) = told else { return Err(strange()) };
-        match told.into_iter().next().ok_or_else(strange)? {
-            Told::Decided(answer) => answer,
-            Told::Read(cells) => self.engine.by_library(prepared, Some(cells)).await,
+        let Reply::Steps(told) = told else { return Err(unexpected_reply()) };
+        match told.into_iter().next().ok_or_else(unexpected_reply)? {
+            StepResult::Decided(answer) => answer,
+            StepResult::Read(cells) => self.engine.by_library(prepared, Some(cells)).await,
         }
     }
 
@@ -257,20 +257,20 @@ impl Shared {
         for ((_, part), told) in parts.into_iter().zip(told) {
             let mut told = match told {
                 Ok(Reply::Steps(told)) => Ok(told.into_iter()),
-                Ok(Reply::Wrote(_) | Reply::Noted(_)) => Err(strange()),
+                Ok(Reply::Wrote(_) | Reply::Noted(_)) => Err(unexpected_reply()),
                 Err(error) => Err(error),
             };
             for (at, step) in part {
                 answers[at] = match &mut told {
                     Err(error) => Err(error.clone()),
                     Ok(told) => match told.next() {
-                        Some(Told::Decided(answer)) => answer,
-                        Some(Told::Read(cells)) => {
+                        Some(StepResult::Decided(answer)) => answer,
+                        Some(StepResult::Read(cells)) => {
                             let stale = step.cells.iter().any(|name| written.contains(name));
                             written.extend(&step.cells);
                             self.engine.by_library(step, (!stale).then_some(cells)).await
                         }
-                        None => Err(strange()),
+                        None => Err(unexpected_reply()),
                     },
                 };
             }

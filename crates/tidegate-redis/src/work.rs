@@ -128,7 +128,7 @@ impl Work {
 /// The result of one step.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "boxed, each decision would cost an allocation more")]
-pub(crate) enum Told {
+pub(crate) enum StepResult {
     /// The script has decided the step.
     Decided(Answer),
     /// The library has to decide it.
@@ -148,7 +148,7 @@ pub(crate) struct Cells {
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     /// The results of steps, in order.
-    Steps(Vec<Told>),
+    Steps(Vec<StepResult>),
     /// Whether the cells were written.
     Wrote(bool),
     /// The note's present or previous value.

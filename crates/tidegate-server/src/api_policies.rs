@@ -3,12 +3,12 @@
 //! Each name has one owner: the file cannot use a name that the API has, nor the API one of the file. With two owners,
 //! a reload would undo a request, or the other way round.
 
-mod kept;
+mod saved;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(crate) use self::kept::KeptPolicies;
+pub(crate) use self::saved::SavedPolicies;
 
 /// The most policies that the API may have.
 pub(crate) const MOST: usize = 1000;

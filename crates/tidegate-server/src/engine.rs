@@ -62,7 +62,7 @@ use crate::metrics::{Metrics, judged};
 use crate::redact::Redact;
 use crate::refused_requests::{RefusedRequest, RefusedRequests, Stated};
 use crate::settings::{Refused, Settings};
-use crate::stores::{Kept, OpenStore};
+use crate::stores::{OpenStore, PersistentCounters};
 
 pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 #[cfg(feature = "grpc")]
@@ -104,7 +104,7 @@ pub(crate) struct Engine {
     /// Leases and membership of this node where several nodes share an engine.
     shared: Option<shared_gate::Shared>,
     /// Writes the counters of a store in this process to disk, where it does so.
-    kept: Option<Arc<dyn Kept>>,
+    kept: Option<Arc<dyn PersistentCounters>>,
     live: ArcSwap<Live>,
     pub(crate) metrics: Metrics,
     pub(crate) events: Arc<Events>,

@@ -83,7 +83,7 @@ impl Live {
             });
             Facts::of(policy, metrics, before, Some(since))
         });
-        let named = set.looked_at();
+        let named = set.attributes_read();
         let mut rls: Vec<Box<str>> =
             named.names().filter(|name| name.starts_with("rls.")).map(Box::from).collect();
         rls.sort_unstable();

@@ -24,7 +24,7 @@ pub(crate) const HEADER: &str = "request.header.";
 #[derive(Debug)]
 pub(crate) struct Proxy {
     /// How the proxy asks; `None` if the configuration does not say.
-    asks: Option<ForwardAuth>,
+    forward_auth: Option<ForwardAuth>,
     pub(crate) client_ip: ClientIp,
     pub(crate) named: Named,
     pub(crate) policies: Arc<PolicySet>,
@@ -46,11 +46,11 @@ impl Proxy {
     pub(crate) fn new(settings: &Settings) -> Self {
         let named = settings.policies.named();
         let headers = named.names().filter_map(|name| name.strip_prefix(HEADER));
-        let family = settings.forward_auth.as_ref().map(|asks| &asks.original);
+        let family = settings.forward_auth.as_ref().map(|forward_auth| &forward_auth.original);
         let lookup = |name: &str| HeaderName::from_bytes(name.as_bytes()).ok();
         let original = [OriginalHeaders::method, OriginalHeaders::uri, OriginalHeaders::host];
         Self {
-            asks: settings.forward_auth.clone(),
+            forward_auth: settings.forward_auth.clone(),
             original: original.map(|name| lookup(name(family?))),
             forwarded: lookup(settings.client_ip.header.name()),
             client_ip: settings.client_ip.clone(),
@@ -68,8 +68,8 @@ impl Proxy {
     /// # Errors
     /// 503 if the configuration does not say: a request does not show which headers the proxy set and which its caller
     /// did.
-    pub(crate) fn asks(&self) -> Result<&ForwardAuth, Problem> {
-        self.asks.as_ref().ok_or_else(|| {
+    pub(crate) fn forward_auth(&self) -> Result<&ForwardAuth, Problem> {
+        self.forward_auth.as_ref().ok_or_else(|| {
             let names = OriginalHeaders::NAMES.join(", ");
             self.misconfigured(Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -84,7 +84,7 @@ impl Proxy {
 
     /// Returns the status of every refusal; `None` if each policy has its own.
     pub(crate) fn deny_status(&self) -> Option<StatusCode> {
-        let status = self.asks.as_ref().and_then(ForwardAuth::deny_status);
+        let status = self.forward_auth.as_ref().and_then(ForwardAuth::deny_status);
         status.and_then(|status| StatusCode::from_u16(status).ok())
     }
 

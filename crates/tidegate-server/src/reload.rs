@@ -19,7 +19,7 @@ use tokio::sync::Mutex as Turn;
 
 pub(crate) use self::api_policies::{Changed, NotChanged};
 pub(crate) use self::taken::Taken;
-use crate::api_policies::{ApiPolicies, KeptPolicies};
+use crate::api_policies::{ApiPolicies, SavedPolicies};
 use crate::blocking_jobs::BlockingJobs;
 use crate::engine::Engine;
 use crate::settings::{AtStart, Refused, Settings, SharedPolicies, Source};
@@ -44,7 +44,7 @@ pub(crate) struct Reload {
     /// The policies that were put through the API.
     api: Mutex<Arc<ApiPolicies>>,
     /// The file that keeps them across restarts, if there is one.
-    kept: Option<KeptPolicies>,
+    kept: Option<SavedPolicies>,
     /// The settings in the first configuration that are read only at the start.
     at_start: OnceLock<Option<AtStart>>,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Loaded {
 
 impl Reload {
     /// Makes a `Reload`. Policies put through the API are kept in `kept`, if given.
-    pub(crate) fn new(source: Source, kept: Option<KeptPolicies>) -> Self {
+    pub(crate) fn new(source: Source, kept: Option<SavedPolicies>) -> Self {
         Self {
             source,
             jobs: BlockingJobs::new(PATIENCE),

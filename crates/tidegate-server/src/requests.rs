@@ -1,16 +1,16 @@
 //! Code that all doors share for requests, whatever the protocol: bounds, policy names, keys, and the steps after a
 //! decision.
 
-mod brought;
 mod conclude;
+mod inline_limit;
 mod key;
 mod named;
 
 use tidegate::Rate;
 use tidegate::policy::Descriptor;
 
-pub(crate) use self::brought::{Brought, BroughtQuotas};
 pub(crate) use self::conclude::conclude;
+pub(crate) use self::inline_limit::{InlineLimit, InlineQuotas};
 pub(crate) use self::key::key_of;
 pub(crate) use self::named::find;
 

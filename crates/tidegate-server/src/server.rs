@@ -6,7 +6,7 @@
 //! until the deadline.
 
 mod addresses;
-mod beside;
+mod background;
 mod error;
 mod handle;
 
@@ -18,10 +18,10 @@ use std::time::Duration;
 use tidegate::config::{Address, DoorName, StoreSettings};
 use tokio::sync::watch;
 
-use self::beside::Beside;
+use self::background::Background;
 pub use self::error::ServeError;
 pub use self::handle::ServerHandle;
-use crate::api_policies::KeptPolicies;
+use crate::api_policies::SavedPolicies;
 use crate::app::App;
 use crate::auth::Access;
 use crate::connections::{self, Drained, Http, Listener, Serving, Threads, Tls};
@@ -55,7 +55,7 @@ pub struct Server {
     threads: Threads,
     ready: Ready,
     handle: ServerHandle,
-    beside: Beside,
+    background: Background,
     drain: Duration,
     connections: usize,
     timeouts: Timeouts,
@@ -109,7 +109,7 @@ impl Server {
         }
         let watched = source.watched().map(ToOwned::to_owned);
         let folder = options.store.as_ref().and_then(|store| store.folder.as_deref());
-        let reload = Reload::new(source, folder.map(KeptPolicies::in_folder));
+        let reload = Reload::new(source, folder.map(SavedPolicies::in_folder));
         let settings = reload.first().await?;
         let unknown = unknown_numbers(&settings.policies);
         for warning in settings.warnings.iter().chain(&options.tickets.warnings).chain(&unknown) {
@@ -133,7 +133,7 @@ impl Server {
         };
         let spans = options.otlp.as_ref().map(Spans::open).transpose()?;
         let secrets = access.file().into_iter().chain(certificates.iter().flat_map(|held| held.files()));
-        let beside = Beside::new(signals, watched.as_deref(), secrets).await;
+        let background = Background::new(signals, watched.as_deref(), secrets).await;
         let tickets = TicketSeal::of(&options.tickets, &addr)?;
         let store = match options.store {
             Some(store) => store,
@@ -167,7 +167,7 @@ impl Server {
             threads,
             ready,
             handle,
-            beside,
+            background,
             drain,
             connections,
             timeouts,
@@ -231,7 +231,7 @@ impl Server {
             resp,
             threads,
             handle,
-            beside,
+            background,
             drain,
             connections,
             timeouts,
@@ -240,7 +240,7 @@ impl Server {
         let serving = Serving { threads: Some(&threads), connections, timeouts, drain };
         tracing::info!(addr = %ready.addr, policies = ready.policies, "serving");
         systemd::ready();
-        let beside = beside.run(&handle);
+        let background = background.run(&handle);
         let door = Arc::new(RespDoor::new(Arc::clone(&app), admin.is_some(), tls_resp));
         let phase = || handle.phase.subscribe();
         let commands = async {
@@ -285,7 +285,7 @@ impl Server {
         };
         let drained = tokio::select! {
             drained = closing => drained,
-            never = beside => match never {},
+            never = background => match never {},
         };
         match drained {
             Drained::All => Stopped::Drained,

@@ -29,7 +29,7 @@ use tidegate::cluster::Coordinator;
 use tidegate::config::{Address, EngineKind, EngineSettings, RegionSettings, StoreKind, StoreSettings};
 
 use self::dial::{Dial, Failed};
-pub(crate) use self::opened::Kept;
+pub(crate) use self::opened::PersistentCounters;
 pub use self::opened::{OpenStore, OpenStoreError, Region, Sharing};
 pub use self::round_trips::{DecidedIn, PolicyCost, round_trips};
 

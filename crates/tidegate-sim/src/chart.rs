@@ -8,7 +8,6 @@
 
 mod axis;
 mod canvas;
-mod falling;
 mod glyphs;
 mod movable;
 mod outline;
@@ -16,16 +15,17 @@ mod over_time;
 mod paint;
 mod palette;
 mod panels;
+mod peaks_by_rank;
 mod pixels;
 mod terminal;
 mod tracks;
 
 pub use axis::TimeAxis;
-pub use falling::{Falling, PeakOfKey};
 pub(crate) use movable::Movable;
 pub use over_time::OverTime;
 pub(crate) use paint::style;
 pub use panels::{Panel, Panels};
+pub use peaks_by_rank::{PeakOfKey, PeaksByRank};
 pub use terminal::{Bars, sparkline};
 pub use tracks::{Band, Height, Track, Tracks};
 

@@ -13,9 +13,9 @@
 //! * [`regional_scenarios`]: regions with an engine each, which divide a limit among themselves
 //! * [`growth`]: fleets of up to 1,000 nodes, and what a decision costs the engine
 
-mod across;
 mod demand;
 mod engine;
+mod global_coordinator;
 mod growth;
 mod link;
 mod node;
@@ -27,10 +27,10 @@ mod table;
 mod tests;
 mod world;
 
-pub use across::Across;
 pub use demand::Demand;
+pub use global_coordinator::GlobalCoordinator;
 pub use growth::{CALLS_PER_CORE, Grown, Size, growth, sizes};
-pub use link::{Remote, Weather};
+pub use link::{Remote, WireCondition};
 pub use node::{Parts, Stack};
 pub use outcome::{Interval, Outcome};
 pub use regions::{regional_page, regional_scenarios};

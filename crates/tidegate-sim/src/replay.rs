@@ -39,7 +39,7 @@ use inside::{Inside, Leaving};
 use log_clock::LogClock;
 pub(crate) use outcome::share;
 pub use outcome::{Outcome, PeakRate, PolicyOutcome, shadow_limit_name};
-use run::{Run, Told};
+use run::{RequestEnding, Run};
 pub use threshold::{Threshold, ThresholdError, Verdict};
 pub use trust::{Doubt, Trust};
 
@@ -106,7 +106,10 @@ impl Replay {
             inside: Inside::default(),
             unheld: 0,
             untold: 0,
-            wanted: Wanted::by(runs.iter().map(|run| run.policies.looked_at()).collect(), options.details),
+            wanted: Wanted::by(
+                runs.iter().map(|run| run.policies.attributes_read()).collect(),
+                options.details,
+            ),
             runs,
             unseen,
             attributes: Vec::new(),
@@ -151,21 +154,21 @@ impl Replay {
         self.names_users |= !record.user.is_empty();
         let outcome = record.status.map(Ended::from_status);
         self.untold += u64::from(outcome.is_none());
-        let told = Told { outcome, signed_in: record.is_signed_in(), took: record.duration };
-        self.ask(record.time, request, None, told);
+        let ending = RequestEnding { outcome, signed_in: record.is_signed_in(), took: record.duration };
+        self.ask(record.time, request, None, ending);
     }
 
     /// Asks every gate about a request that is not from a log. Without a cost, the policies compute it. The outcome
     /// of the request is not reported.
     pub fn feed_request(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>) {
-        self.ask(at, request, cost, Told::default());
+        self.ask(at, request, cost, RequestEnding::default());
     }
 
     /// Asks every gate about a request of generated traffic. It holds its places in guards for the duration in its
     /// segment, and leaves them with the outcome given there: success by default.
     pub fn feed_arrival(&mut self, arrival: &Arrival, request: &Descriptor<'_>) {
-        let told = Told { outcome: arrival.outcome, signed_in: false, took: arrival.took };
-        self.ask(arrival.at, request, Some(arrival.cost), told);
+        let ending = RequestEnding { outcome: arrival.outcome, signed_in: false, took: arrival.took };
+        self.ask(arrival.at, request, Some(arrival.cost), ending);
     }
 
     /// Ends the log or the traffic: all requests still inside a guard leave, each at its time.
@@ -180,7 +183,7 @@ impl Replay {
         self.runs[leaving.run].leave(leaving.at, leaving);
     }
 
-    fn ask(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>, told: Told) {
+    fn ask(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>, ending: RequestEnding) {
         let mut now = self.last;
         while let Some(leaving) = self.inside.leaves_by(at) {
             now = Some(leaving.at);
@@ -197,12 +200,12 @@ impl Replay {
             self.last = Some(at);
             self.clock.set(at);
         }
-        let hold = told.took.or(self.options.hold);
+        let hold = ending.took.or(self.options.hold);
         if hold.is_none() && self.holds() {
             self.unheld += 1;
         }
         for place in 0..self.runs.len() {
-            let asked = self.runs[place].ask(at, request, cost, told, self.options.ipv6_prefix);
+            let asked = self.runs[place].ask(at, request, cost, ending, self.options.ipv6_prefix);
             let Some(admitted) = asked else { continue };
             let silent = if self.is_recorded { Ended::Ignored } else { Ended::Success };
             let leaving = Leaving {
@@ -211,7 +214,7 @@ impl Replay {
                 places: admitted.places,
                 entered: admitted.entered,
                 took: hold,
-                outcome: told.outcome.unwrap_or(silent),
+                outcome: ending.outcome.unwrap_or(silent),
             };
             if let Some(early) = self.inside.enter(leaving) {
                 self.runs[early.run].leave_early(at, &early);

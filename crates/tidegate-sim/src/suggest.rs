@@ -40,7 +40,7 @@ use self::readings::Readings;
 pub use self::readings::Step;
 pub use self::signs::{Looks, Signs};
 pub use self::stand_out::{Fate, StandsOut};
-pub use self::suggestion::{Evidence, Finding, KeysPeak, Proposal, Spared, Suggestion};
+pub use self::suggestion::{Finding, KeysPeak, Proposal, ReplayResult, Spared, Suggestion};
 use crate::log::LogOptions;
 use crate::source::Input;
 

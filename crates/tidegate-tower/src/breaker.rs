@@ -73,7 +73,7 @@ impl<F> BreakerLayer<BreakerOfKey<F>> {
 
 impl<B> BreakerLayer<B> {
     fn over(name: &str, breakers: B) -> Self {
-        let rules = Rules { name: Name::new(name), told: None, classify: ByStatus, answers: Problems };
+        let rules = Rules { name: Name::new(name), named_limit: None, classify: ByStatus, answers: Problems };
         Self { breakers, rules: Arc::new(rules) }
     }
 }

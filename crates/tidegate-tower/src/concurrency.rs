@@ -89,8 +89,8 @@ impl ConcurrencyLayer {
     /// Limits calls to the places of a bulkhead. `name` is told to callers.
     #[must_use]
     pub fn new(name: &str, bulkhead: Bulkhead) -> Self {
-        let told = Some(NamedLimit::of_places(name));
-        let rules = Rules { name: Name::new(name), told, classify: ByStatus, answers: Problems };
+        let named_limit = Some(NamedLimit::of_places(name));
+        let rules = Rules { name: Name::new(name), named_limit, classify: ByStatus, answers: Problems };
         Self { bulkhead, entering: Alike, rules: Arc::new(rules) }
     }
 }

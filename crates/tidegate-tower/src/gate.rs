@@ -270,7 +270,7 @@ impl<D, C, A> Rules<D, C, A> {
                 admission = Box::pin(delayed(admission, &mut later)).await?;
                 ready = later;
             }
-            let spent = self.settling.then(Spent::to_be_told);
+            let spent = self.settling.then(Spent::awaiting_report);
             if let Some(spent) = &spent {
                 request.extensions_mut().insert(spent.clone());
             }
@@ -299,7 +299,7 @@ impl<D, C, A> Rules<D, C, A> {
     where
         A: Answers<Res, Err>,
     {
-        let too_late = decision.denied_by_list.as_ref().is_some_and(|refusal| refusal.needs.is_some());
+        let too_late = decision.refusal.as_ref().is_some_and(|refusal| refusal.needs.is_some());
         let cause = if too_late { RefusalCause::NoTimeLeft } else { RefusalCause::Policy };
         let mut refused = self.name.refuse(cause, decision.retry());
         if let Some(policy) = told.policy() {

@@ -10,8 +10,8 @@ use std::cell::Cell;
 use tidegate::Outcome;
 
 thread_local! {
-    static GIVEN_UP: Cell<bool> = const { Cell::new(false) };
-    static HURRIED: Cell<bool> = const { Cell::new(false) };
+    static TIMEOUT_IS_FAILURE: Cell<bool> = const { Cell::new(false) };
+    static SHORTER_DEADLINE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Restores a flag of this thread when dropped, also if the code in between panics.
@@ -34,24 +34,24 @@ impl Drop for Restore {
 
 /// Runs `work`, and records meanwhile whether the deadline that it carries was set by a caller who gives it less time
 /// than our default. If it was, a timeout does not count against the services that `work` calls.
-pub(crate) fn hurried<T>(is_hurried: bool, work: impl FnOnce() -> T) -> T {
-    let _restore = Restore::after_setting(&HURRIED, is_hurried);
+pub(crate) fn under_shorter_deadline<T>(is_shorter: bool, work: impl FnOnce() -> T) -> T {
+    let _restore = Restore::after_setting(&SHORTER_DEADLINE, is_shorter);
     work()
 }
 
 /// Returns whether the carried deadline was set by a caller who gives less time than our default.
-pub(crate) fn is_hurried() -> bool {
-    HURRIED.get()
+pub(crate) fn is_under_shorter_deadline() -> bool {
+    SHORTER_DEADLINE.get()
 }
 
 /// Runs `work`, which drops a future, and records meanwhile whether the timeout counts as a failure of that future.
-pub(crate) fn giving_up<T>(says_something: bool, work: impl FnOnce() -> T) -> T {
-    let _restore = Restore::after_setting(&GIVEN_UP, says_something);
+pub(crate) fn dropping_for_timeout<T>(timeout_is_failure: bool, work: impl FnOnce() -> T) -> T {
+    let _restore = Restore::after_setting(&TIMEOUT_IS_FAILURE, timeout_is_failure);
     work()
 }
 
-/// Returns the outcome of work that is being dropped: a failure within [`giving_up`] if the timeout counts, else
-/// ignored.
+/// Returns the outcome of work that is being dropped: a failure within [`dropping_for_timeout`] if the timeout
+/// counts, else ignored.
 pub(crate) fn outcome_of_drop() -> Outcome {
-    if GIVEN_UP.get() { Outcome::Failure } else { Outcome::Ignored }
+    if TIMEOUT_IS_FAILURE.get() { Outcome::Failure } else { Outcome::Ignored }
 }

@@ -41,20 +41,20 @@ impl Entered for KeyedCall {
 pub(crate) struct Rules<C, A> {
     pub(crate) name: Name,
     /// How callers are told of the bulkhead's places; `None` for breakers, which have none.
-    pub(crate) told: Option<NamedLimit>,
+    pub(crate) named_limit: Option<NamedLimit>,
     pub(crate) classify: C,
     pub(crate) answers: A,
 }
 
 impl<C, A> Rules<C, A> {
     pub(crate) fn answering<B>(self, answers: B) -> Rules<C, B> {
-        let Self { name, told, classify, .. } = self;
-        Rules { name, told, classify, answers }
+        let Self { name, named_limit, classify, .. } = self;
+        Rules { name, named_limit, classify, answers }
     }
 
     pub(crate) fn judging<D>(self, classify: D) -> Rules<D, A> {
-        let Self { name, told, answers, .. } = self;
-        Rules { name, told, classify, answers }
+        let Self { name, named_limit, answers, .. } = self;
+        Rules { name, named_limit, classify, answers }
     }
 
     pub(crate) fn observed(self, observer: impl Observer + 'static) -> Self {
@@ -68,7 +68,7 @@ impl<C, A> Rules<C, A> {
     {
         let retry = denied.map_or(tidegate::Retry::Never, Denied::retry);
         let refused = self.name.refuse(cause, retry);
-        let told = self.told.as_ref().zip(denied).map(|(told, denied)| told.answer(&denied.answer));
+        let told = self.named_limit.as_ref().zip(denied).map(|(named, denied)| named.answer(&denied.answer));
         self.answers.refuse(refused, told.as_ref())
     }
 }

@@ -32,8 +32,8 @@ pub struct Spent(Arc<Mutex<Charge>>);
 enum Charge {
     Reserved(Reservation),
     /// A gate's charge: the gate reads the report when the work has ended.
-    ToBeTold,
-    Told(Usage<'static>),
+    AwaitingReport,
+    Reported(Usage<'static>),
     Settled,
 }
 
@@ -42,8 +42,8 @@ impl Spent {
         Self(Arc::new(Mutex::new(Charge::Reserved(reservation))))
     }
 
-    pub(crate) fn to_be_told() -> Self {
-        Self(Arc::new(Mutex::new(Charge::ToBeTold)))
+    pub(crate) fn awaiting_report() -> Self {
+        Self(Arc::new(Mutex::new(Charge::AwaitingReport)))
     }
 
     /// Settles the charge with the units really spent: fewer are refunded, more become a debt, 0 undoes the charge.
@@ -59,7 +59,7 @@ impl Spent {
     pub fn settle_by(&self, usage: Usage<'static>) -> bool {
         let mut charge = self.lock();
         match (&*charge, usage.cost) {
-            (Charge::ToBeTold, _) => *charge = Charge::Told(usage),
+            (Charge::AwaitingReport, _) => *charge = Charge::Reported(usage),
             (Charge::Reserved(_), Some(units)) => {
                 let reserved = std::mem::replace(&mut *charge, Charge::Settled);
                 // Unlocks first: settling calls observers, which may use this charge.
@@ -68,7 +68,7 @@ impl Spent {
                     reservation.settle(units);
                 }
             }
-            (Charge::Reserved(_), None) | (Charge::Told(_) | Charge::Settled, _) => return false,
+            (Charge::Reserved(_), None) | (Charge::Reported(_) | Charge::Settled, _) => return false,
         }
         true
     }
@@ -76,7 +76,7 @@ impl Spent {
     /// Returns what was reported to a gate, and ignores later reports.
     pub(crate) fn usage(&self) -> Option<Usage<'static>> {
         match std::mem::replace(&mut *self.lock(), Charge::Settled) {
-            Charge::Told(usage) => Some(usage),
+            Charge::Reported(usage) => Some(usage),
             _ => None,
         }
     }

@@ -127,13 +127,13 @@ impl ZooKeeper {
     pub(crate) async fn client(&self) -> Result<Client, Failed> {
         let client = self.shared.client.read().clone();
         match client.state() {
-            SessionState::Disconnected => Err(Failed::Away),
+            SessionState::Disconnected => Err(Failed::Disconnected),
             state if !state.is_terminated() => Ok(client),
-            _ if !self.begin_renewal() => Err(Failed::Away),
+            _ if !self.begin_renewal() => Err(Failed::Disconnected),
             _ => {
                 let zookeeper = self.clone();
                 let renewed = self.shared.runtime.spawn(async move { zookeeper.renew().await });
-                renewed.await.unwrap_or(Err(Failed::Away))
+                renewed.await.unwrap_or(Err(Failed::Disconnected))
             }
         }
     }
@@ -194,7 +194,7 @@ where
 {
     match timeout(patience, exchange).await {
         Ok(answer) => answer.map_err(Failed::from),
-        Err(_) => Err(Failed::Late(patience)),
+        Err(_) => Err(Failed::TimedOut(patience)),
     }
 }
 
@@ -241,13 +241,15 @@ fn check_path(path: &str) -> Result<(), ConnectError> {
 fn judged(failed: &Failed, options: &ZooKeeperOptions) -> ConnectError {
     let address = options.addresses.join(", ");
     match failed {
-        Failed::Said(Error::NoAuth | Error::AuthFailed) => {
+        Failed::Engine(Error::NoAuth | Error::AuthFailed) => {
             let user = options.user.as_ref();
             let user = user.map_or_else(|| "anybody".to_owned(), |(name, _)| format!("user `{name}`"));
             ConnectError::NotAllowed { address, user, path: options.below() }
         }
-        Failed::Said(Error::Unimplemented) => ConnectError::TooOld { address, version: "too old".to_owned() },
-        Failed::Said(Error::NotReadOnly) => ConnectError::ReadOnly { address },
+        Failed::Engine(Error::Unimplemented) => {
+            ConnectError::TooOld { address, version: "too old".to_owned() }
+        }
+        Failed::Engine(Error::NotReadOnly) => ConnectError::ReadOnly { address },
         failed => ConnectError::Other { address, reason: failed.reason() },
     }
 }
@@ -280,7 +282,7 @@ mod tests {
         let first = runtime.spawn(async move { first.client().await.map(|_| ()) });
         within("a session is asked for", || proxy.connections() > made);
         let second = runtime.block_on(zookeeper.client()).map(|_| ());
-        assert!(matches!(second, Err(Failed::Away)), "{second:?}");
+        assert!(matches!(second, Err(Failed::Disconnected)), "{second:?}");
         assert!(!first.is_finished(), "it was told before");
         assert_eq!(proxy.connections(), made + 1, "and tried nothing of its own");
         proxy.set(Fault::None);

@@ -52,13 +52,13 @@ impl fmt::Debug for ZooKeeperCoordinator {
 }
 
 /// Why an operation failed.
-enum Why {
+enum OperationError {
     Failed(Failed),
     Forgotten,
     Other(CoordinatorError),
 }
 
-impl<E> From<E> for Why
+impl<E> From<E> for OperationError
 where
     Failed: From<E>,
 {
@@ -84,25 +84,25 @@ impl ZooKeeperCoordinator {
     /// Runs an exchange with ZooKeeper on the connection's runtime.
     fn later<T: Send + 'static, F>(&self, asked: impl FnOnce(Self) -> F) -> Later<Result<T, CoordinatorError>>
     where
-        F: Future<Output = Result<T, Why>> + Send + 'static,
+        F: Future<Output = Result<T, OperationError>> + Send + 'static,
     {
         let (asked, keeps) = (asked(self.clone()), self.keeps);
         self.zookeeper.later(async move {
             asked.await.map_err(|why| match why {
-                Why::Failed(failed) => failed.into_coordinator(),
-                Why::Forgotten => CoordinatorError::Forgotten(keeps),
-                Why::Other(error) => error,
+                OperationError::Failed(failed) => failed.into_coordinator(),
+                OperationError::Forgotten => CoordinatorError::Forgotten(keeps),
+                OperationError::Other(error) => error,
             })
         })
     }
 
-    async fn join_as(self, name: String, says: Vec<u8>) -> Result<u64, Why> {
+    async fn join_as(self, name: String, report: Vec<u8>) -> Result<u64, OperationError> {
         let held = self.mine.lock().clone();
         if let Some(held) = held {
-            match self.clone().renew_as(says.clone()).await {
+            match self.clone().renew_as(report.clone()).await {
                 Ok(()) => return Ok(held.joined),
                 // The old membership has ended; the node joins anew.
-                Err(Why::Forgotten) => {}
+                Err(OperationError::Forgotten) => {}
                 Err(why) => return Err(why),
             }
         }
@@ -114,12 +114,12 @@ impl ZooKeeperCoordinator {
                 client.session_timeout(),
                 self.keeps
             );
-            return Err(Why::Other(CoordinatorError::Unavailable { reason }));
+            return Err(OperationError::Other(CoordinatorError::Unavailable { reason }));
         }
         let path = self.zookeeper.paths().member(client.session_id().0);
         let made = self.zookeeper.ask(client.create(
             &path,
-            &Member::encode(&name, &says),
+            &Member::encode(&name, &report),
             &self.zookeeper.ephemeral(),
         ));
         let joined = transaction(made.await?.0.czxid);
@@ -127,21 +127,21 @@ impl ZooKeeperCoordinator {
         Ok(joined)
     }
 
-    async fn renew_as(self, says: Vec<u8>) -> Result<(), Why> {
-        let Some(held) = self.mine.lock().clone() else { return Err(Why::Forgotten) };
+    async fn renew_as(self, report: Vec<u8>) -> Result<(), OperationError> {
+        let Some(held) = self.mine.lock().clone() else { return Err(OperationError::Forgotten) };
         let state = held.client.state();
         let renewed = if state.is_terminated() {
-            Err(Why::Forgotten)
+            Err(OperationError::Forgotten)
         } else {
-            let written = held.client.set_data(&held.path, &Member::encode(&held.name, &says), None);
+            let written = held.client.set_data(&held.path, &Member::encode(&held.name, &report), None);
             match self.zookeeper.ask(written).await {
                 Ok(_) => Ok(()),
-                Err(Failed::Said(Error::NoNode)) => Err(Why::Forgotten),
-                Err(failed) if failed.is_over() => Err(Why::Forgotten),
-                Err(failed) => Err(Why::Failed(failed)),
+                Err(Failed::Engine(Error::NoNode)) => Err(OperationError::Forgotten),
+                Err(failed) if failed.is_over() => Err(OperationError::Forgotten),
+                Err(failed) => Err(OperationError::Failed(failed)),
             }
         };
-        if matches!(renewed, Err(Why::Forgotten)) {
+        if matches!(renewed, Err(OperationError::Forgotten)) {
             let mut mine = self.mine.lock();
             if mine.as_ref().is_some_and(|mine| mine.joined == held.joined) {
                 *mine = None;
@@ -150,16 +150,16 @@ impl ZooKeeperCoordinator {
         renewed
     }
 
-    async fn leave_now(self) -> Result<(), Why> {
+    async fn leave_now(self) -> Result<(), OperationError> {
         let Some(held) = self.mine.lock().take() else { return Ok(()) };
         match self.zookeeper.ask(held.client.delete(&held.path, None)).await {
-            Ok(()) | Err(Failed::Said(Error::NoNode)) => Ok(()),
+            Ok(()) | Err(Failed::Engine(Error::NoNode)) => Ok(()),
             Err(failed) if failed.is_over() => Ok(()),
             Err(failed) => Err(failed.into()),
         }
     }
 
-    async fn all_members(self) -> Result<Vec<Member>, Why> {
+    async fn all_members(self) -> Result<Vec<Member>, OperationError> {
         let client = self.client().await?;
         let below = &self.zookeeper.paths().members;
         let names = self.zookeeper.ask(client.list_children(below)).await?;
@@ -185,29 +185,34 @@ impl ZooKeeperCoordinator {
     /// Returns the client over whose session this node is a member, so that it sees everything written before it last
     /// renewed. If this node is not a member, returns the shared client. If its session has ended, returns an error,
     /// because another session might read older data.
-    async fn client(&self) -> Result<Client, Why> {
+    async fn client(&self) -> Result<Client, OperationError> {
         let mine = self.mine.lock().as_ref().map(|mine| mine.client.clone());
         match mine {
             Some(client) if client.state() == SessionState::SyncConnected => Ok(client),
-            Some(client) if client.state().is_terminated() => Err(Why::Forgotten),
-            Some(_) => Err(Why::Failed(Failed::Away)),
+            Some(client) if client.state().is_terminated() => Err(OperationError::Forgotten),
+            Some(_) => Err(OperationError::Failed(Failed::Disconnected)),
             None => Ok(self.zookeeper.client().await?),
         }
     }
 
-    async fn read_now(self, path: String) -> Result<Document, Why> {
+    async fn read_now(self, path: String) -> Result<Document, OperationError> {
         let client = self.client().await?;
         match self.zookeeper.ask(client.get_data(&path)).await {
             Ok((data, stat)) => Ok(document(data, &stat)),
-            Err(Failed::Said(Error::NoNode)) => Ok(Document::default()),
+            Err(Failed::Engine(Error::NoNode)) => Ok(Document::default()),
             Err(failed) => Err(failed.into()),
         }
     }
 
-    async fn replace_at(self, name: String, version: u64, bytes: Vec<u8>) -> Result<Option<u64>, Why> {
+    async fn replace_at(
+        self,
+        name: String,
+        version: u64,
+        bytes: Vec<u8>,
+    ) -> Result<Option<u64>, OperationError> {
         if bytes.len() > LARGEST {
             let error = CoordinatorError::TooLarge { document: name, bytes: bytes.len(), most: LARGEST };
-            return Err(Why::Other(error));
+            return Err(OperationError::Other(error));
         }
         let path = self.zookeeper.paths().document(&name);
         let client = self.client().await?;
@@ -226,18 +231,18 @@ impl ZooKeeperCoordinator {
         };
         match written {
             Ok(stat) => Ok(Some(transaction(stat.mzxid))),
-            Err(Failed::Said(Error::BadVersion | Error::NodeExists | Error::NoNode)) => Ok(None),
+            Err(Failed::Engine(Error::BadVersion | Error::NodeExists | Error::NoNode)) => Ok(None),
             Err(failed) => Err(failed.into()),
         }
     }
 
-    async fn wait_for_change(self, path: String, seen: u64) -> Result<Document, Why> {
+    async fn wait_for_change(self, path: String, seen: u64) -> Result<Document, OperationError> {
         loop {
             let client = self.client().await?;
             // The watch is set together with the read, so that no change is missed.
             let (read, watch) = match self.zookeeper.ask(client.get_and_watch_data(&path)).await {
                 Ok((data, stat, watch)) => (document(data, &stat), watch),
-                Err(Failed::Said(Error::NoNode)) => {
+                Err(Failed::Engine(Error::NoNode)) => {
                     match self.zookeeper.ask(client.check_and_watch_stat(&path)).await? {
                         (None, watch) => (Document::default(), watch),
                         // It was made in between, and is read again.
@@ -252,7 +257,7 @@ impl ZooKeeperCoordinator {
             let event = watch.changed().await;
             if event.event_type == EventType::Session && event.session_state.is_terminated() {
                 let reason = "ZooKeeper: the session ended while waiting".to_owned();
-                return Err(Why::Other(CoordinatorError::Unavailable { reason }));
+                return Err(OperationError::Other(CoordinatorError::Unavailable { reason }));
             }
         }
     }
@@ -263,14 +268,14 @@ impl Coordinator for ZooKeeperCoordinator {
         self.keeps
     }
 
-    fn join(&self, name: &str, says: &[u8]) -> Later<Result<u64, CoordinatorError>> {
-        let (name, says) = (name.to_owned(), says.to_vec());
-        self.later(|mine| mine.join_as(name, says))
+    fn join(&self, name: &str, report: &[u8]) -> Later<Result<u64, CoordinatorError>> {
+        let (name, report) = (name.to_owned(), report.to_vec());
+        self.later(|mine| mine.join_as(name, report))
     }
 
-    fn renew(&self, says: &[u8]) -> Later<Result<(), CoordinatorError>> {
-        let says = says.to_vec();
-        self.later(|mine| mine.renew_as(says))
+    fn renew(&self, report: &[u8]) -> Later<Result<(), CoordinatorError>> {
+        let report = report.to_vec();
+        self.later(|mine| mine.renew_as(report))
     }
 
     fn leave(&self) -> Later<Result<(), CoordinatorError>> {

@@ -91,25 +91,25 @@ pub enum ConnectError {
 #[derive(Clone, Debug)]
 pub(crate) enum Failed {
     /// ZooKeeper or the client library returned an error.
-    Said(Error),
+    Engine(Error),
     /// There was no answer within this time.
-    Late(Duration),
+    TimedOut(Duration),
     /// There is no connection: nothing was sent.
-    Away,
+    Disconnected,
 }
 
 impl Failed {
     pub(crate) fn reason(&self) -> String {
         match self {
-            Self::Said(error) => format!("ZooKeeper: {error}"),
-            Self::Late(after) => format!("ZooKeeper: no answer within {} ms", after.as_millis()),
-            Self::Away => "ZooKeeper: not connected".to_owned(),
+            Self::Engine(error) => format!("ZooKeeper: {error}"),
+            Self::TimedOut(after) => format!("ZooKeeper: no answer within {} ms", after.as_millis()),
+            Self::Disconnected => "ZooKeeper: not connected".to_owned(),
         }
     }
 
     /// Returns whether the session has ended, so that a new one is needed.
     pub(crate) const fn is_over(&self) -> bool {
-        matches!(self, Self::Said(Error::SessionExpired | Error::ClientClosed | Error::AuthFailed))
+        matches!(self, Self::Engine(Error::SessionExpired | Error::ClientClosed | Error::AuthFailed))
     }
 
     pub(crate) fn into_store(self) -> StoreError {
@@ -123,6 +123,6 @@ impl Failed {
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self::Said(error)
+        Self::Engine(error)
     }
 }

@@ -77,20 +77,20 @@ impl ZooKeeperMap {
             tries += 1;
             let client = self.zookeeper.client().await?;
             let read = match self.zookeeper.ask(self.send_read(&client, &buckets, places)?).await {
-                Err(Failed::Said(Error::ConnectionLoss)) if tries < TRIES => continue,
+                Err(Failed::Engine(Error::ConnectionLoss)) if tries < TRIES => continue,
                 answer => answer?,
             };
             for (bucket, result) in buckets.iter().zip(&read) {
                 if matches!(result, MultiReadResult::Error { err: Error::NoNode }) && tries < TRIES {
                     match self.zookeeper.ask(client.create(bucket, &[], &self.zookeeper.persistent())).await {
-                        Ok(_) | Err(Failed::Said(Error::NodeExists)) => {}
+                        Ok(_) | Err(Failed::Engine(Error::NodeExists)) => {}
                         Err(failed) => return Err(failed),
                     }
                 }
             }
             match read_of(&buckets, places, &read) {
                 // A bucket has just been made: read again.
-                Err(Failed::Said(Error::NoNode)) if tries < TRIES => {}
+                Err(Failed::Engine(Error::NoNode)) if tries < TRIES => {}
                 answer => return answer,
             }
         }
@@ -166,7 +166,7 @@ impl ZooKeeperMap {
         match self.zookeeper.ask(written).await {
             Ok(_) => Ok(Written::All),
             // Another version, a new cell, or a deleted one: in each case nothing was written.
-            Err(Failed::Said(Error::BadVersion | Error::NodeExists | Error::NoNode)) => {
+            Err(Failed::Engine(Error::BadVersion | Error::NodeExists | Error::NoNode)) => {
                 let read = self.zookeeper.ask(read).await;
                 Ok(Written::Nothing(read.and_then(|read| read_of(&buckets, &places, &read)).ok()))
             }
@@ -231,7 +231,7 @@ fn read_of(buckets: &[&str], places: &[Place], read: &[MultiReadResult]) -> Resu
 
 impl From<MultiWriteError> for Failed {
     fn from(error: MultiWriteError) -> Self {
-        Self::Said(error.into())
+        Self::Engine(error.into())
     }
 }
 
@@ -249,8 +249,8 @@ fn unpack(version: u64) -> (i32, Option<i32>) {
 
 fn unexpected(result: &MultiReadResult) -> Failed {
     match result {
-        MultiReadResult::Error { err } => Failed::Said(err.clone()),
-        _ => Failed::Said(Error::Unimplemented),
+        MultiReadResult::Error { err } => Failed::Engine(err.clone()),
+        _ => Failed::Engine(Error::Unimplemented),
     }
 }
 

@@ -56,12 +56,12 @@ async fn sweep(zookeeper: &ZooKeeper) -> Result<(), Failed> {
     let now = match zookeeper.ask(client.set_data(turn, &[number], Some(stat.version))).await {
         Ok(written) => written.mtime,
         // Another node has taken this turn.
-        Err(Failed::Said(Error::BadVersion)) => return Ok(()),
+        Err(Failed::Engine(Error::BadVersion)) => return Ok(()),
         Err(failed) => return Err(failed),
     };
     let bucket = zookeeper.paths().bucket(number);
     let cells = match zookeeper.ask(client.list_children(&bucket)).await {
-        Err(Failed::Said(Error::NoNode)) => return Ok(()),
+        Err(Failed::Engine(Error::NoNode)) => return Ok(()),
         cells => cells?,
     };
     for some in cells.chunks(AT_ONCE) {
@@ -103,7 +103,7 @@ async fn delete(
     writer.add_set_data(bucket, &[], Some(of_bucket.version))?;
     match zookeeper.ask(writer.commit()).await {
         // If one of the cells or the bucket has changed, all of them are left until the next turn.
-        Ok(_) | Err(Failed::Said(Error::BadVersion | Error::NoNode)) => Ok(()),
+        Ok(_) | Err(Failed::Engine(Error::BadVersion | Error::NoNode)) => Ok(()),
         Err(failed) => Err(failed),
     }
 }

@@ -16,10 +16,10 @@ mod coordinator;
 mod local;
 mod part;
 pub mod policies;
-mod says;
+mod report;
 pub mod shares;
 
 pub use coordinator::{Coordinator, CoordinatorError, Document, Member};
 pub use local::{LocalCluster, LocalCoordinator};
 pub use part::Part;
-pub use says::{Said, Says};
+pub use report::{MemberReport, OwnReport};

@@ -179,12 +179,12 @@ impl Explanation {
             retry: (!decision.allowed).then(|| decision.retry().as_str()),
             retry_after_ms: (!decision.allowed).then(|| decision.retry().after()).flatten().map(millis_up),
             delay_ms: millis_up(decision.wait),
-            denied_by_list: decision.denied_by_list.is_some(),
+            denied_by_list: decision.refusal.is_some(),
             blocked: decision
-                .denied_by_list
+                .refusal
                 .as_ref()
                 .and_then(|refusal| Some(refusal.block.as_ref()?.reason.to_string())),
-            too_late: decision.denied_by_list.as_ref().is_some_and(|refusal| refusal.needs.is_some()),
+            too_late: decision.refusal.as_ref().is_some_and(|refusal| refusal.needs.is_some()),
             reasons: reasons.collect(),
         }
     }

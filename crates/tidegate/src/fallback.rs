@@ -18,7 +18,7 @@ pub enum Answered<T, E> {
     /// The real answer.
     Real(T),
     /// A stand-in, and the reason for it.
-    InPlace {
+    Fallback {
         /// The stand-in.
         value: T,
         /// Why there is no real answer.
@@ -30,7 +30,7 @@ impl<T, E> Answered<T, E> {
     /// Returns the value, real or stand-in.
     pub fn into_value(self) -> T {
         match self {
-            Self::Real(value) | Self::InPlace { value, .. } => value,
+            Self::Real(value) | Self::Fallback { value, .. } => value,
         }
     }
 
@@ -38,7 +38,7 @@ impl<T, E> Answered<T, E> {
     pub const fn reason(&self) -> Option<&E> {
         match self {
             Self::Real(_) => None,
-            Self::InPlace { reason, .. } => Some(reason),
+            Self::Fallback { reason, .. } => Some(reason),
         }
     }
 }
@@ -47,33 +47,33 @@ impl<T, E> Answered<T, E> {
 ///
 /// # Examples
 /// ```
-/// use tidegate::fallback::{Answered, OrInPlace};
+/// use tidegate::fallback::{Answered, OrFallback};
 /// use tidegate::{Denied, Limiter, Quota};
 ///
 /// let limiter = Limiter::new(Quota::per_hour(1))?;
 /// let recommend = || limiter.allow().into_result().map(|_| vec!["a book"]);
 ///
-/// assert_eq!(recommend().or_in_place(vec![]), Answered::Real(vec!["a book"]));
-/// let second = recommend().or_in_place_with(|_: &Denied| vec!["what everybody reads"]);
+/// assert_eq!(recommend().or_fallback(vec![]), Answered::Real(vec!["a book"]));
+/// let second = recommend().or_fallback_with(|_: &Denied| vec!["what everybody reads"]);
 /// assert!(second.reason().is_some());
 /// assert_eq!(second.into_value(), ["what everybody reads"]);
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
-pub trait OrInPlace<T, E>: Sized {
+pub trait OrFallback<T, E>: Sized {
     /// Replaces an error by what a function returns.
-    fn or_in_place_with(self, stand_in: impl FnOnce(&E) -> T) -> Answered<T, E>;
+    fn or_fallback_with(self, stand_in: impl FnOnce(&E) -> T) -> Answered<T, E>;
 
     /// Replaces an error by a value.
-    fn or_in_place(self, value: T) -> Answered<T, E> {
-        self.or_in_place_with(|_| value)
+    fn or_fallback(self, value: T) -> Answered<T, E> {
+        self.or_fallback_with(|_| value)
     }
 }
 
-impl<T, E> OrInPlace<T, E> for Result<T, E> {
-    fn or_in_place_with(self, stand_in: impl FnOnce(&E) -> T) -> Answered<T, E> {
+impl<T, E> OrFallback<T, E> for Result<T, E> {
+    fn or_fallback_with(self, stand_in: impl FnOnce(&E) -> T) -> Answered<T, E> {
         match self {
             Ok(value) => Answered::Real(value),
-            Err(reason) => Answered::InPlace { value: stand_in(&reason), reason },
+            Err(reason) => Answered::Fallback { value: stand_in(&reason), reason },
         }
     }
 }
@@ -91,7 +91,7 @@ impl<T, E> OrInPlace<T, E> for Result<T, E> {
 /// let clock = ManualClock::default();
 /// let prices = LastAnswer::new(Duration::from_secs(300)).with_clock(clock.clone());
 /// assert_eq!(prices.or_last(Ok::<_, &str>(17)), Ok(Answered::Real(17)));
-/// assert_eq!(prices.or_last(Err("timed out")), Ok(Answered::InPlace { value: 17, reason: "timed out" }));
+/// assert_eq!(prices.or_last(Err("timed out")), Ok(Answered::Fallback { value: 17, reason: "timed out" }));
 /// clock.advance(Duration::from_secs(301));
 /// assert_eq!(prices.or_last(Err("timed out")), Err("timed out"), "too old to be shown");
 /// ```
@@ -133,7 +133,7 @@ impl<T: Clone> LastAnswer<T> {
             Err(reason) => {
                 let last = self.last.lock().clone();
                 match last.filter(|last| now.since(last.1) <= self.most_age) {
-                    Some(last) => Ok(Answered::InPlace { value: last.0.clone(), reason }),
+                    Some(last) => Ok(Answered::Fallback { value: last.0.clone(), reason }),
                     None => Err(reason),
                 }
             }

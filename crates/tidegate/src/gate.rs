@@ -141,7 +141,7 @@ pub struct GateDecision {
     /// one with least remaining.
     pub binding: Option<usize>,
     /// The refusal by a deny-list, a deadline or a block of the key; in that case no limit was checked.
-    pub denied_by_list: Option<Box<Refusal>>,
+    pub refusal: Option<Box<Refusal>>,
     /// The priority that the request was decided for: the check's own, or the one that demoting policies lowered it to
     /// ([`GateDecision::over`]).
     pub priority: Priority,
@@ -190,7 +190,7 @@ impl GateDecision {
     /// Returns the index of the policy that binds, if any limit matched.
     #[must_use]
     pub fn policy(&self) -> Option<usize> {
-        match &self.denied_by_list {
+        match &self.refusal {
             Some(refusal) => refusal.policy,
             None => self.binding.map(|at| self.limits[at].policy),
         }
@@ -209,7 +209,7 @@ impl GateDecision {
             _ if self.allowed => Retry::After(Duration::ZERO),
             Some(binding) => self.limits[binding].decision.retry(),
             // A deny-list refuses, and waiting does not change that.
-            None if let Some(refusal) = &self.denied_by_list => match &refusal.block {
+            None if let Some(refusal) = &self.refusal => match &refusal.block {
                 Some(block) => Retry::After(block.until.since(self.at)),
                 None => Retry::Never,
             },

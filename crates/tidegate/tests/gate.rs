@@ -287,7 +287,7 @@ fn the_end_of_a_charge_says_that_its_quota_was_brought() {
     struct Looks(PlainStore);
     impl Store for Looks {
         fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-            assert!(step.charges.iter().all(|charge| charge.passing), "{step:?}");
+            assert!(step.charges.iter().all(|charge| charge.inline_quota), "{step:?}");
             self.0.settle_into(step, out)
         }
         fn occupancy(&self) -> Occupancy {

@@ -118,7 +118,7 @@ fn a_list_that_refuses_one_refuses_the_call() {
     let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::default());
     let (ann, eve) = (user("ann"), user("eve"));
     let together = gate.check_together(&[Check::of(&ann), Check::of(&eve)]).unwrap();
-    assert!(!together.allowed && together.decisions[1].denied_by_list.is_some());
+    assert!(!together.allowed && together.decisions[1].refusal.is_some());
     assert_eq!(gate.peek(&ann).unwrap().limits[0].decision.standing.remaining, BURST);
 }
 

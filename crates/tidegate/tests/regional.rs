@@ -40,7 +40,7 @@ struct Region {
 impl Region {
     fn new(own: u32, leased: Option<&ManualClock>) -> Self {
         let engine = Arc::new(PlainStore::default());
-        let parts = [Part::always(own), Part::always(own)];
+        let parts = [Part::permanent(own), Part::permanent(own)];
         let nodes = [0, 1].map(|node: usize| -> Arc<dyn Store> {
             let (engine, part) = (Arc::clone(&engine), parts[node].clone());
             match leased {

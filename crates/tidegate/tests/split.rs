@@ -41,7 +41,7 @@ impl Moving {
         let own = Part::WHOLE / 32 / nodes;
         let held = vec![own; nodes as usize];
         Self {
-            parts: held.iter().map(|own| Part::always(*own)).collect(),
+            parts: held.iter().map(|own| Part::permanent(*own)).collect(),
             free: Part::WHOLE - own * nodes,
             held,
         }
@@ -154,7 +154,7 @@ fn steady_demand_uses_nearly_all_of_the_limit() {
     let own = Part::WHOLE / 32 / 4;
     let pool = Part::WHOLE - own * 4;
     let shares = [pool / 32 * 28, pool / 32, pool / 32, pool / 32];
-    let parts: Vec<Part> = shares.iter().map(|_| Part::always(own)).collect();
+    let parts: Vec<Part> = shares.iter().map(|_| Part::permanent(own)).collect();
     for (part, share) in parts.iter().zip(shares) {
         part.set(own + share, at(0), at(1_000_000));
     }
@@ -176,7 +176,7 @@ fn steady_demand_uses_nearly_all_of_the_limit() {
 #[test]
 fn what_comes_counts_late_and_what_goes_counts_at_once() {
     let quota = Arc::new(Quota::per_second(10).burst(100).gcra().unwrap());
-    let part = Part::always(0);
+    let part = Part::permanent(0);
     let store = node(&part);
     let granted = |now| (0..200).filter(|_| take(&store, &quota, at(now), 1).allowed).count();
     part.set(Part::WHOLE / 2, at(0), at(1_000_000));

@@ -22,7 +22,7 @@ use tidegate_sim::thousands::grouped;
 use crate::args::{self, Speed};
 use crate::exit::{Exit, Mistake};
 use crate::keys_hit::{self, HitList};
-use crate::limit_words::LimitWords;
+use crate::limit_spec::LimitSpec;
 use crate::output::Printer;
 use crate::pictures::Plot;
 use crate::room::no_room;
@@ -38,7 +38,7 @@ const LISTED: usize = 50;
 
 pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     let thresholds = thresholds(&replay.fail_if)?;
-    let is_spelled = LimitWords::of(&replay.limit)?.is_some();
+    let is_spelled = LimitSpec::of(&replay.limit)?.is_some();
     let sets = sets(replay, printer)?;
     let plot = replay.plot.as_deref().map(|path| Plot::prepare(path, replay.png)).transpose()?;
     for threshold in &thresholds {
@@ -143,7 +143,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
 /// Returns the policy sets to run side by side: those of the file or of the given limit, then the limits to compare
 /// with.
 fn sets(replay: &args::Replay, printer: &Printer) -> Result<Vec<(String, Arc<PolicySet>)>> {
-    let words = LimitWords::of(&replay.limit)?;
+    let words = LimitSpec::of(&replay.limit)?;
     let mut sets = Vec::new();
     match (&words, policies::file(&replay.policies)) {
         (Some(words), _) => {
@@ -175,7 +175,7 @@ fn sets(replay: &args::Replay, printer: &Printer) -> Result<Vec<(String, Arc<Pol
     Ok(sets)
 }
 
-fn single(words: &LimitWords, replay: &args::Replay) -> Result<Arc<PolicySet>> {
+fn single(words: &LimitSpec, replay: &args::Replay) -> Result<Arc<PolicySet>> {
     let read = words.file(&replay.by, replay.cost.as_deref()).read();
     read.map(|config| config.policies).map_err(|why| Mistake(why).into())
 }

@@ -17,7 +17,7 @@ use tidegate_sim::traffic::Traffic;
 
 use crate::args::Simulate;
 use crate::exit::{Exit, Mistake};
-use crate::limit_words::LimitWords;
+use crate::limit_spec::LimitSpec;
 use crate::outcome;
 use crate::output::Printer;
 use crate::styled::Styled;
@@ -80,11 +80,11 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
 /// Returns the given limit and those compared with it, or the policies of a file, applied to all requests.
 fn sets(simulate: &Simulate, printer: &Printer) -> Result<Vec<(String, Arc<PolicySet>)>> {
     let by = ["key".to_owned()];
-    let single = |words: &LimitWords| {
+    let single = |words: &LimitSpec| {
         let read = words.file(&by, None).read();
         read.map(|config| config.policies).map_err(|why| anyhow::Error::from(Mistake(why)))
     };
-    if let Some(words) = LimitWords::of(&simulate.limit)? {
+    if let Some(words) = LimitSpec::of(&simulate.limit)? {
         let mut sets = vec![(words.algorithm().to_owned(), single(&words)?)];
         for (name, words) in words.compared(&simulate.compare)? {
             sets.push((name, single(&words)?));
@@ -132,7 +132,7 @@ fn chosen(simulate: &Simulate, file: &Path, printer: &Printer) -> Result<Arc<Pol
 
 /// Runs a trace: operations in, decisions out, both as JSON lines whatever `-o` is.
 fn run_trace(simulate: &Simulate, path: &Path, printer: &Printer) -> Result<Exit> {
-    let words = LimitWords::of(&simulate.limit)?;
+    let words = LimitSpec::of(&simulate.limit)?;
     let trace = match (words, policies::file(&simulate.policies)) {
         (Some(words), _) => {
             Trace::of_limit(move |rate, burst| words.changed(rate, burst).quota().map(Arc::unwrap_or_clone))

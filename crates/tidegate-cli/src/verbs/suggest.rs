@@ -10,7 +10,7 @@ use tidegate_sim::suggest::{self, Step, SuggestError, SuggestOptions, WrittenCos
 
 use crate::args::{LimitArgs, Suggest};
 use crate::exit::{Exit, Mistake};
-use crate::limit_words::LimitWords;
+use crate::limit_spec::LimitSpec;
 use crate::output::Printer;
 use crate::reading::{self, Progress};
 use crate::verbs::replay::judgement;
@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
 /// Parses the cost of a request, as in a policy file.
 fn cost(written: &str) -> Result<WrittenCost> {
     let any = LimitArgs { rate: Some("1/s".to_owned()), ..LimitArgs::default() };
-    let read = LimitWords::of(&any)?.map(|words| words.file(&[], Some(written)).read());
+    let read = LimitSpec::of(&any)?.map(|words| words.file(&[], Some(written)).read());
     let config = read.transpose().map_err(Mistake)?;
     let policy = config.as_ref().and_then(|config| config.policies.policies().first());
     let rule = policy.and_then(|policy| policy.cost.clone());

@@ -45,7 +45,7 @@ pub struct BreakerBuilder {
     ttl: Option<Duration>,
     judgement: Judgement,
     steps: u8,
-    healthy: Option<Duration>,
+    forget_after: Option<Duration>,
 }
 
 impl CircuitBreaker {
@@ -70,7 +70,7 @@ impl CircuitBreaker {
             ttl: Some(Duration::from_secs(60)),
             judgement: Judgement::Evidence(WHOLE / 20),
             steps: 3,
-            healthy: Some(Duration::from_secs(300)),
+            forget_after: Some(Duration::from_secs(300)),
         }
     }
 }
@@ -216,15 +216,15 @@ impl BreakerBuilder {
     /// Sets when trips are forgotten. A breaker that has been closed for this time opens for the first open time
     /// again. A breaker that has been idle for this time, plus the time to live of a call, becomes new, even if it
     /// was open.
-    pub const fn forget_after(mut self, healthy: Duration) -> Self {
-        self.healthy = Some(healthy);
+    pub const fn forget_after(mut self, forget_after: Duration) -> Self {
+        self.forget_after = Some(forget_after);
         self
     }
 
     /// Never forgets a trip, nor that the breaker is open. A store then keeps a key for ever once it has tripped. A
     /// breaker that only a person has opened becomes new five minutes after that ended, if it was not used since.
     pub const fn never_forget(mut self) -> Self {
-        self.healthy = None;
+        self.forget_after = None;
         self
     }
 
@@ -277,9 +277,9 @@ impl BreakerBuilder {
             probes,
             judgement: self.judgement,
             steps: self.steps,
-            healthy: self.healthy.map_or(u64::MAX, nanos),
+            forget_after: self.forget_after.map_or(u64::MAX, nanos),
         };
-        Ok(CircuitBreaker { by: Arc::new(parameters.checked()?) })
+        Ok(CircuitBreaker { parameters: Arc::new(parameters.checked()?) })
     }
 }
 

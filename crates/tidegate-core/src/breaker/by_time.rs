@@ -27,18 +27,18 @@ pub(super) enum Due {
 
 impl CircuitBreaker {
     /// Returns what time has changed since the last change of the state; [`advance`](Self::advance) applies it.
-    pub(super) fn due(&self, is: &Inner, at: Tick) -> Due {
-        let idle = is.idle_at(self.by.healthy);
+    pub(super) fn due(&self, inner: &Inner, at: Tick) -> Due {
+        let idle = inner.idle_at(self.parameters.forget_after);
         let is_forgotten = idle != Tick::MAX && at >= idle;
         let is_released =
-            is.forced.as_ref().is_some_and(|forced| forced.until <= at && forced.until != Tick::MAX);
+            inner.forced.as_ref().is_some_and(|forced| forced.until <= at && forced.until != Tick::MAX);
         if is_forgotten || is_released {
             return Due::Change;
         }
-        match (self.tripped_by_time(is, at), &is.forced) {
+        match (self.tripped_by_time(inner, at), &inner.forced) {
             (None, _) => Due::Nothing,
             (Some((when, _)), None) => {
-                Due::Trip { until: self.open_until(is, self.remembered(is, at), when) }
+                Due::Trip { until: self.open_until(inner, self.remembered(inner, at), when) }
             }
             (Some(_), Some(_)) => Due::Change,
         }
@@ -46,9 +46,9 @@ impl CircuitBreaker {
 
     /// Returns the refusal for a call at `at`, or `Some(None)` if the call may enter, without copying the state.
     /// `None` if the state has to be changed first to know.
-    pub(super) fn refused_at(&self, is: &Inner, at: Tick) -> Option<Option<Retry>> {
-        match self.due(is, at) {
-            Due::Nothing => Some(self.refusal(is, at)),
+    pub(super) fn refused_at(&self, inner: &Inner, at: Tick) -> Option<Option<Retry>> {
+        match self.due(inner, at) {
+            Due::Nothing => Some(self.refusal(inner, at)),
             Due::Trip { until } => Some(self.refused_until(until, at)),
             Due::Change => None,
         }
@@ -60,29 +60,30 @@ impl CircuitBreaker {
     }
 
     /// Returns the last open time in nanoseconds, or 0 if it has been forgotten by `at`.
-    pub(super) fn remembered(&self, is: &Inner, at: Tick) -> u64 {
-        let Phase::Closed { since, .. } = is.phase else { return is.grown };
-        let is_forgotten = at >= is.recovered_at(since, self.by.healthy) && self.by.healthy != u64::MAX;
-        if is_forgotten { 0 } else { is.grown }
+    pub(super) fn remembered(&self, inner: &Inner, at: Tick) -> u64 {
+        let Phase::Closed { since, .. } = inner.phase else { return inner.last_open_time };
+        let is_forgotten = at >= inner.recovered_at(since, self.parameters.forget_after)
+            && self.parameters.forget_after != u64::MAX;
+        if is_forgotten { 0 } else { inner.last_open_time }
     }
 
-    /// Returns when the open time ends if the breaker trips at `at` and its last open time was `grown`.
-    pub(super) fn open_until(&self, is: &Inner, grown: u64, at: Tick) -> Tick {
-        let time = self.by.open.grown(grown);
-        at.after(Duration::from_nanos(self.by.open.jittered(time, at, (is.since, is.last))))
+    /// Returns when the open time ends if the breaker trips at `at` and its last open time was `last`.
+    pub(super) fn open_until(&self, inner: &Inner, last: u64, at: Tick) -> Tick {
+        let time = self.parameters.open.next(last);
+        at.after(Duration::from_nanos(self.parameters.open.jittered(time, at, (inner.since, inner.last))))
     }
 
     /// For a closed breaker with [`Evaluate::Every`]: compares the figures at each multiple of the span since the
     /// last change, up to `at`, and returns the first tick at which one reaches its threshold. Changes nothing.
-    pub(super) fn tripped_by_time(&self, is: &Inner, at: Tick) -> Option<(Tick, Figure)> {
-        let Phase::Closed { outcomes, consecutive, .. } = &is.phase else { return None };
+    pub(super) fn tripped_by_time(&self, inner: &Inner, at: Tick) -> Option<(Tick, Figure)> {
+        let Phase::Closed { outcomes, consecutive, .. } = &inner.phase else { return None };
         let mut ahead = outcomes.ahead();
-        let mut compared = is.last;
+        let mut compared = inner.last;
         // A window without new calls is empty after this many spans.
         for _ in 0..=MOST_EVALUATIONS {
             compared = self.next_evaluation(compared, at)?;
             let totals = ahead.totals(compared);
-            if let Some(figure) = self.by.rules.tripped_by(totals, *consecutive) {
+            if let Some(figure) = self.parameters.rules.tripped_by(totals, *consecutive) {
                 return Some((compared, figure));
             }
             // A window of calls does not change with time.
@@ -96,7 +97,7 @@ impl CircuitBreaker {
     /// Returns the time until the first probe may enter.
     fn open_time_left(&self, until: Tick, at: Tick) -> Duration {
         let left = until.since(at);
-        let late = self.by.open.strict && at <= until;
+        let late = self.parameters.open.strict && at <= until;
         if late { left.saturating_add(Duration::from_nanos(1)) } else { left }
     }
 }

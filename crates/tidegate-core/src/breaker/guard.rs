@@ -17,14 +17,14 @@ impl Guard for CircuitBreaker {
     type State = CircuitBreakerState;
 
     fn fresh(&self, now: Tick) -> CircuitBreakerState {
-        CircuitBreakerState { is: Box::new(Inner::fresh(now)) }
+        CircuitBreakerState { inner: Box::new(Inner::fresh(now)) }
     }
 
     /// Refuses while open, with the open time that is left, and while half-open if the allowed number of probes is in
     /// flight.
     fn enter(&self, state: &CircuitBreakerState, ask: Ask) -> Transition<CircuitBreakerState> {
-        let at = ask.now.max(state.is.last);
-        if let Some(Some(retry)) = self.refused_at(&state.is, at) {
+        let at = ask.now.max(state.inner.last);
+        if let Some(Some(retry)) = self.refused_at(&state.inner, at) {
             return Transition::Denied { retry };
         }
         let mut next = state.clone();
@@ -50,18 +50,18 @@ impl Guard for CircuitBreaker {
     /// if time alone decides. While half-open it is the time until the breaker has been idle for so long that it
     /// becomes new, [`Duration::MAX`] if it never does.
     fn standing(&self, state: &CircuitBreakerState, now: Tick) -> Standing {
-        let at = now.max(state.is.last);
+        let at = now.max(state.inner.last);
         // Avoids copying the state, because this is called with each refusal.
-        if let Due::Trip { until } = self.due(&state.is, at) {
+        if let Due::Trip { until } = self.due(&state.inner, at) {
             let retry = self.refused_until(until, at);
             let reset_after = retry.and_then(Retry::after).unwrap_or_default();
             return Standing { limit: 1, remaining: u64::from(retry.is_none()), debt: 0, reset_after };
         }
         let (state, at) = self.at(state, now);
-        let is = &*state.is;
-        let retry = self.refusal(is, at);
-        let idle = is.idle_at(self.by.healthy);
-        let reset_after = match (&is.forced, &is.phase, retry) {
+        let inner = &*state.inner;
+        let retry = self.refusal(inner, at);
+        let idle = inner.idle_at(self.parameters.forget_after);
+        let reset_after = match (&inner.forced, &inner.phase, retry) {
             (None, Phase::HalfOpen { .. }, _) if idle != Tick::MAX => idle.since(at),
             (None, Phase::HalfOpen { .. }, _) => Duration::MAX,
             (_, _, None) => Duration::ZERO,
@@ -76,40 +76,40 @@ impl Guard for CircuitBreaker {
     fn carry(&self, _: &Self, state: &CircuitBreakerState, now: Tick, how: Replace) -> CircuitBreakerState {
         if how == Replace::Reset {
             // A nanosecond later, so that new calls cannot enter at the tick of the calls that were forgotten.
-            return self.fresh(now.max(state.is.last).after(Duration::from_nanos(1)));
+            return self.fresh(now.max(state.inner.last).after(Duration::from_nanos(1)));
         }
         let (next, at) = self.at(state, now);
         let mut next = next.into_owned();
-        let is = &mut *next.is;
-        match &mut is.phase {
+        let inner = &mut *next.inner;
+        match &mut inner.phase {
             Phase::Closed { outcomes, consecutive, .. } => {
-                if !outcomes.is_of(self.by.window) {
+                if !outcomes.is_of(self.parameters.window) {
                     *outcomes = Outcomes::None;
                 }
-                if self.by.rules.consecutive.is_none() {
+                if self.parameters.rules.consecutive.is_none() {
                     *consecutive = 0;
                 }
             }
-            Phase::HalfOpen { step, .. } => *step = (*step).min(self.by.steps),
+            Phase::HalfOpen { step, .. } => *step = (*step).min(self.parameters.steps),
             Phase::Open { .. } => {}
         }
-        is.last = at;
+        inner.last = at;
         next
     }
 
     fn full_at(&self, state: &CircuitBreakerState) -> Option<Tick> {
-        let is = &*state.is;
-        let idle = is.idle_at(self.by.healthy);
-        let quiet = match (&is.forced, &is.phase) {
+        let inner = &*state.inner;
+        let idle = inner.idle_at(self.parameters.forget_after);
+        let quiet = match (&inner.forced, &inner.phase) {
             (Some(Forced { to: Force::Open, .. }), _) | (_, Phase::Open { .. } | Phase::HalfOpen { .. }) => {
                 None
             }
             (_, Phase::Closed { consecutive: 1.., .. }) => None,
             (forced, Phase::Closed { since, outcomes, .. }) => outcomes.empty_at().map(|empty| {
                 let ended = forced.as_ref().map_or(Tick::EPOCH, |forced| forced.until);
-                let recovered = is.recovered_at(*since, self.by.healthy);
+                let recovered = inner.recovered_at(*since, self.parameters.forget_after);
                 // Not before the last change, so that it holds from then on.
-                empty.max(is.busy_until).max(recovered).max(ended).max(is.last)
+                empty.max(inner.busy_until).max(recovered).max(ended).max(inner.last)
             }),
         };
         let quiet = quiet.filter(|at| self.is_still_closed(state, *at)).unwrap_or(Tick::MAX);
@@ -122,7 +122,8 @@ impl CircuitBreaker {
     /// Says whether a closed breaker that is no longer used is still closed at `at`. One that compares its figures at
     /// intervals may trip after the last call.
     fn is_still_closed(&self, state: &CircuitBreakerState, at: Tick) -> bool {
-        let compares_later = matches!(self.by.evaluate, Evaluate::Every(_));
-        at != Tick::MAX && (!compares_later || matches!(self.at(state, at).0.is.phase, Phase::Closed { .. }))
+        let compares_later = matches!(self.parameters.evaluate, Evaluate::Every(_));
+        at != Tick::MAX
+            && (!compares_later || matches!(self.at(state, at).0.inner.phase, Phase::Closed { .. }))
     }
 }

@@ -81,22 +81,25 @@ impl CircuitBreaker {
         ask: Ask,
         tell: &mut dyn FnMut(Change),
     ) -> Result<Receipt, Retry> {
-        let (is, teller) = (&mut *state.is, &mut Teller { tell });
-        let at = ask.now.max(is.last);
-        self.advance(is, at, teller);
-        if let Some(retry) = self.refusal(is, at) {
+        let (inner, teller) = (&mut *state.inner, &mut Teller { tell });
+        let at = ask.now.max(inner.last);
+        self.advance(inner, at, teller);
+        if let Some(retry) = self.refusal(inner, at) {
             return Err(retry);
         }
-        if let Phase::Open { .. } = is.phase {
-            let from = self.condition_of(is, at);
-            is.epoch = is.epoch.wrapping_add(1);
-            is.phase =
-                Phase::HalfOpen { step: 0, inside: self.by.probes.fresh(at), totals: Totals::default() };
-            teller.tell(at, from, self.condition_of(is, at), Cause::Waited);
+        if let Phase::Open { .. } = inner.phase {
+            let from = self.condition_of(inner, at);
+            inner.epoch = inner.epoch.wrapping_add(1);
+            inner.phase = Phase::HalfOpen {
+                step: 0,
+                inside: self.parameters.probes.fresh(at),
+                totals: Totals::default(),
+            };
+            teller.tell(at, from, self.condition_of(inner, at), Cause::Waited);
         }
         let mut lapses = Tick::EPOCH;
-        if let Phase::HalfOpen { step, inside, .. } = &mut is.phase {
-            match self.by.places(*step).enter(inside, Ask::allow(at, Cost::ONE)) {
+        if let Phase::HalfOpen { step, inside, .. } = &mut inner.phase {
+            match self.parameters.places(*step).enter(inside, Ask::allow(at, Cost::ONE)) {
                 Transition::Allowed { next, receipt, .. } => {
                     *inside = next;
                     lapses = Tick::from_nanos(u64::try_from(receipt.marks().0).unwrap_or(u64::MAX));
@@ -104,9 +107,9 @@ impl CircuitBreaker {
                 Transition::Denied { retry } => return Err(retry),
             }
         }
-        is.last = at;
-        is.busy_until = is.busy_until.max(at.after(Duration::from_nanos(self.by.ttl())));
-        let mark = Receipt::mark(u128::from(lapses.as_nanos()), life(is.epoch));
+        inner.last = at;
+        inner.busy_until = inner.busy_until.max(at.after(Duration::from_nanos(self.parameters.ttl())));
+        let mark = Receipt::mark(u128::from(lapses.as_nanos()), life(inner.epoch));
         Ok(Receipt { at, act: at, cost: ask.cost, mark })
     }
 
@@ -120,30 +123,30 @@ impl CircuitBreaker {
         outcome: Outcome,
         tell: &mut dyn FnMut(Change),
     ) {
-        let (is, teller) = (&mut *state.is, &mut Teller { tell });
-        let at = now.max(is.last);
-        self.advance(is, at, teller);
-        if receipt.at < is.since || receipt.marks().1 != life(is.epoch) {
+        let (inner, teller) = (&mut *state.inner, &mut Teller { tell });
+        let at = now.max(inner.last);
+        self.advance(inner, at, teller);
+        if receipt.at < inner.since || receipt.marks().1 != life(inner.epoch) {
             return;
         }
-        let sample = self.by.sample(outcome, at.since(receipt.at));
-        match &mut is.phase {
+        let sample = self.parameters.sample(outcome, at.since(receipt.at));
+        match &mut inner.phase {
             Phase::Closed { .. } => {
-                let in_time =
-                    at < receipt.at.after(Duration::from_nanos(self.by.ttl())) || self.by.ttl() == u64::MAX;
+                let in_time = at < receipt.at.after(Duration::from_nanos(self.parameters.ttl()))
+                    || self.parameters.ttl() == u64::MAX;
                 if let Some(sample) = sample.filter(|_| in_time) {
-                    self.count(is, at, sample, teller);
+                    self.count(inner, at, sample, teller);
                 }
             }
             Phase::HalfOpen { step, inside, .. } => {
                 let place = Receipt { cost: Cost::ONE, ..*receipt };
-                let left = self.by.places(*step).leave(inside, at, &place, outcome);
+                let left = self.parameters.places(*step).leave(inside, at, &place, outcome);
                 // A place that has lapsed was given up, so the outcome of its holder does not count.
                 if left != *inside {
                     *inside = left;
-                    is.last = at;
+                    inner.last = at;
                     if let Some(sample) = sample {
-                        self.try_out(is, at, sample, teller);
+                        self.judge_probe(inner, at, sample, teller);
                     }
                 }
             }
@@ -161,34 +164,34 @@ impl CircuitBreaker {
         forced: Option<Forced>,
         tell: &mut dyn FnMut(Change),
     ) {
-        let (is, teller) = (&mut *state.is, &mut Teller { tell });
-        let at = now.max(is.last);
-        self.advance(is, at, teller);
-        let from = self.condition_of(is, at);
+        let (inner, teller) = (&mut *state.inner, &mut Teller { tell });
+        let at = now.max(inner.last);
+        self.advance(inner, at, teller);
+        let from = self.condition_of(inner, at);
         let Some(forced) = forced.filter(|forced| forced.until > at) else {
-            if let Some(ended) = is.forced.take() {
-                self.release(is, at, &ended);
-                is.last = at;
-                teller.tell(at, from, self.condition_of(is, at), Cause::Released);
+            if let Some(ended) = inner.forced.take() {
+                self.release(inner, at, &ended);
+                inner.last = at;
+                teller.tell(at, from, self.condition_of(inner, at), Cause::Released);
             }
             return;
         };
-        let keeps = matches!(is.phase, Phase::Closed { .. }) && forced.to != Force::Open;
+        let keeps = matches!(inner.phase, Phase::Closed { .. }) && forced.to != Force::Open;
         if forced.to == Force::Open {
-            is.phase = Phase::Open { since: at, until: forced.until, by: None };
+            inner.phase = Phase::Open { since: at, until: forced.until, by: None };
         } else if !keeps {
-            is.phase = Phase::closed(at);
+            inner.phase = Phase::closed(at);
         }
         if !keeps {
-            is.epoch = is.epoch.wrapping_add(1);
+            inner.epoch = inner.epoch.wrapping_add(1);
         }
-        (is.last, is.forced, is.would) = (at, Some(forced.clone()), None);
-        teller.tell(at, from, self.condition_of(is, at), Cause::Forced(forced));
+        (inner.last, inner.forced, inner.would_trip) = (at, Some(forced.clone()), None);
+        teller.tell(at, from, self.condition_of(inner, at), Cause::Forced(forced));
     }
 
     /// Returns why a call may not enter, for a state that is advanced to `at`.
-    pub(super) fn refusal(&self, is: &Inner, at: Tick) -> Option<Retry> {
-        match (&is.forced, &is.phase) {
+    pub(super) fn refusal(&self, inner: &Inner, at: Tick) -> Option<Retry> {
+        match (&inner.forced, &inner.phase) {
             (Some(Forced { to: Force::Open, until: Tick::MAX, .. }), _) => Some(Retry::Unknown),
             (Some(Forced { to: Force::Open, until, .. }), _) => Some(Retry::After(until.since(at))),
             (Some(_), _) | (None, Phase::Closed { .. }) => None,
@@ -200,127 +203,129 @@ impl CircuitBreaker {
     }
 
     /// Applies what time has changed by `at`.
-    pub(super) fn advance(&self, is: &mut Inner, at: Tick, teller: &mut Teller<'_>) {
-        let idle = is.idle_at(self.by.healthy);
+    pub(super) fn advance(&self, inner: &mut Inner, at: Tick, teller: &mut Teller<'_>) {
+        let idle = inner.idle_at(self.parameters.forget_after);
         if idle != Tick::MAX && at >= idle {
-            let from = self.condition_of(is, at);
-            *is = Inner::fresh(at);
+            let from = self.condition_of(inner, at);
+            *inner = Inner::fresh(at);
             if from != Condition::Closed {
                 teller.tell(at, from, Condition::Closed, Cause::Idle);
             }
             return;
         }
-        if let Some(ended) = is.forced.take_if(|forced| forced.until <= at && forced.until != Tick::MAX) {
+        if let Some(ended) = inner.forced.take_if(|forced| forced.until <= at && forced.until != Tick::MAX) {
             let from = Condition::Forced { to: ended.to, until: ended.until() };
             let when = ended.until;
-            self.release(is, when, &ended);
-            teller.tell(when, from, self.condition_of(is, when), Cause::Released);
+            self.release(inner, when, &ended);
+            teller.tell(when, from, self.condition_of(inner, when), Cause::Released);
         }
-        if let Phase::Closed { .. } = is.phase {
-            is.grown = self.remembered(is, at);
-            if let Some((when, figure)) = self.tripped_by_time(is, at) {
-                self.over(is, when, figure, teller);
+        if let Phase::Closed { .. } = inner.phase {
+            inner.last_open_time = self.remembered(inner, at);
+            if let Some((when, figure)) = self.tripped_by_time(inner, at) {
+                self.threshold_reached(inner, when, figure, teller);
             }
         }
     }
 
     /// Ends a forced state.
-    fn release(&self, is: &mut Inner, at: Tick, ended: &Forced) {
-        is.would = None;
+    fn release(&self, inner: &mut Inner, at: Tick, ended: &Forced) {
+        inner.would_trip = None;
         if ended.to == Force::Open {
             // The open time ends a nanosecond earlier if the first probe must come strictly after it, so that a probe
             // may enter at once.
-            let until = at.before(Duration::from_nanos(u64::from(self.by.open.strict)));
-            is.phase = Phase::Open { since: at, until, by: None };
-            is.epoch = is.epoch.wrapping_add(1);
+            let until = at.before(Duration::from_nanos(u64::from(self.parameters.open.strict)));
+            inner.phase = Phase::Open { since: at, until, by: None };
+            inner.epoch = inner.epoch.wrapping_add(1);
         }
     }
 
     /// Counts one call while closed.
-    fn count(&self, is: &mut Inner, at: Tick, sample: Sample, teller: &mut Teller<'_>) {
-        is.last = at;
-        let Phase::Closed { outcomes, consecutive, .. } = &mut is.phase else { return };
-        if matches!(&is.forced, Some(Forced { to: Force::Disabled, .. })) {
+    fn count(&self, inner: &mut Inner, at: Tick, sample: Sample, teller: &mut Teller<'_>) {
+        inner.last = at;
+        let Phase::Closed { outcomes, consecutive, .. } = &mut inner.phase else { return };
+        if matches!(&inner.forced, Some(Forced { to: Force::Disabled, .. })) {
             return;
         }
-        outcomes.add(self.by.window, at, sample);
-        if self.by.rules.consecutive.is_some() {
+        outcomes.add(self.parameters.window, at, sample);
+        if self.parameters.rules.consecutive.is_some() {
             *consecutive = if sample.failed { consecutive.saturating_add(1) } else { 0 };
         }
-        let now = match self.by.evaluate {
+        let now = match self.parameters.evaluate {
             Evaluate::EachCall => true,
             Evaluate::EachFailure => sample.failed,
             Evaluate::Every(_) => false,
         };
         if now {
             let totals = outcomes.totals(at);
-            if let Some(figure) = self.by.rules.tripped_by(totals, *consecutive) {
-                self.over(is, at, figure, teller);
+            if let Some(figure) = self.parameters.rules.tripped_by(totals, *consecutive) {
+                self.threshold_reached(inner, at, figure, teller);
             }
         }
     }
 
     /// Handles a figure of a closed breaker that has reached its threshold.
-    fn over(&self, is: &mut Inner, at: Tick, figure: Figure, teller: &mut Teller<'_>) {
-        match is.forced.as_ref().map(|forced| forced.to) {
-            None => self.trip(is, at, figure, teller),
+    fn threshold_reached(&self, inner: &mut Inner, at: Tick, figure: Figure, teller: &mut Teller<'_>) {
+        match inner.forced.as_ref().map(|forced| forced.to) {
+            None => self.trip(inner, at, figure, teller),
             Some(Force::MetricsOnly) => {
-                let Phase::Closed { outcomes, consecutive, .. } = &mut is.phase else { return };
+                let Phase::Closed { outcomes, consecutive, .. } = &mut inner.phase else { return };
                 (*outcomes, *consecutive) = (Outcomes::None, 0);
-                is.would = Some(WouldTrip::once_more(is.would, at, figure));
-                let same = self.condition_of(is, at);
+                inner.would_trip = Some(WouldTrip::once_more(inner.would_trip, at, figure));
+                let same = self.condition_of(inner, at);
                 teller.tell(at, same, same, Cause::WouldTrip(figure));
             }
             Some(_) => {}
         }
     }
 
-    fn trip(&self, is: &mut Inner, at: Tick, figure: Figure, teller: &mut Teller<'_>) {
-        let from = self.condition_of(is, at);
-        let until = self.open_until(is, is.grown, at);
-        is.grown = self.by.open.grown(is.grown);
-        is.phase = Phase::Open { since: at, until, by: Some(figure) };
-        is.epoch = is.epoch.wrapping_add(1);
-        teller.tell(at, from, self.condition_of(is, at), Cause::Tripped(figure));
+    fn trip(&self, inner: &mut Inner, at: Tick, figure: Figure, teller: &mut Teller<'_>) {
+        let from = self.condition_of(inner, at);
+        let until = self.open_until(inner, inner.last_open_time, at);
+        inner.last_open_time = self.parameters.open.next(inner.last_open_time);
+        inner.phase = Phase::Open { since: at, until, by: Some(figure) };
+        inner.epoch = inner.epoch.wrapping_add(1);
+        teller.tell(at, from, self.condition_of(inner, at), Cause::Tripped(figure));
     }
 
     /// Judges one more call while half-open.
-    fn try_out(&self, is: &mut Inner, at: Tick, sample: Sample, teller: &mut Teller<'_>) {
-        let from = self.condition_of(is, at);
-        let Phase::HalfOpen { step, totals, .. } = &mut is.phase else { return };
+    fn judge_probe(&self, inner: &mut Inner, at: Tick, sample: Sample, teller: &mut Teller<'_>) {
+        let from = self.condition_of(inner, at);
+        let Phase::HalfOpen { step, totals, .. } = &mut inner.phase else { return };
         totals.add(sample);
         let went = *totals;
-        match self.by.judgement.of(&self.by.rules, went, sample) {
+        match self.parameters.judgement.of(&self.parameters.rules, went, sample) {
             Verdict::Undecided => return,
-            Verdict::Ill(figure) => return self.trip(is, at, figure, teller),
-            Verdict::Well if *step < self.by.steps => (*step, *totals) = (*step + 1, Totals::default()),
+            Verdict::Ill(figure) => return self.trip(inner, at, figure, teller),
+            Verdict::Well if *step < self.parameters.steps => {
+                (*step, *totals) = (*step + 1, Totals::default());
+            }
             Verdict::Well => {
-                is.phase = Phase::closed(at);
-                is.epoch = is.epoch.wrapping_add(1);
+                inner.phase = Phase::closed(at);
+                inner.epoch = inner.epoch.wrapping_add(1);
             }
         }
-        teller.tell(at, from, self.condition_of(is, at), Cause::Recovered(went));
+        teller.tell(at, from, self.condition_of(inner, at), Cause::Recovered(went));
     }
 
     /// Returns how many probes may enter.
     fn free(&self, step: u8, inside: &ConcurrencyState, totals: Totals, at: Tick) -> u64 {
-        let standing = self.by.places(step).standing(inside, at);
+        let standing = self.parameters.places(step).standing(inside, at);
         let in_flight = standing.limit.saturating_sub(standing.remaining);
-        let most = self.by.judgement.most().map_or(u64::MAX, u64::from);
+        let most = self.parameters.judgement.most().map_or(u64::MAX, u64::from);
         let left = most.saturating_sub(u64::from(totals.calls)).saturating_sub(in_flight);
         standing.remaining.min(left)
     }
 
     /// Returns the condition of a state that is advanced to `at`.
-    pub(super) fn condition_of(&self, is: &Inner, at: Tick) -> Condition {
-        if let Some(forced) = &is.forced {
+    pub(super) fn condition_of(&self, inner: &Inner, at: Tick) -> Condition {
+        if let Some(forced) = &inner.forced {
             return Condition::Forced { to: forced.to, until: forced.until() };
         }
-        match &is.phase {
+        match &inner.phase {
             Phase::Closed { .. } => Condition::Closed,
             Phase::Open { since, until, by } => Condition::Open { since: *since, until: *until, by: *by },
             Phase::HalfOpen { step, inside, totals } => {
-                let standing = self.by.places(*step).standing(inside, at);
+                let standing = self.parameters.places(*step).standing(inside, at);
                 let (step, at_most, totals) = (*step, standing.limit, *totals);
                 Condition::HalfOpen { step, in_flight: at_most - standing.remaining, at_most, totals }
             }

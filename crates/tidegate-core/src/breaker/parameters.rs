@@ -32,7 +32,7 @@ use crate::time::{Rate, Tick, nanos};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CircuitBreaker {
-    pub(super) by: Arc<Parameters>,
+    pub(super) parameters: Arc<Parameters>,
 }
 
 /// When a breaker compares its figures with their thresholds.
@@ -64,7 +64,7 @@ pub(super) struct Parameters {
     /// How many steps follow the first.
     pub(super) steps: u8,
     /// Nanoseconds after which a trip, or an idle breaker, is forgotten; `u64::MAX` means never.
-    pub(super) healthy: u64,
+    pub(super) forget_after: u64,
 }
 
 /// How long a breaker opens. Times are in nanoseconds.
@@ -83,12 +83,12 @@ pub(super) struct OpenTime {
 
 impl OpenTime {
     /// Returns the open time that follows `before`, 0 if there was none; without jitter.
-    pub(super) fn grown(&self, before: u64) -> u64 {
+    pub(super) fn next(&self, before: u64) -> u64 {
         if before == 0 {
             return self.first;
         }
-        let grown = u128::from(before) * u128::from(self.growth) / 1000;
-        u64::try_from(grown).unwrap_or(u64::MAX).clamp(self.first, self.longest)
+        let next = u128::from(before) * u128::from(self.growth) / 1000;
+        u64::try_from(next).unwrap_or(u64::MAX).clamp(self.first, self.longest)
     }
 
     /// Shortens an open time that begins at `at`. The draw is computed from the seed and the tick: breakers that trip
@@ -224,7 +224,7 @@ impl Parameters {
         if self.slow_after > nanos(Rate::MAX_PERIOD) && rules.slow_ratio.is_some() {
             return refuse("slow_after", &self.slow_after, "is not a latency; use up to 146 years");
         }
-        if self.healthy == 0 {
+        if self.forget_after == 0 {
             return refuse("forget_after", &"0ns", "is not a time after which to forget; use 1 ns or more");
         }
         Ok(self)
@@ -238,27 +238,27 @@ impl CircuitBreaker {
     /// Returns how many calls may be in flight at the first step of recovery.
     #[must_use]
     pub fn probes(&self) -> u64 {
-        self.by.probes.max()
+        self.parameters.probes.max()
     }
 
     /// Returns the time to live of a call: a probe that has not ended by then has lost its place, and later outcomes
     /// do not count. `None` if calls may take for ever.
     #[must_use]
     pub fn time_to_live(&self) -> Option<Duration> {
-        self.by.probes.time_to_live()
+        self.parameters.probes.time_to_live()
     }
 
     /// Returns which calls the breaker judges by.
     #[must_use]
     pub fn window(&self) -> Window {
-        self.by.window
+        self.parameters.window
     }
 }
 
 impl Bytes for CircuitBreaker {
     fn write(&self, out: &mut Writer) {
-        let by = &*self.by;
-        match by.window {
+        let parameters = &*self.parameters;
+        match parameters.window {
             Window::Calls(calls) => {
                 out.u8(0);
                 out.u32(calls);
@@ -269,10 +269,10 @@ impl Bytes for CircuitBreaker {
                 out.u64(nanos(span));
             }
         }
-        by.rules.write(out);
-        out.u64(by.slow_after);
-        out.u8(u8::from(by.overload_fails));
-        match by.evaluate {
+        parameters.rules.write(out);
+        out.u64(parameters.slow_after);
+        out.u8(u8::from(parameters.overload_fails));
+        match parameters.evaluate {
             Evaluate::EachCall => out.u8(0),
             Evaluate::EachFailure => out.u8(1),
             Evaluate::Every(span) => {
@@ -280,16 +280,16 @@ impl Bytes for CircuitBreaker {
                 out.u64(nanos(span));
             }
         }
-        out.u64(by.open.first);
-        out.u64(by.open.longest);
-        out.u32(by.open.growth);
-        out.u32(by.open.jitter);
-        out.u64(by.open.seed);
-        out.u8(u8::from(by.open.strict));
-        by.probes.write(out);
-        by.judgement.write(out);
-        out.u8(by.steps);
-        out.u64(by.healthy);
+        out.u64(parameters.open.first);
+        out.u64(parameters.open.longest);
+        out.u32(parameters.open.growth);
+        out.u32(parameters.open.jitter);
+        out.u64(parameters.open.seed);
+        out.u8(u8::from(parameters.open.strict));
+        parameters.probes.write(out);
+        parameters.judgement.write(out);
+        out.u8(parameters.steps);
+        out.u64(parameters.forget_after);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -314,7 +314,7 @@ impl Bytes for CircuitBreaker {
             strict: from.u8()? != 0,
         };
         let (probes, judgement, steps) = (Concurrency::read(from)?, Judgement::read(from)?, from.u8()?);
-        let healthy = from.u64()?;
+        let forget_after = from.u64()?;
         let read = Parameters {
             window,
             rules,
@@ -325,9 +325,9 @@ impl Bytes for CircuitBreaker {
             probes,
             judgement,
             steps,
-            healthy,
+            forget_after,
         };
-        let by = read.checked().map_err(|_| DecodeError::Value { field: "breaker" })?;
-        Ok(Self { by: Arc::new(by) })
+        let parameters = read.checked().map_err(|_| DecodeError::Value { field: "breaker" })?;
+        Ok(Self { parameters: Arc::new(parameters) })
     }
 }

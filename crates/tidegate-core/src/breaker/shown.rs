@@ -19,12 +19,12 @@ impl CircuitBreaker {
         state: &'s CircuitBreakerState,
         now: Tick,
     ) -> (Cow<'s, CircuitBreakerState>, Tick) {
-        let at = now.max(state.is.last);
-        if self.due(&state.is, at) == Due::Nothing {
+        let at = now.max(state.inner.last);
+        if self.due(&state.inner, at) == Due::Nothing {
             return (Cow::Borrowed(state), at);
         }
         let mut state = state.clone();
-        self.advance(&mut state.is, at, &mut Teller { tell: &mut |_| () });
+        self.advance(&mut state.inner, at, &mut Teller { tell: &mut |_| () });
         (Cow::Owned(state), at)
     }
 
@@ -32,7 +32,7 @@ impl CircuitBreaker {
     #[must_use]
     pub fn condition(&self, state: &CircuitBreakerState, now: Tick) -> Condition {
         let (state, at) = self.at(state, now);
-        self.condition_of(&state.is, at)
+        self.condition_of(&state.inner, at)
     }
 
     /// Returns the calls in the window of a closed breaker, or in the current step of a half-open one; changes
@@ -40,7 +40,7 @@ impl CircuitBreaker {
     #[must_use]
     pub fn totals(&self, state: &CircuitBreakerState, now: Tick) -> Totals {
         let (state, at) = self.at(state, now);
-        match &state.is.phase {
+        match &state.inner.phase {
             Phase::Closed { outcomes, .. } => outcomes.clone().totals(at),
             Phase::HalfOpen { totals, .. } => *totals,
             Phase::Open { .. } => Totals::default(),
@@ -50,13 +50,13 @@ impl CircuitBreaker {
     /// Returns the state that a person has forced the breaker into, if any.
     #[must_use]
     pub fn forced(&self, state: &CircuitBreakerState, now: Tick) -> Option<Forced> {
-        self.at(state, now).0.is.forced.clone()
+        self.at(state, now).0.inner.forced.clone()
     }
 
     /// Returns what a breaker that only measures would have done since it was forced into that state; `None` if it
     /// would not have opened, or is in another state.
     #[must_use]
     pub fn would_trip(&self, state: &CircuitBreakerState, now: Tick) -> Option<WouldTrip> {
-        self.at(state, now).0.is.would
+        self.at(state, now).0.inner.would_trip
     }
 }

@@ -18,7 +18,7 @@ use crate::time::{Tick, nanos};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CircuitBreakerState {
     /// Boxed, because most limits have states of a few words, and all states lie in one table.
-    pub(super) is: Box<Inner>,
+    pub(super) inner: Box<Inner>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,11 +32,11 @@ pub(super) struct Inner {
     /// Counts the changes between closed, open and half-open. Receipts with another count do not count for this one.
     pub(super) epoch: u64,
     /// The open time of the last trip in nanoseconds, without jitter; 0 if no trip is remembered.
-    pub(super) grown: u64,
+    pub(super) last_open_time: u64,
     pub(super) phase: Phase,
     pub(super) forced: Option<Forced>,
     /// What it would have done since it was forced to measure only.
-    pub(super) would: Option<WouldTrip>,
+    pub(super) would_trip: Option<WouldTrip>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,10 +131,10 @@ impl Inner {
             last: at,
             busy_until: at,
             epoch: 0,
-            grown: 0,
+            last_open_time: 0,
             phase: Phase::closed(at),
             forced: None,
-            would: None,
+            would_trip: None,
         }
     }
 
@@ -145,31 +145,32 @@ impl Inner {
 
     /// Says whether it is open or half-open only because a person opened it: no trip is remembered.
     const fn opened_by_hand(&self) -> bool {
-        self.grown == 0 && !matches!(self.phase, Phase::Closed { .. })
+        self.last_open_time == 0 && !matches!(self.phase, Phase::Closed { .. })
     }
 
     /// Returns the tick from which it has been idle for so long that it becomes new; [`Tick::MAX`] means never.
-    pub(super) fn idle_at(&self, healthy: u64) -> Tick {
+    pub(super) fn idle_at(&self, forget_after: u64) -> Tick {
         // With `u64::MAX` trips are never forgotten. But here there is no trip to remember, and otherwise an unused
         // key would be kept for ever.
-        let healthy = if healthy == u64::MAX && self.opened_by_hand() { HAND_REMEMBERED } else { healthy };
+        let forget_after =
+            if forget_after == u64::MAX && self.opened_by_hand() { HAND_REMEMBERED } else { forget_after };
         let forced = self.forced.as_ref().map_or(Tick::EPOCH, |forced| forced.until);
-        if healthy == u64::MAX || forced == Tick::MAX {
+        if forget_after == u64::MAX || forced == Tick::MAX {
             return Tick::MAX;
         }
         let used = match self.phase {
             Phase::Open { until, .. } => self.last.max(until),
             _ => self.last,
         };
-        used.max(self.busy_until).max(forced).after(Duration::from_nanos(healthy))
+        used.max(self.busy_until).max(forced).after(Duration::from_nanos(forget_after))
     }
 
     /// Returns the tick from which the last trip of a closed breaker is forgotten.
-    pub(super) fn recovered_at(&self, closed_since: Tick, healthy: u64) -> Tick {
-        match (self.grown, healthy) {
+    pub(super) fn recovered_at(&self, closed_since: Tick, forget_after: u64) -> Tick {
+        match (self.last_open_time, forget_after) {
             (0, _) => Tick::EPOCH,
             (_, u64::MAX) => Tick::MAX,
-            (_, healthy) => closed_since.after(Duration::from_nanos(healthy)),
+            (_, forget_after) => closed_since.after(Duration::from_nanos(forget_after)),
         }
     }
 }
@@ -178,44 +179,46 @@ impl Kept for CircuitBreaker {
     type State = CircuitBreakerState;
 
     fn last_change(state: &CircuitBreakerState) -> Option<Tick> {
-        Some(state.is.last)
+        Some(state.inner.last)
     }
 
     /// Every tick moves back by the same time; buckets of time move by whole buckets.
     fn set_back(&self, state: &CircuitBreakerState, to: Tick) -> CircuitBreakerState {
         let mut next = state.clone();
-        let (is, by) = (&mut *next.is, state.is.last.since(to));
+        let (inner, by) = (&mut *next.inner, state.inner.last.since(to));
         let moved = |tick: &mut Tick| {
             if *tick != Tick::MAX {
                 *tick = tick.before(by);
             }
         };
-        moved(&mut is.since);
-        moved(&mut is.busy_until);
-        match &mut is.phase {
+        moved(&mut inner.since);
+        moved(&mut inner.busy_until);
+        match &mut inner.phase {
             Phase::Closed { since, outcomes, .. } => {
-                outcomes.set_back(is.last, to);
+                outcomes.set_back(inner.last, to);
                 moved(since);
             }
             Phase::Open { since, until, .. } => {
                 moved(since);
                 moved(until);
             }
-            Phase::HalfOpen { step, inside, .. } => *inside = self.by.places(*step).set_back(inside, to),
+            Phase::HalfOpen { step, inside, .. } => {
+                *inside = self.parameters.places(*step).set_back(inside, to);
+            }
         }
-        if let Some(forced) = &mut is.forced {
+        if let Some(forced) = &mut inner.forced {
             moved(&mut forced.until);
         }
-        if let Some(would) = &mut is.would {
-            moved(&mut would.at);
+        if let Some(would_trip) = &mut inner.would_trip {
+            moved(&mut would_trip.at);
         }
-        is.last = to;
+        inner.last = to;
         next
     }
 
     fn largest(&self) -> usize {
-        let closed = 8 + 4 + Outcomes::largest(self.by.window);
-        let half_open = 1 + self.by.places(self.by.steps).largest() + 12;
+        let closed = 8 + 4 + Outcomes::largest(self.parameters.window);
+        let half_open = 1 + self.parameters.places(self.parameters.steps).largest() + 12;
         5 * 8
             + 1
             + closed.max(half_open).max(8 + 8 + 1 + Figure::LARGEST)
@@ -227,7 +230,7 @@ impl Kept for CircuitBreaker {
 impl CircuitBreaker {
     /// Returns the next tick after `last`, and not after `at`, at which figures are compared at intervals.
     pub(super) fn next_evaluation(&self, last: Tick, at: Tick) -> Option<Tick> {
-        let Evaluate::Every(span) = self.by.evaluate else { return None };
+        let Evaluate::Every(span) = self.parameters.evaluate else { return None };
         let span = nanos(span).max(1);
         let next = (last.as_nanos() / span).checked_add(1)?.checked_mul(span)?;
         (next <= at.as_nanos()).then_some(Tick::from_nanos(next))
@@ -236,13 +239,13 @@ impl CircuitBreaker {
 
 impl Bytes for CircuitBreakerState {
     fn write(&self, out: &mut Writer) {
-        let is = &*self.is;
-        out.tick(is.since);
-        out.tick(is.last);
-        out.tick(is.busy_until);
-        out.u64(is.epoch);
-        out.u64(is.grown);
-        match &is.phase {
+        let inner = &*self.inner;
+        out.tick(inner.since);
+        out.tick(inner.last);
+        out.tick(inner.busy_until);
+        out.u64(inner.epoch);
+        out.u64(inner.last_open_time);
+        match &inner.phase {
             Phase::Closed { since, outcomes, consecutive } => {
                 out.u8(0);
                 out.tick(*since);
@@ -263,15 +266,15 @@ impl Bytes for CircuitBreakerState {
                 totals.write(out);
             }
         }
-        is.forced.write(out);
-        if is.measures_only() {
-            is.would.write(out);
+        inner.forced.write(out);
+        if inner.measures_only() {
+            inner.would_trip.write(out);
         }
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (since, last, busy_until) = (from.tick()?, from.tick()?, from.tick()?);
-        let (epoch, grown) = (from.u64()?, from.u64()?);
+        let (epoch, last_open_time) = (from.u64()?, from.u64()?);
         let phase = match from.u8()? {
             0 => {
                 Phase::Closed { since: from.tick()?, outcomes: Bytes::read(from)?, consecutive: from.u32()? }
@@ -290,11 +293,12 @@ impl Bytes for CircuitBreakerState {
             _ => return Err(DecodeError::Value { field: "phase" }),
         };
         let forced = Bytes::read(from)?;
-        let mut is = Inner { since, last, busy_until, epoch, grown, phase, forced, would: None };
-        if is.measures_only() {
-            is.would = Bytes::read(from)?;
+        let mut inner =
+            Inner { since, last, busy_until, epoch, last_open_time, phase, forced, would_trip: None };
+        if inner.measures_only() {
+            inner.would_trip = Bytes::read(from)?;
         }
-        Ok(Self { is: Box::new(is) })
+        Ok(Self { inner: Box::new(inner) })
     }
 }
 

@@ -43,7 +43,7 @@ use core::time::Duration;
 
 use super::bounds::Bounds;
 use super::law::{Law, Sample, Signal};
-use crate::average::toward;
+use crate::average::interpolate;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
 use crate::guard::Outcome;
@@ -280,7 +280,7 @@ impl Law for Bbr {
     fn learn(&self, state: &mut BbrState, sample: &Sample) {
         let met = state.limited && sample.in_flight >= self.limit(state);
         self.settle(state, sample.at, met);
-        state.flying = toward(state.flying, sample.in_flight.saturating_sub(1) as f64, 0.1);
+        state.flying = interpolate(state.flying, sample.in_flight.saturating_sub(1) as f64, 0.1);
         if self.counts(sample.outcome) {
             state.served.count(self.counting(), sample.latency);
         }

@@ -36,7 +36,7 @@ use core::time::Duration;
 use super::bounds::{Bounds, LIMITS};
 use super::evidence::{Evidence, nanos};
 use super::law::{Law, Sample};
-use crate::average::{Average, toward};
+use crate::average::{Average, interpolate};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
 use crate::guard::Outcome;
@@ -192,7 +192,7 @@ impl Gradient {
             return;
         }
         let gradient = (self.tolerance * long / latency).clamp(0.5, 1.0);
-        let next = toward(state.limit, state.limit * gradient + self.queue, self.smoothing);
+        let next = interpolate(state.limit, state.limit * gradient + self.queue, self.smoothing);
         state.limit = self.bounds.clamp(next);
     }
 

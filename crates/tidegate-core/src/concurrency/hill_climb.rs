@@ -145,22 +145,22 @@ impl Law for HillClimb {
 
     fn limit(&self, state: &HillClimbState) -> u64 {
         // Clamped here too, because the state may have been made under other bounds.
-        self.bounds.clamp(state.allowed) as u64
+        self.bounds.clamp(state.limit_in_force) as u64
     }
 
     fn learn(&self, state: &mut HillClimbState, sample: &Sample) {
         if sample.outcome == Outcome::Ignored {
             return;
         }
-        if state.allowed < state.goal() {
+        if state.limit_in_force < state.target_limit() {
             // Work admitted all at once would also end all at once, again and again, and leave the service idle in
             // between.
-            state.allowed += 1.0;
+            state.limit_in_force += 1.0;
             state.epoch.wait(sample);
             return;
         }
         let limit = self.limit(state);
-        let Some(mut reading) = state.epoch.take(sample, limit, &state.evidence()) else { return };
+        let Some(mut reading) = state.epoch.take(sample, limit, &state.required()) else { return };
         if state.undecided(&reading) {
             state.epoch.go_on(sample, limit);
             return;
@@ -178,8 +178,8 @@ impl Law for HillClimb {
         } else {
             self.measured(state, reading);
         }
-        let moved = state.goal() != state.allowed;
-        state.allowed = state.allowed.min(state.goal());
+        let moved = state.target_limit() != state.limit_in_force;
+        state.limit_in_force = state.limit_in_force.min(state.target_limit());
         state.epoch.next(sample, limit, moved);
     }
 }

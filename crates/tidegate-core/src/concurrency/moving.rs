@@ -62,7 +62,7 @@ use crate::time::{Rate, Tick, nanos};
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConcurrency {
     /// Boxed, because most limits have parameters of a few words.
-    by: Box<Parameters>,
+    parameters: Box<Parameters>,
 }
 
 // `Eq` holds because the laws' numbers are checked to lie in ranges, so none is NaN.
@@ -87,7 +87,7 @@ struct Parameters {
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConcurrencyState {
     /// Boxed, because most limits have states of a few words, and all states lie in one table.
-    is: Box<Inner>,
+    inner: Box<Inner>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -111,7 +111,7 @@ impl Eq for AdaptiveConcurrencyState {}
 
 impl AdaptiveConcurrencyState {
     fn of(places: ConcurrencyState, law: Option<Learnt>) -> Self {
-        Self { is: Box::new(Inner { places, law }) }
+        Self { inner: Box::new(Inner { places, law }) }
     }
 }
 
@@ -125,9 +125,10 @@ impl AdaptiveConcurrency {
     pub fn new(law: Adaptive) -> Self {
         let one = Concurrency::new(1).expect("one place is a number of places");
         let places = one.resized(law.bounds().most());
-        let mut by = Parameters { law, places, forget: nanos(Self::FORGET_AFTER), cpu: None, at_start: 0 };
-        by.at_start = by.limit_at_start();
-        Self { by: Box::new(by) }
+        let mut parameters =
+            Parameters { law, places, forget: nanos(Self::FORGET_AFTER), cpu: None, at_start: 0 };
+        parameters.at_start = parameters.limit_at_start();
+        Self { parameters: Box::new(parameters) }
     }
 
     /// Sets the time to live of a place whose holder never comes back, as [`Concurrency::ttl`] does.
@@ -135,7 +136,7 @@ impl AdaptiveConcurrency {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn ttl(mut self, ttl: Duration) -> Result<Self, QuotaError> {
-        self.by.places = self.by.places.ttl(ttl)?;
+        self.parameters.places = self.parameters.places.ttl(ttl)?;
         Ok(self)
     }
 
@@ -146,14 +147,14 @@ impl AdaptiveConcurrency {
     pub fn forget_after(mut self, span: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_secs(1)..=Rate::MAX_PERIOD;
         let want = "is not a time to forget after; use 1 s to 146 years";
-        self.by.forget = nanos(in_range("forget_after", span, &range, want)?);
+        self.parameters.forget = nanos(in_range("forget_after", span, &range, want)?);
         Ok(self)
     }
 
     /// Keeps what the law learnt for ever. Such a key takes memory for ever, wherever it is kept.
     #[must_use]
     pub fn never_forget(mut self) -> Self {
-        self.by.forget = u64::MAX;
+        self.parameters.forget = u64::MAX;
         self
     }
 
@@ -161,33 +162,33 @@ impl AdaptiveConcurrency {
     /// it.
     #[must_use]
     pub fn cpu(mut self, thousandths: u16) -> Self {
-        self.by.cpu = Some(thousandths.min(1000));
-        self.by.at_start = self.by.limit_at_start();
+        self.parameters.cpu = Some(thousandths.min(1000));
+        self.parameters.at_start = self.parameters.limit_at_start();
         self
     }
 
     /// Returns the law.
     #[must_use]
     pub const fn law(&self) -> &Adaptive {
-        &self.by.law
+        &self.parameters.law
     }
 
     /// Returns the largest value that the limit may ever have.
     #[must_use]
     pub const fn most(&self) -> u64 {
-        self.by.places.max()
+        self.parameters.places.max()
     }
 
     /// Returns the time to live of a place; `None` where places do not lapse.
     #[must_use]
     pub const fn time_to_live(&self) -> Option<Duration> {
-        self.by.places.time_to_live()
+        self.parameters.places.time_to_live()
     }
 
     /// Returns the time without a sample after which what was learnt is forgotten; `None` if never.
     #[must_use]
     pub const fn forgets_after(&self) -> Option<Duration> {
-        match self.by.forget {
+        match self.parameters.forget {
             u64::MAX => None,
             span => Some(Duration::from_nanos(span)),
         }
@@ -195,7 +196,7 @@ impl AdaptiveConcurrency {
 
     /// Returns what the law has learnt as of a tick; `None` if it has learnt nothing, or it is forgotten.
     fn known<'s>(&self, state: &'s AdaptiveConcurrencyState, at: Tick) -> Option<&'s Learnt> {
-        let known = state.is.law.as_ref()?;
+        let known = state.inner.law.as_ref()?;
         (at < self.forgotten_at(known)).then_some(known)
     }
 
@@ -205,7 +206,9 @@ impl AdaptiveConcurrency {
     }
 
     fn limit(&self, known: Option<&Learnt>) -> u64 {
-        known.map_or(self.by.at_start, |known| self.by.law.limit(&known.state)).clamp(1, self.most())
+        known
+            .map_or(self.parameters.at_start, |known| self.parameters.law.limit(&known.state))
+            .clamp(1, self.most())
     }
 }
 
@@ -233,7 +236,7 @@ impl Guard for AdaptiveConcurrency {
     type State = AdaptiveConcurrencyState;
 
     fn fresh(&self, now: Tick) -> AdaptiveConcurrencyState {
-        AdaptiveConcurrencyState::of(self.by.places.fresh(now), None)
+        AdaptiveConcurrencyState::of(self.parameters.places.fresh(now), None)
     }
 
     /// Enters if `ask.cost` places are free under the current limit, or if no place is in use. Never if the cost
@@ -243,11 +246,11 @@ impl Guard for AdaptiveConcurrency {
         if cost > self.most() {
             return Transition::NEVER;
         }
-        let at = ask.now.max(state.is.places.last());
-        let (known, inside) = (self.known(state, at), state.is.places.in_use(at));
+        let at = ask.now.max(state.inner.places.last());
+        let (known, inside) = (self.known(state, at), state.inner.places.in_use(at));
         let limit = self.limit(known);
         let room = if inside == 0 { limit.max(cost) } else { limit };
-        match self.by.places.resized(room).enter(&state.is.places, ask) {
+        match self.parameters.places.resized(room).enter(&state.inner.places, ask) {
             Transition::Allowed { wait, next, receipt } => {
                 let (until, inside) = (receipt.marks().0, inside.saturating_add(cost));
                 let receipt = Receipt { mark: Receipt::mark(until, u128::from(inside)), ..receipt };
@@ -266,26 +269,26 @@ impl Guard for AdaptiveConcurrency {
         receipt: &Receipt,
         outcome: Outcome,
     ) -> AdaptiveConcurrencyState {
-        let at = now.max(state.is.places.last());
-        let Some(places) = state.is.places.without(at, receipt) else { return state.clone() };
+        let at = now.max(state.inner.places.last());
+        let Some(places) = state.inner.places.without(at, receipt) else { return state.clone() };
         let known = self.known(state, at);
         if outcome == Outcome::Ignored {
             return AdaptiveConcurrencyState::of(places, known.cloned());
         }
-        let mut next =
-            known.map_or_else(|| self.by.start(receipt.at), |known| AdaptiveState::clone(&known.state));
+        let mut next = known
+            .map_or_else(|| self.parameters.start(receipt.at), |known| AdaptiveState::clone(&known.state));
         // At most the number of places there can be, counted when the receipt was made.
         let in_flight = receipt.marks().1.clamp(1, u128::from(Concurrency::MAX_PLACES)) as u64;
         let sample = Sample { at, latency: at.since(receipt.at), in_flight, outcome };
-        self.by.law.learn(&mut next, &sample);
+        self.parameters.law.learn(&mut next, &sample);
         AdaptiveConcurrencyState::of(places, Some(Learnt { at, state: Arc::new(next) }))
     }
 
     /// The same as for [`Concurrency`] under the current limit. `reset_after` is the time until the last place
     /// lapses.
     fn standing(&self, state: &AdaptiveConcurrencyState, now: Tick) -> Standing {
-        let at = now.max(state.is.places.last());
-        self.by.places.resized(self.limit(self.known(state, at))).standing(&state.is.places, at)
+        let at = now.max(state.inner.places.last());
+        self.parameters.places.resized(self.limit(self.known(state, at))).standing(&state.inner.places, at)
     }
 
     /// Work inside keeps its places, as in [`Concurrency`]. The same law with other knobs keeps what it learnt, with
@@ -298,15 +301,15 @@ impl Guard for AdaptiveConcurrency {
         now: Tick,
         how: Replace,
     ) -> AdaptiveConcurrencyState {
-        let at = now.max(state.is.places.last());
-        let places = self.by.places.carry(&old.by.places, &state.is.places, now, how);
+        let at = now.max(state.inner.places.last());
+        let places = self.parameters.places.carry(&old.parameters.places, &state.inner.places, now, how);
         if how == Replace::Reset {
             return AdaptiveConcurrencyState::of(places, None);
         }
         let law = old.known(state, at).and_then(|known| {
-            let mut state = self.by.law.carried(&old.by.law, &known.state)?;
-            if self.by.cpu != old.by.cpu {
-                self.by.sense(&mut state, at);
+            let mut state = self.parameters.law.carried(&old.parameters.law, &known.state)?;
+            if self.parameters.cpu != old.parameters.cpu {
+                self.parameters.sense(&mut state, at);
             }
             Some(Learnt { at: known.at, state: Arc::new(state) })
         });
@@ -314,8 +317,8 @@ impl Guard for AdaptiveConcurrency {
     }
 
     fn full_at(&self, state: &AdaptiveConcurrencyState) -> Option<Tick> {
-        let empty = self.by.places.full_at(&state.is.places)?;
-        let full = state.is.law.as_ref().map_or(empty, |known| empty.max(self.forgotten_at(known)));
+        let empty = self.parameters.places.full_at(&state.inner.places)?;
+        let full = state.inner.law.as_ref().map_or(empty, |known| empty.max(self.forgotten_at(known)));
         (full != Tick::MAX).then_some(full)
     }
 }

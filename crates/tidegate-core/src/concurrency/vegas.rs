@@ -42,7 +42,7 @@ use core::time::Duration;
 use super::bounds::{Bounds, LIMITS, log10_step};
 use super::evidence::{Evidence, nanos};
 use super::law::{Law, Sample};
-use crate::average::toward;
+use crate::average::interpolate;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
 use crate::guard::Outcome;
@@ -185,7 +185,7 @@ impl Vegas {
         } else {
             return;
         };
-        state.limit = toward(limit, self.bounds.clamp(next), self.smoothing);
+        state.limit = interpolate(limit, self.bounds.clamp(next), self.smoothing);
     }
 
     fn learn_from_all(&self, state: &mut VegasState, sample: &Sample) {

@@ -12,8 +12,8 @@ pub(super) const ROUND_TRIP: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     /// The units that it was asked for lately, per period.
-    pub(super) asked: u64,
-    /// Whether `asked` comes from a report. If not, it is the average of the other holders.
+    pub(super) demand: u64,
+    /// Whether `demand` comes from a report. If not, it is the average of the other holders.
     known: bool,
     /// The units that it was asked for since `since`.
     counting: u64,
@@ -38,9 +38,9 @@ impl Holder {
     /// Reports that follow each other more closely than this, in nanoseconds, are counted together.
     const CLOSE: u64 = 500_000_000;
 
-    pub(super) fn new(asked: u64, least: u64, now: Tick) -> Self {
+    pub(super) fn new(demand: u64, least: u64, now: Tick) -> Self {
         Self {
-            asked,
+            demand,
             known: false,
             counting: 0,
             since: now,
@@ -63,7 +63,7 @@ impl Holder {
         let seen = u128::from(self.counting) * u128::from(period) / u128::from(passed);
         // At most the rate, which fits 64 bits.
         let seen = seen.min(u128::from(rate)) as u64;
-        self.asked = if self.known && seen < self.asked { u64::midpoint(seen, self.asked) } else { seen };
+        self.demand = if self.known && seen < self.demand { u64::midpoint(seen, self.demand) } else { seen };
         (self.known, self.counting, self.since) = (true, 0, now);
     }
 

@@ -48,9 +48,9 @@ pub(crate) struct Book {
     /// The sum of all amounts given back from the middle of the line. The line ends at the arrival time plus this sum.
     pub(crate) given: u128,
     /// Charges up to this position were made before the last carry, and give nothing back.
-    pub(crate) since: u128,
+    pub(crate) void_up_to: u128,
     /// The tick by which every receipt has run out. The book is dropped then.
-    pub(crate) high: Tick,
+    pub(crate) expires: Tick,
     /// The latest tick at which a charge was promised to act.
     pub(crate) promise: Tick,
     /// For each bandwidth, by index: when its running period of a refill at intervals was restarted; zero if it was not.
@@ -94,19 +94,19 @@ impl Book {
 
     /// Opens a book on a line that has none: nothing was settled out of order, and the limit was not changed while
     /// receipts were open.
-    pub(crate) fn new(high: Tick, promise: Tick) -> Self {
-        Self { high, promise, ..Self::default() }
+    pub(crate) fn new(expires: Tick, promise: Tick) -> Self {
+        Self { expires, promise, ..Self::default() }
     }
 
     /// Says whether every receipt has run out at `at`. A book that lasts until [`Tick::MAX`] is kept, because that
     /// tick stands for all later ones.
     pub(crate) fn has_passed(&self, at: Tick) -> bool {
-        self.high <= at && self.high < Tick::MAX
+        self.expires <= at && self.expires < Tick::MAX
     }
 
     /// Says whether the book adds nothing to the arrival time.
     pub(crate) fn is_blank(&self) -> bool {
-        self.given == 0 && self.since == 0 && self.holes.is_empty()
+        self.given == 0 && self.void_up_to == 0 && self.holes.is_empty()
     }
 
     /// Returns how much the charges behind `position` hold, on a line that ends at `end`. If holes were forgotten, it
@@ -197,9 +197,9 @@ impl Book {
     /// Adapts the book to a clock that was set back by `span` at the tick `from`. Charges up to the position `end`
     /// give nothing back any more. That holds for as long as they could have given back by the old clock.
     pub(crate) fn set_back(&mut self, span: Duration, from: Tick, end: u128) {
-        self.rest();
-        self.since = end;
-        self.high = self.high.max(from);
+        self.clear_holes();
+        self.void_up_to = end;
+        self.expires = self.expires.max(from);
         self.promise = self.promise.before(span);
         self.extended = self.extended.before(span);
         for restart in &mut self.restarts {
@@ -208,7 +208,7 @@ impl Book {
     }
 
     /// Forgets all holes: the limit is full again, so earlier charges hold nothing any more.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn clear_holes(&mut self) {
         self.holes.clear();
     }
 }
@@ -235,8 +235,8 @@ impl Book {
 impl Bytes for Book {
     fn write(&self, out: &mut Writer) {
         out.u128(self.given);
-        out.u128(self.since);
-        out.tick(self.high);
+        out.u128(self.void_up_to);
+        out.tick(self.expires);
         out.tick(self.promise);
         out.tick(self.extended);
         // At most eight bandwidths, and 64 holes.
@@ -256,7 +256,7 @@ impl Bytes for Book {
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (given, since, high, promise) = (from.u128()?, from.u128()?, from.tick()?, from.tick()?);
+        let (given, void_up_to, expires, promise) = (from.u128()?, from.u128()?, from.tick()?, from.tick()?);
         let extended = from.tick()?;
         let restarts = (0..from.u8()?).map(|_| from.tick()).collect::<Result<_, _>>()?;
         let count = from.u8()?;
@@ -272,7 +272,7 @@ impl Bytes for Book {
         if !holes.is_sorted_by_key(|hole| hole.end) {
             return Err(DecodeError::Value { field: "holes" });
         }
-        Ok(Self { given, since, high, promise, restarts, extended, holes })
+        Ok(Self { given, void_up_to, expires, promise, restarts, extended, holes })
     }
 }
 

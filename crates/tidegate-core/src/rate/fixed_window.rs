@@ -163,7 +163,7 @@ impl Kept for FixedWindow {
             }
         };
         let opened = state.opened().before(back).min(start);
-        let top = Span { start, through, used: state.used, opened, early: state.used };
+        let top = Span { start, through, used: state.used, opened, units_by_start: state.used };
         FixedWindowState::of(to, top, Vec::new(), promised, Some(carried))
     }
 
@@ -259,7 +259,7 @@ impl Algorithm for FixedWindow {
             }
         };
         let opened = state.opened().min(start);
-        let top = Span { start, through, used, opened, early: used };
+        let top = Span { start, through, used, opened, units_by_start: used };
         FixedWindowState::of(last, top, Vec::new(), promised, Some(carried))
     }
 

@@ -176,9 +176,9 @@ impl Pace {
         }
         let mut book = Box::new(book.clone());
         if before <= self.scaled(at) {
-            book.rest();
+            book.clear_holes();
         }
-        book.high = book.high.max(self.tick(tat));
+        book.expires = book.expires.max(self.tick(tat));
         if act > at {
             book.promise = book.promise.max(act);
         }
@@ -221,7 +221,7 @@ impl Pace {
         let back = if used == 0 { units } else { units.min(self.at_once) - used.min(self.at_once) };
         let (arrival, position) = read_mark(receipt);
         let (from, tat, mut end) = (self.scaled(at), line.tat(), line.end());
-        let since = line.book.as_ref().map_or(0, |book| book.since);
+        let since = line.book.as_ref().map_or(0, |book| book.void_up_to);
         // Once the end of the line has reached the largest number, positions mean nothing.
         let known = position > since && position <= end && end < u128::MAX;
         if back == 0 || arrival <= at || tat <= from || !known {
@@ -248,9 +248,9 @@ impl Pace {
         // A charge that still waits acts one unit before the arrival time at the latest.
         let latest = self.tick(tat.saturating_sub(self.time_of(1)));
         book.promise = book.promise.min(latest);
-        if book.given == 0 && book.since == 0 {
+        if book.given == 0 && book.void_up_to == 0 {
             // No charge runs out later than its position says, and no position lies beyond the end.
-            book.high = book.high.min(self.tick(end.max(tat)));
+            book.expires = book.expires.min(self.tick(end.max(tat)));
         }
         Line::with(tat, at, self.keep(book, tat, at))
     }
@@ -263,9 +263,9 @@ impl Pace {
         let tat = before.max(owed.min(deepest));
         let mut book = self.book(line, at);
         if before <= from {
-            book.rest();
+            book.clear_holes();
         }
-        book.high = book.high.max(self.tick(tat));
+        book.expires = book.expires.max(self.tick(tat));
         Line::with(tat, at, self.keep(book, tat, at))
     }
 
@@ -287,10 +287,10 @@ impl Pace {
         if book.has_passed(at) {
             return Line::new(tat, at);
         }
-        book.rest();
-        book.since = line.end().max(tat);
-        book.given = book.since - tat;
-        book.high = book.high.max(self.tick(tat));
+        book.clear_holes();
+        book.void_up_to = line.end().max(tat);
+        book.given = book.void_up_to - tat;
+        book.expires = book.expires.max(self.tick(tat));
         if how == Replace::Reset {
             book.promise = Tick::EPOCH;
         }
@@ -303,7 +303,7 @@ impl Pace {
         let tat = line.tat().saturating_sub(self.scaled(from).saturating_sub(self.scaled(to)));
         let mut book = self.book(line, from);
         book.set_back(from.since(to), from, line.end().max(tat));
-        book.given = book.since - tat;
+        book.given = book.void_up_to - tat;
         Line::with(tat, to, Some(book))
     }
 
@@ -311,7 +311,7 @@ impl Pace {
         let full = u64::try_from(line.tat().div_ceil(u128::from(self.scale))).ok().map(Tick::from_nanos)?;
         match &line.book {
             None => Some(full),
-            Some(book) => Some(full.max(book.high)).filter(|full| *full < Tick::MAX),
+            Some(book) => Some(full.max(book.expires)).filter(|full| *full < Tick::MAX),
         }
     }
 }

@@ -123,7 +123,7 @@ impl TokenBucket {
     fn levels(&self, state: &TokenBucketState, at: Tick) -> Levels {
         let elapsed = nanos(at.since(state.last));
         let level = |(index, bandwidth): (usize, &Bandwidth)| {
-            bandwidth.settle(state.level(index).unwrap_or_else(|| bandwidth.fresh()), elapsed)
+            bandwidth.advance(state.level(index).unwrap_or_else(|| bandwidth.fresh()), elapsed)
         };
         self.bandwidths.iter().enumerate().map(level).collect()
     }
@@ -161,7 +161,7 @@ impl TokenBucket {
         ask: Ask,
     ) -> Transition<TokenBucketState> {
         let at = ask.now.max(state.last);
-        let before = one.settle(state.first, nanos(at.since(state.last)));
+        let before = one.advance(state.first, nanos(at.since(state.last)));
         let (level, wait) = one.charge(before, ask.cost.units());
         let wait = match granted(wait, ask) {
             Ok(wait) => wait,
@@ -210,9 +210,9 @@ impl TokenBucket {
             Some(book) => {
                 let mut book = book.clone();
                 if rested {
-                    book.rest();
+                    book.clear_holes();
                 }
-                book.high = book.high.max(arrival);
+                book.expires = book.expires.max(arrival);
                 if act > at {
                     book.promise = book.promise.max(act);
                 }
@@ -329,7 +329,7 @@ impl Algorithm for TokenBucket {
             return None;
         }
         let full = self.full(&self.levels(state, state.last), state.last);
-        Some(full.max(state.book().map_or(full, |book| book.high))).filter(|full| *full < Tick::MAX)
+        Some(full.max(state.book().map_or(full, |book| book.expires))).filter(|full| *full < Tick::MAX)
     }
 }
 

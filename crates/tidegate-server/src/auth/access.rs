@@ -109,7 +109,7 @@ impl Access {
     pub(crate) fn authorize(
         &self,
         headers: &HeaderMap,
-        asks: Option<Scope>,
+        required: Option<Scope>,
         encrypted: bool,
     ) -> Result<(), Problem> {
         if !self.needs_token() {
@@ -124,7 +124,7 @@ impl Access {
         let mut lacks = None;
         for shown in [own, bearer].into_iter().flatten() {
             if let Some(grant) = tokens.of(shown) {
-                match asks {
+                match required {
                     Some(scope) if !grant.scopes.has(scope) => lacks = Some((grant, scope)),
                     _ => return Ok(()),
                 }
@@ -181,9 +181,9 @@ mod tests {
         let file = dir.path().join("tokens");
         std::fs::write(&file, "proxy check 0123456789abcdef\nops read,admin 0123456789abcdeg\n").unwrap();
         let access = Access::open(None, Some(file.clone())).await.unwrap();
-        let status = |access: &Access, secret: &str, asks| {
+        let status = |access: &Access, secret: &str, required| {
             access
-                .authorize(&headers(&[("x-tidegate-token", secret)]), asks, false)
+                .authorize(&headers(&[("x-tidegate-token", secret)]), required, false)
                 .map_err(|problem| problem.status())
         };
         let (wrong, lacks) = (Err(StatusCode::UNAUTHORIZED), Err(StatusCode::FORBIDDEN));

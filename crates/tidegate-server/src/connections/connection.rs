@@ -39,7 +39,7 @@ use super::protocol_errors;
 use super::stream::Stream;
 use super::streamed_body::StreamedBody;
 use super::timed_body::TimedBody;
-use super::wire::{Line, Stand, Wire};
+use super::wire::{Line, State, Wire};
 use super::woken::Woken;
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
@@ -61,9 +61,9 @@ enum Ended {
     /// hyper ended it.
     Served(hyper::Result<()>),
     /// A stage lasted too long.
-    Late(Stand),
+    Late(State),
     /// The place was given to another connection.
-    Vacated(Stand),
+    Vacated(State),
     /// The connection was never served; this is the answer that says why.
     Refused(Response),
     /// The peer is gone, or the server cuts the connection.
@@ -75,7 +75,7 @@ impl Ended {
     fn cut(&self) -> Option<CutReason> {
         match self {
             Self::Vacated(_) => Some(CutReason::vacated),
-            Self::Late(stand) => match stand.stage() {
+            Self::Late(state) => match state.stage() {
                 Stage::Head => Some(CutReason::head),
                 Stage::Stalled => Some(CutReason::unread),
                 Stage::Closing | Stage::Idle | Stage::Busy => None,
@@ -131,7 +131,7 @@ pub(super) async fn serve<H: Handler>(
         line: &line,
         place,
         timeouts,
-        stand: None,
+        state: None,
         due: None,
         finishing: false,
         after: AfterOthers::default(),
@@ -179,7 +179,7 @@ impl Answering {
     /// reading its request's body.
     async fn unblocked(&self) {
         // No waker needed: `Watch` polls again when the line is free.
-        poll_fn(|_| if self.0.stand().blocked() { Poll::Pending } else { Poll::Ready(()) }).await;
+        poll_fn(|_| if self.0.state().blocked() { Poll::Pending } else { Poll::Ready(()) }).await;
     }
 }
 
@@ -194,7 +194,7 @@ struct Watch<'c> {
     line: &'c Line,
     place: &'c Place,
     timeouts: Timeouts,
-    stand: Option<Stand>,
+    state: Option<State>,
     /// When the present stage times out; `None` if it has no deadline.
     due: Option<Instant>,
     finishing: bool,
@@ -222,25 +222,25 @@ impl Watch<'_> {
         // When this task runs again after the others, it has answers to send and usually no more work for hyper.
         let mut only_send = !self.woken.look(cx) && self.after.waits() && order == Order::Stay;
         loop {
-            let blocked = self.line.stand().blocked();
+            let blocked = self.line.state().blocked();
             if !mem::take(&mut only_send)
                 && let Poll::Ready(ended) = self.woken.poll(|cx| Pin::new(&mut *http).poll(cx))
             {
                 return Poll::Ready(Ended::Served(ended));
             }
             // Before the answer is sent: a caller that has read it may count on the connection being idle.
-            self.note(self.line.stand(), sleep.as_mut());
-            if order == Order::Stay && self.line.stand().has_answers() && self.after.poll(cx).is_pending() {
+            self.note(self.line.state(), sleep.as_mut());
+            if order == Order::Stay && self.line.state().has_answers() && self.after.poll(cx).is_pending() {
                 return Poll::Pending;
             }
             if let Poll::Ready(Err(_)) = self.line.poll_send(cx) {
                 return Poll::Ready(Ended::Cut);
             }
-            let stand = self.line.stand();
-            self.note(stand, sleep.as_mut());
+            let state = self.line.state();
+            self.note(state, sleep.as_mut());
             // Only after hyper has read what is there: a request that has arrived is answered.
-            if order == Order::Yield && matches!(stand.stage(), Stage::Head | Stage::Stalled) {
-                return Poll::Ready(Ended::Vacated(stand));
+            if order == Order::Yield && matches!(state.stage(), Stage::Head | Stage::Stalled) {
+                return Poll::Ready(Ended::Vacated(state));
             }
             if order > Order::Stay && !self.finishing {
                 self.finishing = true;
@@ -251,14 +251,14 @@ impl Watch<'_> {
             // No waker is called when the line becomes free, so hyper is polled once more for what waited for that. The
             // same applies if reads were held back until the last request had been polled.
             let unread = self.line.was_polled();
-            if !unread && (!blocked || stand.blocked()) {
+            if !unread && (!blocked || state.blocked()) {
                 break;
             }
         }
         while sleep.as_mut().poll(cx).is_ready() {
             let now = now();
-            match (self.due, self.stand) {
-                (Some(due), Some(stand)) if due <= now => return Poll::Ready(Ended::Late(stand)),
+            match (self.due, self.state) {
+                (Some(due), Some(state)) if due <= now => return Poll::Ready(Ended::Late(state)),
                 (Some(due), _) => sleep.as_mut().reset(due),
                 (None, _) => sleep.as_mut().reset(now + LOOK_AGAIN),
             }
@@ -269,7 +269,7 @@ impl Watch<'_> {
     /// Shortens the time for an incomplete head, so that it does not hold up a drain.
     fn hurry(&mut self, mut sleep: Pin<&mut Sleep>) {
         self.timeouts.head = self.timeouts.head.min(SHORT_HEAD);
-        if self.stand.is_some_and(|stand| stand.stage() == Stage::Head) {
+        if self.state.is_some_and(|state| state.stage() == Stage::Head) {
             let due = after(now(), self.timeouts.head);
             self.due = Some(self.due.map_or(due, |before| before.min(due)));
             if due < sleep.deadline() {
@@ -278,14 +278,14 @@ impl Watch<'_> {
         }
     }
 
-    fn note(&mut self, stand: Stand, mut sleep: Pin<&mut Sleep>) {
-        let stand = stand.of_stage();
-        if self.stand == Some(stand) {
+    fn note(&mut self, state: State, mut sleep: Pin<&mut Sleep>) {
+        let state = state.of_stage();
+        if self.state == Some(state) {
             return;
         }
-        let before = self.stand.replace(stand).map(|before| (before.stage(), before.requests()));
-        let stage = stand.stage();
-        if before == Some((stage, stand.requests())) {
+        let before = self.state.replace(state).map(|before| (before.stage(), before.requests()));
+        let stage = state.stage();
+        if before == Some((stage, state.requests())) {
             // These are the first bytes of the connection's first head. Its time began with the connection.
             return;
         }
@@ -320,17 +320,17 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
     let last_word: Option<Response> = match ended {
         Ended::Cut => return,
         Ended::Refused(answer) => Some(answer),
-        Ended::Vacated(stand) => {
-            if stand.blocked() {
+        Ended::Vacated(state) => {
+            if state.blocked() {
                 line.forget_unsent();
-            } else if stand.received() {
+            } else if state.received() {
                 // The place is needed now, so whatever the system does not take at once is dropped.
                 let _ = protocol_errors::answer(wire, protocol_errors::full()).now_or_never();
             }
             return;
         }
-        Ended::Late(stand) => match stand.stage() {
-            Stage::Head if stand.received() => Some(protocol_errors::late(timeouts.head)),
+        Ended::Late(state) => match state.stage() {
+            Stage::Head if state.received() => Some(protocol_errors::late(timeouts.head)),
             Stage::Head | Stage::Idle => return line.say_end(),
             _ => {
                 tracing::debug!(%peer, "cut: it does not read its answers");
@@ -340,8 +340,8 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
         Ended::Served(Ok(())) => None,
         Ended::Served(Err(error)) => {
             tracing::debug!(%peer, %error, "connection ended");
-            let stand = line.stand();
-            let in_head = stand.stage() == Stage::Head && stand.received();
+            let state = line.state();
+            let in_head = state.stage() == Stage::Head && state.received();
             if error.is_parse_version_h2() {
                 Some(protocol_errors::other_version())
             } else if error.is_incomplete_message() && in_head {

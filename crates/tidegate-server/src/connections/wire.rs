@@ -28,8 +28,8 @@ const KEPT_BYTES: usize = 16 * 1024;
 /// The stream of a connection and the connection's state. Used by one task only, so the lock is never contended.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// The bits of a [`Stand`]. Outside the lock, since it is read several times for each request.
-    stand: AtomicU64,
+    /// The bits of a [`State`]. Outside the lock, since it is read several times for each request.
+    state: AtomicU64,
     io: Mutex<Io>,
 }
 
@@ -41,9 +41,9 @@ struct Io {
 
 /// The state of a connection, as a set of flags and the number of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stand(u64);
+pub(super) struct State(u64);
 
-impl Stand {
+impl State {
     /// The peer took no more. Ends when nothing is left unsent.
     const BLOCKED: u64 = 1;
     /// A request is being answered.
@@ -100,47 +100,47 @@ impl Stand {
 
 impl Line {
     pub(super) fn new(stream: Stream) -> Self {
-        Self { stand: AtomicU64::new(0), io: Mutex::new(Io { stream, unsent: Vec::new() }) }
+        Self { state: AtomicU64::new(0), io: Mutex::new(Io { stream, unsent: Vec::new() }) }
     }
 
     // Relaxed throughout, and no read-modify-write operations: only one task reads and writes it.
-    pub(super) fn stand(&self) -> Stand {
-        Stand(self.stand.load(Ordering::Relaxed))
+    pub(super) fn state(&self) -> State {
+        State(self.state.load(Ordering::Relaxed))
     }
 
     fn set(&self, flags: u64) {
-        self.stand.store(self.stand().0 | flags, Ordering::Relaxed);
+        self.state.store(self.state().0 | flags, Ordering::Relaxed);
     }
 
     fn unset(&self, flags: u64) {
-        self.stand.store(self.stand().0 & !flags, Ordering::Relaxed);
+        self.state.store(self.state().0 & !flags, Ordering::Relaxed);
     }
 
     /// Records that a request head is complete.
     pub(super) fn begin(&self) {
-        let begun = (self.stand().0 | Stand::ANSWERING | Stand::UNPOLLED) & !Stand::RECEIVED;
-        self.stand.store(begun + Stand::REQUEST, Ordering::Relaxed);
+        let begun = (self.state().0 | State::ANSWERING | State::UNPOLLED) & !State::RECEIVED;
+        self.state.store(begun + State::REQUEST, Ordering::Relaxed);
     }
 
     /// Records that the last request was polled. Returns whether hyper was held back from reading before, and must be
     /// polled again.
     pub(super) fn was_polled(&self) -> bool {
-        let unread = self.stand().has(Stand::UNREAD);
-        self.unset(Stand::UNPOLLED | Stand::UNREAD);
+        let unread = self.state().has(State::UNREAD);
+        self.unset(State::UNPOLLED | State::UNREAD);
         unread
     }
 
     /// Records that the answer to the last request is made.
     pub(super) fn end(&self) {
-        self.unset(Stand::ANSWERING);
+        self.unset(State::ANSWERING);
     }
 
     /// Sends everything that is unsent. If this returns `Pending`, the line is blocked.
     pub(super) fn poll_send(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let sent = self.io.lock().poll_send(cx);
         match sent {
-            Poll::Pending => self.set(Stand::BLOCKED),
-            Poll::Ready(Ok(())) => self.unset(Stand::BLOCKED | Stand::UNSENT),
+            Poll::Pending => self.set(State::BLOCKED),
+            Poll::Ready(Ok(())) => self.unset(State::BLOCKED | State::UNSENT),
             Poll::Ready(Err(_)) => {}
         }
         sent
@@ -197,22 +197,22 @@ impl AsyncRead for Wire {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let line = &*self.0;
-        let stand = line.stand();
-        if stand.blocked() {
+        let state = line.state();
+        if state.blocked() {
             // No waker is registered for reading: the writing side has one, and everything is polled again when it is
             // woken.
             return Poll::Pending;
         }
-        if stand.has(Stand::UNPOLLED) && stand.has(Stand::ANSWERING) {
+        if state.has(State::UNPOLLED) && state.has(State::ANSWERING) {
             // hyper treats a caller that has closed its writing half as gone, so the request must be polled once before
             // hyper can read that. No waker is registered here either, since everything is polled again at once.
-            line.set(Stand::UNREAD);
+            line.set(State::UNREAD);
             return Poll::Pending;
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut line.io.lock().stream).poll_read(cx, buffer))?;
         if buffer.filled().len() > before {
-            line.set(if stand.has(Stand::ANSWERING) { Stand::UNPOLLED } else { Stand::RECEIVED });
+            line.set(if state.has(State::ANSWERING) { State::UNPOLLED } else { State::RECEIVED });
         }
         Poll::Ready(Ok(()))
     }
@@ -229,12 +229,12 @@ impl AsyncWrite for Wire {
         }
         let taken = bytes.len().min(UNSENT_BYTES - io.unsent.len());
         io.unsent.extend_from_slice(&bytes[..taken]);
-        line.set(Stand::UNSENT);
+        line.set(State::UNSENT);
         Poll::Ready(Ok(taken))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.0.stand().blocked() { self.0.poll_send(cx) } else { Poll::Ready(Ok(())) }
+        if self.0.state().blocked() { self.0.poll_send(cx) } else { Poll::Ready(Ok(())) }
     }
 
     /// Sends what is unsent. The task that serves the connection decides how it is closed.

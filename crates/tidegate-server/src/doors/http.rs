@@ -90,8 +90,8 @@ fn ended(answered: &Result<Response, Problem>) -> Ended {
 async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Result<Response, Problem> {
     let app = &door.app;
     let found = Route::of(request.method(), request.uri().path());
-    if !matches!(found, Ok(Route { asks: None, .. })) {
-        authorize(door, &request, found.as_ref().ok().and_then(|route| route.asks))?;
+    if !matches!(found, Ok(Route { required_scope: None, .. })) {
+        authorize(door, &request, found.as_ref().ok().and_then(|route| route.required_scope))?;
     }
     let found = found?;
     door.serves.has(found)?;
@@ -117,7 +117,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/refund" => settle::refund(app, request).await,
         "/livez" => Ok(operations::livez()),
         "/readyz" | "/healthz" => {
-            let may = |asks| app.access.authorize(request.headers(), asks, *encrypted).is_ok();
+            let may = |required| app.access.authorize(request.headers(), required, *encrypted).is_ok();
             let checks = *serves != Serves::Decisions && may(Some(Scope::Read));
             operations::readyz(app, &uri, checks)
         }
@@ -150,13 +150,13 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
 }
 
 /// Checks that the caller has the scope that the route requires. Counts callers that have not.
-fn authorize(door: &HttpDoor, request: &Request<Body>, asks: Option<Scope>) -> Result<(), Problem> {
+fn authorize(door: &HttpDoor, request: &Request<Body>, required: Option<Scope>) -> Result<(), Problem> {
     let app = &door.app;
     // The `Host` and `Origin` of a sub-request come from the proxy's caller, so they prove nothing.
     if !app.access.needs_token() && request.uri().path() == "/v1/forward-auth" {
         return Ok(());
     }
-    let authorized = app.access.authorize(request.headers(), asks, door.encrypted);
+    let authorized = app.access.authorize(request.headers(), required, door.encrypted);
     if authorized.is_err() && app.access.needs_token() {
         app.engine.metrics.auth_failed(Transport::http);
     }

@@ -39,7 +39,7 @@ pub(crate) struct Noted {
 
 /// What changed in a breaker since it was last seen.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct News {
+pub(super) struct BreakerChange {
     /// The state before, if it was a different one.
     pub(super) from: Option<&'static str>,
     /// How often it would have opened since then, for a breaker that only measures.
@@ -84,7 +84,7 @@ impl Breakers {
     }
 
     /// Notes the state of a breaker, and returns what changed.
-    pub(super) fn note(&self, seen: KeyedView) -> News {
+    pub(super) fn note(&self, seen: KeyedView) -> BreakerChange {
         let mut noted = self.lock();
         let is = seen.view.condition.as_str();
         let before = noted.get(&seen.key).map(|before| before.seen.view.condition.as_str());
@@ -92,12 +92,12 @@ impl Breakers {
         // The count is lower than before if the breaker was forced anew, which restarts it.
         let would_open = would_open(&seen).checked_sub(told).unwrap_or_else(|| would_open(&seen));
         match before {
-            None if is == "closed" || seen.key.len() > LONGEST_KEY => return News::default(),
+            None if is == "closed" || seen.key.len() > LONGEST_KEY => return BreakerChange::default(),
             Some(before) if before == is => {
                 if let Some(noted) = noted.get_mut(&seen.key) {
                     noted.seen = seen;
                 }
-                return News { from: None, would_open };
+                return BreakerChange { from: None, would_open };
             }
             _ => {}
         }
@@ -110,7 +110,7 @@ impl Breakers {
         }
         let since = seen.at;
         noted.insert(seen.key.clone(), Noted { seen, since });
-        News { from: Some(before.unwrap_or("closed")), would_open }
+        BreakerChange { from: Some(before.unwrap_or("closed")), would_open }
     }
 
     /// Forgets breakers of policies that are gone or that are no longer breakers.

@@ -17,7 +17,7 @@ impl Engine {
             self.tell_listeners(request, decision);
         }
         if let Some((at, refusal)) =
-            decision.denied_by_list.as_ref().and_then(|refusal| Some((refusal.policy?, refusal)))
+            decision.refusal.as_ref().and_then(|refusal| Some((refusal.policy?, refusal)))
         {
             facts[at].series.enforce.count(Decided::denied);
             let name = &decision.policies.policies()[at].name;

@@ -26,7 +26,7 @@ impl Engine {
         if !tracing::enabled!(target: TARGET, Level::INFO) {
             return;
         }
-        let by_list = decision.denied_by_list.as_ref();
+        let by_list = decision.refusal.as_ref();
         let bound = decision.binding.map(|at| decision.limits[at].policy);
         // Not logged: refusals by the deny list of the whole set, which belongs to no policy, and checks that only
         // another check of their call refuses.

@@ -9,7 +9,7 @@ use tidegate::visible;
 use tidegate::{Charged, Cost};
 
 use super::Engine;
-use super::breakers::{ListedBreaker, News, Noted, Wanted, breaker_of, breakers_of, listed_of, why};
+use super::breakers::{BreakerChange, ListedBreaker, Noted, Wanted, breaker_of, breakers_of, listed_of, why};
 use crate::live::Live;
 use crate::metrics::BreakerIs;
 use crate::redact::Redact;
@@ -42,7 +42,7 @@ impl Engine {
         let (policy, key) = (seen.policy.clone(), text_of_key(&seen.key).unwrap_or_default());
         let (to, why) = (seen.view.condition.as_str(), why(&seen));
         let would_trip = seen.view.would_trip;
-        let News { from, would_open } = self.breakers.note(seen);
+        let BreakerChange { from, would_open } = self.breakers.note(seen);
         let key = self.redact.text(&key, false);
         if let Some(would) = would_trip.filter(|_| would_open > 0) {
             tracing::info!(policy, key, by = %would.by, times = would.times, "a breaker that only measures would have opened");

@@ -14,9 +14,9 @@ impl Engine {
     /// Sets the rate limiter under whose names metrics are shown as well.
     pub(crate) fn name_metrics_as(&mut self, peer: Option<Peer>) {
         self.peer_names = match peer {
-            Some(Peer::Envoy) => PeerNames::Envoys,
-            Some(Peer::Limitador) => PeerNames::Limitadors(LimitadorCalls::default()),
-            _ => PeerNames::Nobodys,
+            Some(Peer::Envoy) => PeerNames::Envoy,
+            Some(Peer::Limitador) => PeerNames::Limitador(LimitadorCalls::default()),
+            _ => PeerNames::None,
         };
     }
 
@@ -28,7 +28,7 @@ impl Engine {
         transport: Transport,
         allowed: bool,
     ) {
-        if let (PeerNames::Limitadors(calls), Transport::grpc) = (&self.peer_names, transport)
+        if let (PeerNames::Limitador(calls), Transport::grpc) = (&self.peer_names, transport)
             && let Some(namespace) = request.value("rls.domain")
         {
             calls.count(namespace, allowed, live.set.policies());
@@ -39,12 +39,12 @@ impl Engine {
     pub(super) fn peer_metrics(&self, live: &Live) -> String {
         let mut registry = Registry::default();
         match &self.peer_names {
-            PeerNames::Nobodys => return String::new(),
-            PeerNames::Envoys => {
+            PeerNames::None => return String::new(),
+            PeerNames::Envoy => {
                 let series = live.policies.iter().map(|facts| &*facts.series);
                 show_envoy(&mut registry, live.set.policies().iter().zip(series));
             }
-            PeerNames::Limitadors(calls) => {
+            PeerNames::Limitador(calls) => {
                 let partitioned = self.outage().is_some() || self.trouble().is_some();
                 calls.show(&mut registry, partitioned, live.set.policies());
             }

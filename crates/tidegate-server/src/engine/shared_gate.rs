@@ -46,10 +46,10 @@ pub(super) struct Membership {
     /// The region of this node, where regions agree instead of nodes.
     pub(super) region: Option<String>,
     /// The problems that the log was told of last.
-    pub(super) said: Mutex<Said>,
+    pub(super) logged: Mutex<LoggedProblems>,
     /// The coordinator by which nodes agree, and what this node tells the others through it.
     pub(super) coordinator: Arc<dyn Coordinator>,
-    pub(super) told: cluster::Said,
+    pub(super) report: cluster::OwnReport,
     pub(super) clock: Arc<dyn Clock>,
     /// Whether this node uses the policies that were published for all nodes.
     pub(super) cluster_policies: bool,
@@ -59,7 +59,7 @@ pub(super) struct Membership {
 
 /// The problems of a membership that the log reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct LoggedProblems {
     /// The last round failed.
     pub(super) failed: bool,
     /// There are more members than the configured maximum.
@@ -131,15 +131,15 @@ impl Membership {
         let region = sharing.region.as_ref().map(|region| region.name.clone());
         let driver = Driver::new(Arc::clone(coordinator), Arc::clone(clock), name, division, demanded)
             .in_region(region.as_deref().unwrap_or_default());
-        let (part, status, told) = (driver.part(), Box::new(driver.status()), driver.said());
+        let (part, status, report) = (driver.part(), Box::new(driver.status()), driver.own_report());
         let (leaves, over) = oneshot::channel();
         let task = Handle::current().spawn(driver.run(async move { drop(over.await) }));
         let member = Self {
             status,
             region,
-            said: Mutex::default(),
+            logged: Mutex::default(),
             coordinator: Arc::clone(coordinator),
-            told,
+            report,
             clock: Arc::clone(clock),
             cluster_policies: sharing.cluster_policies,
             leaves: Mutex::new(Some((leaves, task))),

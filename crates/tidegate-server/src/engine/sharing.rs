@@ -7,10 +7,10 @@ use std::time::Duration;
 use prometheus_client::registry::Registry;
 use tidegate::Clock;
 use tidegate::cluster::shares::Status;
-use tidegate::cluster::{Coordinator, Said as ToldOthers};
+use tidegate::cluster::{Coordinator, OwnReport};
 
 use super::Engine;
-use super::shared_gate::Said;
+use super::shared_gate::LoggedProblems;
 use crate::metrics::leases;
 
 /// How often leases are checked: a few times within the second for which units may be held.
@@ -27,7 +27,7 @@ const CLOSES_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) struct ClusterPolicies {
     pub(crate) coordinator: Arc<dyn Coordinator>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) said: ToldOthers,
+    pub(crate) report: OwnReport,
 }
 
 impl Engine {
@@ -87,7 +87,7 @@ impl Engine {
         Some(ClusterPolicies {
             coordinator: Arc::clone(&member.coordinator),
             clock: Arc::clone(&member.clock),
-            said: member.told.clone(),
+            report: member.report.clone(),
         })
     }
 
@@ -95,8 +95,8 @@ impl Engine {
     pub(crate) fn tell_membership(&self) {
         let Some(member) = self.shared.as_ref().and_then(|shared| shared.member.as_ref()) else { return };
         let status = (member.status)();
-        let now = Said { failed: status.failed.is_some(), too_many: status.too_many };
-        let before = std::mem::replace(&mut *member.said.lock(), now);
+        let now = LoggedProblems { failed: status.failed.is_some(), too_many: status.too_many };
+        let before = std::mem::replace(&mut *member.logged.lock(), now);
         let region = member.region.as_deref();
         match (before.failed, &status.failed) {
             (false, Some(reason)) if region.is_some() => tracing::warn!(
@@ -148,7 +148,7 @@ impl Engine {
             leases::show_membership(registry, &status);
         }
         if let Some(policies) = self.cluster_policies() {
-            leases::show_policies(registry, &policies.said.now());
+            leases::show_policies(registry, &policies.report.now());
         }
     }
 }

@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tidegate::cluster::shares::Status;
-use tidegate::cluster::{Part, Says};
+use tidegate::cluster::{MemberReport, Part};
 use tidegate::store::leased::LeaseHealth;
 
 /// Registers the metrics of leases.
@@ -75,15 +75,15 @@ pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
 }
 
 /// Registers which of the policies published for all nodes this node uses.
-pub(crate) fn show_policies(registry: &mut Registry, says: &Says) {
+pub(crate) fn show_policies(registry: &mut Registry, report: &MemberReport) {
     registry.register(
         "cluster_policies_version",
         "Version of the policies put for all nodes that this one uses; 0 for those of its file",
-        ConstGauge::new(i64::try_from(says.policies).unwrap_or(i64::MAX)),
+        ConstGauge::new(i64::try_from(report.policies).unwrap_or(i64::MAX)),
     );
     registry.register(
         "cluster_policies_refused",
         "1 while this node refuses the policies that were put last for all nodes",
-        ConstGauge::new(i64::from(says.refused.is_some())),
+        ConstGauge::new(i64::from(report.refused.is_some())),
     );
 }

@@ -71,9 +71,9 @@ impl DescriptorLabels {
 #[derive(Debug, Default)]
 pub(crate) enum PeerNames {
     #[default]
-    Nobodys,
-    Envoys,
-    Limitadors(LimitadorCalls),
+    None,
+    Envoy,
+    Limitador(LimitadorCalls),
 }
 
 /// Registers the series of envoyproxy/ratelimit. A hit there is a request here, whatever its cost.

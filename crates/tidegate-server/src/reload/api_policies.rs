@@ -50,7 +50,7 @@ pub(crate) enum NotChanged {
     #[error(transparent)]
     Unfit(Refused),
     #[error("the policy cannot be kept, and was not put in force: {0}")]
-    NotKept(String),
+    NotSaved(String),
 }
 
 impl Reload {
@@ -93,7 +93,7 @@ impl Reload {
         };
         let joining = after.clone();
         let joined = self.jobs.run(move || settings.with_api(&joining)).await;
-        let joined = joined.map_err(|none| NotChanged::NotKept(format!("validating it {none}")))?;
+        let joined = joined.map_err(|none| NotChanged::NotSaved(format!("validating it {none}")))?;
         let joined = joined.map_err(NotChanged::Mistakes)?;
         engine.fits(&joined.policies).map_err(NotChanged::Unfit)?;
         if let Some(file) = self.kept.clone() {
@@ -105,7 +105,7 @@ impl Reload {
                 given_up.store(true, Ordering::Release);
                 Err(format!("writing it {none}"))
             });
-            written.map_err(NotChanged::NotKept)?;
+            written.map_err(NotChanged::NotSaved)?;
         }
         let loaded = self.put_in_force(engine, Ok(joined)).map_err(NotChanged::Unfit)?;
         tracing::info!(policy = name, deleted = text.is_none(), "a policy was changed through the API");

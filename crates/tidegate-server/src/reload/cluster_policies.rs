@@ -45,8 +45,8 @@ impl Reload {
 
     /// Follows the published policies, if this node uses them, for as long as it is polled.
     pub(crate) async fn follow_cluster(&self, engine: &Engine) -> Infallible {
-        if let Some(ClusterPolicies { coordinator, clock, said }) = engine.cluster_policies() {
-            policies::follow(coordinator, clock, said, |version| self.take_over(engine, version)).await;
+        if let Some(ClusterPolicies { coordinator, clock, report }) = engine.cluster_policies() {
+            policies::follow(coordinator, clock, report, |version| self.take_over(engine, version)).await;
         }
         std::future::pending().await
     }

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::settings::Settings;
-use crate::stores::{Kept, OpenStore};
+use crate::stores::{OpenStore, PersistentCounters};
 
 /// Counters on a disk that hangs until it is released.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ struct Hanging {
     hangs: Mutex<Receiver<()>>,
 }
 
-impl Kept for Hanging {
+impl PersistentCounters for Hanging {
     fn trouble(&self) -> Option<(String, Duration)> {
         None
     }
@@ -39,7 +39,7 @@ async fn serving() -> (Server, Arc<Hanging>, Sender<()>) {
     let http = "127.0.0.1:0".parse().unwrap();
     let mut options = ServerOptions { http, signals: false, ..ServerOptions::default() };
     let store = OpenStore::in_memory(&StoreSettings::default(), Some(100)).unwrap();
-    options.store = Some(OpenStore { kept: Some(Arc::clone(&kept) as Arc<dyn Kept>), ..store });
+    options.store = Some(OpenStore { kept: Some(Arc::clone(&kept) as Arc<dyn PersistentCounters>), ..store });
     let source = Source::new(|| Ok(Settings::new(PolicySet::new(Vec::new())?)));
     (Server::bind(options, source).await.unwrap(), kept, let_go)
 }

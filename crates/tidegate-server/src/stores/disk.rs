@@ -9,7 +9,7 @@ use tidegate::{Clock, Tick};
 use tidegate_disk::{Change, DiskOptions, DiskStore, OpenError};
 
 use super::folder;
-use super::opened::{Kept, OpenStore, OpenStoreError};
+use super::opened::{OpenStore, OpenStoreError, PersistentCounters};
 
 /// The time between two attempts to open a folder that is in use.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -58,7 +58,7 @@ pub(super) async fn open(
                 ));
             }
             let folder = store.path().parent().map(Path::to_owned);
-            let kept: Arc<dyn Kept> = Arc::new(store.clone());
+            let kept: Arc<dyn PersistentCounters> = Arc::new(store.clone());
             let opened = OpenStore::new(Arc::new(store), "disk");
             Ok(OpenStore { kept: Some(kept), folder, warnings, ..opened })
         }
@@ -80,7 +80,7 @@ fn in_memory(
     let warning = format!(
         "counters are kept in memory and are gone when this process ends: {why}; write store.path, or store.kind: memory to say that it is meant"
     );
-    let kept = NotKept { why, since: clock.now(), clock: Arc::clone(clock) };
+    let kept = NotPersisted { why, since: clock.now(), clock: Arc::clone(clock) };
     let opened = OpenStore::in_memory(settings, keys)?;
     Ok(OpenStore { kept: Some(Arc::new(kept)), warnings: vec![warning], ..opened })
 }
@@ -131,7 +131,7 @@ fn tell(change: &Change) {
     }
 }
 
-impl Kept for DiskStore {
+impl PersistentCounters for DiskStore {
     fn trouble(&self) -> Option<(String, Duration)> {
         let health = self.health();
         Some((health.error?, health.since))
@@ -144,13 +144,13 @@ impl Kept for DiskStore {
 
 /// Counters that are not kept although a disk was the default.
 #[derive(Debug)]
-struct NotKept {
+struct NotPersisted {
     why: String,
     since: Tick,
     clock: Arc<dyn Clock>,
 }
 
-impl Kept for NotKept {
+impl PersistentCounters for NotPersisted {
     fn trouble(&self) -> Option<(String, Duration)> {
         Some((self.why.clone(), self.clock.now().since(self.since)))
     }

@@ -24,7 +24,7 @@ pub struct OpenStore {
     /// The folder of a store on disk, where the server keeps other state too.
     pub(crate) folder: Option<PathBuf>,
     /// The part that writes counters to disk, whose state is reported.
-    pub(crate) kept: Option<Arc<dyn Kept>>,
+    pub(crate) kept: Option<Arc<dyn PersistentCounters>>,
     /// Warnings for the operator.
     pub warnings: Vec<String>,
 }
@@ -63,7 +63,7 @@ pub struct Region {
 }
 
 /// Counters that are written to disk while this process decides.
-pub(crate) trait Kept: Debug + Send + Sync {
+pub(crate) trait PersistentCounters: Debug + Send + Sync {
     /// Why counters cannot be written at present, and since how long.
     fn trouble(&self) -> Option<(String, Duration)>;
 

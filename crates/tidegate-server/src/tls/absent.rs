@@ -32,7 +32,7 @@ impl Certificates {
         match *self {}
     }
 
-    pub(crate) fn stand(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match *self {}
     }
 

@@ -103,7 +103,7 @@ impl Certificates {
     }
 
     /// Describes the certificate for `readyz`: until when it is valid, and why the last renewal was refused, if it was.
-    pub(crate) fn stand(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let until = self.until();
         match &*self.refused.lock() {
             None => format!("[+] tls: the certificate holds until {until}"),

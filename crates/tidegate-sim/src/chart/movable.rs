@@ -3,9 +3,9 @@
 
 use maud::html;
 
-use super::falling::{Falling, LEFT, RIGHT, Scale};
 use super::paint;
 use super::palette::{HIT, HIT_OPACITY, INK, LIMIT, PAPER, hex};
+use super::peaks_by_rank::{LEFT, PeaksByRank, RIGHT, Scale};
 use super::{ChartError, Level};
 
 /// How far from the line, in units of the picture, a pointer can still grab it.
@@ -14,14 +14,14 @@ const GRIP: f64 = 16.0;
 /// A chart of peaks that can show one of several limits.
 #[derive(Debug)]
 pub(crate) struct Movable<'a> {
-    chart: Falling<'a>,
+    chart: PeaksByRank<'a>,
     scale: Scale,
 }
 
 impl<'a> Movable<'a> {
     /// Makes a chart with room for all these levels.
-    pub(crate) fn new(chart: &Falling<'a>, levels: impl Iterator<Item = f64> + Clone) -> Self {
-        Self { scale: Scale::new(chart.keys, levels), chart: Falling { level: None, ..*chart } }
+    pub(crate) fn new(chart: &PeaksByRank<'a>, levels: impl Iterator<Item = f64> + Clone) -> Self {
+        Self { scale: Scale::new(chart.keys, levels), chart: PeaksByRank { level: None, ..*chart } }
     }
 
     /// Says whether a level lies above the plot. Its line is then drawn at the upper edge.
@@ -72,13 +72,14 @@ impl<'a> Movable<'a> {
 mod tests {
     use super::*;
     use crate::chart::PeakOfKey;
-    use crate::chart::falling::{BOTTOM, TOP};
+    use crate::chart::peaks_by_rank::{BOTTOM, TOP};
     use crate::peaks::Distinct;
 
     #[test]
     fn the_line_moves_within_the_plot_and_names_stay_text() {
         let keys = [900, 40, 3, 1].map(|peak| PeakOfKey { peak, is_hit: false });
-        let chart = Falling { title: "<t>", unit: "", keys: &keys, of: Distinct::Exactly(4), level: None };
+        let chart =
+            PeaksByRank { title: "<t>", unit: "", keys: &keys, of: Distinct::Exactly(4), level: None };
         let levels = [2.0, 80.0, 1e12];
         let movable = Movable::new(&chart, levels.iter().copied());
         let heights = levels.map(|level| movable.y(level));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plotters::style::RGBColor;
 
-use super::falling::Scale;
+use super::peaks_by_rank::Scale;
 use super::*;
 use crate::peaks::Distinct;
 use crate::traffic::Traffic;
@@ -111,7 +111,7 @@ fn falling_keys() -> Vec<PeakOfKey> {
 #[test]
 fn peaks_falling() {
     let keys = falling_keys();
-    let chart = Falling {
+    let chart = PeaksByRank {
         title: "per-ip: peak rate of each client.ip",
         unit: "requests in one second",
         keys: &keys,
@@ -121,7 +121,7 @@ fn peaks_falling() {
     assert_eq!((chart.above(), chart.hit()), (4, 287));
     let drawn = check("falling", &chart);
     assert!(drawn.contains("287 of 2,000 hit; 4 asked for more than the line"), "{drawn}");
-    let forgotten = Falling { of: Distinct::About(9_000), level: None, ..chart };
+    let forgotten = PeaksByRank { of: Distinct::About(9_000), level: None, ..chart };
     let drawn = forgotten.svg().unwrap();
     assert!(drawn.contains("287 of ~9,000 hit; drawn are the 2,000 that asked most"), "{drawn}");
 }
@@ -133,7 +133,7 @@ fn the_line_lies_where_the_scale_says() {
     let keys = falling_keys();
     let level = limit().unwrap();
     let scale = Scale::new(&keys, std::iter::once(level.value));
-    let chart = Falling {
+    let chart = PeaksByRank {
         title: "",
         unit: "",
         keys: &keys,
@@ -241,7 +241,8 @@ fn keys_that_were_hit_are_filled_in_pixels_too() {
     let level = limit().unwrap();
     let scale = Scale::new(&keys, std::iter::once(level.value));
     let title = "\u{2066}title";
-    let chart = Falling { title, unit: "", keys: &keys, of: Distinct::Exactly(2_000), level: Some(level) };
+    let chart =
+        PeaksByRank { title, unit: "", keys: &keys, of: Distinct::Exactly(2_000), level: Some(level) };
     let (svg, drawn) = (chart.svg().unwrap(), Decoded::of(&chart, 360));
     let blue = palette::CURVES[0].0;
     for (x, y) in middles(&svg, blue) {
@@ -285,8 +286,9 @@ fn nothing_to_draw_is_drawn_empty() {
         limit: None,
     };
     assert!(over.svg().unwrap().ends_with("</svg>\n") && over.png().is_ok());
-    let falling = Falling { title: "empty", unit: "", keys: &[], of: Distinct::Exactly(0), level: limit() };
-    assert!(falling.svg().unwrap().ends_with("</svg>\n") && falling.png().is_ok());
+    let peaks_by_rank =
+        PeaksByRank { title: "empty", unit: "", keys: &[], of: Distinct::Exactly(0), level: limit() };
+    assert!(peaks_by_rank.svg().unwrap().ends_with("</svg>\n") && peaks_by_rank.png().is_ok());
     let bars = Bars {
         title: "empty",
         unit: "",

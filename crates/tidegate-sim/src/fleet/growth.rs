@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::store::OnStoreError;
 
 use super::demand::Demand;
-use super::link::Weather;
+use super::link::WireCondition;
 use super::outcome::Outcome;
 use super::scenario::Scenario;
 use super::table::{central, leased, limit};
@@ -75,7 +75,7 @@ pub fn sizes() -> Vec<Size> {
             keys,
             on_error: OnStoreError::Local,
             demand: Demand::Even(1.5),
-            weather: Weather::FAIR,
+            wire_condition: WireCondition::FAIR,
             acts: Vec::new(),
             healed: Duration::ZERO,
             length: Duration::from_secs(4),

@@ -14,7 +14,7 @@ use crate::traffic::Chance;
 
 /// The condition of a wire: delay, loss and duplication of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Weather {
+pub struct WireCondition {
     /// The least time that a message takes one way.
     pub delay: Duration,
     /// The most time added to the delay, drawn evenly; messages may overtake each other.
@@ -41,7 +41,7 @@ pub enum Passes {
     Refused,
 }
 
-impl Weather {
+impl WireCondition {
     /// A wire within one building: about half a millisecond each way.
     pub const FAIR: Self = Self {
         delay: Duration::from_micros(400),

@@ -10,7 +10,7 @@ use tidegate::ManualClock;
 use tidegate::store::{Answer, Charge, Later, OnStoreError, Op, Settled, Settling, Step, StepClock, Store};
 use tidegate_core::{Cost, Quota, Tick};
 
-use super::across::Across;
+use super::global_coordinator::GlobalCoordinator;
 use super::link::Remote;
 
 /// The parts that a stack of stores is built from.
@@ -20,7 +20,7 @@ pub struct Parts {
     /// The engine of the node's region.
     pub remote: Remote,
     /// The coordinator that all regions agree through.
-    pub across: Across,
+    pub global: GlobalCoordinator,
     /// The node's clock.
     pub clock: ManualClock,
     /// The most nodes that the region has.
@@ -134,9 +134,9 @@ impl Node {
             ..Step::new(self.parts.clock.now(), Op::Take, &charges)
         };
         let mut settled = Settled::default();
-        self.parts.across.deciding(true);
+        self.parts.global.deciding(true);
         let settling = self.store.settle_into(&step, &mut settled);
-        self.parts.across.deciding(false);
+        self.parts.global.deciding(false);
         match settling {
             Settling::Done(done) => {
                 Some(Decided { asked: now, key, allowed: done.is_ok() && settled.allowed })
@@ -161,7 +161,7 @@ impl Node {
                 return;
             }
             self.background.retain_mut(|future| future.as_mut().poll(&mut cx).is_pending());
-            self.parts.across.deciding(true);
+            self.parts.global.deciding(true);
             self.waiting.retain_mut(|one| match one.answer.as_mut().poll(&mut cx) {
                 Poll::Pending => true,
                 Poll::Ready(answer) => {
@@ -170,7 +170,7 @@ impl Node {
                     false
                 }
             });
-            self.parts.across.deciding(false);
+            self.parts.global.deciding(false);
         }
     }
 

@@ -11,9 +11,9 @@ use std::time::Duration;
 use tidegate::cluster::shares::{Division, Driver};
 use tidegate::store::{OnStoreError, Regional, Store};
 
-use super::across::FAR;
 use super::demand::Demand;
-use super::link::{Passes, Weather};
+use super::global_coordinator::FAR;
+use super::link::{Passes, WireCondition};
 use super::node::Parts;
 use super::scenario::{Act, Scenario};
 use super::table::{BURST, Bounds, RATE, Row, leased, limit, secs, with};
@@ -40,13 +40,13 @@ fn regional(parts: &Parts) -> Arc<dyn Store> {
     let asked: Arc<Asked> = Arc::default();
     let demand = Arc::clone(&asked);
     let driver = Driver::new(
-        parts.across.coordinator(parts.clock.clone()),
+        parts.global.coordinator(parts.clock.clone()),
         parts.clock.clone(),
         format!("node {}", parts.node),
-        Division::among(parts.across.regions() as u64),
+        Division::among(parts.global.regions() as u64),
         move || demand.get().map_or(0, |asked| asked()),
     )
-    .in_region(&format!("region {}", parts.across.region()));
+    .in_region(&format!("region {}", parts.global.region()));
     let store = Regional::around(leased(parts), driver.part());
     // Set here for the first time, so this does not fail.
     let _ = asked.set(Box::new(store.demand()));
@@ -73,7 +73,7 @@ pub fn regional_scenarios() -> Vec<Row> {
             keys: 1,
             on_error,
             demand,
-            weather: Weather::FAIR,
+            wire_condition: WireCondition::FAIR,
             acts: Vec::new(),
             healed: Duration::ZERO,
             length: secs(50.0),
@@ -123,7 +123,7 @@ pub fn regional_scenarios() -> Vec<Row> {
     // admits one request more.
     let twice = 2 * BURST / 3 + (NODES / REGIONS) as u64;
     row("the same, decided by its nodes", even, OnStoreError::Local, gone(), 25.0, 950, twice);
-    let slow = Weather { delay: secs(0.3), ..FAR };
+    let slow = WireCondition { delay: secs(0.3), ..FAR };
     row(
         "one region's wire is slow, 300 ms",
         even,

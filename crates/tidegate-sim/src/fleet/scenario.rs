@@ -7,7 +7,7 @@ use tidegate::store::OnStoreError;
 use tidegate_core::Quota;
 
 use super::demand::Demand;
-use super::link::Weather;
+use super::link::WireCondition;
 
 /// The nodes that an act applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Which {
 #[non_exhaustive]
 pub enum Act {
     /// The wires of nodes change.
-    Wires(Which, Weather),
+    Wires(Which, WireCondition),
     /// The engine stops.
     Stop {
         /// Whether the engine loses its state.
@@ -68,7 +68,7 @@ pub enum Act {
     /// An act that applies only to the engine of one region, numbered from 0.
     OfRegion(usize, Box<Act>),
     /// The wire from one region to the coordinator changes. Its jitter and losses are ignored.
-    Across(usize, Weather),
+    Across(usize, WireCondition),
 }
 
 /// One simulated run.
@@ -92,7 +92,7 @@ pub struct Scenario {
     /// The demand for each key.
     pub demand: Demand,
     /// The wires at the start.
-    pub weather: Weather,
+    pub wire_condition: WireCondition,
     /// The events, and when they happen.
     pub acts: Vec<(Duration, Act)>,
     /// When the last fault is over. Recovery is measured from here.

@@ -11,7 +11,7 @@ use tidegate::store::{Fallback, Leased, MemoryStore, OnStoreError, Split, Store}
 use tidegate_core::Quota;
 
 use super::demand::Demand;
-use super::link::{Passes, Weather};
+use super::link::{Passes, WireCondition};
 use super::node::{Parts, Stack};
 use super::outcome::Outcome;
 use super::scenario::{Act, Scenario, Which};
@@ -149,7 +149,7 @@ fn quiet(name: &'static str, demand: Demand) -> Scenario {
         keys: 1,
         on_error: OnStoreError::Local,
         demand,
-        weather: Weather::FAIR,
+        wire_condition: WireCondition::FAIR,
         acts: Vec::new(),
         healed: Duration::ZERO,
         length: secs(10.0),
@@ -204,7 +204,12 @@ pub fn scenarios() -> Vec<Row> {
     }
     row("split", quiet("even", Demand::Even(2.0)), OVERTAKEN, 950, 0.5);
 
-    let lossy = Weather { lost: 10_000, doubled: 10_000, jitter: Duration::from_millis(2), ..Weather::FAIR };
+    let lossy = WireCondition {
+        lost: 10_000,
+        doubled: 10_000,
+        jitter: Duration::from_millis(2),
+        ..WireCondition::FAIR
+    };
     row(
         "leased",
         with(
@@ -305,8 +310,8 @@ pub fn scenarios() -> Vec<Row> {
     );
     let cut = |passes| {
         vec![
-            (3.0, Act::Wires(Which::From(5), Weather::FAIR.passing(passes))),
-            (6.0, Act::Wires(Which::All, Weather::FAIR)),
+            (3.0, Act::Wires(Which::From(5), WireCondition::FAIR.passing(passes))),
+            (6.0, Act::Wires(Which::All, WireCondition::FAIR)),
         ]
     };
     row(

@@ -26,7 +26,7 @@ fn steady() -> Scenario {
         keys: 1,
         on_error: OnStoreError::Local,
         demand: Demand::Even(2.0),
-        weather: Weather::FAIR,
+        wire_condition: WireCondition::FAIR,
         acts: Vec::new(),
         healed: secs(0),
         length: secs(4),

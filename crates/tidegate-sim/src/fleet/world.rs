@@ -11,9 +11,9 @@ use tidegate_core::Quota;
 use tidegate_core::Tick;
 use tidegate_core::envelope::Envelope;
 
-use super::across::Across;
 use super::engine::Engine;
-use super::link::{Message, Passes, Remote, Slot, Weather, nanos, refused};
+use super::global_coordinator::GlobalCoordinator;
+use super::link::{Message, Passes, Remote, Slot, WireCondition, nanos, refused};
 use super::node::{Background, Decided, Node, Parts, Stack};
 use super::outcome::{Interval, Outcome};
 use super::scenario::{Act, Scenario};
@@ -52,11 +52,11 @@ struct World<'a> {
     agenda: Agenda<Event>,
     /// One engine for each region.
     engines: Vec<Engine>,
-    across: Across,
+    global: GlobalCoordinator,
     /// Messages that wait for an engine that hangs, with the node that sent each.
     at_door: Vec<(usize, Message)>,
     nodes: Vec<Node>,
-    wires: Vec<Weather>,
+    wires: Vec<WireCondition>,
     limit: Arc<Quota>,
     judges: HashMap<u32, Envelope>,
     outcome: Outcome,
@@ -90,10 +90,10 @@ impl<'a> World<'a> {
             chance: Chance(seed),
             agenda,
             engines: (0..scenario.regions).map(|_| Engine::default()).collect(),
-            across: Across::new(scenario.regions),
+            global: GlobalCoordinator::new(scenario.regions),
             at_door: Vec::new(),
             nodes: Vec::new(),
-            wires: vec![scenario.weather; scenario.nodes],
+            wires: vec![scenario.wire_condition; scenario.nodes],
             limit: Arc::clone(&scenario.limit),
             judges: HashMap::new(),
             outcome: Outcome::default(),
@@ -113,7 +113,7 @@ impl<'a> World<'a> {
     fn fresh_node(&self, at: usize, now: u64) -> Node {
         let parts = Parts {
             remote: Remote::default(),
-            across: self.across.of(self.scenario.region_of(at)),
+            global: self.global.of(self.scenario.region_of(at)),
             clock: ManualClock::at(Tick::from_nanos(now)),
             nodes: (self.scenario.nodes / self.scenario.regions) as u64,
             node: at as u64,
@@ -264,13 +264,13 @@ impl<'a> World<'a> {
     fn act(&mut self, now: u64, at: usize) {
         let scenario = self.scenario;
         match &scenario.acts[at].1 {
-            Act::Wires(which, weather) => {
+            Act::Wires(which, wire_condition) => {
                 for wire in self.wires.iter_mut().enumerate().filter(|(at, _)| which.has(*at)) {
-                    *wire.1 = *weather;
+                    *wire.1 = *wire_condition;
                 }
             }
             Act::OfRegion(region, act) => self.act_of_engines(now, act, *region..region + 1),
-            Act::Across(region, wire) => self.across.of(*region).rewire(*wire),
+            Act::Across(region, wire) => self.global.of(*region).rewire(*wire),
             Act::NodeClock(which, by) => {
                 for at in (0..self.nodes.len()).filter(|at| which.has(*at)) {
                     self.nodes[at].ahead += by;
@@ -358,7 +358,7 @@ impl<'a> World<'a> {
         (outcome.asked, outcome.admitted) = (asked, admitted);
         outcome.used_per_mille = (admitted * 1000).checked_div(ideal).unwrap_or(1000);
         outcome.excess = self.excess();
-        (outcome.calls_across, outcome.across_on_path) = self.across.calls();
+        (outcome.calls_across, outcome.across_on_path) = self.global.calls();
         outcome.hung = self.nodes.iter().map(|node| node.waits() as u64).sum();
         self.took.sort_unstable();
         let took = |percent: usize| {

@@ -59,7 +59,7 @@ pub struct Front {
     bulkhead: Option<Bulkhead>,
     /// The throttle at the caller. It learns the outcomes that the caller sees.
     throttle: Option<Box<dyn Gatekeeper>>,
-    clock: Arc<Dial>,
+    clock: Arc<VirtualClock>,
     line: HashMap<u32, Pin<Box<Enter>>>,
     inside: HashMap<u32, Permit>,
     /// The calls that the bulkhead has woken, in order.
@@ -83,7 +83,7 @@ impl Front {
     /// Makes a protection with a bulkhead in front of the service. The bulkhead starts afresh, on the virtual clock.
     #[must_use]
     pub fn behind(bulkhead: Bulkhead) -> Self {
-        let clock = Arc::new(Dial::default());
+        let clock = Arc::new(VirtualClock::default());
         Self { bulkhead: Some(bulkhead.with_clock(Arc::clone(&clock))), clock, ..Self::default() }
     }
 
@@ -178,13 +178,13 @@ impl Front {
 /// The virtual clock as the bulkhead sees it. It remembers the timer that was set; the world polls the sleeping call
 /// when the timer fires.
 #[derive(Debug, Default)]
-struct Dial {
+struct VirtualClock {
     now: AtomicU64,
     /// The timer that was set last.
     alarm: AtomicU64,
 }
 
-impl Dial {
+impl VirtualClock {
     fn set(&self, now: u64) -> Tick {
         // Relaxed, here and below: a run uses one thread.
         self.now.store(now, Ordering::Relaxed);
@@ -192,7 +192,7 @@ impl Dial {
     }
 }
 
-impl Clock for Dial {
+impl Clock for VirtualClock {
     fn now(&self) -> Tick {
         Tick::from_nanos(self.now.load(Ordering::Relaxed))
     }

@@ -52,7 +52,7 @@ struct Totals {
 
 /// What a log, or generated traffic, tells about the end of a request.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct RequestEnding {
     pub(super) outcome: Option<Ended>,
     pub(super) signed_in: bool,
     pub(super) took: Option<Duration>,
@@ -109,13 +109,13 @@ impl Run {
         at: Tick,
         request: &Descriptor<'_>,
         cost: Option<Cost>,
-        told: Told,
+        ending: RequestEnding,
         ipv6_prefix: u8,
     ) -> Option<Admitted> {
         self.totals.requests += 1;
         self.series.add(at, OFFERED, 1);
         let mut charged = Charged::default();
-        let decided = match told.outcome {
+        let decided = match ending.outcome {
             Some(_) if self.reports => self.gate.charge(Check::of(request).maybe_cost(cost), &mut charged),
             _ if self.guards.is_some() => self.gate.charge(Check::of(request).maybe_cost(cost), &mut charged),
             _ => self.gate.check(Check::of(request).maybe_cost(cost)),
@@ -131,7 +131,7 @@ impl Run {
             self.series.add(at, DENIED, 1);
             self.totals.denied += 1;
         }
-        if let Some(refusal) = &decision.denied_by_list {
+        if let Some(refusal) = &decision.refusal {
             self.totals.by_list += 1;
             if let Some(policy) = refusal.policy {
                 self.accounts[policy].own.denied_by_list += 1;
@@ -146,7 +146,7 @@ impl Run {
                     && (!policies[place].lets_through() || policies[place].is_shadow_limit(line.limit))
             };
             shadow_denied |= lines.iter().any(|line| in_shadow(line) && !line.decision.is_allowed());
-            self.accounts[place].note(&policies[place], at, request, lines, told.signed_in, ipv6_prefix);
+            self.accounts[place].note(&policies[place], at, request, lines, ending.signed_in, ipv6_prefix);
         }
         self.totals.shadow_denied += u64::from(shadow_denied);
         if decision.allowed {
@@ -164,7 +164,7 @@ impl Run {
             charged = charged.only(|line| !self.is_place(line));
         }
         if charged.awaits_report()
-            && let Some(outcome) = told.outcome
+            && let Some(outcome) = ending.outcome
             && self.gate.finish(&charged, Part::Outcome, outcome, |_| None).is_err()
         {
             self.totals.errors += 1;

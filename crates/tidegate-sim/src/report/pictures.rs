@@ -3,7 +3,7 @@
 
 use super::guards;
 use super::times::{axis, window_words};
-use crate::chart::{Chart, ChartError, Curve, Falling, Level, OverTime, Panel, Panels, PeakOfKey};
+use crate::chart::{Chart, ChartError, Curve, Level, OverTime, Panel, Panels, PeakOfKey, PeaksByRank};
 use crate::percent::percent;
 use crate::replay::{ADMITTED, DENIED, OFFERED};
 use crate::replay::{Granted, Outcome, PolicyOutcome, Replay, share};
@@ -188,8 +188,8 @@ impl Peaks {
         })
     }
 
-    pub(super) fn chart(&self) -> Falling<'_> {
-        Falling {
+    pub(super) fn chart(&self) -> PeaksByRank<'_> {
+        PeaksByRank {
             title: &self.title,
             unit: &self.unit,
             keys: &self.keys,

@@ -10,13 +10,13 @@ use super::caution::Caution;
 use super::choose::choose;
 use super::curve::{self, Point};
 use super::cut::{self, Cut, Known, Purpose, WORTH_A_POLICY};
-use super::narrower::{NARROWER, Narrower, apart, narrower};
+use super::narrower::{NARROWER, Narrower, narrower, selected};
 use super::needs::{KeyNeed, Needs};
 use super::options::{SuggestError, SuggestOptions};
 use super::readings::{Readings, Step};
 use super::signs::Looks;
 use super::stand_out;
-use super::suggestion::{Evidence, Finding, KeysPeak, Proposal, Spared, Suggestion};
+use super::suggestion::{Finding, KeysPeak, Proposal, ReplayResult, Spared, Suggestion};
 use super::watch::Watch;
 use crate::replay::PeakRate;
 use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions, WhatIfOutcome};
@@ -188,8 +188,8 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         let pace = |asked: u64| (asked as f64 / periods) as u64;
         let a_request = self.needs.units / self.needs.requests.max(1);
         let pace = |requests: u64| pace(requests.saturating_mul(a_request));
-        let apart = apart(&stand_out, groups, &watch, &self.options.by, pace);
-        let narrower = narrower(&mut self.readings, self.options, &self.asking, &apart, known.usual_peak)?;
+        let selected = selected(&stand_out, groups, &watch, &self.options.by, pace);
+        let narrower = narrower(&mut self.readings, self.options, &self.asking, &selected, known.usual_peak)?;
         let fitted = self.fit(choice.cuts)?;
         let (proposals, evicted) = self.replay(&fitted)?;
         Ok(Told { finding: choice.finding, proposals, stand_out, narrower, evicted })
@@ -219,7 +219,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         let is_by_user = self.options.by.iter().any(|name| name == "user.id");
         let shows_offices = is_by_user || watch.has_paths && watch.has_agents;
         let per = self.options.per.as_secs_f64();
-        let lasted = |key| watch.evident(key).map_or(0.0, |evident| evident.lasted().as_secs_f64() / per);
+        let lasted = |key| watch.evidence(key).map_or(0.0, |evidence| evidence.lasted().as_secs_f64() / per);
         let known = Known::new(&self.needs, shows_offices, |key| watch.looks(key), lasted);
         Ok((watch, known))
     }
@@ -283,12 +283,12 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             purpose: fit.cut.purpose,
             rate: PeakRate { count: fit.count, window: self.options.per },
             burst: fit.burst,
-            evidence: evidence(&outcomes[0]),
+            evidence: replay_result(&outcomes[0]),
             hit: outcomes[0].hit.clone(),
             least_burst_for: fit.burst_for.clone().filter(|_| fit.burst > 1),
             least_rate_for: fit.rate_for.clone().filter(|_| fit.count > 1),
             mildest_hit_needs: fit.mildest,
-            doubled: evidence(&outcomes[1]),
+            doubled: replay_result(&outcomes[1]),
         });
         Ok((without_pointless(proposals.collect()), what_if.evicted()))
     }
@@ -369,8 +369,8 @@ fn spared(key: &KeyNeed) -> Spared {
     Spared { key: key.name.to_string(), signed_in: key.signed_in }
 }
 
-fn evidence(outcome: &WhatIfOutcome) -> Evidence {
-    Evidence {
+fn replay_result(outcome: &WhatIfOutcome) -> ReplayResult {
+    ReplayResult {
         denied: outcome.denied,
         denied_share: outcome.denied_share,
         keys_hit: outcome.keys_hit,

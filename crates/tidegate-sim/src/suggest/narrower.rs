@@ -74,7 +74,7 @@ fn quoted(text: &str) -> String {
 
 /// Traffic to be selected: by its agent if no other key sends that, otherwise by its key.
 #[derive(Clone, Debug)]
-pub(super) struct Apart {
+pub(super) struct Selected {
     pub(super) agent: Option<String>,
     /// A pattern for the key's attribute.
     pub(super) key: Option<String>,
@@ -87,26 +87,32 @@ pub(super) struct Apart {
 
 /// Returns the traffic to be selected: the keys that the limit misses, then the groups. `pace` converts a number of
 /// requests to the average amount in one period.
-pub(super) fn apart(
+pub(super) fn selected(
     stand_out: &[StandsOut],
     groups: Vec<Group>,
     watch: &Watch,
     by: &[String],
     pace: impl Fn(u64) -> u64,
-) -> Vec<Apart> {
+) -> Vec<Selected> {
     let group = |group: Group, is_one_key: bool| {
         let (agent, key) = match group.shared {
             Shared::Agent(agent) => (Some(agent), None),
             Shared::Network(pattern) => (None, Some(pattern)),
         };
-        Apart { agent, key, is_one_key, pace: pace(group.evident.requests()), signs: group.evident.signs() }
+        Selected {
+            agent,
+            key,
+            is_one_key,
+            pace: pace(group.evidence.requests()),
+            signs: group.evidence.signs(),
+        }
     };
     let missed = stand_out.iter().filter(|told| told.fate == Fate::Missed).filter_map(|told| {
         if told.looks == Looks::Shared {
             // People use the same key, so only an agent of its own selects the crawler.
             return watch.crawler_behind(told.hash).map(|behind| group(behind.clone(), true));
         }
-        Some(Apart {
+        Some(Selected {
             agent: told.signs.agent.clone(),
             key: (by.len() == 1).then(|| told.key.clone()),
             is_one_key: true,
@@ -119,7 +125,7 @@ pub(super) fn apart(
 
 /// A policy that is being replayed.
 struct Tried {
-    apart: usize,
+    selected: usize,
     attribute: String,
     pattern: String,
     asking: Asking,
@@ -133,12 +139,12 @@ pub(super) fn narrower<W: FnMut(Step)>(
     readings: &mut Readings<'_, W>,
     options: &SuggestOptions,
     asking: &Asking,
-    apart: &[Apart],
+    selected: &[Selected],
     burst: u64,
 ) -> Result<Vec<Narrower>, SuggestError> {
     let burst = burst.max(1);
     let mut tried = Vec::new();
-    for (place, one) in apart.iter().enumerate().take(NARROWER) {
+    for (place, one) in selected.iter().enumerate().take(NARROWER) {
         let rate = PeakRate { count: (one.pace / 4).max(1), window: options.per };
         let candidate = Candidate { rate: tidegate::Rate::new(rate.count, rate.window)?, burst };
         let agent = one.agent.iter().map(|agent| ("request.header.user-agent", literal(agent)));
@@ -152,7 +158,7 @@ pub(super) fn narrower<W: FnMut(Step)>(
             policy.cost = options.cost.as_ref().map(|cost| cost.rule.clone());
             let one_key = WhatIfOptions { keys: 2, named: 0, ..WhatIfOptions::default() };
             tried.push(Tried {
-                apart: place,
+                selected: place,
                 attribute: attribute.to_owned(),
                 pattern,
                 asking: Asking::new(&policy, options.ipv6_prefix)?,
@@ -179,10 +185,10 @@ pub(super) fn narrower<W: FnMut(Step)>(
         }
     })?;
     let mut out: Vec<Narrower> = Vec::new();
-    for (place, apart) in apart.iter().enumerate() {
-        let mut of = tried.iter().filter(|one| one.apart == place && one.what_if.requests() > 0);
+    for (place, selected) in selected.iter().enumerate() {
+        let mut of = tried.iter().filter(|one| one.selected == place && one.what_if.requests() > 0);
         // An agent that other keys send too does not select this key.
-        let Some(best) = of.find(|one| !apart.is_one_key || one.keys.len() == 1) else { continue };
+        let Some(best) = of.find(|one| !selected.is_one_key || one.keys.len() == 1) else { continue };
         let is_told = |have: &Narrower| (&have.attribute, &have.pattern) == (&best.attribute, &best.pattern);
         if !out.iter().any(is_told) {
             out.push(Narrower {
@@ -193,7 +199,7 @@ pub(super) fn narrower<W: FnMut(Step)>(
                 requests: best.what_if.requests(),
                 keys: best.keys.len() as u64,
                 denied: best.what_if.outcomes().first().map_or(0, |outcome| outcome.denied),
-                signs: apart.signs.clone(),
+                signs: selected.signs.clone(),
                 cost: options.cost.as_ref().map(|cost| cost.written.clone()),
             });
         }

@@ -121,7 +121,7 @@ impl Loads {
 
 /// The evidence of one key, or of several keys taken together.
 #[derive(Clone, Debug)]
-pub(super) struct Evident {
+pub(super) struct Evidence {
     hasher: FixedState,
     requests: u64,
     loads: Loads,
@@ -140,7 +140,7 @@ pub(super) struct Evident {
     keys: Few,
 }
 
-impl Evident {
+impl Evidence {
     pub(super) fn new() -> Self {
         Self {
             hasher: FixedState::with_seed(PATHS),

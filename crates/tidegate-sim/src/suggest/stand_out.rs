@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::caution::Caution;
 use super::cut::Known;
 use super::needs::{KeyNeed, Needs};
-use super::signs::{Evident, Looks, Signs};
+use super::signs::{Evidence, Looks, Signs};
 use super::watch::Watch;
 
 /// The most keys reported of each fate.
@@ -84,16 +84,16 @@ pub(super) fn told(
             needs.remembered().iter().filter(|key| fate(key) == Some(wanted)).collect();
         sort(&mut keys);
         let with = |key: &KeyNeed| {
-            let evident = watch.evident(key.hash)?;
+            let evidence = watch.evidence(key.hash)?;
             Some(StandsOut {
                 key: key.name.to_string(),
                 hash: key.hash,
                 fate: wanted,
                 looks: watch.looks(key.hash),
-                requests: evident.requests(),
+                requests: evidence.requests(),
                 peak: key.peak(),
                 signed_in: key.signed_in,
-                signs: evident.signs(),
+                signs: evidence.signs(),
             })
         };
         out.extend(keys.into_iter().filter_map(with).take(TOLD));
@@ -113,13 +113,13 @@ pub(super) fn doubts(needs: &Needs, watch: &Watch, known: &Known, cut: &HashSet<
     let is_program = |key: &KeyNeed| matches!(known.looks(key), Looks::Timer | Looks::Program);
     // Clients that are refused most of the time change their agent to hide.
     let is_several = |key: &KeyNeed| {
-        let has_agents = watch.evident(key.hash).is_some_and(Evident::has_several_agents);
+        let has_agents = watch.evidence(key.hash).is_some_and(Evidence::has_several_agents);
         let is_read = known.looks(key).is_culprit() && watch.readers(key.hash) > 0;
         (known.looks(key) != Looks::Refused && has_agents)
             || is_read && watch.crawler_behind(key.hash).is_some()
     };
     let has_a_name = |key: &KeyNeed| {
-        let agent = watch.evident(key.hash).and_then(Evident::only_agent);
+        let agent = watch.evidence(key.hash).and_then(Evidence::only_agent);
         known.looks(key) == Looks::Crawler && agent.is_some_and(is_a_name)
     };
     let doubts = [

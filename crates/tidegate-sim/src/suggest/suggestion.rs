@@ -62,7 +62,7 @@ impl Finding {
 
 /// What one limit would have done to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Evidence {
+pub struct ReplayResult {
     /// Requests denied.
     pub denied: u64,
     /// Their share of all requests, 0 to 1.
@@ -96,7 +96,7 @@ pub struct Proposal {
     pub burst: u64,
     /// The result of its replay.
     #[serde(flatten)]
-    pub evidence: Evidence,
+    pub evidence: ReplayResult,
     /// The keys it would have hit, most denied first; at most ten.
     pub hit: Vec<KeyHit>,
     /// A key that a burst of one less would also hit; `None` if the burst is 1, or as small as forgotten keys allow
@@ -108,7 +108,7 @@ pub struct Proposal {
     /// if no key is hit.
     pub mildest_hit_needs: Option<u64>,
     /// The result of twice the rate and twice the burst.
-    pub doubled: Evidence,
+    pub doubled: ReplayResult,
 }
 
 /// A share of the keys, and the peak that none of them exceeded.
@@ -187,7 +187,7 @@ impl Suggestion {
     /// Returns a proposal as a policy in YAML, to paste into a file, in shadow mode.
     #[must_use]
     pub fn yaml(&self, proposal: &Proposal, name: &str) -> String {
-        let Evidence { denied, denied_share, keys_hit, keys_hit_signed_in, .. } = proposal.evidence;
+        let ReplayResult { denied, denied_share, keys_hit, keys_hit_signed_in, .. } = proposal.evidence;
         let by: Vec<String> = self.by.iter().map(|name| plain_or_quoted(name)).collect();
         let signed_in = if self.cautions.contains(&Caution::NoUsers) {
             String::new()

@@ -17,7 +17,7 @@ use self::networks::networks;
 use self::pages::Pages;
 use super::cut;
 use super::needs::Needs;
-use super::signs::{Evident, Loads, Looks};
+use super::signs::{Evidence, Loads, Looks};
 use crate::log::Record;
 use crate::peaks::GivenHash;
 
@@ -32,7 +32,7 @@ const GROUP: u64 = 8;
 #[derive(Debug)]
 pub(super) struct Watch {
     places: HashMap<u64, u32, GivenHash>,
-    evident: Vec<Evident>,
+    evidence: Vec<Evidence>,
     members: HashMap<u64, u32, GivenHash>,
     networks: Vec<Group>,
     agents: Agents,
@@ -49,11 +49,11 @@ impl Watch {
     pub(super) fn new(needs: &Needs, is_by_client: bool) -> Self {
         let watched = watched(needs);
         let (networks, members) = if is_by_client { networks(needs, GROUP) } else { Default::default() };
-        let group = |pattern| Group { shared: Shared::Network(pattern), evident: Evident::new() };
+        let group = |pattern| Group { shared: Shared::Network(pattern), evidence: Evidence::new() };
         Self {
             // The cast is lossless: there are at most `WATCHED`.
             places: watched.iter().enumerate().map(|(place, hash)| (*hash, place as u32)).collect(),
-            evident: watched.iter().map(|_| Evident::new()).collect(),
+            evidence: watched.iter().map(|_| Evidence::new()).collect(),
             members,
             networks: networks.into_iter().map(group).collect(),
             agents: Agents::default(),
@@ -71,31 +71,31 @@ impl Watch {
         self.agents.add(record, key);
         self.pages.add(record);
         match self.places.get(&key) {
-            Some(place) => self.evident[*place as usize].add(record, key),
+            Some(place) => self.evidence[*place as usize].add(record, key),
             None => self.crowd.add(record),
         }
         if let Some(group) = self.members.get(&key) {
-            self.networks[*group as usize].evident.add(record, key);
+            self.networks[*group as usize].evidence.add(record, key);
         }
     }
 
     /// Returns the evidence of a key, if it is watched.
-    pub(super) fn evident(&self, key: u64) -> Option<&Evident> {
-        self.places.get(&key).map(|place| &self.evident[*place as usize])
+    pub(super) fn evidence(&self, key: u64) -> Option<&Evidence> {
+        self.places.get(&key).map(|place| &self.evidence[*place as usize])
     }
 
     /// Returns what a key looks like.
     pub(super) fn looks(&self, key: u64) -> Looks {
-        self.evident(key).map_or(Looks::Unclear, |evident| evident.looks(self.crowd))
+        self.evidence(key).map_or(Looks::Unclear, |evidence| evidence.looks(self.crowd))
     }
 
     /// Says whether a group of keys behaves like one crawler, with at least `least` requests.
     fn is_a_crawler(&self, group: &Group, least: u64) -> bool {
-        let Group { evident, .. } = group;
-        evident.keys() >= GROUP
-            && evident.requests() >= least.max(1)
-            && evident.looks(self.crowd) == Looks::Crawler
-            && self.pages.are_read_by_others(evident)
+        let Group { evidence, .. } = group;
+        evidence.keys() >= GROUP
+            && evidence.requests() >= least.max(1)
+            && evidence.looks(self.crowd) == Looks::Crawler
+            && self.pages.are_read_by_others(evidence)
     }
 
     /// Returns the agents that are sent both by people and by a crawler that uses many keys: few images and scripts
@@ -112,11 +112,11 @@ impl Watch {
         }
         let is_borrowed = |group: &&Group| {
             self.is_a_crawler(group, (requests as f64 * share) as u64)
-                && !group.evident.is_of_programs(self.crowd)
-                && self.told_of(group, known) * 2 < group.evident.requests()
+                && !group.evidence.is_of_programs(self.crowd)
+                && self.told_of(group, known) * 2 < group.evidence.requests()
         };
         let told = |group: &Group| match &group.shared {
-            Shared::Agent(agent) => Some((agent.clone(), group.evident.keys(), group.evident.requests())),
+            Shared::Agent(agent) => Some((agent.clone(), group.evidence.keys(), group.evidence.requests())),
             Shared::Network(_) => None,
         };
         let mut out: Vec<_> = self.agents.groups().filter(is_borrowed).filter_map(told).collect();
@@ -127,19 +127,19 @@ impl Watch {
     /// Returns the crawler or guesser behind a key that people use too, by its agent; `None` if other keys send its
     /// agent as well.
     pub(super) fn crawler_behind(&self, key: u64) -> Option<&Group> {
-        self.agents.only_of(key, |evident| evident.looks(self.crowd).is_culprit())
+        self.agents.only_of(key, |evidence| evidence.looks(self.crowd).is_culprit())
     }
 
     /// Returns how many readers share a key: agents that load pages as browsers do.
     pub(super) fn readers(&self, key: u64) -> usize {
-        self.evident(key).map_or(0, |evident| evident.readers(self.crowd))
+        self.evidence(key).map_or(0, |evidence| evidence.readers(self.crowd))
     }
 
     /// Returns how many of a group's requests come from keys that are reported on their own.
     fn told_of(&self, group: &Group, known: &HashSet<u64>) -> u64 {
         let Shared::Agent(agent) = &group.shared else { return 0 };
-        let keys = known.iter().filter_map(|key| self.evident(*key));
-        keys.filter(|key| key.only_agent() == Some(agent)).map(Evident::requests).sum()
+        let keys = known.iter().filter_map(|key| self.evidence(*key));
+        keys.filter(|key| key.only_agent() == Some(agent)).map(Evidence::requests).sum()
     }
 
     /// Returns the groups that behave like one crawler and make at least a share `share` of all requests; each such
@@ -149,12 +149,12 @@ impl Watch {
         let least = (requests as f64 * share) as u64;
         let is_one = |group: &&Group| {
             self.is_a_crawler(group, least)
-                && group.evident.is_of_programs(self.crowd)
-                && self.told_of(group, known) * 2 < group.evident.requests()
+                && group.evidence.is_of_programs(self.crowd)
+                && self.told_of(group, known) * 2 < group.evidence.requests()
         };
         let mut out: Vec<Group> = self.agents.groups().filter(is_one).cloned().collect();
         for network in self.networks.iter().filter(is_one) {
-            let agent = network.evident.only_agent();
+            let agent = network.evidence.only_agent();
             let is_told =
                 |group: &Group| matches!(&group.shared, Shared::Agent(known) if Some(&**known) == agent);
             if !out.iter().any(is_told) {
@@ -162,7 +162,7 @@ impl Watch {
             }
         }
         out.sort_by(|a, b| {
-            b.evident.requests().cmp(&a.evident.requests()).then_with(|| a.shared.cmp(&b.shared))
+            b.evidence.requests().cmp(&a.evidence.requests()).then_with(|| a.shared.cmp(&b.shared))
         });
         out
     }

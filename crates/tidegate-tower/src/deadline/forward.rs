@@ -13,7 +13,7 @@ use super::future::{DeadlineFuture, Until};
 use super::header::{asked, tell};
 use super::rules::{Rules, knobs};
 use crate::answers::{Answers, Errors};
-use crate::given_up::is_hurried;
+use crate::given_up::is_under_shorter_deadline;
 use crate::ready::give_back;
 
 /// Tells the next service how much time is left, for a client: the time that the task
@@ -87,7 +87,11 @@ where
             give_back(&mut self.inner);
             return DeadlineFuture::refused(self.rules.refuse(RefusalCause::NoTimeLeft));
         }
-        let until = Until { tick: until, is_carried: false, is_ours: !(is_hurried() && until == carried) };
+        let until = Until {
+            tick: until,
+            is_carried: false,
+            timeout_is_failure: !(is_under_shorter_deadline() && until == carried),
+        };
         DeadlineFuture::until(self.inner.call(request), until, Arc::clone(&self.rules))
     }
 }

@@ -13,7 +13,7 @@ use tidegate::observer::RefusalCause;
 
 use super::rules::Rules;
 use crate::answers::Answers;
-use crate::given_up::{giving_up, hurried};
+use crate::given_up::{dropping_for_timeout, under_shorter_deadline};
 
 pin_project! {
     /// The future of [`DeadlineService`](crate::DeadlineService) and [`ForwardDeadlineService`](crate::ForwardDeadlineService).
@@ -43,7 +43,7 @@ pub(super) struct Until {
     /// Whether the work carries this deadline (in a server), so that layers and clients inside find it.
     pub(super) is_carried: bool,
     /// Whether a timeout counts as a failure of the work. Not if the caller asked for less time than our default.
-    pub(super) is_ours: bool,
+    pub(super) timeout_is_failure: bool,
 }
 
 impl<F, Res, Err, A> DeadlineFuture<F, Res, Err, A> {
@@ -70,9 +70,9 @@ where
                 result.take().expect("a future is not polled after it has ended")
             }
             StageProjection::Called { future, until, sleep, rules } => {
-                let Until { tick, is_carried, is_ours } = *until;
+                let Until { tick, is_carried, timeout_is_failure } = *until;
                 let polled = if is_carried {
-                    carry(tick, || hurried(!is_ours, || future.poll(cx)))
+                    carry(tick, || under_shorter_deadline(!timeout_is_failure, || future.poll(cx)))
                 } else {
                     future.poll(cx)
                 };
@@ -89,10 +89,10 @@ where
                         }
                         let rules = Arc::clone(rules);
                         // The work is dropped before its caller gets the answer.
-                        giving_up(is_ours, || stage.set(Stage::Ended));
+                        dropping_for_timeout(timeout_is_failure, || stage.set(Stage::Ended));
                         // A client's call that was cut off by the short deadline of its own caller is not a failure of
                         // the called service.
-                        let cause = if is_ours || is_carried {
+                        let cause = if timeout_is_failure || is_carried {
                             RefusalCause::TimedOut
                         } else {
                             RefusalCause::NoTimeLeft

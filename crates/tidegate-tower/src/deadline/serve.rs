@@ -15,7 +15,7 @@ use super::future::{DeadlineFuture, Until};
 use super::header::asked;
 use super::rules::{Rules, knobs};
 use crate::answers::{Answers, Problems};
-use crate::given_up::hurried;
+use crate::given_up::under_shorter_deadline;
 use crate::ready::give_back;
 
 /// Gives each request the time that its caller allows it, for a server: see [`Timeouts`].
@@ -106,9 +106,15 @@ where
             give_back(&mut self.inner);
             return DeadlineFuture::refused(rules.refuse(RefusalCause::NoTimeLeft));
         }
-        let is_ours = asked.is_none_or(|asked| asked >= rules.timeouts.default_time());
+        let timeout_is_failure = asked.is_none_or(|asked| asked >= rules.timeouts.default_time());
         // The call itself carries the deadline too: a service may do much of its work there.
-        let future = deadline::carry(deadline, || hurried(!is_ours, || self.inner.call(request)));
-        DeadlineFuture::until(future, Until { tick: deadline, is_carried: true, is_ours }, Arc::clone(rules))
+        let future = deadline::carry(deadline, || {
+            under_shorter_deadline(!timeout_is_failure, || self.inner.call(request))
+        });
+        DeadlineFuture::until(
+            future,
+            Until { tick: deadline, is_carried: true, timeout_is_failure },
+            Arc::clone(rules),
+        )
     }
 }

@@ -16,7 +16,7 @@ use crate::spent::Spent;
 pub(super) struct Rules<A> {
     pub(super) name: Name,
     /// How callers are told of each quota; has at least one element.
-    pub(super) told: Vec<NamedLimit>,
+    pub(super) named_limits: Vec<NamedLimit>,
     pub(super) max_wait: Duration,
     pub(super) settling: bool,
     pub(super) answers: A,
@@ -26,19 +26,25 @@ impl Rules<Problems> {
     pub(super) fn new(name: &str, quotas: impl IntoIterator<Item = Quota>) -> Self {
         // `NamedLimit::new` fails only for quotas that are not limits, and quotas in force are limits: none is left
         // out.
-        let mut told: Vec<_> =
+        let mut named_limits: Vec<_> =
             quotas.into_iter().filter_map(|quota| NamedLimit::new(name, quota).ok()).collect();
-        if told.is_empty() {
-            told.push(NamedLimit::of_places(name));
+        if named_limits.is_empty() {
+            named_limits.push(NamedLimit::of_places(name));
         }
-        Self { name: Name::new(name), told, max_wait: Duration::ZERO, settling: false, answers: Problems }
+        Self {
+            name: Name::new(name),
+            named_limits,
+            max_wait: Duration::ZERO,
+            settling: false,
+            answers: Problems,
+        }
     }
 }
 
 impl<A> Rules<A> {
     pub(super) fn answering<B>(self, answers: B) -> Rules<B> {
-        let Self { name, told, max_wait, settling, .. } = self;
-        Rules { name, told, max_wait, settling, answers }
+        let Self { name, named_limits, max_wait, settling, .. } = self;
+        Rules { name, named_limits, max_wait, settling, answers }
     }
 
     /// Makes the result of a refused call, and tells the observer.
@@ -59,7 +65,7 @@ impl<A> Rules<A> {
     }
 
     fn shown(&self, answer: &Answer) -> HttpAnswer<'_> {
-        self.told.get(answer.binding()).unwrap_or(&self.told[0]).answer(answer)
+        self.named_limits.get(answer.binding()).unwrap_or(&self.named_limits[0]).answer(answer)
     }
 
     /// Adds the charge to the extensions of a request that passes, if the layer is settling.

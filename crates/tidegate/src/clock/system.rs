@@ -87,14 +87,14 @@ impl SystemClock {
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Tick {
-        Self::fast_tick().unwrap_or_else(otherwise)
+        Self::fast_tick().unwrap_or_else(now_slow)
     }
 
     #[inline]
     fn recent(&self) -> Tick {
         match SHARED_TICK.tick() {
             Some(tick) => Tick::from_nanos(tick),
-            None => unkept(),
+            None => now_without_keeper(),
         }
     }
 }
@@ -102,8 +102,8 @@ impl Clock for SystemClock {
 /// Reads the clock if the counter has no fast answer, and notices if the keeper is gone.
 #[cold]
 #[inline(never)]
-fn otherwise() -> Tick {
-    let Some(tick) = SHARED_TICK.tick() else { return unkept() };
+fn now_slow() -> Tick {
+    let Some(tick) = SHARED_TICK.tick() else { return now_without_keeper() };
     let now = COUNTER.now().map_or_else(read, |now| now.max(tick));
     if now - tick > LATE {
         SHARED_TICK.give_up(tick);
@@ -114,7 +114,7 @@ fn otherwise() -> Tick {
 /// Reads the clock while no tick is kept, and wakes the keeper if this happens often.
 #[cold]
 #[inline(never)]
-fn unkept() -> Tick {
+fn now_without_keeper() -> Tick {
     let now = read();
     if SHARED_TICK.missed(now) {
         wake();

@@ -60,7 +60,7 @@ fn members_are_numbered_as_they_come(make: Make<'_>) {
     assert_eq!(done(one.join("one", b"c"), "a member joins"), first, "law: a member keeps its number");
     done(two.renew(&[0, 255]), "a member renews");
     let member =
-        |name: &str, joined, says: &[u8]| Member { name: name.to_owned(), joined, says: says.to_vec() };
+        |name: &str, joined, report: &[u8]| Member { name: name.to_owned(), joined, report: report.to_vec() };
     let expected = vec![member("one", first, b"c"), member("two", second, &[0, 255])];
     assert_eq!(members(&*one), expected, "law: all nodes see the members, in order");
     assert_eq!(members(&*two), expected, "law: all nodes see the members, in order");

@@ -14,7 +14,7 @@ pub struct Member {
     /// the least number leads.
     pub joined: u64,
     /// The last report that it made about itself: its demand, and the version of each document that it follows.
-    pub says: Vec<u8>,
+    pub report: Vec<u8>,
 }
 
 impl Member {
@@ -23,19 +23,19 @@ impl Member {
 
     /// Encodes a member for an engine: the length of its name, its name, and its report.
     #[must_use]
-    pub fn encode(name: &str, says: &[u8]) -> Vec<u8> {
+    pub fn encode(name: &str, report: &[u8]) -> Vec<u8> {
         let name = &name[..name.floor_char_boundary(Self::LONGEST_NAME)];
         // The cast is exact: at most LONGEST_NAME.
         let length = (name.len() as u16).to_be_bytes();
-        [&length, name.as_bytes(), says].concat()
+        [&length, name.as_bytes(), report].concat()
     }
 
     /// Decodes the bytes that [`Member::encode`] returned; `None` for bytes that are not a member.
     #[must_use]
     pub fn decode(joined: u64, bytes: &[u8]) -> Option<Self> {
         let (length, rest) = bytes.split_first_chunk::<2>()?;
-        let (name, says) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
-        Some(Self { name: String::from_utf8(name.to_vec()).ok()?, joined, says: says.to_vec() })
+        let (name, report) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+        Some(Self { name: String::from_utf8(name.to_vec()).ok()?, joined, report: report.to_vec() })
     }
 }
 
@@ -87,18 +87,18 @@ pub trait Coordinator: Debug + Send + Sync + 'static {
     fn keeps(&self) -> Duration;
 
     /// Makes this node a member, and returns its number ([`Member::joined`]). A node that is a member already keeps its
-    /// number. `says` is its report about itself, as in [`Member::says`].
+    /// number. `report` is its report about itself, as in [`Member::report`].
     ///
     /// # Errors
     /// [`CoordinatorError::Unavailable`].
-    fn join(&self, name: &str, says: &[u8]) -> Later<Result<u64, CoordinatorError>>;
+    fn join(&self, name: &str, report: &[u8]) -> Later<Result<u64, CoordinatorError>>;
 
     /// Renews this node's membership and replaces its report. Call it well within [`Coordinator::keeps`].
     ///
     /// # Errors
     /// [`CoordinatorError::Forgotten`] if it came too late, or before [`Coordinator::join`];
     /// [`CoordinatorError::Unavailable`].
-    fn renew(&self, says: &[u8]) -> Later<Result<(), CoordinatorError>>;
+    fn renew(&self, report: &[u8]) -> Later<Result<(), CoordinatorError>>;
 
     /// Ends this node's membership at once. Succeeds also if the node is not a member.
     ///
@@ -146,13 +146,13 @@ mod tests {
 
     #[test]
     fn a_member_is_read_as_it_was_written_and_anything_else_is_none() {
-        for (name, says) in [("node-1", &b"says"[..]), ("", b""), ("\u{e9}", &[0, 255])] {
-            let member = Member { name: name.to_owned(), joined: 7, says: says.to_vec() };
-            assert_eq!(Member::decode(7, &Member::encode(name, says)), Some(member));
+        for (name, report) in [("node-1", &b"says"[..]), ("", b""), ("\u{e9}", &[0, 255])] {
+            let member = Member { name: name.to_owned(), joined: 7, report: report.to_vec() };
+            assert_eq!(Member::decode(7, &Member::encode(name, report)), Some(member));
         }
         let long = "\u{e9}".repeat(Member::LONGEST_NAME);
         let cut = Member::decode(1, &Member::encode(&long, b"x")).unwrap();
-        assert_eq!((cut.name.len(), &*cut.says), (Member::LONGEST_NAME, &b"x"[..]));
+        assert_eq!((cut.name.len(), &*cut.report), (Member::LONGEST_NAME, &b"x"[..]));
         for other in [&b""[..], b"\0", b"\0\x05abcd", b"\0\x02\xff\xff"] {
             assert_eq!(Member::decode(1, other), None);
         }

@@ -139,28 +139,28 @@ impl Coordinator for LocalCoordinator {
         self.cluster.shared.keeps
     }
 
-    fn join(&self, name: &str, says: &[u8]) -> Later<Result<u64, CoordinatorError>> {
-        let (name, says) = (name.to_owned(), says.to_vec());
+    fn join(&self, name: &str, report: &[u8]) -> Later<Result<u64, CoordinatorError>> {
+        let (name, report) = (name.to_owned(), report.to_vec());
         self.later(move |held, mine, now, _| {
             if let Some((member, heard)) =
                 held.members.iter_mut().find(|(member, _)| Some(member.joined) == *mine)
             {
-                (member.says, *heard) = (says, now);
+                (member.report, *heard) = (report, now);
                 return Ok(member.joined);
             }
             let joined = held.next();
-            held.members.push((Member { name, joined, says }, now));
+            held.members.push((Member { name, joined, report }, now));
             *mine = Some(joined);
             Ok(joined)
         })
     }
 
-    fn renew(&self, says: &[u8]) -> Later<Result<(), CoordinatorError>> {
-        let says = says.to_vec();
+    fn renew(&self, report: &[u8]) -> Later<Result<(), CoordinatorError>> {
+        let report = report.to_vec();
         self.later(move |held, mine, now, keeps| {
             let found = held.members.iter_mut().find(|(member, _)| Some(member.joined) == *mine);
             let (member, heard) = found.ok_or(CoordinatorError::Forgotten(keeps))?;
-            (member.says, *heard) = (says, now);
+            (member.report, *heard) = (report, now);
             Ok(())
         })
     }

@@ -40,7 +40,7 @@ struct Shared {
     /// The part, and above it the millisecond at which it ends.
     word: AtomicU64,
     /// The part that this node may always use.
-    safe: u32,
+    permanent: u32,
     /// Each part and the tick from which it held, ascending. A reader that sees only one of this list and the word
     /// changed counts the lesser of both parts.
     changes: ArcSwap<Vec<(Tick, u32)>>,
@@ -59,17 +59,24 @@ impl Part {
     /// there may ever be, and whoever sets parts must leave this much for each of them.
     #[must_use]
     pub fn even(nodes: u64) -> Self {
-        let safe = u64::from(Self::WHOLE) / nodes.max(1);
-        Self::always(u32::try_from(safe).unwrap_or(Self::WHOLE))
+        let permanent = u64::from(Self::WHOLE) / nodes.max(1);
+        Self::permanent(u32::try_from(permanent).unwrap_or(Self::WHOLE))
     }
 
     /// Makes a part that does not end, and that holds again when one that was [set](Part::set) has ended. More than the
     /// whole counts as the whole.
     #[must_use]
-    pub fn always(safe: u32) -> Self {
-        let safe = safe.min(Self::WHOLE);
-        let changes = ArcSwap::from_pointee(vec![(Tick::EPOCH, safe)]);
-        Self { shared: Arc::new(Shared { word: AtomicU64::new(0), safe, changes, writes: Mutex::default() }) }
+    pub fn permanent(permanent: u32) -> Self {
+        let permanent = permanent.min(Self::WHOLE);
+        let changes = ArcSwap::from_pointee(vec![(Tick::EPOCH, permanent)]);
+        Self {
+            shared: Arc::new(Shared {
+                word: AtomicU64::new(0),
+                permanent,
+                changes,
+                writes: Mutex::default(),
+            }),
+        }
     }
 
     /// Sets the part, of [`Part::WHOLE`], from `now` until a tick, which is rounded down to a millisecond. More than
@@ -82,7 +89,7 @@ impl Part {
         let before = self.shared.word.load(Ordering::Relaxed);
         let ended = Tick::from_nanos((before >> PART_BITS).saturating_mul(1_000_000));
         if ended <= now {
-            note(&mut changes, ended, self.shared.safe);
+            note(&mut changes, ended, self.shared.permanent);
         }
         note(&mut changes, now, part);
         let until = (until.as_nanos() / 1_000_000).min(u64::MAX >> PART_BITS);
@@ -98,7 +105,7 @@ impl Part {
     pub fn at(&self, now: Tick) -> u32 {
         let word = self.shared.word.load(Ordering::Relaxed);
         if now.as_nanos() / 1_000_000 >= word >> PART_BITS {
-            return self.shared.safe;
+            return self.shared.permanent;
         }
         u32::try_from(word & ((1 << PART_BITS) - 1)).unwrap_or(Self::WHOLE)
     }
@@ -144,7 +151,7 @@ impl fmt::Debug for Part {
         f.debug_struct("Part")
             .field("set", &(word & ((1 << PART_BITS) - 1)))
             .field("until_ms", &(word >> PART_BITS))
-            .field("safe", &self.shared.safe)
+            .field("safe", &self.shared.permanent)
             .finish()
     }
 }
@@ -174,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_least_part_of_a_span_counts_what_ended_in_it() {
-        let (part, at) = (Part::always(10), Tick::from_secs);
+        let (part, at) = (Part::permanent(10), Tick::from_secs);
         let least = |now, span| part.least(at(now), Duration::from_secs(span));
         part.set(100, at(100), at(110));
         assert_eq!((least(100, 1), least(105, 5), least(105, 4)), (10, 100, 100));

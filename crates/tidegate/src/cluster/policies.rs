@@ -2,9 +2,9 @@
 //! restored.
 //!
 //! The file's bytes are a document, with a version of their own: 1, 2, 3. Each node [follows](follow) it. A node
-//! refuses a version that it cannot apply: its present policies stay in force, and it [reports](super::Says::refused)
-//! which version it refuses, and why; [`nodes`] shows these reports. So a mistake in a file stops no node, and it is
-//! visible if only some nodes understand a file.
+//! refuses a version that it cannot apply: its present policies stay in force, and it
+//! [reports](super::MemberReport::refused) which version it refuses, and why; [`nodes`] shows these reports. So a
+//! mistake in a file stops no node, and it is visible if only some nodes understand a file.
 //!
 //! [`put`] keeps the last sixteen versions that were in force before. [`rollback`] puts one of them again, as a new
 //! version: versions only grow, and each node applies it as any other.
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
-use super::{Coordinator, CoordinatorError, Said};
+use super::{Coordinator, CoordinatorError, OwnReport};
 use crate::clock::Clock;
 
 /// The name of the document.
@@ -234,8 +234,8 @@ pub async fn rollback(coordinator: &dyn Coordinator, version: u64) -> Result<u64
 pub async fn nodes(coordinator: &dyn Coordinator) -> Result<Vec<Following>, CoordinatorError> {
     let members = coordinator.members().await?;
     let following = |member: super::Member| {
-        let (_, says) = member.heard();
-        Following { node: member.name, follows: says.policies, refused: says.refused }
+        let (_, report) = member.decoded_report();
+        Following { node: member.name, follows: report.policies, refused: report.refused }
     };
     Ok(members.into_iter().map(following).collect())
 }
@@ -244,13 +244,13 @@ pub async fn nodes(coordinator: &dyn Coordinator) -> Result<Vec<Following>, Coor
 /// reports that. A version that `apply` refuses, with a reason, is not passed to it again. `apply` gets `None` for a
 /// document in an unknown form.
 ///
-/// `said` belongs to the [driver](super::shares::Driver) that keeps this node a member
-/// ([`Driver::said`](super::shares::Driver::said)). While the engine is unavailable, the present policies stay in
-/// force.
+/// `own_report` belongs to the [driver](super::shares::Driver) that keeps this node a member
+/// ([`Driver::own_report`](super::shares::Driver::own_report)). While the engine is unavailable, the present
+/// policies stay in force.
 pub async fn follow<Applying: Future<Output = Result<(), String>> + Send>(
     coordinator: Arc<dyn Coordinator>,
     clock: Arc<dyn Clock>,
-    said: Said,
+    own_report: OwnReport,
     mut apply: impl FnMut(Option<Version>) -> Applying + Send,
 ) {
     let mut seen = 0;
@@ -274,9 +274,9 @@ pub async fn follow<Applying: Future<Output = Result<(), String>> + Send>(
             Ok(()) if !readable => Err(UNREADABLE.to_owned()),
             result => result,
         };
-        said.tell(|says| match result {
-            Ok(()) => (says.policies, says.refused) = (version, None),
-            Err(why) => says.refused = Some((version, why)),
+        own_report.tell(|report| match result {
+            Ok(()) => (report.policies, report.refused) = (version, None),
+            Err(why) => report.refused = Some((version, why)),
         });
     }
 }
@@ -342,12 +342,12 @@ mod tests {
             self.0.keeps()
         }
 
-        fn join(&self, name: &str, says: &[u8]) -> Later<Result<u64, CoordinatorError>> {
-            self.0.join(name, says)
+        fn join(&self, name: &str, report: &[u8]) -> Later<Result<u64, CoordinatorError>> {
+            self.0.join(name, report)
         }
 
-        fn renew(&self, says: &[u8]) -> Later<Result<(), CoordinatorError>> {
-            self.0.renew(says)
+        fn renew(&self, report: &[u8]) -> Later<Result<(), CoordinatorError>> {
+            self.0.renew(report)
         }
 
         fn leave(&self) -> Later<Result<(), CoordinatorError>> {

@@ -13,7 +13,7 @@ use super::diagnostic::Findings;
 use super::grammars::{factor, forget, share};
 use super::keys::{LawWords, PLACE_TTL};
 use super::node::{Node, Spot};
-use super::words::{Owner, Words};
+use super::words::{PolicyFacts, Words};
 use crate::policy::{Terms, span, whole_number};
 
 /// The law if the file names none.
@@ -93,7 +93,7 @@ pub(super) fn in_effect(node: &Node, key: &str) -> Option<String> {
 pub(super) fn terms(
     words: &Words<'_>,
     spot: Spot,
-    owner: Owner<'_>,
+    owner: PolicyFacts<'_>,
     findings: &mut Findings,
 ) -> Option<Terms> {
     let spot_of = |key: &str| words.get(key).map_or(spot, |node| node.spot);
@@ -134,7 +134,7 @@ pub(super) fn terms(
             Some(Terms { quota: Some(Arc::new(Quota::from(guard))), label })
         }
         Err(error) => {
-            let (key, text) = told(&error, &stated);
+            let (key, text) = key_and_error_text(&error, &stated);
             findings.error(spot_of(key), text);
             None
         }
@@ -194,7 +194,7 @@ fn guard(law: Adaptive, stated: &Stated<'_, '_>) -> Result<AdaptiveConcurrency, 
 }
 
 /// Returns the key of the file that an error of the core crate is about, and the error in the words of the file.
-fn told(error: &QuotaError, stated: &Stated<'_, '_>) -> (&'static str, String) {
+fn key_and_error_text(error: &QuotaError, stated: &Stated<'_, '_>) -> (&'static str, String) {
     let QuotaError::Parameter { name, .. } = error else { return ("algorithm", error.to_string()) };
     let written = |key: &str| stated.text(key).unwrap_or_default();
     match *name {

@@ -84,7 +84,7 @@ pub(super) fn terms(words: &Words<'_>, spot: Spot, findings: &mut Findings) -> O
     match built {
         Ok(breaker) => Some(Terms { quota: Some(Arc::new(Quota::Breaker(breaker))), label: label(&stated) }),
         Err(error) => {
-            findings.error(spot_of(key_of(&error)), told(&error));
+            findings.error(spot_of(key_of(&error)), error_text(&error));
             None
         }
     }
@@ -167,7 +167,7 @@ fn key_of(error: &QuotaError) -> &'static str {
 }
 
 /// Words an error of the core crate in the terms of the file.
-fn told(error: &QuotaError) -> String {
+fn error_text(error: &QuotaError) -> String {
     match error {
         QuotaError::Parameter { name: "slow_ratio", .. } => {
             "slow_calls: 0% of all calls are always slow; use 1% to 100%".to_owned()

@@ -18,7 +18,7 @@ const KEYS: [&str; 3] = ["follows", "floor", "between"];
 /// A message that says what is wrong and suggests the nearest word.
 pub(super) fn condition(text: &str) -> Result<Condition, String> {
     text.parse().map_err(|error| match error {
-        ConditionError::Source(error) => said(&error),
+        ConditionError::Source(error) => error_text(&error),
         ConditionError::Part { word } => {
             let hint = instead(&word, Condition::PARTS.into_iter());
             format!("unknown word \"{}\" after the value{hint}", excerpt(&word))
@@ -32,10 +32,10 @@ pub(super) fn condition(text: &str) -> Result<Condition, String> {
 /// # Errors
 /// A message that says what is wrong and suggests the nearest word.
 pub(super) fn source(text: &str) -> Result<Source, String> {
-    text.parse().map_err(|error| said(&error))
+    text.parse().map_err(|error| error_text(&error))
 }
 
-fn said(error: &SourceError) -> String {
+fn error_text(error: &SourceError) -> String {
     match error {
         SourceError::Unknown { word } => {
             let hint = instead(word, Source::WORDS.into_iter());

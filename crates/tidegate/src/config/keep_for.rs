@@ -7,7 +7,7 @@ use tidegate_core::Criticality;
 use super::diagnostic::Findings;
 use super::node::{Node, Spot};
 use super::shares::kept;
-use super::words::{Owner, Words};
+use super::words::{PolicyFacts, Words};
 use crate::policy::{KeepFor, Limit, Terms, most_at_once};
 use crate::store::kept_back;
 
@@ -15,7 +15,7 @@ use crate::store::kept_back;
 pub(super) fn keep_for(
     words: &Words<'_>,
     limit: &Limit,
-    owner: Owner<'_>,
+    owner: PolicyFacts<'_>,
     findings: &mut Findings,
 ) -> KeepFor {
     let Some(node) = words.get("keep_for") else { return KeepFor::default() };
@@ -42,7 +42,7 @@ pub(super) fn keep_for(
 fn warn_of_costs(
     keep_for: &KeepFor,
     (terms, max_wait): (&Terms, Duration),
-    (owner, spot): (Owner<'_>, Spot),
+    (owner, spot): (PolicyFacts<'_>, Spot),
     findings: &mut Findings,
 ) {
     let (Some(quota), Some(cost)) = (&terms.quota, owner.cost) else { return };

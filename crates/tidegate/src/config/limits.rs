@@ -18,7 +18,7 @@ use super::node::{Node, Spot};
 use super::places;
 use super::quota::LimitSpec;
 use super::shape::is_sound;
-use super::words::{Owner, Words};
+use super::words::{PolicyFacts, Words};
 use crate::policy::{Choice, Limit, Terms, WrittenRate};
 use crate::visible::excerpt;
 
@@ -26,7 +26,7 @@ use crate::visible::excerpt;
 pub(super) fn limit(
     node: &Node,
     base: Option<&Node>,
-    owner: Owner<'_>,
+    owner: PolicyFacts<'_>,
     findings: &mut Findings,
 ) -> Option<Limit> {
     let table = if base.is_some() { &SHADOW_LIMIT } else { &LIMIT };
@@ -186,7 +186,7 @@ fn chosen_rate(node: &Node, words: &Words<'_>, findings: &mut Findings) -> Optio
 }
 
 /// Builds the terms of a specification and checks that one request can pass at all.
-fn terms(spec: &LimitSpec, spot: Spot, owner: Owner<'_>, findings: &mut Findings) -> Option<Terms> {
+fn terms(spec: &LimitSpec, spot: Spot, owner: PolicyFacts<'_>, findings: &mut Findings) -> Option<Terms> {
     if let (Some(grants), Some(cost)) = (spec.grants(), owner.cost)
         && cost > grants
     {
@@ -206,7 +206,12 @@ fn terms(spec: &LimitSpec, spot: Spot, owner: Owner<'_>, findings: &mut Findings
     }
 }
 
-fn tiers(words: &Words<'_>, spec: &LimitSpec, owner: Owner<'_>, findings: &mut Findings) -> Option<Choice> {
+fn tiers(
+    words: &Words<'_>,
+    spec: &LimitSpec,
+    owner: PolicyFacts<'_>,
+    findings: &mut Findings,
+) -> Option<Choice> {
     let by = words.text("rate_by")?.to_owned();
     let mut values = HashMap::with_hasher(RandomState::default());
     for (name, node) in words.get("rates")?.entries() {
@@ -219,7 +224,7 @@ fn tiers(words: &Words<'_>, spec: &LimitSpec, owner: Owner<'_>, findings: &mut F
     Some(Choice { by, values })
 }
 
-fn overrides(node: &Node, spec: &LimitSpec, owner: Owner<'_>, findings: &mut Findings) -> Vec<Choice> {
+fn overrides(node: &Node, spec: &LimitSpec, owner: PolicyFacts<'_>, findings: &mut Findings) -> Vec<Choice> {
     let mut choices: Vec<Choice> = Vec::new();
     for one in node.get("overrides").map_or(&[][..], Node::each) {
         let Some(key) = one.get("key") else { continue };

@@ -7,7 +7,7 @@ use tidegate_core::Quota;
 use super::diagnostic::Findings;
 use super::keys::PLACE_TTL;
 use super::node::Spot;
-use super::words::{Owner, Words};
+use super::words::{PolicyFacts, Words};
 use crate::policy::{Terms, span};
 
 /// Builds the terms of `algorithm: concurrency` and checks that one request can enter at all. Invalid words were
@@ -15,7 +15,7 @@ use crate::policy::{Terms, span};
 pub(super) fn terms(
     words: &Words<'_>,
     spot: Spot,
-    owner: Owner<'_>,
+    owner: PolicyFacts<'_>,
     findings: &mut Findings,
 ) -> Option<Terms> {
     let max = words.whole("max")?;

@@ -14,11 +14,11 @@ use super::durable;
 use super::limits;
 use super::node::{Node, Value};
 use super::over;
-use super::settled::{self, Told};
+use super::settled::{self, UsageNames};
 use super::shape::subject;
 use super::share;
 use super::shares::percent;
-use super::words::Owner;
+use super::words::PolicyFacts;
 use crate::policy::CostRule;
 use crate::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, Policy};
 use crate::policy::{Access, AccessList};
@@ -32,7 +32,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
     let mut built: Vec<Policy> = Vec::new();
     let mut names: HashMap<&str, usize> = HashMap::new();
     let mut alike: HashMap<u64, Vec<usize>> = HashMap::new();
-    let mut told = Told::default();
+    let mut usage_names = UsageNames::default();
     let list = file.get("policies").map_or(&[][..], Node::each);
     let costs: usize = list.iter().filter_map(|node| Some(costs::length(node.get("cost")?))).sum();
     if costs > budget::COSTS {
@@ -58,7 +58,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
         if let Some(mut policy) = policy(node, defaults, findings) {
             share::check_split(&mut policy, node, file, findings);
             share::check_regional(&policy, node, file, findings);
-            told.add(&policy, node, findings);
+            usage_names.add(&policy, node, findings);
             // Only policies with the same match and key are compared: comparing all pairs of a long file would take too
             // long.
             let mut hasher = DefaultHasher::new();
@@ -117,11 +117,11 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     }
     let costs = node.get("cost").map(|node| costs::costs(node, findings)).unwrap_or_default();
     let largest = costs.cost.as_ref().and_then(CostRule::largest_known).map(Cost::units);
-    let owner = Owner { by: &by, cost: largest };
+    let owner = PolicyFacts { by: &by, cost: largest };
     let limits = all_limits(node, owner, findings);
     let shadow_limit = node.get("shadow_limit").and_then(|shadow| {
         let base = node.get("limit").or_else(|| node.get("limits")?.each().first());
-        limits::limit(shadow, base, Owner { cost: None, ..owner }, findings)
+        limits::limit(shadow, base, PolicyFacts { cost: None, ..owner }, findings)
     });
     let access = access(node.get("access"));
     let mut limits = limits?.into_iter();
@@ -186,7 +186,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
 }
 
 /// Builds the limits of `limit` or `limits`; `None` if any of them is invalid.
-fn all_limits(node: &Node, owner: Owner<'_>, findings: &mut Findings) -> Option<Vec<Limit>> {
+fn all_limits(node: &Node, owner: PolicyFacts<'_>, findings: &mut Findings) -> Option<Vec<Limit>> {
     match (node.get("limit"), node.entry("limits")) {
         (Some(one), None) => limits::limit(one, None, owner, findings).map(|limit| vec![limit]),
         (None, Some((name, many))) => {

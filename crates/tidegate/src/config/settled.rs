@@ -14,7 +14,7 @@ use crate::visible::excerpt;
 
 /// The names of usage that policies settle by, each with the first policy that uses it.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct UsageNames {
     all: HashSet<String>,
     /// The names that further names are compared with, each with its policy.
     compared: Vec<(String, String)>,
@@ -26,7 +26,7 @@ const COMPARED: usize = 100;
 /// The shortest name that may be reported as a typing error: `gpu.s` and `gpu.ms` are both accepted.
 const SHORTEST: usize = 8;
 
-impl Told {
+impl UsageNames {
     /// Adds the names that a policy settles by. Warns of names that are probably typing errors of others.
     pub(super) fn add(&mut self, policy: &Policy, node: &Node, findings: &mut Findings) {
         let Some(rule) = &policy.settle else { return };

@@ -64,7 +64,7 @@ pub(super) fn check_regional(policy: &Policy, node: &Node, file: &Node, findings
         return;
     };
     let most = region.get("most").and_then(Node::text).and_then(|text| whole_number(text).ok()).unwrap_or(1);
-    let own = Division::among(most).own();
+    let own = Division::among(most).permanent_part();
     let spot = node.get("share").map_or(node.spot, |said| said.spot);
     for terms in policy.limits.iter().flat_map(Limit::all_terms) {
         // Breakers and adaptive limits are not divided: each region has its own.
@@ -191,5 +191,5 @@ fn agrees(file: &Node) -> bool {
 /// Returns the smallest part of a limit that each node has, out of [`Part::WHOLE`].
 fn least_part(file: &Node) -> u32 {
     let nodes = nodes(file);
-    if agrees(file) { Division::among(nodes).own() } else { Part::even(nodes).at(Tick::EPOCH) }
+    if agrees(file) { Division::among(nodes).permanent_part() } else { Part::even(nodes).at(Tick::EPOCH) }
 }

@@ -7,7 +7,7 @@ use crate::policy::{WrittenRate, span, whole_number};
 
 /// The facts about a policy that its limits need.
 #[derive(Clone, Copy)]
-pub(super) struct Owner<'a> {
+pub(super) struct PolicyFacts<'a> {
     /// The names of the policy's key.
     pub(super) by: &'a [String],
     /// The largest cost that one request is known to have.

@@ -7,7 +7,7 @@
 use smallvec::SmallVec;
 use tidegate_core::{Algorithm as _, Ask, Cost, Finish, Outcome, Quota, Receipt, Tick, Transition};
 
-use super::waits::{Waits, now};
+use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate};
 use crate::policy::Plan;
 use crate::store::{Charge, Ending, Op, Step, StepClock, StoreError};
@@ -66,7 +66,7 @@ impl Gate {
         check: impl Into<Check<'a, 'd>>,
         requests: u64,
     ) -> Result<(), StoreError> {
-        now(self.book_parts(&check.into(), requests, Waits::No))
+        run_without_waiting(self.book_parts(&check.into(), requests, Waits::No))
     }
 
     /// Books like [`Gate::book`], and waits for engines that answer later.

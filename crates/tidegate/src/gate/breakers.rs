@@ -4,7 +4,7 @@ use tidegate_core::{Quota, Tick};
 
 use super::Gate;
 use super::charged::Charged;
-use super::waits::{Waits, now};
+use super::waits::{Waits, run_without_waiting};
 use crate::policy::Share;
 use crate::store::{BreakerView, Charge, Handling, Op, Step, StoreError};
 
@@ -69,7 +69,7 @@ impl Gate {
         charge: &Charge<'_>,
         handling: Handling<'_>,
     ) -> Result<(Option<BreakerView>, Tick), StoreError> {
-        now(self.handle(share, charge, handling, Waits::No))
+        run_without_waiting(self.handle(share, charge, handling, Waits::No))
     }
 
     /// Handles a breaker like [`Gate::handle_breaker`], and waits for an engine that answers later.

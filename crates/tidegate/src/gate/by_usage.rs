@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use tidegate_core::Outcome;
 
 #[cfg(feature = "ticket")]
-use super::waits::{Waits, now};
+use super::waits::{Waits, run_without_waiting};
 use super::{Admission, ChargedLine, Gate};
 #[cfg(feature = "ticket")]
 use super::{
@@ -168,7 +168,7 @@ impl Gate {
         outcome: Outcome,
         usage: &Usage<'_>,
     ) -> Result<FinishedBy<'t>, TicketError> {
-        now(self.settle_by_usage(ticket, part, outcome, usage, Waits::No))
+        run_without_waiting(self.settle_by_usage(ticket, part, outcome, usage, Waits::No))
     }
 
     /// Settles a ticket like [`Gate::settle_by`], and waits for engines that answer later.

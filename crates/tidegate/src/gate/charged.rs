@@ -24,12 +24,12 @@ use crate::store::{Charge, Durable, Settled};
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Charged {
     pub(super) keys: Box<[u8]>,
-    pub(super) lines: SmallVec<[Made; 1]>,
+    pub(super) lines: SmallVec<[MadeCharge; 1]>,
 }
 
 /// One charge that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Made {
+pub(super) struct MadeCharge {
     /// The range of the key's bytes in [`Charged::keys`].
     pub(super) key: Range<u32>,
     /// The quota that was charged.
@@ -49,8 +49,8 @@ pub(super) struct Made {
     pub(super) by_fallback: bool,
     /// When the ending of the charge must be on disk.
     pub(super) durable: Durable,
-    /// Whether the caller brought the quota, see [`Charge::passing`].
-    pub(super) passing: bool,
+    /// Whether the caller brought the quota, see [`Charge::inline_quota`].
+    pub(super) inline_quota: bool,
     pub(super) settled: SettledOnce,
 }
 
@@ -145,7 +145,7 @@ impl Charged {
         Self { keys: self.keys.clone(), lines }
     }
 
-    pub(super) fn of(&self, part: Part) -> impl Iterator<Item = &Made> + Clone {
+    pub(super) fn of(&self, part: Part) -> impl Iterator<Item = &MadeCharge> + Clone {
         self.lines.iter().filter(move |made| match part {
             Part::All => true,
             Part::Outcome => made.by_outcome(),
@@ -154,20 +154,20 @@ impl Charged {
     }
 
     /// Returns the charges that are places of guards.
-    pub(super) fn places(&self) -> impl Iterator<Item = &Made> + Clone {
+    pub(super) fn places(&self) -> impl Iterator<Item = &MadeCharge> + Clone {
         self.lines.iter().filter(|made| made.is_place())
     }
 
-    pub(super) fn key(&self, made: &Made) -> &[u8] {
+    pub(super) fn key(&self, made: &MadeCharge) -> &[u8] {
         &self.keys[made.key.start as usize..made.key.end as usize]
     }
 
     /// Returns the name of the policy of a charge, which its key begins with.
-    pub(super) fn policy(&self, made: &Made) -> &str {
+    pub(super) fn policy(&self, made: &MadeCharge) -> &str {
         policy_of_key(self.key(made)).unwrap_or_default()
     }
 
-    pub(super) fn line<'c>(&'c self, made: &Made) -> ChargedLine<'c> {
+    pub(super) fn line<'c>(&'c self, made: &MadeCharge) -> ChargedLine<'c> {
         ChargedLine {
             policy: self.policy(made),
             limit: made.limit as usize,
@@ -177,13 +177,13 @@ impl Charged {
     }
 
     /// Returns a charge in the form for stores.
-    pub(super) fn charge<'c>(&'c self, made: &'c Made) -> Charge<'c> {
+    pub(super) fn charge<'c>(&'c self, made: &'c MadeCharge) -> Charge<'c> {
         Charge {
             binding: false,
             owner: made.owner,
             by_fallback: made.by_fallback,
             durable: made.durable,
-            passing: made.passing,
+            inline_quota: made.inline_quota,
             ..Charge::new(self.key(made), &made.quota, made.receipt.cost)
         }
     }
@@ -198,7 +198,7 @@ impl Charged {
             // Keys are made from requests, which are far below 4 GiB.
             let start = keys.len() as u32;
             keys.extend_from_slice(&plan.keys[line.key.clone()]);
-            self.lines.push(Made {
+            self.lines.push(MadeCharge {
                 key: start..keys.len() as u32,
                 quota: Arc::clone(line.quota),
                 receipt,
@@ -209,7 +209,7 @@ impl Charged {
                 share: line.share,
                 by_fallback: line.by_fallback,
                 durable: line.durable,
-                passing: line.passing,
+                inline_quota: line.inline_quota,
                 settled: SettledOnce::default(),
             });
         }
@@ -222,7 +222,7 @@ impl Charged {
     }
 }
 
-impl Made {
+impl MadeCharge {
     /// Reports whether the charge is a place that is left, rather than units that are spent.
     pub(super) fn is_place(&self) -> bool {
         self.quota.is_guard()

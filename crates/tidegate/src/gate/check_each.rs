@@ -2,7 +2,7 @@
 
 use super::charged::{Charged, Keep};
 use super::several_stores::Run;
-use super::waits::{Waits, now};
+use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision};
 use crate::store::StoreError;
 
@@ -33,7 +33,7 @@ impl Gate {
             // check with two million keys, but costs time with few keys, because all plans have to be kept meanwhile.
             return checks.iter().map(|check| self.check(*check)).collect();
         }
-        now(self.decide_each(checks, &mut vec![(); checks.len()], usize::MAX, Waits::No))
+        run_without_waiting(self.decide_each(checks, &mut vec![(); checks.len()], usize::MAX, Waits::No))
     }
 
     /// Decides requests like [`Gate::check_each`], and waits for engines that answer later. An engine is asked for all

@@ -10,7 +10,7 @@ use tidegate_core::{Cost, Tick};
 use super::charged::{Charged, Keep};
 use super::decide::{binding, shorten_waits};
 use super::several_stores::{Run, Settlements, furthest};
-use super::waits::{Waits, now};
+use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{Line, Plan, policy_of_key};
 use crate::store::{DecidedBy, Op, StoreError};
@@ -64,7 +64,7 @@ impl Gate {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn check_together(&self, checks: &[Check<'_, '_>]) -> Result<Together, StoreError> {
-        now(self.decide_together(checks, &mut (), Waits::No))
+        run_without_waiting(self.decide_together(checks, &mut (), Waits::No))
     }
 
     /// Decides like [`Gate::check_together`], and waits for engines that answer later.
@@ -142,7 +142,7 @@ impl Gate {
         for (check, decision) in checks.iter().zip(&mut decisions) {
             decision.at = at;
             if let Some(refusal) = self.refusal(&decision.policies, check) {
-                decision.denied_by_list = Some(Box::new(refusal));
+                decision.refusal = Some(Box::new(refusal));
                 together.allowed = false;
             }
         }

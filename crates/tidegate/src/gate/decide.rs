@@ -164,7 +164,7 @@ impl Gate {
             wait: Duration::ZERO,
             limits: SmallVec::new(),
             binding: None,
-            denied_by_list: None,
+            refusal: None,
             priority: check.priority,
             brought: check.quota.cloned(),
             at: Tick::EPOCH,
@@ -184,10 +184,10 @@ impl Gate {
         decision: &mut GateDecision,
         keep: &mut K,
     ) -> Result<(), StoreError> {
-        let GateDecision { policies, limits, denied_by_list, at, .. } = &mut *decision;
+        let GateDecision { policies, limits, refusal, at, .. } = &mut *decision;
         let policies: &PolicySet = policies;
-        if let Some(refusal) = self.refusal(policies, check) {
-            (*denied_by_list, *at) = (Some(Box::new(refusal)), self.time.now());
+        if let Some(refused) = self.refusal(policies, check) {
+            (*refusal, *at) = (Some(Box::new(refused)), self.time.now());
             return Ok(());
         }
         let mut buffers = Borrowed::take();
@@ -294,7 +294,7 @@ impl<'c> Check<'c, '_> {
     #[inline(never)]
     pub(super) fn bring<'p>(&self, policies: &PolicySet, quota: &'p Arc<Quota>, lines: &mut [Line<'p>]) {
         for line in lines.iter_mut().filter(|line| holds_in_place_of(quota, line.quota)) {
-            (line.quota, line.passing) = (quota, true);
+            (line.quota, line.inline_quota) = (quota, true);
             line.kept_back = policies.kept_back(line, quota, self.priority);
         }
     }

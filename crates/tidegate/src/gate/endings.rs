@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Finish, Outcome, Standing};
 
 use super::Gate;
-use super::charged::{Charged, ChargedLine, Made};
+use super::charged::{Charged, ChargedLine, MadeCharge};
 use crate::policy::ChargeOn;
 use crate::store::{Charge, Ending, Settlement, StoreError};
 
@@ -88,7 +88,7 @@ pub(super) enum Claims {
 
 /// Charges that this settlement has claimed. Those still in it when it is dropped may be claimed by another settlement.
 #[derive(Default)]
-pub(super) struct Claimed<'c>(pub(super) SmallVec<[&'c Made; 2]>);
+pub(super) struct Claimed<'c>(pub(super) SmallVec<[&'c MadeCharge; 2]>);
 
 impl PartEndings<'_> {
     /// Copies the store's answer for each charge into `finished`.
@@ -113,7 +113,7 @@ impl Gate {
     /// Works out how charges end, grouped by the stores that hold them.
     pub(super) fn endings<'c>(
         &self,
-        (charged, lines): (&'c Charged, impl Iterator<Item = &'c Made>),
+        (charged, lines): (&'c Charged, impl Iterator<Item = &'c MadeCharge>),
         outcome: Outcome,
         mut used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
         claims: Claims,
@@ -160,7 +160,13 @@ impl Gate {
     }
 
     /// Returns how a charge ends, and what that does to it.
-    fn ending(&self, charged: &Charged, made: &Made, outcome: Outcome, used: Option<u64>) -> (Ending, Fate) {
+    fn ending(
+        &self,
+        charged: &Charged,
+        made: &MadeCharge,
+        outcome: Outcome,
+        used: Option<u64>,
+    ) -> (Ending, Fate) {
         if made.is_place() {
             // A place is left, whatever was used and whatever the policy says.
             let finish = Finish { used: 0, outcome };
@@ -187,13 +193,13 @@ impl Gate {
     }
 
     /// Reports whether the policy of a charge, in its present form, charges failures only.
-    fn charges_failures(&self, charged: &Charged, made: &Made) -> bool {
+    fn charges_failures(&self, charged: &Charged, made: &MadeCharge) -> bool {
         let policies = self.policies.load();
         policies.find(charged.policy(made)).is_some_and(|(_, policy)| policy.charge == ChargeOn::Failure)
     }
 
     /// Reports whether the policy of a charge still charges failures only and has the limit that was charged.
-    fn still_has(&self, charged: &Charged, made: &Made) -> bool {
+    fn still_has(&self, charged: &Charged, made: &MadeCharge) -> bool {
         let policies = self.policies.load();
         let Some((_, policy)) = policies.find(charged.policy(made)) else { return false };
         policy.charge == ChargeOn::Failure

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate_core::{Algorithm as _, Ask, Cost, Finish, Quota, Receipt, Tick, Transition};
 
-use super::waits::{Waits, now};
+use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate};
 use crate::policy::Plan;
 use crate::store::{Charge, Ending, Op, Step, StepClock, StoreError};
@@ -43,7 +43,7 @@ impl Gate {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn give_back<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<(), StoreError> {
-        now(self.give_back_parts(&check.into(), Waits::No))
+        run_without_waiting(self.give_back_parts(&check.into(), Waits::No))
     }
 
     /// Gives back like [`Gate::give_back`], and waits for engines that answer later.

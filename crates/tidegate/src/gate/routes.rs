@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 #[cfg(feature = "ticket")]
-use super::charged::Made;
+use super::charged::MadeCharge;
 use crate::policy::{Share, Shares, tag_of_key};
 use crate::store::{Home, Store, StoreError};
 
@@ -111,7 +111,7 @@ impl Routes {
 
     /// Returns where the keys of these charges are kept: in one process, if that holds for any of them.
     #[cfg(feature = "ticket")]
-    pub(super) fn home<'c>(&self, charges: impl Iterator<Item = &'c Made>) -> Home {
+    pub(super) fn home<'c>(&self, charges: impl Iterator<Item = &'c MadeCharge>) -> Home {
         let homes = charges.filter_map(|made| {
             let store = &self.stores[self.of(made.share).ok()?];
             Some(store.home_of(made.by_fallback))

@@ -10,7 +10,7 @@ use tidegate_core::Tick;
 
 use super::charged::Keep;
 use super::load::Begun;
-use super::waits::{Waits, now};
+use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision, PlacesStanding};
 use crate::policy::{PolicySet, SignalError, Source, SourceStanding};
 use crate::signals::Reading;
@@ -143,7 +143,7 @@ impl Gate {
         self.sense(&decision.policies);
         let demoted;
         let check = if decision.policies.demotes() {
-            demoted = now(self.demoted(check, &decision.policies, Waits::No));
+            demoted = run_without_waiting(self.demoted(check, &decision.policies, Waits::No));
             decision.priority = demoted.priority;
             &demoted
         } else {

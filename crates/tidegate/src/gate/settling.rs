@@ -11,10 +11,10 @@ use smallvec::SmallVec;
 use tidegate_core::Outcome;
 
 use super::Gate;
-use super::charged::{Charged, ChargedLine, Made, Part};
+use super::charged::{Charged, ChargedLine, MadeCharge, Part};
 use super::endings::{Claimed, Claims, Endings, Finished, PartEndings, Parts, Settles};
 use super::several_stores::whole;
-use super::waits::{Waits, now};
+use super::waits::{Waits, run_without_waiting};
 use crate::store::{Answer, Charge, Ending, Op, Step, StepClock, StoreError};
 
 impl Gate {
@@ -47,7 +47,7 @@ impl Gate {
         let Endings { mut finished, mut parts } =
             self.endings(lines, outcome, used, Claims::Yes, Settles::All)?;
         // Only marks can refuse a settlement, and there are none here.
-        now(self.settle_parts(&mut finished, &mut parts, &[], Waits::No))?;
+        run_without_waiting(self.settle_parts(&mut finished, &mut parts, &[], Waits::No))?;
         Ok(finished)
     }
 
@@ -83,7 +83,8 @@ impl Gate {
     ) -> Result<(), StoreError> {
         let lines = (charged, charged.of(Part::All));
         let mut endings = self.endings(lines, outcome, used, Claims::Yes, Settles::Changes)?;
-        now(self.settle_parts(&mut endings.finished, &mut endings.parts, &[], Waits::No)).map(drop)
+        run_without_waiting(self.settle_parts(&mut endings.finished, &mut endings.parts, &[], Waits::No))
+            .map(drop)
     }
 
     /// Settles like [`Gate::finish_changes`], and waits for engines that answer later.
@@ -110,13 +111,18 @@ impl Gate {
     pub(super) fn finish_unwatched<'c>(
         &self,
         charged: &'c Charged,
-        lines: impl Iterator<Item = &'c Made>,
+        lines: impl Iterator<Item = &'c MadeCharge>,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) {
         // An error cannot be reported to anybody: what the store has not settled stays charged.
         let lines = (charged, lines);
         if let Ok(mut endings) = self.endings(lines, Outcome::Ignored, used, Claims::Yes, Settles::Changes) {
-            let _ = now(self.settle_parts(&mut endings.finished, &mut endings.parts, &[], Waits::Unwatched));
+            let _ = run_without_waiting(self.settle_parts(
+                &mut endings.finished,
+                &mut endings.parts,
+                &[],
+                Waits::Unwatched,
+            ));
         }
     }
 
@@ -193,7 +199,7 @@ impl Gate {
     /// [`StoreError`] if a store did not settle it. The other stores were asked all the same, and the call can be
     /// repeated.
     pub fn reset_charges(&self, charges: &[Charge<'_>]) -> Result<(), StoreError> {
-        now(self.reset_parts(charges, Waits::No))
+        run_without_waiting(self.reset_parts(charges, Waits::No))
     }
 
     /// Forgets keys like [`Gate::reset_charges`], and waits for engines that answer later.

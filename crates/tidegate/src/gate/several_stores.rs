@@ -14,7 +14,7 @@ use tidegate_core::Tick;
 
 use super::charged::Keep;
 use super::decide::shorten_waits;
-use super::waits::{Waits, now};
+use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision};
 use crate::policy::{Plan, PolicySet};
 use crate::store::{
@@ -202,7 +202,7 @@ impl<'g, 'p> Run<'g, 'p> {
                 // It is unknown whether it was undone, and a second attempt might give back what others have charged.
                 Err(StoreError::Unavailable { .. }) => continue,
                 Err(_) => {
-                    let _ = now(self.gate.ask_again(store, &step, Waits::Unwatched));
+                    let _ = run_without_waiting(self.gate.ask_again(store, &step, Waits::Unwatched));
                     continue;
                 }
             };
@@ -263,7 +263,7 @@ impl Drop for Run<'_, '_> {
     fn drop(&mut self) {
         for (store, _, step) in mem::take(&mut self.undo) {
             // If this fails, the charges stay until time returns them.
-            let _ = now(self.gate.ask_again(store, &step, Waits::Unwatched));
+            let _ = run_without_waiting(self.gate.ask_again(store, &step, Waits::Unwatched));
         }
     }
 }
@@ -278,7 +278,7 @@ impl Gate {
         check: &Check<'_, '_>,
         keep: &mut K,
     ) -> Result<GateDecision, StoreError> {
-        now(self.decide_parts(decision, check, keep, Waits::No))
+        run_without_waiting(self.decide_parts(decision, check, keep, Waits::No))
     }
 
     pub(super) async fn decide_routed_async<K: Keep>(
@@ -317,7 +317,7 @@ impl Gate {
         decision: &mut GateDecision,
     ) -> Option<Run<'g, 'p>> {
         if let Some(refusal) = self.refusal(policies, check) {
-            (decision.denied_by_list, decision.at) = (Some(Box::new(refusal)), at);
+            (decision.refusal, decision.at) = (Some(Box::new(refusal)), at);
             return None;
         }
         let mut plan = Plan::default();

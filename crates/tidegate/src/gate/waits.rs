@@ -14,7 +14,7 @@ pub(super) enum Waits {
 }
 
 /// Runs a future that never has to wait. Panics if it does.
-pub(super) fn now<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn run_without_waiting<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,

@@ -54,7 +54,7 @@ impl<'a> Refusal<'a> {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         let status = match self.cause {
-            Cause::Gate(decision) => match &decision.denied_by_list {
+            Cause::Gate(decision) => match &decision.refusal {
                 Some(listed) => listed.status,
                 None => deny_of(decision).map_or(429, |deny| deny.status),
             },
@@ -99,7 +99,7 @@ impl<'a> Refusal<'a> {
         let mut names: Vec<&str> =
             decision.refusing().map(|limit| policies[limit.policy].name.as_str()).collect();
         names.dedup();
-        let listed = decision.denied_by_list.as_ref().and_then(|refusal| refusal.policy);
+        let listed = decision.refusal.as_ref().and_then(|refusal| refusal.policy);
         names.extend(listed.map(|at| policies[at].name.as_str()));
         names
     }
@@ -118,7 +118,7 @@ impl<'a> Refusal<'a> {
     #[must_use]
     fn detail(&self) -> String {
         match self.cause {
-            Cause::Gate(decision) => match &decision.denied_by_list {
+            Cause::Gate(decision) => match &decision.refusal {
                 Some(refusal) => match refusal.needs {
                     Some(needs) => format!(
                         "a request of policy {:?} needs {} ms, and {} leaves less; nothing was charged",
@@ -141,18 +141,14 @@ impl<'a> Refusal<'a> {
     #[must_use]
     fn public_detail(&self) -> String {
         match (self.cause, self.policy()) {
-            (Cause::Gate(GateDecision { denied_by_list: Some(refusal), .. }), _)
-                if refusal.needs.is_some() =>
-            {
+            (Cause::Gate(GateDecision { refusal: Some(refusal), .. }), _) if refusal.needs.is_some() => {
                 "the request cannot be answered in the time that is left".to_owned()
             }
-            (Cause::Gate(GateDecision { denied_by_list: Some(refusal), .. }), _)
-                if refusal.block.is_some() =>
-            {
+            (Cause::Gate(GateDecision { refusal: Some(refusal), .. }), _) if refusal.block.is_some() => {
                 "requests of this key are refused for a while".to_owned()
             }
             // The entry is not shown, since a list may name others.
-            (Cause::Gate(GateDecision { denied_by_list: Some(_), .. }), _) => {
+            (Cause::Gate(GateDecision { refusal: Some(_), .. }), _) => {
                 "a deny-list refuses this request".to_owned()
             }
             (Cause::Undecided { .. }, _) => NOT_LOOKED_UP.to_owned(),
@@ -240,7 +236,7 @@ fn our_shortage() -> &'static str {
 /// blocks.
 fn deny_of(decision: &GateDecision) -> Option<&Deny> {
     let policies = decision.policies.policies();
-    if let Some(refusal) = &decision.denied_by_list {
+    if let Some(refusal) = &decision.refusal {
         return refusal.needs.and_then(|_| Some(&policies.get(refusal.policy?)?.shed));
     }
     let bound = &decision.limits[decision.binding?];

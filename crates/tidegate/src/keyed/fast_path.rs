@@ -16,7 +16,7 @@ use super::shared::Shared;
 use crate::answer::Tell;
 use crate::key::Key;
 use crate::precision::Precision;
-use crate::store::{KeptClass, Print, Reading, Taken};
+use crate::store::{CachedClass, Print, Reading, WordOutcome};
 
 /// Keys looked up together: the number of cache misses that a core keeps in flight at once, and a few more.
 const BATCH: usize = 16;
@@ -82,7 +82,7 @@ impl Shared {
         let plain = self.resolver.is_none() && self.observer.is_none();
         let class = self.store.class(&self.standard.load().quota, self.time.now()).filter(|_| plain);
         // Relaxed: a reader that knows a limit's class can read the limit, whatever the order of this store.
-        self.fast_class.store(class.map_or(0, KeptClass::bits), Ordering::Relaxed);
+        self.fast_class.store(class.map_or(0, CachedClass::bits), Ordering::Relaxed);
     }
 
     /// Spends units of a key by the shared tick of the system clock, and returns the standing afterwards. `None` if
@@ -92,7 +92,7 @@ impl Shared {
         if key.len() > SHORT || self.precision == Precision::Exact {
             return None;
         }
-        let class = KeptClass::of_bits(self.fast_class.load(Ordering::Relaxed)).class()?;
+        let class = CachedClass::of_bits(self.fast_class.load(Ordering::Relaxed)).class()?;
         let limit = self.store.limit_at_hand(class)?;
         let now = limit.form.scaled(self.time.kept()?)?;
         let word = self.store.permit(self.store.print(key), limit, now, units)?;
@@ -106,7 +106,7 @@ impl Shared {
 
     /// Returns how to read words of the standard limit at a tick.
     fn reading(&self, tick: Tick) -> Option<Reading<'_>> {
-        let class = KeptClass::of_bits(self.fast_class.load(Ordering::Relaxed));
+        let class = CachedClass::of_bits(self.fast_class.load(Ordering::Relaxed));
         class.class()?;
         let reading = match self.store.limit(class) {
             Some(limit) => Reading::at(limit, tick),
@@ -124,13 +124,13 @@ impl Shared {
     #[inline(always)]
     fn decide_on_word<T: Tell>(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Option<T> {
         let mut taken = self.store.permit_or_see(print, by, units);
-        if taken == Taken::Elsewhere {
+        if taken == WordOutcome::Undecided {
             taken = self.store.take(print, key, by, units);
         }
         match taken {
-            Taken::Permitted(word) => Some(T::permitted(by.form.report(word, by.now))),
-            Taken::Elsewhere => None,
-            Taken::Refused(seen) => self.decide_by_clock(print, key, by, (units, seen)),
+            WordOutcome::Permitted(word) => Some(T::permitted(by.form.report(word, by.now))),
+            WordOutcome::Undecided => None,
+            WordOutcome::Refused(seen) => self.decide_by_clock(print, key, by, (units, seen)),
         }
     }
 
@@ -150,14 +150,14 @@ impl Shared {
             // By the same limit; if its number has been given to another limit since, the store detects it.
             let by = by.later(now).or_else(|| self.reading(now))?;
             match self.store.take(print, key, &by, units) {
-                Taken::Permitted(word) => {
+                WordOutcome::Permitted(word) => {
                     return Some(T::permitted(by.form.report(word, by.now)));
                 }
-                Taken::Refused(word) if word == seen => {
+                WordOutcome::Refused(word) if word == seen => {
                     return Some(T::refused(by.form.report(word, by.now), units));
                 }
-                Taken::Refused(word) => seen = word,
-                Taken::Elsewhere => return None,
+                WordOutcome::Refused(word) => seen = word,
+                WordOutcome::Undecided => return None,
             }
         }
     }

@@ -79,7 +79,7 @@ impl Shared {
     /// Spends units by the shared tick of the system clock, while one is kept.
     #[inline]
     pub(super) fn permit_fast<T: Tell>(&self, units: u64) -> Result<T, Undecided> {
-        let (form, word) = self.word.look().ok_or(Undecided::NotAsked)?;
+        let (form, word) = self.word.read().ok_or(Undecided::NotAsked)?;
         let tick = SystemClock::shared().ok_or(Undecided::NotAsked)?;
         let now = form.scaled(tick).ok_or(Undecided::NotAsked)?;
         let next = form.take(word, now, units).ok_or(Undecided::ByClock)?;
@@ -115,7 +115,7 @@ impl Shared {
     pub(super) fn permit_by_tick<T: Tell>(&self, units: u64, lost: u32) -> Option<T> {
         for lost in lost.. {
             pause(lost);
-            let (form, word) = self.word.look()?;
+            let (form, word) = self.word.read()?;
             let now = form.scaled(self.time.recent())?;
             let next = form.take(word, now, units)?;
             if self.word.exchange(word, next) {
@@ -131,7 +131,7 @@ impl Shared {
     pub(super) fn spend_by_clock<T: Tell>(&self, units: u64, lost: u32) -> Option<T> {
         for lost in lost.. {
             pause(lost);
-            let (form, word) = self.word.look()?;
+            let (form, word) = self.word.read()?;
             let now = form.scaled(self.time.now())?;
             match form.take(word, now, units) {
                 None if self.word.stays(word) => return Some(T::refused(form.report(word, now), units)),
@@ -147,7 +147,7 @@ impl Shared {
     /// Returns the answer for units without spending them, by the word; `None` if the word changed meanwhile, or is
     /// away.
     pub(super) fn peek_by_clock(&self, units: u64) -> Option<Answer> {
-        let (form, word) = self.word.look()?;
+        let (form, word) = self.word.read()?;
         let now = form.scaled(self.time.now())?;
         let answer = match form.take(word, now, units) {
             Some(_) => Answer::permitted(form.report(word, now)),

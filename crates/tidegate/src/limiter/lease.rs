@@ -94,17 +94,17 @@ impl Lease {
 }
 
 thread_local! {
-    // Separate from `HOMES`: a thread-local without a destructor needs no check whether it is still alive.
+    // Separate from `LEASE_OWNERS`: a thread-local without a destructor needs no check whether it is still alive.
     static LEASES: [Lease; PLACES] = const { [const { Lease::none() }; PLACES] };
-    static HOMES: RefCell<Homes> = const { RefCell::new(Homes([const { Weak::new() }; PLACES])) };
+    static LEASE_OWNERS: RefCell<LeaseOwners> = const { RefCell::new(LeaseOwners([const { Weak::new() }; PLACES])) };
 }
 
 /// The limiters that the leases of a thread go back to. A lease does not keep its limiter alive.
-struct Homes([Weak<Shared>; PLACES]);
+struct LeaseOwners([Weak<Shared>; PLACES]);
 
-impl Drop for Homes {
+impl Drop for LeaseOwners {
     fn drop(&mut self) {
-        LEASES.with(|leases| leases.iter().zip(&self.0).for_each(|(lease, home)| give_back(home, lease)));
+        LEASES.with(|leases| leases.iter().zip(&self.0).for_each(|(lease, owner)| give_back(owner, lease)));
     }
 }
 
@@ -129,14 +129,14 @@ pub(super) fn spend<T: Tell>(shared: &Arc<Shared>, units: u64) -> Option<T> {
 /// Draws a lease, and spends `units` of it.
 fn draw<T: Tell>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: u64) -> Option<T> {
     if lease.left.get() > 0 {
-        move_in(shared, lease)?;
+        assign_lease(shared, lease)?;
     }
     // Read first, so that everything given back after this counts as later than the draw.
     let returned = shared.returns.sum.load(Ordering::Acquire);
     // The terms are read before the word. After a change in between, the lease carries the old terms, and so is not
     // given back to the new limit.
     let terms = shared.word.terms();
-    let (form, word) = shared.word.look()?;
+    let (form, word) = shared.word.read()?;
     let now = form.scaled(tick)?;
     // Tested by multiplication rather than computed by division: most draws are of the largest size, or impossible.
     let holds = |units: u64| form.take(word, now, units.saturating_mul(PART)).is_some();
@@ -147,9 +147,9 @@ fn draw<T: Tell>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: u64) ->
     if size <= units {
         return None;
     }
-    // If the lease was this limiter's before, its home is set already.
+    // If the lease was this limiter's before, its owner is set already.
     if lease.number.get() != shared.number {
-        move_in(shared, lease)?;
+        assign_lease(shared, lease)?;
     }
     let next = form.take(word, now, size).filter(|next| shared.word.exchange(word, *next))?;
     lease.tick.set(tick.as_nanos());
@@ -160,13 +160,13 @@ fn draw<T: Tell>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: u64) ->
 
 /// Gives back the units left in the lease, and assigns the lease to this limiter. `None` while the thread ends, when
 /// nothing is leased any more.
-fn move_in(shared: &Arc<Shared>, lease: &Lease) -> Option<()> {
-    HOMES
-        .try_with(|homes| {
-            let home = &mut homes.borrow_mut().0[shared.number as usize % PLACES];
-            give_back(home, lease);
+fn assign_lease(shared: &Arc<Shared>, lease: &Lease) -> Option<()> {
+    LEASE_OWNERS
+        .try_with(|owners| {
+            let owner = &mut owners.borrow_mut().0[shared.number as usize % PLACES];
+            give_back(owner, lease);
             if lease.number.replace(shared.number) != shared.number {
-                *home = Arc::downgrade(shared);
+                *owner = Arc::downgrade(shared);
             }
         })
         .ok()
@@ -177,14 +177,14 @@ fn move_in(shared: &Arc<Shared>, lease: &Lease) -> Option<()> {
 /// A lease may be hours old. Time has then refilled the limit, and others have spent the units again. Of the units
 /// drawn, only those are still charged that lie between now and the arrival time of the draw, minus the amount that
 /// leases gave back since. Time has returned the others, and giving those back too would return them twice.
-fn give_back(home: &Weak<Shared>, lease: &Lease) {
+fn give_back(owner: &Weak<Shared>, lease: &Lease) {
     let left = lease.left.replace(0);
-    let (Some(left), Some(drawn), Some(shared)) = (Cost::new(left), lease.drawn.take(), home.upgrade())
+    let (Some(left), Some(drawn), Some(shared)) = (Cost::new(left), lease.drawn.take(), owner.upgrade())
     else {
         return;
     };
     let giving = shared.returns.giving.lock();
-    let read = shared.word.look();
+    let read = shared.word.read();
     if shared.number != lease.number.get() || shared.word.terms() != drawn.terms {
         return;
     }

@@ -84,11 +84,11 @@ impl Shared {
     /// Runs `then` on the cells under the lock; the word is away meanwhile.
     pub(super) fn with_cells<R>(&self, now: Tick, then: impl FnOnce(&mut Limits) -> R) -> R {
         let mut limits = self.limits.lock();
-        limits.take_over(&self.word, now);
+        limits.word_to_cell(&self.word, now);
         let result = then(&mut limits);
         // With an observer the word stays away, since every check has to be reported.
         if self.observer.is_none() {
-            limits.hand_back(&self.word, now);
+            limits.cell_to_word(&self.word, now);
         }
         result
     }

@@ -3,7 +3,7 @@
 //! A limiter of one GCRA quota keeps its arrival time in the word, and the quota's numbers beside it in a
 //! [`SeqLock`]. A check reads both, computes, and exchanges the word if it has not changed. Everything that a word
 //! cannot hold is decided under the limiter's lock: other algorithms, several quotas, reservations, settlements,
-//! changes. The holder of the lock first replaces the word by [`AWAY`] and turns it into a cell for
+//! changes. The holder of the lock first replaces the word by [`NO_WORD`] and turns it into a cell for
 //! [`crate::store::settle`]. Afterwards it writes a word back if the outcome fits one. So there is one state at any
 //! moment, and both forms are decided by the same arithmetic.
 //!
@@ -21,7 +21,7 @@ use crate::store::Cell;
 use crate::sync::{AtomicU64, Ordering, fence};
 
 /// Not a word: the holder of the lock has the state, or it does not fit a word.
-const AWAY: u64 = u64::MAX;
+const NO_WORD: u64 = u64::MAX;
 
 /// The state of a limiter in a word, and the numbers needed to read it.
 #[derive(Debug)]
@@ -40,30 +40,30 @@ struct Alone(AtomicU64);
 
 impl Word {
     pub(super) const fn new() -> Self {
-        Self { word: Alone(AtomicU64::new(AWAY)), form: SeqLock::empty() }
+        Self { word: Alone(AtomicU64::new(NO_WORD)), form: SeqLock::empty() }
     }
 
     fn form(&self) -> Option<GcraWord> {
         self.form.read(GcraWord::from_parts)
     }
 
-    /// Returns the word and the form to read it by. A form is written only while the word is [`AWAY`], so the form is
-    /// right as long as the word has not changed. That is not checked here: the caller computes with the form and
+    /// Returns the word and the form to read it by. A form is written only while the word is [`NO_WORD`], so the form
+    /// is right as long as the word has not changed. That is not checked here: the caller computes with the form and
     /// then calls [`Word::exchange`] or [`Word::stays`], which check the word.
     #[inline]
-    pub(super) fn look(&self) -> Option<(GcraWord, u64)> {
+    pub(super) fn read(&self) -> Option<(GcraWord, u64)> {
         self.word().map(|word| (self.form_of_word(), word))
     }
 
     #[inline]
     pub(super) fn word(&self) -> Option<u64> {
-        // Acquire, paired with the Release of `exchange` and `hand_back`: numbers read after this are those of this
+        // Acquire, paired with the Release of `exchange` and `cell_to_word`: numbers read after this are those of this
         // word's form or later ones. It also orders the word after the clock readings before it, see the module.
         let word = self.word.0.load(Ordering::Acquire);
-        (word != AWAY).then_some(word)
+        (word != NO_WORD).then_some(word)
     }
 
-    /// Returns the form of a word that was loaded before, as [`Word::look`] does.
+    /// Returns the form of a word that was loaded before, as [`Word::read`] does.
     #[inline]
     pub(super) fn form_of_word(&self) -> GcraWord {
         GcraWord::from_parts(self.form.unchecked())
@@ -86,10 +86,10 @@ impl Word {
 
     /// Replaces `word` by `next`, unless another check has changed it first.
     ///
-    /// If the quota changes between reading its form and this, the word is [`AWAY`] meanwhile, and this fails. The
+    /// If the quota changes between reading its form and this, the word is [`NO_WORD`] meanwhile, and this fails. The
     /// same word could return under another form only if two times since two origins were equal to the nanosecond.
     /// For full limits they often would be, so the words of full limits are made different; see
-    /// [`Limits::hand_back`].
+    /// [`Limits::cell_to_word`].
     #[inline]
     pub(super) fn exchange(&self, word: u64, next: u64) -> bool {
         // As in `stays`.
@@ -111,17 +111,17 @@ pub(super) enum Undecided {
 
 impl Limits {
     /// Turns the word into a cell. Called with the lock held, before the cells are read.
-    pub(super) fn take_over(&mut self, word: &Word, now: Tick) {
-        let held = word.word.0.swap(AWAY, Ordering::AcqRel);
+    pub(super) fn word_to_cell(&mut self, word: &Word, now: Tick) {
+        let held = word.word.0.swap(NO_WORD, Ordering::AcqRel);
         let (Some(form), [quota]) = (word.form(), self.quotas.as_slice()) else { return };
-        if held != AWAY {
+        if held != NO_WORD {
             let state = State::Gcra(form.widen(held, now));
             self.cells[0] = (held != 0).then(|| Cell::new(quota.clone(), state));
         }
     }
 
     /// Puts a word back if the state fits one. Called with the lock held, after the cells have changed.
-    pub(super) fn hand_back(&mut self, word: &Word, now: Tick) {
+    pub(super) fn cell_to_word(&mut self, word: &Word, now: Tick) {
         let ([quota], [cell]) = (self.quotas.as_slice(), self.cells.as_slice()) else {
             return word.form.write(None);
         };
@@ -153,7 +153,7 @@ impl Limits {
         let full = form.scaled(now).map_or(0, |now| word.terms().min(now));
         let held = held.map(|held| held.max(full));
         // Release: the form was written before.
-        word.word.0.store(held.unwrap_or(AWAY), Ordering::Release);
+        word.word.0.store(held.unwrap_or(NO_WORD), Ordering::Release);
     }
 }
 

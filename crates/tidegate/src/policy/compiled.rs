@@ -32,9 +32,9 @@ pub(super) const ALL_LEVELS: u8 = Criticality::ALL.len() as u8;
 #[derive(Debug)]
 pub(crate) struct Compiled {
     /// The first policy of the set with the same direction and match: a request fits both or neither.
-    pub(crate) speaks_like: usize,
+    pub(crate) same_match_as: usize,
     /// The first policy of the set with the same `by`: the keys of both end with the same bytes.
-    pub(crate) keyed_like: usize,
+    pub(crate) same_key_as: usize,
     /// The number of key attributes that a request must have to be charged.
     pub(crate) needs: usize,
     /// Whether the policy applies to requests that we send.
@@ -104,8 +104,8 @@ impl Compiled {
         let places = policies.iter().enumerate();
         places
             .map(|(place, policy)| Self {
-                speaks_like: *first_of.entry((policy.direction, &policy.matching)).or_insert(place),
-                keyed_like: *first_by.entry(&policy.by).or_insert(place),
+                same_match_as: *first_of.entry((policy.direction, &policy.matching)).or_insert(place),
+                same_key_as: *first_by.entry(&policy.by).or_insert(place),
                 needs: policy.needs(),
                 outbound: policy.direction == Direction::Outbound,
                 may_skip: !policy.access.allow.is_empty() || !policy.when.is_empty(),

@@ -99,7 +99,7 @@ mod tests {
     fn method_host_and_path_are_looked_at_where_a_policy_asks_for_them() {
         let places = |policy: &str| {
             let file = format!("version: 1\npolicies: [{policy}]\n");
-            let looked_at = Config::parse(&file, "f", Format::Yaml).unwrap().0.policies.looked_at();
+            let looked_at = Config::parse(&file, "f", Format::Yaml).unwrap().0.policies.attributes_read();
             ["request.method", "request.host", "request.path", "client.ip"]
                 .map(|name| looked_at.contains(name))
         };

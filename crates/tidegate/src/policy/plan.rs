@@ -37,8 +37,8 @@ pub struct Line<'p> {
     pub durable: Durable,
     /// Where the policy is decided; `None`: by the gate's own store.
     pub share: Option<Share>,
-    /// Whether the quota belongs to this one check, as in [`Charge::passing`].
-    pub passing: bool,
+    /// Whether the quota belongs to this one check, as in [`Charge::inline_quota`].
+    pub inline_quota: bool,
     /// After charging: whether the fallback store charged it in place of an engine.
     pub by_fallback: bool,
     /// How a changed quota takes over what was spent.
@@ -98,7 +98,7 @@ impl Plan<'_> {
             on_error: line.on_error,
             durable: line.durable,
             by_fallback: line.by_fallback,
-            passing: line.passing,
+            inline_quota: line.inline_quota,
         }
     }
 }

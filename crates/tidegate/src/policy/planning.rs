@@ -203,13 +203,13 @@ impl PolicySet {
         for place in candidates.by_ref() {
             let compiled = &self.compiled[place];
             let speaks = match spoken {
-                Some((like, speaks)) if like == compiled.speaks_like => speaks,
+                Some((like, speaks)) if like == compiled.same_match_as => speaks,
                 _ => {
                     compiled.outbound == view.outbound
                         && self.policies[place].matching.misfit(&view).is_none()
                 }
             };
-            spoken = Some((compiled.speaks_like, speaks));
+            spoken = Some((compiled.same_match_as, speaks));
             if !speaks || !wanted(place) {
                 continue;
             }
@@ -220,7 +220,7 @@ impl PolicySet {
             // The first key is made in one piece; later keys with the same values copy their end from it.
             let mut made = None;
             let values = match &keyed {
-                Some(values) if values.like == compiled.keyed_like => values,
+                Some(values) if values.like == compiled.same_key_as => values,
                 _ => {
                     let start = plan.keys.len();
                     plan.keys.extend_from_slice(&compiled.limits[0].prefix);
@@ -228,7 +228,7 @@ impl PolicySet {
                     let there = key::push_values(&mut plan.keys, &policy.by, descriptor, self.ipv6_prefix);
                     made = Some(start..plan.keys.len());
                     let at = from..plan.keys.len();
-                    keyed.insert(Values { like: compiled.keyed_like, there, at })
+                    keyed.insert(Values { like: compiled.same_key_as, there, at })
                 }
             };
             if values.there < compiled.needs {
@@ -256,7 +256,7 @@ impl PolicySet {
                     on_error: compiled.on_error,
                     durable: compiled.durable,
                     share: compiled.share,
-                    passing: false,
+                    inline_quota: false,
                     by_fallback: false,
                     replace: ready.replace,
                     owner: ready.owner,

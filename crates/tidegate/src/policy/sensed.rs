@@ -49,9 +49,9 @@ pub enum ConditionsError {
 #[derive(Debug)]
 pub(crate) struct Sensed {
     pub(super) sources: Vec<Source>,
-    pub(super) conditioned: Vec<Conditioned>,
-    followed: Vec<Followed>,
-    busy: Vec<Busy>,
+    pub(super) conditioned: Vec<ConditionalPolicy>,
+    followed: Vec<FollowingLimit>,
+    busy: Vec<CpuLimit>,
     /// The tick, in nanoseconds, from which the next readings are due.
     due: AtomicU64,
     pub(super) state: Mutex<State>,
@@ -59,14 +59,14 @@ pub(crate) struct Sensed {
 
 /// A policy with conditions, each with the index of its source.
 #[derive(Debug)]
-pub(super) struct Conditioned {
+pub(super) struct ConditionalPolicy {
     pub(super) policy: usize,
     pub(super) conditions: Vec<(usize, Condition)>,
 }
 
 /// A limit whose rate follows a number.
 #[derive(Debug)]
-struct Followed {
+struct FollowingLimit {
     policy: usize,
     limit: usize,
     source: usize,
@@ -75,7 +75,7 @@ struct Followed {
 
 /// A limit whose law depends on whether the processor is busy.
 #[derive(Debug)]
-struct Busy {
+struct CpuLimit {
     policy: usize,
     limit: usize,
     source: usize,
@@ -133,15 +133,15 @@ impl Sensed {
             }
             if !asked.when.is_empty() {
                 let conditions = asked.when.iter().map(|when| (place_of(when.source()), when.clone()));
-                conditioned.push(Conditioned { policy, conditions: conditions.collect() });
+                conditioned.push(ConditionalPolicy { policy, conditions: conditions.collect() });
             }
             for (limit, of) in limits().enumerate() {
                 if let Some(from) = busy::busy_from(of) {
-                    busy.push(Busy { policy, limit, source: place_of(&Source::Cpu), from });
+                    busy.push(CpuLimit { policy, limit, source: place_of(&Source::Cpu), from });
                     count += 1;
                 }
                 let Some(follows) = of.follows.clone() else { continue };
-                followed.push(Followed { policy, limit, source: place_of(follows.source()), follows });
+                followed.push(FollowingLimit { policy, limit, source: place_of(follows.source()), follows });
             }
         }
         if count > Self::MOST || sources.len() > Self::MOST_SOURCES {
@@ -261,7 +261,7 @@ impl Sensed {
 
 /// Returns the number of levels of priority that a policy holds for, the least important first: all of them while its
 /// conditions hold, or as many as its switches are off for.
-fn levels(one: &Conditioned, held: &[bool], readings: &[Option<Taken>]) -> u8 {
+fn levels(one: &ConditionalPolicy, held: &[bool], readings: &[Option<Taken>]) -> u8 {
     let each = one.conditions.iter().zip(held).map(|((source, condition), held)| match condition.source() {
         _ if !held => 0,
         Source::Switch(_) => readings[*source].map_or(0, |taken| taken.value as u8),

@@ -174,7 +174,7 @@ impl PolicySet {
                 on_error: compiled.on_error,
                 durable: compiled.durable,
                 share: compiled.share,
-                passing: false,
+                inline_quota: false,
                 by_fallback: false,
                 replace: ready.replace,
                 owner: ready.owner,

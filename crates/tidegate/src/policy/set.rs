@@ -291,7 +291,7 @@ impl PolicySet {
     /// (client, method, host, path and direction).
     #[must_use]
     pub fn named(&self) -> Named {
-        let mut named = self.looked_at();
+        let mut named = self.attributes_read();
         for name in BUILT_IN {
             named.add(name);
         }
@@ -302,7 +302,7 @@ impl PolicySet {
     /// needs the method, the host, the path or the client. For callers that describe requests to this set only and can
     /// leave out the rest.
     #[must_use]
-    pub fn looked_at(&self) -> Named {
+    pub fn attributes_read(&self) -> Named {
         let mut named = Named::default();
         named.add("request.direction");
         for policy in self.policies() {

@@ -103,7 +103,7 @@ impl Divider {
         let Some(span) = charge.quota.fills_within() else { return (None, 0) };
         let part = self.part.least(now, span);
         let divide = || (charge.quota.divided(part, Part::WHOLE).map(Arc::new), part);
-        if charge.passing {
+        if charge.inline_quota {
             return divide();
         }
         let make = || Arc::new(ArcSwap::from_pointee(divide()));

@@ -6,7 +6,7 @@ use tidegate_core::{Algorithm, Cost, Tick};
 
 use super::cell::{Cell, current};
 use super::step::{Charge, Settled, Step};
-use super::take::{Hand as _, take};
+use super::take::{KeyState as _, take};
 
 /// Finds how much of each charge fits, and takes that amount of all charges or of none; returns whether cells changed.
 pub(super) fn draw(step: &Step<'_>, cells: &mut [Option<Cell>], settled: &mut Settled) -> bool {

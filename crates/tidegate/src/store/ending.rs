@@ -18,7 +18,7 @@ use tidegate_core::{Algorithm, Cost, Decision, Finish, Quota, Receipt, Standing,
 
 use super::cell::{Cell, Forgotten, keep, met};
 use super::step::{Charge, Ending, Settled, Settlement, Step};
-use super::take::Hand as _;
+use super::take::KeyState as _;
 
 /// Ends every charge of a step, or none if an [`Ending::Once`] is refused; returns whether cells changed.
 pub(super) fn finish(

@@ -68,7 +68,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use breaker::{Breaker, Told};
+use breaker::{Breaker, ChangeCallback};
 pub use breaker::{Change, Health};
 use shared::Shared;
 use stand_in::StandIn;
@@ -120,7 +120,7 @@ pub struct FallbackBuilder {
     probe_every: Duration,
     outage_after: u32,
     nodes: u64,
-    told: Option<Box<Told>>,
+    on_change: Option<Box<ChangeCallback>>,
 }
 
 impl FallbackBuilder {
@@ -154,16 +154,16 @@ impl FallbackBuilder {
     ///
     /// It is called on the thread of the step that found out, outside every lock. Changes that follow each other
     /// closely on different threads may arrive out of order; [`Change::at`] tells their order.
-    pub fn on_change(mut self, told: impl Fn(&Change) + Send + Sync + 'static) -> Self {
-        self.told = Some(Box::new(told));
+    pub fn on_change(mut self, on_change: impl Fn(&Change) + Send + Sync + 'static) -> Self {
+        self.on_change = Some(Box::new(on_change));
         self
     }
 
     /// Makes the store.
     #[must_use]
     pub fn build(self) -> Fallback {
-        let Self { engine, clock, deadline, probe_every, outage_after, nodes, told } = self;
-        let breaker = Arc::new(Breaker::new(probe_every, outage_after, told));
+        let Self { engine, clock, deadline, probe_every, outage_after, nodes, on_change } = self;
+        let breaker = Arc::new(Breaker::new(probe_every, outage_after, on_change));
         Fallback {
             shared: Arc::new(Shared { engine, clock, breaker, stand_in: StandIn::new(nodes), deadline }),
         }
@@ -193,7 +193,7 @@ impl Fallback {
             probe_every: PROBE_EVERY,
             outage_after: OUTAGE_AFTER,
             nodes: 1,
-            told: None,
+            on_change: None,
         }
     }
 

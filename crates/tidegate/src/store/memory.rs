@@ -36,7 +36,7 @@
 //! # Quotas
 //! A slot names the limit of its word by number ([`classes`]). 32,767 limits, counted once for each owner, can be in
 //! use at once; numbers that no live key needs are reused ([`reclaim`]). The state of a charge whose quota is passing
-//! ([`Charge::passing`]) lies in the overflow, without a number.
+//! ([`Charge::inline_quota`]) lies in the overflow, without a number.
 
 mod batch;
 mod capacity;
@@ -76,10 +76,10 @@ pub use capacity::CapacityError;
 use capacity::{MAX_KEYS, in_range};
 pub use export::Export;
 pub(crate) use in_place::Absent;
-pub(crate) use limit::{First, KeptClass, Limit};
+pub(crate) use limit::{CachedClass, Limit, PermanentLimit};
 use name::Class;
 pub use piece::RestoreError;
-pub(crate) use reading::{Reading, Taken};
+pub(crate) use reading::{Reading, WordOutcome};
 pub use seed::Seed;
 pub(crate) use table::Print;
 use table::{Keep, Sought, Table};
@@ -204,7 +204,7 @@ impl MemoryStore {
     }
 
     /// Returns the class of a quota for owner 0; `None` where its states do not fit a word.
-    pub(crate) fn class(&self, quota: &Arc<Quota>, tick: Tick) -> Option<KeptClass> {
+    pub(crate) fn class(&self, quota: &Arc<Quota>, tick: Tick) -> Option<CachedClass> {
         self.shared.table.reclaim(tick);
         Some(self.shared.table.classes.of(quota, 0, tick)?.kept())
     }
@@ -212,20 +212,20 @@ impl MemoryStore {
     /// Returns the limit of a class that was kept between checks; `None` where its number has since been given to
     /// another limit, or is about to be.
     #[inline]
-    pub(crate) fn limit(&self, class: KeptClass) -> Option<Limit<'_>> {
+    pub(crate) fn limit(&self, class: CachedClass) -> Option<Limit<'_>> {
         self.shared.table.classes.kept(class)
     }
 
     /// Returns the limit of a class, if it is one of the first few, which are found without searching a list.
     #[inline(always)]
-    pub(crate) fn limit_at_hand(&self, class: Class) -> Option<&First> {
+    pub(crate) fn limit_at_hand(&self, class: Class) -> Option<&PermanentLimit> {
         self.shared.table.classes.at_hand(class)
     }
 
     /// Spends units of a key whose word is in its first line and not seized, and returns the new word. `None` where
     /// that did not succeed, for whatever reason. Makes no function call.
     #[inline(always)]
-    pub(crate) fn permit(&self, print: Print, first: &First, now: u64, units: u64) -> Option<u64> {
+    pub(crate) fn permit(&self, print: Print, first: &PermanentLimit, now: u64, units: u64) -> Option<u64> {
         self.shared.table.permit(print, first, now, units)
     }
 
@@ -237,13 +237,13 @@ impl MemoryStore {
 
     /// As [`MemoryStore::permit`], in both lines. For a key that would be refused, it returns the word that was seen.
     #[inline]
-    pub(crate) fn permit_or_see(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
+    pub(crate) fn permit_or_see(&self, print: Print, by: &Reading<'_>, units: u64) -> WordOutcome {
         self.shared.table.permit_or_see(print, by, units)
     }
 
     /// Spends units of a key in its word; waits for a slot that is seized. Ticks must come from a clock that does not
     /// step back.
-    pub(crate) fn take(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Taken {
+    pub(crate) fn take(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> WordOutcome {
         self.shared.table.take(print, key, by, units)
     }
 }

@@ -48,7 +48,7 @@ struct OwnedCharge {
     on_error: OnStoreError,
     durable: Durable,
     by_fallback: bool,
-    passing: bool,
+    inline_quota: bool,
 }
 
 impl OwnedStep {
@@ -170,7 +170,7 @@ impl OwnedCharge {
             on_error: charge.on_error,
             durable: charge.durable,
             by_fallback: charge.by_fallback,
-            passing: charge.passing,
+            inline_quota: charge.inline_quota,
         }
     }
 
@@ -187,7 +187,7 @@ impl OwnedCharge {
             on_error: self.on_error,
             durable: self.durable,
             by_fallback: self.by_fallback,
-            passing: self.passing,
+            inline_quota: self.inline_quota,
         }
     }
 }

@@ -11,7 +11,7 @@
 //! applies at once to all that is not yet spent. When a part becomes larger, the larger part applies only after it has
 //! been this node's for as long as the limit takes to fill up ([`Quota::fills_within`](crate::Quota::fills_within)):
 //! until then, its former owner may already have spent what has refilled. So for a limit per minute, a part that has
-//! moved is used a minute later. A node that starts uses only what is [always](Part::always) its own for that long,
+//! moved is used a minute later. A node that starts uses only what is [permanently](Part::permanent) its own for that long,
 //! because what it granted before the restart is unknown.
 //!
 //! As a model, the whole consists of many small limits, each owned by one node. A small limit that changes its owner is

@@ -46,7 +46,7 @@ pub struct Charge<'a> {
     pub by_fallback: bool,
     /// Whether the quota is one of very many and holds for this step only: the store keeps it with the key and does not
     /// register it elsewhere.
-    pub passing: bool,
+    pub inline_quota: bool,
 }
 
 impl<'a> Charge<'a> {
@@ -65,7 +65,7 @@ impl<'a> Charge<'a> {
             on_error: OnStoreError::Local,
             durable: Durable::Interval,
             by_fallback: false,
-            passing: false,
+            inline_quota: false,
         }
     }
 

@@ -14,10 +14,10 @@ use super::kept_back;
 use super::step::{Charge, Settled, Settlement, Step};
 
 /// The ruling on one charge by itself, and its next state and receipt in case the step is allowed.
-type Decided<H> = (Ruling, Option<(<H as Hand>::Next, Receipt)>);
+type Decided<H> = (Ruling, Option<(<H as KeyState>::Next, Receipt)>);
 
 /// The state of one charge's key while a step works on it, in the form that the store keeps.
-pub(super) trait Hand {
+pub(super) trait KeyState {
     /// The type of the next state.
     type Next;
 
@@ -63,7 +63,7 @@ pub(super) trait Hand {
     }
 }
 
-impl Hand for Option<Cell> {
+impl KeyState for Option<Cell> {
     type Next = State;
 
     fn decide_cost(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(State, Receipt)>) {
@@ -129,19 +129,24 @@ fn with_share<'c>(cell: &Option<Cell>, charge: &Charge<'c>, now: Tick) -> Option
 }
 
 /// Decides each charge by itself, and keeps the next states only if no binding charge was refused. Writes the answer to
-/// `settled`, and returns whether any hand changed.
-pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool, settled: &mut Settled) -> bool {
+/// `settled`, and returns whether any state changed.
+pub(super) fn take<H: KeyState>(
+    step: &Step<'_>,
+    states: &mut [H],
+    spend: bool,
+    settled: &mut Settled,
+) -> bool {
     let now = step.now;
     // As many as a plan holds without allocating. Unused room costs nothing.
     let mut decided: SmallVec<[Decided<H>; 16]> = SmallVec::new();
     let (mut allowed, mut longest) = (true, Duration::ZERO);
-    for (charge, hand) in step.charges.iter().zip(&*hands) {
-        let (mut ruling, next) = hand.decide(charge, now);
+    for (charge, state) in step.charges.iter().zip(&*states) {
+        let (mut ruling, next) = state.decide(charge, now);
         match &mut ruling {
             Ruling::Allowed { wait } if charge.binding => longest = longest.max(*wait),
             Ruling::Allowed { .. } => {}
             Ruling::Denied { retry } => {
-                *retry = hand.retry(charge, now, *retry);
+                *retry = state.retry(charge, now, *retry);
                 allowed &= !charge.binding;
             }
         }
@@ -151,17 +156,17 @@ pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool, settl
     settled.lines.clear();
     settled.lines.reserve_exact(decided.len());
     // `drain`, not `into_iter`: that would move the whole list first.
-    for ((charge, hand), (ruling, next)) in step.charges.iter().zip(hands).zip(decided.drain(..)) {
+    for ((charge, state), (ruling, next)) in step.charges.iter().zip(states).zip(decided.drain(..)) {
         // A peek returns what is there, not what would be left.
         let spent = next.filter(|_| allowed && spend);
-        let standing = hand.standing(charge, spent.as_ref().map(|(next, _)| next), now);
+        let standing = state.standing(charge, spent.as_ref().map(|(next, _)| next), now);
         let receipt = spent.map(|(next, receipt)| {
-            hand.keep(charge, next, now);
+            state.keep(charge, next, now);
             changed = true;
             receipt
         });
         if spend && matches!(ruling, Ruling::Denied { retry } if retry != Retry::Never) {
-            changed |= hand.meet(charge, now);
+            changed |= state.meet(charge, now);
         }
         settled.lines.push(Settlement { decision: Decision { ruling, standing }, receipt });
     }

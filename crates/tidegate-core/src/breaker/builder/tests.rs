@@ -82,8 +82,8 @@ fn byte_forms_come_back() {
 #[test]
 fn open_times_grow_to_the_longest_and_are_only_shortened() {
     let built = CircuitBreaker::builder().build().unwrap();
-    let open = built.by.open;
-    let times = [0, 5, 10, 40, 60].map(|before| open.grown(before * 1_000_000_000) / 1_000_000_000);
+    let open = built.parameters.open;
+    let times = [0, 5, 10, 40, 60].map(|before| open.next(before * 1_000_000_000) / 1_000_000_000);
     assert_eq!(times, [5, 10, 20, 60, 60]);
     let key = |first: u64| (crate::Tick::from_nanos(first), crate::Tick::from_nanos(first + 9));
     let drawn: Vec<u64> =
@@ -93,7 +93,7 @@ fn open_times_grow_to_the_longest_and_are_only_shortened() {
     assert!((890_000..910_000).contains(&(sum / 1000)), "spread evenly: {sum}");
     let other = CircuitBreaker::builder().seed(1).build().unwrap();
     let at = crate::Tick::from_nanos(7);
-    assert_ne!(open.jittered(1_000_000, at, key(0)), other.by.open.jittered(1_000_000, at, key(0)));
+    assert_ne!(open.jittered(1_000_000, at, key(0)), other.parameters.open.jittered(1_000_000, at, key(0)));
     // Keys that trip at the same tick, as they do if their figures are compared at the same boundary.
     let drawn: Vec<u64> = (0..1000).map(|first| open.jittered(1_000_000, at, key(first))).collect();
     let sum: u64 = drawn.iter().sum();
@@ -144,7 +144,7 @@ fn refusals_copy_nothing_where_figures_are_compared_now_and_then() {
         matches!(breaker.at(state, at).0, std::borrow::Cow::Owned(_))
     };
     let refused = |state: &crate::breaker::CircuitBreakerState, at: crate::Tick| {
-        breaker.refused_at(&state.is, at).expect("known without a copy")
+        breaker.refused_at(&state.inner, at).expect("known without a copy")
     };
     // The stored state is still closed, but the boundary that has passed shows that it is open.
     assert_eq!(refused(&tripped, ms(99)), None);

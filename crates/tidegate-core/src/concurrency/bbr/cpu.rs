@@ -1,6 +1,6 @@
 //! How busy the processor is, smoothed over readings.
 
-use crate::average::toward;
+use crate::average::interpolate;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
 /// The smoothed use of the processor in thousandths.
@@ -15,7 +15,7 @@ impl Cpu {
     /// becomes the average.
     pub(super) fn read(&mut self, thousandths: u16, kept: f64) {
         let reading = f64::from(thousandths);
-        self.used = if self.heard { toward(self.used, reading, 1.0 - kept) } else { reading };
+        self.used = if self.heard { interpolate(self.used, reading, 1.0 - kept) } else { reading };
         self.heard = true;
     }
 

@@ -50,7 +50,7 @@ impl Served {
     /// Advances the window to `at`.
     pub(super) fn advance(&mut self, window: Buckets, at: Tick) {
         let index = window.index(at);
-        if window.set_back(self.newest, at) {
+        if window.is_set_back(self.newest, at) {
             self.most.clear();
             self.least.clear();
             (self.newest, self.served, self.timed, self.latencies) = (index, 0, 0, 0.0);

@@ -42,7 +42,7 @@ const LONGEST: f64 = 10e9;
 
 /// What a measurement has to show.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Evidence {
+pub(super) struct Required {
     /// The share by which the limit is being moved, or will be next.
     pub(super) step: f64,
     /// The goodput per nanosecond expected at least; zero if unknown. Half of it ends the measurement early:
@@ -139,7 +139,7 @@ impl Epoch {
     ///
     /// A measurement reaches from the end of its first sample to the end of the sample that closes it, which is not
     /// counted. So work that ends in clumps, such as replies that wait for a timer, is measured in whole clumps.
-    pub(super) fn take(&mut self, sample: &Sample, limit: u64, evidence: &Evidence) -> Option<Reading> {
+    pub(super) fn take(&mut self, sample: &Sample, limit: u64, required: &Required) -> Option<Reading> {
         let at = onward(self.last, sample.at);
         if at < self.last {
             // The clock was set back, so the measured samples have no span.
@@ -159,7 +159,7 @@ impl Epoch {
             return None;
         }
         let span = nanos(at.since(*self.first.get_or_insert(at))) as f64;
-        if span > 0.0 && self.enough(span, evidence) {
+        if span > 0.0 && self.enough(span, required) {
             return Some(self.reading(span));
         }
         self.count(sample, limit);
@@ -204,15 +204,15 @@ impl Epoch {
         *self = Self { from: at.after(Duration::from_nanos(typical as u64)), ..Self::starting(at, typical) };
     }
 
-    fn enough(&self, span: f64, evidence: &Evidence) -> bool {
-        let wanted = (SHOWS / (evidence.step * evidence.step)).clamp(FEWEST, MOST) * self.rounds;
+    fn enough(&self, span: f64, required: &Required) -> bool {
+        let wanted = (SHOWS / (required.step * required.step)).clamp(FEWEST, MOST) * self.rounds;
         let (good, failed) = (self.good as f64, self.failed as f64);
-        let (typical, expected) = (self.typical(), evidence.expected * span);
+        let (typical, expected) = (self.typical(), required.expected * span);
         let tired = good + failed >= FEWEST && span >= PATIENCE * self.rounds * typical;
         let collapsed = expected >= 2.0 * FEWEST && good * 2.0 <= expected;
         let failing = failed >= 2.0 * FEWEST && failed >= good;
         let gross = span >= GROSS_SPAN * typical && (collapsed || failing);
-        let least = if evidence.step >= WIDE_STEP { WIDE_SPAN } else { SPAN };
+        let least = if required.step >= WIDE_STEP { WIDE_SPAN } else { SPAN };
         tired || gross || span >= least * typical && good >= wanted
     }
 

@@ -2,7 +2,7 @@
 
 use super::super::bounds::{Bounds, LIMITS};
 use super::cliff::Cliff;
-use super::epoch::{Epoch, Evidence, Reading};
+use super::epoch::{Epoch, Reading, Required};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::Tick;
 
@@ -27,7 +27,7 @@ pub struct HillClimbState {
     pub(super) trial: Option<f64>,
     /// The limit in force right now. After a raise it grows by one each time work ends, until it reaches the trial or
     /// the limit.
-    pub(super) allowed: f64,
+    pub(super) limit_in_force: f64,
     pub(super) epoch: Epoch,
     /// The measured goodput at the limit.
     pub(super) known: Option<Reading>,
@@ -63,7 +63,7 @@ impl HillClimbState {
         Self {
             limit,
             trial: None,
-            allowed: limit,
+            limit_in_force: limit,
             epoch: Epoch::starting(now, 0.0),
             known: None,
             base: 0.0,
@@ -86,23 +86,23 @@ impl HillClimbState {
     pub(in super::super) fn bounded(&self, bounds: &Bounds) -> Self {
         let is_within = |limit: f64| bounds.clamp(limit) == limit;
         let mut next = *self;
-        if is_within(self.limit) && is_within(self.allowed) && self.trial.is_none_or(is_within) {
+        if is_within(self.limit) && is_within(self.limit_in_force) && self.trial.is_none_or(is_within) {
             return next;
         }
         (next.limit, next.trial) = (bounds.nearest(self.limit), None);
-        next.allowed = next.limit;
+        next.limit_in_force = next.limit;
         next.epoch = self.epoch.anew();
         next.forget();
         next
     }
 
     /// Returns the limit being tried, or else the limit between experiments.
-    pub(super) fn goal(&self) -> f64 {
+    pub(super) fn target_limit(&self) -> f64 {
         self.trial.unwrap_or(self.limit)
     }
 
     /// Returns what the measurement in progress has to show.
-    pub(super) fn evidence(&self) -> Evidence {
+    pub(super) fn required(&self) -> Required {
         let ratio = self.trial.map_or(1.0, |trial| trial / self.limit);
         let step = match (&self.trial, &self.known) {
             (Some(_), _) => (ratio - 1.0).abs(),
@@ -111,7 +111,7 @@ impl HillClimbState {
         };
         // Fewer places cost at most their share of the goodput.
         let expected = self.known.as_ref().map_or(0.0, |known| known.rate * ratio.min(1.0));
-        Evidence { step, expected }
+        Required { step, expected }
     }
 
     /// Updates the base from a reading: quickly downwards, slowly upwards. Upwards only while the limit does not
@@ -139,7 +139,7 @@ impl Bytes for HillClimbState {
         out.f64(self.limit);
         out.flag(self.trial.is_some());
         out.f64(self.trial.unwrap_or(1.0));
-        out.f64(self.allowed);
+        out.f64(self.limit_in_force);
         self.epoch.write(out);
         out.flag(self.known.is_some());
         self.known.unwrap_or_default().write(out);
@@ -158,7 +158,7 @@ impl Bytes for HillClimbState {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (limit, tries) = (from.within("limit", LIMITS)?, from.flag("tries")?);
-        let (trial, allowed) = (from.within("trial", LIMITS)?, from.within("allowed", LIMITS)?);
+        let (trial, limit_in_force) = (from.within("trial", LIMITS)?, from.within("allowed", LIMITS)?);
         let (epoch, knows, known) = (Bytes::read(from)?, from.flag("knows")?, Bytes::read(from)?);
         let (base, best) = (from.within("base", 0.0..=f64::MAX)?, from.within("best", 0.0..=f64::MAX)?);
         let (base_proved, base_likely) = from.two_flags("base proved")?;
@@ -168,7 +168,7 @@ impl Bytes for HillClimbState {
         Ok(Self {
             limit,
             trial: tries.then_some(trial),
-            allowed,
+            limit_in_force,
             epoch,
             known: knows.then_some(known),
             base,

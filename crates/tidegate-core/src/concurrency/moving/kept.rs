@@ -15,28 +15,28 @@ impl Kept for AdaptiveConcurrency {
     type State = AdaptiveConcurrencyState;
 
     fn last_change(state: &AdaptiveConcurrencyState) -> Option<Tick> {
-        Some(state.is.places.last())
+        Some(state.inner.places.last())
     }
 
     /// Places are set back as without a law. The law's own state stays: its ticks are not after the last change, and
     /// each law handles a clock that steps back.
     fn set_back(&self, state: &AdaptiveConcurrencyState, to: Tick) -> AdaptiveConcurrencyState {
-        let places = self.by.places.set_back(&state.is.places, to);
-        let law = state.is.law.clone().map(|known| Learnt { at: known.at.min(to), ..known });
+        let places = self.parameters.places.set_back(&state.inner.places, to);
+        let law = state.inner.law.clone().map(|known| Learnt { at: known.at.min(to), ..known });
         AdaptiveConcurrencyState::of(places, law)
     }
 
     fn largest(&self) -> usize {
-        self.by.places.largest() + 1 + 8 + self.by.law.largest()
+        self.parameters.places.largest() + 1 + 8 + self.parameters.law.largest()
     }
 }
 
 impl Bytes for AdaptiveConcurrency {
     fn write(&self, out: &mut Writer) {
         out.u64(self.time_to_live().map_or(u64::MAX, crate::time::nanos));
-        out.u64(self.by.forget);
-        out.u32(self.by.cpu.map_or(UNKNOWN, u32::from));
-        self.by.law.write(out);
+        out.u64(self.parameters.forget);
+        out.u32(self.parameters.cpu.map_or(UNKNOWN, u32::from));
+        self.parameters.law.write(out);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -62,9 +62,9 @@ impl Bytes for AdaptiveConcurrency {
 
 impl Bytes for AdaptiveConcurrencyState {
     fn write(&self, out: &mut Writer) {
-        self.is.places.write(out);
-        out.flag(self.is.law.is_some());
-        if let Some(law) = &self.is.law {
+        self.inner.places.write(out);
+        out.flag(self.inner.law.is_some());
+        if let Some(law) = &self.inner.law {
             out.tick(law.at);
             law.state.write(out);
         }

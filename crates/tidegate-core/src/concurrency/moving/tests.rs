@@ -81,8 +81,8 @@ fn a_sample_is_what_the_receipt_saw_and_the_time_since() {
 
     let (entered, receipt) = enter(&guard, &state, 20, 1).unwrap();
     assert_eq!(
-        guard.leave(&entered, at(25), &receipt, Outcome::Ignored).is.law,
-        state.is.law,
+        guard.leave(&entered, at(25), &receipt, Outcome::Ignored).inner.law,
+        state.inner.law,
         "nothing is learnt"
     );
     let slow = guard.leave(&entered, at(20 + 5001), &receipt, Outcome::Success);

@@ -20,7 +20,7 @@ impl FixedWindow {
     /// Opens a window for units that act at `act`.
     pub(super) fn open(&self, state: &FixedWindowState, at: Tick, act: Tick, units: u64) -> FixedWindowState {
         let (start, through) = self.window_at(act);
-        let top = Span { start, through, used: units.min(MOST_UNITS), opened: start, early: 0 };
+        let top = Span { start, through, used: units.min(MOST_UNITS), opened: start, units_by_start: 0 };
         if act <= at {
             // No earlier window is left to settle.
             return FixedWindowState::of(at, top, Vec::new(), false, state.carried());
@@ -63,16 +63,16 @@ impl FixedWindow {
             }
             Some(found) => {
                 let span = &mut spans[found];
-                let stood = if span.early > 0 {
-                    receipt.act > span.start || back < span.early
+                let stood = if span.units_by_start > 0 {
+                    receipt.act > span.start || back < span.units_by_start
                 } else {
                     receipt.marks().0 != OPENER || !undone
                 };
-                if span.early > 0 && receipt.act <= span.start {
-                    span.early = span.early.saturating_sub(back).max(1);
+                if span.units_by_start > 0 && receipt.act <= span.start {
+                    span.units_by_start = span.units_by_start.saturating_sub(back).max(1);
                 }
                 span.used = span.used.saturating_sub(back);
-                span.early = span.early.min(span.used);
+                span.units_by_start = span.units_by_start.min(span.used);
                 if span.used > 0 && !stood {
                     self.begin_anew(&mut spans[found..], at);
                 }
@@ -93,7 +93,13 @@ impl FixedWindow {
             Some(_) if newest.used == 0 => spans.pop().expect("there is one"),
             None if newest.used == 0 && !(gap && newest.start > at) => {
                 gap = false;
-                Span { start: Tick::EPOCH, through: Tick::EPOCH, used: 0, opened: Tick::EPOCH, early: 0 }
+                Span {
+                    start: Tick::EPOCH,
+                    through: Tick::EPOCH,
+                    used: 0,
+                    opened: Tick::EPOCH,
+                    units_by_start: 0,
+                }
             }
             _ => newest,
         };
@@ -105,7 +111,7 @@ impl FixedWindow {
         let late = spans.first().map_or(at, |first| first.start.max(at));
         self.shift(spans, late);
         if let (Some(first), Window::Rolling(_)) = (spans.first_mut(), &self.window) {
-            first.early = first.used;
+            first.units_by_start = first.used;
         }
     }
 
@@ -118,7 +124,7 @@ impl FixedWindow {
         for span in spans {
             if span.start < late {
                 let (start, through) = self.window_at(late);
-                *span = Span { start, through, early: span.used, ..*span };
+                *span = Span { start, through, units_by_start: span.used, ..*span };
             }
             late = span.through.after(Duration::from_nanos(1));
         }

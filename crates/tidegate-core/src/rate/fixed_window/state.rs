@@ -48,14 +48,14 @@ pub(super) struct Span {
     /// The first tick at which a unit in it may have acted: before `start` once the window has started anew.
     pub(super) opened: Tick,
     /// Units that count as acting by `start`, once the window has started anew; zero while its opening charge stands.
-    pub(super) early: u64,
+    pub(super) units_by_start: u64,
 }
 
 /// Rarely needed, so it lies on the heap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct More {
     pub(super) opened: Tick,
-    pub(super) early: u64,
+    pub(super) units_by_start: u64,
     /// The windows before the newest that are not over, oldest first; none is empty.
     pub(super) before: Vec<Span>,
     /// Whether windows between now and the oldest, with promises in them, were forgotten.
@@ -104,7 +104,7 @@ impl FixedWindowState {
     }
 
     pub(super) fn opened(&self) -> Tick {
-        self.more.as_ref().filter(|more| more.early > 0).map_or(self.start, |more| more.opened)
+        self.more.as_ref().filter(|more| more.units_by_start > 0).map_or(self.start, |more| more.opened)
     }
 
     pub(super) fn carried(&self) -> Option<Carried> {
@@ -121,9 +121,9 @@ impl FixedWindowState {
 
     /// Returns the newest window.
     pub(super) fn top(&self) -> Span {
-        let early = self.more.as_ref().map_or(0, |more| more.early);
+        let units_by_start = self.more.as_ref().map_or(0, |more| more.units_by_start);
         let Self { start, through, used, .. } = *self;
-        Span { start, through, used, opened: self.opened(), early }
+        Span { start, through, used, opened: self.opened(), units_by_start }
     }
 
     /// Makes a state, without the parts that no longer matter.
@@ -142,17 +142,17 @@ impl FixedWindowState {
             gap = true;
         }
         let gap = gap && before.first().unwrap_or(&top).start > last;
-        let Span { start, through, used, early, .. } = top;
-        let opened = if early > 0 { top.opened } else { start };
+        let Span { start, through, used, units_by_start, .. } = top;
+        let opened = if units_by_start > 0 { top.opened } else { start };
         let state = Self { last, start, through, used, more: None };
         // A charge made before the change cannot act in a window that opened after the latest act of such charges.
         let oldest =
             if state.counts(last) { before.first().map_or(opened, |span| span.opened) } else { last };
         let carried = carried.filter(|carried| carried.until() >= oldest);
-        if early == 0 && before.is_empty() && !gap && carried.is_none() {
+        if units_by_start == 0 && before.is_empty() && !gap && carried.is_none() {
             return state;
         }
-        Self { more: Some(Box::new(More { opened, early, before, gap, carried })), ..state }
+        Self { more: Some(Box::new(More { opened, units_by_start, before, gap, carried })), ..state }
     }
 
     pub(super) fn with_carried(self, carried: Carried) -> Self {
@@ -167,8 +167,8 @@ impl FixedWindowState {
         }
         let mut top = self.top();
         top.used = used;
-        if top.early > 0 && at <= top.start {
-            top.early = top.early.saturating_add(units).min(used);
+        if top.units_by_start > 0 && at <= top.start {
+            top.units_by_start = top.units_by_start.saturating_add(units).min(used);
         }
         Self::of(at, top, self.before().to_vec(), self.gap(), self.carried())
     }
@@ -185,19 +185,19 @@ impl Bytes for Span {
         out.tick(self.through);
         out.u64(self.used);
         out.tick(self.opened);
-        out.u64(self.early);
+        out.u64(self.units_by_start);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (start, through, used) = (from.tick()?, from.tick()?, from.u64()?);
-        let (opened, early) = (from.tick()?, from.u64()?);
-        if start > through || opened > start || (early == 0 && opened < start) {
+        let (opened, units_by_start) = (from.tick()?, from.u64()?);
+        if start > through || opened > start || (units_by_start == 0 && opened < start) {
             return Err(DecodeError::Value { field: "window" });
         }
-        if used > MOST_UNITS || early > used {
+        if used > MOST_UNITS || units_by_start > used {
             return Err(DecodeError::Value { field: "used" });
         }
-        Ok(Self { start, through, used, opened, early })
+        Ok(Self { start, through, used, opened, units_by_start })
     }
 }
 

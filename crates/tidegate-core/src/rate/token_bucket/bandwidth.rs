@@ -107,7 +107,7 @@ impl Bandwidth {
     }
 
     /// Returns a level after `elapsed` ns have passed.
-    pub(super) fn settle(&self, level: Level, elapsed: u64) -> Level {
+    pub(super) fn advance(&self, level: Level, elapsed: u64) -> Level {
         let (spent, gain) = (level.spent(), u128::from(self.gain));
         match self.refill {
             Refill::Continuous => Level::of(spent.saturating_sub(u128::from(elapsed) * gain), 0),

@@ -42,7 +42,7 @@ impl TokenBucket {
     ) -> TokenBucketState {
         let waits = || book.promise > at || self.shown(levels, at) > at;
         let told = new || self.single().is_some();
-        let blank = told && book.is_blank() && book.high <= self.full(levels, at) && !waits();
+        let blank = told && book.is_blank() && book.expires <= self.full(levels, at) && !waits();
         let book = (!blank && !book.has_passed(at)).then_some(book);
         TokenBucketState::new(at, levels, charged, book)
     }
@@ -53,14 +53,14 @@ impl TokenBucket {
         let mut levels = self.levels(state, at);
         let mut book = self.book(state, &levels, at);
         if levels.iter().all(|level| level.spent() == 0) {
-            book.rest();
+            book.clear_holes();
         }
         for (bandwidth, level) in self.bandwidths.iter().zip(&mut levels) {
             let deepest = bandwidth.amount(bandwidth.capacity()) + bandwidth.amount(Rate::MAX_COUNT);
             let owed = level.spent().saturating_add(bandwidth.amount(units)).min(deepest);
             *level = Level::of(owed.max(level.spent()), level.into);
         }
-        book.high = book.high.max(self.full(&levels, at));
+        book.expires = book.expires.max(self.full(&levels, at));
         self.state(at, &levels, state.charged().saturating_add(u128::from(units)), book, new)
     }
 
@@ -112,7 +112,7 @@ impl TokenBucket {
         let mut book = self.book(state, &levels, at);
         let mut end = self.bare_end(&levels, at, state.charged()).wrapping_add(book.given);
         // Once the end of the line has reached the largest number, positions mean nothing.
-        let known = position > book.since && position <= end && end < u128::MAX;
+        let known = position > book.void_up_to && position <= end && end < u128::MAX;
         // A charge from before a period was restarted can be settled until that period ends.
         let passed = arrival <= at && arrival < Tick::MAX && !book.outlives(arrival);
         let gone = passed || levels.iter().all(|level| level.spent() == 0);
@@ -153,7 +153,7 @@ impl TokenBucket {
         // Every promise still ahead acts before the limit is full.
         book.promise = book.promise.min(full);
         // A period that was restarted ends later than any receipt says.
-        book.high = if alone { book.high.min(full) } else { book.high.max(full) };
+        book.expires = if alone { book.expires.min(full) } else { book.expires.max(full) };
         if self.single().is_some() {
             // Below zero, and so wrapped, if a restarted period has moved the bare end up.
             book.given = end.wrapping_sub(self.bare_end(&levels, at, 0));
@@ -169,8 +169,8 @@ impl TokenBucket {
         let end = self.bare_end(&levels, from, state.charged()).wrapping_add(book.given);
         let bare = self.bare_end(&levels, to, 0);
         book.set_back(from.since(to), from, end.max(bare));
-        book.given = if self.single().is_some() { book.since - bare } else { 0 };
-        let charged = book.since;
+        book.given = if self.single().is_some() { book.void_up_to - bare } else { 0 };
+        let charged = book.void_up_to;
         TokenBucketState::new(to, &levels, charged, Some(book))
     }
 
@@ -198,14 +198,14 @@ impl TokenBucket {
         if book.has_passed(at) {
             return TokenBucketState::new(at, &levels, before, None);
         }
-        book.rest();
-        book.since = before.max(bare);
-        book.given = if self.single().is_some() { book.since - bare } else { 0 };
-        book.high = book.high.max(self.full(&levels, at));
+        book.clear_holes();
+        book.void_up_to = before.max(bare);
+        book.given = if self.single().is_some() { book.void_up_to - bare } else { 0 };
+        book.expires = book.expires.max(self.full(&levels, at));
         if how == Replace::Reset {
             book.promise = Tick::EPOCH;
         }
-        let charged = book.since;
+        let charged = book.void_up_to;
         self.state(at, &levels, charged, book, false)
     }
 }

@@ -86,7 +86,7 @@ impl Method {
     }
 
     /// Returns the scope that a token must have; `None` if anybody may call the method.
-    const fn asks(self) -> Option<Scope> {
+    const fn required_scope(self) -> Option<Scope> {
         match self {
             Self::ShouldRateLimit
             | Self::StreamRateLimitQuotas
@@ -112,7 +112,7 @@ impl Method {
         headers: &HeaderMap,
     ) -> Result<(), Status> {
         // Health checks need no token and work even when the server is full.
-        let Some(scope) = self.asks() else { return Ok(()) };
+        let Some(scope) = self.required_scope() else { return Ok(()) };
         if full {
             return Err(Status::new(
                 Code::Unavailable,

@@ -8,7 +8,7 @@ mod answered;
 pub(super) mod asked;
 mod details;
 pub(super) mod limitador;
-mod mended;
+mod repair_utf8;
 
 use std::slice::from_ref;
 use std::time::Duration;
@@ -58,9 +58,9 @@ pub(super) async fn answer(service: &Service, headers: &HeaderMap, message: Byte
 fn read(message: &Bytes) -> Result<RateLimitRequest, Status> {
     RateLimitRequest::decode(&**message)
         .or_else(|_| {
-            let mut mended = message.to_vec();
-            mended::mend(&mut mended);
-            RateLimitRequest::decode(&*mended)
+            let mut repaired = message.to_vec();
+            repair_utf8::repair_utf8(&mut repaired);
+            RateLimitRequest::decode(&*repaired)
         })
         .map_err(|error| {
             Status::new(Code::Internal, format!("the message is not a RateLimitRequest: {error}"))

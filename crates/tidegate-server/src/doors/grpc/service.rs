@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::quota::budget::Budget;
 use super::quota::pools::Pools;
 use crate::app::App;
-use crate::requests::BroughtQuotas;
+use crate::requests::InlineQuotas;
 
 /// Answers calls.
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) app: Arc<App>,
     /// Quotas for the limits that callers bring along.
-    pub(super) quotas: BroughtQuotas,
+    pub(super) quotas: InlineQuotas,
     /// The limits that are divided over proxies.
     pub(super) pools: Pools,
     /// The memory budget for the pairs of the proxies' buckets.
@@ -21,6 +21,6 @@ pub(super) struct Service {
 
 impl Service {
     pub(super) fn new(app: Arc<App>) -> Self {
-        Self { app, quotas: BroughtQuotas::default(), pools: Pools::default(), pairs: Budget::default() }
+        Self { app, quotas: InlineQuotas::default(), pools: Pools::default(), pairs: Budget::default() }
     }
 }

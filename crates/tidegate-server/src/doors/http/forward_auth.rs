@@ -66,10 +66,10 @@ pub(crate) async fn forward_auth(
 ) -> Result<Response, Problem> {
     let live = app.engine.live();
     let proxy = &live.proxy;
-    let asks = proxy.asks()?;
+    let forward_auth = proxy.forward_auth()?;
     let headers = request.headers();
     let original = Original::of(headers, peer.ip(), proxy)?;
-    let preflight = !asks.charge_preflights && is_preflight(original.method, headers);
+    let preflight = !forward_auth.charge_preflights && is_preflight(original.method, headers);
     let Original { descriptor: request, priority, .. } = original;
     let mut asked = CheckBody { request, cost: None, priority, policies: None, ticket: None };
     if preflight && live.set.access(&asked.request).is_none() {

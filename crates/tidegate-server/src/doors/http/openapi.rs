@@ -91,7 +91,7 @@ fn operation(route: &Route, method: &str, operations: &Map<String, Value>) -> Va
     let found = names(route, method).iter().find_map(|name| operations.get(name));
     let mut operation = found.cloned().unwrap_or_else(|| json!({}));
     operation["operationId"] = id(method, route.path).into();
-    let scope = route.asks.map(Scope::word);
+    let scope = route.required_scope.map(Scope::word);
     let asked = |scheme: &str| json!({ scheme: [scope] });
     operation["security"] =
         if scope.is_some() { json!([asked("bearer"), asked("header")]) } else { json!([]) };
@@ -198,7 +198,7 @@ mod tests {
             }
         }
         let routes = ROUTES.iter().flat_map(|route| {
-            let scope = route.asks.map_or("none", Scope::word);
+            let scope = route.required_scope.map_or("none", Scope::word);
             methods(route)
                 .into_iter()
                 .map(move |method| (route.path.to_owned(), method.to_owned(), scope.to_owned()))

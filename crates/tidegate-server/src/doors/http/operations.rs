@@ -104,7 +104,7 @@ fn checks(app: &App, serving: bool) -> String {
     let tls = app
         .certificates
         .as_ref()
-        .map_or_else(String::new, |certificates| format!("\n{}", certificates.stand()));
+        .map_or_else(String::new, |certificates| format!("\n{}", certificates.describe()));
     format!(
         "{} serving\n{config}{policies}\n{store}{nodes}{tls}\n[+] {} requests in flight\n{}\n",
         mark(serving),

@@ -17,23 +17,23 @@ pub(super) struct Route {
     /// The path. One that ends in `{name}` matches every name.
     pub(super) path: &'static str,
     /// The scope that a token must have; `None`: no token is needed.
-    pub(super) asks: Option<Scope>,
+    pub(super) required_scope: Option<Scope>,
 }
 
 const fn check(methods: &'static str, path: &'static str) -> Route {
-    Route { methods, path, asks: Some(Scope::Check) }
+    Route { methods, path, required_scope: Some(Scope::Check) }
 }
 
 const fn read(methods: &'static str, path: &'static str) -> Route {
-    Route { methods, path, asks: Some(Scope::Read) }
+    Route { methods, path, required_scope: Some(Scope::Read) }
 }
 
 const fn admin(methods: &'static str, path: &'static str) -> Route {
-    Route { methods, path, asks: Some(Scope::Admin) }
+    Route { methods, path, required_scope: Some(Scope::Admin) }
 }
 
 const fn everybody(methods: &'static str, path: &'static str) -> Route {
-    Route { methods, path, asks: None }
+    Route { methods, path, required_scope: None }
 }
 
 /// All routes, the most frequent ones first.
@@ -90,7 +90,7 @@ impl Serves {
     /// # Errors
     /// 404 that says where it is served.
     pub(super) fn has(self, route: &Route) -> Result<(), Problem> {
-        let elsewhere = match (self, route.asks) {
+        let elsewhere = match (self, route.required_scope) {
             (Self::All, _) | (_, None) | (Self::Decisions, Some(Scope::Check)) => return Ok(()),
             (Self::Operations, Some(Scope::Read | Scope::Admin)) => return Ok(()),
             (Self::Decisions, _) => "at the admin address (--admin, server.admin)",
@@ -184,7 +184,7 @@ mod tests {
         let mut manual = manual();
         let mut routes = Vec::new();
         for route in &ROUTES {
-            let scope = route.asks.map_or("none", Scope::word);
+            let scope = route.required_scope.map_or("none", Scope::word);
             let row = |method| (method, route.path.to_owned(), scope.to_owned());
             routes.extend(each(route.methods).map(row));
         }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use super::command::{MAX_BYTES, Next, next};
 use super::reply::Replies;
 use super::session::{RespDoor, Session};
-use super::transaction::{self, Then};
+use super::transaction::{self, Disposition};
 use super::{own, redis};
 use crate::connections::{LINGER, Order, Place, Stage, Stream, after_others, linger, now};
 use crate::metrics::{CutReason, Transport};
@@ -186,17 +186,17 @@ impl Connection<'_> {
                     let sent = &self.read[*done..*done + took];
                     *done += took;
                     let then = match words.first() {
-                        None => Then::Answered,
+                        None => Disposition::Answered,
                         Some(name) if transaction::concerns(session, name) => {
                             transaction::take(session, &words, sent, &mut self.replies)
                         }
-                        Some(_) => Then::Run,
+                        Some(_) => Disposition::Run,
                     };
                     match then {
-                        Then::Answered => {}
-                        Then::Run if redis::run(door, session, &words, &mut self.replies) => {}
-                        Then::Run => own::run(door, session, &words, &mut self.replies).await,
-                        Then::RunAll(commands) => kept = commands,
+                        Disposition::Answered => {}
+                        Disposition::Run if redis::run(door, session, &words, &mut self.replies) => {}
+                        Disposition::Run => own::run(door, session, &words, &mut self.replies).await,
+                        Disposition::RunAll(commands) => kept = commands,
                     }
                 }
                 Next::Incomplete => return false,

@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 use super::command::{Next, next};
 use super::reply::Replies;
 use super::session::{RespDoor, Session};
-use super::transaction::{self, Then};
+use super::transaction::{self, Disposition};
 use super::{own, redis};
 use crate::fuzzed_app;
 use crate::options::ServerOptions;
@@ -77,17 +77,17 @@ impl RespClient {
         let Next::Command(words, took) = next(bytes) else { return None };
         let (door, session, mut replies) = (&self.door, &mut self.session, Replies::default());
         let then = match words.first() {
-            None => Then::Answered,
+            None => Disposition::Answered,
             Some(name) if transaction::concerns(session, name) => {
                 transaction::take(session, &words, &bytes[..took], &mut replies)
             }
-            Some(_) => Then::Run,
+            Some(_) => Disposition::Run,
         };
         match then {
-            Then::Answered => {}
-            Then::Run if redis::run(door, session, &words, &mut replies) => {}
-            Then::Run => self.runtime.block_on(own::run(door, session, &words, &mut replies)),
-            Then::RunAll(kept) => {
+            Disposition::Answered => {}
+            Disposition::Run if redis::run(door, session, &words, &mut replies) => {}
+            Disposition::Run => self.runtime.block_on(own::run(door, session, &words, &mut replies)),
+            Disposition::RunAll(kept) => {
                 let mut rest = &*kept;
                 while let Some((reply, took)) = self.run(rest) {
                     replies.bytes.extend(reply);

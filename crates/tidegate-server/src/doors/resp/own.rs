@@ -24,14 +24,14 @@ const COMMANDS: [&str; 4] = ["CL.THROTTLE", "TG.CHECK", "TG.SETTLE", "TG.RESET"]
 
 /// Returns the scope that a token must have for a command. An unknown name gets the scope for checks, so that those
 /// callers are told about it.
-fn asks(name: &[u8]) -> Scope {
+fn required_scope(name: &[u8]) -> Scope {
     if name.eq_ignore_ascii_case(b"TG.RESET") { Scope::Admin } else { Scope::Check }
 }
 
 /// Runs a command, or answers that there is none of that name.
 pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
     let is = |word: &str| words[0].eq_ignore_ascii_case(word.as_bytes());
-    if let Err((code, what)) = session.may(asks(words[0])) {
+    if let Err((code, what)) = session.may(required_scope(words[0])) {
         if session.is_trusted() {
             door.app.engine.metrics.auth_failed(Transport::resp);
         }

@@ -8,13 +8,13 @@ use tidegate::Quota;
 use crate::app::App;
 use crate::auth::{Access, Grant, Scope, Tokens};
 use crate::connections::Tls;
-use crate::requests::{Brought, BroughtQuotas};
+use crate::requests::{InlineLimit, InlineQuotas};
 
 /// The RESP door of one server.
 #[derive(Debug)]
 pub(crate) struct RespDoor {
     pub(super) app: Arc<App>,
-    pub(super) quotas: BroughtQuotas,
+    pub(super) quotas: InlineQuotas,
     /// Whether operations have their own address, so that they are not served here.
     pub(super) decides_only: bool,
     /// The TLS settings of its connections, if they are encrypted.
@@ -23,7 +23,7 @@ pub(crate) struct RespDoor {
 
 impl RespDoor {
     pub(crate) fn new(app: Arc<App>, decides_only: bool, tls: Option<Tls>) -> Self {
-        Self { app, quotas: BroughtQuotas::default(), decides_only, tls }
+        Self { app, quotas: InlineQuotas::default(), decides_only, tls }
     }
 }
 
@@ -39,9 +39,9 @@ pub(super) struct Session {
     /// Whether the connection closes after the replies that are already written.
     pub(super) closing: bool,
     /// The commands since `MULTI`, inside a transaction.
-    pub(super) kept: Option<Kept>,
+    pub(super) queued: Option<QueuedCommands>,
     /// The limit of the last `CL.THROTTLE`. Most clients send the same one again.
-    brought: Option<LastBrought>,
+    last_limit: Option<LastInlineLimit>,
 }
 
 /// The burst, the count and the period of a limit, as the words of a command.
@@ -49,13 +49,13 @@ pub(super) type Written<'a> = [&'a [u8]; 3];
 
 /// A limit that a client brought.
 #[derive(Debug)]
-struct LastBrought {
+struct LastInlineLimit {
     /// The words as they were sent: the same words are not parsed again.
     written: [SmallVec<[u8; Self::LONGEST]>; 3],
     quota: Arc<Quota>,
 }
 
-impl LastBrought {
+impl LastInlineLimit {
     /// The longest word that is remembered, in bytes: any 64-bit number fits. A longer one, with leading zeros, is
     /// parsed each time.
     const LONGEST: usize = 20;
@@ -73,7 +73,7 @@ impl LastBrought {
 
 /// Commands since `MULTI`.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct QueuedCommands {
     /// The commands as they were sent, concatenated.
     pub(super) commands: Vec<u8>,
     /// The number of commands.
@@ -107,7 +107,7 @@ pub(super) enum Shown {
 impl Session {
     pub(super) fn new(access: &Access) -> Self {
         let trust = if access.needs_token() { Trust::Unknown } else { Trust::Open };
-        Self { resp3: false, trust, name: Vec::new(), closing: false, kept: None, brought: None }
+        Self { resp3: false, trust, name: Vec::new(), closing: false, queued: None, last_limit: None }
     }
 
     /// Takes a token. An invalid one does not revoke what an earlier one allowed.
@@ -141,15 +141,15 @@ impl Session {
     pub(super) fn quota(
         &mut self,
         written: Written<'_>,
-        quotas: &BroughtQuotas,
-        read: impl FnOnce() -> Result<Brought, String>,
+        quotas: &InlineQuotas,
+        read: impl FnOnce() -> Result<InlineLimit, String>,
     ) -> Result<&Arc<Quota>, String> {
-        let known = self.brought.take().filter(|last| last.is(written));
+        let known = self.last_limit.take().filter(|last| last.is(written));
         let known = match known {
             Some(known) => known,
-            None => LastBrought::new(written, quotas.of(read()?)?),
+            None => LastInlineLimit::new(written, quotas.of(read()?)?),
         };
-        Ok(&self.brought.insert(known).quota)
+        Ok(&self.last_limit.insert(known).quota)
     }
 
     /// Returns whether a valid token was shown, or none is needed.
@@ -181,14 +181,14 @@ mod tests {
     #[test]
     fn a_limit_is_the_last_one_where_its_words_are_the_same_and_short() {
         let quota = Arc::new(Quota::per_second(1).gcra().unwrap());
-        let last = LastBrought::new([b"1", b"20", b"3"], Arc::clone(&quota));
+        let last = LastInlineLimit::new([b"1", b"20", b"3"], Arc::clone(&quota));
         assert!(last.is([b"1", b"20", b"3"]));
         for others in [[&b"1"[..], b"20", b"4"], [b"01", b"20", b"3"], [b"12", b"0", b"3"], [b"", b"", b""]] {
             assert!(!last.is(others), "{others:?}");
         }
-        let zeros = "0".repeat(LastBrought::LONGEST) + "1";
+        let zeros = "0".repeat(LastInlineLimit::LONGEST) + "1";
         let long = [zeros.as_bytes(), b"20", b"3"];
-        let last = LastBrought::new(long, quota);
+        let last = LastInlineLimit::new(long, quota);
         assert!(!last.is(long) && !last.is([b"", b"20", b"3"]));
         assert!(last.written.iter().all(|word| !word.spilled()), "a client cannot have it keep much");
     }

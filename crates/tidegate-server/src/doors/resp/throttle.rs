@@ -14,7 +14,7 @@ use super::session::{RespDoor, Session, Written};
 use crate::call_notes;
 use crate::engine::Engine;
 use crate::metrics::Decided;
-use crate::requests::Brought;
+use crate::requests::InlineLimit;
 
 /// `CL.THROTTLE key max_burst count period [quantity]`
 pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
@@ -24,7 +24,7 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
         _ => return redis::wrong_number(words[0], replies),
     };
     let quantity = quantity.map_or(Ok(1), |written| number("quantity", written, 0));
-    let quota = session.quota(limit, &door.quotas, || brought(limit));
+    let quota = session.quota(limit, &door.quotas, || inline_limit(limit));
     let (quota, quantity) = match quota.and_then(|quota| Ok((quota, quantity?))) {
         Ok(read) => read,
         Err(what) => return replies.error("ERR", &what),
@@ -64,12 +64,12 @@ const MAX_KEY: usize = tidegate::Descriptor::MAX_VALUE;
 ///
 /// # Errors
 /// Which number is not valid, or out of range.
-fn brought([burst, count, period]: Written<'_>) -> Result<Brought, String> {
+fn inline_limit([burst, count, period]: Written<'_>) -> Result<InlineLimit, String> {
     // redis-cell does not count the first request in `max_burst`.
     let burst = number("max_burst", burst, 0)?.checked_add(1).filter(|burst| *burst <= Rate::MAX_COUNT);
     let burst =
         burst.ok_or_else(|| format!("max_burst is out of range; use at most {}", Rate::MAX_COUNT - 1))?;
-    Ok(Brought { burst, count: number("count", count, 1)?, period: number("period", period, 1)? })
+    Ok(InlineLimit { burst, count: number("count", count, 1)?, period: number("period", period, 1)? })
 }
 
 /// Parses a number of a command, `least` or more.

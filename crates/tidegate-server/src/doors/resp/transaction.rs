@@ -8,7 +8,7 @@
 use super::command::MAX_BYTES;
 use super::redis;
 use super::reply::Replies;
-use super::session::{Kept, Session};
+use super::session::{QueuedCommands, Session};
 
 /// The most commands between `MULTI` and `EXEC`.
 const MOST: usize = 512;
@@ -33,7 +33,7 @@ const KNOWN: [&str; 13] = [
 
 /// What to do with a command that [concerns] a transaction.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum Disposition {
     /// It has been answered.
     Answered,
     /// Run it as outside a transaction.
@@ -46,54 +46,59 @@ pub(super) enum Then {
 /// all commands are refused alike.
 pub(super) fn concerns(session: &Session, name: &[u8]) -> bool {
     let ends = || ENDS.into_iter().any(|word| name.eq_ignore_ascii_case(word.as_bytes()));
-    (session.kept.is_some() || ends()) && session.is_trusted()
+    (session.queued.is_some() || ends()) && session.is_trusted()
 }
 
 /// Handles a command that is part of a transaction. `sent` holds the bytes of the command.
-pub(super) fn take(session: &mut Session, words: &[&[u8]], sent: &[u8], replies: &mut Replies) -> Then {
+pub(super) fn take(
+    session: &mut Session,
+    words: &[&[u8]],
+    sent: &[u8],
+    replies: &mut Replies,
+) -> Disposition {
     let name = words[0];
     let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
     if words.len() > 1 && ENDS.into_iter().any(is) {
         redis::wrong_number(name, replies);
-    } else if is("MULTI") && session.kept.is_some() {
+    } else if is("MULTI") && session.queued.is_some() {
         replies.error("ERR", "MULTI calls can not be nested");
     } else if is("MULTI") {
-        session.kept = Some(Kept::default());
+        session.queued = Some(QueuedCommands::default());
         replies.simple("OK");
     } else if is("DISCARD") {
-        match session.kept.take() {
+        match session.queued.take() {
             Some(_) => replies.simple("OK"),
             None => replies.error("ERR", "DISCARD without MULTI"),
         }
     } else if is("EXEC") {
-        match session.kept.take() {
+        match session.queued.take() {
             None => replies.error("ERR", "EXEC without MULTI"),
-            Some(Kept { spoilt: true, .. }) => {
+            Some(QueuedCommands { spoilt: true, .. }) => {
                 replies.error("EXECABORT", "Transaction discarded because of previous errors.");
             }
-            Some(kept) => {
-                replies.list(kept.count);
-                return Then::RunAll(kept.commands);
+            Some(queued) => {
+                replies.list(queued.count);
+                return Disposition::RunAll(queued.commands);
             }
         }
-    } else if let Some(kept) = session.kept.as_mut().filter(|_| !is("QUIT")) {
+    } else if let Some(queued) = session.queued.as_mut().filter(|_| !is("QUIT")) {
         if !KNOWN.into_iter().any(is) {
-            kept.spoilt = true;
+            queued.spoilt = true;
             // Running it answers what is wrong with it.
-            return Then::Run;
+            return Disposition::Run;
         }
-        if kept.count >= MOST || kept.commands.len() + sent.len() > MAX_BYTES {
-            kept.spoilt = true;
+        if queued.count >= MOST || queued.commands.len() + sent.len() > MAX_BYTES {
+            queued.spoilt = true;
             let most =
                 format!("between MULTI and EXEC there are at most {MOST} commands with {MAX_BYTES} bytes");
             replies.error("ERR", &most);
         } else {
-            kept.count += 1;
-            kept.commands.extend_from_slice(sent);
+            queued.count += 1;
+            queued.commands.extend_from_slice(sent);
             replies.simple("QUEUED");
         }
     } else {
-        return Then::Run;
+        return Disposition::Run;
     }
-    Then::Answered
+    Disposition::Answered
 }

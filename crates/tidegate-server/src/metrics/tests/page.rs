@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tidegate::cluster::Says;
+use tidegate::cluster::MemberReport;
 use tidegate::cluster::shares::Status;
 use tidegate::policy::{Limit, Over, Policy};
 use tidegate::store::leased::LeaseHealth;
@@ -47,7 +47,7 @@ fn everything() -> String {
         leases::show(registry, &LeaseHealth::default());
         [true, false].into_iter().for_each(|of_region| leases::show_part(registry, &status, of_region));
         leases::show_membership(registry, &status);
-        leases::show_policies(registry, &Says::default());
+        leases::show_policies(registry, &MemberReport::default());
         judged::show(registry, [("a.b.c", &*judge)].into_iter());
         #[cfg(feature = "tls")]
         tls::show(registry, Some(1), true, &tls::Failures::default());

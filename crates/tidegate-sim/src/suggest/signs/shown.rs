@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Evident, share};
+use super::{Evidence, share};
 use crate::json_units;
 
 /// The evidence from the requests of a key. `None`: the log does not have the field.
@@ -33,7 +33,7 @@ fn maybe_millis<S: serde::Serializer>(span: &Option<Duration>, to: S) -> Result<
     span.map(json_units::millis).serialize(to)
 }
 
-impl Evident {
+impl Evidence {
     /// Returns the evidence as numbers.
     pub(in crate::suggest) fn signs(&self) -> Signs {
         let asked = self.loads.pages + self.loads.parts;

@@ -5,22 +5,22 @@ use crate::log::{Log, LogOptions};
 use crate::source::Input;
 
 /// Returns the evidence of a key with these requests: (second, path, status, agent).
-fn evident(requests: impl IntoIterator<Item = (f64, String, u16, String)>) -> Evident {
+fn evidence(requests: impl IntoIterator<Item = (f64, String, u16, String)>) -> Evidence {
     let mut text = "ts,client,path,status,user_agent\n".to_owned();
     for (second, path, status, agent) in requests {
         text.push_str(&format!("{},192.0.2.1,{path},{status},{agent}\n", 1_772_442_000.0 + second));
     }
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), text).unwrap();
-    let mut evident = Evident::new();
+    let mut evidence = Evidence::new();
     let mut log = Log::open(vec![Input::File(file.path().to_owned())], LogOptions::default()).unwrap();
     log.read(|record| {
         assert!(record.time > Tick::EPOCH);
-        evident.add(record, 1);
+        evidence.add(record, 1);
         std::ops::ControlFlow::Continue(())
     })
     .unwrap();
-    evident
+    evidence
 }
 
 fn one(second: u32, path: impl Into<String>, agent: u32) -> (f64, String, u16, String) {
@@ -34,38 +34,40 @@ fn crowd() -> Loads {
 
 #[test]
 fn each_kind_is_told_by_its_requests() {
-    let crawler = evident((0..400).map(|n| one(n * 7 % 9_000 + n, format!("/item/{n}"), 1)));
+    let crawler = evidence((0..400).map(|n| one(n * 7 % 9_000 + n, format!("/item/{n}"), 1)));
     assert_eq!(crawler.looks(crowd()), Looks::Crawler);
-    let office = evident((0..400).map(|n| {
+    let office = evidence((0..400).map(|n| {
         let path = if n % 3 == 0 { format!("/item/{}", n * n % 60) } else { format!("/a/{}.CSS", n % 9) };
         one(n * 3 + n % 7, path, n % 6)
     }));
     assert_eq!(office.looks(crowd()), Looks::People);
-    let poller = evident((0..100).map(|n| one(n * 10, "/inbox", 1)));
+    let poller = evidence((0..100).map(|n| one(n * 10, "/inbox", 1)));
     assert_eq!(
         (poller.looks(crowd()), poller.signs().every.map(|every| every.as_secs())),
         (Looks::Timer, Some(10))
     );
-    let job = evident((0..300).map(|n| one(n / 30 * 300, format!("/export/{}", n % 30), 1)));
+    let job = evidence((0..300).map(|n| one(n / 30 * 300, format!("/export/{}", n % 30), 1)));
     assert_eq!(job.looks(crowd()), Looks::Timer);
-    let guesser = evident((0..100).map(|n| (f64::from(n * 5), "/login".to_owned(), 401, "agent".to_owned())));
+    let guesser =
+        evidence((0..100).map(|n| (f64::from(n * 5), "/login".to_owned(), 401, "agent".to_owned())));
     assert_eq!(guesser.looks(crowd()), Looks::Refused, "an even pace excuses no guessing");
-    let broken = evident((0..100).map(|n| (f64::from(n * 5), "/gone".to_owned(), 404, "agent".to_owned())));
+    let broken = evidence((0..100).map(|n| (f64::from(n * 5), "/gone".to_owned(), 404, "agent".to_owned())));
     assert_eq!(broken.looks(crowd()), Looks::Timer, "an app that asks for what is gone looks for nothing");
-    let customer = evident((0..200).map(|n| one(n * 5 + n * n % 17, format!("/api/{}", n % 4), 1)));
+    let customer = evidence((0..200).map(|n| one(n * 5 + n * n % 17, format!("/api/{}", n % 4), 1)));
     assert_eq!(customer.looks(crowd()), Looks::Program);
-    let importer = evident((0..400).map(|n| one(n / 40 * 600 + n % 5, format!("/item/{n}"), 1)));
+    let importer = evidence((0..400).map(|n| one(n / 40 * 600 + n % 5, format!("/item/{n}"), 1)));
     assert_eq!(importer.looks(crowd()), Looks::Timer, "forty new things every ten minutes");
-    let few = evident((0..29).map(|n| one(n * 7, format!("/item/{n}"), 1)));
+    let few = evidence((0..29).map(|n| one(n * 7, format!("/item/{n}"), 1)));
     assert_eq!(few.looks(crowd()), Looks::Unclear, "a reader of 29 pages");
-    assert_eq!(Evident::new().looks(crowd()), Looks::Unclear);
+    assert_eq!(Evidence::new().looks(crowd()), Looks::Unclear);
 }
 
 /// If another server has the images, readers of many pages look like crawlers, except for their several agents.
 #[test]
 fn where_nobody_loads_images_several_agents_are_no_crawler() {
     let none = Loads { pages: 1_000, parts: 0 };
-    let pages = |agents: u32| evident((0..200).map(|n| one(n * 9 + n % 5, format!("/item/{n}"), n % agents)));
+    let pages =
+        |agents: u32| evidence((0..200).map(|n| one(n * 9 + n % 5, format!("/item/{n}"), n % agents)));
     assert_eq!((pages(1).looks(none), pages(5).looks(none)), (Looks::Crawler, Looks::Unclear));
     assert_eq!(pages(5).looks(crowd()), Looks::Crawler, "a crawler that changes its agent");
     assert!(pages(1).is_of_programs(none));
@@ -92,12 +94,12 @@ fn a_crawler_among_people_is_no_crawler_alone() {
         let mut requests: Vec<_> = (0..2_000).map(scraper).collect();
         requests.extend((0..people).flat_map(|agent| (0..60).map(move |n| person(n, agent))));
         requests.sort_by(|a, b| a.0.total_cmp(&b.0));
-        evident(requests)
+        evidence(requests)
     };
     assert_eq!((office(0).looks(crowd()), office(1).looks(crowd())), (Looks::Crawler, Looks::Crawler));
     assert_eq!((office(2).looks(crowd()), office(5).looks(crowd())), (Looks::Shared, Looks::Shared));
     assert_eq!((office(5).readers(crowd()), office(1).readers(crowd())), (5, 1));
-    let fakes = evident((0..2_000).map(|n| one(n, format!("/item/{n}"), n % 30)));
+    let fakes = evidence((0..2_000).map(|n| one(n, format!("/item/{n}"), n % 30)));
     assert_eq!(fakes.looks(crowd()), Looks::Crawler, "a crawler that changes its agent has no readers");
 }
 
@@ -106,7 +108,7 @@ fn a_crawler_among_people_is_no_crawler_alone() {
 fn a_crawler_that_loads_images_has_the_pace_of_a_machine() {
     let loading = |pause: fn(u32) -> u32, agents: u32| {
         let mut at = 0;
-        evident((0..1_200).map(move |n| {
+        evidence((0..1_200).map(move |n| {
             let page = n / 4;
             at += if n % 4 == 0 { pause(page) } else { 0 };
             let path = if n % 4 == 0 { format!("/item/{page}") } else { format!("/a/{}.css", n % 4) };
@@ -123,7 +125,7 @@ fn a_browser_that_loads_no_images_is_no_known_program() {
     let asks = |agent: &str| {
         let agent = agent.to_owned();
         let ask = move |n: u32| (f64::from(n * 3 + n * n % 5), "/search".to_owned(), 200, agent.clone());
-        evident((0..300).map(ask))
+        evidence((0..300).map(ask))
     };
     assert_eq!(asks("sdk/3").looks(crowd()), Looks::Program);
     assert_eq!(asks("Mozilla/5.0 (compatible; feeds)").looks(crowd()), Looks::Program);

@@ -8,7 +8,7 @@ use foldhash::quality::FixedState;
 use super::group::{Group, Shared};
 use crate::log::Record;
 use crate::peaks::GivenHash;
-use crate::suggest::signs::{Evident, agent_name};
+use crate::suggest::signs::{Evidence, agent_name};
 
 /// The agents counted at once, some 4 KiB each. Once counted, an agent with more than one request in 65 stays
 /// counted.
@@ -40,11 +40,11 @@ impl Agents {
         let hash = self.hasher.hash_one(&*agent);
         if let Some((count, group)) = self.counted.get_mut(&hash) {
             *count += 1;
-            group.evident.add(record, key);
+            group.evidence.add(record, key);
         } else if self.counted.len() < COUNTED {
             let mut group =
-                Group { shared: Shared::Agent(agent_name(&agent).into_owned()), evident: Evident::new() };
-            group.evident.add(record, key);
+                Group { shared: Shared::Agent(agent_name(&agent).into_owned()), evidence: Evidence::new() };
+            group.evidence.add(record, key);
             self.counted.insert(hash, (1, group));
         } else {
             self.counted.retain(|_, (count, _)| {
@@ -55,11 +55,11 @@ impl Agents {
     }
 
     /// Returns the agent with the most requests among those that only this key sends and that pass a test.
-    pub(super) fn only_of(&self, key: u64, passes: impl Fn(&Evident) -> bool) -> Option<&Group> {
+    pub(super) fn only_of(&self, key: u64, passes: impl Fn(&Evidence) -> bool) -> Option<&Group> {
         let own =
-            self.groups().filter(|group| group.evident.only_key() == Some(key) && passes(&group.evident));
+            self.groups().filter(|group| group.evidence.only_key() == Some(key) && passes(&group.evidence));
         own.max_by(|a, b| {
-            a.evident.requests().cmp(&b.evident.requests()).then_with(|| b.shared.cmp(&a.shared))
+            a.evidence.requests().cmp(&b.evidence.requests()).then_with(|| b.shared.cmp(&a.shared))
         })
     }
 

@@ -1,6 +1,6 @@
 //! Several keys that behave like one crawler.
 
-use crate::suggest::signs::Evident;
+use crate::suggest::signs::Evidence;
 
 /// What the keys of a group share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,5 +15,5 @@ pub(in crate::suggest) enum Shared {
 #[derive(Clone, Debug)]
 pub(in crate::suggest) struct Group {
     pub(in crate::suggest) shared: Shared,
-    pub(in crate::suggest) evident: Evident,
+    pub(in crate::suggest) evidence: Evidence,
 }

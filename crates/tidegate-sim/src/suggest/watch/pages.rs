@@ -7,7 +7,7 @@ use std::hash::BuildHasher as _;
 use foldhash::quality::FixedState;
 
 use crate::log::Record;
-use crate::suggest::signs::{Evident, PATHS};
+use crate::suggest::signs::{Evidence, PATHS};
 
 /// The pages followed: those with the smallest hashes, a fair sample of all, in some 50 KiB.
 const FOLLOWED: usize = 1_024;
@@ -49,8 +49,8 @@ impl Pages {
     }
 
     /// Says whether others read some of the pages in this evidence.
-    pub(super) fn are_read_by_others(&self, evident: &Evident) -> bool {
-        let followed: Vec<bool> = evident
+    pub(super) fn are_read_by_others(&self, evidence: &Evidence) -> bool {
+        let followed: Vec<bool> = evidence
             .pages()
             .filter_map(|page| self.followed.get(&page).map(|(_, several)| *several))
             .collect();

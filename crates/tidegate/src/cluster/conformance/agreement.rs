@@ -33,10 +33,10 @@ impl Running {
         let count = Arc::clone(&asked);
         let demand = move || count.load(Ordering::Relaxed);
         let driver = Driver::new(Arc::clone(&coordinator), clock, name, division, demand);
-        let (part, status, said) = (driver.part(), Box::new(driver.status()), driver.said());
+        let (part, status, own_report) = (driver.part(), Box::new(driver.status()), driver.own_report());
         let applied = Arc::new(Mutex::new(Vec::new()));
         let took = Arc::clone(&applied);
-        let follows = policies::follow(coordinator, Arc::new(clock), said, move |version| {
+        let follows = policies::follow(coordinator, Arc::new(clock), own_report, move |version| {
             let result = match version {
                 None => Err(policies::UNREADABLE.to_owned()),
                 Some(version) if version.bytes == b"wrong" => Err("line 1: it is wrong".to_owned()),

@@ -40,21 +40,21 @@ impl Division {
 
     /// Returns the permanent part of each node.
     #[must_use]
-    pub const fn own(&self) -> u32 {
+    pub const fn permanent_part(&self) -> u32 {
         ALWAYS / self.most
     }
 
     /// Makes the part of a node: its permanent part, until it is given more.
     #[must_use]
     pub fn part(&self) -> Part {
-        Part::always(self.own())
+        Part::permanent(self.permanent_part())
     }
 
     /// Returns the pool that the document divides, with the given number of members.
     #[must_use]
     pub fn pool(&self, members: usize) -> u32 {
         let nodes = u32::try_from(members).unwrap_or(u32::MAX).max(self.most);
-        Part::WHOLE.saturating_sub(self.own().saturating_mul(nodes))
+        Part::WHOLE.saturating_sub(self.permanent_part().saturating_mul(nodes))
     }
 
     /// Returns whether there are more members than the stated most.
@@ -112,7 +112,8 @@ mod tests {
         let division = Division::among(10);
         let pool = division.pool(10);
         let parts = division.divide(pool, &[1000, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        let hundredths = |part: u32| u64::from(part + division.own()) * 100 / u64::from(Part::WHOLE);
+        let hundredths =
+            |part: u32| u64::from(part + division.permanent_part()) * 100 / u64::from(Part::WHOLE);
         assert!(hundredths(parts[0]) >= 93, "{}", hundredths(parts[0]));
         assert!(parts[1] > 0);
         assert_eq!(division.divide(pool, &[0, 0]), [pool / 2, pool / 2]);
@@ -150,7 +151,7 @@ mod tests {
             let parts = division.divide(pool, &demands);
             let pool_used: u64 = parts.iter().map(|part| u64::from(*part)).sum();
             prop_assert!(pool_used <= u64::from(pool));
-            let own = u64::from(division.own()) * u64::from(division.most).max(demands.len() as u64);
+            let own = u64::from(division.permanent_part()) * u64::from(division.most).max(demands.len() as u64);
             prop_assert!(u64::from(pool) + own <= u64::from(Part::WHOLE) || pool == 0);
         }
     }

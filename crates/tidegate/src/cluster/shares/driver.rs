@@ -18,7 +18,7 @@ use super::leader::Leader;
 use super::node::{Node, ROUNDS};
 use super::region;
 use crate::clock::{Clock, before};
-use crate::cluster::{Coordinator, CoordinatorError, Member, Part, Said};
+use crate::cluster::{Coordinator, CoordinatorError, Member, OwnReport, Part};
 use crate::later::Later;
 
 /// The name of the document.
@@ -62,7 +62,7 @@ pub struct Driver {
     name: String,
     /// The number of this node's region in the document.
     region: Option<u64>,
-    said: Said,
+    own_report: OwnReport,
     part: Part,
     division: Division,
     demand: Box<dyn Fn() -> u64 + Send + Sync>,
@@ -118,7 +118,7 @@ impl Driver {
             clock: Arc::new(clock),
             name: name.into(),
             region: None,
-            said: Said::default(),
+            own_report: OwnReport::default(),
             part: division.part(),
             division,
             demand: Box::new(demand),
@@ -141,7 +141,7 @@ impl Driver {
     pub fn in_region(mut self, name: &str) -> Self {
         let name = name.replace(['\n', '\r'], " ");
         self.region = (!name.is_empty()).then(|| region::number(&name));
-        self.said.with(|says| says.region = name);
+        self.own_report.with(|report| report.region = name);
         self
     }
 
@@ -153,8 +153,8 @@ impl Driver {
 
     /// Returns this node's report about itself, for others to add to.
     #[must_use]
-    pub fn said(&self) -> Said {
-        self.said.clone()
+    pub fn own_report(&self) -> OwnReport {
+        self.own_report.clone()
     }
 
     /// Returns a function that returns the present [`Status`].
@@ -242,29 +242,29 @@ impl Driver {
                 std::future::pending::<()>().await;
             }
         };
-        select(sleep, select(Box::pin(changed), Box::pin(self.said.is_told()))).await;
+        select(sleep, select(Box::pin(changed), Box::pin(self.own_report.urgent_change()))).await;
     }
 
     /// Joins or renews, then reads. Returns whether it read a turn that this node has not reported yet.
     async fn round(&mut self) -> Result<bool, CoordinatorError> {
         let (began, keeps, until) = (self.clock.now(), self.coordinator.keeps(), self.patience());
         self.measure(began);
-        let says = self.said.with(|says| {
-            (says.line, says.turn) = self.state.node.seen();
-            says.demand = (self.state.average * 1e3) as u64;
-            says.encode()
+        let report = self.own_report.with(|report| {
+            (report.line, report.turn) = self.state.node.seen();
+            report.demand = (self.state.average * 1e3) as u64;
+            report.encode()
         });
         let joined = match self.state.joined {
             Some(joined) => {
-                self.by(until, self.coordinator.renew(&says)).await?;
+                self.by(until, self.coordinator.renew(&report)).await?;
                 joined
             }
-            None => self.by(until, self.coordinator.join(&self.name, &says)).await?,
+            None => self.by(until, self.coordinator.join(&self.name, &report)).await?,
         };
         self.state.joined = Some(joined);
         let document = self.by(until, self.coordinator.read(NAME)).await?;
         let shares = document.bytes.as_deref().and_then(Shares::decode);
-        let said = self.state.node.seen();
+        let now_seen = self.state.node.seen();
         self.state.node.read(self.region.unwrap_or(joined), began, keeps, shares.as_ref());
         self.state.version = document.version;
         self.show();
@@ -274,7 +274,7 @@ impl Driver {
         } else if self.state.turn.is_none_or(|(held, _)| held != seen) {
             self.state.turn = Some((seen, began));
         }
-        Ok(seen != said)
+        Ok(seen != now_seen)
     }
 
     /// Looks at the document and the members as a leader, if this node may be one; returns when to look again, or
@@ -295,7 +295,7 @@ impl Driver {
         let Ok((document, members)) = looked.await else { return Some(LOOK_EVERY) };
         let leads = members.first().is_some_and(|first| first.joined == joined);
         let nodes = members.len();
-        let members = region::gathered(members.iter().map(Member::heard).collect());
+        let members = region::gathered(members.iter().map(Member::decoded_report).collect());
         {
             let mut status = self.status.lock();
             (status.leads, status.members) = (leads, nodes);
@@ -334,7 +334,7 @@ impl Driver {
     /// Publishes this node's part and status.
     fn show(&self) {
         let (now, node) = (self.clock.now(), &self.state.node);
-        let part = self.division.own().saturating_add(node.at(now));
+        let part = self.division.permanent_part().saturating_add(node.at(now));
         self.part.set(part, now, node.until());
         let mut status = self.status.lock();
         (status.joined, status.turn) = (self.state.joined, node.seen().1);

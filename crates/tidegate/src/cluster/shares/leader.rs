@@ -9,7 +9,7 @@ use super::division::{AVERAGED_OVER, Division};
 use super::document::{NodeShare, Shares};
 use super::node::ROUNDS;
 use super::region;
-use crate::cluster::Says;
+use crate::cluster::MemberReport;
 
 /// The shortest time between two divisions.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
@@ -66,7 +66,7 @@ impl Leader {
         &mut self,
         now: Tick,
         shares: Option<&Shares>,
-        members: &[(u64, Says)],
+        members: &[(u64, MemberReport)],
         drawn: u64,
     ) -> Option<Shares> {
         let Some(shares) = shares else {
@@ -75,7 +75,7 @@ impl Leader {
         let mut next = shares.clone();
         let begun = self.begun(now, shares);
         self.free(now, &mut next, members);
-        let seen = || members.iter().all(|(_, says)| says.line == shares.line);
+        let seen = || members.iter().all(|(_, report)| report.line == shares.line);
         if shares.open || seen() || now.since(begun) >= self.keeps {
             next.open = true;
             self.aim(now, &next, members);
@@ -102,10 +102,10 @@ impl Leader {
     }
 
     /// Frees what is not in use any more.
-    fn free(&mut self, now: Tick, next: &mut Shares, members: &[(u64, Says)]) {
+    fn free(&mut self, now: Tick, next: &mut Shares, members: &[(u64, MemberReport)]) {
         let (mut waits, line, turn) = (BTreeMap::new(), next.line, next.turn + 1);
         next.nodes.retain_mut(|node| {
-            let Some((_, says)) = members.iter().find(|(joined, _)| *joined == node.joined) else {
+            let Some((_, report)) = members.iter().find(|(joined, _)| *joined == node.joined) else {
                 // The node is not a member, or the region has no member left, so its part has lapsed. A region keeps
                 // its row, with nothing, for one more turn: a node that joins it now may have read the document before
                 // this one.
@@ -118,7 +118,7 @@ impl Leader {
             if node.held > node.part {
                 let wait = (node.joined, node.since);
                 let seen = self.waits.get(&wait).copied().unwrap_or(now);
-                if says.line == line && says.turn >= node.since || now.since(seen) >= self.keeps {
+                if report.line == line && report.turn >= node.since || now.since(seen) >= self.keeps {
                     node.held = node.part;
                 } else {
                     waits.insert(wait, seen);
@@ -149,9 +149,9 @@ impl Leader {
     /// member to report it would be given nearly all. Therefore a change that looks worth it is only a reason to ask: a
     /// new turn wakes all members, and they report at the same moment. A member that does not answer is waited for
     /// until it would have renewed anyway.
-    fn aim(&mut self, now: Tick, next: &Shares, members: &[(u64, Says)]) {
+    fn aim(&mut self, now: Tick, next: &Shares, members: &[(u64, MemberReport)]) {
         let pool = self.division.pool(members.len());
-        let demands: Vec<u64> = members.iter().map(|(_, says)| says.demand).collect();
+        let demands: Vec<u64> = members.iter().map(|(_, report)| report.demand).collect();
         // One unit is added for each, so that the first few units do not decide the whole division (Laplace's rule of
         // succession).
         let likely: Vec<u64> = demands.iter().map(|demand| demand.saturating_add(ONE_UNIT)).collect();
@@ -161,8 +161,8 @@ impl Leader {
         let pairs = target.iter().map(|(joined, want)| (have(joined), *want));
         let is_worth_it = self.division.is_worth_it(pool, counted(&demands), pairs);
         if let Some((turn, since)) = self.asked {
-            let heard = |says: &Says| says.line == next.line && says.turn >= turn;
-            if !members.iter().all(|(_, says)| heard(says)) && now.since(since) < self.keeps / ROUNDS {
+            let heard = |report: &MemberReport| report.line == next.line && report.turn >= turn;
+            if !members.iter().all(|(_, report)| heard(report)) && now.since(since) < self.keeps / ROUNDS {
                 return;
             }
         } else {
@@ -199,7 +199,7 @@ impl Leader {
     }
 
     /// Grows parts towards their targets, out of what no node holds.
-    fn grow(&mut self, next: &mut Shares, members: &[(u64, Says)], turn: u64) {
+    fn grow(&mut self, next: &mut Shares, members: &[(u64, MemberReport)], turn: u64) {
         let pool = self.division.pool(members.len());
         let mut free = pool.saturating_sub(next.held());
         for (joined, _) in members {

@@ -127,7 +127,7 @@ fn what_there_is_goes_where_it_is_asked_for() {
         // Allows for a look that asks, a round to see that, one to answer, and one to see what was given up.
         if second % 20 >= 4 {
             let hot = world.peers.iter().find(|peer| peer.demand > 0).unwrap();
-            used += u64::from(hot.node.at(world.tick()) + world.division.own());
+            used += u64::from(hot.node.at(world.tick()) + world.division.permanent_part());
             of += u64::from(crate::cluster::Part::WHOLE);
         }
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use twox_hash::XxHash64;
 
-use crate::cluster::Says;
+use crate::cluster::MemberReport;
 
 /// A bit that is set in the numbers of regions. The engine counts nodes up from 1, so their numbers never reach it.
 const REGION: u64 = 1 << 63;
@@ -26,16 +26,16 @@ pub(super) const fn is_one(number: u64) -> bool {
 
 /// Combines the nodes of each region into one: its demand is their sum, and its turn is the least that they follow. A
 /// node without a region stays alone.
-pub(super) fn gathered(members: Vec<(u64, Says)>) -> Vec<(u64, Says)> {
-    let mut regions: BTreeMap<u64, Says> = BTreeMap::new();
-    for (joined, says) in members {
-        let at = if says.region.is_empty() { joined } else { number(&says.region) };
+pub(super) fn gathered(members: Vec<(u64, MemberReport)>) -> Vec<(u64, MemberReport)> {
+    let mut regions: BTreeMap<u64, MemberReport> = BTreeMap::new();
+    for (joined, report) in members {
+        let at = if report.region.is_empty() { joined } else { number(&report.region) };
         match regions.get_mut(&at) {
-            None => drop(regions.insert(at, says)),
+            None => drop(regions.insert(at, report)),
             Some(all) => {
-                all.demand = all.demand.saturating_add(says.demand);
+                all.demand = all.demand.saturating_add(report.demand);
                 (all.line, all.turn) =
-                    if all.line == says.line { (all.line, all.turn.min(says.turn)) } else { (0, 0) };
+                    if all.line == report.line { (all.line, all.turn.min(report.turn)) } else { (0, 0) };
             }
         }
     }
@@ -49,7 +49,10 @@ mod tests {
     #[test]
     fn a_region_asks_for_what_its_nodes_do_and_goes_by_what_all_of_them_go_by() {
         let node = |joined, region: &str, demand, line, turn| {
-            (joined, Says { region: region.to_owned(), demand, line, turn, ..Says::default() })
+            (
+                joined,
+                MemberReport { region: region.to_owned(), demand, line, turn, ..MemberReport::default() },
+            )
         };
         let all = gathered(vec![
             node(1, "a", 10, 7, 5),
@@ -60,8 +63,8 @@ mod tests {
             node(6, "b", 1, 7, 9),
         ]);
         let of = |at: u64| {
-            let (_, says) = all.iter().find(|(number, _)| *number == at).unwrap();
-            (says.demand, says.line, says.turn)
+            let (_, report) = all.iter().find(|(number, _)| *number == at).unwrap();
+            (report.demand, report.line, report.turn)
         };
         assert_eq!(all.len(), 3);
         assert_eq!(of(number("a")), (30, 7, 4));

@@ -10,7 +10,7 @@ use tidegate_core::bytes::{Bytes, DecodeError, Reader, Writer};
 use tidegate_core::{Quota, Receipt};
 
 use super::OpenTicket;
-use crate::gate::charged::{Charged, Made, SettledOnce};
+use crate::gate::charged::{Charged, MadeCharge, SettledOnce};
 use crate::policy::Share;
 use crate::store::{Durable, Home};
 
@@ -24,7 +24,7 @@ const ON_FAILURE: u8 = 1;
 const BY_FALLBACK: u8 = 2;
 
 /// The bit of a line for a quota that the caller brought.
-const PASSING: u8 = 4;
+const INLINE_QUOTA: u8 = 4;
 
 /// The bit of a line for `durable: strict`.
 const STRICT: u8 = 8;
@@ -55,9 +55,9 @@ impl OpenTicket {
             u32_to(&mut out, made.owner);
             let failure = if made.on_failure { ON_FAILURE } else { 0 };
             let fallback = if made.by_fallback { BY_FALLBACK } else { 0 };
-            let passing = if made.passing { PASSING } else { 0 };
+            let inline_quota = if made.inline_quota { INLINE_QUOTA } else { 0 };
             let strict = if made.durable == Durable::Strict { STRICT } else { 0 };
-            out.u8(failure | fallback | passing | strict);
+            out.u8(failure | fallback | inline_quota | strict);
             out.u8(made.share.map_or(0, |share| share as u8 + 1));
         }
         out.finish()
@@ -85,7 +85,7 @@ impl OpenTicket {
             for _ in 0..length {
                 keys.push(from.u8()?);
             }
-            let made = Made {
+            let made = MadeCharge {
                 key: start..keys.len() as u32,
                 quota: Arc::new(Quota::read(&mut from)?),
                 receipt: Receipt::read(&mut from)?,
@@ -95,12 +95,12 @@ impl OpenTicket {
                 on_failure: false,
                 by_fallback: false,
                 durable: Durable::Interval,
-                passing: false,
+                inline_quota: false,
                 share: None,
                 settled: SettledOnce::default(),
             };
             let flags = from.u8()?;
-            if flags & !(ON_FAILURE | BY_FALLBACK | PASSING | STRICT) != 0 {
+            if flags & !(ON_FAILURE | BY_FALLBACK | INLINE_QUOTA | STRICT) != 0 {
                 return Err(DecodeError::Value { field: "line" });
             }
             let share = match usize::from(from.u8()?) {
@@ -109,8 +109,8 @@ impl OpenTicket {
             };
             let (on_failure, by_fallback) = (flags & ON_FAILURE != 0, flags & BY_FALLBACK != 0);
             let durable = if flags & STRICT != 0 { Durable::Strict } else { Durable::Interval };
-            let passing = flags & PASSING != 0;
-            lines.push(Made { on_failure, by_fallback, durable, passing, share, ..made });
+            let inline_quota = flags & INLINE_QUOTA != 0;
+            lines.push(MadeCharge { on_failure, by_fallback, durable, inline_quota, share, ..made });
         }
         from.close()?;
         let charged = Charged { keys: keys.into(), lines };

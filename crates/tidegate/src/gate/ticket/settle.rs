@@ -9,7 +9,7 @@ use tidegate_core::{Cost, Outcome, Quota, Tick};
 use super::{OpenTicket, SealError, Ticket, TicketError, TicketKeys};
 use crate::gate::charged::{Charged, ChargedLine, Part};
 use crate::gate::endings::{Claims, Endings, Settles};
-use crate::gate::waits::{Waits, now};
+use crate::gate::waits::{Waits, run_without_waiting};
 use crate::gate::{Finished, Gate};
 use crate::policy::key_space;
 use crate::store::{Charge, Home};
@@ -128,7 +128,7 @@ impl Gate {
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<Finished<'t>, TicketError> {
-        now(self.settle_ticket(ticket, part, outcome, used, Waits::No))
+        run_without_waiting(self.settle_ticket(ticket, part, outcome, used, Waits::No))
     }
 
     /// Settles a ticket like [`Gate::settle`], and waits for engines that answer later.

@@ -26,22 +26,22 @@ impl Miniature {
         let quota = Plain::new(Quota::per_hour(1).burst(burst).gcra().unwrap());
         let limits = Limits { quotas: smallvec![quota], cells: smallvec![None], terms: 0 };
         let this = Arc::new(Self { word: Word::new(), limits: Mutex::new(limits) });
-        this.limits.lock().unwrap().hand_back(&this.word, BUILT);
+        this.limits.lock().unwrap().cell_to_word(&this.word, BUILT);
         this
     }
 
     /// As `Shared::with_cells`.
     fn under_lock<R>(&self, then: impl FnOnce(&mut Limits) -> R) -> R {
         let mut limits = self.limits.lock().unwrap();
-        limits.take_over(&self.word, NOW);
+        limits.word_to_cell(&self.word, NOW);
         let result = then(&mut limits);
-        limits.hand_back(&self.word, NOW);
+        limits.cell_to_word(&self.word, NOW);
         result
     }
 
     /// As `Shared::spend_by_clock`, and under the lock if that does not decide.
     fn take(&self) -> bool {
-        while let Some((form, word)) = self.word.look() {
+        while let Some((form, word)) = self.word.read() {
             // While no form holds, this may be any value, even none.
             let Some(now) = form.scaled(NOW) else { break };
             match form.take(word, now, 1) {

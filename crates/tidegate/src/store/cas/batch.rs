@@ -30,7 +30,7 @@ const MOST_STEPS: usize = 512;
 
 /// A step to settle, and its answer.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct BatchedStep {
     pub(super) step: OwnedStep,
     keys: Vec<Arc<[u8]>>,
     standing: Mutex<Standing>,
@@ -66,9 +66,9 @@ pub(super) struct BatchWork {
 #[derive(Debug, Default)]
 struct Lists {
     /// The steps of this batch.
-    members: Vec<Arc<Asked>>,
+    members: Vec<Arc<BatchedStep>>,
     /// The steps that wait for this batch to end.
-    waiting: Vec<Arc<Asked>>,
+    waiting: Vec<Arc<BatchedStep>>,
     /// Whether the batch is abandoned: all callers of its members have gone, and no step may join.
     given_up: bool,
 }
@@ -85,7 +85,7 @@ type Settle<'s> = &'s (dyn Fn(Arc<BatchWork>) -> Later<()> + Send + Sync);
 impl Batches {
     /// Settles a step, together with others that wait for the same keys.
     pub(super) async fn settle(&self, step: OwnedStep, settle: Settle<'_>) -> Answer {
-        let asked = Asked::of(step);
+        let asked = BatchedStep::of(step);
         let _leaves = Leaves(self, &asked);
         self.join(slice::from_ref(&asked), settle);
         self.answer_to(&asked, settle).await
@@ -94,14 +94,14 @@ impl Batches {
     /// Settles steps concurrently, except that steps with keys in common are settled in their order, as one batch from
     /// the start.
     pub(super) async fn settle_each(&self, steps: Vec<OwnedStep>, settle: Settle<'_>) -> Vec<Answer> {
-        let all: Vec<Arc<Asked>> = steps.into_iter().map(Asked::of).collect();
+        let all: Vec<Arc<BatchedStep>> = steps.into_iter().map(BatchedStep::of).collect();
         let _leave: Vec<_> = all.iter().map(|asked| Leaves(self, asked)).collect();
         with_keys_in_common(&all).iter().for_each(|steps| self.join(steps, settle));
         join_all(all.iter().map(|asked| self.answer_to(asked, settle))).await
     }
 
     /// Waits until a step that has joined is answered.
-    async fn answer_to(&self, asked: &Asked, settle: Settle<'_>) -> Answer {
+    async fn answer_to(&self, asked: &BatchedStep, settle: Settle<'_>) -> Answer {
         loop {
             let batch = match &*asked.standing.lock() {
                 Standing::Waits(batch) => Arc::clone(batch),
@@ -115,7 +115,7 @@ impl Batches {
     }
 
     /// Makes steps with keys in common wait for a batch that has one of the keys, or makes a new batch of them.
-    fn join(&self, steps: &[Arc<Asked>], settle: Settle<'_>) {
+    fn join(&self, steps: &[Arc<BatchedStep>], settle: Settle<'_>) {
         let mut by_key = self.by_key.lock();
         let mut keys = steps.iter().flat_map(|asked| &asked.keys);
         let found = keys.find_map(|key| by_key.get(key)?.upgrade());
@@ -153,7 +153,7 @@ impl Batches {
     }
 
     /// Removes a step whose caller does not want the answer any more.
-    fn leave(&self, asked: &Asked) {
+    fn leave(&self, asked: &BatchedStep) {
         let Standing::Waits(batch) = mem::replace(&mut *asked.standing.lock(), Standing::Gone) else {
             return;
         };
@@ -168,7 +168,7 @@ impl Batches {
 }
 
 /// Removes its step when it is dropped.
-struct Leaves<'a>(&'a Batches, &'a Asked);
+struct Leaves<'a>(&'a Batches, &'a BatchedStep);
 
 impl Drop for Leaves<'_> {
     fn drop(&mut self) {
@@ -177,7 +177,7 @@ impl Drop for Leaves<'_> {
 }
 
 /// Groups steps that have keys in common, directly or through other steps. Each group keeps the order.
-fn with_keys_in_common(all: &[Arc<Asked>]) -> Vec<Vec<Arc<Asked>>> {
+fn with_keys_in_common(all: &[Arc<BatchedStep>]) -> Vec<Vec<Arc<BatchedStep>>> {
     let mut part_of: Vec<usize> = (0..all.len()).collect();
     let mut first: HashMap<&[u8], usize> = HashMap::new();
     for (at, asked) in all.iter().enumerate() {
@@ -195,7 +195,7 @@ fn with_keys_in_common(all: &[Arc<Asked>]) -> Vec<Vec<Arc<Asked>>> {
     parts
 }
 
-impl Asked {
+impl BatchedStep {
     fn of(step: OwnedStep) -> Arc<Self> {
         let keys = step.with(|step| step.charges.iter().map(|charge| charge.key.into()).collect());
         Arc::new(Self { step, keys, standing: Mutex::new(Standing::Gone) })
@@ -217,7 +217,7 @@ impl Asked {
 
 impl Batch {
     /// Makes a batch of at least one step; steps that do not fit wait for it to end.
-    fn of(steps: impl Iterator<Item = Arc<Asked>>, settle: Settle<'_>) -> Arc<Self> {
+    fn of(steps: impl Iterator<Item = Arc<BatchedStep>>, settle: Settle<'_>) -> Arc<Self> {
         let (mut members, mut keys, mut waiting) = (Vec::new(), Vec::<Arc<[u8]>>::new(), Vec::new());
         for asked in steps {
             let new: Vec<_> = asked.keys.iter().filter(|key| !keys.contains(key)).cloned().collect();
@@ -254,7 +254,7 @@ impl Batch {
 
 impl BatchWork {
     /// Returns the steps whose callers still wait.
-    pub(super) fn members(&self) -> Vec<Arc<Asked>> {
+    pub(super) fn members(&self) -> Vec<Arc<BatchedStep>> {
         let mut lists = self.lists.lock();
         lists.members.retain(|asked| asked.waits());
         lists.members.clone()
@@ -283,7 +283,7 @@ impl BatchWork {
         lists.members.len() > before
     }
 
-    fn wait(&self, asked: &Arc<Asked>) {
+    fn wait(&self, asked: &Arc<BatchedStep>) {
         let mut lists = self.lists.lock();
         // Removes steps whose callers have gone, so that the list is at most twice as long as the number of waiting
         // steps.

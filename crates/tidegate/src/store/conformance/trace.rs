@@ -47,7 +47,7 @@ pub(super) fn many_at_once(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], see
     let mut number = 0;
     while number < steps {
         let many = 1 + history.random.below(MOST_AT_ONCE);
-        let mut asked: Vec<Asked> = (0..many).map(|_| history.next(subject)).collect();
+        let mut asked: Vec<StepParts> = (0..many).map(|_| history.next(subject)).collect();
         let repeats = history.random.below(16) == 0;
         if repeats {
             // It is not specified whether a refused step moves the store's time, so this step comes with an old tick.
@@ -105,7 +105,7 @@ struct Open {
 }
 
 /// The parts of one step.
-struct Asked {
+struct StepParts {
     now: Tick,
     by: By,
     tag: u64,
@@ -155,7 +155,7 @@ impl History {
         }
     }
 
-    fn next(&mut self, subject: &Subject<'_>) -> Asked {
+    fn next(&mut self, subject: &Subject<'_>) -> StepParts {
         self.now = self.moved(self.now);
         self.fresh.set(self.now.after(Duration::from_nanos(self.random.below(50_000_000))));
         if let Some(clock) = subject.clock.filter(|_| self.mixed && self.random.below(2) == 0) {
@@ -196,7 +196,7 @@ impl History {
         };
         let tag = if self.one_tag { TAG } else { self.random.below(3) };
         let receipts = !self.mixed || self.random.below(3) != 0 || matches!(kind, Kind::Draw);
-        Asked { now: self.now, by, tag, receipts, kind, lines, endings }
+        StepParts { now: self.now, by, tag, receipts, kind, lines, endings }
     }
 
     fn moved(&mut self, from: Tick) -> Tick {
@@ -264,7 +264,7 @@ impl History {
     }
 
     /// Keeps the charges of a step, to be ended later: all of a take or a draw, and the [`Ending::Once`] of an ending.
-    fn keep(&mut self, asked: &Asked, settled: &Settled) {
+    fn keep(&mut self, asked: &StepParts, settled: &Settled) {
         for (at, (line, settlement)) in asked.lines.iter().zip(&settled.lines).enumerate() {
             let charged = asked.endings.get(at).is_none_or(|ending| *ending == Ending::Once);
             if let Some(receipt) = settlement.receipt.filter(|_| charged) {
@@ -296,7 +296,7 @@ impl Open {
     }
 }
 
-impl Asked {
+impl StepParts {
     fn charges<'q>(&self, quotas: &'q [Arc<Quota>]) -> Vec<Charge<'q>> {
         let charge = |line: &Line| Charge {
             kept_back: line.kept_back,

@@ -62,7 +62,7 @@ pub struct Change {
 }
 
 /// The function that is called for each change.
-pub(super) type Told = dyn Fn(&Change) + Send + Sync;
+pub(super) type ChangeCallback = dyn Fn(&Change) + Send + Sync;
 
 /// The breaker of one engine.
 pub(super) struct Breaker {
@@ -78,7 +78,7 @@ pub(super) struct Breaker {
     interval: Duration,
     /// The number of failures in a row that opens it.
     opens_after: u32,
-    told: Option<Box<Told>>,
+    on_change: Option<Box<ChangeCallback>>,
 }
 
 #[derive(Debug, Default)]
@@ -130,7 +130,7 @@ impl Drop for Probe {
 }
 
 impl Breaker {
-    pub(super) fn new(interval: Duration, opens_after: u32, told: Option<Box<Told>>) -> Self {
+    pub(super) fn new(interval: Duration, opens_after: u32, on_change: Option<Box<ChangeCallback>>) -> Self {
         Self {
             failures: AtomicU32::new(0),
             answered: AtomicU64::new(0),
@@ -139,7 +139,7 @@ impl Breaker {
             interval,
             // At most one less than the value that means open.
             opens_after: opens_after.clamp(1, DOWN - 1),
-            told,
+            on_change,
         }
     }
 
@@ -256,8 +256,8 @@ impl Breaker {
 
     /// Reports a change. Called outside the lock, because the function may ask for the health.
     fn tell(&self, change: &Change) {
-        if let Some(told) = &self.told {
-            told(change);
+        if let Some(on_change) = &self.on_change {
+            on_change(change);
         }
     }
 }

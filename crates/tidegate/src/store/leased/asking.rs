@@ -9,7 +9,7 @@ use tidegate_core::Tick;
 
 use super::drawing::Awaited;
 use super::shared::{Inner, ask, ask_each, widen};
-use super::under_way::{Asking, Begun, Then, Tried};
+use super::under_way::{Asking, FirstPass, OnAnswer, Pending};
 use crate::clock::before;
 use crate::later::Later;
 use crate::store::{Answer, Op, OwnedStep, Settled, Settling, Step, StoreError};
@@ -19,7 +19,7 @@ use crate::store::{Answer, Op, OwnedStep, Settled, Settling, Step, StoreError};
 const ROUNDS: usize = 8;
 
 /// A step that has to wait, and its index among the steps of the call.
-type Waiting = (usize, OwnedStep, Tried);
+type Waiting = (usize, OwnedStep, Pending);
 
 impl Asking {
     fn decides(&self) -> bool {
@@ -32,18 +32,18 @@ impl Inner {
     #[inline]
     pub(super) fn settle(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
         match self.begin(step, out) {
-            Begun::Done(done) => Settling::Done(done),
-            Begun::Tried(tried) => Settling::Later(Box::pin(Arc::clone(self).settle_later(tried))),
-            Begun::Asks(asking) => {
+            FirstPass::Done(done) => Settling::Done(done),
+            FirstPass::Pending(pending) => Settling::Later(Box::pin(Arc::clone(self).settle_later(pending))),
+            FirstPass::AsksEngine(asking) => {
                 let inner = Arc::clone(self);
                 Settling::Later(Box::pin(async move { inner.ask_one(asking).await }))
             }
         }
     }
 
-    async fn settle_later(self: Arc<Self>, tried: Box<(OwnedStep, Tried)>) -> Answer {
-        let (step, tried) = *tried;
-        let mut answers = self.settle_rest(vec![None], vec![(0, step, tried)], Vec::new()).await;
+    async fn settle_later(self: Arc<Self>, pending: Box<(OwnedStep, Pending)>) -> Answer {
+        let (step, pending) = *pending;
+        let mut answers = self.settle_rest(vec![None], vec![(0, step, pending)], Vec::new()).await;
         answers.pop().unwrap_or_else(|| Err(no_answer()))
     }
 
@@ -60,9 +60,9 @@ impl Inner {
             let mut settled = Settled::default();
             let mut answer = None;
             match self.begin(step, &mut settled) {
-                Begun::Done(done) => answer = Some(done.map(|()| settled)),
-                Begun::Tried(tried) => waiting.push((at, tried.0, tried.1)),
-                Begun::Asks(asks) => asking.push((at, asks)),
+                FirstPass::Done(done) => answer = Some(done.map(|()| settled)),
+                FirstPass::Pending(pending) => waiting.push((at, pending.0, pending.1)),
+                FirstPass::AsksEngine(asks) => asking.push((at, asks)),
             }
             answers.push(answer);
         }
@@ -84,14 +84,14 @@ impl Inner {
     ) -> Vec<Answer> {
         for round in 0.. {
             let (mut again, mut draws) = (Vec::new(), Vec::new());
-            for (at, step, tried) in mem::take(&mut waiting) {
-                match tried {
-                    Tried::Engine(ours) => asking.push((at, self.ask_for_the_rest(&step, *ours))),
-                    Tried::Waits(drawing) if round < ROUNDS => {
+            for (at, step, pending) in mem::take(&mut waiting) {
+                match pending {
+                    Pending::Engine(local) => asking.push((at, self.ask_for_the_rest(&step, *local))),
+                    Pending::Waits(drawing) if round < ROUNDS => {
                         draws.extend(drawing);
                         again.push((at, step));
                     }
-                    Tried::Waits(_) => asking.push((at, step.with(|step| self.ask_for_all(step)))),
+                    Pending::Waits(_) => asking.push((at, step.with(|step| self.ask_for_all(step)))),
                 }
             }
             let draws = draws
@@ -103,11 +103,11 @@ impl Inner {
             }
             for (at, step) in again {
                 let (now, mut out) = (self.clock.now(), Settled::default());
-                let tried = step
+                let pending = step
                     .with(|step| self.try_take(&Step { now: step.now.max(now), ..*step }, false, &mut out));
-                match tried {
+                match pending {
                     None => answers[at] = Some(Ok(out)),
-                    Some(tried) => waiting.push((at, step, tried)),
+                    Some(pending) => waiting.push((at, step, pending)),
                 }
             }
             if waiting.is_empty() {
@@ -167,12 +167,12 @@ impl Inner {
     }
 
     async fn conclude(self: &Arc<Self>, asking: Asking, answer: Answer, sent: Tick) -> Answer {
-        let Asking { asked, terms, then } = asking;
+        let Asking { asked, terms, on_answer } = asking;
         let mut settled = answer?;
         self.hear(&asked, &settled, sent);
-        match then {
-            Then::Merge(ours) => self.merge(*ours, (&asked, &terms), settled).await,
-            Then::Tell => {
+        match on_answer {
+            OnAnswer::Merge(local) => self.merge(*local, (&asked, &terms), settled).await,
+            OnAnswer::Tell => {
                 widen(&mut settled, &terms);
                 Ok(settled)
             }

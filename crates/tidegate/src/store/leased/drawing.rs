@@ -24,7 +24,7 @@ use crate::store::{Answer, Charge, Ending, Op, OwnedStep, Step, StepClock};
 const RETURNS_AT_ONCE: usize = 64;
 
 /// A draw that asks the engine.
-struct Asked {
+struct DrawRequest {
     inner: Arc<Inner>,
     hash: u64,
     key: Arc<[u8]>,
@@ -58,7 +58,7 @@ impl Inner {
             return entry.drawing.clone();
         }
         let draw = entry.purse.draw(request, now, self.counts.numbers.fetch_add(1, Ordering::Relaxed))?;
-        let asked = Asked {
+        let asked = DrawRequest {
             inner: Arc::clone(self),
             hash,
             key: Arc::clone(&entry.key),
@@ -147,7 +147,7 @@ impl Return {
     }
 }
 
-impl Asked {
+impl DrawRequest {
     async fn run(mut self) {
         let sent = self.inner.clock.now();
         let charges = [Charge {
@@ -215,7 +215,7 @@ impl Asked {
 
 /// A draw that is dropped has no answer. This is noted in the background, because the code that drops it may hold the
 /// lock of the key.
-impl Drop for Asked {
+impl Drop for DrawRequest {
     fn drop(&mut self) {
         if self.answered {
             return;

@@ -8,13 +8,13 @@ use tidegate_core::{Retry, Tick};
 
 use super::shared::{Inner, TermsOfLines, ask, by_the_engine, widen};
 use super::table::Entry;
-use super::under_way::{Asking, Ours, Then};
+use super::under_way::{Asking, LocalLines, OnAnswer};
 use crate::store::{Answer, Charge, DecidedBy, Ending, Op, OwnedStep, Settled, Settlement, Step, StoreError};
 
 impl Inner {
     /// Returns the part of a step that the engine is asked about, while the units taken for its other charges are held.
-    pub(super) fn ask_for_the_rest(&self, step: &OwnedStep, ours: Ours) -> Box<Asking> {
-        if ours.held.pieces.is_empty() && ours.lines.iter().all(Option::is_none) {
+    pub(super) fn ask_for_the_rest(&self, step: &OwnedStep, local: LocalLines) -> Box<Asking> {
+        if local.held.pieces.is_empty() && local.lines.iter().all(Option::is_none) {
             return step.with(|step| self.ask_for_all(step));
         }
         let (terms, asked) = step.with(|step| {
@@ -22,13 +22,13 @@ impl Inner {
             let charges = by_the_engine(step, &terms);
             let theirs: SmallVec<[Charge<'_>; 4]> = charges
                 .iter()
-                .zip(&ours.lines)
+                .zip(&local.lines)
                 .filter(|(_, line)| line.is_none())
                 .map(|(charge, _)| *charge)
                 .collect();
             (terms.clone(), OwnedStep::of(&Step { receipts: true, charges: &theirs, ..*step }))
         });
-        Box::new(Asking { asked, terms, then: Then::Merge(Box::new((step.clone(), ours))) })
+        Box::new(Asking { asked, terms, on_answer: OnAnswer::Merge(Box::new((step.clone(), local))) })
     }
 
     /// Returns the step for the engine if it decides all charges, under the engine's limits.
@@ -37,17 +37,17 @@ impl Inner {
         let charges = by_the_engine(step, &terms);
         let asked = OwnedStep::of(&Step { charges: &charges, ..*step });
         drop(charges);
-        Box::new(Asking { asked, terms, then: Then::Tell })
+        Box::new(Asking { asked, terms, on_answer: OnAnswer::Tell })
     }
 
     /// Merges the engine's answer with the lines that were decided here.
     pub(super) async fn merge(
         self: &Arc<Self>,
-        (step, ours): (OwnedStep, Ours),
+        (step, local): (OwnedStep, LocalLines),
         (theirs, terms): (&OwnedStep, &TermsOfLines),
         settled: Settled,
     ) -> Answer {
-        let Ours { lines, held } = ours;
+        let LocalLines { lines, held } = local;
         if settled.by == DecidedBy::Fallback {
             // A step must be decided in one place only, so that its charges can be ended there; here the fallback
             // decides all of it.

@@ -6,9 +6,9 @@
 //! admitted. Units beyond the allowance, units held too long, and units above an allowance that has shrunk are given
 //! back.
 
-#[cfg(test)]
-mod essence;
 mod figures;
+#[cfg(test)]
+mod model_state;
 mod refusals;
 
 use std::sync::Arc;
@@ -136,7 +136,7 @@ impl Purse {
             self.end(self.current.clone(), back);
             self.current = Some(next);
         }
-        self.judge(now);
+        self.update_good_until(now);
         let enough = |pocket: &&Pocket| pocket.left() >= cost.units();
         let (current, next) = (self.current.as_ref().filter(enough), self.next.as_ref().filter(enough));
         let may_take = |pocket: &&Pocket| kept_back <= pocket.kept_back;
@@ -268,7 +268,7 @@ impl Purse {
         } else {
             self.current = Some(pocket);
         }
-        self.judge(received);
+        self.update_good_until(received);
     }
 
     /// Notes that the engine has refused a draw.
@@ -350,7 +350,7 @@ impl Purse {
         if let Some(next) = self.next.as_mut().filter(|next| next.left() > most) {
             back.extend(next.trim(most));
         }
-        self.judge(now);
+        self.update_good_until(now);
     }
 
     /// Ends both pockets.
@@ -364,7 +364,7 @@ impl Purse {
     /// Drops everything, because the key was reset. The units of a draw under way are given back when they arrive.
     /// Returns the number of units that were held.
     pub(super) fn forget(&mut self, now: Tick) -> u64 {
-        let left = self.left();
+        let left = self.units_held();
         (self.current, self.next, self.drawing) = (None, None, None);
         (self.remaining, self.waits, self.full_at) = (self.terms.limit, false, now);
         self.refusals.clear(now);
@@ -382,7 +382,7 @@ impl Purse {
     }
 
     /// Computes until when units are taken from the current pocket without another look.
-    fn judge(&mut self, now: Tick) {
+    fn update_good_until(&mut self, now: Tick) {
         let Some(current) = &self.current else { return };
         let next = self.next.as_ref().map_or(Tick::MAX, |next| next.from);
         // Once both pockets can be spent from, their sum may exceed the allowance.

@@ -14,7 +14,7 @@ use super::purse::{GivenBack, Look};
 use super::shared::Inner;
 use super::table::{Drawing, Entry, Manner};
 use super::terms::Terms;
-use super::under_way::{Begun, Ours, Tried};
+use super::under_way::{FirstPass, LocalLines, Pending};
 use crate::store::plain::refuse_repeated;
 use crate::store::{Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step};
 
@@ -76,7 +76,7 @@ impl Inner {
         step: &Step<'_>,
         first: bool,
         out: &mut Settled,
-    ) -> Option<Tried> {
+    ) -> Option<Pending> {
         let terms = self.terms_of(step);
         let (mut returns, mut ahead) = (Vec::new(), SmallVec::<[Drawing; 2]>::new());
         let both = step.charges.iter().zip(&terms);
@@ -120,10 +120,10 @@ impl Inner {
         }
         // Returning drops `held`: the units taken are put back while draws are awaited.
         if !waits.is_empty() {
-            return Some(Tried::Waits(waits));
+            return Some(Pending::Waits(waits));
         }
         if by_engine {
-            return Some(Tried::Engine(Box::new(Ours { lines, held })));
+            return Some(Pending::Engine(Box::new(LocalLines { lines, held })));
         }
         held.admit();
         out.lines.clear();
@@ -210,12 +210,12 @@ impl Inner {
 
     /// Settles a step as far as possible without waiting.
     #[inline]
-    pub(super) fn begin(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Begun {
+    pub(super) fn begin(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> FirstPass {
         match step.op {
             Op::Take => {
                 let step = &step.read_clock();
                 match step.charges {
-                    [charge] if self.take_at_once(step, charge, out) => Begun::Done(Ok(())),
+                    [charge] if self.take_at_once(step, charge, out) => FirstPass::Done(Ok(())),
                     _ => self.begin_take(step, out),
                 }
             }
@@ -223,23 +223,23 @@ impl Inner {
         }
     }
 
-    fn begin_take(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Begun {
+    fn begin_take(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> FirstPass {
         if let Err(error) = refuse_repeated(step) {
-            return Begun::Done(Err(error));
+            return FirstPass::Done(Err(error));
         }
         match self.try_take(step, true, out) {
-            None => Begun::Done(Ok(())),
-            Some(tried) => Begun::Tried(Box::new((OwnedStep::of(step), tried))),
+            None => FirstPass::Done(Ok(())),
+            Some(pending) => FirstPass::Pending(Box::new((OwnedStep::of(step), pending))),
         }
     }
 
-    fn begin_other(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Begun {
+    fn begin_other(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> FirstPass {
         let known = match step.op {
             Op::Peek => self.peek_at_once(&step.read_clock(), out),
             Op::Finish(endings) => self.finish_at_once(step, endings, out),
             Op::Take | Op::Draw | Op::Reset | Op::Breaker(_) => false,
         };
-        if known { Begun::Done(Ok(())) } else { Begun::Asks(self.ask_for_all(step)) }
+        if known { FirstPass::Done(Ok(())) } else { FirstPass::AsksEngine(self.ask_for_all(step)) }
     }
 }
 
@@ -248,7 +248,7 @@ impl Inner {
 #[inline]
 pub(super) fn standing(entry: &Entry, now: Tick) -> Standing {
     let (purse, limit) = (&entry.purse, entry.purse.terms.limit);
-    let remaining = purse.left().saturating_add(purse.remaining).min(limit);
+    let remaining = purse.units_held().saturating_add(purse.remaining).min(limit);
     Standing { limit, remaining, debt: 0, reset_after: purse.full_at.since(now) }
 }
 

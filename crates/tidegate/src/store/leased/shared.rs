@@ -58,7 +58,7 @@ impl Inner {
 
     /// Returns the terms of each charge; `None` for a passing quota, which is not leased.
     pub(super) fn terms_of(&self, step: &Step<'_>) -> TermsOfLines {
-        let of = |charge: &Charge<'_>| if charge.passing { None } else { self.terms.of(charge.quota) };
+        let of = |charge: &Charge<'_>| if charge.inline_quota { None } else { self.terms.of(charge.quota) };
         step.charges.iter().map(of).collect()
     }
 

@@ -12,34 +12,34 @@ use crate::store::{OwnedStep, Settlement, StoreError};
 pub(super) struct Asking {
     pub(super) asked: OwnedStep,
     pub(super) terms: TermsOfLines,
-    pub(super) then: Then,
+    pub(super) on_answer: OnAnswer,
 }
 
-pub(super) enum Then {
+pub(super) enum OnAnswer {
     /// The engine's answer goes to the caller.
     Tell,
     /// The engine's answer is merged with the lines of the caller's step that were decided here.
-    Merge(Box<(OwnedStep, Ours)>),
+    Merge(Box<(OwnedStep, LocalLines)>),
 }
 
 /// The result of a step as far as it goes without waiting.
-pub(super) enum Begun {
+pub(super) enum FirstPass {
     Done(Result<(), StoreError>),
     /// A take that has to wait for draws or for the engine.
-    Tried(Box<(OwnedStep, Tried)>),
-    Asks(Box<Asking>),
+    Pending(Box<(OwnedStep, Pending)>),
+    AsksEngine(Box<Asking>),
 }
 
 /// What a take waits for.
-pub(super) enum Tried {
+pub(super) enum Pending {
     /// Draws have to be awaited first, each until the given tick at most.
     Waits(SmallVec<[(Drawing, Tick); 2]>),
     /// The engine decides some charges, or all.
-    Engine(Box<Ours>),
+    Engine(Box<LocalLines>),
 }
 
 /// The lines that are decided here, `None` for those that the engine decides, and the units that were taken for them.
-pub(super) struct Ours {
+pub(super) struct LocalLines {
     pub(super) lines: SmallVec<[Option<Settlement>; 4]>,
     pub(super) held: Held,
 }

@@ -60,7 +60,7 @@ impl Table {
                             &both,
                             (*place, seized),
                             *key,
-                            (cell, charge.owner, charge.passing),
+                            (cell, charge.owner, charge.inline_quota),
                             step.now,
                         );
                     }
@@ -89,11 +89,11 @@ impl Table {
         both: &Both<'_>,
         (place, seized): (Place, &mut Seized<'_>),
         key: Sought,
-        (cell, owner, passing): (Cell, u32, bool),
+        (cell, owner, inline_quota): (Cell, u32, bool),
         now: Tick,
     ) {
         let narrow = match &cell.state {
-            State::Gcra(state) if cell.forgotten.is_none() && !passing => self
+            State::Gcra(state) if cell.forgotten.is_none() && !inline_quota => self
                 .classes
                 .of(&cell.quota, owner, now)
                 .and_then(|limit| Some((limit.class(), limit.form().narrow(state, now)?))),

@@ -41,7 +41,7 @@ const RECENT: usize = 16;
 
 /// A key and its state, to be written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shown<'s> {
+pub(super) struct SlotRecord<'s> {
     pub(super) print: u64,
     pub(super) full_key: Option<FullKey>,
     pub(super) owner: u32,
@@ -54,14 +54,14 @@ pub(super) struct Shown<'s> {
 
 /// A sheet of slots that is being written.
 #[derive(Debug)]
-pub(super) struct Sheet {
+pub(super) struct ChangeWriter {
     limits: Vec<(u32, Arc<Quota>)>,
     slots: Writer,
     /// The lowest slot that may be added next.
     next: usize,
 }
 
-impl Sheet {
+impl ChangeWriter {
     pub(super) fn new() -> Self {
         Self { limits: Vec::new(), slots: Writer::default(), next: 0 }
     }
@@ -82,7 +82,7 @@ impl Sheet {
     }
 
     /// Adds a slot and its key.
-    pub(super) fn push(&mut self, slot: usize, shown: &Shown<'_>) {
+    pub(super) fn push(&mut self, slot: usize, shown: &SlotRecord<'_>) {
         self.go_to(slot);
         let limit = self.limit(shown.owner, shown.quota);
         self.number(limit);

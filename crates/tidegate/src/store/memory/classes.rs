@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use tidegate_core::rate::{Gcra, GcraWord};
 use tidegate_core::{Quota, Tick};
 
-use super::limit::{Entry, First, KeptClass, Limit};
+use super::limit::{CachedClass, Entry, Limit, PermanentLimit};
 use super::name::Class;
 use super::sweep::Sweep;
 
@@ -28,7 +28,7 @@ pub(super) const LOW: usize = Class::MAX as usize / 4;
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     /// The first limits, which are found fastest: usually those of a keyed limiter.
-    few: [OnceLock<First>; FEW],
+    few: [OnceLock<PermanentLimit>; FEW],
     /// The other limits, in the order of their numbers. Both lists are read without a lock.
     pub(super) more: boxcar::Vec<Entry>,
     /// Protects the assignment of numbers. While it is held, no lock is taken except those of quotas.
@@ -71,13 +71,13 @@ impl Classes {
 
     /// Returns a limit if it is one of the first few, without a function call.
     #[inline(always)]
-    pub(super) fn at_hand(&self, class: Class) -> Option<&First> {
+    pub(super) fn at_hand(&self, class: Class) -> Option<&PermanentLimit> {
         self.few.get(usize::from(class.number()).checked_sub(1)?)?.get()
     }
 
     /// Returns the limit of a class that was kept between checks, if the number still belongs to it.
     #[inline(always)]
-    pub(super) fn kept(&self, kept: KeptClass) -> Option<Limit<'_>> {
+    pub(super) fn kept(&self, kept: CachedClass) -> Option<Limit<'_>> {
         self.get(kept.class()?).filter(|limit| limit.kept() == kept)
     }
 
@@ -108,7 +108,9 @@ impl Classes {
         let number = self.next_number(&mut numbers)?;
         let class = Class::new(number)?;
         match (self.few.get(usize::from(number) - 1), self.entry(number)) {
-            (Some(first), _) => _ = first.set(First { entry: Entry::new(class, owner, quota, &form), form }),
+            (Some(first), _) => {
+                _ = first.set(PermanentLimit { entry: Entry::new(class, owner, quota, &form), form });
+            }
             (None, Some(entry)) => entry.give(owner, quota, &form),
             (None, None) => _ = self.more.push(Entry::new(class, owner, quota, &form)),
         }

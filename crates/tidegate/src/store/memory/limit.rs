@@ -87,7 +87,7 @@ impl Entry {
 
 /// One of the first limits, which keep their numbers for good. The form is kept as plain numbers, not atomics.
 #[derive(Debug)]
-pub(crate) struct First {
+pub(crate) struct PermanentLimit {
     pub(super) entry: Entry,
     pub(crate) form: GcraWord,
 }
@@ -101,15 +101,15 @@ pub(crate) struct Limit<'t> {
 
 /// A class that a caller keeps between checks: its number, and the stamp that it had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeptClass(u64);
+pub(crate) struct CachedClass(u64);
 
-impl KeptClass {
+impl CachedClass {
     /// Returns the class as a non-zero number, to be stored in an atomic.
     pub(crate) const fn bits(self) -> u64 {
         self.0
     }
 
-    /// Makes a class from what [`KeptClass::bits`] returned; any other number gives a class without a valid limit.
+    /// Makes a class from what [`CachedClass::bits`] returned; any other number gives a class without a valid limit.
     pub(crate) const fn of_bits(bits: u64) -> Self {
         Self(bits)
     }
@@ -156,8 +156,8 @@ impl Limit<'_> {
 
     /// Returns the class in a form that can be kept between checks.
     #[inline(always)]
-    pub(super) fn kept(&self) -> KeptClass {
-        KeptClass(u64::from(self.stamp) << 32 | u64::from(self.class().number()))
+    pub(super) fn kept(&self) -> CachedClass {
+        CachedClass(u64::from(self.stamp) << 32 | u64::from(self.class().number()))
     }
 
     /// Returns whether this is the limit of `quota`, so that its words can be read by it.

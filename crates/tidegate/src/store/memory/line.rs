@@ -21,7 +21,7 @@ use std::hint::select_unpredictable;
 use tidegate_core::rate::GcraWord;
 
 use super::name::{LOCK, Name};
-use super::reading::{Reading, Taken};
+use super::reading::{Reading, WordOutcome};
 use crate::sync::{AtomicU64, Ordering, spin_loop, yield_now};
 
 /// Slots per line: what 64 bytes hold.
@@ -119,20 +119,20 @@ impl<'t> Line<'t> {
     /// As [`Line::permit`]; for a key that would be refused, it returns the word that was seen. `None` where no slot of
     /// the line has the name.
     #[inline(always)]
-    pub(super) fn permit_or_see(self, name: Name, by: &Reading<'_>, units: u64) -> Option<Taken> {
+    pub(super) fn permit_or_see(self, name: Name, by: &Reading<'_>, units: u64) -> Option<WordOutcome> {
         let slot = self.glance(name)?;
         let seen = slot.word();
         let Some(next) = by.form.take(seen, by.now, units) else {
             // The slot may have been given to another key; then the word is not this key's.
             let told = seen != SEIZED && slot.name() == name;
-            return Some(if told { Taken::Refused(seen) } else { Taken::Elsewhere });
+            return Some(if told { WordOutcome::Refused(seen) } else { WordOutcome::Undecided });
         };
         match slot.try_seize(seen) {
             Some(seized) if slot.name() == name && by.limit.holds() => {
                 seized.leave(next);
-                Some(Taken::Permitted(next))
+                Some(WordOutcome::Permitted(next))
             }
-            _ => Some(Taken::Elsewhere),
+            _ => Some(WordOutcome::Undecided),
         }
     }
 
@@ -143,20 +143,20 @@ impl<'t> Line<'t> {
         is: impl FnOnce(usize) -> bool,
         by: &Reading<'_>,
         units: u64,
-    ) -> Option<Taken> {
+    ) -> Option<WordOutcome> {
         let (at, _) = self.glance_key(name).filter(|(_, seen)| *seen == name)?;
         let mut seized = self.seize(at);
         if seized.name() != name || !is(at) {
             return None;
         }
         if !by.limit.holds() {
-            return Some(Taken::Elsewhere);
+            return Some(WordOutcome::Undecided);
         }
         let Some(next) = by.form.take(seized.word, by.now, units) else {
-            return Some(Taken::Refused(seized.word));
+            return Some(WordOutcome::Refused(seized.word));
         };
         seized.word = next;
-        Some(Taken::Permitted(next))
+        Some(WordOutcome::Permitted(next))
     }
 
     /// Finds the slot of a key under any limit, and its name there. Without a branch, as [`Line::glance`].

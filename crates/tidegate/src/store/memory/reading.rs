@@ -7,13 +7,13 @@ use super::limit::Limit;
 
 /// The outcome of a check on a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum WordOutcome {
     /// Spent; holds the new word.
     Permitted(u64),
     /// Not spent; holds the word that refused.
     Refused(u64),
     /// Not decided: the key has no word under this limit here, or the check has to be repeated another way.
-    Elsewhere,
+    Undecided,
 }
 
 /// What a word is read by: a limit, and the present time, as a tick and in the limit's scaled time.

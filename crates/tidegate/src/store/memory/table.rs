@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
 use super::classes::Classes;
 use super::full_keys::{FullKey, FullKeys};
-use super::limit::First;
+use super::limit::PermanentLimit;
 use super::line::{Held, Line, Seized, Slot, WAYS};
 use super::lines::{Lines, blank};
 use super::marks::Marks;
 use super::name::{Class, Name};
 use super::overflow::Overflow;
-use super::reading::{Reading, Taken};
+use super::reading::{Reading, WordOutcome};
 use super::seed::{Hashing, Seed};
 
 /// The ratio of slots to keys of the capacity: 23.5 bytes a key.
@@ -258,7 +258,7 @@ impl Table {
     /// that did not succeed, for whatever reason; always `None` in a table of full keys, where the keys have to be
     /// compared first, see [`Table::is`].
     #[inline(always)]
-    pub(super) fn permit(&self, print: Print, first: &First, now: u64, units: u64) -> Option<u64> {
+    pub(super) fn permit(&self, print: Print, first: &PermanentLimit, now: u64, units: u64) -> Option<u64> {
         if self.full_keys.is_some() {
             return None;
         }
@@ -272,7 +272,7 @@ impl Table {
             return None;
         }
         match self.line(self.first(print)).permit_or_see(print.name(by.limit.class()), by, units) {
-            Some(Taken::Permitted(word)) => Some(word),
+            Some(WordOutcome::Permitted(word)) => Some(word),
             _ => None,
         }
     }
@@ -280,19 +280,19 @@ impl Table {
     /// As [`Table::permit`], in both lines: in a table with as many keys as it is made for, one key in seven is in its
     /// second line. For a key that would be refused, it returns the word that was seen.
     #[inline]
-    pub(super) fn permit_or_see(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
+    pub(super) fn permit_or_see(&self, print: Print, by: &Reading<'_>, units: u64) -> WordOutcome {
         if self.full_keys.is_some() {
-            return Taken::Elsewhere;
+            return WordOutcome::Undecided;
         }
         let name = print.name(by.limit.class());
         let see = |line: usize| self.line(line).permit_or_see(name, by, units);
-        see(self.first(print)).or_else(|| see(self.second(print))).unwrap_or(Taken::Elsewhere)
+        see(self.first(print)).or_else(|| see(self.second(print))).unwrap_or(WordOutcome::Undecided)
     }
 
     /// Spends units of a key where the fast path did not decide: refusals, slots that others have seized, new keys, and
     /// every key in a table of full keys.
     #[inline(never)]
-    pub(super) fn take(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Taken {
+    pub(super) fn take(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> WordOutcome {
         if let Some(full_keys) = &self.full_keys {
             // Read now, so that both cache misses overlap; the slot is needed first.
             black_box(full_keys.touch(self.first(print)));
@@ -309,24 +309,24 @@ impl Table {
     }
 
     /// Gives a slot to a key that was in neither line, and spends its units.
-    fn admit(&self, key: Sought, by: &Reading<'_>, units: u64) -> Taken {
+    fn admit(&self, key: Sought, by: &Reading<'_>, units: u64) -> WordOutcome {
         let [low, high] = self.lines_of(key);
         let (first, second) = (self.line(low).lock(), self.line(high).lock());
         let both = Both { lines: [(low, &first), (high, &second)] };
         if self.place(&both, key).is_some() {
             // Another thread has added the key meanwhile, or it has a slot under another limit.
-            return Taken::Elsewhere;
+            return WordOutcome::Undecided;
         }
         if !by.limit.admits() {
-            return Taken::Elsewhere;
+            return WordOutcome::Undecided;
         }
-        let Some(next) = by.form.take(0, by.now, units) else { return Taken::Refused(0) };
+        let Some(next) = by.form.take(0, by.now, units) else { return WordOutcome::Refused(0) };
         if let Some((place, mut seized)) = self.claim(&both, key, by.limit.owner(), by.tick, (Some(by), None))
         {
             self.give(&both, (place, &mut seized), key, by.limit.class());
             seized.word = next;
         }
-        Taken::Permitted(next)
+        WordOutcome::Permitted(next)
     }
 }
 

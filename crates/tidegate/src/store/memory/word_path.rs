@@ -14,9 +14,9 @@ use tidegate_core::{Decision, Quota, Receipt, Standing, Tick};
 use super::limit::Limit;
 use super::line::{Seized, Slot};
 use super::name::{Class, Name};
-use super::reading::{Reading, Taken};
+use super::reading::{Reading, WordOutcome};
 use super::table::{Keep, Place, Print, Sought, Table};
-use crate::store::take::{Hand, take};
+use crate::store::take::{KeyState, take};
 use crate::store::{Charge, Op, Settled, Settlement, Step};
 
 /// A charge that its word permits, as read without seizing the slot.
@@ -74,7 +74,7 @@ impl Word {
     }
 }
 
-impl Hand for Word {
+impl KeyState for Word {
     type Next = u64;
 
     fn decide_cost(&self, charge: &Charge<'_>, tick: Tick) -> (Ruling, Option<(u64, Receipt)>) {
@@ -126,11 +126,11 @@ impl Table {
             for (at, charge) in step.charges.iter().enumerate() {
                 permits.push(self.permit_charge::<RECEIPTS>(charge, print(at, charge), now)?);
             }
-            let mut hands: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
+            let mut seized_words: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
             for permit in &permits {
-                hands.push(permit.try_seize()?);
+                seized_words.push(permit.try_seize()?);
             }
-            for (permit, seized) in permits.iter().zip(hands.drain(..)) {
+            for (permit, seized) in permits.iter().zip(seized_words.drain(..)) {
                 seized.leave(permit.next);
                 if TRACK {
                     self.mark_slot(permit.slot);
@@ -209,7 +209,8 @@ impl Table {
         key: Sought,
         settled: &mut Settled,
     ) -> bool {
-        let plain = charge.max_wait.is_zero() && charge.binding && !charge.passing && charge.kept_back == 0;
+        let plain =
+            charge.max_wait.is_zero() && charge.binding && !charge.inline_quota && charge.kept_back == 0;
         if !plain || !matches!(step.op, Op::Take) {
             return false;
         }
@@ -219,14 +220,14 @@ impl Table {
             .or_else(|| self.classes.of(charge.quota, charge.owner, step.now));
         let Some(by) = limit.and_then(|limit| Reading::at(limit, step.now)) else { return false };
         let taken = self.take(key.print(), charge.key, &by, charge.cost.units());
-        let (Taken::Permitted(word) | Taken::Refused(word)) = taken else { return false };
-        let hand = Word { form: by.form, now: by.now, word };
-        let (ruling, receipt) = if matches!(taken, Taken::Permitted(_)) {
-            (Ruling::Allowed { wait: Duration::ZERO }, Some(hand.receipt(word, charge, step.now)))
+        let (WordOutcome::Permitted(word) | WordOutcome::Refused(word)) = taken else { return false };
+        let state = Word { form: by.form, now: by.now, word };
+        let (ruling, receipt) = if matches!(taken, WordOutcome::Permitted(_)) {
+            (Ruling::Allowed { wait: Duration::ZERO }, Some(state.receipt(word, charge, step.now)))
         } else {
-            (hand.decide(charge, step.now).0, None)
+            (state.decide(charge, step.now).0, None)
         };
-        let decision = Decision { ruling, standing: hand.standing(charge, None, step.now) };
+        let decision = Decision { ruling, standing: state.standing(charge, None, step.now) };
         (settled.allowed, settled.wait) = (receipt.is_some(), Duration::ZERO);
         settled.lines.clear();
         settled.lines.push(Settlement { decision, receipt });
@@ -257,17 +258,17 @@ impl Table {
             // Two keys with the same fingerprint, in a table of full keys.
             return None;
         }
-        let mut hands: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
+        let mut seized_words: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
         for (place, name, limit, at) in &seats {
             let seized = self.line(place.line).seize(place.slot);
             if seized.name() != *name || !limit.holds() || !self.is(*place, keys[*at]) {
                 return None;
             }
             words[*at].word = seized.word;
-            hands.push(seized);
+            seized_words.push(seized);
         }
         if take(step, &mut words, spend, settled) {
-            for ((.., at), seized) in seats.iter().zip(&mut hands) {
+            for ((.., at), seized) in seats.iter().zip(&mut seized_words) {
                 seized.word = words[*at].word;
             }
         }

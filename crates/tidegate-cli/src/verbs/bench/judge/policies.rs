@@ -88,7 +88,7 @@ impl Judged {
             Self { strict: set(policies)?, patient: set(patient)?, max_wait, is_keyed, has_own_cost };
         let (gate, _) = judged.gate(&judged.strict, 1)?;
         let decision = gate.peek(&question.descriptor(0))?;
-        if decision.limits.is_empty() && decision.denied_by_list.is_none() {
+        if decision.limits.is_empty() && decision.refusal.is_none() {
             return Err(Mistake(format!(
                 "no policy in force of {file} is for these asks, which know {}; name the attributes with --by and --attr",
                 question.descriptor(0).pairs().map(|(name, _)| name).collect::<Vec<_>>().join(", ")

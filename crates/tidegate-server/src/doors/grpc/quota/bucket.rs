@@ -112,7 +112,7 @@ impl Bucket {
         pools: &Pools,
         (number, now): (u64, Tick),
     ) {
-        if decision.denied_by_list.is_some() {
+        if decision.refusal.is_some() {
             return self.blanket(false, number, now);
         }
         let set = &decision.policies;

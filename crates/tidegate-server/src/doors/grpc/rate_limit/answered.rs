@@ -78,7 +78,7 @@ fn status(decision: &GateDecision, asked: &Asked<'_>, facts: &[Facts]) -> Descri
 
 /// Returns whether a descriptor refuses the call. One that gives units back never does, however full its limits are.
 pub(super) fn refuses(decision: &GateDecision, asked: &Asked<'_>) -> bool {
-    let refuses = decision.denied_by_list.is_some() || decision.refusing().next().is_some();
+    let refuses = decision.refusal.is_some() || decision.refusing().next().is_some();
     refuses && !matches!(asked.units, Units::GiveBack(_))
 }
 

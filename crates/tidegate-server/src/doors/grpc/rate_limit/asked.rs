@@ -13,7 +13,7 @@ use tidegate::visible::excerpt;
 use tidegate::{Check, Cost, Descriptor, Quota};
 
 use super::super::status::{Code, Status};
-use crate::requests::{Brought, BroughtQuotas, MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
+use crate::requests::{InlineLimit, InlineQuotas, MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 
 /// The attribute with the domain.
 const DOMAIN: &str = "rls.domain";
@@ -84,7 +84,7 @@ impl<'r> Asked<'r> {
 /// many, and invalid keys and units.
 pub(in super::super) fn read<'r>(
     call: &'r RateLimitRequest,
-    quotas: &BroughtQuotas,
+    quotas: &InlineQuotas,
     wanted: &'r [Box<str>],
 ) -> Result<SmallVec<[Asked<'r>; 1]>, Status> {
     let wrong = |message: String| Err(Status::new(Code::InvalidArgument, message));
@@ -170,11 +170,11 @@ fn push_escaped(text: &mut String, part: &str) {
 fn read_one<'r>(
     call: &'r RateLimitRequest,
     descriptor: &'r RateLimitDescriptor,
-    quotas: &BroughtQuotas,
+    quotas: &InlineQuotas,
     asked: &mut Asked<'r>,
 ) -> Result<(), Status> {
     if let Some(limit) = &descriptor.limit {
-        match brought(limit)? {
+        match inline_limit(limit)? {
             None => asked.refused = Some(Refused::NothingGranted),
             Some(limit) => {
                 let made = quotas.of(limit);
@@ -204,7 +204,7 @@ fn units(of_call: u32, descriptor: &RateLimitDescriptor) -> Units {
 }
 
 /// Returns the limit that a descriptor brings along; `None` if it grants nothing.
-fn brought(limit: &RateLimitOverride) -> Result<Option<Brought>, Status> {
+fn inline_limit(limit: &RateLimitOverride) -> Result<Option<InlineLimit>, Status> {
     const DAY: u64 = 86_400;
     let period = match limit.unit {
         1 => 1,
@@ -221,7 +221,7 @@ fn brought(limit: &RateLimitOverride) -> Result<Option<Brought>, Status> {
         }
     };
     let count = u64::from(limit.requests_per_unit);
-    Ok((count > 0).then_some(Brought { burst: count, count, period }))
+    Ok((count > 0).then_some(InlineLimit { burst: count, count, period }))
 }
 
 fn attributes<'r>(domain: &'r str, entries: &'r [Entry], request: &mut Descriptor<'r>) -> Result<(), Status> {

@@ -52,8 +52,8 @@ impl<'r> Original<'r> {
     /// refusals, or 400, if the caller sent a header that policies name in a form that two readers would interpret
     /// differently.
     pub(super) fn of(headers: &'r HeaderMap, peer: IpAddr, proxy: &Proxy) -> Result<Self, Problem> {
-        let asks = proxy.asks()?;
-        let family = &asks.original;
+        let forward_auth = proxy.forward_auth()?;
+        let family = &forward_auth.original;
         let proxys = |detail: String| proxy.misconfigured(Problem::bad_request(detail));
         let set =
             |name: &str, known: &Option<HeaderName>| once(headers, name, known.as_ref()).map_err(proxys);
@@ -103,9 +103,9 @@ impl<'r> Original<'r> {
 /// Adds the headers that no policy names, for later questions why the request was refused: as many as fit into 64
 /// attributes.
 pub(super) fn add_others<'r>(headers: &'r HeaderMap, proxy: &Proxy, descriptor: &mut Descriptor<'r>) {
-    let Ok(asks) = proxy.asks() else { return };
+    let Ok(forward_auth) = proxy.forward_auth() else { return };
     let mut room = MAX_ATTRIBUTES.saturating_sub(descriptor.pairs().count());
-    for name in headers.keys().filter(|name| **name != TOKEN && is_the_callers(name, asks)) {
+    for name in headers.keys().filter(|name| **name != TOKEN && is_the_callers(name, forward_auth)) {
         if room == 0 {
             return;
         }
@@ -145,8 +145,9 @@ fn add_named<'r>(
 }
 
 /// Returns whether a header belongs to the original request, and not to the sub-request or the proxy.
-fn is_the_callers(name: &HeaderName, asks: &ForwardAuth) -> bool {
-    ![CONNECTION, CONTENT_LENGTH, HOST].contains(name) && asks.headers().all(|own| own != name.as_str())
+fn is_the_callers(name: &HeaderName, forward_auth: &ForwardAuth) -> bool {
+    ![CONNECTION, CONTENT_LENGTH, HOST].contains(name)
+        && forward_auth.headers().all(|own| own != name.as_str())
 }
 
 /// Formats an address. IPv4 is done by hand: the formatter takes ten times as many instructions, and this runs for each

@@ -20,11 +20,11 @@ pub(super) fn priority(
     proxy: &Proxy,
     proxys: impl Fn(String) -> Problem,
 ) -> Result<Priority, Problem> {
-    let asks = proxy.asks()?;
-    let name = asks.priority_header.as_ref().filter(|_| proxy.client_ip.trusts(peer));
-    let Some(name) = name else { return Ok(asks.default_priority) };
+    let forward_auth = proxy.forward_auth()?;
+    let name = forward_auth.priority_header.as_ref().filter(|_| proxy.client_ip.trusts(peer));
+    let Some(name) = name else { return Ok(forward_auth.default_priority) };
     let mut lines = headers.get_all(name).iter().filter(|line| !line.is_empty());
-    let Some(line) = lines.next() else { return Ok(asks.default_priority) };
+    let Some(line) = lines.next() else { return Ok(forward_auth.default_priority) };
     if lines.next().is_some() {
         let detail = format!(
             "{name} came several times; the proxy must set it itself, in place of what its caller sent"

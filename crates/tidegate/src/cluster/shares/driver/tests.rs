@@ -51,12 +51,12 @@ impl Coordinator for Failing {
         KEEPS
     }
 
-    fn join(&self, name: &str, says: &[u8]) -> Later<Result<u64, CoordinatorError>> {
-        self.call(true, self.inner.join(name, says))
+    fn join(&self, name: &str, report: &[u8]) -> Later<Result<u64, CoordinatorError>> {
+        self.call(true, self.inner.join(name, report))
     }
 
-    fn renew(&self, says: &[u8]) -> Later<Result<(), CoordinatorError>> {
-        self.call(true, self.inner.renew(says))
+    fn renew(&self, report: &[u8]) -> Later<Result<(), CoordinatorError>> {
+        self.call(true, self.inner.renew(report))
     }
 
     fn leave(&self) -> Later<Result<(), CoordinatorError>> {
@@ -145,7 +145,7 @@ impl Rig {
 fn writes_that_fail_while_the_document_changes_are_tried_again_at_their_time() {
     let mut rig = Rig::new();
     rig.run(Duration::from_secs(6));
-    assert!((rig.status)().leads && rig.part() > Division::among(2).own());
+    assert!((rig.status)().leads && rig.part() > Division::among(2).permanent_part());
     *rig.mood.lock() = Mood::WritesFail;
     rig.others_write();
     let calls = rig.run(Duration::from_secs(6));
@@ -160,7 +160,7 @@ fn a_node_that_was_forgotten_joins_again_at_once() {
     let before = (rig.status)().joined;
     *rig.mood.lock() = Mood::Hangs;
     rig.run(KEEPS * 2);
-    assert_eq!(rig.part(), Division::among(2).own());
+    assert_eq!(rig.part(), Division::among(2).permanent_part());
     *rig.mood.lock() = Mood::Well;
     // The round that finds this out also joins again.
     rig.run(KEEPS / ROUNDS);
@@ -173,7 +173,7 @@ fn two_rounds_without_an_answer_cost_no_part() {
     let mut rig = Rig::new();
     rig.run(Duration::from_secs(6));
     let had = rig.part();
-    assert!(had > Division::among(2).own());
+    assert!(had > Division::among(2).permanent_part());
     for _ in 0..20 {
         // Tries every phase of the rounds: from just after an answered one until two have hung.
         *rig.mood.lock() = Mood::Hangs;

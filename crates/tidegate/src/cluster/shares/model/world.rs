@@ -10,7 +10,7 @@ use super::super::document::Shares;
 use super::super::leader::Leader;
 use super::super::node::Node;
 use super::super::region;
-use crate::cluster::Says;
+use crate::cluster::MemberReport;
 
 /// A generator of pseudo-random numbers, the same for one seed.
 pub(super) struct Random(pub(super) u64);
@@ -234,12 +234,12 @@ impl World {
                 };
             }
             Event::Looks(at) => {
-                let members: Vec<(u64, Says)> = self
+                let members: Vec<(u64, MemberReport)> = self
                     .members
                     .iter()
                     .map(|(joined, region, (line, turn), demand, _)| {
                         let (region, line, turn, demand) = (region.clone(), *line, *turn, *demand);
-                        (*joined, Says { region, line, turn, demand, ..Says::default() })
+                        (*joined, MemberReport { region, line, turn, demand, ..MemberReport::default() })
                     })
                     .collect();
                 let members = region::gathered(members);

@@ -119,7 +119,7 @@ impl Node {
 
     /// Returns whether the node holds no unit that was not drawn, or that was spent or given back before.
     pub(super) fn is_whole(&self) -> bool {
-        self.purse.left() + u64::from(self.holds.is_some()) == self.owns
+        self.purse.units_held() + u64::from(self.holds.is_some()) == self.owns
     }
 }
 
@@ -133,7 +133,7 @@ impl World {
     pub(super) fn key(&self) -> u64 {
         let node = |node: &Node| {
             let mut hasher = DefaultHasher::new();
-            node.purse.essence().hash(&mut hasher);
+            node.purse.model_state().hash(&mut hasher);
             // The number of a draw matters only for whether it is still awaited.
             let awaited = |draw: &Draw| node.purse.is_under_way(draw);
             let calls = node.calls.iter().map(|call| match call {

@@ -12,7 +12,7 @@ impl Purse {
     }
 
     /// Returns how many units are held, whether or not they can be spent now.
-    pub(in super::super) fn left(&self) -> u64 {
+    pub(in super::super) fn units_held(&self) -> u64 {
         [&self.current, &self.next].into_iter().flatten().map(Pocket::left).sum()
     }
 
@@ -36,6 +36,6 @@ impl Purse {
     /// Returns whether nothing is lost if the purse is forgotten.
     pub(in super::super) fn is_idle(&self, now: Tick) -> bool {
         let quiet = now.since(self.touched) >= self.terms.lasts;
-        self.left() == 0 && self.held == 0 && self.drawing.is_none() && quiet
+        self.units_held() == 0 && self.held == 0 && self.drawing.is_none() && quiet
     }
 }

@@ -111,7 +111,7 @@ impl Refusals {
 
     /// Returns all that determines what is asked next.
     #[cfg(test)]
-    pub(super) fn essence(&self) -> impl std::hash::Hash + use<> {
+    pub(super) fn model_state(&self) -> impl std::hash::Hash + use<> {
         (self.draw, self.request)
     }
 }

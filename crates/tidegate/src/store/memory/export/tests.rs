@@ -52,7 +52,7 @@ proptest! {
             let charge = Charge {
                 max_wait: Duration::from_millis(if kind < 6 { wait } else { 0 }),
                 owner: u32::from(kind % 3),
-                passing: kind == 11,
+                inline_quota: kind == 11,
                 ..Charge::new(&key, quota, Cost::new(cost).unwrap())
             };
             match kind {

@@ -38,10 +38,10 @@ fn line(at: usize) -> Arc<[Slot; WAYS]> {
 }
 
 /// As a table asks: on the fast path, and on the slow path where that does not decide.
-fn ask(slots: &[Slot; WAYS], name: Name, by: &Reading<'_>) -> Option<Taken> {
+fn ask(slots: &[Slot; WAYS], name: Name, by: &Reading<'_>) -> Option<WordOutcome> {
     let line = Line::of(slots);
     match line.permit_or_see(name, by, 1) {
-        Some(permitted @ Taken::Permitted(_)) => Some(permitted),
+        Some(permitted @ WordOutcome::Permitted(_)) => Some(permitted),
         _ => line.take(name, |_| true, by, 1),
     }
 }
@@ -53,7 +53,7 @@ fn permits_are_neither_lost_nor_doubled() {
         let slots = line(0);
         let both = |slots: &[Slot; WAYS]| {
             let limit = limit(3);
-            let permitted = |_| matches!(ask(slots, ANN, &reading(&limit)), Some(Taken::Permitted(_)));
+            let permitted = |_| matches!(ask(slots, ANN, &reading(&limit)), Some(WordOutcome::Permitted(_)));
             (0..2).filter(|turn| permitted(*turn)).count()
         };
         let other = Arc::clone(&slots);
@@ -72,10 +72,10 @@ fn prefaulting_takes_nothing_back() {
         let other = loom::thread::spawn(move || other.iter().chain(&*other).for_each(Slot::prefault));
         let limit = limit(2);
         let by = reading(&limit);
-        let permitted = |_: &usize| matches!(ask(&slots, ANN, &by), Some(Taken::Permitted(_)));
+        let permitted = |_: &usize| matches!(ask(&slots, ANN, &by), Some(WordOutcome::Permitted(_)));
         assert_eq!((0..3).filter(permitted).count(), 2);
         other.join().unwrap();
-        assert!(matches!(ask(&slots, ANN, &by), Some(Taken::Refused(_))));
+        assert!(matches!(ask(&slots, ANN, &by), Some(WordOutcome::Refused(_))));
     });
 }
 
@@ -88,7 +88,7 @@ fn a_check_never_spends_of_the_key_that_got_its_slot() {
             let limit = limit(5);
             let by = reading(&limit);
             let slots = line(at);
-            let Some(Taken::Permitted(word)) = ask(&slots, ANN, &by) else { unreachable!() };
+            let Some(WordOutcome::Permitted(word)) = ask(&slots, ANN, &by) else { unreachable!() };
             let other = {
                 let slots = Arc::clone(&slots);
                 loom::thread::spawn(move || {
@@ -109,7 +109,7 @@ fn a_check_never_spends_of_the_key_that_got_its_slot() {
             if gone {
                 assert_eq!(seized.word, word, "{taken:?}");
             } else {
-                assert_eq!(taken, Some(Taken::Permitted(seized.word)), "not told to be elsewhere");
+                assert_eq!(taken, Some(WordOutcome::Permitted(seized.word)), "not told to be elsewhere");
             }
         });
     }

@@ -9,7 +9,7 @@ use tidegate_core::{Quota, Tick};
 use crate::store::memory::limit::Entry;
 use crate::store::memory::line::{Line, Slot, WAYS};
 use crate::store::memory::name::{Class, Name};
-use crate::store::memory::reading::{Reading, Taken};
+use crate::store::memory::reading::{Reading, WordOutcome};
 use crate::sync::{explore, short_or_long};
 
 fn quota(burst: u64) -> (Shared<Quota>, GcraWord) {
@@ -71,7 +71,7 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
         let line = Line::of(&slots);
         let taken = Reading::at(limit, tick).and_then(|by| {
             line.permit_or_see(ann, &by, 1)
-                .filter(|taken| matches!(taken, Taken::Permitted(_)))
+                .filter(|taken| matches!(taken, WordOutcome::Permitted(_)))
                 .or_else(|| line.take(ann, |_| true, &by, 1))
         });
         // A new key, as the table adds it: with the line locked.
@@ -85,12 +85,12 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
         };
         let given = reclaim.join().unwrap();
         match taken {
-            Some(Taken::Permitted(word)) => {
+            Some(WordOutcome::Permitted(word)) => {
                 assert!(given && is_large, "the small limit was used up");
                 assert_eq!(line.seize(0).word, word);
             }
-            Some(Taken::Refused(word)) => assert!(!is_large && word == spent(&small_form)),
-            Some(Taken::Elsewhere) | None => {}
+            Some(WordOutcome::Refused(word)) => assert!(!is_large && word == spent(&small_form)),
+            Some(WordOutcome::Undecided) | None => {}
         }
         if admitted && !is_large {
             assert!(!given, "a number that a slot carries is not given up");

@@ -106,15 +106,15 @@ fn a_million_passing_quotas_take_no_number_and_no_memory_of_their_own() {
         let burst = 1 + number % 10_000;
         let quota = Arc::new(Quota::per_second(1 + number / 10_000).burst(burst).gcra().unwrap());
         let key = (number % 7).to_le_bytes();
-        let charge = Charge { passing: true, ..Charge::new(&key, &quota, Cost::ONE) };
+        let charge = Charge { inline_quota: true, ..Charge::new(&key, &quota, Cost::ONE) };
         assert_eq!(take(&store, now, charge).lines.len(), 1);
     }
     for number in 0..20_000u64 {
         let now = Tick::from_nanos(90_000_000_000_000 + number * 50_000_000);
         let quota = Arc::new(Quota::per_second(1 + number % 5).burst(1 + number % 900).gcra().unwrap());
         let key = (100 + number % 7).to_le_bytes();
-        let charge = Charge { passing: number % 3 > 0, ..Charge::new(&key, &quota, Cost::ONE) };
-        let passing = Charge { passing: true, ..charge };
+        let charge = Charge { inline_quota: number % 3 > 0, ..Charge::new(&key, &quota, Cost::ONE) };
+        let passing = Charge { inline_quota: true, ..charge };
         assert_eq!(take(&store, now, passing), take(&plain, now, charge), "quota {number}");
     }
     let table = &store.shared.table;

@@ -11,8 +11,8 @@ use tidegate_core::{Quota, State, Tick};
 use super::TrackedStore;
 use crate::store::Cell;
 use crate::store::memory::Shared as MemoryShared;
-use crate::store::memory::changes::{Sheet, Shown};
-use crate::store::memory::limit::{KeptClass, Limit};
+use crate::store::memory::changes::{ChangeWriter, SlotRecord};
+use crate::store::memory::limit::{CachedClass, Limit};
 use crate::store::memory::line::WAYS;
 use crate::store::memory::marks::{Marks, PER_WORD};
 use crate::store::memory::name::Name;
@@ -27,7 +27,7 @@ const QUOTAS: usize = 1024;
 
 /// A cache of the quotas of classes. Without it, cloning the `Arc` for each slot would write to a reference count that
 /// checks share.
-type Quotas = HashMap<u16, (KeptClass, Arc<Quota>), RandomState>;
+type Quotas = HashMap<u16, (CachedClass, Arc<Quota>), RandomState>;
 
 /// Hands out the changed slots of a [`TrackedStore`] as pieces of bytes, to be stored elsewhere and passed to
 /// [`Recorder::restore`], the latest first.
@@ -119,7 +119,7 @@ impl Recorder {
     /// losing it loses no more than that span refills. Remembers which slots were handed out, sixteen bytes for each 64
     /// of them, until [`Recorder::kept`] or [`Recorder::lost`].
     pub fn changes(&mut self, slack: impl Fn() -> Duration) -> Option<Vec<u8>> {
-        let mut sheet = Sheet::new();
+        let mut sheet = ChangeWriter::new();
         let words = self.marks().words();
         while sheet.len() < ENOUGH {
             if self.left == 0 {
@@ -151,7 +151,7 @@ impl Recorder {
     /// Returns the keys of the next lines of the table, whether they have changed or not: of at most `most_lines` lines
     /// of four slots, and of fewer when the piece reaches `most_bytes`. See the type for the purpose.
     pub fn lines(&mut self, most_lines: usize, most_bytes: usize, slack: impl Fn() -> Duration) -> Part {
-        let mut sheet = Sheet::new();
+        let mut sheet = ChangeWriter::new();
         let end = self.store.table().lines.count();
         let from = self.line;
         let stop = self.line.saturating_add(most_lines).min(end);
@@ -196,7 +196,7 @@ impl Recorder {
 
     /// Adds a slot to a sheet, if its key matters. If the key does not matter but an earlier piece had one for this
     /// slot, adds the slot as empty.
-    fn show(&mut self, slot: usize, slack: &impl Fn() -> Duration, sheet: &mut Sheet, changed: bool) {
+    fn show(&mut self, slot: usize, slack: &impl Fn() -> Duration, sheet: &mut ChangeWriter, changed: bool) {
         let MemoryShared { table, time, .. } = &*self.store.memory.shared;
         // Called while the slot is seized: its former holder wrote at no later tick, and has already updated what
         // `slack` depends on.
@@ -218,7 +218,7 @@ impl Recorder {
         self.store.table().marks.as_ref().expect("the table of a tracked store has marks")
     }
 
-    fn piece(&self, sheet: Sheet) -> Option<Vec<u8>> {
+    fn piece(&self, sheet: ChangeWriter) -> Option<Vec<u8>> {
         let table = self.store.table();
         let tick = self.store.memory.shared.time.latest();
         (!sheet.is_empty()).then(|| sheet.finish(table.full_keys.is_some(), table.lines.count(), tick))
@@ -233,7 +233,7 @@ impl Table {
         slot: usize,
         quotas: &mut Quotas,
         times: impl FnOnce() -> (Tick, Tick),
-        sheet: &mut Sheet,
+        sheet: &mut ChangeWriter,
     ) -> bool {
         let place = Place { line: slot / WAYS, slot: slot % WAYS };
         // While the slot is seized, its name and all that belongs to it are stable, even without the lock of the line.
@@ -250,8 +250,10 @@ impl Table {
                 let matters = cell.full_at().is_none_or(|full| full > until);
                 if matters {
                     let (quota, state, forgotten) = (&cell.quota, &cell.state, cell.forgotten.as_deref());
-                    sheet
-                        .push(slot, &Shown { print, full_key, owner, beside: true, quota, state, forgotten });
+                    sheet.push(
+                        slot,
+                        &SlotRecord { print, full_key, owner, beside: true, quota, state, forgotten },
+                    );
                 }
                 matters
             };
@@ -265,7 +267,10 @@ impl Table {
         let Some(quota) = quota_of(quotas, limit) else { return false };
         drop(seized);
         let forgotten = None;
-        sheet.push(slot, &Shown { print, full_key, owner, beside: false, quota, state: &state, forgotten });
+        sheet.push(
+            slot,
+            &SlotRecord { print, full_key, owner, beside: false, quota, state: &state, forgotten },
+        );
         true
     }
 }

@@ -32,7 +32,7 @@ pub struct PeakOfKey {
 /// A chart of the peaks of all keys, highest first, on logarithmic axes. The area below keys that were hit is
 /// filled.
 #[derive(Clone, Debug)]
-pub struct Falling<'a> {
+pub struct PeaksByRank<'a> {
     /// The title above the chart.
     pub title: &'a str,
     /// The unit of the peaks, such as `requests in any second`.
@@ -143,7 +143,7 @@ fn is_near(level: f64, highest: f64) -> bool {
     level <= highest * FAR
 }
 
-impl Chart for Falling<'_> {
+impl Chart for PeaksByRank<'_> {
     fn svg(&self) -> Result<String, ChartError> {
         let scale = self.scale();
         let hits = scale.outline(self.keys, |place| self.keys[place].is_hit);
@@ -168,7 +168,7 @@ impl Chart for Falling<'_> {
     }
 }
 
-impl Falling<'_> {
+impl PeaksByRank<'_> {
     fn scale(&self) -> Scale {
         Scale::new(self.keys, self.level.iter().map(|level| level.value))
     }

@@ -23,13 +23,13 @@ const BURST: u64 = 100;
 
 /// Makes a writer for each line that may be written.
 #[derive(Debug)]
-pub(crate) struct Seldom {
+pub(crate) struct RateLimitedWriter {
     queue: Arc<Queue>,
     /// One limiter for each place that has logged; bounded by the number of places in the program.
     places: Mutex<HashMap<Identifier, Limiter>>,
 }
 
-impl Seldom {
+impl RateLimitedWriter {
     pub(crate) fn new(queue: Arc<Queue>) -> Self {
         Self { queue, places: Mutex::default() }
     }
@@ -46,7 +46,7 @@ impl Seldom {
     }
 }
 
-impl<'a> MakeWriter<'a> for Seldom {
+impl<'a> MakeWriter<'a> for RateLimitedWriter {
     type Writer = Line<'a>;
 
     fn make_writer(&'a self) -> Line<'a> {

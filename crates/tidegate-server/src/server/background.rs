@@ -14,7 +14,7 @@ use crate::systemd;
 
 /// Signals and file watches, active from the moment that a server is bound.
 #[derive(Debug)]
-pub(super) struct Beside {
+pub(super) struct Background {
     signals: Option<Signals>,
     /// The config file.
     config: Option<FileWatch>,
@@ -22,7 +22,7 @@ pub(super) struct Beside {
     secrets: Vec<FileWatch>,
 }
 
-impl Beside {
+impl Background {
     /// Begins to watch these files. A file that cannot be watched is logged: signals and requests can reload as well.
     pub(super) async fn new(
         signals: Option<Signals>,

@@ -5,10 +5,10 @@ use super::Purse;
 
 impl Purse {
     /// Returns all that determines the purse's behaviour, except for the demand, which only sizes draws.
-    pub(in super::super) fn essence(&self) -> impl std::hash::Hash + '_ {
+    pub(in super::super) fn model_state(&self) -> impl std::hash::Hash + '_ {
         let pockets = [&self.current, &self.next]
             .map(|pocket| pocket.as_ref().map(|pocket| (pocket.rest, pocket.from, pocket.until)));
-        let refused = (self.refusals.essence(), self.failed_until);
+        let refused = (self.refusals.model_state(), self.failed_until);
         (
             pockets,
             self.good_until,

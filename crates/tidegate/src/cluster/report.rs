@@ -14,9 +14,9 @@ use super::Member;
 /// The longest reason of a refusal that is reported, in bytes; the rest is cut.
 const LONGEST_REFUSAL: usize = 400;
 
-/// The report of a member about itself ([`Member::says`]).
+/// The report of a member about itself ([`Member::report`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Says {
+pub struct MemberReport {
     /// The region whose part of the shares it uses together with all other members there; empty: it has a part of its
     /// own.
     pub region: String,
@@ -33,7 +33,7 @@ pub struct Says {
     pub refused: Option<(u64, String)>,
 }
 
-impl Says {
+impl MemberReport {
     /// Encodes the report: a word and a value on each line.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -60,24 +60,24 @@ impl Says {
     /// report more or less.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Self {
-        let mut says = Self::default();
+        let mut report = Self::default();
         for text in String::from_utf8_lossy(bytes).lines() {
             let Some((word, value)) = text.split_once(' ') else { continue };
             let number = || value.parse().unwrap_or(0);
             match word {
-                "demand" => says.demand = thousandths(value).unwrap_or(0),
-                "line" => says.line = number(),
-                "turn" => says.turn = number(),
-                "region" => says.region = value.to_owned(),
-                "policies" => says.policies = number(),
+                "demand" => report.demand = thousandths(value).unwrap_or(0),
+                "line" => report.line = number(),
+                "turn" => report.turn = number(),
+                "region" => report.region = value.to_owned(),
+                "policies" => report.policies = number(),
                 "refused" => {
                     let (version, why) = value.split_once(' ').unwrap_or((value, ""));
-                    says.refused = version.parse().ok().map(|version| (version, why.to_owned()));
+                    report.refused = version.parse().ok().map(|version| (version, why.to_owned()));
                 }
                 _ => {}
             }
         }
-        says
+        report
     }
 }
 
@@ -91,47 +91,47 @@ fn thousandths(text: &str) -> Option<u64> {
 impl Member {
     /// Returns the member's number and its decoded report.
     #[must_use]
-    pub fn heard(&self) -> (u64, Says) {
-        (self.joined, Says::decode(&self.says))
+    pub fn decoded_report(&self) -> (u64, MemberReport) {
+        (self.joined, MemberReport::decode(&self.report))
     }
 }
 
 /// This node's report about itself, to which several tasks add. Clones share one report.
 #[derive(Clone, Debug, Default)]
-pub struct Said {
+pub struct OwnReport {
     shared: Arc<Shared>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    says: Mutex<Says>,
+    report: Mutex<MemberReport>,
     /// Whether there is a change that should not wait for the next round.
     urgent: AtomicBool,
     waker: AtomicWaker,
 }
 
-impl Said {
+impl OwnReport {
     /// Returns the present report.
     #[must_use]
-    pub fn now(&self) -> Says {
-        self.shared.says.lock().clone()
+    pub fn now(&self) -> MemberReport {
+        self.shared.report.lock().clone()
     }
 
     /// Changes the report, which is sent in the next round.
-    pub(super) fn with<R>(&self, change: impl FnOnce(&mut Says) -> R) -> R {
-        change(&mut self.shared.says.lock())
+    pub(super) fn with<R>(&self, change: impl FnOnce(&mut MemberReport) -> R) -> R {
+        change(&mut self.shared.report.lock())
     }
 
     /// Changes the report, and has it sent at once.
-    pub(super) fn tell(&self, change: impl FnOnce(&mut Says)) {
+    pub(super) fn tell(&self, change: impl FnOnce(&mut MemberReport)) {
         self.with(change);
-        // Release here, Acquire in `is_told`: the task that is woken sees the change.
+        // Release here, Acquire in `urgent_change`: the task that is woken sees the change.
         self.shared.urgent.store(true, Ordering::Release);
         self.shared.waker.wake();
     }
 
     /// Waits until there is a change that should be sent at once. Only one task may wait at a time.
-    pub(super) async fn is_told(&self) {
+    pub(super) async fn urgent_change(&self) {
         poll_fn(|cx| {
             self.shared.waker.register(cx.waker());
             if self.shared.urgent.swap(false, Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
@@ -147,21 +147,27 @@ mod tests {
     #[test]
     fn what_is_said_is_read_and_what_is_not_known_is_passed_over() {
         let refused = Some((9, "line 3: no such key".to_owned()));
-        let says =
-            Says { region: "eu west".to_owned(), demand: 7, line: 5, turn: u64::MAX, policies: 3, refused };
-        assert_eq!(Says::decode(&says.encode()), says);
-        assert_eq!(Says::decode(&Says::default().encode()), Says::default());
+        let report = MemberReport {
+            region: "eu west".to_owned(),
+            demand: 7,
+            line: 5,
+            turn: u64::MAX,
+            policies: 3,
+            refused,
+        };
+        assert_eq!(MemberReport::decode(&report.encode()), report);
+        assert_eq!(MemberReport::decode(&MemberReport::default().encode()), MemberReport::default());
         let others = b"mood good\nturn x\ndemand 5\nrefused\n\xff\nrefused z y\n";
-        assert_eq!(Says::decode(others), Says { demand: 5_000, ..Says::default() });
+        assert_eq!(MemberReport::decode(others), MemberReport { demand: 5_000, ..MemberReport::default() });
         for (text, demand) in
             [("0.5", 500), ("7.25", 7_250), ("1.0005", 0), ("1.", 0), ("x.1", 0), ("1.-1", 0)]
         {
-            assert_eq!(Says::decode(format!("demand {text}").as_bytes()).demand, demand, "{text}");
+            assert_eq!(MemberReport::decode(format!("demand {text}").as_bytes()).demand, demand, "{text}");
         }
-        let most = Says { demand: u64::MAX, ..Says::default() };
-        assert_eq!(Says::decode(&most.encode()), most);
-        let long = Says { refused: Some((1, "\u{e9}\n".repeat(1000))), ..Says::default() };
-        let told = Says::decode(&long.encode()).refused.unwrap().1;
+        let most = MemberReport { demand: u64::MAX, ..MemberReport::default() };
+        assert_eq!(MemberReport::decode(&most.encode()), most);
+        let long = MemberReport { refused: Some((1, "\u{e9}\n".repeat(1000))), ..MemberReport::default() };
+        let told = MemberReport::decode(&long.encode()).refused.unwrap().1;
         assert!(told.len() <= LONGEST_REFUSAL && !told.contains('\n'));
     }
 }

@@ -29,7 +29,7 @@ impl Shape {
 
 /// Replaces the invalid bytes in the strings of a call, in place. Stops at bytes that are not a message, which decoding
 /// then reports.
-pub(super) fn mend(call: &mut [u8]) {
+pub(super) fn repair_utf8(call: &mut [u8]) {
     walk(call, Shape::Call);
 }
 
@@ -95,7 +95,7 @@ mod tests {
         let mut call =
             b"\x0a\x02d\xff\x12\x0c\x0a\x0a\x0a\x01k\x12\x05a\xc3(\xe2\x82\x18\x01\x52\x01\xff".to_vec();
         assert!(RateLimitRequest::decode(&call[..]).is_err());
-        mend(&mut call);
+        repair_utf8(&mut call);
         let read = RateLimitRequest::decode(&call[..]).unwrap();
         assert_eq!((&*read.domain, read.hits_addend), ("d?", 1));
         assert_eq!(read.descriptors[0].entries[0].value, "a?(??");
@@ -105,7 +105,7 @@ mod tests {
         #[test]
         fn any_bytes_end_and_what_can_be_read_stays(mut bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let before = RateLimitRequest::decode(&bytes[..]).ok();
-            mend(&mut bytes);
+            repair_utf8(&mut bytes);
             if let Some(before) = before {
                 prop_assert_eq!(RateLimitRequest::decode(&bytes[..]).ok(), Some(before));
             }

@@ -13,7 +13,7 @@ use tidegate::cluster::{Coordinator, CoordinatorError, Document, LocalCluster, L
 use tidegate::store::Later;
 use tidegate::{Clock as _, ManualClock};
 
-use super::link::{Passes, Weather};
+use super::link::{Passes, WireCondition};
 
 /// How long a silent member is kept; the server asks the same of etcd.
 const KEEPS: Duration = Duration::from_secs(10);
@@ -22,11 +22,12 @@ const KEEPS: Duration = Duration::from_secs(10);
 const WATCHED_EVERY: Duration = Duration::from_millis(20);
 
 /// A wire between two continents: 100 ms each way.
-pub(super) const FAR: Weather = Weather { delay: Duration::from_millis(100), ..Weather::FAIR };
+pub(super) const FAR: WireCondition =
+    WireCondition { delay: Duration::from_millis(100), ..WireCondition::FAIR };
 
 /// The coordinator of all regions, as seen from one region. Clones share its state.
 #[derive(Clone)]
-pub struct Across {
+pub struct GlobalCoordinator {
     shared: Arc<Shared>,
     region: usize,
 }
@@ -35,7 +36,7 @@ struct Shared {
     cluster: LocalCluster,
     clock: ManualClock,
     /// The wire of each region.
-    wires: Mutex<Vec<Weather>>,
+    wires: Mutex<Vec<WireCondition>>,
     /// The number of calls so far, and how many of them were made while a request was being decided.
     calls: AtomicU64,
     on_path: AtomicU64,
@@ -43,7 +44,7 @@ struct Shared {
     deciding: AtomicBool,
 }
 
-impl Across {
+impl GlobalCoordinator {
     pub(super) fn new(regions: usize) -> Self {
         let clock = ManualClock::default();
         let shared = Shared {
@@ -78,11 +79,11 @@ impl Across {
     #[must_use]
     pub fn coordinator(&self, clock: ManualClock) -> Arc<dyn Coordinator> {
         let inner = Arc::new(self.shared.cluster.node());
-        Arc::new(Far { across: self.clone(), clock, inner })
+        Arc::new(Far { global: self.clone(), clock, inner })
     }
 
     /// Replaces the wire of this region.
-    pub(super) fn rewire(&self, wire: Weather) {
+    pub(super) fn rewire(&self, wire: WireCondition) {
         self.shared.wires.lock()[self.region] = wire;
     }
 
@@ -105,16 +106,16 @@ impl Across {
     }
 }
 
-impl fmt::Debug for Across {
+impl fmt::Debug for GlobalCoordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Across").field("region", &self.region).finish_non_exhaustive()
+        f.debug_struct("GlobalCoordinator").field("region", &self.region).finish_non_exhaustive()
     }
 }
 
 /// The coordinator of one node, at the far end of a wire.
 #[derive(Clone, Debug)]
 struct Far {
-    across: Across,
+    global: GlobalCoordinator,
     clock: ManualClock,
     inner: Arc<LocalCoordinator>,
 }
@@ -122,7 +123,7 @@ struct Far {
 impl Far {
     /// Waits for the time that a message is on its way; forever if the wire does not let it pass.
     async fn travels(&self, answer: bool) {
-        let wire = self.across.shared.wires.lock()[self.across.region];
+        let wire = self.global.shared.wires.lock()[self.global.region];
         match wire.passes {
             Passes::All => {}
             Passes::Requests if !answer => {}
@@ -138,9 +139,9 @@ impl Far {
     ) -> Later<Result<T, CoordinatorError>> {
         let far = self.clone();
         Box::pin(async move {
-            far.across.count();
+            far.global.count();
             far.travels(false).await;
-            far.across.shared.clock.set(far.clock.now());
+            far.global.shared.clock.set(far.clock.now());
             let answer = ask(&far.inner).await;
             far.travels(true).await;
             answer
@@ -189,7 +190,7 @@ impl Coordinator for Far {
     fn changed(&self, document: &str, seen: u64) -> Later<Result<Document, CoordinatorError>> {
         let (far, document) = (self.clone(), document.to_owned());
         Box::pin(async move {
-            far.across.count();
+            far.global.count();
             far.travels(false).await;
             let found = loop {
                 let found = far.inner.read(&document).await?;

@@ -13,7 +13,7 @@ use crate::exit::Mistake;
 
 /// A limit in the terms of the policy file, from single flags or from `--limit`.
 #[derive(Clone, Debug)]
-pub(crate) struct LimitWords {
+pub(crate) struct LimitSpec {
     words: Map<String, Value>,
     /// The flag that gave each of the keys.
     said_by: BTreeMap<String, String>,
@@ -23,7 +23,7 @@ pub(crate) struct LimitWords {
 
 /// The text of a policy file with a single policy around a limit.
 #[derive(Debug)]
-pub(crate) struct Spelled {
+pub(crate) struct GeneratedFile {
     text: String,
     /// The name of the policy.
     name: String,
@@ -43,7 +43,7 @@ const WARMING: [&str; 2] = ["warm-up", "guava-warming"];
 /// The message of the file's parser for a limit without a rate that is not a guard.
 const NO_RATE: &str = "limit has no rate";
 
-impl LimitWords {
+impl LimitSpec {
     /// Reads the limit of the command line; `None` if there is none.
     pub(crate) fn of(arguments: &LimitArgs) -> Result<Option<Self>> {
         let mut words = Map::new();
@@ -142,7 +142,7 @@ impl LimitWords {
     }
 
     /// Returns a policy file with a single policy around the limit.
-    pub(crate) fn file(&self, by: &[String], cost: Option<&str>) -> Spelled {
+    pub(crate) fn file(&self, by: &[String], cost: Option<&str>) -> GeneratedFile {
         // A name that is not valid for a policy is not an algorithm either; one error is enough.
         let algorithm = self.algorithm();
         let is_name = algorithm.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
@@ -152,7 +152,7 @@ impl LimitWords {
         let whole = ["algorithm", "rate"].into_iter().map(flag).find(|flag| !flag.is_empty());
         let whole = whole.or_else(|| self.said_by.values().next().map(String::as_str)).unwrap_or_default();
 
-        let mut file = Spelled { text: String::new(), name: name.to_owned(), flags: Vec::new() };
+        let mut file = GeneratedFile { text: String::new(), name: name.to_owned(), flags: Vec::new() };
         // JSON is valid YAML and quotes where needed. One key per line, so that the line of an error tells the flag.
         file.line("{\"version\":1,\"client_ip\":{\"trusted_proxies\":[]},\"policies\":[{", "", whole);
         file.line(&format!("\"name\":{},", Value::from(name)), "", whole);
@@ -192,7 +192,7 @@ impl LimitWords {
     }
 }
 
-impl Spelled {
+impl GeneratedFile {
     fn line(&mut self, text: &str, key: &str, flag: &str) {
         self.text.push_str(text);
         self.text.push('\n');
@@ -266,7 +266,7 @@ fn plain(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn words(algorithm: &str, set: &[(&str, &str)]) -> LimitWords {
+    fn words(algorithm: &str, set: &[(&str, &str)]) -> LimitSpec {
         let arguments = LimitArgs {
             algorithm: Some(algorithm.to_owned()),
             rate: Some("10/s".to_owned()),
@@ -274,7 +274,7 @@ mod tests {
             set: set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
             ..LimitArgs::default()
         };
-        LimitWords::of(&arguments).unwrap().unwrap()
+        LimitSpec::of(&arguments).unwrap().unwrap()
     }
 
     #[test]
@@ -289,7 +289,7 @@ mod tests {
     /// Errors must name the flag, not the generated policy, as in `policy "gcra": rate: ..`.
     #[test]
     fn a_mistake_names_its_flag() {
-        let says = |words: &LimitWords| words.quota().unwrap_err();
+        let says = |words: &LimitSpec| words.quota().unwrap_err();
         let refill = words("leaky-bucket", &[("refill", "interval")]);
         assert!(
             says(&refill).starts_with("--set refill: refill does not belong to leaky-bucket"),
@@ -302,22 +302,22 @@ mod tests {
         let window = says(&words("gcra", &[]).as_algorithm("sliding-log2"));
         assert!(window.starts_with("--compare sliding-log2: algorithm: unknown word"), "{window}");
         let rate = LimitArgs { rate: Some("10rps".to_owned()), ..LimitArgs::default() };
-        let rate = LimitWords::of(&rate).unwrap().unwrap();
+        let rate = LimitSpec::of(&rate).unwrap().unwrap();
         assert_eq!(says(&rate), "--rate: \"10rps\" is not how a rate is written here; write 10/s");
         assert_eq!(
             says(&rate.changed(Some("5rps"), None)),
             "rate: \"5rps\" is not how a rate is written here; write 5/s"
         );
         let whole = LimitArgs { limit: Some("{rate: 1/s, burst: many}".to_owned()), ..LimitArgs::default() };
-        let whole = says(&LimitWords::of(&whole).unwrap().unwrap());
+        let whole = says(&LimitSpec::of(&whole).unwrap().unwrap());
         assert!(whole.starts_with("--limit: burst: \"many\" is not a whole number"), "{whole}");
         let places = LimitArgs { algorithm: Some("concurrency".to_owned()), ..LimitArgs::default() };
-        assert_eq!(says(&LimitWords::of(&places).unwrap().unwrap()), "--algorithm: concurrency needs max");
+        assert_eq!(says(&LimitSpec::of(&places).unwrap().unwrap()), "--algorithm: concurrency needs max");
         // Guards have no rate, and other limits report themselves that they need one; `a limit needs --rate` must not
         // appear for a breaker.
         let whole = |limit: &str| {
             let limit = LimitArgs { limit: Some(limit.to_owned()), ..LimitArgs::default() };
-            LimitWords::of(&limit).map(|words| words.unwrap().quota().map(drop))
+            LimitSpec::of(&limit).map(|words| words.unwrap().quota().map(drop))
         };
         let breaker = "{algorithm: breaker, failures: 50%, window: 20 calls, open_for: 5s}";
         assert_eq!(whole(breaker).unwrap(), Ok(()));
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_limit_needs_a_rate() {
-        assert!(LimitWords::of(&LimitArgs { burst: Some(1), ..LimitArgs::default() }).is_err());
-        assert!(LimitWords::of(&LimitArgs::default()).unwrap().is_none());
+        assert!(LimitSpec::of(&LimitArgs { burst: Some(1), ..LimitArgs::default() }).is_err());
+        assert!(LimitSpec::of(&LimitArgs::default()).unwrap().is_none());
     }
 }

@@ -23,11 +23,11 @@ const VERSION: u32 = 1;
 
 /// The folder and the file where policies are kept.
 #[derive(Clone, Debug)]
-pub(crate) struct KeptPolicies {
+pub(crate) struct SavedPolicies {
     path: PathBuf,
 }
 
-impl fmt::Display for KeptPolicies {
+impl fmt::Display for SavedPolicies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.path.display().fmt(f)
     }
@@ -46,7 +46,7 @@ struct Written<'a> {
     policies: BTreeMap<&'a str, &'a str>,
 }
 
-impl KeptPolicies {
+impl SavedPolicies {
     pub(crate) fn in_folder(folder: &Path) -> Self {
         Self { path: folder.join(NAME) }
     }
@@ -111,21 +111,21 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_a_file_of_something_else_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = KeptPolicies::in_folder(folder.path());
-        assert!(kept.read().unwrap().is_empty(), "no file yet");
+        let saved = SavedPolicies::in_folder(folder.path());
+        assert!(saved.read().unwrap().is_empty(), "no file yet");
         let policies = ApiPolicies::default().with("a/b", "limit: { rate: 1/s }\n# \"é\"\n").unwrap();
-        kept.write(&policies, &AtomicBool::new(false)).unwrap();
-        assert_eq!(kept.read().unwrap(), policies);
-        assert!(kept.write(&policies.without("a/b"), &AtomicBool::new(true)).is_err());
-        assert_eq!(kept.read().unwrap(), policies, "given up, it changes nothing");
-        kept.write(&policies.without("a/b"), &AtomicBool::new(false)).unwrap();
-        assert!(kept.read().unwrap().is_empty());
+        saved.write(&policies, &AtomicBool::new(false)).unwrap();
+        assert_eq!(saved.read().unwrap(), policies);
+        assert!(saved.write(&policies.without("a/b"), &AtomicBool::new(true)).is_err());
+        assert_eq!(saved.read().unwrap(), policies, "given up, it changes nothing");
+        saved.write(&policies.without("a/b"), &AtomicBool::new(false)).unwrap();
+        assert!(saved.read().unwrap().is_empty());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left over");
         for (text, words) in
             [("{", "EOF"), ("{\"version\": 2, \"policies\": {}}", "has version 2"), ("[]", "mend it")]
         {
             std::fs::write(folder.path().join(NAME), text).unwrap();
-            let error = kept.read().unwrap_err();
+            let error = saved.read().unwrap_err();
             assert!(error.contains(words) && error.contains("move it away"), "{error}");
         }
     }

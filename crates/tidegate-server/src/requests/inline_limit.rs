@@ -11,13 +11,13 @@ const REMEMBERED: usize = 256;
 
 /// The quotas of limits that callers brought along lately: making one costs more than deciding by it.
 #[derive(Debug, Default)]
-pub(crate) struct BroughtQuotas {
-    slots: Mutex<Vec<(Brought, Arc<Quota>)>>,
+pub(crate) struct InlineQuotas {
+    slots: Mutex<Vec<(InlineLimit, Arc<Quota>)>>,
 }
 
 /// A limit as the caller states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Brought {
+pub(crate) struct InlineLimit {
     /// The units that are granted at once.
     pub(crate) burst: u64,
     /// The units that come back in each period.
@@ -26,14 +26,14 @@ pub(crate) struct Brought {
     pub(crate) period: u64,
 }
 
-impl BroughtQuotas {
+impl InlineQuotas {
     /// Returns the quota of a limit.
     ///
     /// # Errors
     /// Which number is out of range.
-    pub(crate) fn of(&self, brought: Brought) -> Result<Arc<Quota>, String> {
+    pub(crate) fn of(&self, limit: InlineLimit) -> Result<Arc<Quota>, String> {
         let mut slots = self.slots.lock();
-        if let Some(at) = slots.iter().position(|(known, _)| *known == brought) {
+        if let Some(at) = slots.iter().position(|(known, _)| *known == limit) {
             let quota = Arc::clone(&slots[at].1);
             // Moves limits in use towards the front.
             if at > 0 {
@@ -41,13 +41,13 @@ impl BroughtQuotas {
             }
             return Ok(quota);
         }
-        let builder = Quota::per(brought.count, Duration::from_secs(brought.period));
-        let quota = builder.burst(brought.burst).gcra().map_err(|error| error.to_string())?;
+        let builder = Quota::per(limit.count, Duration::from_secs(limit.period));
+        let quota = builder.burst(limit.burst).gcra().map_err(|error| error.to_string())?;
         let quota = Arc::new(quota);
         if slots.len() >= REMEMBERED {
             slots.pop();
         }
-        slots.push((brought, Arc::clone(&quota)));
+        slots.push((limit, Arc::clone(&quota)));
         Ok(quota)
     }
 }
