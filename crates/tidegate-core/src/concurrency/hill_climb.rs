@@ -51,6 +51,9 @@ use state::{CHANGED, HEADROOM, LEAP, STEP};
 /// The share of the best goodput that remains after each measurement: half after 138.
 const FADING: f64 = 0.995;
 
+/// Failures below the limit are due to the load if this many times as much work ends as ended well of late.
+const OVERLOADED: f64 = 1.1;
+
 /// Moves the limit to where most work ends well.
 ///
 /// # Picture
@@ -96,17 +99,20 @@ impl HillClimb {
         Self { bounds }
     }
 
-    /// Handles a measurement during which the limit did not bind.
-    fn idle(&self, state: &mut HillClimbState, reading: &Reading) {
+    /// Handles a measurement during which the limit did not bind. `ended` is the work that ended, well or not, per
+    /// nanosecond.
+    fn idle(&self, state: &mut HillClimbState, reading: &Reading, ended: f64) {
         let limit = state.limit.max(state.trial.take().unwrap_or_default());
-        state.limit = if reading.failing {
+        if !reading.failing {
+            state.learn_base(reading, true);
+            state.limit = self.bounds.nearest(limit.max(HEADROOM * reading.rate * state.base));
+        } else if reading.peak > 1.0 && ended > state.best * OVERLOADED {
             // Errors that come back at once never fill the limit: the number inside now is already too large.
             let fewer = if reading.failed >= 0.5 { LEAP } else { STEP };
-            self.bounds.nearest(limit.min(reading.peak / fewer))
-        } else {
-            state.learn_base(reading, true);
-            self.bounds.nearest(limit.max(HEADROOM * reading.rate * state.base))
-        };
+            state.limit = self.bounds.nearest(limit.min(reading.peak / fewer));
+        }
+        // Otherwise no more ended than has ended well before, or one at a time. Failures are then not due to the load,
+        // as in an outage, and fewer places would only refuse work once the service is well again.
         state.forget();
     }
 
@@ -160,7 +166,7 @@ impl Law for HillClimb {
             return;
         }
         let limit = self.limit(state);
-        let Some(mut reading) = state.epoch.take(sample, limit, &state.required()) else { return };
+        let Some((mut reading, ended)) = state.epoch.take(sample, limit, &state.required()) else { return };
         if state.undecided(&reading) {
             state.epoch.go_on(sample, limit);
             return;
@@ -172,7 +178,7 @@ impl Law for HillClimb {
         if reading.wider {
             state.widen(&self.bounds, &reading);
         } else if !reading.full && !fell {
-            self.idle(state, &reading);
+            self.idle(state, &reading, ended);
         } else if let Some(trial) = state.trial.take() {
             state.judge(&self.bounds, trial, reading);
         } else {

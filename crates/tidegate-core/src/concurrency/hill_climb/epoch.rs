@@ -135,11 +135,17 @@ impl Epoch {
         }
     }
 
-    /// Counts a sample, or returns the reading if the samples before it are enough.
+    /// Counts a sample, or returns the reading if the samples before it are enough, and how much work ended per
+    /// nanosecond, well or not.
     ///
     /// A measurement reaches from the end of its first sample to the end of the sample that closes it, which is not
     /// counted. So work that ends in clumps, such as replies that wait for a timer, is measured in whole clumps.
-    pub(super) fn take(&mut self, sample: &Sample, limit: u64, required: &Required) -> Option<Reading> {
+    pub(super) fn take(
+        &mut self,
+        sample: &Sample,
+        limit: u64,
+        required: &Required,
+    ) -> Option<(Reading, f64)> {
         let at = onward(self.last, sample.at);
         if at < self.last {
             // The clock was set back, so the measured samples have no span.
@@ -160,7 +166,7 @@ impl Epoch {
         }
         let span = nanos(at.since(*self.first.get_or_insert(at))) as f64;
         if span > 0.0 && self.enough(span, required) {
-            return Some(self.reading(span));
+            return Some((self.reading(span), (self.good + self.failed) as f64 / span));
         }
         self.count(sample, limit);
         None

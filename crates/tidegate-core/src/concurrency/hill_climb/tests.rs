@@ -167,6 +167,60 @@ fn while_it_does_not_bind_it_leaves_room_for_twice_the_load() {
     assert_eq!(law.limit(&state), 30);
 }
 
+/// A law at its start, and the tick of its last sample.
+struct Light {
+    law: HillClimb,
+    state: HillClimbState,
+    at: Tick,
+}
+
+impl Light {
+    /// Ends `count` pieces of work of 20 ms, ten per second, with 1 to `most` inside.
+    fn run(&mut self, count: u64, most: u64, outcome: Outcome) {
+        for number in 0..count {
+            self.at = self.at.after(Duration::from_millis(100));
+            let in_flight = number % most + 1;
+            let sample = Sample { at: self.at, latency: Duration::from_millis(20), in_flight, outcome };
+            self.law.learn(&mut self.state, &sample);
+        }
+    }
+}
+
+/// Regression: an outage at a light load took the limit from 20 to 1, and the service refused requests for seconds after it was well again.
+#[test]
+fn an_outage_at_a_light_load_leaves_the_limit() {
+    for most in 1..=6 {
+        let law = HillClimb::default();
+        let mut light = Light { law, state: law.start(Tick::EPOCH), at: Tick::EPOCH };
+        for _ in 0..3 {
+            light.run(400, most, Outcome::Success);
+            light.run(200, most, Outcome::Failure);
+        }
+        assert_eq!(light.law.limit(&light.state), 20, "at most {most} inside");
+    }
+}
+
+/// With more than eight inside work fails at once, for a while also after there are fewer. It is called five times as often as it can take, and
+/// the limit of 20 is never reached.
+#[test]
+fn failures_of_more_work_than_ever_ended_well_bring_the_limit_down_below_it() {
+    let law = HillClimb::default();
+    let mut light = Light { law, state: law.start(Tick::EPOCH), at: Tick::EPOCH };
+    light.run(400, 4, Outcome::Success);
+    for number in 0..200_u64 {
+        light.at = light.at.after(Duration::from_millis(20));
+        let in_flight = (number % 14 + 1).min(light.law.limit(&light.state));
+        let sample = Sample {
+            at: light.at,
+            latency: Duration::from_micros(100),
+            in_flight,
+            outcome: Outcome::Failure,
+        };
+        light.law.learn(&mut light.state, &sample);
+    }
+    assert!(light.law.limit(&light.state) <= 8, "{}", light.law.limit(&light.state));
+}
+
 #[test]
 fn a_clock_that_is_set_back_begins_anew() {
     let mut service = Service::new();
