@@ -121,7 +121,7 @@ impl Bulkhead {
     fn enter_through_line(&self, places: Cost) -> Result<Permit, Denied> {
         let (places, priority) = (places.units(), named_or_carried(None));
         let asked = Asked { places, priority, tenant: &[] };
-        let never = self.shared.never(asked).map(|retry| self.shared.denied(retry));
+        let never = self.shared.too_many(asked).map(|retry| self.shared.denied(retry));
         never.map_or(Ok(()), Err)?;
         let began = self.shared.begin();
         if !self.shared.admits(began, || priority) {
@@ -189,7 +189,7 @@ impl Bulkhead {
             let want = "cannot be set while a law moves the limit; change the law's least and most";
             return Err(QuotaError::Parameter { name: "max", value: max.to_string(), want });
         }
-        self.shared.moved(Some(self.shared.set_limit(max, self.shared.clock.now())));
+        self.shared.announce(Some(self.shared.set_limit(max, self.shared.clock.now())));
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use tidegate_core::{Cost, NotACost, Priority, Retry, Tick};
 
 use super::line::{Answer, Asked, Ticket};
 use super::permit::Permit;
-use super::places::NotNow;
+use super::places::EnterFailure;
 use super::shared::Shared;
 use crate::answer::TakeError;
 use crate::block_on::block_on;
@@ -192,7 +192,7 @@ impl Enter {
         // A caller who asks for more places than it may have does not count as refused for lack of room, so the
         // throttle is not asked.
         if self.shared.is_throttled()
-            && let Some(retry) = self.shared.never(self.asked(places))
+            && let Some(retry) = self.shared.too_many(self.asked(places))
         {
             return Err(retry);
         }
@@ -217,7 +217,7 @@ impl Enter {
         // Tried before the clock is read and the waker cloned: a caller who enters at once needs neither.
         match shared.enter_past_line(places.units(), || self.goes_by()) {
             Ok(granted) => return Err(Ok(granted)),
-            Err(NotNow::Full | NotNow::Locked) => {}
+            Err(EnterFailure::Full | EnterFailure::Locked) => {}
         }
         let now = shared.clock.now();
         let own = self.bound.deadline(&*shared.clock);
@@ -293,7 +293,7 @@ impl Future for Enter {
 impl Drop for Enter {
     fn drop(&mut self) {
         match &self.stage {
-            Stage::InLine { ticket, .. } => self.shared.go(ticket),
+            Stage::InLine { ticket, .. } => self.shared.remove_dropped(ticket),
             // It was tried without waiting, and not awaited afterwards.
             Stage::Admitted => self.shared.turned_away(self.arrived),
             Stage::New | Stage::Refused | Stage::Ended => {}

@@ -39,8 +39,8 @@ impl Moving {
     }
 
     /// Returns the same law in its initial state.
-    pub(super) fn again(&self, now: Tick) -> Self {
-        Self::with(self.law.lock().again(now))
+    pub(super) fn restarted(&self, now: Tick) -> Self {
+        Self::with(self.law.lock().restarted(now))
     }
 
     pub(super) fn limit(&self) -> u64 {
@@ -93,7 +93,7 @@ trait Learns: fmt::Debug + Send {
     fn learn(&mut self, sample: &Sample);
     fn sense(&mut self, at: Tick, signal: Signal);
     fn limit(&self) -> u64;
-    fn again(&self, now: Tick) -> Box<dyn Learns>;
+    fn restarted(&self, now: Tick) -> Box<dyn Learns>;
 }
 
 #[derive(Debug)]
@@ -119,7 +119,7 @@ where
         self.law.limit(&self.state)
     }
 
-    fn again(&self, now: Tick) -> Box<dyn Learns> {
+    fn restarted(&self, now: Tick) -> Box<dyn Learns> {
         let state = self.law.start(now);
         Box::new(Self { law: self.law.clone(), state })
     }

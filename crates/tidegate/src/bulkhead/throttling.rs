@@ -35,8 +35,8 @@ impl Throttling {
     }
 
     /// Returns the same throttle in its initial state.
-    pub(super) fn again(&self, now: Tick) -> Self {
-        Self::with(self.throttle.lock().again(now))
+    pub(super) fn restarted(&self, now: Tick) -> Self {
+        Self::with(self.throttle.lock().restarted(now))
     }
 
     /// Says whether the throttle admits an arrival.
@@ -78,7 +78,7 @@ trait Throttles: fmt::Debug + Send {
     fn learn(&mut self, at: Tick, latency: Duration, outcome: Outcome);
     fn sense(&mut self, at: Tick, room: Room);
     fn refused_share(&self, now: Tick) -> u32;
-    fn again(&self, now: Tick) -> Box<dyn Throttles>;
+    fn restarted(&self, now: Tick) -> Box<dyn Throttles>;
 }
 
 #[derive(Debug)]
@@ -108,7 +108,7 @@ where
         self.throttle.refused_share(&self.state, now)
     }
 
-    fn again(&self, now: Tick) -> Box<dyn Throttles> {
+    fn restarted(&self, now: Tick) -> Box<dyn Throttles> {
         let state = self.throttle.start(now);
         Box::new(Self { throttle: self.throttle.clone(), state })
     }
