@@ -67,8 +67,8 @@ impl Tenants {
     /// [`QuotaError::Parameter`] when the terms have a guarantee, which cannot be kept for unknown tenants, or `most`
     /// is out of range.
     pub fn each(mut self, terms: Partition, most: usize) -> Result<Self, QuotaError> {
-        if terms.guarantee() > 0 {
-            let value = terms.guarantee().to_string();
+        if terms.get_guaranteed() > 0 {
+            let value = terms.get_guaranteed().to_string();
             let want = "percent cannot be kept for tenants that are not named; guarantee 0";
             return Err(QuotaError::Parameter { name: "guaranteed", value, want });
         }
