@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use enter::Enter;
-use line::Asked;
+use line::PlaceRequest;
 pub use permit::Permit;
 pub use queue::QueueOrder;
 use shared::Shared;
@@ -120,14 +120,14 @@ impl Bulkhead {
     #[inline(never)]
     fn enter_through_line(&self, places: Cost) -> Result<Permit, Denied> {
         let (places, priority) = (places.units(), named_or_carried(None));
-        let asked = Asked { places, priority, tenant: &[] };
-        let never = self.shared.too_many(asked).map(|retry| self.shared.denied(retry));
-        never.map_or(Ok(()), Err)?;
+        let request = PlaceRequest { places, priority, tenant: &[] };
+        let too_many = self.shared.too_many(request).map(|retry| self.shared.denied(retry));
+        too_many.map_or(Ok(()), Err)?;
         let began = self.shared.begin();
         if !self.shared.admits(began, || priority) {
             return Err(self.shared.denied(Retry::Unknown));
         }
-        match self.shared.enter(places, || asked) {
+        match self.shared.enter(places, || request) {
             Ok(granted) => Ok(Permit::new(&self.shared, granted, began)),
             Err(retry) => {
                 let denied = self.shared.denied(retry);

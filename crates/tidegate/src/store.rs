@@ -35,7 +35,7 @@ pub use cas::{ByteMap, CAS_ROUND_TRIPS, CasStore, Read, Versioned, Write, Writte
 pub use cell::Cell;
 pub use fallback::Fallback;
 pub use leased::Leased;
-pub(crate) use memory::{Absent, CachedClass, Print, Reading, WordOutcome};
+pub(crate) use memory::{Absent, CachedClass, Fingerprint, Reading, WordOutcome};
 pub use memory::{CapacityError, Export, MemoryStore, Recorder, RestoreError, Seed, TrackedStore};
 pub use owned::OwnedStep;
 pub use plain::PlainStore;

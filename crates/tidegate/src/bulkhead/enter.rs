@@ -10,7 +10,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, NotACost, Priority, Retry, Tick};
 
-use super::line::{Answer, Asked, Ticket};
+use super::line::{Answer, PlaceRequest, Ticket};
 use super::permit::Permit;
 use super::places::EnterFailure;
 use super::shared::Shared;
@@ -172,11 +172,11 @@ impl Enter {
     }
 
     fn enter_now(&self, places: Cost) -> Answer {
-        self.shared.enter(places.units(), || self.asked(places))
+        self.shared.enter(places.units(), || self.request(places))
     }
 
-    fn asked(&self, places: Cost) -> Asked<'_> {
-        Asked { places: places.units(), priority: self.goes_by(), tenant: &self.tenant }
+    fn request(&self, places: Cost) -> PlaceRequest<'_> {
+        PlaceRequest { places: places.units(), priority: self.goes_by(), tenant: &self.tenant }
     }
 
     /// Returns the priority. Called only where the priority matters, since reading the task's priority has a cost.
@@ -192,7 +192,7 @@ impl Enter {
         // A caller who asks for more places than it may have does not count as refused for lack of room, so the
         // throttle is not asked.
         if self.shared.is_throttled()
-            && let Some(retry) = self.shared.too_many(self.asked(places))
+            && let Some(retry) = self.shared.too_many(self.request(places))
         {
             return Err(retry);
         }
@@ -225,7 +225,7 @@ impl Enter {
             Duration::MAX => own,
             longest => Some(own.unwrap_or(Tick::MAX).min(now.after(longest))),
         };
-        let ticket = shared.join(self.asked(places), (now, deadline), cx.waker().clone())?;
+        let ticket = shared.join(self.request(places), (now, deadline), cx.waker().clone())?;
         Ok((ticket, deadline))
     }
 

@@ -61,7 +61,7 @@ pub(super) type Answer = Result<Granted, Retry>;
 
 /// The places that a caller asks for, with its priority and tenant.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct PlaceRequest<'a> {
     pub(super) places: u64,
     pub(super) priority: Priority,
     /// The tenant; empty if the caller named none.
@@ -142,10 +142,10 @@ impl Line {
         &mut self,
         rules: &Rules,
         places: &Places,
-        asked: Asked<'_>,
+        request: PlaceRequest<'_>,
         now: Tick,
     ) -> (Answer, PendingWakers) {
-        let (answer, wakers) = self.enter_if_next(rules, places, asked, now);
+        let (answer, wakers) = self.enter_if_next(rules, places, request, now);
         self.open_if_empty(places);
         (answer, wakers)
     }
@@ -154,15 +154,15 @@ impl Line {
         &mut self,
         rules: &Rules,
         places: &Places,
-        asked: Asked<'_>,
+        request: PlaceRequest<'_>,
         now: Tick,
     ) -> (Answer, PendingWakers) {
         // Waiters come first: there may be returned places that have not been given to them yet.
         let wakers = self.advance(rules, places, now);
-        let class = self.queues.class_of(asked.tenant, now);
+        let class = self.queues.class_of(request.tenant, now);
         let may_consider = |priority, wanted| rules.may_consider(priority, wanted, places.count());
-        let answer = if self.queues.is_next(class, (asked.priority, asked.places), now, may_consider) {
-            self.take((rules, places), (asked.places, asked.priority), class, now).ok_or(Retry::Unknown)
+        let answer = if self.queues.is_next(class, (request.priority, request.places), now, may_consider) {
+            self.take((rules, places), (request.places, request.priority), class, now).ok_or(Retry::Unknown)
         } else {
             Err(Retry::Unknown)
         };
@@ -174,20 +174,20 @@ impl Line {
         &mut self,
         rules: &Rules,
         places: &Places,
-        asked: Asked<'_>,
+        request: PlaceRequest<'_>,
         (now, deadline): (Tick, Option<Tick>),
         waker: &mut Option<Waker>,
     ) -> (Result<Ticket, Answer>, PendingWakers) {
-        if let Some(retry) = rules.too_many(asked.places, asked.priority, places.count().limit()) {
+        if let Some(retry) = rules.too_many(request.places, request.priority, places.count().limit()) {
             return (Err(Err(retry)), PendingWakers::default());
         }
         // From here on every caller takes the lock. Places returned before are counted below; a permit that is dropped
         // later waits for the lock.
         places.lock();
-        let (answer, mut wakers) = self.enter_if_next(rules, places, asked, now);
+        let (answer, mut wakers) = self.enter_if_next(rules, places, request, now);
         let joined = match answer {
-            Err(Retry::Unknown) if !self.is_late(asked, now, deadline) => {
-                self.wait((rules, places.count().limit()), asked, now, waker, &mut wakers)
+            Err(Retry::Unknown) if !self.is_late(request, now, deadline) => {
+                self.wait((rules, places.count().limit()), request, now, waker, &mut wakers)
             }
             answer => Err(answer),
         };
@@ -197,25 +197,25 @@ impl Line {
 
     /// Says whether a newcomer's turn is expected after its deadline. Never for the first one in the line: the pace is
     /// measured by its turn, so that a wrong measurement does not last.
-    fn is_late(&self, asked: Asked<'_>, now: Tick, deadline: Option<Tick>) -> bool {
-        let Some(ahead) = self.queues.ahead_of(asked.priority, now) else { return false };
+    fn is_late(&self, request: PlaceRequest<'_>, now: Tick, deadline: Option<Tick>) -> bool {
+        let Some(ahead) = self.queues.ahead_of(request.priority, now) else { return false };
         let (false, Some(deadline)) = (ahead == 0, deadline) else { return false };
-        let expected = self.pace.expected(ahead.saturating_add(asked.places));
+        let expected = self.pace.expected(ahead.saturating_add(request.places));
         expected.is_some_and(|expected| now.after(expected) > deadline)
     }
 
     fn wait(
         &mut self,
         (rules, limit): (&Rules, u64),
-        asked: Asked<'_>,
+        request: PlaceRequest<'_>,
         now: Tick,
         waker: &mut Option<Waker>,
         wakers: &mut PendingWakers,
     ) -> Result<Ticket, Answer> {
         const SHED: Answer = Err(Retry::Unknown);
-        let class = self.queues.class_of(asked.tenant, now);
+        let class = self.queues.class_of(request.tenant, now);
         if self.queues.len() >= rules.room(limit) {
-            let (class, turn) = self.queues.gives_way_to(class, asked.priority, now).ok_or(SHED)?;
+            let (class, turn) = self.queues.gives_way_to(class, request.priority, now).ok_or(SHED)?;
             self.answer((class, turn), SHED, wakers);
         }
         // `None` only if the waker was taken before. It cannot be: `join` calls this once.
@@ -224,8 +224,8 @@ impl Line {
             self.pace.begin(now);
         }
         self.arrivals += 1;
-        let turn = Turn::new(asked.priority, self.arrivals);
-        let Asked { places, priority, .. } = asked;
+        let turn = Turn::new(request.priority, self.arrivals);
+        let PlaceRequest { places, priority, .. } = request;
         self.queues.push(class, turn, Waiting { places, priority, since: now, waker });
         Ok(Ticket { class, turn })
     }

@@ -14,7 +14,7 @@ use tidegate_core::{Decision, Outcome, Priority, Retry, Standing, Tick};
 
 use super::counter::{Counter, OwnedCounter, Owner};
 use super::latency::MeanLatency;
-use super::line::{Answer, Asked, Granted, Line, PendingWakers, Ticket};
+use super::line::{Answer, Granted, Line, PendingWakers, PlaceRequest, Ticket};
 use super::moving::Moving;
 use super::places::EnterFailure;
 use super::queues::Class;
@@ -186,28 +186,28 @@ impl Shared {
 
     /// Enters without waiting, or refuses. The throttle must have admitted the caller before.
     #[inline]
-    pub(super) fn enter<'a>(&self, places: u64, asked: impl Fn() -> Asked<'a>) -> Answer {
-        match self.enter_past_line(places, || asked().priority) {
+    pub(super) fn enter<'a>(&self, places: u64, request: impl Fn() -> PlaceRequest<'a>) -> Answer {
+        match self.enter_past_line(places, || request().priority) {
             Ok(granted) => Ok(granted),
-            Err(EnterFailure::Full) => Err(self.too_many(asked()).unwrap_or(Retry::Unknown)),
-            Err(EnterFailure::Locked) => self.enter_locked(asked()),
+            Err(EnterFailure::Full) => Err(self.too_many(request()).unwrap_or(Retry::Unknown)),
+            Err(EnterFailure::Locked) => self.enter_locked(request()),
         }
     }
 
     #[cold]
-    fn enter_locked(&self, asked: Asked<'_>) -> Answer {
-        if let Some(retry) = self.too_many(asked) {
+    fn enter_locked(&self, request: PlaceRequest<'_>) -> Answer {
+        if let Some(retry) = self.too_many(request) {
             return Err(retry);
         }
         let now = self.clock.now();
-        let (answer, wakers) = self.line.lock().enter(&self.rules, &self.places, asked, now);
+        let (answer, wakers) = self.line.lock().enter(&self.rules, &self.places, request, now);
         wakers.wake_all();
         answer
     }
 
     /// Returns the refusal if a caller asks for more places than it could ever have.
-    pub(super) fn too_many(&self, asked: Asked<'_>) -> Option<Retry> {
-        self.rules.too_many(asked.places, asked.priority, self.standing().limit)
+    pub(super) fn too_many(&self, request: PlaceRequest<'_>) -> Option<Retry> {
+        self.rules.too_many(request.places, request.priority, self.standing().limit)
     }
 
     /// Returns the longest wait of a caller that begins to wait now.
@@ -219,13 +219,13 @@ impl Shared {
     /// Enters, or joins the line.
     pub(super) fn join(
         &self,
-        asked: Asked<'_>,
+        request: PlaceRequest<'_>,
         (now, deadline): (Tick, Option<Tick>),
         waker: Waker,
     ) -> Joined {
         let mut waker = Some(waker);
         let (joined, wakers) =
-            self.line.lock().join(&self.rules, &self.places, asked, (now, deadline), &mut waker);
+            self.line.lock().join(&self.rules, &self.places, request, (now, deadline), &mut waker);
         wakers.wake_all();
         joined
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::gate::ticket::{TicketError, TicketKeys};
-use tidegate::gate::{Check, Followed, Part};
+use tidegate::gate::{Check, Part, SettledCharge};
 use tidegate::policy::{Descriptor, Limit, Mode, Policy, PolicySet, Share};
 use tidegate::store::{Charge, MemoryStore, Op, PlainStore, Step, Store, StoreError, conformance};
 use tidegate::{Charged, Cost, Decision, Gate, ManualClock, Outcome, Quota, Tick};
@@ -331,7 +331,7 @@ impl World {
 }
 
 /// The end of one charge, without the fields that charges of one policy have in common.
-fn line(one: &Followed<'_>) -> String {
+fn line(one: &SettledCharge<'_>) -> String {
     format!("{} {} {:?} {:?}", one.policy, one.limit, one.fate, one.standing)
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tidegate::Cost;
 use tidegate::Outcome;
 use tidegate::gate::ticket::{Ticket, TicketError};
-use tidegate::gate::{Fate, Followed, Part};
+use tidegate::gate::{Fate, Part, SettledCharge};
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::CostError;
 
@@ -101,8 +101,8 @@ pub(crate) async fn refund(app: &App, request: Request<Body>) -> Result<Response
     let cost = usage.and_then(|usage| usage.cost).and_then(Cost::new);
     let settlement = Settlement { part: Part::Spent, outcome: Outcome::Ignored, spent: Spent::Refund(cost) };
     run(app, &ticket, &settlement, |SettledTicket { id, charges: settled, .. }| {
-        let returned = |one: &Followed<'_>| if let Fate::Returned(units) = one.fate { units } else { 0 };
-        let part = |(one, _): &(Followed<'_>, _)| json!({ "name": one.policy, "charged": one.charged.units(), "refunded": returned(one) });
+        let returned = |one: &SettledCharge<'_>| if let Fate::Returned(units) = one.fate { units } else { 0 };
+        let part = |(one, _): &(SettledCharge<'_>, _)| json!({ "name": one.policy, "charged": one.charged.units(), "refunded": returned(one) });
         json!({
             "decision_id": id.to_string(),
             "refunded": settled.iter().map(|(one, _)| returned(one)).max().unwrap_or(0),
@@ -140,7 +140,7 @@ fn word(ended: Ended) -> &'static str {
 }
 
 /// Makes the entry of one charge in the answer to a settlement.
-fn part_of(one: &Followed<'_>, why: Option<&CostError>) -> Value {
+fn part_of(one: &SettledCharge<'_>, why: Option<&CostError>) -> Value {
     let mut part = json!({
         "name": one.policy,
         "charged": one.charged.units(),

@@ -95,13 +95,13 @@ struct Inner {
 
 /// Where a step goes.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum Route {
     /// To the engine.
     Engine,
     /// To the engine, which was gone: no other step goes there before this one has ended.
     Probe(Probe),
     /// Not to the engine.
-    Without,
+    WithoutEngine,
 }
 
 /// A probe under way. If it is dropped without an answer, the next probe may go.
@@ -145,20 +145,20 @@ impl Breaker {
 
     /// Returns where a step goes; calls `now` only while the engine is gone.
     #[inline]
-    pub(super) fn way(self: &Arc<Self>, now: impl FnOnce() -> Tick) -> Way {
+    pub(super) fn route(self: &Arc<Self>, now: impl FnOnce() -> Tick) -> Route {
         if !self.is_down() {
-            return Way::Engine;
+            return Route::Engine;
         }
         let now = now();
         let mut inner = self.inner.lock();
         if inner.down.is_none() {
-            return Way::Engine;
+            return Route::Engine;
         }
         if inner.probing || now < inner.next_probe {
-            return Way::Without;
+            return Route::WithoutEngine;
         }
         (inner.probing, inner.next_probe) = (true, now.after(self.interval));
-        Way::Probe(Probe { breaker: Arc::clone(self), asked: false })
+        Route::Probe(Probe { breaker: Arc::clone(self), asked: false })
     }
 
     #[inline]

@@ -11,7 +11,7 @@ use tidegate_core::{Algorithm, Ask, Cost, Finish, Receipt, Tick, Transition};
 
 use super::super::draw::{Draw, Drawn, Refused, Times};
 use super::super::pocket::Piece;
-use super::super::purse::{GivenBack, Look, Purse};
+use super::super::purse::{GivenBack, Lookup, Purse};
 use super::super::terms::Terms;
 use crate::cluster::Part;
 use crate::store::cell::Forgotten;
@@ -218,9 +218,9 @@ impl World {
         let mut back = GivenBack::new();
         let taken = match node.purse.take_at_once(Cost::ONE, 0, now, node.part) {
             Some(piece) => Some(piece),
-            None => match node.purse.look(Cost::ONE, 0, (now, node.part), &mut back) {
-                Look::Ready => node.purse.take(Cost::ONE),
-                Look::Draw if !holds => {
+            None => match node.purse.look_up(Cost::ONE, 0, (now, node.part), &mut back) {
+                Lookup::Ready => node.purse.take(Cost::ONE),
+                Lookup::Draw if !holds => {
                     self.draws += 1;
                     if let Some(draw) = node.purse.draw_ahead(ahead, (1, 0), now, self.draws) {
                         node.calls.push(Call::Draw { sent: now, draw });

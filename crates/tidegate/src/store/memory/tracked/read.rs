@@ -110,7 +110,7 @@ impl Table {
     /// Puts a key into an empty slot, unless it has another slot already. Returns `false`, and changes nothing, if the
     /// key cannot have that slot.
     fn put_at(&self, place: Place, entry: Entry, now: Tick) -> bool {
-        let key = Sought::of_parts(entry.print, entry.full_key);
+        let key = Sought::of_parts(entry.fingerprint, entry.full_key);
         let [low, high] = self.lines_of(key);
         if place.line != low && place.line != high {
             return false;

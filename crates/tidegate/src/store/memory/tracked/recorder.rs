@@ -243,7 +243,7 @@ impl Table {
             return false;
         }
         let (now, until) = times();
-        let print = self.print_of(place, name);
+        let fingerprint = self.fingerprint_of(place, name);
         let full_key = self.full_keys.as_ref().map(|full_keys| full_keys.at(place.line, place.slot));
         let Some(limit) = self.classes.get(name.class()) else {
             let push = |cell: &Cell, owner| {
@@ -252,7 +252,7 @@ impl Table {
                     let (quota, state, forgotten) = (&cell.quota, &cell.state, cell.forgotten.as_deref());
                     sheet.push(
                         slot,
-                        &SlotRecord { print, full_key, owner, beside: true, quota, state, forgotten },
+                        &SlotRecord { fingerprint, full_key, owner, beside: true, quota, state, forgotten },
                     );
                 }
                 matters
@@ -269,7 +269,7 @@ impl Table {
         let forgotten = None;
         sheet.push(
             slot,
-            &SlotRecord { print, full_key, owner, beside: false, quota, state: &state, forgotten },
+            &SlotRecord { fingerprint, full_key, owner, beside: false, quota, state: &state, forgotten },
         );
         true
     }
