@@ -106,7 +106,7 @@ impl Shared {
         if let Some(watch) = signals {
             // Weak: the bulkhead holds the watch, and a strong reference would be a cycle.
             let weak = Arc::downgrade(&shared);
-            watch.tell(move |signal| weak.upgrade().map(|shared| shared.sense(signal)).is_some());
+            watch.subscribe(move |signal| weak.upgrade().map(|shared| shared.sense(signal)).is_some());
         }
         shared
     }

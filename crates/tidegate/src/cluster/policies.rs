@@ -274,7 +274,7 @@ pub async fn follow<Applying: Future<Output = Result<(), String>> + Send>(
             Ok(()) if !readable => Err(UNREADABLE.to_owned()),
             result => result,
         };
-        own_report.tell(|report| match result {
+        own_report.update(|report| match result {
             Ok(()) => (report.policies, report.refused) = (version, None),
             Err(why) => report.refused = Some((version, why)),
         });

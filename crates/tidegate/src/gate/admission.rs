@@ -236,7 +236,8 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         self.end(outcome, used, false)
     }
 
-    /// Ends the admission like [`Admission::finish_with`], and passes to `told` what happened to each charge. Asks the stores of all charges.
+    /// Ends the admission like [`Admission::finish_with`], and passes to `report` what happened to each charge. Asks the
+    /// stores of all charges.
     ///
     /// # Errors
     /// [`StoreError`] if a store did not settle the ending: limits keep what they were charged, and places are left if possible.
@@ -244,14 +245,14 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         mut self,
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
-        told: impl FnOnce(&Finished<'_>) -> T,
+        report: impl FnOnce(&Finished<'_>) -> T,
     ) -> Result<T, StoreError> {
         self.is_done(true);
         match self.gate.finish(&self.charged, Part::All, outcome, used) {
             Ok(finished) => {
-                // Set before `told` is called, since `told` is the caller's code and may panic.
+                // Set before `report` is called, since `report` is the caller's code and may panic.
                 self.ended = true;
-                Ok(told(&finished))
+                Ok(report(&finished))
             }
             Err(error) => {
                 // The work was done, so dropping leaves places and keeps charges.

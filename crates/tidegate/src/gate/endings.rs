@@ -92,7 +92,7 @@ pub(super) struct Claimed<'c>(pub(super) SmallVec<[&'c MadeCharge; 2]>);
 
 impl PartEndings<'_> {
     /// Copies the store's answer for each charge into `finished`.
-    pub(super) fn tell(&self, lines: &[Settlement], finished: &mut Finished<'_>) {
+    pub(super) fn fill_in(&self, lines: &[Settlement], finished: &mut Finished<'_>) {
         for (place, settlement) in self.places.iter().zip(lines) {
             let one = &mut finished[*place];
             one.standing = settlement.decision.standing;

@@ -179,7 +179,7 @@ impl Shared {
             }
         });
         if let Some(observer) = &self.observer {
-            held.tell(&**observer, used);
+            held.notify(&**observer, used);
         }
     }
 }

@@ -80,12 +80,12 @@ impl Lease {
             return None;
         }
         self.left.set(left - units);
-        self.tell()
+        self.result()
     }
 
     /// Makes the answer for the units just spent. Reads nothing if only a yes is needed.
     #[inline]
-    fn tell<T: CheckResult>(&self) -> Option<T> {
+    fn result<T: CheckResult>(&self) -> Option<T> {
         T::permitted_after(|| {
             let Drawn { form, word, now, .. } = self.drawn.get()?;
             Some(form.report(form.give_back(word, self.left.get()), now))
@@ -155,7 +155,7 @@ fn draw<T: CheckResult>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: 
     lease.tick.set(tick.as_nanos());
     lease.left.set(size - units);
     lease.drawn.set(Some(Drawn { form, word: next, now, size, returned, terms }));
-    lease.tell()
+    lease.result()
 }
 
 /// Gives back the units left in the lease, and assigns the lease to this limiter. `None` while the thread ends, when

@@ -195,7 +195,7 @@ impl Breaker {
             self.failures.store(DOWN, Ordering::Relaxed);
             self.change(&mut inner, false, reason.into(), now)
         };
-        self.tell(&change);
+        self.call_on_change(&change);
     }
 
     /// Notes that the engine has answered an awaited step, which was asked at the tick `asked`.
@@ -224,7 +224,7 @@ impl Breaker {
             self.failures.store(0, Ordering::Relaxed);
             self.change(&mut inner, true, reason, now)
         };
-        self.tell(&change);
+        self.call_on_change(&change);
     }
 
     /// Notes that a step was decided without the engine.
@@ -255,7 +255,7 @@ impl Breaker {
     }
 
     /// Reports a change. Called outside the lock, because the function may ask for the health.
-    fn tell(&self, change: &Change) {
+    fn call_on_change(&self, change: &Change) {
         if let Some(on_change) = &self.on_change {
             on_change(change);
         }

@@ -282,12 +282,12 @@ impl World {
     }
 
     /// Checks the promise: no more than the pool is in use.
-    pub(super) fn judge(&self, told: &dyn Fn() -> String) {
+    pub(super) fn judge(&self, context: &dyn Fn() -> String) {
         let (used, pool) = self.used();
-        assert!(used <= pool, "{used} of {pool} in use: {}", told());
+        assert!(used <= pool, "{used} of {pool} in use: {}", context());
         if let Some(document) = &self.document {
-            assert!(document.nodes.iter().all(|node| node.part <= node.held), "{document:?}: {}", told());
-            assert!(u64::from(document.held()) <= pool, "{document:?}: {}", told());
+            assert!(document.nodes.iter().all(|node| node.part <= node.held), "{document:?}: {}", context());
+            assert!(u64::from(document.held()) <= pool, "{document:?}: {}", context());
         }
     }
 

@@ -137,11 +137,11 @@ impl World {
             // The number of a draw matters only for whether it is still awaited.
             let awaited = |draw: &Draw| node.purse.is_under_way(draw);
             let calls = node.calls.iter().map(|call| match call {
-                Call::Draw { sent, draw } => told(&(sent, draw.want, awaited(draw))),
-                Call::Return(receipt) => told(receipt),
+                Call::Draw { sent, draw } => hash_of(&(sent, draw.want, awaited(draw))),
+                Call::Return(receipt) => hash_of(receipt),
             });
             let replies =
-                node.replies.iter().map(|Reply { sent, draw, drawn }| told(&(sent, awaited(draw), drawn)));
+                node.replies.iter().map(|Reply { sent, draw, drawn }| hash_of(&(sent, awaited(draw), drawn)));
             let mut both: [Vec<u64>; 2] = [calls.collect(), replies.collect()];
             both.iter_mut().for_each(|all| all.sort_unstable());
             (both, node.part, node.holds).hash(&mut hasher);
@@ -374,7 +374,7 @@ impl World {
     }
 }
 
-fn told(value: &impl Hash) -> u64 {
+fn hash_of(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()
