@@ -82,7 +82,7 @@ impl Bulkhead {
     /// [`Criticality::Critical`](crate::Criticality::Critical) if it carries none.
     ///
     /// # Errors
-    /// [`Denied`] with [`Retry::Unknown`](crate::Retry::Unknown) when all places are taken, when others wait for a
+    /// [`Denied`] with [`Retry::Unknown`] when all places are taken, when others wait for a
     /// place, or when a [throttle](Bulkhead::with_throttle) refuses.
     #[inline]
     pub fn try_enter(&self) -> Result<Permit, Denied> {
@@ -92,7 +92,7 @@ impl Bulkhead {
     /// Takes several places without waiting: all of them, or none.
     ///
     /// # Errors
-    /// [`TakeError::Denied`] as for [`Bulkhead::try_enter`], with [`Retry::Never`](crate::Retry::Never) when the
+    /// [`TakeError::Denied`] as for [`Bulkhead::try_enter`], with [`Retry::Never`] when the
     /// bulkhead has fewer places than asked for. [`TakeError::NotACost`] when `places` is zero or negative.
     #[inline]
     pub fn try_enter_n(
@@ -179,7 +179,7 @@ impl Bulkhead {
 
     /// Changes the number of places. Permits that are held stay valid: after a decrease, nobody enters until enough
     /// have left. A waiter who asks for more places than there are now is refused with
-    /// [`Retry::Never`](crate::Retry::Never).
+    /// [`Retry::Never`].
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when `max` is out of range, or a law moves the limit. The bulkhead is then unchanged.

@@ -1,6 +1,6 @@
 //! The state machine: entering, leaving, and changes by time and by people.
 //!
-//! Works on a state in place, for an object that holds one; the [`Guard`](crate::Guard) makes transitions of it for
+//! Works on a state in place, for an object that holds one; the [`Guard`] makes transitions of it for
 //! stores. Changes by time are computed from the ticks in the state when a call needs them. So a refusal has nothing
 //! to store, and nothing is lost when a store forgets a state that is as good as new.
 

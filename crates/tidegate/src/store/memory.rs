@@ -1,7 +1,7 @@
 //! Keeps the states of a bounded number of keys in memory: a table of cache lines that withstands callers who never
 //! repeat a key.
 //!
-//! A key has a slot in one of two cache lines ([`line`]): a name and one word of state. Larger states lie in the
+//! A key has a slot in one of two cache lines ([`mod@line`]): a name and one word of state. Larger states lie in the
 //! [`overflow`]. Memory is allocated once and does not grow with the number of keys. A state whose limit is full again
 //! is equivalent to no state, so its slot counts as free: no sweep is needed, and a table that is large enough loses
 //! nothing that matters. When all slots of a key's two lines are live, the key nearest to full is evicted and counted.
