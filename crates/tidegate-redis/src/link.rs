@@ -155,7 +155,7 @@ impl Owner {
     async fn exchange(&mut self, mut ready: Ready, jobs: Vec<Job>) {
         let options = &self.common.dialer.options;
         if options.is_cluster() {
-            jobs.iter().for_each(|job| self.sweep.asked(job.work.shard()));
+            jobs.iter().for_each(|job| self.sweep.mark_used(job.work.shard()));
         }
         let mut calls = batches(jobs, options.is_cluster(), options.steps_in_a_call);
         let mut sweeping = true;
