@@ -80,7 +80,8 @@ impl Debug for Settling {
 /// An implementation must provide [`Store::settle_into`] and [`Store::occupancy`]. An engine should also override
 /// [`Store::caps`] and [`Store::home`], and [`Store::settle_each`] if it can answer many steps in one exchange.
 pub trait Store: Debug + Send + Sync {
-    /// Settles one step: finds the cells of its charges, runs [`settle()`] over them, and keeps the result if it changed.
+    /// Settles one step: finds the cells of its charges, runs [`settle()`] over them, and keeps the result if it
+    /// changed.
     ///
     /// All of it happens as if at one instant: no other step sees only some of the charges done. A store that can
     /// answer now writes the answer to `out`, whose allocation is reused, and returns [`Settling::Done`]; what `out`

@@ -207,7 +207,7 @@ impl Enter {
     /// Enters at once or joins the line. `Ok` is the ticket and the deadline. `Err` is the answer when the caller
     /// entered without waiting or is refused.
     fn begin(&mut self, places: Cost, cx: &Context<'_>) -> Result<(Ticket, Option<Tick>), Answer> {
-        self.bound = self.bound.by(&*self.shared.clock);
+        self.bound = self.bound.on_clock(&*self.shared.clock);
         self.arrive(places).map_err(Err)?;
         let shared = &self.shared;
         let longest = shared.longest_wait();

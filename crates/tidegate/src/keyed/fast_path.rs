@@ -100,7 +100,7 @@ impl Shared {
         }
         let class = CachedClass::of_bits(self.fast_class.load(Ordering::Relaxed)).class()?;
         let limit = self.store.limit_at_hand(class)?;
-        let now = limit.form.scaled(self.time.kept()?)?;
+        let now = limit.form.scaled(self.time.shared_tick()?)?;
         let word = self.store.permit(self.store.fingerprint(key), limit, now, units)?;
         Some(limit.form.report(word, now))
     }

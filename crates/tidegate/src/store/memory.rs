@@ -178,7 +178,7 @@ impl MemoryStore {
 
     fn of(table: Table) -> Self {
         let shared = Arc::new(Shared { table, time: HeldTime::default(), home: Home::of_process() });
-        prefault::soon(&shared);
+        prefault::start(&shared);
         Self { shared }
     }
 

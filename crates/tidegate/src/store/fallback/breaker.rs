@@ -114,7 +114,7 @@ pub(super) struct Probe {
 impl Probe {
     /// Notes that the probe asks the engine. If a probe is dropped before this call, the engine was not asked, and the
     /// next step becomes a probe at once.
-    pub(super) const fn asks(&mut self) {
+    pub(super) const fn mark_asked(&mut self) {
         self.asked = true;
     }
 }

@@ -74,7 +74,7 @@ impl StandIn {
             };
             out.lines[*place] = Settlement {
                 decision: Decision { ruling, standing: standing(line.decision.standing, nodes.now()) },
-                receipt: line.receipt.filter(|_| step.receipts).map(|receipt| share.shown(receipt)),
+                receipt: line.receipt.filter(|_| step.receipts).map(|receipt| share.for_caller(receipt)),
             };
         }
         Ok(())
@@ -171,7 +171,7 @@ fn end(nodes: &Numbers, charge: &Charge<'_>, ending: &Ending) -> (Share, Ending)
     match *ending {
         Ending::Finish { receipt, finish, renew } => {
             let share = Share::of(receipt.cost, charge.quota, nodes.at(receipt.at));
-            let (receipt, finish) = (share.made(receipt), share.finish(finish));
+            let (receipt, finish) = (share.as_charged(receipt), share.finish(finish));
             (share, Ending::Finish { receipt, finish, renew })
         }
         // A mark is one unit on any number of nodes.

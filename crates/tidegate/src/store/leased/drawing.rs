@@ -142,7 +142,7 @@ impl Return {
         inner.counts.messages.fetch_add(1, Ordering::Relaxed);
         let (sent, step) = (step.now, OwnedStep::of(&step));
         let settled = ask(&*inner.engine, &step).await?;
-        inner.hear(&step, &settled, sent);
+        inner.record_answer(&step, &settled, sent);
         Ok(settled)
     }
 }

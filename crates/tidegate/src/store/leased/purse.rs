@@ -103,7 +103,7 @@ impl Purse {
             return None;
         }
         let piece = pocket.take(cost)?;
-        self.demand.asks(cost.units());
+        self.demand.record(cost.units());
         Some(piece)
     }
 
@@ -114,7 +114,7 @@ impl Purse {
 
     /// Counts the units that a request asks for: once for each request, however often it looks.
     pub(super) const fn count_demand(&mut self, cost: Cost) {
-        self.demand.asks(cost.units());
+        self.demand.record(cost.units());
     }
 
     /// Puts the pockets in order, and then finds whether a request's units can be spent.

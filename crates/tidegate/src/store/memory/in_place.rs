@@ -73,7 +73,7 @@ impl Table {
         let (slot, _) = self.line(line).glance_key(name).filter(|(_, seen)| *seen == name)?;
         let (place, seized) = (Place { line, slot }, self.line(line).seize(slot));
         // The slot may have been given to another key before it was seized.
-        (seized.name() == name && self.is(place, key)).then_some((place, seized))
+        (seized.name() == name && self.holds_key(place, key)).then_some((place, seized))
     }
 
     /// Changes the cell of a seized slot, and writes to the slot when the cell will be equivalent to none.

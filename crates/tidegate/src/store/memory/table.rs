@@ -217,9 +217,9 @@ impl Table {
     /// Returns whether a slot with a key's name is that key's; the line must be locked or the slot seized. In a table
     /// of fingerprints the name alone decides.
     #[inline]
-    pub(super) fn is(&self, place: Place, key: Sought) -> bool {
+    pub(super) fn holds_key(&self, place: Place, key: Sought) -> bool {
         match (&self.full_keys, key.full_key) {
-            (Some(full_keys), Some(full_key)) => full_keys.is(place.line, place.slot, full_key),
+            (Some(full_keys), Some(full_key)) => full_keys.holds(place.line, place.slot, full_key),
             _ => true,
         }
     }
@@ -227,7 +227,7 @@ impl Table {
     /// Finds the place of a key under any limit.
     pub(super) fn place(&self, both: &Both<'_>, key: Sought) -> Option<Place> {
         let find = |(line, held): (usize, &Held<'_>)| {
-            let slot = held.find(key.name(Class::WIDE), |slot| self.is(Place { line, slot }, key))?;
+            let slot = held.find(key.name(Class::WIDE), |slot| self.holds_key(Place { line, slot }, key))?;
             Some(Place { line, slot })
         };
         both.lines.into_iter().find_map(find)
@@ -324,7 +324,7 @@ impl Table {
         }
         let key = self.sought(fingerprint, key);
         let take = |line| {
-            let is = |slot| self.is(Place { line, slot }, key);
+            let is = |slot| self.holds_key(Place { line, slot }, key);
             self.line(line).take(key.name(by.limit.class()), is, by, units)
         };
         if let Some(taken) = take(self.first(fingerprint)) {

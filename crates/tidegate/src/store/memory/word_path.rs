@@ -177,7 +177,7 @@ impl Table {
         let (slot, name) = self
             .glance(self.first(fingerprint), fingerprint)
             .or_else(|| self.glance(self.second(fingerprint), fingerprint))?;
-        let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;
+        let limit = self.classes.get(name.class()).filter(|limit| limit.is_of(charge.quota))?;
         let form = limit.form();
         // Before its origin, a limit's scaled time stands still, and the mark of a receipt could not be derived from
         // `tick`.
@@ -217,7 +217,7 @@ impl Table {
         }
         let known = self.seat(key).and_then(|(_, name)| self.classes.get(name.class()));
         let limit = known
-            .filter(|limit| limit.is(charge.quota) && limit.admits())
+            .filter(|limit| limit.is_of(charge.quota) && limit.admits())
             .or_else(|| self.classes.of(charge.quota, charge.owner, step.now));
         let Some(by) = limit.and_then(|limit| Reading::at(limit, step.now)) else { return false };
         let taken = self.take(key.fingerprint(), charge.key, &by, charge.cost.units());
@@ -248,7 +248,7 @@ impl Table {
         let mut words: SmallVec<[Word; 16]> = SmallVec::new();
         for (at, (charge, key)) in step.charges.iter().zip(keys).enumerate() {
             let (place, name) = self.seat(*key).filter(|_| charge.max_wait.is_zero())?;
-            let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;
+            let limit = self.classes.get(name.class()).filter(|limit| limit.is_of(charge.quota))?;
             let form = limit.form();
             words.push(Word { form, now: form.scaled(step.now)?, word: 0 });
             seats.push((place, name, limit, at));
@@ -262,7 +262,7 @@ impl Table {
         let mut seized_words: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
         for (place, name, limit, at) in &seats {
             let seized = self.line(place.line).seize(place.slot);
-            if seized.name() != *name || !limit.holds() || !self.is(*place, keys[*at]) {
+            if seized.name() != *name || !limit.holds() || !self.holds_key(*place, keys[*at]) {
                 return None;
             }
             words[*at].word = seized.word;

@@ -250,7 +250,7 @@ impl World {
                     Look::Idle => Look::Read { version: self.version, found: self.document.clone() },
                     // Writes whether it leads or not: a node that looks believes to lead.
                     Look::Read { version, found } => {
-                        match peer.leader.look(tick, found.as_ref(), &members, drawn) {
+                        match peer.leader.next_document(tick, found.as_ref(), &members, drawn) {
                             Some(next) => Look::Writes { version, next },
                             None => Look::Idle,
                         }
