@@ -256,7 +256,7 @@ impl Table {
 
     /// Spends units of a key whose word is in its first line and not seized, and returns the new word. `None` where
     /// that did not succeed, for whatever reason; always `None` in a table of full keys, where the keys have to be
-    /// compared first, see [`Table::is`].
+    /// compared first, see [`Table::holds_key`].
     #[inline(always)]
     pub(super) fn permit(
         &self,
