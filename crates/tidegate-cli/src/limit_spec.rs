@@ -208,13 +208,13 @@ impl GeneratedFile {
             Ok((config, _)) => Ok(config),
             Err(mistakes) => {
                 let errors = mistakes.iter().filter(|one| one.severity == Severity::Error);
-                Err(errors.map(|one| self.told(one)).collect::<Vec<_>>().join("; "))
+                Err(errors.map(|one| self.error_text(one)).collect::<Vec<_>>().join("; "))
             }
         }
     }
 
     /// Returns an error with its flag, without place and policy: the user did not write that file.
-    fn told(&self, mistake: &Diagnostic) -> String {
+    fn error_text(&self, mistake: &Diagnostic) -> String {
         let policy = format!("policy \"{}\": ", self.name);
         let what = mistake.message.strip_prefix(&policy).unwrap_or(&mistake.message);
         let what = if what == NO_RATE { "it needs a rate, such as --rate 100/s" } else { what };

@@ -102,7 +102,7 @@ impl Watch {
         let after = ended.saturating_duration_since(known.since);
         known.since = ended;
         drop(known);
-        self.tell(&Change { up: true, reason, after });
+        self.call_on_change(&Change { up: true, reason, after });
     }
 
     /// Records a failed write. The callback is only called for the first of several.
@@ -115,10 +115,10 @@ impl Watch {
         let after = now.saturating_duration_since(known.since);
         known.since = now;
         drop(known);
-        self.tell(&Change { up: false, reason, after });
+        self.call_on_change(&Change { up: false, reason, after });
     }
 
-    fn tell(&self, change: &Change) {
+    fn call_on_change(&self, change: &Change) {
         // A panic of the callback must not end the writer thread.
         let _ =
             catch_unwind(AssertUnwindSafe(|| self.on_change.iter().for_each(|on_change| on_change(change))));

@@ -48,12 +48,12 @@ impl Address {
     }
 
     /// Starts HTTP/2 without TLS, and returns how the server answered.
-    async fn greet(stream: TcpStream) -> Greeted {
+    async fn greet(stream: TcpStream) -> Http2Greeting {
         let first = exchange(stream, PREFACE, FRAME_HEAD).await;
         match first.get(3) {
-            Some(&SETTINGS) => Greeted::Plainly,
-            _ if first.is_empty() => Greeted::Silently,
-            _ => Greeted::Otherwise,
+            Some(&SETTINGS) => Http2Greeting::Plaintext,
+            _ if first.is_empty() => Http2Greeting::NoAnswer,
+            _ => Http2Greeting::OtherProtocol,
         }
     }
 
@@ -69,13 +69,15 @@ impl Address {
         let address = self.shown.clone();
         if !self.secure {
             return match Self::greet(stream).await {
-                Greeted::Plainly => Ok(()),
-                Greeted::Otherwise => Err(Probed::Wrong(ConnectError::WantsTls { address })),
-                Greeted::Silently if self.speaks_tls().await => {
+                Http2Greeting::Plaintext => Ok(()),
+                Http2Greeting::OtherProtocol => Err(Probed::Wrong(ConnectError::WantsTls { address })),
+                Http2Greeting::NoAnswer if self.speaks_tls().await => {
                     Err(Probed::Wrong(ConnectError::WantsTls { address }))
                 }
                 // A stopped process, or a balancer without backends: it may answer later.
-                Greeted::Silently => Err(Probed::Silent("it takes connections and says nothing".to_owned())),
+                Http2Greeting::NoAnswer => {
+                    Err(Probed::Silent("it takes connections and says nothing".to_owned()))
+                }
             };
         }
         let connected = async {
@@ -83,7 +85,7 @@ impl Address {
             endpoint.connect_timeout(PATIENCE).connect().await
         };
         let Err(error) = connected.await else { return Ok(()) };
-        if matches!(Self::greet(stream).await, Greeted::Plainly) {
+        if matches!(Self::greet(stream).await, Http2Greeting::Plaintext) {
             return Err(Probed::Wrong(ConnectError::PlainText { address }));
         }
         let mut reason = error.to_string();
@@ -109,10 +111,10 @@ async fn exchange(mut stream: TcpStream, sent: &[u8], length: u64) -> Vec<u8> {
 }
 
 /// How a server answers the start of HTTP/2 without TLS.
-enum Greeted {
-    Plainly,
-    Otherwise,
-    Silently,
+enum Http2Greeting {
+    Plaintext,
+    OtherProtocol,
+    NoAnswer,
 }
 
 enum Probed {

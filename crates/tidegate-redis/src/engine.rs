@@ -154,12 +154,12 @@ impl Engine {
         let (mut replaced, mut mended) = (false, false);
         for (at, (found, lost)) in read.found.iter().enumerate() {
             cells.push(match self.cell(step, at, found, *lost, now)? {
-                Met::Found(cell) => cell,
-                Met::Lost(cell) => {
+                CellRead::Found(cell) => cell,
+                CellRead::Lost(cell) => {
                     replaced = true;
                     Some(cell)
                 }
-                Met::Garbage => {
+                CellRead::Garbage => {
                     mended = true;
                     None
                 }
@@ -195,7 +195,7 @@ impl Engine {
         found: &Found,
         lost: Tick,
         now: Tick,
-    ) -> Result<Met, StoreError> {
+    ) -> Result<CellRead, StoreError> {
         let read = match found {
             Found::Nothing => None,
             Found::Bytes(bytes) => Some(cell::read(bytes)),
@@ -204,7 +204,7 @@ impl Engine {
         let read = match read.transpose() {
             Ok(read) => read,
             // A step that forgets the key removes the unreadable bytes.
-            Err(_) if step.forgets(charge) => return Ok(Met::Garbage),
+            Err(_) if step.forgets(charge) => return Ok(CellRead::Garbage),
             Err(source) => {
                 add(&self.common.counters.corrupt, 1);
                 let digest = step.with(|step| XxHash64::oneshot(0, step.charges[charge].key));
@@ -216,14 +216,14 @@ impl Engine {
             step.with(|step| after_loss.replaced(step.charges[charge].quota, read.as_ref(), lost, now));
         if let Some(cell) = replaced {
             add(&self.common.counters.replaced, 1);
-            return Ok(Met::Lost(cell));
+            return Ok(CellRead::Lost(cell));
         }
-        Ok(Met::Found(read.map(|(cell, _)| cell)))
+        Ok(CellRead::Found(read.map(|(cell, _)| cell)))
     }
 }
 
 /// The cell for a charge.
-enum Met {
+enum CellRead {
     /// The cell that was found, if any.
     Found(Option<Cell>),
     /// The replacement of a cell that the server has lost.

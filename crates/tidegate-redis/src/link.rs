@@ -155,7 +155,7 @@ impl Owner {
     async fn exchange(&mut self, mut ready: Ready, jobs: Vec<Job>) {
         let options = &self.common.dialer.options;
         if options.is_cluster() {
-            jobs.iter().for_each(|job| self.sweep.asked(job.work.shard()));
+            jobs.iter().for_each(|job| self.sweep.mark_used(job.work.shard()));
         }
         let mut calls = batches(jobs, options.is_cluster(), options.steps_in_a_call);
         let mut sweeping = true;
@@ -286,12 +286,12 @@ impl Owner {
                 };
                 let _ = job.reply.send(wrote);
             }
-            Call::Decide { jobs, layout } => self.tell(jobs, &layout, value),
+            Call::Decide { jobs, layout } => self.answer(jobs, &layout, value),
         }
         None
     }
 
-    fn tell(&mut self, jobs: Vec<Job>, layout: &Layout, value: Value) {
+    fn answer(&mut self, jobs: Vec<Job>, layout: &Layout, value: Value) {
         let steps = steps_of(&jobs);
         let by_engine = steps.first().is_some_and(|step| step.tick.is_none());
         let Some((all, now)) = decode_reply(&steps, layout, value) else {

@@ -52,14 +52,14 @@ impl Sweep {
     }
 
     /// Records that a shard was used on this link.
-    pub(crate) fn asked(&mut self, shard: u32) {
+    pub(crate) fn mark_used(&mut self, shard: u32) {
         if let Some(looked_at) = self.looked_at.get_mut(shard as usize) {
             *looked_at = true;
         }
     }
 
     /// Moves on to the next shard to scan.
-    fn go_on(&mut self) {
+    fn next_shard(&mut self) {
         self.cursor = b"0".to_vec();
         let (now, shards) = (self.shard as usize, self.looked_at.len());
         let next = (1..=shards).map(|ahead| (now + ahead) % shards).find(|shard| self.looked_at[*shard]);
@@ -103,7 +103,7 @@ impl Sweep {
         };
         match cursor {
             Value::BulkString(cursor) if cursor != b"0" => self.cursor = cursor,
-            _ => self.go_on(),
+            _ => self.next_shard(),
         }
         let Value::Array(fields) = fields else {
             self.much = false;

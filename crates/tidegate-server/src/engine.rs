@@ -74,7 +74,7 @@ pub(crate) use self::outage::Outage;
 pub(crate) use self::reserving::Committed;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
 pub(crate) use self::sharing::{ClusterPolicies, LEASES_EVERY};
-pub(crate) use self::switches::By as SwitchedBy;
+pub(crate) use self::switches::SwitchedBy;
 pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
 pub(crate) use self::ticket_seal::TicketSeal;
 

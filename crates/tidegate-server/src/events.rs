@@ -38,8 +38,8 @@ pub(crate) struct Events {
 #[derive(Debug, Default)]
 struct Denials {
     second: u64,
-    told: u32,
-    untold: u64,
+    sent: u32,
+    withheld: u64,
 }
 
 /// A listener; it stops listening when dropped.
@@ -77,7 +77,7 @@ impl Events {
     }
 
     /// Sends an event. `data` is computed only if somebody listens.
-    pub(crate) fn tell(&self, name: &'static str, data: impl FnOnce() -> Value) {
+    pub(crate) fn publish(&self, name: &'static str, data: impl FnOnce() -> Value) {
         if self.any() {
             // An error means that the last listener has just gone.
             let _ = self.sender.send(Arc::new(Event { name, data: data() }));
@@ -90,22 +90,22 @@ impl Events {
         if !self.any() {
             return;
         }
-        let untold = {
+        let withheld = {
             let second = at.as_nanos() / 1_000_000_000;
             let mut denials = self.denials.lock();
             if denials.second != second {
-                (denials.second, denials.told) = (second, 0);
+                (denials.second, denials.sent) = (second, 0);
             }
-            if denials.told >= DENIALS_A_SECOND {
-                denials.untold = denials.untold.saturating_add(1);
+            if denials.sent >= DENIALS_A_SECOND {
+                denials.withheld = denials.withheld.saturating_add(1);
                 return;
             }
-            denials.told += 1;
-            std::mem::take(&mut denials.untold)
+            denials.sent += 1;
+            std::mem::take(&mut denials.withheld)
         };
-        self.tell("denied", || {
+        self.publish("denied", || {
             let mut data = data();
-            data["untold"] = json!(untold);
+            data["untold"] = json!(withheld);
             data
         });
     }

@@ -61,7 +61,7 @@ impl FileWatch {
             jobs: BlockingJobs::new(LOOK),
             _watcher: watcher,
         };
-        watch.seen = watch.look().await.unwrap_or_default();
+        watch.seen = watch.read_fingerprint().await.unwrap_or_default();
         Ok(watch)
     }
 
@@ -78,7 +78,7 @@ impl FileWatch {
             let settle =
                 async { while let Ok(Some(())) = tokio::time::timeout(PAUSE, self.events.recv()).await {} };
             let _ = tokio::time::timeout(PATIENCE, settle).await;
-            match self.look().await {
+            match self.read_fingerprint().await {
                 Ok(None) => {}
                 Ok(now) if now == self.seen => {}
                 Ok(now) => {
@@ -96,7 +96,7 @@ impl FileWatch {
         }
     }
 
-    async fn look(&self) -> Result<Option<u64>, NoOutcome> {
+    async fn read_fingerprint(&self) -> Result<Option<u64>, NoOutcome> {
         let path = self.path.clone();
         self.jobs.run(move || fingerprint(&path)).await
     }

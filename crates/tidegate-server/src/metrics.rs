@@ -39,10 +39,10 @@ use tidegate::{Clock, SystemClock, Tick};
 use crate::call_notes;
 
 use self::decision_times::DecisionTimes;
-pub(crate) use self::labels::{BreakerIs, CutReason, Decided, SettlementResult, Transport};
+pub(crate) use self::labels::{BreakerStateLabel, CutReason, Decided, SettlementResult, Transport};
 use self::labels::{
     BuildLabels, CutLabel, DecisionLabels, ModeLabel, PolicyLabel, SettlementLabel, StoreChangeLabels,
-    StoreIs, StoreLabel, TransportLabel, UnitsFate, UnitsLabels,
+    StoreLabel, StoreStateLabel, TransportLabel, UnitsFate, UnitsLabels,
 };
 use self::peak::Peak;
 pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
@@ -307,7 +307,7 @@ impl Metrics {
         // Zero from the start: monitoring systems do not count a series that appears with its first value as an
         // increase.
         drop(self.store_errors.get_or_create(&StoreLabel { store }));
-        StoreState { shown, went: change(StoreIs::down), came_back: change(StoreIs::up) }
+        StoreState { shown, went: change(StoreStateLabel::down), came_back: change(StoreStateLabel::up) }
     }
 
     /// Returns the series about the durations of store operations. They exist from the start.

@@ -38,7 +38,7 @@ pub(crate) struct Proxy {
     /// The headers that policies name, with `_` replaced by `-`, as programs see them that do not distinguish the two.
     spellings: HashSet<String>,
     /// Whether a misconfigured proxy was logged already.
-    told: AtomicBool,
+    logged: AtomicBool,
     untrusted_peer: UntrustedPeer,
 }
 
@@ -58,7 +58,7 @@ impl Proxy {
             spellings: headers.map(with_dashes).collect(),
             named,
             policies: Arc::clone(&settings.policies),
-            told: AtomicBool::new(false),
+            logged: AtomicBool::new(false),
             untrusted_peer: UntrustedPeer::new(&settings.policies),
         }
     }
@@ -92,7 +92,7 @@ impl Proxy {
     /// would cause the same line.
     pub(crate) fn misconfigured(&self, problem: Problem) -> Problem {
         // Relaxed: orders nothing else; the swap alone decides which thread logs.
-        if !self.told.swap(true, Ordering::Relaxed) {
+        if !self.logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(problem = problem.detail(), "a sub-request of a proxy was refused");
         }
         problem

@@ -164,7 +164,7 @@ impl Reload {
                 self.keep(&settings);
                 let live = engine.live();
                 tracing::info!(config = live.number, policies = live.set.len(), "policies are in force");
-                engine.events.tell(
+                engine.events.publish(
                     "policies",
                     || json!({ "state": "in-force", "config": live.number, "policies": live.set.len() }),
                 );
@@ -177,7 +177,7 @@ impl Reload {
                 tracing::error!("the configuration was refused; the old one stays in force");
                 engine.metrics.reloaded(false);
                 let mistakes = refused.diagnostics.len();
-                engine.events.tell("policies", || json!({ "state": "refused", "mistakes": mistakes }));
+                engine.events.publish("policies", || json!({ "state": "refused", "mistakes": mistakes }));
                 Err(refused)
             }
         }

@@ -23,20 +23,20 @@ static HANGING: Mutex<Option<Receiver<()>>> = Mutex::new(None);
 
 /// Reports that the server is ready, or that a reload is over.
 pub(crate) fn ready() {
-    tell([NotifyState::Ready]);
+    notify([NotifyState::Ready]);
 }
 
 /// Reports that a reload begins.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell([NotifyState::Reloading, now]),
+        Ok(now) => notify([NotifyState::Reloading, now]),
         Err(error) => tracing::warn!(%error, "cannot tell systemd of the reload: no monotonic clock"),
     }
 }
 
 /// Reports that the server stops.
 pub(crate) fn stopping() {
-    tell([NotifyState::Stopping]);
+    notify([NotifyState::Stopping]);
 }
 
 /// Sends watchdog messages as often as the service manager asks, if it does. Never returns.
@@ -46,12 +46,12 @@ pub(crate) async fn watchdog() -> Infallible {
     let mut due = tokio::time::interval((period / 2).max(Duration::from_millis(1)));
     loop {
         due.tick().await;
-        tell([NotifyState::Watchdog]);
+        notify([NotifyState::Watchdog]);
     }
 }
 
 /// Blocks the calling thread for at most 200 ms: 100 ms until an earlier message is taken, 100 ms for this one.
-fn tell<const N: usize>(state: [NotifyState<'static>; N]) {
+fn notify<const N: usize>(state: [NotifyState<'static>; N]) {
     if std::env::var_os("NOTIFY_SOCKET").is_none() {
         return;
     }

@@ -34,6 +34,6 @@ pub use link::{Remote, WireCondition};
 pub use node::{Parts, Stack};
 pub use outcome::{Interval, Outcome};
 pub use regions::{regional_page, regional_scenarios};
-pub use scenario::{Act, Scenario, Which};
+pub use scenario::{Act, NodeSelection, Scenario};
 pub use table::{Bounds, Row, page, scenarios};
 pub use world::run;

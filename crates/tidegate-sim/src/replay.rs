@@ -55,7 +55,7 @@ pub struct Replay {
     names_users: bool,
     inside: Inside,
     unheld: u64,
-    untold: u64,
+    without_status: u64,
     /// Attributes in `by` that no request has had so far.
     unseen: Vec<String>,
     /// The attributes of the first request.
@@ -105,7 +105,7 @@ impl Replay {
             names_users: false,
             inside: Inside::default(),
             unheld: 0,
-            untold: 0,
+            without_status: 0,
             wanted: Wanted::by(
                 runs.iter().map(|run| run.policies.attributes_read()).collect(),
                 options.details,
@@ -153,7 +153,7 @@ impl Replay {
         self.is_recorded = true;
         self.names_users |= !record.user.is_empty();
         let outcome = record.status.map(Ended::from_status);
-        self.untold += u64::from(outcome.is_none());
+        self.without_status += u64::from(outcome.is_none());
         let ending = RequestEnding { outcome, signed_in: record.is_signed_in(), took: record.duration };
         self.ask(record.time, request, None, ending);
     }
@@ -239,8 +239,8 @@ impl Replay {
     /// Returns how many requests of a log had no status. Breakers and laws learn nothing from these; see
     /// [`Replay::judges`].
     #[must_use]
-    pub const fn untold(&self) -> u64 {
-        self.untold
+    pub const fn without_status(&self) -> u64 {
+        self.without_status
     }
 
     /// Says whether any request named its user. If none did, it is unknown which keys signed in.

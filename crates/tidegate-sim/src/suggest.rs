@@ -38,7 +38,7 @@ pub use self::narrower::Narrower;
 pub use self::options::{SuggestError, SuggestOptions, WrittenCost};
 use self::readings::Readings;
 pub use self::readings::Step;
-pub use self::signs::{Looks, Signs};
+pub use self::signs::{ClientKind, Signs};
 pub use self::stand_out::{Fate, StandsOut};
 pub use self::suggestion::{Finding, KeysPeak, Proposal, ReplayResult, Spared, Suggestion};
 use crate::log::LogOptions;

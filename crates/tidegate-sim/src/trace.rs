@@ -30,7 +30,7 @@ use tidegate_core::{Algorithm, Finish, Outcome, Retry};
 
 pub use self::algorithm::algorithm;
 use self::line::{LineIn, Op, ReplaceWord};
-use self::subject::{Asked, Policies, Spelled, Subject};
+use self::subject::{ChargedLimit, Policies, SingleLimit, Subject};
 use crate::source::MAX_LINE;
 use crate::thousands::grouped;
 
@@ -91,7 +91,7 @@ struct Held {
     /// The number of the line, from 1.
     line: u64,
     key: String,
-    lines: Vec<(Asked, Receipt)>,
+    lines: Vec<(ChargedLimit, Receipt)>,
 }
 
 impl std::fmt::Debug for Trace<'_> {
@@ -109,7 +109,7 @@ impl<'m> Trace<'m> {
     pub fn of_limit(
         make: impl Fn(Option<&str>, Option<u64>) -> Result<Quota, String> + 'm,
     ) -> Result<Self, String> {
-        Ok(Self::of(Subject::Limit(Spelled::new(Box::new(make))?)))
+        Ok(Self::of(Subject::Limit(SingleLimit::new(Box::new(make))?)))
     }
 
     /// Makes a trace of policies: each line is charged under all their limits or none, with tiers, overrides, costs
@@ -196,8 +196,8 @@ impl<'m> Trace<'m> {
         }
         let found = self.subject.find(line)?;
         answer::head(out, line.t, &line.key, line.op);
-        let mut asked = match found {
-            Ok(asked) => asked,
+        let mut charged = match found {
+            Ok(charged) => charged,
             Err(entry) => {
                 tally.denied += 1;
                 answer::listed(out, &entry);
@@ -209,23 +209,26 @@ impl<'m> Trace<'m> {
             (_, wait) => wait.map(Duration::from_nanos),
         };
         if let Some(max_wait) = max_wait {
-            asked.iter_mut().for_each(|asked| asked.max_wait = max_wait);
+            charged.iter_mut().for_each(|charged| charged.max_wait = max_wait);
         }
-        let settled = self.take(line, &asked);
+        let settled = self.take(line, &charged);
         if settled.allowed {
             tally.allowed += 1;
         } else {
             tally.denied += 1;
         }
-        let lines =
-            settled.lines.iter().zip(&asked).map(|(settled, asked)| (asked, Some(settled.decision.ruling)));
-        self.write(out, Tick::from_nanos(line.t), Some(ruling(&settled, &asked)), lines);
+        let lines = settled
+            .lines
+            .iter()
+            .zip(&charged)
+            .map(|(settled, charged)| (charged, Some(settled.decision.ruling)));
+        self.write(out, Tick::from_nanos(line.t), Some(ruling(&settled, &charged)), lines);
         if let Some(id) = &line.id
             && settled.allowed
         {
             let receipts = settled.lines.iter().map(|line| line.receipt);
             let lines =
-                asked.into_iter().zip(receipts).filter_map(|(asked, receipt)| Some((asked, receipt?)));
+                charged.into_iter().zip(receipts).filter_map(|(charged, receipt)| Some((charged, receipt?)));
             let held = Held { line: self.line, key: line.key.to_string(), lines: lines.collect() };
             self.held.insert(id.to_string(), held);
         }
@@ -250,21 +253,21 @@ impl<'m> Trace<'m> {
     }
 
     /// Decides all limits of a line in one step, as a store does.
-    fn take(&mut self, line: &LineIn<'_>, asked: &[Asked]) -> Settled {
+    fn take(&mut self, line: &LineIn<'_>, charged: &[ChargedLimit]) -> Settled {
         let now = Tick::from_nanos(line.t);
-        let mut cells: Vec<Option<Cell>> = Vec::with_capacity(asked.len());
-        for asked in asked {
+        let mut cells: Vec<Option<Cell>> = Vec::with_capacity(charged.len());
+        for charged in charged {
             // Keep the state from the key's first line on, even if that is refused: a limit that does not start full
             // fills from then on.
-            let fresh = || Cell::new(Arc::clone(&asked.quota), asked.quota.fresh(now));
-            cells.push(Some(self.cells.remove(&asked.key).unwrap_or_else(fresh)));
+            let fresh = || Cell::new(Arc::clone(&charged.quota), charged.quota.fresh(now));
+            cells.push(Some(self.cells.remove(&charged.key).unwrap_or_else(fresh)));
         }
         let op = if line.op == Op::Peek { store::Op::Peek } else { store::Op::Take };
-        let charges: Vec<Charge<'_>> = asked.iter().map(Asked::charge).collect();
+        let charges: Vec<Charge<'_>> = charged.iter().map(ChargedLimit::charge).collect();
         let (settled, _) = store::settle(&Step::new(now, op, &charges), &mut cells);
-        for (asked, cell) in asked.iter().zip(cells) {
+        for (charged, cell) in charged.iter().zip(cells) {
             if let Some(cell) = cell {
-                self.cells.insert(asked.key.clone(), cell);
+                self.cells.insert(charged.key.clone(), cell);
             }
         }
         settled
@@ -279,17 +282,17 @@ impl<'m> Trace<'m> {
             return Err(format!("the line with id {id:?} was for another key"));
         }
         let (held, now) = (found.remove(), Tick::from_nanos(line.t));
-        for (asked, receipt) in &held.lines {
-            let cell = self.cells.get_mut(&asked.key).expect("a receipt comes from a state");
+        for (charged, receipt) in &held.lines {
+            let cell = self.cells.get_mut(&charged.key).expect("a receipt comes from a state");
             // A receipt holds numbers of the limit that it was made under. Under another limit nothing is refunded,
             // and only more is charged.
-            let used = if cell.quota == asked.quota { used } else { used.max(receipt.cost.units()) };
+            let used = if cell.quota == charged.quota { used } else { used.max(receipt.cost.units()) };
             // For a guard, the work is over; a trace does not tell the outcome.
             let finish = Finish { used, outcome: Outcome::Ignored };
             cell.state = cell.quota.finish(&cell.state, now, receipt, finish);
         }
         answer::head(out, line.t, &held.key, line.op);
-        self.write(out, now, None, held.lines.iter().map(|(asked, _)| (asked, None)));
+        self.write(out, now, None, held.lines.iter().map(|(charged, _)| (charged, None)));
         Ok(())
     }
 
@@ -317,7 +320,7 @@ impl<'m> Trace<'m> {
         out: &mut String,
         now: Tick,
         ruling: Option<Ruling>,
-        lines: impl Iterator<Item = (&'a Asked, Option<Ruling>)>,
+        lines: impl Iterator<Item = (&'a ChargedLimit, Option<Ruling>)>,
     ) {
         if let Some(ruling) = ruling {
             answer::ruling(out, ruling);
@@ -326,25 +329,25 @@ impl<'m> Trace<'m> {
         if listed {
             out.push_str(r#","limits":["#);
         }
-        for (at, (asked, ruling)) in lines.enumerate() {
+        for (at, (charged, ruling)) in lines.enumerate() {
             if listed {
                 out.push_str(if at == 0 { "{" } else { ",{" });
-                answer::name(out, asked);
+                answer::name(out, charged);
                 if let Some(ruling) = ruling {
                     answer::ruling(out, ruling);
                 }
             }
-            if let Some(cell) = self.cells.get(&asked.key) {
+            if let Some(cell) = self.cells.get(&charged.key) {
                 // A peek or a refusal leaves a state of another tier unchanged. Show it as the limit of this line
                 // would carry it over.
-                let state = if cell.quota == asked.quota {
+                let state = if cell.quota == charged.quota {
                     Cow::Borrowed(&cell.state)
                 } else {
-                    Cow::Owned(asked.quota.carry(&cell.quota, &cell.state, now, asked.replace))
+                    Cow::Owned(charged.quota.carry(&cell.quota, &cell.state, now, charged.replace))
                 };
-                answer::standing(out, &asked.quota.standing(&state, now));
+                answer::standing(out, &charged.quota.standing(&state, now));
                 if self.shows_states {
-                    answer::state(out, &asked.quota, &state);
+                    answer::state(out, &charged.quota, &state);
                 }
             }
             if listed {
@@ -358,12 +361,15 @@ impl<'m> Trace<'m> {
 }
 
 /// Combines the rulings of all limits: the longest wait or, if any refuses, the refusal that lasts longest.
-fn ruling(settled: &Settled, asked: &[Asked]) -> Ruling {
+fn ruling(settled: &Settled, charged: &[ChargedLimit]) -> Ruling {
     if settled.allowed {
         return Ruling::Allowed { wait: settled.wait };
     }
-    let refusals =
-        settled.lines.iter().zip(asked).filter(|(line, asked)| asked.binding && !line.decision.is_allowed());
+    let refusals = settled
+        .lines
+        .iter()
+        .zip(charged)
+        .filter(|(line, charged)| charged.binding && !line.decision.is_allowed());
     let retry = refusals.map(|(line, _)| line.decision.retry()).max().unwrap_or(Retry::Unknown);
     Ruling::Denied { retry }
 }

@@ -163,10 +163,10 @@ impl WhatIf {
     /// instead. Times must not go back; an earlier time counts as the latest of its key.
     pub fn ask(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>, signed_in: bool) {
         let Self { asking, keys, groups, ordered, denied, .. } = self;
-        let Some(asked) = asking.find(request, cost) else { return };
+        let Some(charge) = asking.find(request, cost) else { return };
         self.requests += 1;
-        let units = asked.cost.units();
-        let (key, passed) = keys.see(&asked.key, at, units, || asking.name(request));
+        let units = charge.cost.units();
+        let (key, passed) = keys.see(&charge.key, at, units, || asking.name(request));
         key.signed_in |= signed_in;
         // States are in the order of candidates. Within a rate, the candidates that have denied the key something
         // come first.

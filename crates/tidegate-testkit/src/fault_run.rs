@@ -43,7 +43,7 @@ impl FaultRun<'_> {
     /// If the file cannot be written.
     pub fn append(&self, file: impl AsRef<Path>) -> io::Result<()> {
         let mut file = OpenOptions::new().append(true).create(true).open(file)?;
-        writeln!(file, "{}", self.line(&said("date", &["-u", "+%Y-%m-%d"]), &commit()))
+        writeln!(file, "{}", self.line(&output_of("date", &["-u", "+%Y-%m-%d"]), &commit()))
     }
 
     fn line(&self, date: &str, commit: &str) -> String {
@@ -95,12 +95,13 @@ impl<'t> Row<'t> {
 
 /// Returns the current commit, with a `+` if files were changed since.
 fn commit() -> String {
-    let changed = !said("git", &["status", "--porcelain", "--untracked-files=no", "--", "*.rs"]).is_empty();
-    format!("{}{}", said("git", &["rev-parse", "--short=10", "HEAD"]), if changed { "+" } else { "" })
+    let changed =
+        !output_of("git", &["status", "--porcelain", "--untracked-files=no", "--", "*.rs"]).is_empty();
+    format!("{}{}", output_of("git", &["rev-parse", "--short=10", "HEAD"]), if changed { "+" } else { "" })
 }
 
 /// Returns a program's output; empty if it fails.
-fn said(program: &str, arguments: &[&str]) -> String {
+fn output_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }

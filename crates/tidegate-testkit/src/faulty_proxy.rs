@@ -54,7 +54,7 @@ struct State {
 
 /// The direction in which a thread copies.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     ToServer,
     ToClient,
 }
@@ -157,30 +157,30 @@ impl Shared {
         state.open.push((number, client_kept, server_kept));
         drop(state);
         let (there, back) = (Arc::clone(self), Arc::clone(self));
-        thread::spawn(move || there.copy(number, Way::ToServer, client_in, server_out));
-        thread::spawn(move || back.copy(number, Way::ToClient, server, client));
+        thread::spawn(move || there.copy(number, Direction::ToServer, client_in, server_out));
+        thread::spawn(move || back.copy(number, Direction::ToClient, server, client));
     }
 
     /// Copies until either end closes or a fault cuts the connection.
-    fn copy(&self, number: u64, way: Way, mut from: TcpStream, mut to: TcpStream) {
+    fn copy(&self, number: u64, direction: Direction, mut from: TcpStream, mut to: TcpStream) {
         let mut piece = vec![0; 64 << 10];
         while let Ok(length @ 1..) = from.read(&mut piece) {
             #[expect(clippy::disallowed_methods, reason = "a proxy delays real bytes by real time")]
             let came = Instant::now();
-            let Some(passes) = self.hold_up(way, came) else { break };
+            let Some(passes) = self.hold_up(direction, came) else { break };
             if passes && to.write_all(&piece[..length]).is_err() {
                 break;
             }
         }
         let _ = to.shutdown(Shutdown::Write);
-        if way == Way::ToClient {
+        if direction == Direction::ToClient {
             self.state().open.retain(|(open, ..)| *open != number);
         }
     }
 
     /// Waits while the current fault holds a piece up. Returns whether to pass the piece on; `None` once the proxy has
     /// stopped.
-    fn hold_up(&self, way: Way, came: Instant) -> Option<bool> {
+    fn hold_up(&self, direction: Direction, came: Instant) -> Option<bool> {
         let mut state = self.state();
         loop {
             if state.over {
@@ -188,7 +188,7 @@ impl Shared {
             }
             match state.fault {
                 Fault::None | Fault::Cut | Fault::Reset => return Some(true),
-                Fault::LoseAnswers => return Some(way == Way::ToServer),
+                Fault::LoseAnswers => return Some(direction == Direction::ToServer),
                 Fault::Stall => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Fault::Delay(delay) => {
                     let Some(left) = delay.checked_sub(came.elapsed()).filter(|left| !left.is_zero()) else {

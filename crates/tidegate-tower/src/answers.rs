@@ -14,15 +14,16 @@ use crate::refused::Refused;
 
 /// Makes the answers of a layer: to refused callers, and the headers of a limit for callers that pass.
 pub trait Answers<Res, Err> {
-    /// Makes the result of a refused call. `told` is the limit's answer in HTTP terms; `None` if no limit refused.
+    /// Makes the result of a refused call. `limit_answer` is the limit's answer in HTTP terms; `None` if no limit
+    /// refused.
     ///
     /// # Errors
     /// The refusal, for implementations that report refusals as errors.
-    fn refuse(&self, refused: Refused, told: Option<&HttpAnswer<'_>>) -> Result<Res, Err>;
+    fn refuse(&self, refused: Refused, limit_answer: Option<&HttpAnswer<'_>>) -> Result<Res, Err>;
 
     /// Adds the state of the limit to the response of a caller that passed. Does nothing unless overridden.
-    fn tell(&self, response: &mut Res, told: &HttpAnswer<'_>) {
-        let _ = (response, told);
+    fn add_limit_state(&self, response: &mut Res, limit_answer: &HttpAnswer<'_>) {
+        let _ = (response, limit_answer);
     }
 }
 
@@ -35,14 +36,14 @@ pub trait Answers<Res, Err> {
 pub struct Problems;
 
 impl<B: From<String>, Err> Answers<Response<B>, Err> for Problems {
-    fn refuse(&self, refused: Refused, told: Option<&HttpAnswer<'_>>) -> Result<Response<B>, Err> {
-        let mut response = told.and_then(HttpAnswer::refusal).unwrap_or_else(|| problem(&refused));
+    fn refuse(&self, refused: Refused, limit_answer: Option<&HttpAnswer<'_>>) -> Result<Response<B>, Err> {
+        let mut response = limit_answer.and_then(HttpAnswer::refusal).unwrap_or_else(|| problem(&refused));
         response.extensions_mut().insert(refused);
         Ok(response)
     }
 
-    fn tell(&self, response: &mut Response<B>, told: &HttpAnswer<'_>) {
-        told.write_headers(response.headers_mut());
+    fn add_limit_state(&self, response: &mut Response<B>, limit_answer: &HttpAnswer<'_>) {
+        limit_answer.write_headers(response.headers_mut());
     }
 }
 

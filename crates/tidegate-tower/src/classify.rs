@@ -184,13 +184,13 @@ mod tests {
             let boxed: Result<Response<()>, Boxed> = Err(Box::new(refused.clone()));
             let deeper: Result<Response<()>, Boxed> = Err(Box::new(Wrapped(refused.clone())));
             let plain: Result<Response<()>, Refused> = Err(refused.clone());
-            let told: Result<Response<String>, Boxed> = Problems.refuse(refused.clone(), None);
-            assert_eq!(told.as_ref().unwrap().status(), refused.status());
+            let refusal: Result<Response<String>, Boxed> = Problems.refuse(refused.clone(), None);
+            assert_eq!(refusal.as_ref().unwrap().status(), refused.status());
             let found = [
                 ByStatus.classify(&boxed),
                 ByStatus.classify(&deeper),
                 ByStatus.classify(&plain),
-                ByStatus.classify(&told),
+                ByStatus.classify(&refusal),
             ];
             assert_eq!(found.map(|verdict| verdict.outcome), [expected; 4], "{cause}");
         }

@@ -134,7 +134,7 @@ where
         Poll::Ready(match this.classify.classify(&result).outcome {
             Outcome::Success | Outcome::CallersFault => result,
             Outcome::Failure | Outcome::Overloaded | Outcome::Ignored => {
-                this.name.tell(LayerDid::FellBack);
+                this.name.notify(LayerDid::FellBack);
                 (this.in_place)(result)
             }
         })

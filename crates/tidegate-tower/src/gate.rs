@@ -256,8 +256,8 @@ impl<D, C, A> Rules<D, C, A> {
             let mut admission = match entry {
                 Ok(Entry::Admitted(admission)) => admission.undo_if_dropped(true),
                 Ok(Entry::Refused(decision)) => {
-                    let told = HttpAnswer::of_gate(&decision, &described);
-                    return self.refuse(&decision, &told);
+                    let limit_answer = HttpAnswer::of_gate(&decision, &described);
+                    return self.refuse(&decision, &limit_answer);
                 }
                 Err(_) => {
                     let refused = self.name.refuse(RefusalCause::Undecided, Retry::Unknown);
@@ -278,7 +278,7 @@ impl<D, C, A> Rules<D, C, A> {
             let inside = InGate::new(admission.undo_if_dropped(false), &self.name);
             let mut result = carrying(inside.decision().priority, || ready.call(request)).await;
             if let Ok(response) = &mut result {
-                self.answers.tell(response, &HttpAnswer::of_gate(inside.decision(), &described));
+                self.answers.add_limit_state(response, &HttpAnswer::of_gate(inside.decision(), &described));
             }
             let outcome = self.classify.classify(&result).outcome;
             // If a store fails now, the charge stays and the answer is returned all the same: the work is done.
@@ -295,17 +295,17 @@ impl<D, C, A> Rules<D, C, A> {
     }
 
     /// Makes the result of a refused call.
-    fn refuse<Res, Err>(&self, decision: &GateDecision, told: &HttpAnswer<'_>) -> Result<Res, Err>
+    fn refuse<Res, Err>(&self, decision: &GateDecision, limit_answer: &HttpAnswer<'_>) -> Result<Res, Err>
     where
         A: Answers<Res, Err>,
     {
         let too_late = decision.refusal.as_ref().is_some_and(|refusal| refusal.needs.is_some());
         let cause = if too_late { RefusalCause::NoTimeLeft } else { RefusalCause::Policy };
         let mut refused = self.name.refuse(cause, decision.retry());
-        if let Some(policy) = told.policy() {
+        if let Some(policy) = limit_answer.policy() {
             refused.by = policy.into();
         }
-        self.answers.refuse(refused, Some(told))
+        self.answers.refuse(refused, Some(limit_answer))
     }
 }
 

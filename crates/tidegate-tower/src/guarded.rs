@@ -68,8 +68,9 @@ impl<C, A> Rules<C, A> {
     {
         let retry = denied.map_or(tidegate::Retry::Never, Denied::retry);
         let refused = self.name.refuse(cause, retry);
-        let told = self.named_limit.as_ref().zip(denied).map(|(named, denied)| named.answer(&denied.answer));
-        self.answers.refuse(refused, told.as_ref())
+        let limit_answer =
+            self.named_limit.as_ref().zip(denied).map(|(named, denied)| named.answer(&denied.answer));
+        self.answers.refuse(refused, limit_answer.as_ref())
     }
 }
 

@@ -30,11 +30,11 @@ impl Name {
 
     /// Makes a refusal by this layer, and tells the observer.
     pub(crate) fn refuse(&self, cause: RefusalCause, retry: Retry) -> Refused {
-        self.tell(LayerDid::Refused { cause, retry });
+        self.notify(LayerDid::Refused { cause, retry });
         Refused { cause, by: Arc::clone(&self.name), retry }
     }
 
-    pub(crate) fn tell(&self, did: LayerDid) {
+    pub(crate) fn notify(&self, did: LayerDid) {
         if let Some(observer) = &self.observer {
             observer.on_layer(&LayerEvent::new(&self.name, did));
         }
@@ -48,6 +48,6 @@ impl Name {
     }
 
     pub(crate) fn ended(&self, outcome: Outcome) {
-        self.tell(LayerDid::Ended { outcome });
+        self.notify(LayerDid::Ended { outcome });
     }
 }

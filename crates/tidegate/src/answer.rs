@@ -23,11 +23,11 @@ use crate::store::Settled;
 #[derive(Clone, Copy)]
 pub struct Answer {
     allowed: bool,
-    told: Told,
+    detail: Detail,
 }
 
 #[derive(Clone, Copy)]
-enum Told {
+enum Detail {
     /// A decision by a limit that is stored in one word: its report after the decision, and the refused units (0 if
     /// permitted).
     Word {
@@ -58,7 +58,7 @@ impl Answer {
     }
 
     pub(crate) const fn settled(decision: Decision, binding: usize) -> Self {
-        Self { allowed: decision.is_allowed(), told: Told::Settled { decision, binding } }
+        Self { allowed: decision.is_allowed(), detail: Detail::Settled { decision, binding } }
     }
 
     /// The key that orders standings, the scarcest first.
@@ -76,18 +76,18 @@ impl Answer {
     /// Returns the index of the binding quota in the limiter's list; 0 if there is only one.
     #[must_use]
     pub const fn binding(&self) -> usize {
-        match &self.told {
-            Told::Word { .. } => 0,
-            Told::Settled { binding, .. } => *binding,
+        match &self.detail {
+            Detail::Word { .. } => 0,
+            Detail::Settled { binding, .. } => *binding,
         }
     }
 
     /// Returns the whole decision.
     #[must_use]
     pub fn decision(&self) -> Decision {
-        match self.told {
-            Told::Settled { decision, .. } => decision,
-            Told::Word { report, refused } => {
+        match self.detail {
+            Detail::Settled { decision, .. } => decision,
+            Detail::Word { report, refused } => {
                 let ruling = if self.allowed {
                     Ruling::Allowed { wait: Duration::ZERO }
                 } else {
@@ -113,9 +113,9 @@ impl Answer {
     /// Returns the delay before the work may start; zero for a refusal.
     #[must_use]
     pub const fn wait(&self) -> Duration {
-        match &self.told {
-            Told::Word { .. } => Duration::ZERO,
-            Told::Settled { decision, .. } => decision.wait(),
+        match &self.detail {
+            Detail::Word { .. } => Duration::ZERO,
+            Detail::Settled { decision, .. } => decision.wait(),
         }
     }
 
@@ -189,7 +189,7 @@ impl Event {
 ///
 /// The deciding code is generic over it. A check that returns only a `bool` computes nothing else and costs half as
 /// much: an answer of five numbers passes through memory, and needs divisions when it is read.
-pub(crate) trait Tell: Copy {
+pub(crate) trait CheckResult: Copy {
     /// Makes the answer for a permit from the limit's report after it.
     fn permitted(report: GcraReport) -> Self;
 
@@ -203,10 +203,10 @@ pub(crate) trait Tell: Copy {
     fn of(answer: Answer) -> Self;
 }
 
-impl Tell for Answer {
+impl CheckResult for Answer {
     #[inline]
     fn permitted(report: GcraReport) -> Self {
-        Self { allowed: true, told: Told::Word { report, refused: 0 } }
+        Self { allowed: true, detail: Detail::Word { report, refused: 0 } }
     }
 
     #[inline]
@@ -216,7 +216,7 @@ impl Tell for Answer {
 
     #[inline]
     fn refused(report: GcraReport, units: u64) -> Self {
-        Self { allowed: false, told: Told::Word { report, refused: units } }
+        Self { allowed: false, detail: Detail::Word { report, refused: units } }
     }
 
     fn of(answer: Answer) -> Self {
@@ -224,7 +224,7 @@ impl Tell for Answer {
     }
 }
 
-impl Tell for bool {
+impl CheckResult for bool {
     #[inline]
     fn permitted(_: GcraReport) -> Self {
         true

@@ -205,19 +205,19 @@ impl Breaker {
     /// Returns the current condition of the breaker.
     #[must_use]
     pub fn state(&self) -> Condition {
-        self.shared.look(CircuitBreaker::condition)
+        self.shared.with_state(CircuitBreaker::condition)
     }
 
     /// Returns the calls that count now: those in the window while closed, those of the current step while half-open.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.shared.look(CircuitBreaker::totals)
+        self.shared.with_state(CircuitBreaker::totals)
     }
 
     /// Returns the state that a person has forced the breaker into, until when, and why; `None` if it is not forced.
     #[must_use]
     pub fn forced(&self) -> Option<Forced> {
-        self.shared.look(CircuitBreaker::forced)
+        self.shared.with_state(CircuitBreaker::forced)
     }
 
     /// Forces the breaker into a state, for `time`, or until [`Breaker::auto`] if that is `None`. The reason is for

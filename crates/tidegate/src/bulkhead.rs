@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use enter::Enter;
-use line::Asked;
+use line::PlaceRequest;
 pub use permit::Permit;
 pub use queue::QueueOrder;
 use shared::Shared;
@@ -82,7 +82,7 @@ impl Bulkhead {
     /// [`Criticality::Critical`](crate::Criticality::Critical) if it carries none.
     ///
     /// # Errors
-    /// [`Denied`] with [`Retry::Unknown`](crate::Retry::Unknown) when all places are taken, when others wait for a
+    /// [`Denied`] with [`Retry::Unknown`] when all places are taken, when others wait for a
     /// place, or when a [throttle](Bulkhead::with_throttle) refuses.
     #[inline]
     pub fn try_enter(&self) -> Result<Permit, Denied> {
@@ -92,7 +92,7 @@ impl Bulkhead {
     /// Takes several places without waiting: all of them, or none.
     ///
     /// # Errors
-    /// [`TakeError::Denied`] as for [`Bulkhead::try_enter`], with [`Retry::Never`](crate::Retry::Never) when the
+    /// [`TakeError::Denied`] as for [`Bulkhead::try_enter`], with [`Retry::Never`] when the
     /// bulkhead has fewer places than asked for. [`TakeError::NotACost`] when `places` is zero or negative.
     #[inline]
     pub fn try_enter_n(
@@ -120,14 +120,14 @@ impl Bulkhead {
     #[inline(never)]
     fn enter_through_line(&self, places: Cost) -> Result<Permit, Denied> {
         let (places, priority) = (places.units(), named_or_carried(None));
-        let asked = Asked { places, priority, tenant: &[] };
-        let never = self.shared.never(asked).map(|retry| self.shared.denied(retry));
-        never.map_or(Ok(()), Err)?;
+        let request = PlaceRequest { places, priority, tenant: &[] };
+        let too_many = self.shared.too_many(request).map(|retry| self.shared.denied(retry));
+        too_many.map_or(Ok(()), Err)?;
         let began = self.shared.begin();
         if !self.shared.admits(began, || priority) {
             return Err(self.shared.denied(Retry::Unknown));
         }
-        match self.shared.enter(places, || asked) {
+        match self.shared.enter(places, || request) {
             Ok(granted) => Ok(Permit::new(&self.shared, granted, began)),
             Err(retry) => {
                 let denied = self.shared.denied(retry);
@@ -179,7 +179,7 @@ impl Bulkhead {
 
     /// Changes the number of places. Permits that are held stay valid: after a decrease, nobody enters until enough
     /// have left. A waiter who asks for more places than there are now is refused with
-    /// [`Retry::Never`](crate::Retry::Never).
+    /// [`Retry::Never`].
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when `max` is out of range, or a law moves the limit. The bulkhead is then unchanged.
@@ -189,7 +189,7 @@ impl Bulkhead {
             let want = "cannot be set while a law moves the limit; change the law's least and most";
             return Err(QuotaError::Parameter { name: "max", value: max.to_string(), want });
         }
-        self.shared.moved(Some(self.shared.set_limit(max, self.shared.clock.now())));
+        self.shared.announce(Some(self.shared.set_limit(max, self.shared.clock.now())));
         Ok(())
     }
 

@@ -109,7 +109,7 @@ where
         let found = self.calls.lock().get(&key).and_then(|(_, call)| call.upgrade());
         match found {
             Some(shared) => {
-                self.tell(CoalesceDid::Joined);
+                self.notify(CoalesceDid::Joined);
                 shared.await
             }
             None => self.begin(key, call).await,
@@ -159,12 +159,12 @@ where
                 None
             }
         };
-        self.tell(if others.is_some() { CoalesceDid::Joined } else { CoalesceDid::Called });
+        self.notify(if others.is_some() { CoalesceDid::Joined } else { CoalesceDid::Called });
         // If another caller was faster, its call is used and ours is dropped.
         others.unwrap_or(shared)
     }
 
-    fn tell(&self, did: CoalesceDid) {
+    fn notify(&self, did: CoalesceDid) {
         if let Some(observer) = &self.observer {
             observer.on_coalesce(did);
         }

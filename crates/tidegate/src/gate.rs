@@ -58,7 +58,7 @@ pub use by_usage::FinishedBy;
 pub use charged::{Charged, ChargedLine, Part};
 pub use check::Check;
 pub use check_together::Together;
-pub use endings::{Fate, Finished, Followed};
+pub use endings::{Fate, Finished, SettledCharge};
 use load::Sensing;
 pub use places::PlacesStanding;
 use routes::Routes;

@@ -47,7 +47,7 @@ impl Held {
     }
 
     /// Tells an observer that the charge was settled.
-    pub(crate) fn tell(&self, observer: &dyn Observer, used: u64) {
+    pub(crate) fn notify(&self, observer: &dyn Observer, used: u64) {
         match used {
             0 => observer.on_cancel(&self.event),
             used => observer.on_settle(&self.event, used),

@@ -1,6 +1,6 @@
 //! Settles lists of charges, each in one step, all or nothing.
 //!
-//! One pure function, [`settle`], decides every step: it takes the cells of all charges, asks core about each, and
+//! One pure function, [`settle()`], decides every step: it takes the cells of all charges, asks core about each, and
 //! changes them only if every binding charge is allowed. A store reads the cells and writes them back atomically: under
 //! locks in memory, by compare-and-set in an engine. So every store gives the same decisions; [`conformance`] checks
 //! that.
@@ -35,7 +35,7 @@ pub use cas::{ByteMap, CAS_ROUND_TRIPS, CasStore, Read, Versioned, Write, Writte
 pub use cell::Cell;
 pub use fallback::Fallback;
 pub use leased::Leased;
-pub(crate) use memory::{Absent, CachedClass, Print, Reading, WordOutcome};
+pub(crate) use memory::{Absent, CachedClass, Fingerprint, Reading, WordOutcome};
 pub use memory::{CapacityError, Export, MemoryStore, Recorder, RestoreError, Seed, TrackedStore};
 pub use owned::OwnedStep;
 pub use plain::PlainStore;
@@ -80,7 +80,8 @@ impl Debug for Settling {
 /// An implementation must provide [`Store::settle_into`] and [`Store::occupancy`]. An engine should also override
 /// [`Store::caps`] and [`Store::home`], and [`Store::settle_each`] if it can answer many steps in one exchange.
 pub trait Store: Debug + Send + Sync {
-    /// Settles one step: finds the cells of its charges, runs [`settle`] over them, and keeps the result if it changed.
+    /// Settles one step: finds the cells of its charges, runs [`settle()`] over them, and keeps the result if it
+    /// changed.
     ///
     /// All of it happens as if at one instant: no other step sees only some of the charges done. A store that can
     /// answer now writes the answer to `out`, whose allocation is reused, and returns [`Settling::Done`]; what `out`

@@ -20,7 +20,7 @@ impl TimeBound {
 
     /// Returns the same bound with its deadline as a tick of `clock`. To be called at the first poll, since an
     /// `Instant` and the clock may drift apart later.
-    pub(crate) fn by(self, clock: &dyn Clock) -> Self {
+    pub(crate) fn on_clock(self, clock: &dyn Clock) -> Self {
         match self {
             Self::Within(_) => self,
             Self::Until(deadline) => Self::Until(Deadline::Tick(deadline.tick(clock))),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_sim::fleet::{Demand, Which};
+use tidegate_sim::fleet::{Demand, NodeSelection};
 use tidegate_testkit::Fault;
 
 /// A limit: units per second, and burst.
@@ -23,7 +23,7 @@ impl Limit {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Act {
     /// The proxies of nodes apply a fault to their connections.
-    Wires(Which, Fault),
+    Wires(NodeSelection, Fault),
     /// The engine is suspended (`SIGSTOP`) or resumed (`SIGCONT`).
     Hold(bool),
     /// The engine is killed (`SIGKILL`).
@@ -35,22 +35,22 @@ pub(crate) enum Act {
     /// Redis executes a command.
     Command(&'static [&'static str]),
     /// The replica becomes a master, and the proxies of nodes send new connections to it.
-    Promote(Which),
+    Promote(NodeSelection),
     /// Nodes are killed (`SIGKILL`) and lose their memory.
-    KillNodes(Which),
+    KillNodes(NodeSelection),
     /// Nodes are stopped as in a deployment (`SIGTERM`).
-    StopNodes(Which),
+    StopNodes(NodeSelection),
     /// Stopped nodes are started.
-    StartNodes(Which),
+    StartNodes(NodeSelection),
     /// Nodes are suspended (`SIGSTOP`) or resumed (`SIGCONT`).
-    HoldNodes(Which, bool),
+    HoldNodes(NodeSelection, bool),
     /// The limit is halved on all nodes.
     Halve,
 }
 
 impl Act {
     /// Returns the nodes that the act ends, if any.
-    pub(crate) const fn ends(self) -> Option<Which> {
+    pub(crate) const fn ends(self) -> Option<NodeSelection> {
         match self {
             Self::KillNodes(which) | Self::StopNodes(which) => Some(which),
             _ => None,

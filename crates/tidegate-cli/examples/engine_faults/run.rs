@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tidegate::Tick;
-use tidegate_sim::fleet::Which;
+use tidegate_sim::fleet::NodeSelection;
 use tidegate_testkit::runtime;
 
 use crate::act::{Act, Limit, Row};
@@ -56,7 +56,7 @@ pub(crate) fn run(kind: Kind, row: &Row) -> Option<Seen> {
     for (number, (at, act)) in row.acts.iter().enumerate() {
         wait_until(load.begun, *at);
         if number == 0 {
-            stand.count_without_engine(Which::All, &mut early);
+            stand.count_without_engine(NodeSelection::All, &mut early);
         }
         // Stop asking nodes that are about to end, and ask those that have started.
         for (node, running) in load.running.iter().enumerate() {
@@ -79,7 +79,7 @@ pub(crate) fn run(kind: Kind, row: &Row) -> Option<Seen> {
     wait_until(load.begun, healed.since(Tick::EPOCH) + row.after);
     load.over.store(true, Ordering::Relaxed);
     let asked = runtime.block_on(asking).expect("no request panics");
-    stand.count_without_engine(Which::All, &mut without_engine);
+    stand.count_without_engine(NodeSelection::All, &mut without_engine);
     let length = now().since(Tick::EPOCH);
     Some(Seen { asked, healed, limits, without_engine, early, length })
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use tidegate_sim::fleet::Which;
+use tidegate_sim::fleet::NodeSelection;
 use tidegate_testkit::{Fault, FaultyProxy, Process, built, folder, free_port, within};
 
 use crate::act::{Act, Limit, Row};
@@ -59,7 +59,7 @@ impl Stand {
     }
 
     /// Adds to `counts`, for each of these nodes, the steps that it has decided without the engine since its start.
-    pub(crate) fn count_without_engine(&self, which: Which, counts: &mut [u64]) {
+    pub(crate) fn count_without_engine(&self, which: NodeSelection, counts: &mut [u64]) {
         let steps = |node: &Node| -> Option<u64> {
             let text = text(node, "/metrics");
             let mut lines = text.lines().filter(|line| line.starts_with("tidegate_store_errors_total{"));
@@ -116,11 +116,11 @@ impl Stand {
         }
     }
 
-    fn wires(&self, which: Which) -> impl Iterator<Item = &FaultyProxy> {
+    fn wires(&self, which: NodeSelection) -> impl Iterator<Item = &FaultyProxy> {
         self.wires.iter().enumerate().filter(move |(at, _)| which.has(*at)).map(|(_, wire)| wire)
     }
 
-    fn nodes(&mut self, which: Which) -> impl Iterator<Item = &mut Node> {
+    fn nodes(&mut self, which: NodeSelection) -> impl Iterator<Item = &mut Node> {
         self.nodes.iter_mut().enumerate().filter(move |(at, _)| which.has(*at)).map(|(_, node)| node)
     }
 

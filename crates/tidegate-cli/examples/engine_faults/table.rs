@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use tidegate::store::fallback::DEADLINE;
-use tidegate_sim::fleet::{Demand, Which};
+use tidegate_sim::fleet::{Demand, NodeSelection};
 use tidegate_testkit::Fault;
 
 use crate::act::{Act, Bounds, Limit, Row};
@@ -61,7 +61,7 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
     // One node considers the engine gone until it probes it again.
     let one_gone = (burst + in_ms(ASKS_AGAIN)) / nodes + 1;
     let even = Demand::Even(2.0);
-    let half = Which::From(NODES / 2);
+    let half = NodeSelection::From(NODES / 2);
     let (broken, healed) = (before, before + lasts);
 
     // Whether nodes are expected to decide without the engine.
@@ -76,7 +76,7 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
             rows.push(Row { name, share, limit, nodes, running, demand, lag, deadline, acts, after, bounds });
         };
     let wires = |which, fault| {
-        vec![(broken, Act::Wires(which, fault)), (healed, Act::Wires(Which::All, Fault::None))]
+        vec![(broken, Act::Wires(which, fault)), (healed, Act::Wires(NodeSelection::All, Fault::None))]
     };
 
     row("steady", "central", even, vec![], by_engine(0), 950);
@@ -108,19 +108,19 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
     );
     row("even", "split", even, vec![], by_engine(0), 900);
 
-    let one = Which::Node(0);
+    let one = NodeSelection::Node(0);
     let dies = vec![(broken, Act::KillNodes(one)), (healed, Act::StartNodes(one))];
     row("a node dies with what it held", "leased", even, dies, by_engine(0), 850);
     let restarts = (0..NODES).flat_map(|node| {
-        let (at, node) = (broken + lasts / 4 * u32::try_from(node).unwrap_or(0), Which::Node(node));
+        let (at, node) = (broken + lasts / 4 * u32::try_from(node).unwrap_or(0), NodeSelection::Node(node));
         [(at, Act::StopNodes(node)), (at + Duration::from_millis(300), Act::StartNodes(node))]
     });
     row("nodes restart one by one", "leased", even, restarts.collect(), by_engine(0), 850);
     let held = vec![(broken, Act::HoldNodes(one, true)), (healed, Act::HoldNodes(one, false))];
     row("a node stands still", "leased", even, held, by_nodes(one_gone), 850);
 
-    row("engine gone", "leased", even, wires(Which::All, Fault::Cut), by_nodes(gone), 850);
-    row("engine gone", "central", even, wires(Which::All, Fault::Cut), by_nodes(gone), 850);
+    row("engine gone", "leased", even, wires(NodeSelection::All, Fault::Cut), by_nodes(gone), 850);
+    row("engine gone", "central", even, wires(NodeSelection::All, Fault::Cut), by_nodes(gone), 850);
     let killed = vec![(broken, Act::Kill), (healed, Act::Start)];
     let name = if kind == Kind::Redis { "engine back empty" } else { "engine killed and back" };
     row(name, "leased", even, killed.clone(), by_nodes(gone), 850);
@@ -149,7 +149,7 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
     row("answers to half the nodes are lost", "leased", even, lost, by_nodes(half_gone), 800);
     let delay = Duration::from_millis(30);
     // Data still under way when the delay ends arrive together with later data.
-    let delayed = wires(Which::All, Fault::Delay(delay));
+    let delayed = wires(NodeSelection::All, Fault::Delay(delay));
     let (name, late) = ("wires 30 ms longer each way", by_engine(in_ms(60)));
     if kind == Kind::Redis {
         row(name, "leased", even, delayed, late, 800);
@@ -162,8 +162,8 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
     let resets = (0..u32::try_from(lasts.as_millis() / 500).unwrap_or(0)).flat_map(|time| {
         let at = broken + Duration::from_millis(500) * time;
         [
-            (at, Act::Wires(Which::All, Fault::Reset)),
-            (at + Duration::from_millis(10), Act::Wires(Which::All, Fault::None)),
+            (at, Act::Wires(NodeSelection::All, Fault::Reset)),
+            (at + Duration::from_millis(10), Act::Wires(NodeSelection::All, Fault::None)),
         ]
     });
     row(
@@ -194,7 +194,7 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
                 (0..10).map(|time| (broken + lasts / 10 * time, Act::Command(&["SCRIPT", "FLUSH"])));
             row("scripts flushed ten times", "central", even, flushes.collect(), by_engine(0), 950);
             // Nodes may consider the engine gone for a moment, and lost limits count as half full.
-            let over = vec![(broken, Act::Kill), (broken, Act::Promote(Which::All))];
+            let over = vec![(broken, Act::Kill), (broken, Act::Promote(NodeSelection::All))];
             row(
                 "failover to a replica 0.3 s behind",
                 "leased",
@@ -204,7 +204,7 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
                 850,
             );
             // Each master grants the limit.
-            let split = vec![(broken, Act::Promote(half)), (healed, Act::Promote(Which::All))];
+            let split = vec![(broken, Act::Promote(half)), (healed, Act::Promote(NodeSelection::All))];
             row("two masters", "leased", even, split, by_nodes(blinked + burst / 2 + while_it_lasts), 850);
         }
         Kind::Etcd | Kind::ZooKeeper => {
@@ -220,7 +220,7 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
         }
     }
     // More nodes start and end.
-    let more = Which::From(3);
+    let more = NodeSelection::From(3);
     let storm = vec![(broken, Act::StartNodes(more)), (healed, Act::KillNodes(more))];
     row("nodes 3, 6, 3", "leased", Demand::Even(3.0), storm, by_engine(0), 850);
     for row in &mut rows {

@@ -17,12 +17,12 @@ use crate::styled::{Look, Styled};
 
 /// The source of the explanation.
 #[derive(Debug)]
-enum Asked {
+enum ExplainSource {
     Server(ServerUrl),
     File(PathBuf),
 }
 
-impl Asked {
+impl ExplainSource {
     /// Chooses the source: a typed option, otherwise an environment variable, otherwise the policy file in the
     /// current folder, otherwise the default server.
     fn of(explain: &Explain, typed: Typed) -> Result<Self> {
@@ -82,10 +82,10 @@ pub(crate) fn run(explain: &Explain, typed: Typed, printer: &Printer) -> Result<
             );
         }
     }
-    let asked = Asked::of(explain, typed)?;
-    match &asked {
-        Asked::Server(url) => ask_server(&asked, url, explain, printer),
-        Asked::File(file) => {
+    let source = ExplainSource::of(explain, typed)?;
+    match &source {
+        ExplainSource::Server(url) => ask_server(&source, url, explain, printer),
+        ExplainSource::File(file) => {
             let config = policies::read(file, printer)?;
             // The load of the machine that will serve the file is unknown.
             let gate = Gate::in_memory(config.policies, 1)?.with_machine(tidegate::signals::Reading::default);
@@ -102,7 +102,7 @@ pub(crate) fn run(explain: &Explain, typed: Typed, printer: &Printer) -> Result<
             };
             let check = Check::of(&request).maybe_cost(cost).priority(explain.priority.unwrap_or_default());
             let explanation = gate.explain(check).context("no decision could be made")?;
-            asked.print(serde_json::to_value(&explanation)?, &explanation.to_string(), printer)
+            source.print(serde_json::to_value(&explanation)?, &explanation.to_string(), printer)
         }
     }
 }
@@ -139,7 +139,7 @@ fn styled(text: &str) -> Styled {
     out
 }
 
-fn ask_server(asked: &Asked, url: &ServerUrl, explain: &Explain, printer: &Printer) -> Result<Exit> {
+fn ask_server(source: &ExplainSource, url: &ServerUrl, explain: &Explain, printer: &Printer) -> Result<Exit> {
     let answer = match &explain.id {
         Some(id) => {
             let mut query = form_urlencoded::Serializer::new(String::new());
@@ -161,5 +161,5 @@ fn ask_server(asked: &Asked, url: &ServerUrl, explain: &Explain, printer: &Print
     };
     let lines = answer["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let text = lines.collect::<Vec<_>>().join("\n");
-    asked.print(answer, &text, printer)
+    source.print(answer, &text, printer)
 }

@@ -111,10 +111,10 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
             grouped(runs.unheld())
         ));
     }
-    if runs.judges() && runs.untold() > 0 {
+    if runs.judges() && runs.without_status() > 0 {
         printer.remark(&format!(
             "of {} requests the log does not say how they ended: breakers and adaptive limits learnt nothing from them; --column names the status",
-            grouped(runs.untold())
+            grouped(runs.without_status())
         ));
     }
     for (policy, requests) in &guessed {

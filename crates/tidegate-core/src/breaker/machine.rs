@@ -1,6 +1,6 @@
 //! The state machine: entering, leaving, and changes by time and by people.
 //!
-//! Works on a state in place, for an object that holds one; the [`Guard`](crate::Guard) makes transitions of it for
+//! Works on a state in place, for an object that holds one; the [`Guard`] makes transitions of it for
 //! stores. Changes by time are computed from the ticks in the state when a call needs them. So a refusal has nothing
 //! to store, and nothing is lost when a store forgets a state that is as good as new.
 
@@ -58,13 +58,13 @@ pub enum Cause {
 }
 
 /// Reports changes as they happen.
-pub(super) struct Teller<'a> {
-    pub(super) tell: &'a mut dyn FnMut(Change),
+pub(super) struct ChangeReporter<'a> {
+    pub(super) report: &'a mut dyn FnMut(Change),
 }
 
-impl Teller<'_> {
-    fn tell(&mut self, at: Tick, from: Condition, to: Condition, cause: Cause) {
-        (self.tell)(Change { at, from, to, cause });
+impl ChangeReporter<'_> {
+    fn report(&mut self, at: Tick, from: Condition, to: Condition, cause: Cause) {
+        (self.report)(Change { at, from, to, cause });
     }
 }
 
@@ -81,9 +81,9 @@ impl CircuitBreaker {
         ask: Ask,
         tell: &mut dyn FnMut(Change),
     ) -> Result<Receipt, Retry> {
-        let (inner, teller) = (&mut *state.inner, &mut Teller { tell });
+        let (inner, reporter) = (&mut *state.inner, &mut ChangeReporter { report: tell });
         let at = ask.now.max(inner.last);
-        self.advance(inner, at, teller);
+        self.advance(inner, at, reporter);
         if let Some(retry) = self.refusal(inner, at) {
             return Err(retry);
         }
@@ -95,7 +95,7 @@ impl CircuitBreaker {
                 inside: self.parameters.probes.fresh(at),
                 totals: Totals::default(),
             };
-            teller.tell(at, from, self.condition_of(inner, at), Cause::Waited);
+            reporter.report(at, from, self.condition_of(inner, at), Cause::Waited);
         }
         let mut lapses = Tick::EPOCH;
         if let Phase::HalfOpen { step, inside, .. } = &mut inner.phase {
@@ -123,9 +123,9 @@ impl CircuitBreaker {
         outcome: Outcome,
         tell: &mut dyn FnMut(Change),
     ) {
-        let (inner, teller) = (&mut *state.inner, &mut Teller { tell });
+        let (inner, reporter) = (&mut *state.inner, &mut ChangeReporter { report: tell });
         let at = now.max(inner.last);
-        self.advance(inner, at, teller);
+        self.advance(inner, at, reporter);
         if receipt.at < inner.since || receipt.marks().1 != life(inner.epoch) {
             return;
         }
@@ -135,7 +135,7 @@ impl CircuitBreaker {
                 let in_time = at < receipt.at.after(Duration::from_nanos(self.parameters.ttl()))
                     || self.parameters.ttl() == u64::MAX;
                 if let Some(sample) = sample.filter(|_| in_time) {
-                    self.count(inner, at, sample, teller);
+                    self.count(inner, at, sample, reporter);
                 }
             }
             Phase::HalfOpen { step, inside, .. } => {
@@ -146,7 +146,7 @@ impl CircuitBreaker {
                     *inside = left;
                     inner.last = at;
                     if let Some(sample) = sample {
-                        self.judge_probe(inner, at, sample, teller);
+                        self.judge_probe(inner, at, sample, reporter);
                     }
                 }
             }
@@ -164,15 +164,15 @@ impl CircuitBreaker {
         forced: Option<Forced>,
         tell: &mut dyn FnMut(Change),
     ) {
-        let (inner, teller) = (&mut *state.inner, &mut Teller { tell });
+        let (inner, reporter) = (&mut *state.inner, &mut ChangeReporter { report: tell });
         let at = now.max(inner.last);
-        self.advance(inner, at, teller);
+        self.advance(inner, at, reporter);
         let from = self.condition_of(inner, at);
         let Some(forced) = forced.filter(|forced| forced.until > at) else {
             if let Some(ended) = inner.forced.take() {
                 self.release(inner, at, &ended);
                 inner.last = at;
-                teller.tell(at, from, self.condition_of(inner, at), Cause::Released);
+                reporter.report(at, from, self.condition_of(inner, at), Cause::Released);
             }
             return;
         };
@@ -186,7 +186,7 @@ impl CircuitBreaker {
             inner.epoch = inner.epoch.wrapping_add(1);
         }
         (inner.last, inner.forced, inner.would_trip) = (at, Some(forced.clone()), None);
-        teller.tell(at, from, self.condition_of(inner, at), Cause::Forced(forced));
+        reporter.report(at, from, self.condition_of(inner, at), Cause::Forced(forced));
     }
 
     /// Returns why a call may not enter, for a state that is advanced to `at`.
@@ -203,13 +203,13 @@ impl CircuitBreaker {
     }
 
     /// Applies what time has changed by `at`.
-    pub(super) fn advance(&self, inner: &mut Inner, at: Tick, teller: &mut Teller<'_>) {
+    pub(super) fn advance(&self, inner: &mut Inner, at: Tick, reporter: &mut ChangeReporter<'_>) {
         let idle = inner.idle_at(self.parameters.forget_after);
         if idle != Tick::MAX && at >= idle {
             let from = self.condition_of(inner, at);
             *inner = Inner::fresh(at);
             if from != Condition::Closed {
-                teller.tell(at, from, Condition::Closed, Cause::Idle);
+                reporter.report(at, from, Condition::Closed, Cause::Idle);
             }
             return;
         }
@@ -217,12 +217,12 @@ impl CircuitBreaker {
             let from = Condition::Forced { to: ended.to, until: ended.until() };
             let when = ended.until;
             self.release(inner, when, &ended);
-            teller.tell(when, from, self.condition_of(inner, when), Cause::Released);
+            reporter.report(when, from, self.condition_of(inner, when), Cause::Released);
         }
         if let Phase::Closed { .. } = inner.phase {
             inner.last_open_time = self.remembered(inner, at);
             if let Some((when, figure)) = self.tripped_by_time(inner, at) {
-                self.threshold_reached(inner, when, figure, teller);
+                self.threshold_reached(inner, when, figure, reporter);
             }
         }
     }
@@ -240,7 +240,7 @@ impl CircuitBreaker {
     }
 
     /// Counts one call while closed.
-    fn count(&self, inner: &mut Inner, at: Tick, sample: Sample, teller: &mut Teller<'_>) {
+    fn count(&self, inner: &mut Inner, at: Tick, sample: Sample, reporter: &mut ChangeReporter<'_>) {
         inner.last = at;
         let Phase::Closed { outcomes, consecutive, .. } = &mut inner.phase else { return };
         if matches!(&inner.forced, Some(Forced { to: Force::Disabled, .. })) {
@@ -258,44 +258,50 @@ impl CircuitBreaker {
         if now {
             let totals = outcomes.totals(at);
             if let Some(figure) = self.parameters.rules.tripped_by(totals, *consecutive) {
-                self.threshold_reached(inner, at, figure, teller);
+                self.threshold_reached(inner, at, figure, reporter);
             }
         }
     }
 
     /// Handles a figure of a closed breaker that has reached its threshold.
-    fn threshold_reached(&self, inner: &mut Inner, at: Tick, figure: Figure, teller: &mut Teller<'_>) {
+    fn threshold_reached(
+        &self,
+        inner: &mut Inner,
+        at: Tick,
+        figure: Figure,
+        reporter: &mut ChangeReporter<'_>,
+    ) {
         match inner.forced.as_ref().map(|forced| forced.to) {
-            None => self.trip(inner, at, figure, teller),
+            None => self.trip(inner, at, figure, reporter),
             Some(Force::MetricsOnly) => {
                 let Phase::Closed { outcomes, consecutive, .. } = &mut inner.phase else { return };
                 (*outcomes, *consecutive) = (Outcomes::None, 0);
                 inner.would_trip = Some(WouldTrip::once_more(inner.would_trip, at, figure));
                 let same = self.condition_of(inner, at);
-                teller.tell(at, same, same, Cause::WouldTrip(figure));
+                reporter.report(at, same, same, Cause::WouldTrip(figure));
             }
             Some(_) => {}
         }
     }
 
-    fn trip(&self, inner: &mut Inner, at: Tick, figure: Figure, teller: &mut Teller<'_>) {
+    fn trip(&self, inner: &mut Inner, at: Tick, figure: Figure, reporter: &mut ChangeReporter<'_>) {
         let from = self.condition_of(inner, at);
         let until = self.open_until(inner, inner.last_open_time, at);
         inner.last_open_time = self.parameters.open.next(inner.last_open_time);
         inner.phase = Phase::Open { since: at, until, by: Some(figure) };
         inner.epoch = inner.epoch.wrapping_add(1);
-        teller.tell(at, from, self.condition_of(inner, at), Cause::Tripped(figure));
+        reporter.report(at, from, self.condition_of(inner, at), Cause::Tripped(figure));
     }
 
     /// Judges one more call while half-open.
-    fn judge_probe(&self, inner: &mut Inner, at: Tick, sample: Sample, teller: &mut Teller<'_>) {
+    fn judge_probe(&self, inner: &mut Inner, at: Tick, sample: Sample, reporter: &mut ChangeReporter<'_>) {
         let from = self.condition_of(inner, at);
         let Phase::HalfOpen { step, totals, .. } = &mut inner.phase else { return };
         totals.add(sample);
         let went = *totals;
         match self.parameters.judgement.of(&self.parameters.rules, went, sample) {
             Verdict::Undecided => return,
-            Verdict::Ill(figure) => return self.trip(inner, at, figure, teller),
+            Verdict::Ill(figure) => return self.trip(inner, at, figure, reporter),
             Verdict::Well if *step < self.parameters.steps => {
                 (*step, *totals) = (*step + 1, Totals::default());
             }
@@ -304,7 +310,7 @@ impl CircuitBreaker {
                 inner.epoch = inner.epoch.wrapping_add(1);
             }
         }
-        teller.tell(at, from, self.condition_of(inner, at), Cause::Recovered(went));
+        reporter.report(at, from, self.condition_of(inner, at), Cause::Recovered(went));
     }
 
     /// Returns how many probes may enter.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::by_time::Due;
 use super::forced::{Forced, WouldTrip};
-use super::machine::Teller;
+use super::machine::ChangeReporter;
 use super::parameters::CircuitBreaker;
 use super::state::{CircuitBreakerState, Condition, Phase};
 use super::window::Totals;
@@ -24,7 +24,7 @@ impl CircuitBreaker {
             return (Cow::Borrowed(state), at);
         }
         let mut state = state.clone();
-        self.advance(&mut state.inner, at, &mut Teller { tell: &mut |_| () });
+        self.advance(&mut state.inner, at, &mut ChangeReporter { report: &mut |_| () });
         (Cow::Owned(state), at)
     }
 

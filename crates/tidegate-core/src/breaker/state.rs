@@ -9,7 +9,7 @@ use super::rules::Figure;
 use super::window::Totals;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::concurrency::ConcurrencyState;
-use crate::kept::Kept;
+use crate::storable::Storable;
 use crate::time::{Tick, nanos};
 
 /// What a [`CircuitBreaker`] remembers of a key: some 150 bytes, and the window: a quarter of a byte for each call
@@ -175,7 +175,7 @@ impl Inner {
     }
 }
 
-impl Kept for CircuitBreaker {
+impl Storable for CircuitBreaker {
     type State = CircuitBreakerState;
 
     fn last_change(state: &CircuitBreakerState) -> Option<Tick> {

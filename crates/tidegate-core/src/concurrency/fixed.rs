@@ -19,7 +19,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
 use crate::guard::{Guard, Outcome};
-use crate::kept::Kept;
+use crate::storable::Storable;
 use crate::time::{Rate, Tick, nanos};
 
 /// A bulkhead: at most `max` places in use at once.
@@ -198,7 +198,7 @@ impl ConcurrencyState {
     }
 }
 
-impl Kept for Concurrency {
+impl Storable for Concurrency {
     type State = ConcurrencyState;
 
     fn last_change(state: &ConcurrencyState) -> Option<Tick> {

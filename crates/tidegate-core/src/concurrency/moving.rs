@@ -22,7 +22,7 @@
 //! parameter of the guard ([`AdaptiveConcurrency::cpu`]): the owner of the guard replaces it when the reading
 //! changes, and a key takes the reading in when it is next used.
 
-mod kept;
+mod storable;
 #[cfg(test)]
 mod tests;
 

@@ -74,13 +74,13 @@ impl Partition {
 
     /// Returns the weight.
     #[must_use]
-    pub const fn weighs(&self) -> u32 {
+    pub const fn get_weight(&self) -> u32 {
         self.weight
     }
 
     /// Returns the partition's own part of the limit, in percent.
     #[must_use]
-    pub const fn guarantee(&self) -> u8 {
+    pub const fn get_guaranteed(&self) -> u8 {
         self.guaranteed
     }
 }

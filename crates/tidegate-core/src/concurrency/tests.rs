@@ -10,7 +10,7 @@ use crate::time::Tick;
 
 /// One input of a law.
 #[derive(Clone, Copy, Debug)]
-enum Told {
+enum LawInput {
     Sample(Sample),
     Signal(Tick, Signal),
 }
@@ -32,34 +32,34 @@ fn tick() -> impl Strategy<Value = Tick> {
     prop_oneof![9 => near, 1 => any::<u64>().prop_map(Tick::from_nanos)]
 }
 
-fn told() -> impl Strategy<Value = Told> {
+fn law_input() -> impl Strategy<Value = LawInput> {
     let in_flight = prop_oneof![9 => 1u64..2000, 1 => any::<u64>()];
     let sample = (tick(), latency(), in_flight, outcome());
     let sample =
         sample.prop_map(|(at, latency, in_flight, outcome)| Sample { at, latency, in_flight, outcome });
     let signal = (tick(), any::<u16>(), any::<bool>());
     let signal = signal.prop_map(|(at, reading, cpu)| {
-        Told::Signal(at, if cpu { Signal::Cpu(reading) } else { Signal::Memory(reading) })
+        LawInput::Signal(at, if cpu { Signal::Cpu(reading) } else { Signal::Memory(reading) })
     });
-    prop_oneof![9 => sample.prop_map(Told::Sample), 1 => signal]
+    prop_oneof![9 => sample.prop_map(LawInput::Sample), 1 => signal]
 }
 
-fn tell<L: Law>(law: &L, state: &mut L::State, told: Told) {
-    match told {
-        Told::Sample(sample) => law.learn(state, &sample),
-        Told::Signal(at, signal) => law.sense(state, at, signal),
+fn feed<L: Law>(law: &L, state: &mut L::State, input: LawInput) {
+    match input {
+        LawInput::Sample(sample) => law.learn(state, &sample),
+        LawInput::Signal(at, signal) => law.sense(state, at, signal),
     }
 }
 
-fn keeps_the_laws<L: Law>(law: &L, bounds: Bounds, all: &[Told])
+fn keeps_the_laws<L: Law>(law: &L, bounds: Bounds, all: &[LawInput])
 where
     L::State: PartialEq,
 {
     let mut state = law.start(Tick::EPOCH);
     let mut again = law.start(Tick::EPOCH);
-    for &told in all {
-        tell(law, &mut state, told);
-        tell(law, &mut again, told);
+    for &input in all {
+        feed(law, &mut state, input);
+        feed(law, &mut again, input);
         let limit = law.limit(&state);
         assert!((bounds.least()..=bounds.most()).contains(&limit), "{limit} is out of bounds: {law:?}");
         assert!(
@@ -76,7 +76,7 @@ fn bounds() -> impl Strategy<Value = Bounds> {
 
 proptest! {
     #[test]
-    fn every_law_keeps_the_laws(bounds in bounds(), all in prop::collection::vec(told(), 1..200)) {
+    fn every_law_keeps_the_laws(bounds in bounds(), all in prop::collection::vec(law_input(), 1..200)) {
         for law in [Aimd::default(), Aimd::netflix()] {
             keeps_the_laws(&law.bounds(bounds), bounds, &all);
         }

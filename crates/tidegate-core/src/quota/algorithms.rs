@@ -13,7 +13,6 @@ use crate::concurrency::{AdaptiveConcurrency, AdaptiveConcurrencyState, Concurre
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
 use crate::guard::{Finish, Guard, Outcome};
-use crate::kept::{self, Kept};
 use crate::rate::{FixedWindow, FixedWindowState, SlidingCounter, SlidingCounterState};
 use crate::rate::{Gcra, GcraState};
 use crate::rate::{GuavaBursty, GuavaState, GuavaWarming, UberPacer, UberPacerState, XTime, XTimeState};
@@ -21,6 +20,7 @@ use crate::rate::{LeakyBucket, LeakyBucketState, LeakyQueue, LeakyQueueState};
 use crate::rate::{SlidingLog, SlidingLogState, SlidingWindow, SlidingWindowState};
 use crate::rate::{TokenBucket, TokenBucketState};
 use crate::rate::{WarmUp, WarmUpState};
+use crate::storable::{self, Storable};
 use crate::time::Tick;
 
 /// The table of algorithms, first limits and then guards: byte, variant, parameters, state. A released byte is never reused.
@@ -161,10 +161,10 @@ macro_rules! algorithms {
             pub fn set_back(&self, state: &State, now: Tick) -> Option<State> {
                 match (self, state) {
                     $((Self::$name(params), State::$name(state)) => {
-                        kept::after_step_back(params, state, now).map(State::$name)
+                        storable::after_step_back(params, state, now).map(State::$name)
                     })*
                     $((Self::$gname(params), State::$gname(state)) => {
-                        kept::after_step_back(params, state, now).map(State::$gname)
+                        storable::after_step_back(params, state, now).map(State::$gname)
                     })*
                     _ => None,
                 }
@@ -177,8 +177,8 @@ macro_rules! algorithms {
             #[inline]
             pub fn far_ahead(&self, state: &State, now: Tick) -> Option<Tick> {
                 match (self, state) {
-                    $((Self::$name(params), State::$name(state)) => kept::far_ahead(params, state, now),)*
-                    $((Self::$gname(params), State::$gname(state)) => kept::far_ahead(params, state, now),)*
+                    $((Self::$name(params), State::$name(state)) => storable::far_ahead(params, state, now),)*
+                    $((Self::$gname(params), State::$gname(state)) => storable::far_ahead(params, state, now),)*
                     _ => None,
                 }
             }

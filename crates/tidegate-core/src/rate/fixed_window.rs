@@ -24,7 +24,7 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
-use crate::kept::Kept;
+use crate::storable::Storable;
 use crate::time::{Rate, Tick};
 use state::{OPENER, Span};
 
@@ -137,7 +137,7 @@ impl FixedWindow {
     }
 }
 
-impl Kept for FixedWindow {
+impl Storable for FixedWindow {
     type State = FixedWindowState;
 
     fn last_change(state: &FixedWindowState) -> Option<Tick> {

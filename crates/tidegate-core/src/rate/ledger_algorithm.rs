@@ -38,7 +38,7 @@ macro_rules! ledger_algorithm {
             }
         }
 
-        impl Kept for $params {
+        impl Storable for $params {
             type State = $state;
 
             fn last_change(state: &$state) -> Option<Tick> {

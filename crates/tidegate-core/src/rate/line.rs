@@ -345,7 +345,7 @@ impl Bytes for Line {
 /// Implements the storing and the byte form of a limit whose state is one [`Line`].
 macro_rules! kept_as_line {
     ($limit:ty, $state:ident) => {
-        impl crate::kept::Kept for $limit {
+        impl crate::storable::Storable for $limit {
             type State = $state;
 
             fn last_change(state: &$state) -> Option<Tick> {

@@ -22,7 +22,7 @@ use super::windows::{MOST_UNITS, above, excess, grant, share, until, wide};
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
-use crate::kept::Kept;
+use crate::storable::Storable;
 use crate::time::{Rate, Tick};
 use state::{MOST_PROMISES, More, Promise};
 
@@ -191,7 +191,7 @@ impl SlidingCounter {
     }
 }
 
-impl Kept for SlidingCounter {
+impl Storable for SlidingCounter {
     type State = SlidingCounterState;
 
     fn last_change(state: &SlidingCounterState) -> Option<Tick> {

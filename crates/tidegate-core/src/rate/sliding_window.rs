@@ -18,7 +18,7 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
-use crate::kept::Kept;
+use crate::storable::Storable;
 use crate::time::{Rate, Tick};
 
 /// A count in any span of one window, kept in buckets.

@@ -40,7 +40,7 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
-use crate::kept::Kept;
+use crate::storable::Storable;
 use crate::time::{Tick, nanos, span};
 use state::{Level, Levels, MOST_BANDWIDTHS};
 
@@ -257,7 +257,7 @@ fn granted(wait: u128, ask: Ask) -> Result<Duration, Transition<TokenBucketState
     Ok(span(wait))
 }
 
-impl Kept for TokenBucket {
+impl Storable for TokenBucket {
     type State = TokenBucketState;
 
     fn last_change(state: &TokenBucketState) -> Option<Tick> {

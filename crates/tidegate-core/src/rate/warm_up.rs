@@ -44,7 +44,7 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::{QuotaError, burst_in_range};
-use crate::kept::Kept;
+use crate::storable::Storable;
 use crate::time::{Rate, Tick, nanos, span};
 use slope::{Moment, PART, Slope};
 
@@ -183,7 +183,7 @@ impl WarmUp {
     }
 }
 
-impl Kept for WarmUp {
+impl Storable for WarmUp {
     type State = WarmUpState;
 
     fn last_change(state: &WarmUpState) -> Option<Tick> {

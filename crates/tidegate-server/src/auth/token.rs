@@ -109,13 +109,13 @@ impl Token {
     }
 
     /// Compares in constant time: the time reveals the length of the token, and nothing else.
-    pub(crate) fn is(&self, shown: &[u8]) -> bool {
+    pub(crate) fn matches(&self, shown: &[u8]) -> bool {
         self.secret.as_bytes().ct_eq(shown).into()
     }
 
     /// Returns whether two tokens have the same secret.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.is(other.secret.as_bytes())
+        self.matches(other.secret.as_bytes())
     }
 }
 
@@ -148,8 +148,8 @@ mod tests {
             Token::from_variables(|name| set(name).map(Into::into))
         };
         assert!(from(None, None).unwrap().is_none());
-        assert!(from(Some(secret), None).unwrap().is_some_and(|token| token.is(secret.as_bytes())));
-        assert!(from(None, Some(&path)).unwrap().is_some_and(|token| token.is(secret.as_bytes())));
+        assert!(from(Some(secret), None).unwrap().is_some_and(|token| token.matches(secret.as_bytes())));
+        assert!(from(None, Some(&path)).unwrap().is_some_and(|token| token.matches(secret.as_bytes())));
         assert!(matches!(from(Some(""), None), Err(TokenError::Short { length: 0 })));
         assert!(matches!(from(Some(secret), Some(&path)), Err(TokenError::Both)));
         assert!(matches!(from(None, Some("/nowhere/at/all")), Err(TokenError::File { .. })));

@@ -127,7 +127,7 @@ impl Tokens {
     pub(crate) fn of(&self, shown: &[u8]) -> Option<&Arc<Grant>> {
         let mut found = None;
         for grant in &self.grants {
-            if grant.token.is(shown) {
+            if grant.token.matches(shown) {
                 found = Some(grant);
             }
         }

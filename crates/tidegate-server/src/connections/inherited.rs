@@ -43,7 +43,7 @@ pub(super) fn has(address: &Address) -> bool {
 
 /// Returns the addresses of the sockets that no door has taken.
 pub(crate) fn unclaimed() -> Vec<String> {
-    INHERITED.lock().iter().map(Inherited::shown).collect()
+    INHERITED.lock().iter().map(Inherited::address_text).collect()
 }
 
 /// The most sockets that are taken over: far more than there are doors.
@@ -110,7 +110,7 @@ impl Inherited {
         }
     }
 
-    fn shown(&self) -> String {
+    fn address_text(&self) -> String {
         match self {
             Self::Tcp(socket) => {
                 socket.local_addr().map_or_else(|error| error.to_string(), |own| own.to_string())
@@ -148,7 +148,7 @@ mod tests {
         let is_at = |address: &str| socket.is_at(&address.parse().unwrap());
         assert!(is_at(&format!("127.0.0.1:{port}")));
         assert!(!is_at(&format!("0.0.0.0:{port}")) && !is_at("127.0.0.1:0") && !is_at("unix:/run/x"));
-        assert_eq!(socket.shown(), format!("127.0.0.1:{port}"));
+        assert_eq!(socket.address_text(), format!("127.0.0.1:{port}"));
     }
 
     #[cfg(unix)]
@@ -159,6 +159,6 @@ mod tests {
         let socket = Inherited::Unix(UnixListener::bind(&path).unwrap());
         let address = |path: &std::path::Path| format!("unix:{}", path.display()).parse::<Address>().unwrap();
         assert!(socket.is_at(&address(&path)) && !socket.is_at(&address(&dir.path().join("other"))));
-        assert_eq!(socket.shown(), format!("unix:{}", path.display()));
+        assert_eq!(socket.address_text(), format!("unix:{}", path.display()));
     }
 }

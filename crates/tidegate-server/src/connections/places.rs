@@ -153,7 +153,7 @@ impl Places {
     /// Gives an order to all connections.
     pub(super) fn order(&self, order: Order) {
         for taker in self.taken.lock().seats.values() {
-            taker.seat.tell(order);
+            taker.seat.send_order(order);
         }
     }
 
@@ -181,7 +181,7 @@ impl Taken {
             if let Some(taker) = self.seats.get_mut(number) {
                 taker.vacated = true;
                 let seat = Arc::clone(&taker.seat);
-                seat.tell(Order::Yield);
+                seat.send_order(Order::Yield);
                 self.discount(&seat);
             }
         }
@@ -241,7 +241,7 @@ impl Seat {
         }
     }
 
-    fn tell(&self, order: Order) {
+    fn send_order(&self, order: Order) {
         self.order.fetch_max(order as u8, Ordering::Relaxed);
         self.waker.wake();
     }

@@ -113,7 +113,7 @@ pub(super) fn is_free(path: &Path) -> io::Result<()> {
         },
         Err(error) => Err(error),
         Ok(file) if !file.file_type().is_socket() => Err(io::ErrorKind::AddrInUse.into()),
-        Ok(_) => match asked(path) {
+        Ok(_) => match connect(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
             // Somebody listens, or may listen: the queue may be full, or access may be denied.
             Ok(()) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
@@ -122,7 +122,7 @@ pub(super) fn is_free(path: &Path) -> io::Result<()> {
 }
 
 /// Connects without waiting, since a listener that accepts nobody would hold up the start.
-fn asked(path: &Path) -> io::Result<()> {
+fn connect(path: &Path) -> io::Result<()> {
     let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     socket.connect(&socket2::SockAddr::unix(path)?)

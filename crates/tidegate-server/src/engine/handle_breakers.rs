@@ -11,7 +11,7 @@ use tidegate::{Charged, Cost};
 use super::Engine;
 use super::breakers::{BreakerChange, ListedBreaker, Noted, Wanted, breaker_of, breakers_of, listed_of, why};
 use crate::live::Live;
-use crate::metrics::BreakerIs;
+use crate::metrics::BreakerStateLabel;
 use crate::redact::Redact;
 
 impl Engine {
@@ -50,10 +50,10 @@ impl Engine {
         }
         let Some(from) = from else { return };
         tracing::info!(policy, key, from, to, why = %visible::line(&why), "a breaker changed its state");
-        self.metrics.protection.breaker_changed(&policy, BreakerIs::of(to));
+        self.metrics.protection.breaker_changed(&policy, BreakerStateLabel::of(to));
         let why = visible::line(&why).to_string();
         let told = || json!({ "policy": policy, "key": key, "from": from, "to": to, "why": why });
-        self.events.tell("breaker", told);
+        self.events.publish("breaker", told);
     }
 
     /// Reads every noted breaker, and those of each policy without a key. Lists those that are not closed first. `only`
@@ -161,14 +161,14 @@ impl Engine {
     pub(super) fn show_breakers(&self, live: &Live) {
         let noted = self.breakers.lock();
         for policy in live.set.policies().iter().filter(|policy| breakers_of(policy).next().is_some()) {
-            let mut counts = [0_i64; BreakerIs::ALL.len()];
+            let mut counts = [0_i64; BreakerStateLabel::ALL.len()];
             let own = noted.values().filter(|noted| noted.seen.policy == policy.name);
             for noted in own {
-                counts[BreakerIs::of(noted.seen.view.condition.as_str()) as usize] += 1;
+                counts[BreakerStateLabel::of(noted.seen.view.condition.as_str()) as usize] += 1;
             }
             // A breaker without a note is closed.
             if policy.by.is_empty() && counts.iter().all(|count| *count == 0) {
-                counts[BreakerIs::closed as usize] = 1;
+                counts[BreakerStateLabel::closed as usize] = 1;
             }
             self.metrics.protection.show_breakers(&policy.name, counts);
         }

@@ -117,7 +117,7 @@ impl Engine {
 
     fn tell_key(&self, policy: &str, key: &str, state: &str) {
         let told = || json!({ "policy": policy, "key": self.redact.text(key, false), "state": state });
-        self.events.tell("key", told);
+        self.events.publish("key", told);
     }
 
     /// Returns a number that grows with each change of the configuration and with each block that is set or ended by

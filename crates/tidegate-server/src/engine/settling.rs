@@ -4,7 +4,7 @@
 //! tickets were settled.
 
 use tidegate::gate::ticket::{OpenTicket, Ticket, TicketError};
-use tidegate::gate::{ChargedLine, Fate, FinishedBy, Followed, Part};
+use tidegate::gate::{ChargedLine, Fate, FinishedBy, Part, SettledCharge};
 use tidegate::policy::{CostError, Limit, Policy, SettleBy, UnknownUsage, Usage};
 use tidegate::{Cost, Outcome};
 use ulid::Ulid;
@@ -40,7 +40,7 @@ pub(crate) enum Spent<'a> {
 pub(crate) struct SettledTicket<'a> {
     pub(crate) id: Ulid,
     /// The result of each charge. Includes the reason if a real cost could not be worked out.
-    pub(crate) charges: &'a [(Followed<'a>, Option<CostError>)],
+    pub(crate) charges: &'a [(SettledCharge<'a>, Option<CostError>)],
     /// The part that was settled: less than was asked for if the other half was settled before.
     pub(crate) part: Part,
     /// Whether a reported cost determines any of the charges.
@@ -173,7 +173,7 @@ impl Engine {
         if live.breaks {
             self.note_left(open.charged()).await;
         }
-        let by_cost = |(one, _): &(Followed<'_>, _)| {
+        let by_cost = |(one, _): &(SettledCharge<'_>, _)| {
             live.set.find(one.policy).is_some_and(|(_, policy)| goes_by_cost(policy, one.limit))
         };
         Ok(answer(SettledTicket {
@@ -210,7 +210,7 @@ impl Engine {
     }
 
     /// Counts the units that were returned and the units that are owed.
-    fn count_settled(&self, live: &Live, settled: &[(Followed<'_>, Option<CostError>)]) {
+    fn count_settled(&self, live: &Live, settled: &[(SettledCharge<'_>, Option<CostError>)]) {
         for lines in settled.chunk_by(|(one, _), (next, _)| one.policy == next.policy) {
             let policy = lines.first().and_then(|(first, _)| live.set.find(first.policy));
             let Some(facts) = policy.and_then(|(at, _)| live.policies.get(at)) else { continue };

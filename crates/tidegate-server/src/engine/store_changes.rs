@@ -28,10 +28,10 @@ pub(super) fn fallback_for(
     let states = metrics.store_states(kind);
     let events = Arc::clone(events);
     let told = move |change: &Change| {
-        tell(change, kind, &states);
+        log_change(change, kind, &states);
         let (state, reason) =
             (if change.up { "up" } else { "down" }, visible::line(&change.reason).to_string());
-        events.tell("store", || json!({ "store": kind, "state": state, "reason": reason }));
+        events.publish("store", || json!({ "store": kind, "state": state, "reason": reason }));
     };
     let timed = TimedStore::new(Arc::clone(store), metrics.store_times(kind), kind);
     let mut fallback = Fallback::around(timed, Arc::clone(clock)).on_change(told);
@@ -51,7 +51,7 @@ pub(super) fn find_away(fallback: &Fallback, now: Tick) {
     }
 }
 
-fn tell(change: &Change, store: &'static str, states: &StoreState) {
+fn log_change(change: &Change, store: &'static str, states: &StoreState) {
     states.turn(change.up);
     let (reason, lasted_ms) = (&*change.reason, change.lasted.as_millis());
     match change.up {

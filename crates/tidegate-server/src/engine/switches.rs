@@ -10,7 +10,7 @@ use super::Engine;
 
 /// Who turns a switch. A switch that one has turned off is not turned on by the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum SwitchedBy {
     /// An operator.
     Hand,
     /// A monitor that watches a number and reports it repeatedly.
@@ -33,11 +33,16 @@ impl Engine {
     ///
     /// # Errors
     /// [`UnknownSwitch`] if no policy refers to that name.
-    pub(crate) fn turn_switch(&self, name: &str, by: By, off: Option<Off>) -> Result<(), UnknownSwitch> {
+    pub(crate) fn turn_switch(
+        &self,
+        name: &str,
+        by: SwitchedBy,
+        off: Option<Off>,
+    ) -> Result<(), UnknownSwitch> {
         match (by, off) {
-            (By::Hand, Some(off)) => self.switches.turn_off(name, off)?,
-            (By::Hand, None) => self.switches.turn_on(name)?,
-            (By::Signal, off) => self.switches.signal(name, off)?,
+            (SwitchedBy::Hand, Some(off)) => self.switches.turn_off(name, off)?,
+            (SwitchedBy::Hand, None) => self.switches.turn_on(name)?,
+            (SwitchedBy::Signal, off) => self.switches.signal(name, off)?,
         }
         self.gate.notice_switches();
         Ok(())

@@ -40,13 +40,13 @@ pub(super) struct StoreLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct StoreChangeLabels {
     pub(super) store: &'static str,
-    pub(super) state: StoreIs,
+    pub(super) state: StoreStateLabel,
 }
 
 /// The state of a store after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
-pub(super) enum StoreIs {
+pub(super) enum StoreStateLabel {
     up,
     down,
 }
@@ -54,13 +54,13 @@ pub(super) enum StoreIs {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct BreakerLabels {
     pub(super) policy: String,
-    pub(super) state: BreakerIs,
+    pub(super) state: BreakerStateLabel,
 }
 
 /// The state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
-pub(crate) enum BreakerIs {
+pub(crate) enum BreakerStateLabel {
     closed,
     open,
     half_open,
@@ -70,7 +70,7 @@ pub(crate) enum BreakerIs {
     disabled,
 }
 
-impl BreakerIs {
+impl BreakerStateLabel {
     pub(crate) const ALL: [Self; 7] = [
         Self::closed,
         Self::open,

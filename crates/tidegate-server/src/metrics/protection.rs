@@ -6,7 +6,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tidegate::policy::Over;
 
-use super::labels::{BreakerIs, BreakerLabels, OverAction, OverLabels, PolicyLabel};
+use super::labels::{BreakerLabels, BreakerStateLabel, OverAction, OverLabels, PolicyLabel};
 
 /// The series of protection. A policy's series are made when it first needs them.
 #[derive(Debug, Default)]
@@ -101,7 +101,7 @@ impl Protection {
     }
 
     /// Counts a breaker that entered a state.
-    pub(crate) fn breaker_changed(&self, policy: &str, state: BreakerIs) {
+    pub(crate) fn breaker_changed(&self, policy: &str, state: BreakerStateLabel) {
         self.breaker_changes.get_or_create(&BreakerLabels { policy: policy.to_owned(), state }).inc();
     }
 
@@ -111,9 +111,9 @@ impl Protection {
         self.breaker_would_open.get_or_create(&label).inc_by(u64::from(times));
     }
 
-    /// Sets how many breakers of a policy are in each state, indexed as in [`BreakerIs::ALL`].
-    pub(crate) fn show_breakers(&self, policy: &str, counts: [i64; BreakerIs::ALL.len()]) {
-        for (state, count) in BreakerIs::ALL.into_iter().zip(counts) {
+    /// Sets how many breakers of a policy are in each state, indexed as in [`BreakerStateLabel::ALL`].
+    pub(crate) fn show_breakers(&self, policy: &str, counts: [i64; BreakerStateLabel::ALL.len()]) {
+        for (state, count) in BreakerStateLabel::ALL.into_iter().zip(counts) {
             self.breakers.get_or_create(&BreakerLabels { policy: policy.to_owned(), state }).set(count);
         }
     }
@@ -134,7 +134,7 @@ impl Protection {
     /// Drops the series of a policy that no longer has a breaker.
     pub(crate) fn forget_breakers(&self, policy: &str) {
         self.breaker_would_open.remove(&PolicyLabel { policy: policy.to_owned() });
-        for state in BreakerIs::ALL {
+        for state in BreakerStateLabel::ALL {
             let label = BreakerLabels { policy: policy.to_owned(), state };
             self.breakers.remove(&label);
             self.breaker_changes.remove(&label);

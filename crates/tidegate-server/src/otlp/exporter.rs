@@ -30,7 +30,7 @@ impl Counted {
     }
 
     /// Logs when the collector goes away, and when it comes back.
-    fn tell(&self, outcome: &OTelSdkResult) {
+    fn log_outage(&self, outcome: &OTelSdkResult) {
         // Relaxed: batches are sent one after the other.
         let was_away = self.away.swap(outcome.is_err(), Ordering::Relaxed);
         match outcome {
@@ -50,7 +50,7 @@ impl SpanExporter for Counted {
         // An error means that the runtime is ending, and so is the server.
         let outcome = sending.await.unwrap_or(Err(OTelSdkError::AlreadyShutdown));
         self.tally.leave(spans, if outcome.is_ok() { Fate::sent } else { Fate::failed });
-        self.tell(&outcome);
+        self.log_outage(&outcome);
         outcome
     }
 

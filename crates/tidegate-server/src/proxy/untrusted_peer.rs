@@ -16,7 +16,7 @@ const FORWARDING: [&str; 4] = ["x-forwarded-for", "forwarded", "x-real-ip", "cf-
 #[derive(Debug)]
 pub(super) struct UntrustedPeer {
     /// False once it was logged, and from the start if no policy is keyed by `client.ip`.
-    untold: AtomicBool,
+    pending: AtomicBool,
 }
 
 impl UntrustedPeer {
@@ -26,20 +26,20 @@ impl UntrustedPeer {
             .iter()
             .filter(|policy| policy.mode != Mode::Off)
             .flat_map(|policy| &policy.by);
-        Self { untold: AtomicBool::new(keyed.into_iter().any(|by| by == "client.ip")) }
+        Self { pending: AtomicBool::new(keyed.into_iter().any(|by| by == "client.ip")) }
     }
 
     /// Returns the warning about an untrusted peer, once, when it sends a forwarding header; otherwise `None`.
     ///
     /// Once there is nothing more to log, this reads a single flag.
     pub(super) fn warning(&self, peer: IpAddr, headers: &HeaderMap, client_ip: &ClientIp) -> Option<String> {
-        if !self.untold.load(Ordering::Relaxed) {
+        if !self.pending.load(Ordering::Relaxed) {
             return None;
         }
         let read = client_ip.header.name();
         let sent = std::iter::once(read).chain(FORWARDING).find(|name| headers.contains_key(*name))?;
         // Relaxed: the swap alone decides which of several threads logs.
-        if !self.untold.swap(false, Ordering::Relaxed) {
+        if !self.pending.swap(false, Ordering::Relaxed) {
             return None;
         }
         // Single quotes: IPv6 addresses need quotes in YAML, and a JSON log escapes double quotes.

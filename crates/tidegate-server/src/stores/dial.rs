@@ -116,7 +116,7 @@ impl Awaited {
         false
     }
 
-    fn away(&self) -> StoreError {
+    fn unavailable(&self) -> StoreError {
         StoreError::Unavailable { reason: self.reason.lock().to_string() }
     }
 }
@@ -135,7 +135,7 @@ impl Store for Dialling {
     fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
         match self.0.reached.get() {
             Some(engine) => engine.store.settle_into(step, out),
-            None => Settling::Done(Err(self.0.away())),
+            None => Settling::Done(Err(self.0.unavailable())),
         }
     }
 
@@ -144,7 +144,7 @@ impl Store for Dialling {
             return engine.store.settle_each(steps, out);
         }
         out.clear();
-        out.extend(steps.iter().map(|_| Err(self.0.away())));
+        out.extend(steps.iter().map(|_| Err(self.0.unavailable())));
         None
     }
 
@@ -176,7 +176,7 @@ impl Store for Dialling {
 struct Coordinates(Arc<Awaited>);
 
 impl Coordinates {
-    fn asked<T: Send + 'static>(
+    fn with_coordinator<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&dyn Coordinator) -> Later<Result<T, CoordinatorError>>,
     ) -> Later<Result<T, CoordinatorError>> {
@@ -196,27 +196,27 @@ impl Coordinator for Coordinates {
     }
 
     fn join(&self, name: &str, says: &[u8]) -> Later<Result<u64, CoordinatorError>> {
-        self.asked(|engine| engine.join(name, says))
+        self.with_coordinator(|engine| engine.join(name, says))
     }
 
     fn renew(&self, says: &[u8]) -> Later<Result<(), CoordinatorError>> {
-        self.asked(|engine| engine.renew(says))
+        self.with_coordinator(|engine| engine.renew(says))
     }
 
     fn leave(&self) -> Later<Result<(), CoordinatorError>> {
         // A node that never joined need not leave.
         match self.0.reached.get() {
-            Some(_) => self.asked(|engine| engine.leave()),
+            Some(_) => self.with_coordinator(|engine| engine.leave()),
             None => Box::pin(std::future::ready(Ok(()))),
         }
     }
 
     fn members(&self) -> Later<Result<Vec<Member>, CoordinatorError>> {
-        self.asked(|engine| engine.members())
+        self.with_coordinator(|engine| engine.members())
     }
 
     fn read(&self, document: &str) -> Later<Result<Document, CoordinatorError>> {
-        self.asked(|engine| engine.read(document))
+        self.with_coordinator(|engine| engine.read(document))
     }
 
     fn replace(
@@ -225,11 +225,11 @@ impl Coordinator for Coordinates {
         version: u64,
         bytes: Vec<u8>,
     ) -> Later<Result<Option<u64>, CoordinatorError>> {
-        self.asked(|engine| engine.replace(document, version, bytes))
+        self.with_coordinator(|engine| engine.replace(document, version, bytes))
     }
 
     fn changed(&self, document: &str, seen: u64) -> Later<Result<Document, CoordinatorError>> {
-        self.asked(|engine| engine.changed(document, seen))
+        self.with_coordinator(|engine| engine.changed(document, seen))
     }
 }
 

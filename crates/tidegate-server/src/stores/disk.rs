@@ -37,7 +37,7 @@ pub(super) async fn open(
             .keys(keys.unwrap_or(settings.keys))
             .full_keys(settings.full_keys)
             .clock(Arc::clone(&clock))
-            .on_change(tell);
+            .on_change(log_change);
         match disk.flush {
             Some(flush) => options.interval(flush),
             None => options,
@@ -122,7 +122,7 @@ async fn open_file(options: DiskOptions, make: Option<PathBuf>) -> Result<DiskSt
     }
 }
 
-fn tell(change: &Change) {
+fn log_change(change: &Change) {
     let (reason, after_ms) = (&*change.reason, change.after.as_millis());
     if change.up {
         tracing::info!(store = "disk", reason, after_ms, "counters can be written again");

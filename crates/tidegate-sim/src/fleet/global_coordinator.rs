@@ -79,7 +79,7 @@ impl GlobalCoordinator {
     #[must_use]
     pub fn coordinator(&self, clock: ManualClock) -> Arc<dyn Coordinator> {
         let inner = Arc::new(self.shared.cluster.node());
-        Arc::new(Far { global: self.clone(), clock, inner })
+        Arc::new(RemoteCoordinator { global: self.clone(), clock, inner })
     }
 
     /// Replaces the wire of this region.
@@ -114,13 +114,13 @@ impl fmt::Debug for GlobalCoordinator {
 
 /// The coordinator of one node, at the far end of a wire.
 #[derive(Clone, Debug)]
-struct Far {
+struct RemoteCoordinator {
     global: GlobalCoordinator,
     clock: ManualClock,
     inner: Arc<LocalCoordinator>,
 }
 
-impl Far {
+impl RemoteCoordinator {
     /// Waits for the time that a message is on its way; forever if the wire does not let it pass.
     async fn travels(&self, answer: bool) {
         let wire = self.global.shared.wires.lock()[self.global.region];
@@ -137,19 +137,19 @@ impl Far {
         &self,
         ask: impl FnOnce(&LocalCoordinator) -> Later<Result<T, CoordinatorError>> + Send + 'static,
     ) -> Later<Result<T, CoordinatorError>> {
-        let far = self.clone();
+        let remote = self.clone();
         Box::pin(async move {
-            far.global.count();
-            far.travels(false).await;
-            far.global.shared.clock.set(far.clock.now());
-            let answer = ask(&far.inner).await;
-            far.travels(true).await;
+            remote.global.count();
+            remote.travels(false).await;
+            remote.global.shared.clock.set(remote.clock.now());
+            let answer = ask(&remote.inner).await;
+            remote.travels(true).await;
             answer
         })
     }
 }
 
-impl Coordinator for Far {
+impl Coordinator for RemoteCoordinator {
     fn keeps(&self) -> Duration {
         KEEPS
     }
@@ -188,18 +188,18 @@ impl Coordinator for Far {
     }
 
     fn changed(&self, document: &str, seen: u64) -> Later<Result<Document, CoordinatorError>> {
-        let (far, document) = (self.clone(), document.to_owned());
+        let (remote, document) = (self.clone(), document.to_owned());
         Box::pin(async move {
-            far.global.count();
-            far.travels(false).await;
+            remote.global.count();
+            remote.travels(false).await;
             let found = loop {
-                let found = far.inner.read(&document).await?;
+                let found = remote.inner.read(&document).await?;
                 if found.version != seen {
                     break found;
                 }
-                far.clock.sleep_until(far.clock.now().after(WATCHED_EVERY)).await;
+                remote.clock.sleep_until(remote.clock.now().after(WATCHED_EVERY)).await;
             };
-            far.travels(true).await;
+            remote.travels(true).await;
             Ok(found)
         })
     }

@@ -33,23 +33,23 @@ const EXCESS: u64 = 2;
 const BEGUN: Duration = Duration::from_secs(10);
 
 /// Counts what a node was asked for; set once its store exists.
-type Asked = OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>;
+type DemandCounter = OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>;
 
 /// Builds stores that lease units from the region's engine, which holds the region's part of each limit.
 fn regional(parts: &Parts) -> Arc<dyn Store> {
-    let asked: Arc<Asked> = Arc::default();
-    let demand = Arc::clone(&asked);
+    let counter: Arc<DemandCounter> = Arc::default();
+    let demand = Arc::clone(&counter);
     let driver = Driver::new(
         parts.global.coordinator(parts.clock.clone()),
         parts.clock.clone(),
         format!("node {}", parts.node),
         Division::among(parts.global.regions() as u64),
-        move || demand.get().map_or(0, |asked| asked()),
+        move || demand.get().map_or(0, |count| count()),
     )
     .in_region(&format!("region {}", parts.global.region()));
     let store = Regional::around(leased(parts), driver.part());
     // Set here for the first time, so this does not fail.
-    let _ = asked.set(Box::new(store.demand()));
+    let _ = counter.set(Box::new(store.demand()));
     parts.background.spawn(driver.run(std::future::pending()));
     Arc::new(store)
 }

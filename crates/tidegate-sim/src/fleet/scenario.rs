@@ -11,7 +11,7 @@ use super::link::WireCondition;
 
 /// The nodes that an act applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum NodeSelection {
     /// All nodes.
     All,
     /// One node, numbered from 0.
@@ -20,7 +20,7 @@ pub enum Which {
     From(usize),
 }
 
-impl Which {
+impl NodeSelection {
     /// Says whether a node is included.
     #[must_use]
     pub const fn has(self, node: usize) -> bool {
@@ -37,7 +37,7 @@ impl Which {
 #[non_exhaustive]
 pub enum Act {
     /// The wires of nodes change.
-    Wires(Which, WireCondition),
+    Wires(NodeSelection, WireCondition),
     /// The engine stops.
     Stop {
         /// Whether the engine loses its state.
@@ -56,13 +56,13 @@ pub enum Act {
     /// The engine's clock jumps by this many nanoseconds.
     EngineClock(i64),
     /// The clocks of nodes jump by this many nanoseconds.
-    NodeClock(Which, i64),
+    NodeClock(NodeSelection, i64),
     /// Nodes pause for a span, then go on as if nothing had happened.
-    Pause(Which, Duration),
+    Pause(NodeSelection, Duration),
     /// Nodes crash and lose their memory and their waiting requests.
-    Crash(Which),
+    Crash(NodeSelection),
     /// Nodes that do not run start, with empty memory.
-    Restart(Which),
+    Restart(NodeSelection),
     /// All nodes get another limit.
     Limit(Arc<Quota>),
     /// An act that applies only to the engine of one region, numbered from 0.

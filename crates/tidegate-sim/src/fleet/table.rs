@@ -14,7 +14,7 @@ use super::demand::Demand;
 use super::link::{Passes, WireCondition};
 use super::node::{Parts, Stack};
 use super::outcome::Outcome;
-use super::scenario::{Act, Scenario, Which};
+use super::scenario::{Act, NodeSelection, Scenario};
 use super::world::run;
 
 /// The number of nodes, unless a scenario is about their number.
@@ -214,14 +214,14 @@ pub fn scenarios() -> Vec<Row> {
         "leased",
         with(
             quiet("1 % lost, doubled, overtaken", Demand::Even(2.0)),
-            vec![(0.0, Act::Wires(Which::All, lossy))],
+            vec![(0.0, Act::Wires(NodeSelection::All, lossy))],
             0.0,
         ),
         LOSSY,
         950,
         2.0,
     );
-    let crash = vec![(3.0, Act::Crash(Which::Node(0))), (5.0, Act::Restart(Which::Node(0)))];
+    let crash = vec![(3.0, Act::Crash(NodeSelection::Node(0))), (5.0, Act::Restart(NodeSelection::Node(0)))];
     row(
         "leased",
         with(quiet("a node dies with what it held", Demand::Even(2.0)), crash, 5.0),
@@ -233,8 +233,8 @@ pub fn scenarios() -> Vec<Row> {
     let mut upgrade = Vec::new();
     for node in 0..NODES {
         let at = 1.0 + node as f64 * 0.7;
-        upgrade.push((at, Act::Crash(Which::Node(node))));
-        upgrade.push((at + 0.3, Act::Restart(Which::Node(node))));
+        upgrade.push((at, Act::Crash(NodeSelection::Node(node))));
+        upgrade.push((at + 0.3, Act::Restart(NodeSelection::Node(node))));
     }
     row(
         "leased",
@@ -244,8 +244,11 @@ pub fn scenarios() -> Vec<Row> {
         1.0,
     );
     let storm = Scenario { nodes: 20, running: 3, ..quiet("nodes 3, 20, 3", Demand::Even(2.0)) };
-    let storm =
-        with(storm, vec![(3.0, Act::Restart(Which::From(3))), (6.0, Act::Crash(Which::From(3)))], 6.0);
+    let storm = with(
+        storm,
+        vec![(3.0, Act::Restart(NodeSelection::From(3))), (6.0, Act::Crash(NodeSelection::From(3)))],
+        6.0,
+    );
     row("leased", storm, OVERTAKEN, 900, 1.0);
 
     let gone = vec![(3.0, Act::Stop { forget: false }), (6.0, Act::Start)];
@@ -290,8 +293,8 @@ pub fn scenarios() -> Vec<Row> {
         1.0,
     );
     let nodes = vec![
-        (3.0, Act::NodeClock(Which::Node(1), 3_600_000_000_000)),
-        (3.0, Act::NodeClock(Which::Node(2), -3_600_000_000_000)),
+        (3.0, Act::NodeClock(NodeSelection::Node(1), 3_600_000_000_000)),
+        (3.0, Act::NodeClock(NodeSelection::Node(2), -3_600_000_000_000)),
     ];
     row(
         "leased",
@@ -300,7 +303,7 @@ pub fn scenarios() -> Vec<Row> {
         850,
         1.0,
     );
-    let pause = vec![(3.0, Act::Pause(Which::Node(0), secs(3.0)))];
+    let pause = vec![(3.0, Act::Pause(NodeSelection::Node(0), secs(3.0)))];
     row(
         "leased",
         with(quiet("a node stands still for 3 s", Demand::Even(2.0)), pause, 6.0),
@@ -310,8 +313,8 @@ pub fn scenarios() -> Vec<Row> {
     );
     let cut = |passes| {
         vec![
-            (3.0, Act::Wires(Which::From(5), WireCondition::FAIR.passing(passes))),
-            (6.0, Act::Wires(Which::All, WireCondition::FAIR)),
+            (3.0, Act::Wires(NodeSelection::From(5), WireCondition::FAIR.passing(passes))),
+            (6.0, Act::Wires(NodeSelection::All, WireCondition::FAIR)),
         ]
     };
     row(

@@ -29,18 +29,18 @@ pub(super) enum Verdict {
 }
 
 /// A throttle with its state.
-trait Gatekeeper: Debug + Send {
+trait ErasedThrottle: Debug + Send {
     fn admit(&mut self, arrival: &Arrival) -> bool;
     fn learn(&mut self, at: Tick, latency: Duration, outcome: Outcome);
 }
 
 #[derive(Debug)]
-struct With<P, S> {
+struct ThrottleWithState<P, S> {
     parameters: P,
     state: S,
 }
 
-impl<T: Throttle + Send> Gatekeeper for With<T, T::State>
+impl<T: Throttle + Send> ErasedThrottle for ThrottleWithState<T, T::State>
 where
     T::State: Send,
 {
@@ -58,7 +58,7 @@ where
 pub struct Front {
     bulkhead: Option<Bulkhead>,
     /// The throttle at the caller. It learns the outcomes that the caller sees.
-    throttle: Option<Box<dyn Gatekeeper>>,
+    throttle: Option<Box<dyn ErasedThrottle>>,
     clock: Arc<VirtualClock>,
     line: HashMap<u32, Pin<Box<Enter>>>,
     inside: HashMap<u32, Permit>,
@@ -95,7 +95,10 @@ impl Front {
         T::State: Send + 'static,
     {
         let state = throttle.start(Tick::EPOCH);
-        Self { throttle: Some(Box::new(With { parameters: throttle, state })), ..Self::default() }
+        Self {
+            throttle: Some(Box::new(ThrottleWithState { parameters: throttle, state })),
+            ..Self::default()
+        }
     }
 
     /// Returns the current limit of calls inside; `u64::MAX` if there is none.
@@ -141,7 +144,7 @@ impl Front {
 
     fn ask(&mut self, call: u32) -> Option<bool> {
         let entry = self.line.get_mut(&call)?;
-        let waker = Waker::from(Arc::new(Bell { call, woken: self.woken.0.clone() }));
+        let waker = Waker::from(Arc::new(CallWaker { call, woken: self.woken.0.clone() }));
         let Poll::Ready(answer) = entry.as_mut().poll(&mut Context::from_waker(&waker)) else { return None };
         self.line.remove(&call);
         Some(self.keep(call, answer))
@@ -203,12 +206,12 @@ impl Clock for VirtualClock {
     }
 }
 
-struct Bell {
+struct CallWaker {
     call: u32,
     woken: Sender<u32>,
 }
 
-impl Wake for Bell {
+impl Wake for CallWaker {
     fn wake(self: Arc<Self>) {
         // The send fails only after the run has ended, when no call is polled any more.
         let _ = self.woken.send(self.call);

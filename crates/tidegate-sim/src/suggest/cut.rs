@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::curve::{self, is_seen};
 use super::gap::{CROWD, Gap, gaps};
 use super::needs::{KeyNeed, Needs};
-use super::signs::Looks;
+use super::signs::ClientKind;
 
 /// The purpose of a proposed limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -73,7 +73,7 @@ pub(super) enum Spare<'k> {
 #[derive(Debug)]
 pub(super) struct Known {
     /// The looks of keys. A key that is missing here is unclear.
-    pub(super) looks: HashMap<u64, Looks>,
+    pub(super) looks: HashMap<u64, ClientKind>,
     /// For keys with timers, the average units asked for per period of the rate while active.
     timers: HashMap<u64, u64>,
     /// The peak that nine keys in ten do not exceed.
@@ -94,15 +94,15 @@ impl Known {
     pub(super) fn new(
         needs: &Needs,
         shows_offices: bool,
-        looks: impl Fn(u64) -> Looks,
+        looks: impl Fn(u64) -> ClientKind,
         lasted: impl Fn(u64) -> f64,
     ) -> Self {
         let keys = needs.remembered();
-        let timers = keys.iter().filter(|key| looks(key.hash) == Looks::Timer);
+        let timers = keys.iter().filter(|key| looks(key.hash) == ClientKind::Timer);
         let timers =
             timers.map(|key| (key.hash, (key.asked() as f64 / lasted(key.hash).max(1.0)) as u64)).collect();
         let looks = keys.iter().map(|key| (key.hash, looks(key.hash)));
-        let looks = looks.filter(|(_, looks)| *looks != Looks::Unclear).collect();
+        let looks = looks.filter(|(_, looks)| *looks != ClientKind::Unclear).collect();
         let peaks = needs.falling_peaks();
         let usual_peak = peaks.get(peaks.len() / 10).copied().unwrap_or(1);
         let signed_in = keys.iter().filter(|key| key.signed_in).count();
@@ -115,19 +115,19 @@ impl Known {
         key.signed_in && !self.all_sign_in
     }
 
-    pub(super) fn looks(&self, key: &KeyNeed) -> Looks {
-        self.looks.get(&key.hash).copied().unwrap_or(Looks::Unclear)
+    pub(super) fn looks(&self, key: &KeyNeed) -> ClientKind {
+        self.looks.get(&key.hash).copied().unwrap_or(ClientKind::Unclear)
     }
 
     /// Says whether a key is spared, whatever it needs.
     pub(super) fn spares(&self, key: &KeyNeed) -> bool {
         let is_modest = |asked: u64| asked < self.usual_peak.saturating_mul(MACHINE);
         let is_spared = match self.looks(key) {
-            Looks::People | Looks::Shared => true,
+            ClientKind::People | ClientKind::Shared => true,
             // A timer may send all its requests of an hour within a minute, so its average counts.
-            Looks::Timer => is_modest(self.timers.get(&key.hash).copied().unwrap_or(0).min(key.peak())),
-            Looks::Program => is_modest(key.peak()),
-            Looks::Crawler | Looks::Refused | Looks::Unclear => false,
+            ClientKind::Timer => is_modest(self.timers.get(&key.hash).copied().unwrap_or(0).min(key.peak())),
+            ClientKind::Program => is_modest(key.peak()),
+            ClientKind::Crawler | ClientKind::Refused | ClientKind::Unclear => false,
         };
         is_spared || self.signed_in(key)
     }

@@ -14,7 +14,7 @@ use super::narrower::{NARROWER, Narrower, narrower, selected};
 use super::needs::{KeyNeed, Needs};
 use super::options::{SuggestError, SuggestOptions};
 use super::readings::{Readings, Step};
-use super::signs::Looks;
+use super::signs::ClientKind;
 use super::stand_out;
 use super::suggestion::{Finding, KeysPeak, Proposal, ReplayResult, Spared, Suggestion};
 use super::watch::Watch;
@@ -46,7 +46,7 @@ pub(super) struct Measured<'l, W> {
 }
 
 /// The parts of a suggestion that further readings find.
-struct Told {
+struct Findings {
     finding: Finding,
     proposals: Vec<Proposal>,
     stand_out: Vec<stand_out::StandsOut>,
@@ -54,7 +54,7 @@ struct Told {
     evicted: u64,
 }
 
-impl Told {
+impl Findings {
     const fn only(finding: Finding) -> Self {
         Self { finding, proposals: Vec::new(), stand_out: Vec::new(), narrower: Vec::new(), evicted: 0 }
     }
@@ -119,10 +119,10 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         {
             cautions.push(Caution::EveryKey { keep, keys: keys.about() });
         }
-        let told = if self.needs.span() < self.options.per.saturating_mul(2) {
-            Told::only(Finding::TooShort)
+        let findings = if self.needs.span() < self.options.per.saturating_mul(2) {
+            Findings::only(Finding::TooShort)
         } else {
-            self.told(&mut cautions)?
+            self.find(&mut cautions)?
         };
         if !self.needs.has_users {
             cautions.push(Caution::NoUsers);
@@ -130,8 +130,8 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         if self.needs.floor > 0 {
             cautions.push(Caution::Forgotten { most: self.needs.floor });
         }
-        if told.evicted > 0 {
-            cautions.push(Caution::Evicted { keys: told.evicted });
+        if findings.evicted > 0 {
+            cautions.push(Caution::Evicted { keys: findings.evicted });
         }
         if self.guessed > 0 {
             cautions.push(Caution::CostsGuessed { requests: self.guessed });
@@ -147,16 +147,16 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             keys_signed_in: signed_in,
             span: self.needs.span(),
             peaks: peaks(&self.needs),
-            finding: told.finding,
-            proposals: told.proposals,
-            stand_out: told.stand_out,
-            narrower: told.narrower,
+            finding: findings.finding,
+            proposals: findings.proposals,
+            stand_out: findings.stand_out,
+            narrower: findings.narrower,
             cautions,
         })
     }
 
     /// Finds the parts of a suggestion for a log that is long enough.
-    fn told(&mut self, cautions: &mut Vec<Caution>) -> Result<Told, SuggestError> {
+    fn find(&mut self, cautions: &mut Vec<Caution>) -> Result<Findings, SuggestError> {
         let (watch, known) = self.watch()?;
         if !(watch.has_paths && watch.has_agents) {
             cautions.push(Caution::NoEvidence { paths: watch.has_paths, agents: watch.has_agents });
@@ -174,16 +174,16 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             keys,
             requests,
         }));
-        let all_share = groups.is_empty() && culprits.iter().all(|key| watch.looks(*key) == Looks::Shared);
+        let shared = groups.is_empty() && culprits.iter().all(|key| watch.looks(*key) == ClientKind::Shared);
         let mut choice = choose(&self.needs, &known, self.kept(), !culprits.is_empty() || !groups.is_empty());
-        if choice.finding == Finding::NoFaster && all_share {
+        if choice.finding == Finding::NoFaster && shared {
             choice.finding = Finding::Shared;
         }
         let gap = choice.cuts.iter().find(|cut| cut.purpose == Purpose::Gap);
         let cut = gap.map(|cut| cut.hit.clone()).unwrap_or_default();
         cautions.extend(stand_out::doubts(&self.needs, &watch, &known, &cut));
         let missed: Vec<u64> = culprits.into_iter().filter(|key| !cut.contains(key)).collect();
-        let stand_out = stand_out::told(&self.needs, &watch, &cut, &missed, &choice.stand_out);
+        let stand_out = stand_out::describe(&self.needs, &watch, &cut, &missed, &choice.stand_out);
         let periods = (self.needs.span().as_secs_f64() / self.options.per.as_secs_f64()).max(1.0);
         let pace = |asked: u64| (asked as f64 / periods) as u64;
         let a_request = self.needs.units / self.needs.requests.max(1);
@@ -192,7 +192,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         let narrower = narrower(&mut self.readings, self.options, &self.asking, &selected, known.usual_peak)?;
         let fitted = self.fit(choice.cuts)?;
         let (proposals, evicted) = self.replay(&fitted)?;
-        Ok(Told { finding: choice.finding, proposals, stand_out, narrower, evicted })
+        Ok(Findings { finding: choice.finding, proposals, stand_out, narrower, evicted })
     }
 
     /// Returns the cut that keeps the requested share of keys.

@@ -9,7 +9,7 @@ use tidegate::policy::{Glob, Limit, Match, Policy, Want};
 
 use super::options::{SuggestError, SuggestOptions};
 use super::readings::{Readings, Step};
-use super::signs::{Looks, Signs};
+use super::signs::{ClientKind, Signs};
 use super::stand_out::{Fate, StandsOut};
 use super::watch::{Group, Shared, Watch};
 use super::written::{cost_line, in_words};
@@ -107,17 +107,17 @@ pub(super) fn selected(
             signs: group.evidence.signs(),
         }
     };
-    let missed = stand_out.iter().filter(|told| told.fate == Fate::Missed).filter_map(|told| {
-        if told.looks == Looks::Shared {
+    let missed = stand_out.iter().filter(|key| key.fate == Fate::Missed).filter_map(|key| {
+        if key.looks == ClientKind::Shared {
             // People use the same key, so only an agent of its own selects the crawler.
-            return watch.crawler_behind(told.hash).map(|behind| group(behind.clone(), true));
+            return watch.crawler_behind(key.hash).map(|behind| group(behind.clone(), true));
         }
         Some(Selected {
-            agent: told.signs.agent.clone(),
-            key: (by.len() == 1).then(|| told.key.clone()),
+            agent: key.signs.agent.clone(),
+            key: (by.len() == 1).then(|| key.key.clone()),
             is_one_key: true,
-            pace: pace(told.requests),
-            signs: told.signs.clone(),
+            pace: pace(key.requests),
+            signs: key.signs.clone(),
         })
     });
     missed.chain(groups.into_iter().map(|one| group(one, false))).take(NARROWER).collect()

@@ -31,7 +31,7 @@ use crate::log::{Record, text};
 /// What the requests of a key look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Looks {
+pub enum ClientKind {
     /// Many pages, once each, without their images and scripts.
     Crawler,
     /// Most requests are refused or find nothing: guessed passwords, a search for vulnerabilities.
@@ -49,7 +49,7 @@ pub enum Looks {
     Unclear,
 }
 
-impl Looks {
+impl ClientKind {
     /// Says whether limits are meant for such keys.
     pub(super) const fn is_culprit(self) -> bool {
         matches!(self, Self::Crawler | Self::Refused | Self::Shared)
@@ -267,15 +267,15 @@ impl Evidence {
     }
 
     /// Judges the requests, given how often the crowd loads parts of pages.
-    pub(super) fn looks(&self, crowd: Loads) -> Looks {
+    pub(super) fn looks(&self, crowd: Loads) -> ClientKind {
         let asked = self.loads.pages + self.loads.parts;
         let same = asked >= PAGES && share(self.paths.about(), asked) <= SAME;
         let is_timer = asked > 0 && (same && self.rhythm.pace().is_some() || self.rhythm.is_in_rounds());
         let unauthorized = share(self.unauthorized, self.statuses);
         let missing = share(self.missing, self.statuses);
-        let or_shared = |looks| if self.readers(crowd) >= READERS.0 { Looks::Shared } else { looks };
+        let or_shared = |looks| if self.readers(crowd) >= READERS.0 { ClientKind::Shared } else { looks };
         if unauthorized >= MOST || (unauthorized + missing >= MOST && !is_timer) {
-            return or_shared(Looks::Refused);
+            return or_shared(ClientKind::Refused);
         }
         let crowd_loads = crowd.is_of_browsers();
         let loads = crowd_loads && self.loads.share() >= crowd.share() / 2.0;
@@ -283,19 +283,19 @@ impl Evidence {
         // If the crowd does not load images or scripts, several agents may be several people who read different
         // pages.
         if once && !loads && !is_timer && (crowd_loads || !self.has_several_agents()) {
-            return or_shared(Looks::Crawler);
+            return or_shared(ClientKind::Crawler);
         }
         // Jobs do not load parts of pages, and people do not read hundreds of pages without a rest.
         if once && loads && self.only_agent().is_some() && self.turns.are_of_a_machine() {
-            return Looks::Crawler;
+            return ClientKind::Crawler;
         }
         if is_timer {
-            return Looks::Timer;
+            return ClientKind::Timer;
         }
         if loads || (self.has_several_agents() && !once) {
-            return Looks::People;
+            return ClientKind::People;
         }
-        if same && !self.pretends(crowd) { Looks::Program } else { Looks::Unclear }
+        if same && !self.pretends(crowd) { ClientKind::Program } else { ClientKind::Unclear }
     }
 }
 

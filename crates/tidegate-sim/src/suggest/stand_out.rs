@@ -7,11 +7,11 @@ use serde::Serialize;
 use super::caution::Caution;
 use super::cut::Known;
 use super::needs::{KeyNeed, Needs};
-use super::signs::{Evidence, Looks, Signs};
+use super::signs::{ClientKind, Evidence, Signs};
 use super::watch::Watch;
 
 /// The most keys reported of each fate.
-const TOLD: usize = 5;
+const SHOWN: usize = 5;
 
 /// What a suggestion does with a key that stands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -36,7 +36,7 @@ pub struct StandsOut {
     /// What the suggestion does with it.
     pub fate: Fate,
     /// What its requests look like.
-    pub looks: Looks,
+    pub looks: ClientKind,
     /// The number of its requests.
     pub requests: u64,
     /// The most it asked for in one period of the rate, in cost units.
@@ -53,7 +53,7 @@ pub(super) fn culprits<'n>(needs: &'n Needs, known: &Known, least: f64) -> Vec<&
     let meant = |key: &&KeyNeed| {
         known.looks(key).is_culprit()
             // A key shared with a crawler may have been signed in with by others.
-            && (known.looks(key) == Looks::Shared || !known.signed_in(key))
+            && (known.looks(key) == ClientKind::Shared || !known.signed_in(key))
             && key.asked() as f64 >= least * needs.units as f64
     };
     let mut culprits: Vec<&KeyNeed> = needs.remembered().iter().filter(meant).collect();
@@ -61,8 +61,8 @@ pub(super) fn culprits<'n>(needs: &'n Needs, known: &Known, least: f64) -> Vec<&
     culprits
 }
 
-/// Returns the keys that stand out: at most [`TOLD`] of each fate, those that ask for most first.
-pub(super) fn told(
+/// Returns the keys that stand out: at most [`SHOWN`] of each fate, those that ask for most first.
+pub(super) fn describe(
     needs: &Needs,
     watch: &Watch,
     cut: &HashSet<u64>,
@@ -96,7 +96,7 @@ pub(super) fn told(
                 signs: evidence.signs(),
             })
         };
-        out.extend(keys.into_iter().filter_map(with).take(TOLD));
+        out.extend(keys.into_iter().filter_map(with).take(SHOWN));
     }
     out
 }
@@ -110,17 +110,17 @@ pub(super) fn doubts(needs: &Needs, watch: &Watch, known: &Known, cut: &HashSet<
         let count = keys.iter().filter(|key| is_doubtful(key)).count() as u64;
         Some(caution(first.name.to_string(), count))
     };
-    let is_program = |key: &KeyNeed| matches!(known.looks(key), Looks::Timer | Looks::Program);
+    let is_program = |key: &KeyNeed| matches!(known.looks(key), ClientKind::Timer | ClientKind::Program);
     // Clients that are refused most of the time change their agent to hide.
     let is_several = |key: &KeyNeed| {
         let has_agents = watch.evidence(key.hash).is_some_and(Evidence::has_several_agents);
         let is_read = known.looks(key).is_culprit() && watch.readers(key.hash) > 0;
-        (known.looks(key) != Looks::Refused && has_agents)
+        (known.looks(key) != ClientKind::Refused && has_agents)
             || is_read && watch.crawler_behind(key.hash).is_some()
     };
     let has_a_name = |key: &KeyNeed| {
         let agent = watch.evidence(key.hash).and_then(Evidence::only_agent);
-        known.looks(key) == Looks::Crawler && agent.is_some_and(is_a_name)
+        known.looks(key) == ClientKind::Crawler && agent.is_some_and(is_a_name)
     };
     let doubts = [
         doubt(&is_program, |key, keys| Caution::CutPrograms { key, keys }),

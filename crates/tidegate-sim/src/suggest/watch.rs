@@ -17,7 +17,7 @@ use self::networks::networks;
 use self::pages::Pages;
 use super::cut;
 use super::needs::Needs;
-use super::signs::{Evidence, Loads, Looks};
+use super::signs::{ClientKind, Evidence, Loads};
 use crate::log::Record;
 use crate::peaks::GivenHash;
 
@@ -85,8 +85,8 @@ impl Watch {
     }
 
     /// Returns what a key looks like.
-    pub(super) fn looks(&self, key: u64) -> Looks {
-        self.evidence(key).map_or(Looks::Unclear, |evidence| evidence.looks(self.crowd))
+    pub(super) fn looks(&self, key: u64) -> ClientKind {
+        self.evidence(key).map_or(ClientKind::Unclear, |evidence| evidence.looks(self.crowd))
     }
 
     /// Says whether a group of keys behaves like one crawler, with at least `least` requests.
@@ -94,7 +94,7 @@ impl Watch {
         let Group { evidence, .. } = group;
         evidence.keys() >= GROUP
             && evidence.requests() >= least.max(1)
-            && evidence.looks(self.crowd) == Looks::Crawler
+            && evidence.looks(self.crowd) == ClientKind::Crawler
             && self.pages.are_read_by_others(evidence)
     }
 

@@ -8,7 +8,7 @@ use tidegate_core::{Retry, State};
 
 use super::algorithm::algorithm;
 use super::line::Op;
-use super::subject::Asked;
+use super::subject::ChargedLimit;
 
 /// Writes the head of a line: time, key and operation.
 pub(super) fn head(out: &mut String, t: u64, key: &str, op: Op) {
@@ -37,13 +37,13 @@ pub(super) fn listed(out: &mut String, entry: &str) {
 }
 
 /// Writes the name of the policy and its limit.
-pub(super) fn name(out: &mut String, asked: &Asked) {
-    if let Some((policy, label)) = &asked.name {
+pub(super) fn name(out: &mut String, charged: &ChargedLimit) {
+    if let Some((policy, label)) = &charged.name {
         let (policy, label) = (text(policy), text(label));
         let _ = write!(
             out,
             r#""policy":{policy},"limit":{label},"binding":{},"cost":{}"#,
-            asked.binding, asked.cost
+            charged.binding, charged.cost
         );
     }
 }

@@ -14,12 +14,12 @@ type Make<'m> = dyn Fn(Option<&str>, Option<u64>) -> Result<Quota, String> + 'm;
 
 /// What a trace charges.
 pub(super) enum Subject<'m> {
-    Limit(Spelled<'m>),
+    Limit(SingleLimit<'m>),
     Policies(Policies),
 }
 
 /// A single limit, which a trace may change.
-pub(super) struct Spelled<'m> {
+pub(super) struct SingleLimit<'m> {
     make: Box<Make<'m>>,
     pub(super) quota: Arc<Quota>,
     /// The rate and the burst of the changes so far.
@@ -36,7 +36,7 @@ pub(super) struct Policies {
 
 /// One limit that a line is charged under.
 #[derive(Clone)]
-pub(super) struct Asked {
+pub(super) struct ChargedLimit {
     /// The key whose state is charged.
     pub(super) key: Box<[u8]>,
     pub(super) quota: Arc<Quota>,
@@ -50,7 +50,7 @@ pub(super) struct Asked {
     pub(super) name: Option<(String, String)>,
 }
 
-impl Asked {
+impl ChargedLimit {
     pub(super) fn charge(&self) -> Charge<'_> {
         Charge {
             kept_back: self.kept_back,
@@ -63,9 +63,9 @@ impl Asked {
 }
 
 /// The limits that a line is charged under, or the entry of the deny-list that refuses it.
-pub(super) type Found = Result<Vec<Asked>, String>;
+pub(super) type Found = Result<Vec<ChargedLimit>, String>;
 
-impl<'m> Spelled<'m> {
+impl<'m> SingleLimit<'m> {
     pub(super) fn new(make: Box<Make<'m>>) -> Result<Self, String> {
         let quota = Arc::new(make(None, None)?);
         Ok(Self { make, quota, changed: (None, None) })
@@ -141,7 +141,7 @@ impl Policies {
                 };
                 terms.map_or("", |terms| terms.label.as_str())
             });
-            Asked {
+            ChargedLimit {
                 key: plan.keys[planned.key.clone()].into(),
                 quota: Arc::clone(planned.quota),
                 cost: planned.cost,
@@ -168,7 +168,7 @@ impl Subject<'_> {
             Self::Limit(_) if line.attrs.is_some() => Err(
                 "`attrs` means nothing to a limit spelled out: tiers and overrides are those of a policy file".to_owned(),
             ),
-            Self::Limit(limit) => Ok(Ok(vec![Asked {
+            Self::Limit(limit) => Ok(Ok(vec![ChargedLimit {
                 key: line.key.as_bytes().into(),
                 quota: Arc::clone(&limit.quota),
                 cost: asked.unwrap_or_default(),

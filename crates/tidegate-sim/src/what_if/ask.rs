@@ -17,7 +17,7 @@ pub(crate) struct Asking {
 
 /// The key and the cost of one request.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RequestCharge {
     /// The bytes of the key, as in stores.
     pub(crate) key: Vec<u8>,
     pub(crate) cost: Cost,
@@ -44,13 +44,13 @@ impl Asking {
     }
 
     /// Finds the key and the cost of a request; `None` if the policy does not match it, or a list decides.
-    pub(crate) fn find(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Option<Asked> {
+    pub(crate) fn find(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Option<RequestCharge> {
         if self.set.access(request).is_some() {
             return None;
         }
         let plan = self.set.plan(request, cost);
         let line = plan.lines.first()?;
-        Some(Asked { key: plan.keys[line.key.clone()].to_vec(), cost: line.cost })
+        Some(RequestCharge { key: plan.keys[line.key.clone()].to_vec(), cost: line.cost })
     }
 
     /// Returns how many requests so far had no cost that the policy could determine.

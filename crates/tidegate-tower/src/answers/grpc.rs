@@ -19,8 +19,8 @@ use crate::refused::Refused;
 pub struct GrpcStatuses;
 
 impl<B: Default, Err> Answers<Response<B>, Err> for GrpcStatuses {
-    fn refuse(&self, refused: Refused, told: Option<&HttpAnswer<'_>>) -> Result<Response<B>, Err> {
-        let mut response = status(&refused, told.map(HttpAnswer::status)).into_http();
+    fn refuse(&self, refused: Refused, limit_answer: Option<&HttpAnswer<'_>>) -> Result<Response<B>, Err> {
+        let mut response = status(&refused, limit_answer.map(HttpAnswer::status)).into_http();
         response.extensions_mut().insert(refused);
         Ok(response)
     }

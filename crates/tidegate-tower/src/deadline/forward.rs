@@ -10,7 +10,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::future::{DeadlineFuture, Until};
-use super::header::{asked, tell};
+use super::header::{read, write};
 use super::rules::{Rules, knobs};
 use crate::answers::{Answers, Errors};
 use crate::given_up::is_under_shorter_deadline;
@@ -76,14 +76,14 @@ where
         let now = clock.now();
         let carried =
             deadline::carried().map_or_else(|| timeouts.deadline(now, None), |carried| carried.at(clock));
-        let own = asked(request.headers());
+        let own = read(request.headers());
         let until = timeouts.for_step(now, carried, own).map_or(now, |left| now.after(left));
-        let told = timeouts.for_next_hop(now, until).filter(|_| timeouts.leaves(now, until, *needs));
-        let Some(told) = told else {
+        let left = timeouts.for_next_hop(now, until).filter(|_| timeouts.leaves(now, until, *needs));
+        let Some(left) = left else {
             give_back(&mut self.inner);
             return DeadlineFuture::refused(self.rules.refuse(RefusalCause::NoTimeLeft));
         };
-        if !tell(request.headers_mut(), told) {
+        if !write(request.headers_mut(), left) {
             give_back(&mut self.inner);
             return DeadlineFuture::refused(self.rules.refuse(RefusalCause::NoTimeLeft));
         }

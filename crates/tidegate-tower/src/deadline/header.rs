@@ -12,14 +12,14 @@ const ENVOY: HeaderName = HeaderName::from_static(ENVOY_TIMEOUT);
 
 /// Reads how much time a request's caller allows: the lesser of the two headers, since a proxy may wait for less time
 /// than its client. If a header has several values, the first counts.
-pub(super) fn asked(headers: &HeaderMap) -> Option<Duration> {
+pub(super) fn read(headers: &HeaderMap) -> Option<Duration> {
     let grpc = headers.get(GRPC).and_then(|value| read_grpc_timeout(value.as_bytes()));
     let envoy = headers.get(ENVOY).and_then(|value| read_millis(value.as_bytes()));
     grpc.into_iter().chain(envoy).min()
 }
 
 /// Writes how much time is left. Returns `false` if that is zero in the unit of the header.
-pub(super) fn tell(headers: &mut HeaderMap, left: Duration) -> bool {
+pub(super) fn write(headers: &mut HeaderMap, left: Duration) -> bool {
     let is_grpc =
         headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
     if is_grpc {

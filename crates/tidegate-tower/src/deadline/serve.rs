@@ -12,7 +12,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::future::{DeadlineFuture, Until};
-use super::header::asked;
+use super::header::read;
 use super::rules::{Rules, knobs};
 use crate::answers::{Answers, Problems};
 use crate::given_up::under_shorter_deadline;
@@ -100,13 +100,13 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let rules = &self.rules;
         let now = rules.clock.now();
-        let asked = asked(request.headers());
-        let deadline = rules.timeouts.deadline(now, asked);
+        let sent = read(request.headers());
+        let deadline = rules.timeouts.deadline(now, sent);
         if !rules.timeouts.leaves(now, deadline, rules.needs) {
             give_back(&mut self.inner);
             return DeadlineFuture::refused(rules.refuse(RefusalCause::NoTimeLeft));
         }
-        let timeout_is_failure = asked.is_none_or(|asked| asked >= rules.timeouts.default_time());
+        let timeout_is_failure = sent.is_none_or(|sent| sent >= rules.timeouts.default_time());
         // The call itself carries the deadline too: a service may do much of its work there.
         let future = deadline::carry(deadline, || {
             under_shorter_deadline(!timeout_is_failure, || self.inner.call(request))

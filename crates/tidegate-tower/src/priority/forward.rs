@@ -7,7 +7,7 @@ use tidegate::{Priority, priority};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::header::{HEADER, priority_of, tell};
+use super::header::{HEADER, priority_of, write};
 
 /// Tells the next service how much a request matters, for a client: the priority that the task
 /// [carries](tidegate::priority::carried), in `x-tidegate-priority` or a [header of your choice](Self::in_header). In
@@ -104,12 +104,12 @@ where
         let ForwardPriorityLayer { default, header } = &self.layer;
         let headers = request.headers_mut();
         let named = priority_of(headers, header);
-        let told = match (named, priority::carried()) {
+        let priority = match (named, priority::carried()) {
             (Some(named), Some(carried)) => Some(named.min(carried)),
             (one, other) => one.or(other).or(*default),
         };
-        match told {
-            Some(priority) => tell(headers, header, named, priority),
+        match priority {
+            Some(priority) => write(headers, header, named, priority),
             None => drop(headers.remove(header)),
         }
         self.inner.call(request)

@@ -33,10 +33,10 @@ pub fn priority_of(headers: &HeaderMap, name: impl AsHeaderName) -> Option<Prior
     read_priority(value.as_bytes())
 }
 
-/// Writes a priority into a header, replacing the request's own; `said` is the priority that could be read from it.
+/// Writes a priority into a header, replacing the request's own; `sent` is the priority that could be read from it.
 /// Changes nothing if they are equal.
-pub(super) fn tell(headers: &mut HeaderMap, name: &HeaderName, said: Option<Priority>, priority: Priority) {
-    if said != Some(priority) {
+pub(super) fn write(headers: &mut HeaderMap, name: &HeaderName, sent: Option<Priority>, priority: Priority) {
+    if sent != Some(priority) {
         let value = match priority.cohort() {
             0 => HeaderValue::from_static(priority.level().as_str()),
             _ => HeaderValue::try_from(priority.to_string()).expect("words and digits are a header's value"),

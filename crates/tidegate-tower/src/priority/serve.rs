@@ -8,7 +8,7 @@ use tidegate::priority::{self, Carrying};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::header::{HEADER, priority_of, tell};
+use super::header::{HEADER, priority_of, write};
 
 /// Gives each request the priority that its caller names, up to a ceiling, for a server.
 ///
@@ -149,7 +149,7 @@ where
         let priority = named.unwrap_or(*default).min(ceiling.ceiling(&request));
         // A header with a different priority would mislead code that reads it or passes it on.
         if request.headers().contains_key(header) {
-            tell(request.headers_mut(), header, named, priority);
+            write(request.headers_mut(), header, named, priority);
         }
         // The call itself carries the priority too: a service may do much of its work there.
         let future = priority::carry(priority, || self.inner.call(request));

@@ -99,7 +99,7 @@ where
                 StageProjection::Called { future, answer, rules } => {
                     let mut result = ready!(future.poll(cx));
                     if let Ok(response) = &mut result {
-                        rules.tell::<_, S::Error>(response, answer);
+                        rules.add_limit_state::<_, S::Error>(response, answer);
                     }
                     return Poll::Ready(result);
                 }

@@ -57,11 +57,11 @@ impl<A> Rules<A> {
     }
 
     /// Adds the state of the limit to the response of a caller that passed.
-    pub(super) fn tell<Res, Err>(&self, response: &mut Res, answer: &Answer)
+    pub(super) fn add_limit_state<Res, Err>(&self, response: &mut Res, answer: &Answer)
     where
         A: Answers<Res, Err>,
     {
-        self.answers.tell(response, &self.shown(answer));
+        self.answers.add_limit_state(response, &self.shown(answer));
     }
 
     fn shown(&self, answer: &Answer) -> HttpAnswer<'_> {

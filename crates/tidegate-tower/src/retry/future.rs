@@ -98,7 +98,7 @@ where
     let calling = Arc::clone(&again);
     // Owns the request, which may not be `Sync`.
     let call = move || {
-        calling.rules.name.tell(LayerDid::TriedAgain);
+        calling.rules.name.notify(LayerDid::TriedAgain);
         call_when_ready(calling.service(), request.clone())
     };
     let rules = &again.rules;

@@ -9,7 +9,7 @@ use tidegate::{Breaker, Bulkhead, KeyedBreaker, ManualClock, Outcome, Retry};
 use tidegate_tower::{BreakerLayer, ConcurrencyLayer, DeadlineLayer, RefusalCause, Refused};
 use tower_layer::Layer;
 
-use crate::service::{Told, answer, call, get, poll, status, with};
+use crate::service::{ScriptedService, answer, call, get, poll, status, with};
 
 fn breaker(failures: u32) -> (Breaker, ManualClock) {
     let clock = ManualClock::default();
@@ -20,7 +20,7 @@ fn breaker(failures: u32) -> (Breaker, ManualClock) {
 #[test]
 fn a_service_that_fails_is_left_alone_and_tried_again() {
     let (breaker, clock) = breaker(2);
-    let inner = Told::answering([status(500), status(503)]);
+    let inner = ScriptedService::answering([status(500), status(503)]);
     let mut service = BreakerLayer::new("payments", breaker.clone()).layer(inner.clone());
     let statuses = [(); 3].map(|()| answer(&mut service, get()).unwrap().status().as_u16());
     assert_eq!((statuses, inner.calls()), ([500, 503, 503], 2));
@@ -42,10 +42,10 @@ fn a_probe_that_is_dropped_leaves_its_place_to_the_next() {
     breaker.try_enter().unwrap().leave(Outcome::Failure);
     clock.advance(Duration::from_secs(5));
     let layer = BreakerLayer::new("payments", breaker.clone());
-    let mut hanging = layer.layer(Told::hanging());
+    let mut hanging = layer.layer(ScriptedService::hanging());
     let mut probe = Box::pin(call(&mut hanging, get()));
     assert!(poll(probe.as_mut()).is_pending());
-    let mut service = layer.layer(Told::default());
+    let mut service = layer.layer(ScriptedService::default());
     assert_eq!(answer(&mut service, get()).unwrap().status(), 503, "one probe at once");
     drop(probe);
     assert_eq!(breaker.state().as_str(), "half-open");
@@ -58,8 +58,8 @@ fn each_key_has_a_breaker_of_its_own() {
         .unwrap()
         .with_clock(ManualClock::default());
     let host = |request: &Request<String>| request.headers()["host"].as_bytes().to_vec();
-    let mut service =
-        BreakerLayer::each("hosts", hosts, host).layer(Told::answering([status(500), status(200)]));
+    let mut service = BreakerLayer::each("hosts", hosts, host)
+        .layer(ScriptedService::answering([status(500), status(200)]));
     let statuses =
         ["a", "a", "b"].map(|name| answer(&mut service, with("host", name)).unwrap().status().as_u16());
     assert_eq!(statuses, [500, 503, 200]);
@@ -73,7 +73,7 @@ fn a_refusal_of_our_own_says_nothing_of_the_service() {
     let places = Bulkhead::new(1).unwrap().with_room(0);
     let _permit = places.try_enter().unwrap();
     let mut service = BreakerLayer::new("payments", breaker.clone())
-        .layer(ConcurrencyLayer::new("calls", places).layer(Told::default()));
+        .layer(ConcurrencyLayer::new("calls", places).layer(ScriptedService::default()));
     assert_eq!(answer(&mut service, get()).unwrap().status(), 503);
     assert_eq!(breaker.state().as_str(), "closed");
 }
@@ -88,7 +88,7 @@ fn a_service_that_hangs_until_our_deadline_has_failed_and_one_whose_caller_was_i
         let clock = ManualClock::default();
         let deadline = DeadlineLayer::within(2 * second, 30 * second).unwrap().with_clock(clock.clone());
         let mut service =
-            deadline.layer(BreakerLayer::new("payments", breaker.clone()).layer(Told::hanging()));
+            deadline.layer(BreakerLayer::new("payments", breaker.clone()).layer(ScriptedService::hanging()));
         let mut called = Box::pin(call(&mut service, with("grpc-timeout", timeout)));
         assert!(poll(called.as_mut()).is_pending());
         clock.advance(10 * second);
@@ -130,7 +130,7 @@ fn one_observer_is_told_of_the_layers_and_of_the_breaker() {
     let layer =
         BreakerLayer::new("payments", breaker.with_observer(heard.clone())).with_observer(heard.clone());
     let places = ConcurrencyLayer::new("places", Bulkhead::new(1).unwrap()).with_observer(heard.clone());
-    let mut service = layer.layer(places.layer(Told::answering([status(500)])));
+    let mut service = layer.layer(places.layer(ScriptedService::answering([status(500)])));
     let _: [Response<String>; 2] = [(); 2].map(|()| answer(&mut service, get()).unwrap());
     assert_eq!(
         heard.take(),
@@ -141,7 +141,7 @@ fn one_observer_is_told_of_the_layers_and_of_the_breaker() {
             "payments: refused, the circuit is open"
         ]
     );
-    let mut hanging = places.layer(Told::hanging());
+    let mut hanging = places.layer(ScriptedService::hanging());
     drop(call(&mut hanging, get()));
     assert_eq!(heard.take(), ["places: ended, Ignored"]);
 }
@@ -161,8 +161,9 @@ fn a_hurried_caller_opens_no_breaker() {
             .breaker(BreakerLayer::new("store", breaker.clone()))
             .deadline(ForwardDeadlineLayer::new(timeouts).with_clock(clock.clone()).answering(Problems));
         // The server's handler passes its request to the client.
-        let mut server =
-            DeadlineLayer::new(timeouts).with_clock(clock.clone()).layer(client.layer(Told::hanging()));
+        let mut server = DeadlineLayer::new(timeouts)
+            .with_clock(clock.clone())
+            .layer(client.layer(ScriptedService::hanging()));
         let mut called = Box::pin(call(&mut server, with("grpc-timeout", timeout)));
         assert!(poll(called.as_mut()).is_pending());
         clock.advance(2 * second);

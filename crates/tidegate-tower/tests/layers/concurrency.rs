@@ -4,22 +4,22 @@ use tidegate::{Bulkhead, Tick, deadline};
 use tidegate_tower::ConcurrencyLayer;
 use tower_layer::Layer;
 
-use crate::service::{Told, answer, call, get, poll};
+use crate::service::{ScriptedService, answer, call, get, poll};
 
 #[test]
 fn a_place_is_returned_when_the_call_ends_or_goes_away() {
     let places = Bulkhead::new(1).unwrap().with_room(0);
     let layer = ConcurrencyLayer::new("pages", places.clone());
-    let mut hanging = layer.layer(Told::hanging());
+    let mut hanging = layer.layer(ScriptedService::hanging());
     let mut called = Box::pin(call(&mut hanging, get()));
     assert!(poll(called.as_mut()).is_pending());
     assert_eq!(places.standing().remaining, 0);
 
-    let refused = answer(&mut layer.layer(Told::default()), get()).unwrap();
+    let refused = answer(&mut layer.layer(ScriptedService::default()), get()).unwrap();
     assert_eq!(refused.status(), 503);
     assert!(refused.body().contains("temporary-reduced-capacity"), "{}", refused.body());
     drop(called);
-    assert_eq!(answer(&mut layer.layer(Told::default()), get()).unwrap().status(), 200);
+    assert_eq!(answer(&mut layer.layer(ScriptedService::default()), get()).unwrap().status(), 200);
     assert_eq!(places.standing().remaining, 1);
 }
 
@@ -29,7 +29,7 @@ fn a_place_is_returned_when_the_call_ends_or_goes_away() {
 fn who_waits_gets_the_place_of_whoever_goes_first() {
     let places = Bulkhead::new(1).unwrap().with_room(2);
     let layer = ConcurrencyLayer::new("pages", places.clone());
-    let inner = Told::default();
+    let inner = ScriptedService::default();
     let permit = places.try_enter().unwrap();
     let mut service = layer.layer(inner.clone());
     let mut gone = Box::pin(call(&mut service, get()));
@@ -47,7 +47,7 @@ fn who_waits_gets_the_place_of_whoever_goes_first() {
 fn nobody_stands_in_line_beyond_its_deadline() {
     let places = Bulkhead::new(1).unwrap().with_room(2);
     let _permit = places.try_enter().unwrap();
-    let mut service = ConcurrencyLayer::new("pages", places.clone()).layer(Told::default());
+    let mut service = ConcurrencyLayer::new("pages", places.clone()).layer(ScriptedService::default());
     let polled = deadline::carry(Tick::EPOCH, || poll(std::pin::pin!(call(&mut service, get()))));
     let Poll::Ready(Ok(refused)) = polled else { panic!("its time was up before it came") };
     assert_eq!((refused.status().as_u16(), places.waiting()), (503, 0));

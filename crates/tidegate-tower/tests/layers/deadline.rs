@@ -9,7 +9,7 @@ use tidegate_tower::{DeadlineLayer, Errors, ForwardDeadlineLayer, Problems, Refu
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::service::{Finds, Told, answer, call, get, poll, with};
+use crate::service::{Finds, ScriptedService, answer, call, get, poll, with};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -37,7 +37,7 @@ fn a_request_has_the_time_that_its_caller_gives_it() {
 
 #[test]
 fn what_cannot_be_done_in_time_is_not_begun() {
-    let inner = Told::default();
+    let inner = ScriptedService::default();
     let mut service = layer(&ManualClock::default()).needing(SECOND).layer(inner.clone());
     for (timeout, status) in [("0n", 504), ("999m", 504), ("1S", 200)] {
         assert_eq!(
@@ -52,7 +52,7 @@ fn what_cannot_be_done_in_time_is_not_begun() {
 #[test]
 fn work_that_takes_too_long_is_given_up() {
     let clock = ManualClock::default();
-    let mut service = layer(&clock).layer(Told::hanging());
+    let mut service = layer(&clock).layer(ScriptedService::hanging());
     let mut called = Box::pin(call(&mut service, with("grpc-timeout", "1S")));
     assert!(poll(called.as_mut()).is_pending());
     clock.advance(SECOND);
@@ -68,7 +68,7 @@ fn forward(clock: &ManualClock) -> ForwardDeadlineLayer<Problems> {
 
 #[test]
 fn the_next_service_is_told_what_is_left_less_the_margin() {
-    let (clock, inner) = (ManualClock::default(), Told::default());
+    let (clock, inner) = (ManualClock::default(), ScriptedService::default());
     let mut client = forward(&clock).layer(inner.clone());
     let told = |name| inner.last().headers().get(name).map(|value| value.to_str().unwrap().to_owned());
 
@@ -85,7 +85,7 @@ fn the_next_service_is_told_what_is_left_less_the_margin() {
 
 #[test]
 fn a_call_for_which_no_time_is_left_is_not_made() {
-    let (clock, inner) = (ManualClock::default(), Told::default());
+    let (clock, inner) = (ManualClock::default(), ScriptedService::default());
     let mut client = forward(&clock).layer(inner.clone());
     let refused = carry(Tick::from_nanos(100_000_000), || answer(&mut client, get())).unwrap();
     assert_eq!((refused.status().as_u16(), inner.calls()), (504, 0));

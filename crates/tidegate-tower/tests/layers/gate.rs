@@ -9,7 +9,7 @@ use tidegate_tower::{Describe, GateLayer, RefusalCause, Refused, Spent, WhenUnde
 use tower_layer::Layer;
 
 use crate::breaker::Heard;
-use crate::service::{Told, answer, call, get, poll, status, with};
+use crate::service::{ScriptedService, answer, call, get, poll, status, with};
 
 fn policy(name: &str, quota: Quota) -> Policy {
     Policy::new(name, Limit::new(quota, name))
@@ -42,12 +42,12 @@ fn left(gate: &Gate) -> Vec<u64> {
 fn several_protections_are_taken_all_or_none() {
     let (gate, _) = gate(vec![per_minute("all", 100), places(2), per_minute("few", 1)]);
     let layer = GateLayer::new(Arc::clone(&gate), anybody);
-    let mut hanging = layer.layer(Told::hanging());
+    let mut hanging = layer.layer(ScriptedService::hanging());
     let mut called = Box::pin(call(&mut hanging, get()));
     assert!(poll(called.as_mut()).is_pending());
     assert_eq!(left(&gate), [99, 1, 0]);
 
-    let inner = Told::default();
+    let inner = ScriptedService::default();
     let refused = answer(&mut layer.layer(inner.clone()), get()).unwrap();
     assert_eq!((refused.status().as_u16(), inner.calls()), (429, 0));
     assert_eq!(refused.headers()["retry-after"], "60");
@@ -67,7 +67,7 @@ fn what_comes_too_late_for_a_policy_is_refused_as_the_policy_says() {
     let (gate, _) = gate(vec![late]);
     let describe = |_: &Request<String>| Descriptor::new().with("request.header.grpc-timeout", "999m");
     let layer = GateLayer::new(Arc::clone(&gate), describe);
-    let refused = answer(&mut layer.layer(Told::default()), get()).unwrap();
+    let refused = answer(&mut layer.layer(ScriptedService::default()), get()).unwrap();
     assert_eq!(refused.status(), 503);
     let why = Refused::of_response(&refused).unwrap();
     assert_eq!((why.cause, &*why.by), (RefusalCause::NoTimeLeft, "late"));
@@ -75,7 +75,7 @@ fn what_comes_too_late_for_a_policy_is_refused_as_the_policy_says() {
     #[cfg(feature = "grpc")]
     {
         let layer = layer.answering(tidegate_tower::GrpcStatuses);
-        let refused = answer(&mut layer.layer(Told::default()), get()).unwrap();
+        let refused = answer(&mut layer.layer(ScriptedService::default()), get()).unwrap();
         assert_eq!(refused.headers()["grpc-status"], "4", "DEADLINE_EXCEEDED");
     }
 }
@@ -83,7 +83,7 @@ fn what_comes_too_late_for_a_policy_is_refused_as_the_policy_says() {
 #[test]
 fn a_future_that_was_never_polled_has_spent_nothing() {
     let (gate, _) = gate(vec![per_minute("all", 100), places(2)]);
-    let mut service = GateLayer::new(Arc::clone(&gate), anybody).layer(Told::default());
+    let mut service = GateLayer::new(Arc::clone(&gate), anybody).layer(ScriptedService::default());
     drop(call(&mut service, get()));
     assert_eq!(left(&gate), [100, 2]);
 }
@@ -93,7 +93,7 @@ fn whoever_goes_while_a_queue_delays_it_has_spent_nothing() {
     let mut queue = policy("queue", Quota::per_second(1).leaky_queue(9).unwrap());
     queue.limits[0].max_wait = Duration::from_secs(9);
     let (gate, clock) = gate(vec![places(2), queue]);
-    let inner = Told::default();
+    let inner = ScriptedService::default();
     let mut service = GateLayer::new(Arc::clone(&gate), anybody).layer(inner.clone());
     answer(&mut service, get()).unwrap();
     let mut gone = Box::pin(call(&mut service, get()));
@@ -112,8 +112,8 @@ fn a_policy_that_charges_failures_learns_how_it_went() {
     let mut logins = per_minute("logins", 2);
     logins.charge = tidegate::policy::ChargeOn::Failure;
     let (gate, _) = gate(vec![logins]);
-    let mut service =
-        GateLayer::new(Arc::clone(&gate), anybody).layer(Told::answering([status(200), status(401)]));
+    let mut service = GateLayer::new(Arc::clone(&gate), anybody)
+        .layer(ScriptedService::answering([status(200), status(401)]));
     answer(&mut service, get()).unwrap();
     assert_eq!(left(&gate), [2]);
     let told = answer(&mut service, get()).unwrap();
@@ -185,10 +185,10 @@ fn a_request_that_nobody_can_decide_is_refused_unless_it_is_to_pass() {
     let gate = Arc::new(Gate::new(PolicySet::new(vec![per_minute("all", 1)]).unwrap(), Gone));
     let heard = Heard::default();
     let layer = GateLayer::new(gate, anybody).with_observer(heard.clone());
-    assert_eq!(answer(&mut layer.layer(Told::default()), get()).unwrap().status(), 503);
+    assert_eq!(answer(&mut layer.layer(ScriptedService::default()), get()).unwrap().status(), 503);
     assert_eq!(heard.take(), ["gate: refused, the limits could not be looked up"]);
     let passing = layer.when_undecided(WhenUndecided::Pass);
-    assert_eq!(answer(&mut passing.layer(Told::default()), get()).unwrap().status(), 200);
+    assert_eq!(answer(&mut passing.layer(ScriptedService::default()), get()).unwrap().status(), 200);
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn policies_go_by_what_the_request_is_described_as() {
     let mut each = per_minute("each", 1);
     each.by = vec!["user.id".into()];
     let (gate, _) = gate(vec![each]);
-    let mut service = GateLayer::new(gate, by_user).layer(Told::default());
+    let mut service = GateLayer::new(gate, by_user).layer(ScriptedService::default());
     let statuses = ["ann", "bob", "ann"]
         .map(|user| answer(&mut service, with("x-user", user)).unwrap().status().as_u16());
     assert_eq!(statuses, [200, 200, 429]);
@@ -240,7 +240,7 @@ fn a_store_that_does_not_settle_is_told_to_the_observer() {
     let second = Duration::from_secs(1);
     let clock = ManualClock::default();
     let deadline = tidegate_tower::DeadlineLayer::within(second, second).unwrap().with_clock(clock.clone());
-    let mut hanging = deadline.layer(layer.layer(Told::hanging()));
+    let mut hanging = deadline.layer(layer.layer(ScriptedService::hanging()));
     let mut called = Box::pin(call(&mut hanging, get()));
     assert!(poll(called.as_mut()).is_pending());
     clock.advance(second);
@@ -257,7 +257,7 @@ fn a_request_over_a_limit_that_lets_it_pass_tells_the_service() {
     let mut heavy = per_minute("heavy", 1);
     heavy.over = tidegate::policy::Over::Demote { to: None };
     let (gate, _) = gate(vec![soft, heavy]);
-    let inner = Told::default();
+    let inner = ScriptedService::default();
     let mut service = GateLayer::new(gate, anybody).layer(inner.clone());
     answer(&mut service, with("x-tidegate-priority", "critical-plus")).unwrap();
     assert!(inner.last().headers().is_empty(), "what its caller claims is gone");

@@ -22,7 +22,7 @@ use tower::{Service, ServiceExt};
 use tower_layer::Layer;
 
 use crate::over_the_wire::ask;
-use crate::service::{Finds, Told, answer, get, with};
+use crate::service::{Finds, ScriptedService, answer, get, with};
 
 const FINDS: Finds = Finds(|| carried().map_or_else(|| "nothing".to_owned(), |found| found.to_string()));
 
@@ -62,7 +62,7 @@ fn a_request_has_the_priority_that_it_names_and_no_more_than_the_ceiling() {
     ] as [(&[&[u8]], _, _); 13]
     {
         let found = |layer: PriorityLayer| {
-            let inner = Told::default();
+            let inner = ScriptedService::default();
             answer(&mut layer.layer(inner.clone()), saying(values)).unwrap();
             let found = answer(&mut layer.layer(FINDS), saying(values)).unwrap().into_body();
             let last = inner.last();
@@ -99,7 +99,7 @@ fn the_ceiling_may_be_each_requests_own() {
 #[test]
 fn a_client_tells_what_is_carried_and_only_lowers_it() {
     let of = |text: &str| text.parse::<Priority>().unwrap();
-    let inner = Told::default();
+    let inner = ScriptedService::default();
     let told = |layer: ForwardPriorityLayer, carried: Option<&str>, values: &[&[u8]]| {
         let mut client = layer.layer(inner.clone());
         let mut call = || answer(&mut client, saying(values)).unwrap();
@@ -131,7 +131,7 @@ fn a_client_tells_what_is_carried_and_only_lowers_it() {
 /// As the manual says: the layer reads the carried priority when it is called, and the innermost one counts.
 #[test]
 fn a_priority_is_raised_on_purpose_by_carrying_it() {
-    let inner = Told::default();
+    let inner = ScriptedService::default();
     let mut client = ForwardPriorityLayer::new().layer(inner.clone());
     carry(Criticality::Sheddable, || {
         carry(Criticality::CriticalPlus, || answer(&mut client, get())).unwrap();
@@ -169,7 +169,7 @@ proptest! {
             [one] => read_priority(one),
             _ => None,
         };
-        let inner = Told::default();
+        let inner = ScriptedService::default();
         let stack = ClientStack::new().priority(ForwardPriorityLayer::new());
         let mut service = PriorityLayer::new(default, ceiling).layer(stack.layer(inner.clone()));
         answer(&mut service, saying(&values)).unwrap();
@@ -184,7 +184,7 @@ proptest! {
         let values: Vec<&[u8]> = lines.iter().map(Vec::as_slice).collect();
         let request = saying(&values);
         let named = priority_of(request.headers(), TIDEGATE_PRIORITY);
-        let inner = Told::default();
+        let inner = ScriptedService::default();
         let mut client = ForwardPriorityLayer::new().layer(inner.clone());
         match carrying {
             Some(carrying) => carry(carrying, || answer(&mut client, request)).unwrap(),
@@ -200,7 +200,7 @@ proptest! {
 #[test]
 fn the_header_is_chosen() {
     let name = HeaderName::from_static("x-request-priority");
-    let inner = Told::default();
+    let inner = ScriptedService::default();
     let demotes = GateLayer::new(gate(demoting(1)), |_: &Request<String>| Descriptor::new())
         .telling_priority_in(name.clone());
     let client = ForwardPriorityLayer::new().in_header(name.clone()).layer(inner.clone());

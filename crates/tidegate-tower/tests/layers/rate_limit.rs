@@ -5,7 +5,7 @@ use tidegate::{Cost, KeyedLimiter, Limiter, ManualClock, Quota};
 use tidegate_tower::{RateLimitLayer, Spent};
 use tower_layer::Layer;
 
-use crate::service::{Told, answer, call, get, poll, with};
+use crate::service::{ScriptedService, answer, call, get, poll, with};
 
 fn limiter(quota: impl TryInto<Quota, Error: std::fmt::Debug>) -> (Limiter, ManualClock) {
     let clock = ManualClock::default();
@@ -17,7 +17,7 @@ fn limiter(quota: impl TryInto<Quota, Error: std::fmt::Debug>) -> (Limiter, Manu
 #[test]
 fn all_services_of_a_layer_share_its_limit() {
     let layer = RateLimitLayer::all("all", limiter(Quota::per_minute(3)).0);
-    let inner = Told::default();
+    let inner = ScriptedService::default();
     let (mut one, mut two) = (layer.layer(inner.clone()), layer.clone().layer(inner.clone()));
     let mut three = one.clone();
     let statuses =
@@ -29,7 +29,8 @@ fn all_services_of_a_layer_share_its_limit() {
 
 #[test]
 fn those_who_pass_and_those_who_do_not_are_told_how_the_limit_stands() {
-    let mut service = RateLimitLayer::all("pages", limiter(Quota::per_minute(1)).0).layer(Told::default());
+    let mut service =
+        RateLimitLayer::all("pages", limiter(Quota::per_minute(1)).0).layer(ScriptedService::default());
     let passed = answer(&mut service, get()).unwrap();
     assert_eq!(passed.headers()["ratelimit-policy"], r#""pages";q=1;w=60"#);
     let refused = answer(&mut service, get()).unwrap();
@@ -44,7 +45,7 @@ fn each_key_has_a_limit_of_its_own() {
     let key = |request: &Request<String>| {
         request.headers().get("x-api-key").map_or(vec![], |key| key.as_bytes().to_vec())
     };
-    let mut service = RateLimitLayer::each("per-key", limiter, key).layer(Told::default());
+    let mut service = RateLimitLayer::each("per-key", limiter, key).layer(ScriptedService::default());
     let mut statuses = Vec::new();
     for request in
         [with("x-api-key", "ann"), with("x-api-key", "bob"), with("x-api-key", "ann"), get(), get()]
@@ -57,7 +58,7 @@ fn each_key_has_a_limit_of_its_own() {
 #[test]
 fn a_request_is_held_back_where_that_makes_it_pass() {
     let (limiter, clock) = limiter(Quota::per_second(1).burst(1));
-    let inner = Told::default();
+    let inner = ScriptedService::default();
     let mut service =
         RateLimitLayer::all("all", limiter.clone()).waiting(Duration::from_secs(2)).layer(inner.clone());
     assert_eq!(answer(&mut service, get()).unwrap().status(), 200);
@@ -77,7 +78,7 @@ fn a_request_is_held_back_where_that_makes_it_pass() {
 #[test]
 fn to_ask_whether_it_is_ready_takes_nothing() {
     let (limiter, _) = limiter(Quota::per_minute(1));
-    let mut service = RateLimitLayer::all("all", limiter.clone()).layer(Told::default());
+    let mut service = RateLimitLayer::all("all", limiter.clone()).layer(ScriptedService::default());
     for _ in 0..10 {
         assert!(
             tower_service::Service::<Request<String>>::poll_ready(
@@ -96,7 +97,7 @@ fn to_ask_whether_it_is_ready_takes_nothing() {
 fn an_estimate_is_settled_with_the_real_cost() {
     let (tokens, _) = limiter(Quota::per_minute(1000));
     let estimate = |request: &Request<String>| Cost::try_from(request.body().len()).unwrap_or(Cost::ONE);
-    let inner = Told::default();
+    let inner = ScriptedService::default();
     let mut service =
         RateLimitLayer::all("tokens", tokens.clone()).costing(estimate).settling().layer(inner.clone());
     let ask = |length: usize| Request::new("x".repeat(length));

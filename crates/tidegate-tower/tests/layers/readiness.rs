@@ -15,7 +15,7 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::service::{Told, answer, call, get, poll, with};
+use crate::service::{ScriptedService, answer, call, get, poll, with};
 
 fn ready<S: Service<Request<String>>>(service: &mut S) -> bool {
     service.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready()
@@ -26,8 +26,10 @@ fn ready<S: Service<Request<String>>>(service: &mut S) -> bool {
 #[test]
 fn a_refusal_gives_back_the_place_that_a_service_within_had_set_aside() {
     let one = Arc::new(tokio::sync::Semaphore::new(1));
-    let within =
-        || tower::limit::GlobalConcurrencyLimitLayer::with_semaphore(Arc::clone(&one)).layer(Told::default());
+    let within = || {
+        tower::limit::GlobalConcurrencyLimitLayer::with_semaphore(Arc::clone(&one))
+            .layer(ScriptedService::default())
+    };
     let limiter = Limiter::new(Quota::per_minute(1)).unwrap().with_clock(ManualClock::default());
     assert!(limiter.allow().is_allowed());
     let full = Bulkhead::new(1).unwrap().with_room(0);
@@ -62,7 +64,8 @@ fn whoever_waits_in_line_holds_nothing_of_the_service_within() {
     let within = tower::limit::GlobalConcurrencyLimitLayer::with_semaphore(Arc::clone(&one));
     let places = Bulkhead::new(1).unwrap();
     let permit = places.try_enter().unwrap();
-    let mut service = ConcurrencyLayer::new("places", places.clone()).layer(within.layer(Told::default()));
+    let mut service =
+        ConcurrencyLayer::new("places", places.clone()).layer(within.layer(ScriptedService::default()));
     let mut waits = Box::pin(call(&mut service, get()));
     assert!(poll(waits.as_mut()).is_pending());
     assert_eq!(one.available_permits(), 1);
@@ -84,8 +87,9 @@ fn whoever_goes_when_its_time_has_come_and_the_service_is_not_ready_has_spent_no
     let limiter = Limiter::new(Quota::per_second(1).burst(1)).unwrap().with_clock(clock.clone());
     assert!(limiter.allow().is_allowed());
     let second = std::time::Duration::from_secs(1);
-    let mut service =
-        RateLimitLayer::all("all", limiter.clone()).waiting(second).layer(within.layer(Told::default()));
+    let mut service = RateLimitLayer::all("all", limiter.clone())
+        .waiting(second)
+        .layer(within.layer(ScriptedService::default()));
     let mut held = Box::pin(call(&mut service, get()));
     assert!(poll(held.as_mut()).is_pending());
     let _other = one.try_acquire().unwrap();
@@ -163,7 +167,7 @@ fn no_layer_calls_a_service_that_was_not_asked() {
 fn places_follow_futures_and_not_readiness() {
     let places = Bulkhead::new(2).unwrap().with_room(0);
     let layer = ConcurrencyLayer::new("places", places.clone());
-    let mut service = layer.layer(ConcurrencyLimitLayer::new(10).layer(Told::hanging()));
+    let mut service = layer.layer(ConcurrencyLimitLayer::new(10).layer(ScriptedService::hanging()));
     for _ in 0..100 {
         assert!(ready(&mut service));
     }
@@ -184,11 +188,11 @@ fn places_follow_futures_and_not_readiness() {
 fn a_request_that_is_shed_stands_in_no_line_of_the_service_within() {
     let one = Arc::new(tokio::sync::Semaphore::new(1));
     let within = tower::limit::GlobalConcurrencyLimitLayer::with_semaphore(Arc::clone(&one));
-    let mut idle = LoadShedLayer::new().layer(within.layer(Told::default()));
+    let mut idle = LoadShedLayer::new().layer(within.layer(ScriptedService::default()));
     let busy = one.try_acquire().unwrap();
     assert_eq!(answer(&mut idle, get()).unwrap().status(), 503);
     drop(busy);
-    let mut other = LoadShedLayer::new().layer(within.layer(Told::default()));
+    let mut other = LoadShedLayer::new().layer(within.layer(ScriptedService::default()));
     assert_eq!(answer(&mut other, get()).unwrap().status(), 200);
     assert_eq!(answer(&mut idle, get()).unwrap().status(), 200);
 }
@@ -196,7 +200,7 @@ fn a_request_that_is_shed_stands_in_no_line_of_the_service_within() {
 /// The same in the line before tower's `Buffer`, whose slots circulate as its worker takes requests out.
 #[test]
 fn a_request_that_is_shed_takes_no_slot_of_a_buffer() {
-    let (buffer, worker) = tower::buffer::Buffer::pair(Told::default(), 1);
+    let (buffer, worker) = tower::buffer::Buffer::pair(ScriptedService::default(), 1);
     let mut worker = std::pin::pin!(worker);
     let layer = LoadShedLayer::new();
     let mut first = layer.layer(buffer.clone());

@@ -8,7 +8,7 @@ use tidegate_tower::{FallbackLayer, LoadShedLayer};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::service::{Told, answer, call, get, poll, status};
+use crate::service::{ScriptedService, answer, call, get, poll, status};
 
 /// A service that is ready every second time it is polled.
 #[derive(Clone, Default)]
@@ -45,7 +45,7 @@ fn a_service_that_is_not_ready_is_not_waited_for() {
 #[test]
 fn a_failure_is_answered_with_something_else_and_the_rest_is_not() {
     let in_place = |_: Result<Response<String>, Infallible>| Ok(Response::new("in its place".to_owned()));
-    let inner = Told::answering([status(500), status(404), status(503), status(200)]);
+    let inner = ScriptedService::answering([status(500), status(404), status(503), status(200)]);
     let mut service = FallbackLayer::new(in_place).layer(inner);
     let bodies = [(); 4].map(|()| answer(&mut service, get()).unwrap().into_body());
     assert_eq!(bodies, ["in its place", "", "in its place", ""]);
@@ -62,7 +62,7 @@ fn grpc_callers_get_a_status_with_details() {
 
     let limiter = Limiter::new(Quota::per_minute(1)).unwrap().with_clock(ManualClock::default());
     let layer = RateLimitLayer::all("per-client", limiter).answering(GrpcStatuses);
-    let mut service = layer.layer(Told::default());
+    let mut service = layer.layer(ScriptedService::default());
     answer(&mut service, get()).unwrap();
     let refused = answer(&mut service, get()).unwrap();
     assert_eq!(refused.status(), 200);
@@ -75,7 +75,7 @@ fn grpc_callers_get_a_status_with_details() {
 
 #[test]
 fn a_call_that_is_dropped_drops_the_one_within() {
-    let mut service = LoadShedLayer::new().layer(Told::hanging());
+    let mut service = LoadShedLayer::new().layer(ScriptedService::hanging());
     let mut called = Box::pin(call(&mut service, get()));
     assert!(poll(called.as_mut()).is_pending());
 }

@@ -8,7 +8,7 @@ use tidegate_core::retry_budget::RetryBudget;
 use tidegate_tower::RetryLayer;
 use tower_layer::Layer;
 
-use crate::service::{Told, answer, get, status, with};
+use crate::service::{ScriptedService, answer, get, status, with};
 
 fn layer(share: f64) -> RetryLayer {
     let budget =
@@ -19,7 +19,7 @@ fn layer(share: f64) -> RetryLayer {
 #[test]
 fn what_may_succeed_is_tried_again() {
     for (first, calls, last) in [(503, 2, 200), (500, 2, 200), (404, 1, 404), (429, 2, 200)] {
-        let inner = Told::answering([status(first)]);
+        let inner = ScriptedService::answering([status(first)]);
         let last_status = answer(&mut layer(1.0).layer(inner.clone()), get()).unwrap().status();
         assert_eq!((inner.calls(), last_status.as_u16()), (calls, last), "{first}");
     }
@@ -28,7 +28,7 @@ fn what_may_succeed_is_tried_again() {
 #[test]
 fn what_may_not_be_done_twice_is_not() {
     let post = || Request::builder().method(Method::POST).body(String::new()).unwrap();
-    let inner = Told::answering([status(503), status(503)]);
+    let inner = ScriptedService::answering([status(503), status(503)]);
     assert_eq!(answer(&mut layer(1.0).layer(inner.clone()), post()).unwrap().status(), 503);
     assert_eq!(inner.calls(), 1);
     let again = answer(&mut layer(1.0).all_methods().layer(inner.clone()), post()).unwrap();
@@ -39,7 +39,7 @@ fn what_may_not_be_done_twice_is_not() {
 fn a_service_that_says_not_to_is_not_asked_again() {
     let mut refused = status(503);
     refused.headers_mut().insert("grpc-retry-pushback-ms", "-1".parse().unwrap());
-    let inner = Told::answering([refused]);
+    let inner = ScriptedService::answering([refused]);
     assert_eq!(answer(&mut layer(1.0).layer(inner.clone()), get()).unwrap().status(), 503);
     assert_eq!(inner.calls(), 1);
 }
@@ -47,7 +47,7 @@ fn a_service_that_says_not_to_is_not_asked_again() {
 /// With three tries per call and no budget, a service that is down would get three times the load at the worst moment.
 #[test]
 fn all_clones_share_the_budget() {
-    let inner = Told::answering((0..1000).map(|_| status(503)));
+    let inner = ScriptedService::answering((0..1000).map(|_| status(503)));
     let layer = layer(0.1);
     for _ in 0..200 {
         answer(&mut layer.clone().layer(inner.clone()), with("x", "y")).unwrap();

@@ -12,14 +12,14 @@ use tower_service::Service;
 
 /// A service that gives the prepared answers in order, and then 200; or never answers.
 #[derive(Clone, Default)]
-pub(crate) struct Told {
+pub(crate) struct ScriptedService {
     calls: Arc<AtomicU32>,
     answers: Arc<Mutex<VecDeque<Response<String>>>>,
     hangs: bool,
     seen: Arc<Mutex<Vec<Request<String>>>>,
 }
 
-impl Told {
+impl ScriptedService {
     pub(crate) fn answering(answers: impl IntoIterator<Item = Response<String>>) -> Self {
         Self { answers: Arc::new(Mutex::new(answers.into_iter().collect())), ..Self::default() }
     }
@@ -39,7 +39,7 @@ impl Told {
     }
 }
 
-impl Service<Request<String>> for Told {
+impl Service<Request<String>> for ScriptedService {
     type Response = Response<String>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<String>, Infallible>> + Send>>;

@@ -9,7 +9,7 @@ use tidegate_tower::{
 };
 use tower_layer::Layer;
 
-use crate::service::{Told, answer, get, status, with};
+use crate::service::{ScriptedService, answer, get, status, with};
 
 #[test]
 fn layers_come_in_the_right_order_whatever_order_they_are_named_in() {
@@ -20,7 +20,7 @@ fn layers_come_in_the_right_order_whatever_order_they_are_named_in() {
         .concurrency(ConcurrencyLayer::new("places", places.clone()))
         .rate_limit(RateLimitLayer::all("all", limiter.clone()))
         .deadline(DeadlineLayer::within(second, second).unwrap());
-    let mut service = stack.layer(Told::default());
+    let mut service = stack.layer(ScriptedService::default());
 
     let _permit = places.try_enter().unwrap();
     assert_eq!(answer(&mut service, with("grpc-timeout", "0n")).unwrap().status(), 504);
@@ -33,7 +33,7 @@ fn layers_come_in_the_right_order_whatever_order_they_are_named_in() {
 #[test]
 fn a_client_falls_back_after_its_last_try() {
     let in_place = |_: Result<Response<String>, Infallible>| Ok(Response::new("in its place".to_owned()));
-    let inner = Told::answering([status(503), status(503), status(503), status(503)]);
+    let inner = ScriptedService::answering([status(503), status(503), status(503), status(503)]);
     let stack = ClientStack::new()
         .retry(RetryLayer::new(Retrier::default()))
         .concurrency(ConcurrencyLayer::new("calls", Bulkhead::new(1).unwrap()))

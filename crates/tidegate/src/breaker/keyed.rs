@@ -116,14 +116,14 @@ impl KeyedBreaker {
     /// Returns the current condition of the breaker of a key.
     #[must_use]
     pub fn state(&self, key: impl Key) -> Condition {
-        self.look(key).condition
+        self.view_of(key).condition
     }
 
     /// Returns the state that a person has forced the breaker of a key into, until when, and why; `None` if it is not
     /// forced.
     #[must_use]
     pub fn forced(&self, key: impl Key) -> Option<Forced> {
-        self.look(key).forced
+        self.view_of(key).forced
     }
 
     /// Forces the breaker of one key into a state, for `time`, or until [`KeyedBreaker::auto`] if that is `None`; see
@@ -171,7 +171,7 @@ impl KeyedBreaker {
         });
     }
 
-    fn look(&self, key: impl Key) -> BreakerView {
+    fn view_of(&self, key: impl Key) -> BreakerView {
         let looked = key.with_bytes(|key| self.shared.settle(key, Op::Breaker(Handling::Look)));
         *looked.breaker.expect("a step of breakers tells how the last one stands")
     }

@@ -48,9 +48,12 @@ impl Shared {
     }
 
     /// Reads the state as of now.
-    pub(super) fn look<R>(&self, look: impl FnOnce(&CircuitBreaker, &CircuitBreakerState, Tick) -> R) -> R {
+    pub(super) fn with_state<R>(
+        &self,
+        read: impl FnOnce(&CircuitBreaker, &CircuitBreakerState, Tick) -> R,
+    ) -> R {
         let now = self.time.now();
-        look(&self.law, &self.state.lock(), now)
+        read(&self.law, &self.state.lock(), now)
     }
 }
 

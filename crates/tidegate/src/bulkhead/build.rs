@@ -136,15 +136,15 @@ impl Bulkhead {
     }
 
     /// Returns an empty bulkhead of changed parts and rules. A law and a throttle start again.
-    fn again(&self, change: impl FnOnce(&mut Parts, &mut Rules)) -> Self {
-        let mut parts = self.shared.again();
+    fn rebuilt(&self, change: impl FnOnce(&mut Parts, &mut Rules)) -> Self {
+        let mut parts = self.shared.fresh_parts();
         let mut rules = self.shared.rules.clone();
         change(&mut parts, &mut rules);
         Self { shared: Shared::new(parts, rules) }
     }
 
     fn with(&self, change: impl FnOnce(&mut Rules)) -> Self {
-        self.again(|_, rules| change(rules))
+        self.rebuilt(|_, rules| change(rules))
     }
 
     /// Returns a bulkhead with the same number of places and the same rules whose deadlines go by `clock`. A step of
@@ -152,7 +152,7 @@ impl Bulkhead {
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         let now = clock.now();
-        self.again(|parts, _| parts.starting(Arc::new(clock), now))
+        self.rebuilt(|parts, _| parts.restart_with_clock(Arc::new(clock), now))
     }
 
     /// Returns a bulkhead where at most `waiting` callers wait for a place; zero refuses a caller who cannot enter at
@@ -272,14 +272,14 @@ impl Bulkhead {
         T: Throttle + Send + 'static,
         T::State: Send,
     {
-        self.again(|parts, _| parts.throttling = Some(Throttling::new(throttle, parts.clock.now())))
+        self.rebuilt(|parts, _| parts.throttling = Some(Throttling::new(throttle, parts.clock.now())))
     }
 
     /// Returns a bulkhead that tells `observer` about each change of the limit ([`Observer::on_limit`]). A step of
     /// construction, like [`Bulkhead::with_clock`].
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
-        self.again(|parts, _| parts.observer = Some(Arc::new(observer)))
+        self.rebuilt(|parts, _| parts.observer = Some(Arc::new(observer)))
     }
 
     /// Returns a bulkhead whose law learns from `watch` how much of the machine is in use; it keeps the watch running.

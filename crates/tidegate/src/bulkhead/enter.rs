@@ -10,9 +10,9 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, NotACost, Priority, Retry, Tick};
 
-use super::line::{Answer, Asked, Ticket};
+use super::line::{Answer, PlaceRequest, Ticket};
 use super::permit::Permit;
-use super::places::NotNow;
+use super::places::EnterFailure;
 use super::shared::Shared;
 use crate::answer::TakeError;
 use crate::block_on::block_on;
@@ -172,11 +172,11 @@ impl Enter {
     }
 
     fn enter_now(&self, places: Cost) -> Answer {
-        self.shared.enter(places.units(), || self.asked(places))
+        self.shared.enter(places.units(), || self.request(places))
     }
 
-    fn asked(&self, places: Cost) -> Asked<'_> {
-        Asked { places: places.units(), priority: self.goes_by(), tenant: &self.tenant }
+    fn request(&self, places: Cost) -> PlaceRequest<'_> {
+        PlaceRequest { places: places.units(), priority: self.goes_by(), tenant: &self.tenant }
     }
 
     /// Returns the priority. Called only where the priority matters, since reading the task's priority has a cost.
@@ -192,7 +192,7 @@ impl Enter {
         // A caller who asks for more places than it may have does not count as refused for lack of room, so the
         // throttle is not asked.
         if self.shared.is_throttled()
-            && let Some(retry) = self.shared.never(self.asked(places))
+            && let Some(retry) = self.shared.too_many(self.request(places))
         {
             return Err(retry);
         }
@@ -207,7 +207,7 @@ impl Enter {
     /// Enters at once or joins the line. `Ok` is the ticket and the deadline. `Err` is the answer when the caller
     /// entered without waiting or is refused.
     fn begin(&mut self, places: Cost, cx: &Context<'_>) -> Result<(Ticket, Option<Tick>), Answer> {
-        self.bound = self.bound.by(&*self.shared.clock);
+        self.bound = self.bound.on_clock(&*self.shared.clock);
         self.arrive(places).map_err(Err)?;
         let shared = &self.shared;
         let longest = shared.longest_wait();
@@ -217,7 +217,7 @@ impl Enter {
         // Tried before the clock is read and the waker cloned: a caller who enters at once needs neither.
         match shared.enter_past_line(places.units(), || self.goes_by()) {
             Ok(granted) => return Err(Ok(granted)),
-            Err(NotNow::Full | NotNow::Locked) => {}
+            Err(EnterFailure::Full | EnterFailure::Locked) => {}
         }
         let now = shared.clock.now();
         let own = self.bound.deadline(&*shared.clock);
@@ -225,7 +225,7 @@ impl Enter {
             Duration::MAX => own,
             longest => Some(own.unwrap_or(Tick::MAX).min(now.after(longest))),
         };
-        let ticket = shared.join(self.asked(places), (now, deadline), cx.waker().clone())?;
+        let ticket = shared.join(self.request(places), (now, deadline), cx.waker().clone())?;
         Ok((ticket, deadline))
     }
 
@@ -293,7 +293,7 @@ impl Future for Enter {
 impl Drop for Enter {
     fn drop(&mut self) {
         match &self.stage {
-            Stage::InLine { ticket, .. } => self.shared.go(ticket),
+            Stage::InLine { ticket, .. } => self.shared.remove_dropped(ticket),
             // It was tried without waiting, and not awaited afterwards.
             Stage::Admitted => self.shared.turned_away(self.arrived),
             Stage::New | Stage::Refused | Stage::Ended => {}

@@ -61,7 +61,7 @@ pub(super) type Answer = Result<Granted, Retry>;
 
 /// The places that a caller asks for, with its priority and tenant.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct PlaceRequest<'a> {
     pub(super) places: u64,
     pub(super) priority: Priority,
     /// The tenant; empty if the caller named none.
@@ -78,20 +78,20 @@ pub(super) struct Ticket {
 /// Wakers to call, or only to drop, once the lock is released.
 #[derive(Debug, Default)]
 #[must_use = "wakers wait to be called"]
-pub(super) struct Due {
-    wake: SmallVec<[Waker; 2]>,
-    gone: Option<Waker>,
+pub(super) struct PendingWakers {
+    to_wake: SmallVec<[Waker; 2]>,
+    to_drop: Option<Waker>,
 }
 
-impl Due {
+impl PendingWakers {
     /// Calls the wakers. Not to be called with the lock held. If a waker panics, the others are called all the same: a
     /// waiter that is not woken would hold places without knowing it.
-    pub(super) fn settle(self) {
+    pub(super) fn wake_all(self) {
         let mut panicked = None;
-        for waker in self.wake {
+        for waker in self.to_wake {
             panicked = panicked.or(catch_unwind(AssertUnwindSafe(|| waker.wake())).err());
         }
-        drop(self.gone);
+        drop(self.to_drop);
         if let Some(panic) = panicked {
             resume_unwind(panic);
         }
@@ -133,7 +133,7 @@ impl Line {
         }
         let kept = |limit| rules.kept(|| priority, limit);
         let in_flight = places.enter_locked(wanted, rules.enters_alone(), kept).ok()?;
-        let class = self.queues.taken(class, wanted, now);
+        let class = self.queues.count_taken(class, wanted, now);
         Some(Granted::new(wanted, in_flight, class))
     }
 
@@ -142,31 +142,31 @@ impl Line {
         &mut self,
         rules: &Rules,
         places: &Places,
-        asked: Asked<'_>,
+        request: PlaceRequest<'_>,
         now: Tick,
-    ) -> (Answer, Due) {
-        let (answer, due) = self.enter_if_next(rules, places, asked, now);
+    ) -> (Answer, PendingWakers) {
+        let (answer, wakers) = self.enter_if_next(rules, places, request, now);
         self.open_if_empty(places);
-        (answer, due)
+        (answer, wakers)
     }
 
     fn enter_if_next(
         &mut self,
         rules: &Rules,
         places: &Places,
-        asked: Asked<'_>,
+        request: PlaceRequest<'_>,
         now: Tick,
-    ) -> (Answer, Due) {
+    ) -> (Answer, PendingWakers) {
         // Waiters come first: there may be returned places that have not been given to them yet.
-        let due = self.advance(rules, places, now);
-        let class = self.queues.class_of(asked.tenant, now);
-        let open = |priority, wanted| rules.is_open(priority, wanted, places.count());
-        let answer = if self.queues.is_next(class, (asked.priority, asked.places), now, open) {
-            self.take((rules, places), (asked.places, asked.priority), class, now).ok_or(Retry::Unknown)
+        let wakers = self.advance(rules, places, now);
+        let class = self.queues.class_of(request.tenant, now);
+        let may_consider = |priority, wanted| rules.may_consider(priority, wanted, places.count());
+        let answer = if self.queues.is_next(class, (request.priority, request.places), now, may_consider) {
+            self.take((rules, places), (request.places, request.priority), class, now).ok_or(Retry::Unknown)
         } else {
             Err(Retry::Unknown)
         };
-        (answer, due)
+        (answer, wakers)
     }
 
     /// Enters, or joins the line. Takes the waker only if the caller joins.
@@ -174,49 +174,49 @@ impl Line {
         &mut self,
         rules: &Rules,
         places: &Places,
-        asked: Asked<'_>,
+        request: PlaceRequest<'_>,
         (now, deadline): (Tick, Option<Tick>),
         waker: &mut Option<Waker>,
-    ) -> (Result<Ticket, Answer>, Due) {
-        if let Some(retry) = rules.too_many(asked.places, asked.priority, places.count().limit()) {
-            return (Err(Err(retry)), Due::default());
+    ) -> (Result<Ticket, Answer>, PendingWakers) {
+        if let Some(retry) = rules.too_many(request.places, request.priority, places.count().limit()) {
+            return (Err(Err(retry)), PendingWakers::default());
         }
         // From here on every caller takes the lock. Places returned before are counted below; a permit that is dropped
         // later waits for the lock.
         places.lock();
-        let (answer, mut due) = self.enter_if_next(rules, places, asked, now);
+        let (answer, mut wakers) = self.enter_if_next(rules, places, request, now);
         let joined = match answer {
-            Err(Retry::Unknown) if !self.is_late(asked, now, deadline) => {
-                self.wait((rules, places.count().limit()), asked, now, waker, &mut due)
+            Err(Retry::Unknown) if !self.is_late(request, now, deadline) => {
+                self.wait((rules, places.count().limit()), request, now, waker, &mut wakers)
             }
             answer => Err(answer),
         };
         self.open_if_empty(places);
-        (joined, due)
+        (joined, wakers)
     }
 
     /// Says whether a newcomer's turn is expected after its deadline. Never for the first one in the line: the pace is
     /// measured by its turn, so that a wrong measurement does not last.
-    fn is_late(&self, asked: Asked<'_>, now: Tick, deadline: Option<Tick>) -> bool {
-        let Some(ahead) = self.queues.ahead_of(asked.priority, now) else { return false };
+    fn is_late(&self, request: PlaceRequest<'_>, now: Tick, deadline: Option<Tick>) -> bool {
+        let Some(ahead) = self.queues.ahead_of(request.priority, now) else { return false };
         let (false, Some(deadline)) = (ahead == 0, deadline) else { return false };
-        let expected = self.pace.expected(ahead.saturating_add(asked.places));
+        let expected = self.pace.expected(ahead.saturating_add(request.places));
         expected.is_some_and(|expected| now.after(expected) > deadline)
     }
 
     fn wait(
         &mut self,
         (rules, limit): (&Rules, u64),
-        asked: Asked<'_>,
+        request: PlaceRequest<'_>,
         now: Tick,
         waker: &mut Option<Waker>,
-        due: &mut Due,
+        wakers: &mut PendingWakers,
     ) -> Result<Ticket, Answer> {
         const SHED: Answer = Err(Retry::Unknown);
-        let class = self.queues.class_of(asked.tenant, now);
+        let class = self.queues.class_of(request.tenant, now);
         if self.queues.len() >= rules.room(limit) {
-            let (class, turn) = self.queues.gives_way_to(class, asked.priority, now).ok_or(SHED)?;
-            self.answer((class, turn), SHED, due);
+            let (class, turn) = self.queues.gives_way_to(class, request.priority, now).ok_or(SHED)?;
+            self.answer((class, turn), SHED, wakers);
         }
         // `None` only if the waker was taken before. It cannot be: `join` calls this once.
         let waker = waker.take().ok_or(SHED)?;
@@ -224,27 +224,30 @@ impl Line {
             self.pace.begin(now);
         }
         self.arrivals += 1;
-        let turn = Turn::new(asked.priority, self.arrivals);
-        let Asked { places, priority, .. } = asked;
+        let turn = Turn::new(request.priority, self.arrivals);
+        let PlaceRequest { places, priority, .. } = request;
         self.queues.push(class, turn, Waiting { places, priority, since: now, waker });
         Ok(Ticket { class, turn })
     }
 
     /// Answers a waiter, which fetches the answer later.
-    fn answer(&mut self, (class, turn): (Class, Turn), answer: Answer, due: &mut Due) {
+    fn answer(&mut self, (class, turn): (Class, Turn), answer: Answer, wakers: &mut PendingWakers) {
         if let Some(waiting) = self.queues.remove(class, &turn) {
             self.answered.insert(turn.number, answer);
-            due.wake.push(waiting.waker);
+            wakers.to_wake.push(waiting.waker);
         }
     }
 
     /// Fetches a waiter's answer, once. If there is none, `waker` replaces the waiter's waker.
-    pub(super) fn ask(&mut self, ticket: &Ticket, waker: Waker) -> (Option<Answer>, Due) {
-        let gone = match self.queues.get_mut(ticket.class, &ticket.turn) {
+    pub(super) fn ask(&mut self, ticket: &Ticket, waker: Waker) -> (Option<Answer>, PendingWakers) {
+        let to_drop = match self.queues.get_mut(ticket.class, &ticket.turn) {
             Some(waiting) => std::mem::replace(&mut waiting.waker, waker),
             None => waker,
         };
-        (self.answered.remove(&ticket.turn.number), Due { gone: Some(gone), ..Due::default() })
+        (
+            self.answered.remove(&ticket.turn.number),
+            PendingWakers { to_drop: Some(to_drop), ..PendingWakers::default() },
+        )
     }
 
     /// Removes a waiter from the line, and returns its answer if there was one; granted places in it then belong to the
@@ -255,78 +258,84 @@ impl Line {
         places: &Places,
         ticket: &Ticket,
         now: Tick,
-    ) -> (Option<Answer>, Due) {
-        let gone = self.queues.remove(ticket.class, &ticket.turn).map(|waiting| waiting.waker);
+    ) -> (Option<Answer>, PendingWakers) {
+        let to_drop = self.queues.remove(ticket.class, &ticket.turn).map(|waiting| waiting.waker);
         // This waiter may have been the first, and may have held up others that need fewer places.
-        let due = Due { gone, ..self.advance(rules, places, now) };
+        let wakers = PendingWakers { to_drop, ..self.advance(rules, places, now) };
         self.open_if_empty(places);
-        (self.answered.remove(&ticket.turn.number), due)
+        (self.answered.remove(&ticket.turn.number), wakers)
     }
 
     /// Removes a waiter that was dropped; a place that it was given goes to the next. `now` is `None` if the clock
     /// panicked: places are given to waiters all the same.
-    pub(super) fn go(&mut self, rules: &Rules, places: &Places, ticket: &Ticket, now: Option<Tick>) -> Due {
-        let (answer, mut due) = self.give_up(rules, places, ticket, now.unwrap_or(self.latest));
+    pub(super) fn remove_dropped(
+        &mut self,
+        rules: &Rules,
+        places: &Places,
+        ticket: &Ticket,
+        now: Option<Tick>,
+    ) -> PendingWakers {
+        let (answer, mut wakers) = self.give_up(rules, places, ticket, now.unwrap_or(self.latest));
         if let Some(Ok(granted)) = answer {
             places.leave(granted.places());
-            due.wake.extend(self.left(rules, places, granted, now).wake);
+            wakers.to_wake.extend(self.give_returned(rules, places, granted, now).to_wake);
         }
-        due
+        wakers
     }
 
-    /// Gives returned places to waiters; `now` as for [`Line::go`].
-    pub(super) fn left(
+    /// Gives returned places to waiters; `now` as for [`Line::remove_dropped`].
+    pub(super) fn give_returned(
         &mut self,
         rules: &Rules,
         places: &Places,
         granted: Granted,
         now: Option<Tick>,
-    ) -> Due {
+    ) -> PendingWakers {
         let now = now.unwrap_or(self.latest);
-        self.queues.left(granted.class, granted.places(), now);
-        let due = self.advance(rules, places, now);
+        self.queues.count_returned(granted.class, granted.places(), now);
+        let wakers = self.advance(rules, places, now);
         self.open_if_empty(places);
-        due
+        wakers
     }
 
     /// Changes the number of places. Permits that are held stay valid. Waiters that ask for more places than they may
     /// have now are refused, wherever they stand in the line.
-    pub(super) fn change(&mut self, rules: &Rules, places: &Places, limit: u64, now: Tick) -> Due {
-        let mut due = Due::default();
+    pub(super) fn change(&mut self, rules: &Rules, places: &Places, limit: u64, now: Tick) -> PendingWakers {
+        let mut wakers = PendingWakers::default();
         places.change(limit);
         self.queues.change(limit);
         for (class, turn) in self.queues.too_wide(|priority| rules.most(priority, limit)) {
-            self.answer((class, turn), Err(rules.too_many_now(1)), &mut due);
+            self.answer((class, turn), Err(rules.too_many_now(1)), &mut wakers);
         }
-        due.wake.extend(self.advance(rules, places, now).wake);
+        wakers.to_wake.extend(self.advance(rules, places, now).to_wake);
         self.open_if_empty(places);
-        due
+        wakers
     }
 
     /// Gives places to the next waiters while enough are free.
-    fn advance(&mut self, rules: &Rules, places: &Places, now: Tick) -> Due {
+    fn advance(&mut self, rules: &Rules, places: &Places, now: Tick) -> PendingWakers {
         self.latest = now;
-        let mut due = Due::default();
-        let open = |priority, wanted| rules.is_open(priority, wanted, places.count());
-        while let Some((class, turn, waiting)) = self.queues.next(now, open) {
+        let mut wakers = PendingWakers::default();
+        let may_consider = |priority, wanted| rules.may_consider(priority, wanted, places.count());
+        while let Some((class, turn, waiting)) = self.queues.next(now, may_consider) {
             let (wanted, priority, since) = (waiting.places, waiting.priority, waiting.since);
             let Some(granted) = self.take((rules, places), (wanted, priority), class, now) else { break };
             if self.queues.waited_too_long(class, since, now) {
                 places.leave(wanted);
-                self.queues.left(granted.class, wanted, now);
-                self.answer((class, turn), Err(Retry::Unknown), &mut due);
+                self.queues.count_returned(granted.class, wanted, now);
+                self.answer((class, turn), Err(Retry::Unknown), &mut wakers);
                 continue;
             }
-            self.answer((class, turn), Ok(granted), &mut due);
+            self.answer((class, turn), Ok(granted), &mut wakers);
             self.pace.turn(now, wanted);
             while let Some(stale) = self.queues.stale(class, now) {
-                self.answer((class, stale), Err(Retry::Unknown), &mut due);
+                self.answer((class, stale), Err(Retry::Unknown), &mut wakers);
             }
         }
         if self.queues.len() == 0 {
             self.pace.end();
         }
-        due
+        wakers
     }
 
     /// Lets callers use the fast path again if nobody waits.

@@ -20,7 +20,7 @@ const INBOX: usize = 256;
 pub(super) struct Moving {
     /// Held while samples are taken in, and while the resulting limit is set under the lock of the line. Never taken
     /// while that lock is held.
-    law: Mutex<Box<dyn Learns>>,
+    law: Mutex<Box<dyn ErasedLaw>>,
     inbox: Mutex<Vec<Sample>>,
 }
 
@@ -31,16 +31,16 @@ impl Moving {
         L::State: Send,
     {
         let state = law.start(now);
-        Self::with(Box::new(Learner { law, state }))
+        Self::with(Box::new(LawWithState { law, state }))
     }
 
-    fn with(law: Box<dyn Learns>) -> Self {
+    fn with(law: Box<dyn ErasedLaw>) -> Self {
         Self { law: Mutex::new(law), inbox: Mutex::new(Vec::new()) }
     }
 
     /// Returns the same law in its initial state.
-    pub(super) fn again(&self, now: Tick) -> Self {
-        Self::with(self.law.lock().again(now))
+    pub(super) fn restarted(&self, now: Tick) -> Self {
+        Self::with(self.law.lock().restarted(now))
     }
 
     pub(super) fn limit(&self) -> u64 {
@@ -84,25 +84,25 @@ impl fmt::Debug for Moving {
     }
 }
 
-fn places(law: &dyn Learns) -> u64 {
+fn places(law: &dyn ErasedLaw) -> u64 {
     law.limit().clamp(1, Concurrency::MAX_PLACES)
 }
 
 /// A law with its state; erases the law's type.
-trait Learns: fmt::Debug + Send {
+trait ErasedLaw: fmt::Debug + Send {
     fn learn(&mut self, sample: &Sample);
     fn sense(&mut self, at: Tick, signal: Signal);
     fn limit(&self) -> u64;
-    fn again(&self, now: Tick) -> Box<dyn Learns>;
+    fn restarted(&self, now: Tick) -> Box<dyn ErasedLaw>;
 }
 
 #[derive(Debug)]
-struct Learner<L: Law> {
+struct LawWithState<L: Law> {
     law: L,
     state: L::State,
 }
 
-impl<L> Learns for Learner<L>
+impl<L> ErasedLaw for LawWithState<L>
 where
     L: Law + Send + 'static,
     L::State: Send,
@@ -119,7 +119,7 @@ where
         self.law.limit(&self.state)
     }
 
-    fn again(&self, now: Tick) -> Box<dyn Learns> {
+    fn restarted(&self, now: Tick) -> Box<dyn ErasedLaw> {
         let state = self.law.start(now);
         Box::new(Self { law: self.law.clone(), state })
     }

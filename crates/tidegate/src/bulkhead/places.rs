@@ -70,7 +70,7 @@ impl Count {
 
 /// Why an attempt to enter failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NotNow {
+pub(super) enum EnterFailure {
     /// Fewer places are free than asked for.
     Full,
     /// The lock has to be taken.
@@ -91,8 +91,13 @@ impl Places {
     /// many places of a given limit have to stay free. `alone`: a caller may take more places than the limit while none
     /// is taken.
     #[inline]
-    pub(super) fn enter(&self, places: u64, alone: bool, kept: impl Fn(u64) -> u64) -> Result<u64, NotNow> {
-        let open = |count: Count| if count.is_locked() { Err(NotNow::Locked) } else { Ok(()) };
+    pub(super) fn enter(
+        &self,
+        places: u64,
+        alone: bool,
+        kept: impl Fn(u64) -> u64,
+    ) -> Result<u64, EnterFailure> {
+        let open = |count: Count| if count.is_locked() { Err(EnterFailure::Locked) } else { Ok(()) };
         self.take_if((places, alone), kept, open)
     }
 
@@ -102,7 +107,7 @@ impl Places {
         places: u64,
         alone: bool,
         kept: impl Fn(u64) -> u64,
-    ) -> Result<u64, NotNow> {
+    ) -> Result<u64, EnterFailure> {
         self.take_if((places, alone), kept, |_| Ok(()))
     }
 
@@ -111,17 +116,17 @@ impl Places {
         &self,
         (places, alone): (u64, bool),
         kept: impl Fn(u64) -> u64,
-        open: impl Fn(Count) -> Result<(), NotNow>,
-    ) -> Result<u64, NotNow> {
+        open: impl Fn(Count) -> Result<(), EnterFailure>,
+    ) -> Result<u64, EnterFailure> {
         if places > Concurrency::MAX_PLACES {
-            return Err(NotNow::Full);
+            return Err(EnterFailure::Full);
         }
         let mut count = self.count();
         loop {
             open(count)?;
             let fits = count.has(places, kept(count.limit())) || alone && count.is_empty();
             if !fits {
-                return Err(NotNow::Full);
+                return Err(EnterFailure::Full);
             }
             let taken = count.0 + places;
             // Acquire, paired with the release in `leave`: a caller sees what the previous holder of the place did. The
@@ -206,9 +211,13 @@ mod tests {
     fn places_kept_and_places_lacking_are_told_apart_from_a_line() {
         let places = Places::new(3);
         assert_eq!(places.enter(2, false, |_| 0), Ok(2));
-        assert_eq!(places.enter(1, false, |limit| limit / 3), Err(NotNow::Full), "one of three is kept");
+        assert_eq!(
+            places.enter(1, false, |limit| limit / 3),
+            Err(EnterFailure::Full),
+            "one of three is kept"
+        );
         places.lock();
-        assert_eq!(places.enter(1, false, |_| 0), Err(NotNow::Locked));
+        assert_eq!(places.enter(1, false, |_| 0), Err(EnterFailure::Locked));
         assert_eq!(places.enter_locked(1, false, |_| 0), Ok(3));
         assert!(places.leave(2), "somebody waits");
         places.open();
@@ -219,19 +228,22 @@ mod tests {
     #[test]
     fn more_places_than_there_are_are_taken_by_one_alone() {
         let places = Places::new(2);
-        assert_eq!(places.enter(5, false, |_| 0), Err(NotNow::Full));
+        assert_eq!(places.enter(5, false, |_| 0), Err(EnterFailure::Full));
         assert_eq!(places.enter(5, true, |_| 0), Ok(5));
-        assert_eq!((places.count().standing().debt, places.enter(5, true, |_| 0)), (3, Err(NotNow::Full)));
+        assert_eq!(
+            (places.count().standing().debt, places.enter(5, true, |_| 0)),
+            (3, Err(EnterFailure::Full))
+        );
         places.leave(5);
         assert_eq!(places.enter(1, true, |_| 0), Ok(1));
-        assert_eq!(places.enter(5, true, |_| 0), Err(NotNow::Full), "somebody else is inside");
+        assert_eq!(places.enter(5, true, |_| 0), Err(EnterFailure::Full), "somebody else is inside");
     }
 
     #[test]
     fn a_limit_moves_beneath_those_inside() {
         let places = Places::new(Concurrency::MAX_PLACES);
         assert_eq!(places.enter(Concurrency::MAX_PLACES, false, |_| 0), Ok(Concurrency::MAX_PLACES));
-        assert_eq!(places.enter(u64::MAX, true, |_| 0), Err(NotNow::Full));
+        assert_eq!(places.enter(u64::MAX, true, |_| 0), Err(EnterFailure::Full));
         places.change(1);
         let standing = places.count().standing();
         assert_eq!((standing.limit, standing.remaining, standing.debt), (1, 0, Concurrency::MAX_PLACES - 1));

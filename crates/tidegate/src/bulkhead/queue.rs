@@ -74,15 +74,15 @@ pub(super) struct Queue {
     codel: Option<CodelState>,
     waiting: BTreeMap<Turn, Waiting>,
     /// How many places the waiters of each rank ask for.
-    asked: BTreeMap<u16, u64>,
+    wanted: BTreeMap<u16, u64>,
     /// How many waiters ask for more than one place.
     wide: usize,
 }
 
 impl Queue {
     pub(super) fn new(order: QueueOrder) -> Self {
-        let (waiting, asked) = (BTreeMap::new(), BTreeMap::new());
-        Self { order, codel: None, waiting, asked, wide: 0 }
+        let (waiting, wanted) = (BTreeMap::new(), BTreeMap::new());
+        Self { order, codel: None, waiting, wanted, wide: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -97,7 +97,7 @@ impl Queue {
         if self.waiting.is_empty() {
             self.emptied(waiting.since);
         }
-        *self.asked.entry(turn.rank).or_default() += waiting.places;
+        *self.wanted.entry(turn.rank).or_default() += waiting.places;
         self.wide += usize::from(waiting.places > 1);
         self.waiting.insert(turn, waiting);
     }
@@ -116,10 +116,10 @@ impl Queue {
     pub(super) fn remove(&mut self, turn: &Turn) -> Option<Waiting> {
         let waiting = self.waiting.remove(turn)?;
         self.wide -= usize::from(waiting.places > 1);
-        if let Some(asked) = self.asked.get_mut(&turn.rank) {
-            *asked -= waiting.places;
-            if *asked == 0 {
-                self.asked.remove(&turn.rank);
+        if let Some(wanted) = self.wanted.get_mut(&turn.rank) {
+            *wanted -= waiting.places;
+            if *wanted == 0 {
+                self.wanted.remove(&turn.rank);
             }
         }
         Some(waiting)
@@ -153,7 +153,7 @@ impl Queue {
     /// Returns how many places go to others before a newcomer; `None` while later arrivals may be served first.
     pub(super) fn ahead_of(&self, priority: Priority, now: Tick) -> Option<u64> {
         let rank = rank(priority);
-        (!self.newest_first(now)).then(|| self.asked.range(..=rank).map(|(_, places)| places).sum())
+        (!self.newest_first(now)).then(|| self.wanted.range(..=rank).map(|(_, places)| places).sum())
     }
 
     /// Returns the waiter that a full queue refuses to make room for a newcomer; `None` to refuse the newcomer.
@@ -226,7 +226,7 @@ mod tests {
             queue.remove(&turn);
             numbers.push(turn.number);
         }
-        assert!(queue.asked.is_empty());
+        assert!(queue.wanted.is_empty());
         numbers
     }
 

@@ -4,7 +4,7 @@ use tidegate_core::{Priority, Tick};
 
 use super::queue::{Queue, QueueOrder, Turn, Waiting};
 use super::rules::Rules;
-use super::tenants::Known;
+use super::tenants::KnownTenants;
 
 /// The tenant that places are counted for: the number of its queue, and whether the places are the tenant's own. Small,
 /// since each permit carries one.
@@ -34,7 +34,7 @@ pub(super) enum Queues {
 /// One queue for each tenant.
 #[derive(Debug)]
 pub(super) struct Divided {
-    known: Known,
+    known: KnownTenants,
     order: QueueOrder,
     /// Indexed by the tenant's number.
     queues: Vec<Queue>,
@@ -47,7 +47,7 @@ impl Queues {
         match &rules.tenants {
             None => Self::One(Queue::new(rules.order)),
             Some(tenants) => {
-                let known = Known::new(tenants, limit, now);
+                let known = KnownTenants::new(tenants, limit, now);
                 Self::Divided(Box::new(Divided { known, order: rules.order, queues: Vec::new(), waiting: 0 }))
             }
         }
@@ -99,7 +99,7 @@ impl Queues {
     }
 
     /// Counts places that were taken.
-    pub(super) fn taken(&mut self, class: Class, places: u64, now: Tick) -> Class {
+    pub(super) fn count_taken(&mut self, class: Class, places: u64, now: Tick) -> Class {
         match self {
             Self::One(_) => class,
             Self::Divided(divided) => {
@@ -110,7 +110,7 @@ impl Queues {
     }
 
     /// Counts places that were returned.
-    pub(super) fn left(&mut self, class: Class, places: u64, now: Tick) {
+    pub(super) fn count_returned(&mut self, class: Class, places: u64, now: Tick) {
         if let Self::Divided(divided) = self {
             divided.known.partitions.leave(class.number(), places, class.own, now);
         }
@@ -148,32 +148,32 @@ impl Queues {
         Some(removed)
     }
 
-    /// Returns the waiter whose turn is next. `open` is [`Rules::is_open`]: it says whether a waiter of a priority that
-    /// asks for so many places is considered.
+    /// Returns the waiter whose turn is next. `may_consider` is [`Rules::may_consider`]: it says whether a waiter of a
+    /// priority that asks for so many places is considered.
     pub(super) fn next(
         &self,
         now: Tick,
-        open: impl Fn(Priority, u64) -> bool,
+        may_consider: impl Fn(Priority, u64) -> bool,
     ) -> Option<(Class, Turn, &Waiting)> {
         let class = match self {
             Self::One(_) => Class::default(),
-            Self::Divided(divided) => Class::of(divided.next(now, open)?),
+            Self::Divided(divided) => Class::of(divided.next(now, may_consider)?),
         };
         let (turn, waiting) = self.queue(class)?.next(now)?;
         Some((class, turn, waiting))
     }
 
-    /// Says whether a newcomer would be next. `open` as for [`Queues::next`].
+    /// Says whether a newcomer would be next. `may_consider` as for [`Queues::next`].
     pub(super) fn is_next(
         &self,
         class: Class,
         (priority, places): (Priority, u64),
         now: Tick,
-        open: impl Fn(Priority, u64) -> bool,
+        may_consider: impl Fn(Priority, u64) -> bool,
     ) -> bool {
         match self {
             Self::One(queue) => queue.is_next(priority, now),
-            Self::Divided(divided) => divided.is_next(class.number(), (priority, places), now, open),
+            Self::Divided(divided) => divided.is_next(class.number(), (priority, places), now, may_consider),
         }
     }
 
@@ -223,16 +223,20 @@ impl Queues {
 impl Divided {
     /// Returns each waiting tenant's first waiter, as the tenant's number and the places asked for. Leaves out a first
     /// waiter that could only be served from places kept for others: it would hold those others up.
-    fn firsts(&self, now: Tick, open: impl Fn(Priority, u64) -> bool) -> impl Iterator<Item = (usize, u64)> {
+    fn firsts(
+        &self,
+        now: Tick,
+        may_consider: impl Fn(Priority, u64) -> bool,
+    ) -> impl Iterator<Item = (usize, u64)> {
         let first = move |(number, queue): (usize, &Queue)| {
             let (_, first) = queue.next(now)?;
-            open(first.priority, first.places).then_some((number, first.places))
+            may_consider(first.priority, first.places).then_some((number, first.places))
         };
         self.queues.iter().enumerate().filter_map(first)
     }
 
-    fn next(&self, now: Tick, open: impl Fn(Priority, u64) -> bool) -> Option<usize> {
-        if self.waiting == 0 { None } else { self.known.partitions.next(self.firsts(now, open), now) }
+    fn next(&self, now: Tick, may_consider: impl Fn(Priority, u64) -> bool) -> Option<usize> {
+        if self.waiting == 0 { None } else { self.known.partitions.next(self.firsts(now, may_consider), now) }
     }
 
     /// Says whether a newcomer would be next: it comes first in its tenant's queue, and no waiter of another tenant
@@ -242,7 +246,7 @@ impl Divided {
         number: usize,
         (priority, places): (Priority, u64),
         now: Tick,
-        open: impl Fn(Priority, u64) -> bool,
+        may_consider: impl Fn(Priority, u64) -> bool,
     ) -> bool {
         if self.waiting == 0 {
             return true;
@@ -252,7 +256,7 @@ impl Divided {
         let takes_own = partitions.is_own(number, places);
         let comes_after =
             |(other, wanted)| other == number || (takes_own && !partitions.is_own(other, wanted));
-        next_in_class && self.firsts(now, open).all(comes_after)
+        next_in_class && self.firsts(now, may_consider).all(comes_after)
     }
 
     /// Returns the waiter to refuse when the queues are full: one of the tenant with the most waiters for its weight.

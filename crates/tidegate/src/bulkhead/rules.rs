@@ -42,7 +42,7 @@ impl Rules {
     /// Says whether a waiter of a priority that asks for `wanted` places is considered. If no place is kept from it, it
     /// is considered as soon as one place is free, so that a waiter for many places is served in the end. Otherwise it
     /// is considered once all its places are free: earlier it would hold up the callers that a part is kept for.
-    pub(super) fn is_open(&self, priority: Priority, wanted: u64, count: Count) -> bool {
+    pub(super) fn may_consider(&self, priority: Priority, wanted: u64, count: Count) -> bool {
         match self.kept(|| priority, count.limit()) {
             0 => count.taken() < count.limit(),
             kept => count.taken() + wanted + kept <= count.limit(),

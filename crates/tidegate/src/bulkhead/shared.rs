@@ -14,9 +14,9 @@ use tidegate_core::{Decision, Outcome, Priority, Retry, Standing, Tick};
 
 use super::counter::{Counter, OwnedCounter, Owner};
 use super::latency::MeanLatency;
-use super::line::{Answer, Asked, Due, Granted, Line, Ticket};
+use super::line::{Answer, Granted, Line, PendingWakers, PlaceRequest, Ticket};
 use super::moving::Moving;
-use super::places::NotNow;
+use super::places::EnterFailure;
 use super::queues::Class;
 use super::rules::Rules;
 use super::throttling::Throttling;
@@ -55,9 +55,9 @@ pub(super) struct Parts {
 
 impl Parts {
     /// Changes the clock to one that reads `now`, and starts the law and the throttle again.
-    pub(super) fn starting(&mut self, clock: Arc<dyn Clock>, now: Tick) {
-        self.moving = self.moving.take().map(|moving| moving.again(now));
-        self.throttling = self.throttling.take().map(|throttling| throttling.again(now));
+    pub(super) fn restart_with_clock(&mut self, clock: Arc<dyn Clock>, now: Tick) {
+        self.moving = self.moving.take().map(|moving| moving.restarted(now));
+        self.throttling = self.throttling.take().map(|throttling| throttling.restarted(now));
         self.clock = clock;
     }
 
@@ -106,20 +106,20 @@ impl Shared {
         if let Some(watch) = signals {
             // Weak: the bulkhead holds the watch, and a strong reference would be a cycle.
             let weak = Arc::downgrade(&shared);
-            watch.tell(move |signal| weak.upgrade().map(|shared| shared.sense(signal)).is_some());
+            watch.subscribe(move |signal| weak.upgrade().map(|shared| shared.sense(signal)).is_some());
         }
         shared
     }
 
     /// Returns the parts for an empty bulkhead of the same kind.
-    pub(super) fn again(&self) -> Parts {
+    pub(super) fn fresh_parts(&self) -> Parts {
         let Self { moving, throttling, clock, observer, .. } = self;
         let now = clock.now();
         Parts {
             clock: Arc::clone(clock),
             limit: self.standing().limit,
-            moving: moving.as_ref().map(|moving| moving.again(now)),
-            throttling: throttling.as_ref().map(|throttling| throttling.again(now)),
+            moving: moving.as_ref().map(|moving| moving.restarted(now)),
+            throttling: throttling.as_ref().map(|throttling| throttling.restarted(now)),
             observer: observer.clone(),
         }
         .at_start()
@@ -178,7 +178,7 @@ impl Shared {
         &self,
         places: u64,
         priority: impl Fn() -> Priority,
-    ) -> Result<Granted, NotNow> {
+    ) -> Result<Granted, EnterFailure> {
         let alone = places > 1 && self.rules.enters_alone();
         let in_flight = self.places.enter(places, alone, |limit| self.rules.kept(&priority, limit))?;
         Ok(Granted::new(places, in_flight, Class::default()))
@@ -186,28 +186,28 @@ impl Shared {
 
     /// Enters without waiting, or refuses. The throttle must have admitted the caller before.
     #[inline]
-    pub(super) fn enter<'a>(&self, places: u64, asked: impl Fn() -> Asked<'a>) -> Answer {
-        match self.enter_past_line(places, || asked().priority) {
+    pub(super) fn enter<'a>(&self, places: u64, request: impl Fn() -> PlaceRequest<'a>) -> Answer {
+        match self.enter_past_line(places, || request().priority) {
             Ok(granted) => Ok(granted),
-            Err(NotNow::Full) => Err(self.never(asked()).unwrap_or(Retry::Unknown)),
-            Err(NotNow::Locked) => self.enter_locked(asked()),
+            Err(EnterFailure::Full) => Err(self.too_many(request()).unwrap_or(Retry::Unknown)),
+            Err(EnterFailure::Locked) => self.enter_locked(request()),
         }
     }
 
     #[cold]
-    fn enter_locked(&self, asked: Asked<'_>) -> Answer {
-        if let Some(retry) = self.never(asked) {
+    fn enter_locked(&self, request: PlaceRequest<'_>) -> Answer {
+        if let Some(retry) = self.too_many(request) {
             return Err(retry);
         }
         let now = self.clock.now();
-        let (answer, due) = self.line.lock().enter(&self.rules, &self.places, asked, now);
-        due.settle();
+        let (answer, wakers) = self.line.lock().enter(&self.rules, &self.places, request, now);
+        wakers.wake_all();
         answer
     }
 
     /// Returns the refusal if a caller asks for more places than it could ever have.
-    pub(super) fn never(&self, asked: Asked<'_>) -> Option<Retry> {
-        self.rules.too_many(asked.places, asked.priority, self.standing().limit)
+    pub(super) fn too_many(&self, request: PlaceRequest<'_>) -> Option<Retry> {
+        self.rules.too_many(request.places, request.priority, self.standing().limit)
     }
 
     /// Returns the longest wait of a caller that begins to wait now.
@@ -219,40 +219,40 @@ impl Shared {
     /// Enters, or joins the line.
     pub(super) fn join(
         &self,
-        asked: Asked<'_>,
+        request: PlaceRequest<'_>,
         (now, deadline): (Tick, Option<Tick>),
         waker: Waker,
     ) -> Joined {
         let mut waker = Some(waker);
-        let (joined, due) =
-            self.line.lock().join(&self.rules, &self.places, asked, (now, deadline), &mut waker);
-        due.settle();
+        let (joined, wakers) =
+            self.line.lock().join(&self.rules, &self.places, request, (now, deadline), &mut waker);
+        wakers.wake_all();
         joined
     }
 
     /// Fetches a waiter's answer if there is one; otherwise `waker` replaces the waiter's waker.
     pub(super) fn ask(&self, ticket: &Ticket, waker: Waker) -> Option<Answer> {
-        let (answer, due) = self.line.lock().ask(ticket, waker);
-        due.settle();
+        let (answer, wakers) = self.line.lock().ask(ticket, waker);
+        wakers.wake_all();
         answer
     }
 
     /// Ends a wait. Returns the answer, or a refusal if there is none.
     pub(super) fn give_up(&self, ticket: &Ticket, now: Tick) -> Answer {
-        let (answer, due) = self.line.lock().give_up(&self.rules, &self.places, ticket, now);
-        due.settle();
+        let (answer, wakers) = self.line.lock().give_up(&self.rules, &self.places, ticket, now);
+        wakers.wake_all();
         answer.unwrap_or(Err(Retry::Unknown))
     }
 
     /// Removes a waiter that was dropped. A place that it was given and has not fetched goes to the next waiter.
-    pub(super) fn go(&self, ticket: &Ticket) {
+    pub(super) fn remove_dropped(&self, ticket: &Ticket) {
         let (now, panicked) = self.now_or_panic();
-        let due = self.line.lock().go(&self.rules, &self.places, ticket, now);
-        due.settle();
+        let wakers = self.line.lock().remove_dropped(&self.rules, &self.places, ticket, now);
+        wakers.wake_all();
         if let Some(now) = now {
             self.turned_away(now);
         }
-        go_on(panicked);
+        resume_panic(panicked);
     }
 
     #[cold]
@@ -268,12 +268,12 @@ impl Shared {
     pub(super) fn leave(&self, granted: &Granted, began: &Tick, outcome: Outcome) {
         let locked = self.places.leave(granted.places());
         if locked || outcome != Outcome::Ignored {
-            self.left(granted, *began, outcome, locked);
+            self.after_leave(granted, *began, outcome, locked);
         }
     }
 
     #[inline(never)]
-    fn left(&self, granted: &Granted, began: Tick, outcome: Outcome, locked: bool) {
+    fn after_leave(&self, granted: &Granted, began: Tick, outcome: Outcome, locked: bool) {
         let timed = self.timed && outcome != Outcome::Ignored;
         if !locked && !timed {
             return;
@@ -283,16 +283,16 @@ impl Shared {
         if let (true, Some(at)) = (timed, now) {
             self.learn(granted, began, outcome, (at, waiting));
         }
-        go_on(panicked);
+        resume_panic(panicked);
     }
 
     /// Gives returned places to the next waiters. Returns how many callers still wait.
     fn pass_on(&self, granted: &Granted, now: Option<Tick>) -> usize {
         let mut line = self.line.lock();
-        let due = line.left(&self.rules, &self.places, *granted, now);
+        let wakers = line.give_returned(&self.rules, &self.places, *granted, now);
         let waiting = line.waiting();
         drop(line);
-        due.settle();
+        wakers.wake_all();
         waiting
     }
 
@@ -301,7 +301,7 @@ impl Shared {
         self.latency.learn(latency);
         if let Some(moving) = &self.moving {
             let sample = Sample { at, latency, in_flight: granted.in_flight(), outcome };
-            self.moved(moving.learn(sample, |limit| self.set_limit(limit, at)));
+            self.announce(moving.learn(sample, |limit| self.set_limit(limit, at)));
         }
         if let Some(throttling) = &self.throttling {
             throttling.learn(at, latency.saturating_add(granted.waited()), outcome);
@@ -316,7 +316,7 @@ impl Shared {
         }
         let at = self.clock.now();
         if let Some(moving) = &self.moving {
-            self.moved(Some(moving.sense(at, signal, |limit| self.set_limit(limit, at))));
+            self.announce(Some(moving.sense(at, signal, |limit| self.set_limit(limit, at))));
         }
         if let Some(throttling) = &self.throttling {
             let room = Room { free: self.standing().remaining, waiting: self.waiting() as u64 };
@@ -324,28 +324,28 @@ impl Shared {
         }
     }
 
-    /// Changes the number of places. [`Shared::moved`] calls the wakers and the observer, since the caller may hold the
-    /// law.
-    pub(super) fn set_limit(&self, to: u64, at: Tick) -> Moved {
+    /// Changes the number of places. [`Shared::announce`] calls the wakers and the observer, since the caller may hold
+    /// the law.
+    pub(super) fn set_limit(&self, to: u64, at: Tick) -> LimitChange {
         let from = self.standing().limit;
         if from == to {
-            return Moved(None);
+            return LimitChange(None);
         }
-        let due = self.line.lock().change(&self.rules, &self.places, to, at);
-        Moved(Some((due, LimitMoved { at, from, to })))
+        let wakers = self.line.lock().change(&self.rules, &self.places, to, at);
+        LimitChange(Some((wakers, LimitMoved { at, from, to })))
     }
 
     /// Wakes the waiters that a new limit has served, and tells the observer. Not to be called with a lock held.
-    pub(super) fn moved(&self, moved: Option<Moved>) {
-        let Some(Moved(Some((due, event)))) = moved else { return };
-        due.settle();
+    pub(super) fn announce(&self, change: Option<LimitChange>) {
+        let Some(LimitChange(Some((wakers, event)))) = change else { return };
+        wakers.wake_all();
         if let Some(observer) = &self.observer {
             observer.on_limit(&event);
         }
     }
 
-    /// Reads the clock on a path that returns places, which must finish even if the clock panics. [`go_on`] resumes the
-    /// panic.
+    /// Reads the clock on a path that returns places, which must finish even if the clock panics. [`resume_panic`]
+    /// resumes the panic.
     fn now_or_panic(&self) -> (Option<Tick>, Option<Box<dyn Any + Send>>) {
         match catch_unwind(AssertUnwindSafe(|| self.clock.now())) {
             Ok(now) => (Some(now), None),
@@ -357,10 +357,10 @@ impl Shared {
 /// The wakers and the event of a changed limit; `None` if the limit did not change.
 #[derive(Debug)]
 #[must_use = "wakers wait to be called"]
-pub(super) struct Moved(Option<(Due, LimitMoved)>);
+pub(super) struct LimitChange(Option<(PendingWakers, LimitMoved)>);
 
 /// Resumes a panic that was held back. Not during another panic, since that would abort the process.
-fn go_on(panicked: Option<Box<dyn Any + Send>>) {
+fn resume_panic(panicked: Option<Box<dyn Any + Send>>) {
     if let Some(panic) = panicked.filter(|_| !std::thread::panicking()) {
         resume_unwind(panic);
     }

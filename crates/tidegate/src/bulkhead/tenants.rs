@@ -67,8 +67,8 @@ impl Tenants {
     /// [`QuotaError::Parameter`] when the terms have a guarantee, which cannot be kept for unknown tenants, or `most`
     /// is out of range.
     pub fn each(mut self, terms: Partition, most: usize) -> Result<Self, QuotaError> {
-        if terms.guarantee() > 0 {
-            let value = terms.guarantee().to_string();
+        if terms.get_guaranteed() > 0 {
+            let value = terms.get_guaranteed().to_string();
             let want = "percent cannot be kept for tenants that are not named; guarantee 0";
             return Err(QuotaError::Parameter { name: "guaranteed", value, want });
         }
@@ -110,15 +110,15 @@ impl Tenants {
 
 /// The tenants known now, by key.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct KnownTenants {
     pub(super) partitions: Partitions,
     numbers: HashMap<Box<[u8]>, usize>,
     /// The keys of tenants that are not named, by number.
-    passing: HashMap<usize, Box<[u8]>>,
+    unnamed: HashMap<usize, Box<[u8]>>,
     each: Option<(Partition, usize)>,
 }
 
-impl Known {
+impl KnownTenants {
     pub(super) fn new(tenants: &Tenants, limit: u64, now: Tick) -> Self {
         let mut partitions = Partitions::new(limit);
         let mut numbers = HashMap::new();
@@ -129,7 +129,7 @@ impl Known {
                 numbers.insert(tenants.named[named].0.clone(), number);
             }
         }
-        Self { partitions, numbers, passing: HashMap::new(), each: tenants.each }
+        Self { partitions, numbers, unnamed: HashMap::new(), each: tenants.each }
     }
 
     /// Returns the number of a tenant, which becomes known if there is room. `waits` says whether a caller of a tenant
@@ -142,13 +142,13 @@ impl Known {
         if key.is_empty() || key.len() > LONGEST_KEY {
             return REST;
         }
-        if self.passing.len() >= most && !self.forget_one(now, waits) {
+        if self.unnamed.len() >= most && !self.forget_one(now, waits) {
             return REST;
         }
         // Cannot fail: tenants that are not named have no guarantee.
         let Ok(number) = self.partitions.add(terms, now) else { return REST };
         self.numbers.insert(key.into(), number);
-        self.passing.insert(number, key.into());
+        self.unnamed.insert(number, key.into());
         number
     }
 
@@ -158,8 +158,8 @@ impl Known {
         let idle = |number: &usize| {
             self.partitions.in_use(*number) == 0 && !waits(*number) && !self.partitions.is_ahead(*number, now)
         };
-        let Some(number) = self.passing.keys().copied().find(idle) else { return false };
-        if let Some(key) = self.passing.remove(&number) {
+        let Some(number) = self.unnamed.keys().copied().find(idle) else { return false };
+        if let Some(key) = self.unnamed.remove(&number) {
             self.numbers.remove(&key);
         }
         self.partitions.forget(number);
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn idle_tenants_are_forgotten_and_busy_ones_are_not() {
         let each = Tenants::default().each(Partition::default(), 2).unwrap();
-        let mut known = Known::new(&each, 10, Tick::EPOCH);
+        let mut known = KnownTenants::new(&each, 10, Tick::EPOCH);
         let nobody_waits = |_| false;
         let [ann, bob] = ["ann", "bob"].map(|key| known.number(key.as_bytes(), Tick::EPOCH, nobody_waits));
         assert!(ann != bob && ann != REST && bob != REST);
@@ -184,13 +184,13 @@ mod tests {
         assert_eq!(known.number(b"mallory", Tick::EPOCH, |number| number == eve), REST);
         assert_eq!(known.number(b"ann", Tick::EPOCH, nobody_waits), ann);
         assert_eq!(known.number(&[7; 257], Tick::EPOCH, nobody_waits), REST);
-        assert_eq!((known.numbers.len(), known.passing.len()), (2, 2));
+        assert_eq!((known.numbers.len(), known.unnamed.len()), (2, 2));
     }
 
     #[test]
     fn nobody_gains_by_being_forgotten() {
         let each = Tenants::default().each(Partition::default(), 1).unwrap();
-        let mut known = Known::new(&each, 10, Tick::EPOCH);
+        let mut known = KnownTenants::new(&each, 10, Tick::EPOCH);
         let ann = known.number(b"ann", Tick::EPOCH, |_| false);
         known.partitions.enter(ann, 5, Tick::EPOCH);
         known.partitions.leave(ann, 5, false, Tick::from_secs(1));

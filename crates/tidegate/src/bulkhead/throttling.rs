@@ -16,7 +16,7 @@ const SEED: u64 = 0;
 /// A throttle and its state.
 pub(super) struct Throttling {
     /// Held while the throttle is asked or given an outcome. No other lock is taken while it is held.
-    throttle: Mutex<Box<dyn Throttles>>,
+    throttle: Mutex<Box<dyn ErasedThrottle>>,
     draws: Draws,
 }
 
@@ -27,16 +27,16 @@ impl Throttling {
         T::State: Send,
     {
         let state = throttle.start(now);
-        Self::with(Box::new(Throttled { throttle, state }))
+        Self::with(Box::new(ThrottleWithState { throttle, state }))
     }
 
-    fn with(throttle: Box<dyn Throttles>) -> Self {
+    fn with(throttle: Box<dyn ErasedThrottle>) -> Self {
         Self { throttle: Mutex::new(throttle), draws: Draws::seeded(SEED) }
     }
 
     /// Returns the same throttle in its initial state.
-    pub(super) fn again(&self, now: Tick) -> Self {
-        Self::with(self.throttle.lock().again(now))
+    pub(super) fn restarted(&self, now: Tick) -> Self {
+        Self::with(self.throttle.lock().restarted(now))
     }
 
     /// Says whether the throttle admits an arrival.
@@ -73,21 +73,21 @@ impl fmt::Debug for Throttling {
 }
 
 /// A throttle with its state; erases the throttle's type.
-trait Throttles: fmt::Debug + Send {
+trait ErasedThrottle: fmt::Debug + Send {
     fn admit(&mut self, arrival: &Arrival) -> bool;
     fn learn(&mut self, at: Tick, latency: Duration, outcome: Outcome);
     fn sense(&mut self, at: Tick, room: Room);
     fn refused_share(&self, now: Tick) -> u32;
-    fn again(&self, now: Tick) -> Box<dyn Throttles>;
+    fn restarted(&self, now: Tick) -> Box<dyn ErasedThrottle>;
 }
 
 #[derive(Debug)]
-struct Throttled<T: Throttle> {
+struct ThrottleWithState<T: Throttle> {
     throttle: T,
     state: T::State,
 }
 
-impl<T> Throttles for Throttled<T>
+impl<T> ErasedThrottle for ThrottleWithState<T>
 where
     T: Throttle + Send + 'static,
     T::State: Send,
@@ -108,7 +108,7 @@ where
         self.throttle.refused_share(&self.state, now)
     }
 
-    fn again(&self, now: Tick) -> Box<dyn Throttles> {
+    fn restarted(&self, now: Tick) -> Box<dyn ErasedThrottle> {
         let state = self.throttle.start(now);
         Box::new(Self { throttle: self.throttle.clone(), state })
     }

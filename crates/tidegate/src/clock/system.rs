@@ -76,7 +76,7 @@ impl SystemClock {
     }
 
     /// Returns the current tick, if a tick is kept and the counter has the time. It is not less than the shared tick,
-    /// since the bearings, which are read after it, start there or later.
+    /// since the calibration, which is read after it, starts there or later.
     #[inline]
     pub(crate) fn fast_tick() -> Option<Tick> {
         SHARED_TICK.tick()?;

@@ -72,7 +72,7 @@ impl Time {
 
     /// Returns the tick that the system clock shares while it is kept. Costs one load.
     #[inline(always)]
-    pub(crate) fn kept(&self) -> Option<Tick> {
+    pub(crate) fn shared_tick(&self) -> Option<Tick> {
         match self {
             Self::System(_) => SystemClock::shared(),
             Self::Other { .. } => None,

@@ -1,7 +1,7 @@
 //! A conformance suite for every coordinator, in memory and over real engines.
 //!
 //! [`run`] takes a function that makes another node of the same cluster. It panics, naming the law, if the coordinator
-//! breaks one. [`agreement`] makes nodes divide limits and follow policies through the coordinator. Everything is
+//! breaks one. [`agreement()`] makes nodes divide limits and follow policies through the coordinator. Everything is
 //! awaited on the calling thread, so a coordinator that needs a runtime must bring its own.
 
 mod agreement;

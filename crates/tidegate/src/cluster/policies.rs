@@ -106,7 +106,7 @@ impl Version {
 }
 
 /// Returns the name of the document that keeps a version.
-fn kept(version: u64) -> String {
+fn document_name(version: u64) -> String {
     format!("{NAME}-{}", version % KEPT)
 }
 
@@ -186,7 +186,7 @@ pub async fn put(
 
 /// Keeps a version that is in force.
 async fn keep(coordinator: &dyn Coordinator, version: &Version) -> Result<(), PutError> {
-    let name = kept(version.version);
+    let name = document_name(version.version);
     let document = coordinator.read(&name).await?;
     let held = document.bytes.as_deref().and_then(Version::decode);
     if held.is_some_and(|held| held.version >= version.version) {
@@ -204,7 +204,7 @@ async fn keep(coordinator: &dyn Coordinator, version: &Version) -> Result<(), Pu
 pub async fn history(coordinator: &dyn Coordinator) -> Result<Vec<Version>, PutError> {
     let mut versions = Vec::new();
     for slot in 0..KEPT {
-        let document = coordinator.read(&kept(slot)).await?;
+        let document = coordinator.read(&document_name(slot)).await?;
         versions.extend(document.bytes.as_deref().and_then(Version::decode));
     }
     versions.sort_by_key(|held| held.version);
@@ -274,7 +274,7 @@ pub async fn follow<Applying: Future<Output = Result<(), String>> + Send>(
             Ok(()) if !readable => Err(UNREADABLE.to_owned()),
             result => result,
         };
-        own_report.tell(|report| match result {
+        own_report.update(|report| match result {
             Ok(()) => (report.policies, report.refused) = (version, None),
             Err(why) => report.refused = Some((version, why)),
         });

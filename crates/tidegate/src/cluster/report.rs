@@ -123,7 +123,7 @@ impl OwnReport {
     }
 
     /// Changes the report, and has it sent at once.
-    pub(super) fn tell(&self, change: impl FnOnce(&mut MemberReport)) {
+    pub(super) fn update(&self, change: impl FnOnce(&mut MemberReport)) {
         self.with(change);
         // Release here, Acquire in `urgent_change`: the task that is woken sees the change.
         self.shared.urgent.store(true, Ordering::Release);

@@ -27,7 +27,7 @@ pub(super) struct Costs {
 
 /// Where the names in an expression get their values from.
 #[derive(Clone, Copy)]
-enum Of {
+enum NameSource {
     Request,
     Settlement,
 }
@@ -166,9 +166,9 @@ fn rule(node: &Node, key: &str, findings: &mut Findings) -> Option<CostRule> {
         return None;
     }
     #[cfg(feature = "cel")]
-    return expression(text, node, key, Of::Request, findings).map(CostRule::Expression);
+    return expression(text, node, key, NameSource::Request, findings).map(CostRule::Expression);
     #[cfg(not(feature = "cel"))]
-    return no_expression(node, key, Of::Request, findings);
+    return no_expression(node, key, NameSource::Request, findings);
 }
 
 /// Reads what a policy is settled by.
@@ -196,11 +196,11 @@ fn settle(node: &Node, findings: &mut Findings) -> Option<SettleBy> {
         return Some(SettleBy::Value(text.to_owned()));
     }
     #[cfg(feature = "cel")]
-    return expression(text, node, key, Of::Settlement, findings)
+    return expression(text, node, key, NameSource::Settlement, findings)
         .filter(|expression| settles(expression, node, findings))
         .map(SettleBy::Expression);
     #[cfg(not(feature = "cel"))]
-    return no_expression(node, key, Of::Settlement, findings);
+    return no_expression(node, key, NameSource::Settlement, findings);
 }
 
 #[cfg(feature = "cel")]
@@ -208,15 +208,15 @@ fn expression(
     text: &str,
     node: &Node,
     key: &str,
-    of: Of,
+    source: NameSource,
     findings: &mut Findings,
 ) -> Option<std::sync::Arc<crate::policy::Expression>> {
     match crate::policy::Expression::compile(text) {
         Ok(expression) => {
             for name in expression.names() {
-                let checked = match of {
-                    Of::Request => names::attribute_of_expression(name),
-                    Of::Settlement => names::usage(name),
+                let checked = match source {
+                    NameSource::Request => names::attribute_of_expression(name),
+                    NameSource::Settlement => names::usage(name),
                 };
                 if let Err(reason) = checked {
                     findings.error(node.spot, format_args!("{key}: {reason}"));
@@ -263,10 +263,10 @@ fn settles(expression: &crate::policy::Expression, node: &Node, findings: &mut F
 }
 
 #[cfg(not(feature = "cel"))]
-fn no_expression<T>(node: &Node, key: &str, of: Of, findings: &mut Findings) -> Option<T> {
-    let instead = match of {
-        Of::Request => "a number, an attribute or a table",
-        Of::Settlement => "the name of one value",
+fn no_expression<T>(node: &Node, key: &str, source: NameSource, findings: &mut Findings) -> Option<T> {
+    let instead = match source {
+        NameSource::Request => "a number, an attribute or a table",
+        NameSource::Settlement => "the name of one value",
     };
     findings
         .error(node.spot, format_args!("{key}: expressions are not available in this build; use {instead}"));

@@ -15,7 +15,7 @@ mod limitador;
 
 use std::path::Path;
 
-use self::draft::Sheet;
+use self::draft::PolicyFileText;
 use super::diagnostic::{Findings, Severity};
 use super::file::read_text;
 use super::format::Format;
@@ -89,33 +89,33 @@ impl Imported {
     /// ```
     pub fn of(files: &[(Peer, &str, &str)]) -> Result<Self, Vec<Diagnostic>> {
         let mut all: Vec<Findings> = files.iter().map(|(_, name, _)| Findings::of(name)).collect();
-        let mut sheet = Sheet::new(files.iter().map(|(_, name, _)| *name));
+        let mut file_text = PolicyFileText::new(files.iter().map(|(_, name, _)| *name));
         let mut domains = envoy::Domains::default();
         for (at, ((peer, _, text), findings)) in files.iter().zip(&mut all).enumerate() {
             let Some(file) = read::read(text, Format::Yaml, findings) else { continue };
             match peer {
                 Peer::Envoy => domains.add(at, &file, findings),
                 #[cfg(feature = "cel")]
-                Peer::Limitador => limitador::convert(at, &file, &mut sheet, findings),
+                Peer::Limitador => limitador::convert(at, &file, &mut file_text, findings),
                 #[cfg(not(feature = "cel"))]
                 Peer::Limitador => {
                     findings.error(file.spot, "conditions of Limitador need a build with the feature `cel`")
                 }
             }
         }
-        domains.write(&mut sheet, &mut all);
-        sheet.finish();
+        domains.write(&mut file_text, &mut all);
+        file_text.finish();
         let refused = all.iter().any(Findings::refused);
         let found: Vec<Diagnostic> = all.into_iter().flat_map(Findings::finish).collect();
         if refused {
             // Notes about differences matter only for files that can be converted.
             return Err(found.into_iter().filter(|one| one.severity == Severity::Error).collect());
         }
-        let placed = |one: Diagnostic| sheet.placed(one);
-        match Config::parse(&sheet.text, CONVERTED, Format::Yaml) {
+        let placed = |one: Diagnostic| file_text.placed(one);
+        match Config::parse(&file_text.text, CONVERTED, Format::Yaml) {
             Ok((config, warnings)) => {
                 let notes = found.into_iter().chain(warnings.into_iter().map(placed)).collect();
-                Ok(Self { config, notes, text: sheet.text })
+                Ok(Self { config, notes, text: file_text.text })
             }
             Err(mistakes) => Err(mistakes.into_iter().map(placed).collect()),
         }

@@ -28,7 +28,7 @@ pub fn carried() -> Option<Deadline> {
     CARRIED.get()
 }
 
-/// Runs a function during which [`carried`] returns `deadline`.
+/// Runs a function during which [`carried()`] returns `deadline`.
 ///
 /// # Examples
 /// ```
@@ -42,7 +42,7 @@ pub fn carry<T>(deadline: impl Into<Deadline>, work: impl FnOnce() -> T) -> T {
     carried::carry(Some(deadline.into()), work)
 }
 
-/// Returns a future during whose polls [`carried`] returns `deadline`, on any thread.
+/// Returns a future during whose polls [`carried()`] returns `deadline`, on any thread.
 ///
 /// The future does not end at the deadline by itself; the code that runs it has to enforce it.
 ///
@@ -67,7 +67,7 @@ pub fn carry_through<F: Future>(deadline: impl Into<Deadline>, future: F) -> Car
     carried::carry_through(Some(deadline.into()), future)
 }
 
-/// As [`carry_through`], for work that belongs to no single request: [`carried`] returns `None`.
+/// As [`carry_through`], for work that belongs to no single request: [`carried()`] returns `None`.
 pub(crate) fn carry_nothing<F: Future>(future: F) -> Carrying<F> {
     carried::carry_through(None, future)
 }

@@ -13,7 +13,7 @@ use crate::clock::{self, Clock, SystemClock};
 /// One kind of work within requests, such as a query: how long it may take, how long it takes at least, and how often
 /// there was not enough time for it. Clones share the counts.
 ///
-/// The work gets the smaller of its own time and the time left until the deadline that the task [carries](carried),
+/// The work gets the smaller of its own time and the time left until the deadline that the task [carries](carried()),
 /// or until the default deadline if it carries none. Work that cannot be done in the time left is not begun.
 ///
 /// # Examples

@@ -11,7 +11,7 @@ use tidegate_core::{Outcome, Tick};
 
 use super::charged::{Charged, ChargedLine, Part};
 use super::endings::Finished;
-use super::load::Begun;
+use super::load::CountedAdmission;
 use super::{Check, Gate, GateDecision};
 use crate::store::{DecidedBy, StoreError};
 
@@ -87,7 +87,7 @@ pub struct Admission<G: Deref<Target = Gate>> {
     made: Tick,
     undo: bool,
     /// Set if policies use the number in flight or the latency.
-    begun: Option<Begun>,
+    counted: Option<CountedAdmission>,
     /// Whether nothing is left to do on drop.
     ended: bool,
 }
@@ -176,8 +176,8 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         if !decision.allowed {
             return Entry::Refused(decision);
         }
-        let (made, begun) = (gate.now(), gate.begin(&decision));
-        Entry::Admitted(Self { gate, decision, charged, made, undo: false, begun, ended: false })
+        let (made, counted) = (gate.now(), gate.begin(&decision));
+        Entry::Admitted(Self { gate, decision, charged, made, undo: false, counted, ended: false })
     }
 
     /// Returns what was charged.
@@ -236,7 +236,8 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         self.end(outcome, used, false)
     }
 
-    /// Ends the admission like [`Admission::finish_with`], and passes to `told` what happened to each charge. Asks the stores of all charges.
+    /// Ends the admission like [`Admission::finish_with`], and passes to `report` what happened to each charge. Asks the
+    /// stores of all charges.
     ///
     /// # Errors
     /// [`StoreError`] if a store did not settle the ending: limits keep what they were charged, and places are left if possible.
@@ -244,14 +245,14 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         mut self,
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
-        told: impl FnOnce(&Finished<'_>) -> T,
+        report: impl FnOnce(&Finished<'_>) -> T,
     ) -> Result<T, StoreError> {
         self.is_done(true);
         match self.gate.finish(&self.charged, Part::All, outcome, used) {
             Ok(finished) => {
-                // Set before `told` is called, since `told` is the caller's code and may panic.
+                // Set before `report` is called, since `report` is the caller's code and may panic.
                 self.ended = true;
-                Ok(told(&finished))
+                Ok(report(&finished))
             }
             Err(error) => {
                 // The work was done, so dropping leaves places and keeps charges.
@@ -309,8 +310,8 @@ impl<G: Deref<Target = Gate>> Admission<G> {
 
     /// Notes whether the work was done, so that its duration counts for the latency.
     fn is_done(&mut self, done: bool) {
-        if let Some(begun) = &mut self.begun {
-            begun.finished = done;
+        if let Some(counted) = &mut self.counted {
+            counted.finished = done;
         }
     }
 
@@ -365,8 +366,8 @@ impl<G: Deref<Target = Gate>> Deref for Admission<G> {
 
 impl<G: Deref<Target = Gate>> Drop for Admission<G> {
     fn drop(&mut self) {
-        if let Some(begun) = &self.begun {
-            self.gate.end(begun, || self.gate.now().since(self.made));
+        if let Some(counted) = &self.counted {
+            self.gate.end(counted, || self.gate.now().since(self.made));
         }
         if self.ended {
             return;

@@ -15,7 +15,7 @@ use super::waits::{Waits, run_without_waiting};
 use super::{Admission, ChargedLine, Gate};
 #[cfg(feature = "ticket")]
 use super::{
-    Finished, Followed, Part,
+    Finished, Part, SettledCharge,
     ticket::{OpenTicket, TicketError},
 };
 #[cfg(feature = "ticket")]
@@ -26,7 +26,7 @@ use crate::store::StoreError;
 /// The charges that were settled by usage, in the order of the policies, each with the reason if its real cost could
 /// not be computed.
 #[cfg(feature = "ticket")]
-pub type FinishedBy<'c> = SmallVec<[(Followed<'c>, Option<CostError>); 2]>;
+pub type FinishedBy<'c> = SmallVec<[(SettledCharge<'c>, Option<CostError>); 2]>;
 
 /// The real cost of the work under the policy of each charge, in the order of the charges.
 struct RealCosts<'p> {

@@ -175,7 +175,7 @@ impl Gate {
             together.wait = together.wait.max(settled.wait);
             (together.at, together.by) = (settled.at, furthest(together.by, settled.by));
             for part in &merged.parts {
-                part.tell(&plan, &settlements, &mut decisions[part.check]);
+                part.fill_in(&plan, &settlements, &mut decisions[part.check]);
                 let decision = &mut decisions[part.check];
                 (decision.at, decision.by) = (settled.at, settled.by);
             }
@@ -260,7 +260,7 @@ impl<'p> Merged<'p> {
 
 impl PartOf<'_> {
     /// Fills in the check's decision with the decisions of its limits.
-    fn tell(&self, plan: &Plan<'_>, settlements: &Settlements, decision: &mut GateDecision) {
+    fn fill_in(&self, plan: &Plan<'_>, settlements: &Settlements, decision: &mut GateDecision) {
         let decided = |(at, line): &(usize, Line<'_>)| {
             let settlement = settlements.get(*at)?.as_ref()?;
             let kept_back = line.kept_in_places(plan.lines[*at].kept_back, settlement);

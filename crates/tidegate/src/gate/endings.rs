@@ -13,7 +13,7 @@ use crate::store::{Charge, Ending, Settlement, StoreError};
 /// What happened to one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Followed<'c> {
+pub struct SettledCharge<'c> {
     /// The name of the policy.
     pub policy: &'c str,
     /// The index of the limit within its policy.
@@ -43,7 +43,7 @@ pub enum Fate {
 }
 
 /// All charges settled at once, in the order of the policies.
-pub type Finished<'c> = SmallVec<[Followed<'c>; 2]>;
+pub type Finished<'c> = SmallVec<[SettledCharge<'c>; 2]>;
 
 /// The endings of charges, worked out but not yet settled.
 #[derive(Default)]
@@ -92,7 +92,7 @@ pub(super) struct Claimed<'c>(pub(super) SmallVec<[&'c MadeCharge; 2]>);
 
 impl PartEndings<'_> {
     /// Copies the store's answer for each charge into `finished`.
-    pub(super) fn tell(&self, lines: &[Settlement], finished: &mut Finished<'_>) {
+    pub(super) fn fill_in(&self, lines: &[Settlement], finished: &mut Finished<'_>) {
         for (place, settlement) in self.places.iter().zip(lines) {
             let one = &mut finished[*place];
             one.standing = settlement.decision.standing;
@@ -154,7 +154,7 @@ impl Gate {
             let ChargedLine { policy, limit, charged, .. } = line;
             // Filled in once the store has settled the charge.
             let standing = Standing { limit: 0, remaining: 0, debt: 0, reset_after: Duration::ZERO };
-            endings.finished.push(Followed { policy, limit, charged, used, fate, standing });
+            endings.finished.push(SettledCharge { policy, limit, charged, used, fate, standing });
         }
         Ok(endings)
     }

@@ -58,7 +58,7 @@ struct Counts {
 
 /// What a gate let through within the last window.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lately {
+pub(super) struct RecentLoad {
     pub(super) rate: Option<f64>,
     /// In milliseconds.
     pub(super) latency: Option<f64>,
@@ -66,7 +66,7 @@ pub(super) struct Lately {
 
 /// An admission that is being counted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Begun {
+pub(super) struct CountedAdmission {
     /// Whether the work was done, so that its duration counts.
     pub(super) finished: bool,
 }
@@ -91,15 +91,15 @@ impl Load {
     }
 
     /// Counts an admission that begins.
-    pub(super) fn begin(&self) -> Begun {
+    pub(super) fn begin(&self) -> CountedAdmission {
         self.begun.fetch_add(1, Ordering::Relaxed);
-        Begun { finished: false }
+        CountedAdmission { finished: false }
     }
 
     /// Counts the end of an admission; `took` returns its duration.
-    pub(super) fn end(&self, begun: &Begun, took: impl FnOnce() -> Duration) {
+    pub(super) fn end(&self, counted: &CountedAdmission, took: impl FnOnce() -> Duration) {
         self.ended.fetch_add(1, Ordering::Relaxed);
-        if begun.finished {
+        if counted.finished {
             self.finish(took());
         }
     }
@@ -138,7 +138,7 @@ impl Load {
     }
 
     /// Returns the rate and latency over the window before `now`.
-    pub(super) fn lately(&self, now: Tick) -> Lately {
+    pub(super) fn recent(&self, now: Tick) -> RecentLoad {
         let counts = Counts {
             at: now,
             admitted: self.admitted.load(Ordering::Relaxed),
@@ -151,11 +151,13 @@ impl Load {
         while history.len() > 2 && now.since(history[1].at) >= WINDOW {
             history.pop_front();
         }
-        let Some(before) = history.front().filter(|before| before.at < now) else { return Lately::default() };
+        let Some(before) = history.front().filter(|before| before.at < now) else {
+            return RecentLoad::default();
+        };
         let passed = now.since(before.at).as_secs_f64();
         let finished = counts.finished.saturating_sub(before.finished);
         let spent = counts.spent.saturating_sub(before.spent);
-        Lately {
+        RecentLoad {
             // A window that is not full yet yields the rate that it would have if nothing followed.
             rate: Some(
                 counts.admitted.saturating_sub(before.admitted) as f64 / passed.max(WINDOW.as_secs_f64()),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_core::Tick;
 
 use super::charged::Keep;
-use super::load::Begun;
+use super::load::CountedAdmission;
 use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision, PlacesStanding};
 use crate::policy::{PolicySet, SignalError, Source, SourceStanding};
@@ -112,7 +112,7 @@ impl Gate {
         if !sensed.is_due(now) {
             return;
         }
-        let lately = self.sensing.load.lately(now);
+        let recent = self.sensing.load.recent(now);
         let mut machine = None;
         policies.sense(now, |source| {
             let mut machine = || *machine.get_or_insert_with(|| self.sensing.machine());
@@ -122,8 +122,8 @@ impl Gate {
                 Source::Memory => machine().memory.map(percent),
                 Source::Load => machine().load.map(|hundredths| f64::from(hundredths) / 100.0),
                 Source::InFlight => self.sensing.load.in_flight(now).map(|inside| inside as f64),
-                Source::Latency => lately.latency,
-                Source::Rate => lately.rate,
+                Source::Latency => recent.latency,
+                Source::Rate => recent.rate,
                 Source::Policy(name) => self.share_in_use(policies, name, now),
                 Source::Switch(name) => self.levels_off(name),
                 // Signals are reported, not read.
@@ -165,7 +165,7 @@ impl Gate {
     }
 
     /// Counts an admission that begins; `None` if no policy needs the count.
-    pub(super) fn begin(&self, decision: &GateDecision) -> Option<Begun> {
+    pub(super) fn begin(&self, decision: &GateDecision) -> Option<CountedAdmission> {
         decision.policies.sensed()?;
         Some(self.sensing.load.begin())
     }
@@ -195,8 +195,8 @@ impl Gate {
     }
 
     /// Counts the end of an admission; `took` returns its duration.
-    pub(super) fn end(&self, begun: &Begun, took: impl FnOnce() -> Duration) {
-        self.sensing.load.end(begun, took);
+    pub(super) fn end(&self, counted: &CountedAdmission, took: impl FnOnce() -> Duration) {
+        self.sensing.load.end(counted, took);
     }
 
     /// Returns how much of the limit of a policy without `by` is in use, in percent; of several limits the highest

@@ -150,7 +150,7 @@ impl Gate {
             match answer {
                 Ok(settled) => {
                     allowed |= settled.allowed;
-                    part.tell(&settled.lines[marks.len()..], finished);
+                    part.fill_in(&settled.lines[marks.len()..], finished);
                 }
                 Err(error) => {
                     if failed.is_none() || matches!(error, StoreError::Unavailable { .. }) {

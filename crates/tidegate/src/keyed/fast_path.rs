@@ -13,10 +13,10 @@ use tidegate_core::rate::GcraReport;
 use tidegate_core::{Cost, Tick};
 
 use super::shared::Shared;
-use crate::answer::Tell;
+use crate::answer::CheckResult;
 use crate::key::Key;
 use crate::precision::Precision;
-use crate::store::{CachedClass, Print, Reading, WordOutcome};
+use crate::store::{CachedClass, Fingerprint, Reading, WordOutcome};
 
 /// Keys looked up together: the number of cache misses that a core keeps in flight at once, and a few more.
 const BATCH: usize = 16;
@@ -28,7 +28,7 @@ impl Shared {
     /// Decides a check. The usual check is decided without a call, so that no register has to be saved: a saved
     /// register could be restored only after the locked instruction.
     #[inline]
-    pub(super) fn decide<T: Tell>(&self, key: &[u8], cost: Cost) -> T {
+    pub(super) fn decide<T: CheckResult>(&self, key: &[u8], cost: Cost) -> T {
         match self.permit(key, cost.units()) {
             Some(report) => T::permitted(report),
             None => self.decide_slowly(key, cost),
@@ -36,40 +36,46 @@ impl Shared {
     }
 
     #[inline(never)]
-    fn decide_slowly<T: Tell>(&self, key: &[u8], cost: Cost) -> T {
+    fn decide_slowly<T: CheckResult>(&self, key: &[u8], cost: Cost) -> T {
         match self.reading(self.tick()) {
-            Some(by) => self.decide_at_length(self.store.print(key), key, &by, cost),
+            Some(by) => self.decide_at_length(self.store.fingerprint(key), key, &by, cost),
             None => T::of(self.decide_by_store(key, cost)),
         }
     }
 
     /// Decides about a key that was not permitted in its first cache line, or was not looked up there.
     #[inline(never)]
-    fn decide_at_length<T: Tell>(&self, print: Print, key: &[u8], by: &Reading<'_>, cost: Cost) -> T {
-        let told = self.decide_on_word(print, key, by, cost.units());
-        told.unwrap_or_else(|| T::of(self.decide_by_store(key, cost)))
+    fn decide_at_length<T: CheckResult>(
+        &self,
+        fingerprint: Fingerprint,
+        key: &[u8],
+        by: &Reading<'_>,
+        cost: Cost,
+    ) -> T {
+        let result = self.decide_on_word(fingerprint, key, by, cost.units());
+        result.unwrap_or_else(|| T::of(self.decide_by_store(key, cost)))
     }
 
-    pub(super) fn decide_each<K: Key, T: Tell>(&self, keys: &[K], mut tell: impl FnMut(&K, T)) {
+    pub(super) fn decide_each<K: Key, T: CheckResult>(&self, keys: &[K], mut tell: impl FnMut(&K, T)) {
         for keys in keys.chunks(BATCH) {
             let Some(by) = self.reading(self.tick()) else {
                 keys.iter()
                     .for_each(|key| tell(key, key.with_bytes(|bytes| self.decide_slowly(bytes, Cost::ONE))));
                 continue;
             };
-            let mut prints = [Print::default(); BATCH];
+            let mut fingerprints = [Fingerprint::default(); BATCH];
             let mut touched = 0;
-            for (print, key) in prints.iter_mut().zip(keys) {
-                *print = key.with_bytes(|bytes| self.store.print(bytes));
-                touched ^= self.store.touch(*print);
+            for (fingerprint, key) in fingerprints.iter_mut().zip(keys) {
+                *fingerprint = key.with_bytes(|bytes| self.store.fingerprint(bytes));
+                touched ^= self.store.touch(*fingerprint);
             }
             std::hint::black_box(touched);
-            for (print, key) in prints.iter().zip(keys) {
-                let told = match self.store.permit_by(*print, &by, 1) {
+            for (fingerprint, key) in fingerprints.iter().zip(keys) {
+                let result = match self.store.permit_by(*fingerprint, &by, 1) {
                     Some(word) => T::permitted(by.form.report(word, by.now)),
-                    _ => key.with_bytes(|bytes| self.decide_at_length(*print, bytes, &by, Cost::ONE)),
+                    _ => key.with_bytes(|bytes| self.decide_at_length(*fingerprint, bytes, &by, Cost::ONE)),
                 };
-                tell(key, told);
+                tell(key, result);
             }
         }
     }
@@ -94,8 +100,8 @@ impl Shared {
         }
         let class = CachedClass::of_bits(self.fast_class.load(Ordering::Relaxed)).class()?;
         let limit = self.store.limit_at_hand(class)?;
-        let now = limit.form.scaled(self.time.kept()?)?;
-        let word = self.store.permit(self.store.print(key), limit, now, units)?;
+        let now = limit.form.scaled(self.time.shared_tick()?)?;
+        let word = self.store.permit(self.store.fingerprint(key), limit, now, units)?;
         Some(limit.form.report(word, now))
     }
 
@@ -122,15 +128,21 @@ impl Shared {
 
     /// Spends units of a key by its word. A refusal is decided by the clock.
     #[inline(always)]
-    fn decide_on_word<T: Tell>(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Option<T> {
-        let mut taken = self.store.permit_or_see(print, by, units);
+    fn decide_on_word<T: CheckResult>(
+        &self,
+        fingerprint: Fingerprint,
+        key: &[u8],
+        by: &Reading<'_>,
+        units: u64,
+    ) -> Option<T> {
+        let mut taken = self.store.permit_or_see(fingerprint, by, units);
         if taken == WordOutcome::Undecided {
-            taken = self.store.take(print, key, by, units);
+            taken = self.store.take(fingerprint, key, by, units);
         }
         match taken {
             WordOutcome::Permitted(word) => Some(T::permitted(by.form.report(word, by.now))),
             WordOutcome::Undecided => None,
-            WordOutcome::Refused(seen) => self.decide_by_clock(print, key, by, (units, seen)),
+            WordOutcome::Refused(seen) => self.decide_by_clock(fingerprint, key, by, (units, seen)),
         }
     }
 
@@ -138,9 +150,9 @@ impl Shared {
     /// before the clock was read, since every charge in it then has an earlier tick. The loop ends because a changed
     /// word means that another check was permitted.
     #[inline(never)]
-    fn decide_by_clock<T: Tell>(
+    fn decide_by_clock<T: CheckResult>(
         &self,
-        print: Print,
+        fingerprint: Fingerprint,
         key: &[u8],
         by: &Reading<'_>,
         (units, mut seen): (u64, u64),
@@ -149,7 +161,7 @@ impl Shared {
             let now = self.time.now();
             // By the same limit; if its number has been given to another limit since, the store detects it.
             let by = by.later(now).or_else(|| self.reading(now))?;
-            match self.store.take(print, key, &by, units) {
+            match self.store.take(fingerprint, key, &by, units) {
                 WordOutcome::Permitted(word) => {
                     return Some(T::permitted(by.form.report(word, by.now)));
                 }

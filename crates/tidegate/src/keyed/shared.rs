@@ -65,7 +65,7 @@ impl fmt::Debug for Shared {
 
 /// The arguments of one operation.
 #[derive(Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct OpArguments {
     pub(super) now: Tick,
     pub(super) cost: Cost,
     pub(super) max_wait: Duration,
@@ -80,8 +80,8 @@ pub(super) struct Terms<'a> {
 }
 
 impl Shared {
-    pub(super) fn asked(&self, cost: Cost, max_wait: Duration) -> Asked {
-        Asked { now: self.time.now(), cost, max_wait }
+    pub(super) fn arguments(&self, cost: Cost, max_wait: Duration) -> OpArguments {
+        OpArguments { now: self.time.now(), cost, max_wait }
     }
 
     /// Finds the limit of a key, without reference counting on the usual path.
@@ -92,8 +92,8 @@ impl Shared {
         then(Terms { quota, replace: standard.replace, count: standard.terms })
     }
 
-    fn settle(&self, key: &[u8], terms: Terms<'_>, op: Op<'_>, asked: Asked) -> Settled {
-        let Asked { now, cost, max_wait } = asked;
+    fn settle(&self, key: &[u8], terms: Terms<'_>, op: Op<'_>, arguments: OpArguments) -> Settled {
+        let OpArguments { now, cost, max_wait } = arguments;
         let charge = Charge { max_wait, replace: terms.replace, ..Charge::new(key, terms.quota, cost) };
         let charges = [charge];
         let step = Step::new(now, op, &charges);
@@ -101,21 +101,21 @@ impl Shared {
     }
 
     /// Decides once and reports to the observer.
-    pub(super) fn take(&self, key: &[u8], terms: Terms<'_>, mut asked: Asked) -> (Settled, Event) {
+    pub(super) fn take(&self, key: &[u8], terms: Terms<'_>, mut arguments: OpArguments) -> (Settled, Event) {
         let (settled, answer) = loop {
-            let settled = self.settle(key, terms, Op::Take, asked);
+            let settled = self.settle(key, terms, Op::Take, arguments);
             let answer = Answer::binding_of(&settled);
             if answer.is_allowed() {
                 break (settled, answer);
             }
             // The same as for a limiter without keys: a word may hold a charge with a later tick than this check's.
             match answer.retry().after().zip(Some(self.time.now())) {
-                Some((wait, later)) if later.since(asked.now) >= wait => asked.now = later,
+                Some((wait, later)) if later.since(arguments.now) >= wait => arguments.now = later,
                 _ => break (settled, answer),
             }
         };
         let (decision, binding) = (answer.decision(), answer.binding());
-        let Asked { now, cost, max_wait } = asked;
+        let OpArguments { now, cost, max_wait } = arguments;
         let mut event = Event { at: now, cost, max_wait, decision, binding, key: None };
         if let Some(observer) = &self.observer {
             event.key = Some(self.digest(key));
@@ -125,14 +125,14 @@ impl Shared {
     }
 
     fn adjust(&self, key: &[u8], op: Op<'_>, cost: Cost) -> Settled {
-        self.with_terms(key, |terms| self.settle(key, terms, op, self.asked(cost, Duration::ZERO)))
+        self.with_terms(key, |terms| self.settle(key, terms, op, self.arguments(cost, Duration::ZERO)))
     }
 
     /// Decides through the store: the general form, for every quota.
     #[inline(never)]
     pub(super) fn decide_by_store(&self, key: &[u8], cost: Cost) -> Answer {
-        let asked = self.asked(cost, Duration::ZERO);
-        self.with_terms(key, |terms| self.take(key, terms, asked).1.answer())
+        let arguments = self.arguments(cost, Duration::ZERO);
+        self.with_terms(key, |terms| self.take(key, terms, arguments).1.answer())
     }
 
     pub(super) fn digest(&self, key: &[u8]) -> KeyDigest {
@@ -156,7 +156,7 @@ impl Shared {
         max_wait: Duration,
     ) -> Result<Held, Denied> {
         self.with_terms(key, |terms| {
-            let (settled, event) = self.take(key, terms, Asked { now, cost, max_wait });
+            let (settled, event) = self.take(key, terms, OpArguments { now, cost, max_wait });
             if !settled.allowed {
                 return Err(event.answer().into());
             }
@@ -168,18 +168,18 @@ impl Shared {
     /// Settles a charge with the units really spent. If the key's limit has changed since, nothing is given back, and
     /// units spent beyond the charge are charged to the current limit.
     fn settle_held(&self, key: &[u8], held: &Held, used: u64) {
-        let asked = self.asked(held.event.cost, Duration::ZERO);
+        let arguments = self.arguments(held.event.cost, Duration::ZERO);
         self.with_terms(key, |terms| {
             let same = terms.count == held.terms
                 && held.quota.as_ref().is_some_and(|charged| charged == terms.quota);
             if let [receipt] = held.receipts[..]
                 && (same || used > held.event.cost.units())
             {
-                self.settle(key, terms, Op::Finish(&[held.ending(receipt, used)]), asked);
+                self.settle(key, terms, Op::Finish(&[held.ending(receipt, used)]), arguments);
             }
         });
         if let Some(observer) = &self.observer {
-            held.tell(&**observer, used);
+            held.notify(&**observer, used);
         }
     }
 }

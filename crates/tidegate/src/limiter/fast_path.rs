@@ -13,7 +13,7 @@ use tidegate_core::Cost;
 use super::lease;
 use super::shared::{FastPath, Shared};
 use super::word::Undecided;
-use crate::answer::{Answer, Tell};
+use crate::answer::{Answer, CheckResult};
 use crate::clock::SystemClock;
 use crate::precision::Precision;
 
@@ -22,7 +22,7 @@ impl Shared {
     // Inlined, with the fast paths inlined into it. Nothing follows the calls, so a fast path keeps no value across
     // one.
     #[inline]
-    pub(super) fn decide<T: Tell>(self: &Arc<Self>, cost: Cost) -> T {
+    pub(super) fn decide<T: CheckResult>(self: &Arc<Self>, cost: Cost) -> T {
         let units = cost.units();
         let decided = match self.fast_path {
             FastPath::Tick => self.permit_fast(units),
@@ -30,7 +30,7 @@ impl Shared {
             FastPath::Clock => return self.decide_by_clock(cost),
         };
         match decided {
-            Ok(told) => told,
+            Ok(result) => result,
             Err(Undecided::Lost) => self.decide_after_loss(cost),
             Err(why) => self.decide_otherwise(cost, why, 0),
         }
@@ -39,9 +39,9 @@ impl Shared {
     /// Decides by the clock on every check. Not inlined: on some machines reading the clock is a call, and values
     /// kept across it would slow the other paths down.
     #[inline(never)]
-    fn decide_by_clock<T: Tell>(self: &Arc<Self>, cost: Cost) -> T {
+    fn decide_by_clock<T: CheckResult>(self: &Arc<Self>, cost: Cost) -> T {
         match self.decide_fast(cost.units()) {
-            Ok(told) => told,
+            Ok(result) => result,
             Err(Undecided::Lost) => self.decide_after_loss(cost),
             Err(_) => self.decide_otherwise(cost, Undecided::NotAsked, 0),
         }
@@ -49,14 +49,14 @@ impl Shared {
 
     #[cold]
     #[inline(never)]
-    fn decide_after_loss<T: Tell>(self: &Arc<Self>, cost: Cost) -> T {
+    fn decide_after_loss<T: CheckResult>(self: &Arc<Self>, cost: Cost) -> T {
         self.decide_otherwise(cost, Undecided::Lost, 1)
     }
 
     /// Decides the checks that the fast paths leave undecided: new leases, refusals by an old tick, other clocks, and
     /// all that needs the lock. `lost` is the number of exchanges lost so far.
     #[inline(never)]
-    fn decide_otherwise<T: Tell>(self: &Arc<Self>, cost: Cost, why: Undecided, mut lost: u32) -> T {
+    fn decide_otherwise<T: CheckResult>(self: &Arc<Self>, cost: Cost, why: Undecided, mut lost: u32) -> T {
         let units = cost.units();
         let by_tick = match self.precision {
             Precision::Shared if why != Undecided::ByClock => {
@@ -65,11 +65,11 @@ impl Shared {
             Precision::Leased => lease::spend(self, units),
             _ => None,
         };
-        if let Some(told) = by_tick {
-            return told;
+        if let Some(result) = by_tick {
+            return result;
         }
         match self.spend_by_clock(units, lost) {
-            Some(told) => told,
+            Some(result) => result,
             None => T::of(self.allow_under_lock(cost)),
         }
     }
@@ -78,7 +78,7 @@ impl Shared {
 impl Shared {
     /// Spends units by the shared tick of the system clock, while one is kept.
     #[inline]
-    pub(super) fn permit_fast<T: Tell>(&self, units: u64) -> Result<T, Undecided> {
+    pub(super) fn permit_fast<T: CheckResult>(&self, units: u64) -> Result<T, Undecided> {
         let (form, word) = self.word.read().ok_or(Undecided::NotAsked)?;
         let tick = SystemClock::shared().ok_or(Undecided::NotAsked)?;
         let now = form.scaled(tick).ok_or(Undecided::NotAsked)?;
@@ -91,7 +91,7 @@ impl Shared {
 
     /// Spends or refuses units by the clock, if the processor's counter has the time.
     #[inline]
-    pub(super) fn decide_fast<T: Tell>(&self, units: u64) -> Result<T, Undecided> {
+    pub(super) fn decide_fast<T: CheckResult>(&self, units: u64) -> Result<T, Undecided> {
         // The form is loaded last, so that fewer values are kept across a call that reads the counter.
         let word = self.word.word().ok_or(Undecided::NotAsked)?;
         let tick = self.time.fast_tick().ok_or(Undecided::NotAsked)?;
@@ -112,7 +112,7 @@ impl Shared {
 
     /// Spends units by the shared tick, or by any recent tick. `None` if that does not decide: the units are refused,
     /// or there is no word.
-    pub(super) fn permit_by_tick<T: Tell>(&self, units: u64, lost: u32) -> Option<T> {
+    pub(super) fn permit_by_tick<T: CheckResult>(&self, units: u64, lost: u32) -> Option<T> {
         for lost in lost.. {
             pause(lost);
             let (form, word) = self.word.read()?;
@@ -128,7 +128,7 @@ impl Shared {
     /// Spends or refuses units, by the clock; `None` if the lock has to be taken.
     ///
     /// Lock-free: if the word has changed, another check has made progress.
-    pub(super) fn spend_by_clock<T: Tell>(&self, units: u64, lost: u32) -> Option<T> {
+    pub(super) fn spend_by_clock<T: CheckResult>(&self, units: u64, lost: u32) -> Option<T> {
         for lost in lost.. {
             pause(lost);
             let (form, word) = self.word.read()?;

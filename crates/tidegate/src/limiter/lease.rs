@@ -15,7 +15,7 @@ use tidegate_core::{Cost, Finish, Outcome, Receipt, Tick};
 
 use super::shared::Shared;
 use super::word::Undecided;
-use crate::answer::Tell;
+use crate::answer::CheckResult;
 use crate::clock::SystemClock;
 use crate::store::{Ending, Op};
 
@@ -74,18 +74,18 @@ impl Lease {
     /// Spends units of the lease that the limiter of this number drew at this tick; `None` if there is none, or it
     /// has too few left.
     #[inline]
-    fn spend<T: Tell>(&self, number: u64, tick: Tick, units: u64) -> Option<T> {
+    fn spend<T: CheckResult>(&self, number: u64, tick: Tick, units: u64) -> Option<T> {
         let left = self.left.get();
         if left < units || self.tick.get() != tick.as_nanos() || self.number.get() != number {
             return None;
         }
         self.left.set(left - units);
-        self.tell()
+        self.result()
     }
 
     /// Makes the answer for the units just spent. Reads nothing if only a yes is needed.
     #[inline]
-    fn tell<T: Tell>(&self) -> Option<T> {
+    fn result<T: CheckResult>(&self) -> Option<T> {
         T::permitted_after(|| {
             let Drawn { form, word, now, .. } = self.drawn.get()?;
             Some(form.report(form.give_back(word, self.left.get()), now))
@@ -110,7 +110,7 @@ impl Drop for LeaseOwners {
 
 /// Spends units of the thread's lease, if it has enough and the shared tick is kept.
 #[inline]
-pub(super) fn spend_fast<T: Tell>(shared: &Shared, units: u64) -> Result<T, Undecided> {
+pub(super) fn spend_fast<T: CheckResult>(shared: &Shared, units: u64) -> Result<T, Undecided> {
     let tick = SystemClock::shared().ok_or(Undecided::NotAsked)?;
     LEASES
         .with(|leases| leases[shared.number as usize % PLACES].spend(shared.number, tick, units))
@@ -118,7 +118,7 @@ pub(super) fn spend_fast<T: Tell>(shared: &Shared, units: u64) -> Result<T, Unde
 }
 
 /// Spends units of the thread's lease, or draws a new one; `None` if neither is possible.
-pub(super) fn spend<T: Tell>(shared: &Arc<Shared>, units: u64) -> Option<T> {
+pub(super) fn spend<T: CheckResult>(shared: &Arc<Shared>, units: u64) -> Option<T> {
     let tick = shared.time.shared()?;
     LEASES.with(|leases| {
         let lease = &leases[shared.number as usize % PLACES];
@@ -127,7 +127,7 @@ pub(super) fn spend<T: Tell>(shared: &Arc<Shared>, units: u64) -> Option<T> {
 }
 
 /// Draws a lease, and spends `units` of it.
-fn draw<T: Tell>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: u64) -> Option<T> {
+fn draw<T: CheckResult>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: u64) -> Option<T> {
     if lease.left.get() > 0 {
         assign_lease(shared, lease)?;
     }
@@ -155,7 +155,7 @@ fn draw<T: Tell>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: u64) ->
     lease.tick.set(tick.as_nanos());
     lease.left.set(size - units);
     lease.drawn.set(Some(Drawn { form, word: next, now, size, returned, terms }));
-    lease.tell()
+    lease.result()
 }
 
 /// Gives back the units left in the lease, and assigns the lease to this limiter. `None` while the thread ends, when

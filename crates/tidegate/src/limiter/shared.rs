@@ -174,7 +174,7 @@ impl Source for Shared {
             }
         });
         if let Some(observer) = &self.observer {
-            held.tell(&**observer, used);
+            held.notify(&**observer, used);
         }
     }
 

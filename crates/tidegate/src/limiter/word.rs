@@ -26,7 +26,7 @@ const NO_WORD: u64 = u64::MAX;
 /// The state of a limiter in a word, and the numbers needed to read it.
 #[derive(Debug)]
 pub(super) struct Word {
-    word: Alone,
+    word: CachePadded,
     /// The form of the quota; empty if the limiter has none.
     form: SeqLock<6>,
 }
@@ -36,11 +36,11 @@ pub(super) struct Word {
 #[derive(Debug)]
 // Two lines, because processors fetch them in pairs.
 #[repr(align(128))]
-struct Alone(AtomicU64);
+struct CachePadded(AtomicU64);
 
 impl Word {
     pub(super) const fn new() -> Self {
-        Self { word: Alone(AtomicU64::new(NO_WORD)), form: SeqLock::empty() }
+        Self { word: CachePadded(AtomicU64::new(NO_WORD)), form: SeqLock::empty() }
     }
 
     fn form(&self) -> Option<GcraWord> {

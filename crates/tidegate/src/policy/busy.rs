@@ -15,17 +15,17 @@ use super::policy::Limit;
 /// Returns the processor use, in percent, from which the processor counts as busy for a limit; `None` for limits that
 /// do not depend on it.
 pub(super) fn busy_from(limit: &Limit) -> Option<f64> {
-    asks(limit).map(|(_, from)| f64::from(from) / 10.0)
+    adaptive_by_cpu(limit).map(|(_, from)| f64::from(from) / 10.0)
 }
 
 /// Returns both versions of the limit: idle, and busy.
 pub(super) fn levels(limit: &Limit) -> Option<Levels> {
-    let (guard, _) = asks(limit)?;
+    let (guard, _) = adaptive_by_cpu(limit)?;
     let with = |thousandths| Arc::new(Quota::from(guard.clone().cpu(thousandths)));
     Some(Levels::from_first([with(0), with(1000)]))
 }
 
-fn asks(limit: &Limit) -> Option<(&AdaptiveConcurrency, u16)> {
+fn adaptive_by_cpu(limit: &Limit) -> Option<(&AdaptiveConcurrency, u16)> {
     match limit.terms.quota.as_deref()? {
         Quota::Adaptive(guard) => match guard.law() {
             Adaptive::Bbr(law) => Some((guard, law.busy_from())),

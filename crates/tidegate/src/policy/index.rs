@@ -14,7 +14,7 @@ use super::path::{DEPTH, Reading};
 
 /// For each value, the places of the policies that require it, in ascending order.
 #[derive(Clone, Debug, Default)]
-struct Drawer {
+struct ValueTable {
     lists: HashMap<Box<str>, Vec<u32>, RandomState>,
     /// A bit set of the lengths of the values, in bytes modulo 64: a value of any other length need not be hashed.
     lengths: u64,
@@ -24,10 +24,10 @@ struct Drawer {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     always: Vec<u32>,
-    by_attribute: Vec<(Box<str>, Drawer)>,
-    by_host: Drawer,
+    by_attribute: Vec<(Box<str>, ValueTable)>,
+    by_host: ValueTable,
     /// At `depth - 1`: the first `depth` segments, as a path.
-    by_path: [Drawer; DEPTH],
+    by_path: [ValueTable; DEPTH],
     /// The number of path tables up to the last that is not empty.
     depth: usize,
 }
@@ -48,15 +48,15 @@ impl Index {
             let Some(values) = globs.iter().map(|glob| glob.literals()).collect::<Option<Vec<_>>>() else {
                 continue;
             };
-            let drawer = match self.by_attribute.iter().position(|(have, _)| have == name) {
+            let table = match self.by_attribute.iter().position(|(have, _)| have == name) {
                 Some(at) => &mut self.by_attribute[at].1,
                 None => {
-                    self.by_attribute.push((name.clone(), Drawer::default()));
+                    self.by_attribute.push((name.clone(), ValueTable::default()));
                     let last = self.by_attribute.len() - 1;
                     &mut self.by_attribute[last].1
                 }
             };
-            return values.into_iter().flatten().for_each(|value| drawer.add(value, place));
+            return values.into_iter().flatten().for_each(|value| table.add(value, place));
         }
         let hosts = matching.hosts();
         let literal_hosts = hosts.iter().map(|glob| glob.literals()).collect::<Option<Vec<_>>>();
@@ -79,9 +79,9 @@ impl Index {
     /// `found` must be empty.
     pub(crate) fn look_up<'i>(&'i self, view: &View<'_, '_>, found: &mut Candidates<'i>) {
         found.add(&self.always);
-        for (name, drawer) in &self.by_attribute {
+        for (name, table) in &self.by_attribute {
             if let Some(value) = view.descriptor.value(name) {
-                found.add(drawer.get(value));
+                found.add(table.get(value));
             }
         }
         if !self.by_host.is_empty()
@@ -98,13 +98,13 @@ impl Index {
 
     #[inline]
     fn look_up_path<'i>(&'i self, path: &Reading<'_>, found: &mut Candidates<'i>) {
-        for (drawer, prefix) in self.by_path[..self.depth].iter().zip(path.prefixes()) {
-            found.add(drawer.get(prefix));
+        for (table, prefix) in self.by_path[..self.depth].iter().zip(path.prefixes()) {
+            found.add(table.get(prefix));
         }
     }
 }
 
-impl Drawer {
+impl ValueTable {
     fn is_empty(&self) -> bool {
         self.lists.is_empty()
     }

@@ -29,7 +29,7 @@ pub(crate) struct Readings<'d> {
 
 /// What a server may do to a path in addition to the strict normalisation.
 #[derive(Clone, Copy, Debug, Default)]
-struct Way {
+struct Leniency {
     /// Decodes the escapes of `/` and `\`.
     slashes: bool,
     /// Treats `\` as a slash.
@@ -40,7 +40,7 @@ struct Way {
     empty: bool,
 }
 
-impl Way {
+impl Leniency {
     const LENIENT: Self = Self { slashes: true, backslashes: true, parameters: true, empty: false };
 
     /// Returns all combinations that can make a difference for a path.
@@ -61,11 +61,11 @@ impl Way {
             parameters: bits & 4 > 0,
             empty: bits & 8 > 0,
         });
-        all.filter(move |way| {
-            (can.slashes || !way.slashes)
-                && (can.backslashes || !way.backslashes)
-                && (can.parameters || !way.parameters)
-                && (can.empty || !way.empty)
+        all.filter(move |leniency| {
+            (can.slashes || !leniency.slashes)
+                && (can.backslashes || !leniency.backslashes)
+                && (can.parameters || !leniency.parameters)
+                && (can.empty || !leniency.empty)
         })
     }
 }
@@ -94,10 +94,10 @@ impl<'d> Readings<'d> {
             return Self { strict, lenient: None, mixed: Box::default() };
         }
         let raw = &raw[..raw.find(['?', '#']).unwrap_or(raw.len())];
-        let read = |way: Way| resolve(&decode(raw, way.slashes), way);
-        let (strict, lenient) = (read(Way::default()), read(Way::LENIENT));
+        let read = |leniency: Leniency| resolve(&decode(raw, leniency.slashes), leniency);
+        let (strict, lenient) = (read(Leniency::default()), read(Leniency::LENIENT));
         let mut mixed: Vec<String> = Vec::new();
-        for other in Way::each(raw).map(read) {
+        for other in Leniency::each(raw).map(read) {
             if other != strict && other != lenient && !mixed.contains(&other) {
                 mixed.push(other);
             }
@@ -138,7 +138,7 @@ pub(crate) fn for_values(raw: &str) -> Cow<'_, str> {
 /// Returns the strict reading of a text without a query: escapes decoded once, dot segments resolved.
 #[cfg(feature = "config")]
 pub(crate) fn strictly(text: &str) -> String {
-    resolve(&decode(text, false), Way::default())
+    resolve(&decode(text, false), Leniency::default())
 }
 
 impl Ends {
@@ -245,14 +245,14 @@ fn hex(pair: &[u8]) -> Option<u8> {
 }
 
 /// Drops empty and dot segments, and removes the segment before each `..`.
-fn resolve(path: &str, way: Way) -> String {
+fn resolve(path: &str, leniency: Leniency) -> String {
     let mut kept: Vec<&str> = Vec::new();
-    let separators: &[char] = if way.backslashes { &['/', '\\'] } else { &['/'] };
+    let separators: &[char] = if leniency.backslashes { &['/', '\\'] } else { &['/'] };
     for (at, segment) in path.split(separators).enumerate() {
-        let segment = if way.parameters { segment.split(';').next().unwrap_or("") } else { segment };
+        let segment = if leniency.parameters { segment.split(';').next().unwrap_or("") } else { segment };
         match segment {
             // Before the first slash there is no segment.
-            "" if way.empty && at > 0 => kept.push(segment),
+            "" if leniency.empty && at > 0 => kept.push(segment),
             "" | "." => {}
             ".." => {
                 kept.pop();
@@ -345,8 +345,8 @@ mod tests {
         fn the_short_way_reads_as_the_long_one(raw in "/?[a./]{0,8}[/.a%2eF;?#\\\\]{0,8}") {
             if let Some(reading) = plain(&raw) {
                 let cut = &raw[..raw.find(['?', '#']).unwrap_or(raw.len())];
-                for way in Way::each(&raw) {
-                    prop_assert_eq!(reading.text(), resolve(&decode(cut, way.slashes), way));
+                for leniency in Leniency::each(&raw) {
+                    prop_assert_eq!(reading.text(), resolve(&decode(cut, leniency.slashes), leniency));
                 }
                 prop_assert_eq!(reading.ends, Ends::of(reading.text()));
             }

@@ -29,7 +29,7 @@ pub fn carried() -> Option<Priority> {
     CARRIED.get()
 }
 
-/// Runs a function during which [`carried`] returns `priority`.
+/// Runs a function during which [`carried()`] returns `priority`.
 ///
 /// # Examples
 /// ```
@@ -43,7 +43,7 @@ pub fn carry<T>(priority: impl Into<Priority>, work: impl FnOnce() -> T) -> T {
     carried::carry(Some(priority.into()), work)
 }
 
-/// Returns a future during whose polls [`carried`] returns `priority`, on any thread.
+/// Returns a future during whose polls [`carried()`] returns `priority`, on any thread.
 ///
 /// # Cancel safety
 /// Dropping it drops the future.
@@ -66,12 +66,12 @@ pub fn carry_through<F: Future>(priority: impl Into<Priority>, future: F) -> Car
     carried::carry_through(Some(priority.into()), future)
 }
 
-/// As [`carry_through`], for work that belongs to no single request: [`carried`] returns `None`.
+/// As [`carry_through`], for work that belongs to no single request: [`carried()`] returns `None`.
 pub(crate) fn carry_nothing<F: Future>(future: F) -> Carrying<F> {
     carried::carry_through(None, future)
 }
 
-/// Returns a function during which [`carried`] returns the priority that the caller carries now, on any thread.
+/// Returns a function during which [`carried()`] returns the priority that the caller carries now, on any thread.
 pub(crate) fn hand_over<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let priority = carried();
     move || carried::carry(priority, work)

@@ -75,7 +75,7 @@ impl Watch {
 
     /// Calls `listener` with every signal from the next reading on, in the watch's thread, until it returns `false`
     /// or panics. It should return quickly, because all listeners share that thread.
-    pub fn tell(&self, listener: impl Fn(Signal) -> bool + Send + 'static) {
+    pub fn subscribe(&self, listener: impl Fn(Signal) -> bool + Send + 'static) {
         self.0.listeners.lock().push(Box::new(listener));
     }
 }
@@ -130,8 +130,8 @@ mod tests {
         let watch = Watch::start().unwrap();
         assert!(Arc::ptr_eq(&watch.0, &Watch::start().unwrap().0), "shared");
         let (sender, receiver) = sync_channel(100);
-        watch.tell(|_| panic!("a listener that panics"));
-        watch.tell(move |signal| sender.try_send(signal).is_ok());
+        watch.subscribe(|_| panic!("a listener that panics"));
+        watch.subscribe(move |signal| sender.try_send(signal).is_ok());
         let heard: Vec<Signal> =
             (0..4).map(|_| receiver.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
         assert!(heard.iter().any(|signal| matches!(signal, Signal::Cpu(_))), "{heard:?}");

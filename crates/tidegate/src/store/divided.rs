@@ -142,7 +142,7 @@ impl DividedStep {
             let kept_back = u128::from(charge.kept_back) * u128::from(*part);
             // At most the original `kept_back`.
             let kept_back = u64::try_from(kept_back.div_ceil(u128::from(Part::WHOLE))).unwrap_or(u64::MAX);
-            Some(Charge { quota, kept_back, replace: kept(charge.replace), ..*charge })
+            Some(Charge { quota, kept_back, replace: without_reset(charge.replace), ..*charge })
         })
         .collect()
     }
@@ -161,7 +161,7 @@ impl DividedStep {
             let mut decided = mem::take(&mut out.lines).into_iter();
             let line = |((quota, _), charge): (&(Option<Arc<Quota>>, u32), &Charge<'_>)| {
                 let line = quota.as_ref().and_then(|_| decided.next());
-                line.unwrap_or_else(|| nothing(charge, out.at))
+                line.unwrap_or_else(|| denial(charge, out.at))
             };
             out.lines = self.parts.iter().zip(step.charges).map(line).collect();
         }
@@ -179,7 +179,7 @@ impl DividedStep {
 
 /// Returns how spent units carry over to another part: as to another limit, but they are never forgotten. Otherwise
 /// each change of a part would grant everything again.
-const fn kept(replace: Replace) -> Replace {
+const fn without_reset(replace: Replace) -> Replace {
     match replace {
         Replace::Reset => Replace::AsIs,
         other => other,
@@ -187,7 +187,7 @@ const fn kept(replace: Replace) -> Replace {
 }
 
 /// Returns the denial of a charge whose limit has less than one unit in this part.
-fn nothing(charge: &Charge<'_>, now: Tick) -> Settlement {
+fn denial(charge: &Charge<'_>, now: Tick) -> Settlement {
     let full = charge.quota.standing(&charge.quota.fresh(now), now);
     let decision = Decision {
         ruling: Ruling::Denied { retry: Retry::Unknown },

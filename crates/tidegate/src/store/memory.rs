@@ -1,7 +1,7 @@
 //! Keeps the states of a bounded number of keys in memory: a table of cache lines that withstands callers who never
 //! repeat a key.
 //!
-//! A key has a slot in one of two cache lines ([`line`]): a name and one word of state. Larger states lie in the
+//! A key has a slot in one of two cache lines ([`mod@line`]): a name and one word of state. Larger states lie in the
 //! [`overflow`]. Memory is allocated once and does not grow with the number of keys. A state whose limit is full again
 //! is equivalent to no state, so its slot counts as free: no sweep is needed, and a table that is large enough loses
 //! nothing that matters. When all slots of a key's two lines are live, the key nearest to full is evicted and counted.
@@ -81,7 +81,7 @@ use name::Class;
 pub use piece::RestoreError;
 pub(crate) use reading::{Reading, WordOutcome};
 pub use seed::Seed;
-pub(crate) use table::Print;
+pub(crate) use table::Fingerprint;
 use table::{Keep, Sought, Table};
 pub use tracked::{Recorder, TrackedStore};
 
@@ -178,7 +178,7 @@ impl MemoryStore {
 
     fn of(table: Table) -> Self {
         let shared = Arc::new(Shared { table, time: HeldTime::default(), home: Home::of_process() });
-        prefault::soon(&shared);
+        prefault::start(&shared);
         Self { shared }
     }
 
@@ -192,15 +192,15 @@ impl MemoryStore {
 
     /// Returns the fingerprint of a key.
     #[inline(always)]
-    pub(crate) fn print(&self, key: &[u8]) -> Print {
-        self.shared.table.print(key)
+    pub(crate) fn fingerprint(&self, key: &[u8]) -> Fingerprint {
+        self.shared.table.fingerprint(key)
     }
 
     /// Reads from the line of a key, to prefetch it while others are looked at. The result only keeps the compiler from
     /// removing the read.
     #[inline]
-    pub(crate) fn touch(&self, print: Print) -> u64 {
-        self.shared.table.touch(print)
+    pub(crate) fn touch(&self, fingerprint: Fingerprint) -> u64 {
+        self.shared.table.touch(fingerprint)
     }
 
     /// Returns the class of a quota for owner 0; `None` where its states do not fit a word.
@@ -225,26 +225,43 @@ impl MemoryStore {
     /// Spends units of a key whose word is in its first line and not seized, and returns the new word. `None` where
     /// that did not succeed, for whatever reason. Makes no function call.
     #[inline(always)]
-    pub(crate) fn permit(&self, print: Print, first: &PermanentLimit, now: u64, units: u64) -> Option<u64> {
-        self.shared.table.permit(print, first, now, units)
+    pub(crate) fn permit(
+        &self,
+        fingerprint: Fingerprint,
+        first: &PermanentLimit,
+        now: u64,
+        units: u64,
+    ) -> Option<u64> {
+        self.shared.table.permit(fingerprint, first, now, units)
     }
 
     /// As [`MemoryStore::permit`], for any limit.
     #[inline(always)]
-    pub(crate) fn permit_by(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
-        self.shared.table.permit_by(print, by, units)
+    pub(crate) fn permit_by(&self, fingerprint: Fingerprint, by: &Reading<'_>, units: u64) -> Option<u64> {
+        self.shared.table.permit_by(fingerprint, by, units)
     }
 
     /// As [`MemoryStore::permit`], in both lines. For a key that would be refused, it returns the word that was seen.
     #[inline]
-    pub(crate) fn permit_or_see(&self, print: Print, by: &Reading<'_>, units: u64) -> WordOutcome {
-        self.shared.table.permit_or_see(print, by, units)
+    pub(crate) fn permit_or_see(
+        &self,
+        fingerprint: Fingerprint,
+        by: &Reading<'_>,
+        units: u64,
+    ) -> WordOutcome {
+        self.shared.table.permit_or_see(fingerprint, by, units)
     }
 
     /// Spends units of a key in its word; waits for a slot that is seized. Ticks must come from a clock that does not
     /// step back.
-    pub(crate) fn take(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> WordOutcome {
-        self.shared.table.take(print, key, by, units)
+    pub(crate) fn take(
+        &self,
+        fingerprint: Fingerprint,
+        key: &[u8],
+        by: &Reading<'_>,
+        units: u64,
+    ) -> WordOutcome {
+        self.shared.table.take(fingerprint, key, by, units)
     }
 }
 
@@ -304,21 +321,21 @@ impl MemoryStore {
         step: &Step<'_>,
         settled: &mut Settled,
     ) -> Result<(), StoreError> {
-        let print = |_: usize, charge: &Charge<'_>| self.shared.table.print(charge.key);
-        self.settle_prints::<RECEIPTS, TRACK>(step, print, settled)
+        let fingerprint = |_: usize, charge: &Charge<'_>| self.shared.table.fingerprint(charge.key);
+        self.settle_fingerprints::<RECEIPTS, TRACK>(step, fingerprint, settled)
     }
 
-    /// Settles a step; `print` returns the fingerprint of the key of a charge, given its index.
+    /// Settles a step; `fingerprint` returns the fingerprint of the key of a charge, given its index.
     #[inline(always)]
-    fn settle_prints<const RECEIPTS: bool, const TRACK: bool>(
+    fn settle_fingerprints<const RECEIPTS: bool, const TRACK: bool>(
         &self,
         step: &Step<'_>,
-        print: impl Fn(usize, &Charge<'_>) -> Print,
+        fingerprint: impl Fn(usize, &Charge<'_>) -> Fingerprint,
         settled: &mut Settled,
     ) -> Result<(), StoreError> {
         let (table, time) = (&self.shared.table, &self.shared.time);
         (settled.at, settled.by) = (time.hold(step.now), DecidedBy::Local);
-        if table.settle_at_once::<RECEIPTS, TRACK>(step, settled.at, &print, settled).is_some() {
+        if table.settle_at_once::<RECEIPTS, TRACK>(step, settled.at, &fingerprint, settled).is_some() {
             return Ok(());
         }
         let mut step = Step { now: settled.at, ..*step };
@@ -326,7 +343,7 @@ impl MemoryStore {
         if let StepClock::Fresh(clock) = step.clock {
             step.now = time.hold(clock.now());
         }
-        let sought = |(at, charge): (usize, &Charge<'_>)| table.sought(print(at, charge), charge.key);
+        let sought = |(at, charge): (usize, &Charge<'_>)| table.sought(fingerprint(at, charge), charge.key);
         let keys: SmallVec<[Sought; 16]> = step.charges.iter().enumerate().map(sought).collect();
         // Two keys of one step that the table cannot tell apart would be settled on one slot twice. Different keys
         // collide with odds of 2^-48, and the step is refused then too.

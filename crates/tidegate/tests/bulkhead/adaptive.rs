@@ -150,7 +150,7 @@ fn a_watch_tells_the_law_of_the_machine() {
     let watch = tidegate::signals::Watch::start().unwrap();
     let bulkhead = Bulkhead::adaptive(Told::default()).with_signals(watch.clone());
     let (sender, receiver) = std::sync::mpsc::sync_channel(100);
-    watch.tell(move |signal| sender.try_send(signal).is_ok());
+    watch.subscribe(move |signal| sender.try_send(signal).is_ok());
     // Listeners are called in order, so the bulkhead has the first reading when the second one arrives.
     let memories = std::iter::from_fn(|| receiver.recv_timeout(Duration::from_secs(60)).ok());
     let mut memories = memories.filter_map(|signal| match signal {

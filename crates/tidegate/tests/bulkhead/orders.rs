@@ -33,7 +33,7 @@ const STEPS: [Step; 12] = [
 
 /// The state of a waiter, by the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fare {
+enum WaiterState {
     Waits,
     Given,
     Refused,
@@ -46,7 +46,7 @@ struct World {
     waiters: Vec<Waiter>,
     max: u64,
     inside: Vec<u64>,
-    line: Vec<(u64, Fare)>,
+    line: Vec<(u64, WaiterState)>,
 }
 
 impl World {
@@ -63,21 +63,22 @@ impl World {
     }
 
     fn in_use(&self) -> u64 {
-        let given = self.line.iter().filter(|(_, fare)| *fare == Fare::Given).map(|(places, _)| places);
+        let given =
+            self.line.iter().filter(|(_, state)| *state == WaiterState::Given).map(|(places, _)| places);
         self.inside.iter().chain(given).sum()
     }
 
     fn waits(&self) -> usize {
-        self.line.iter().filter(|(_, fare)| *fare == Fare::Waits).count()
+        self.line.iter().filter(|(_, state)| *state == WaiterState::Waits).count()
     }
 
     fn advance(&mut self) {
         for at in 0..self.line.len() {
-            if self.line[at].1 != Fare::Waits {
+            if self.line[at].1 != WaiterState::Waits {
                 continue;
             }
             match self.line[at].0 {
-                fits if self.in_use() + fits <= self.max => self.line[at].1 = Fare::Given,
+                fits if self.in_use() + fits <= self.max => self.line[at].1 = WaiterState::Given,
                 _ => return,
             }
         }
@@ -108,19 +109,19 @@ impl World {
                 } else {
                     assert!(waiter.poll().is_pending());
                     self.waiters.push(waiter);
-                    self.line.push((wanted, Fare::Waits));
+                    self.line.push((wanted, WaiterState::Waits));
                 }
             }
             Step::Poll { first } => {
                 let Some(at) = pick(first, self.waiters.len()) else { return false };
-                let (wanted, fare) = self.line[at];
-                if fare == Fare::Waits {
+                let (wanted, state) = self.line[at];
+                if state == WaiterState::Waits {
                     assert!(self.waiters[at].poll().is_pending());
                     return true;
                 }
                 let answer = ready(self.waiters.remove(at).poll());
                 self.line.remove(at);
-                assert_eq!(answer.is_ok(), fare == Fare::Given);
+                assert_eq!(answer.is_ok(), state == WaiterState::Given);
                 if let Ok(permit) = answer {
                     self.permits.push(permit);
                     self.inside.push(wanted);
@@ -141,9 +142,9 @@ impl World {
             Step::Change(max) => {
                 self.bulkhead.change(max).unwrap();
                 self.max = max;
-                for (wanted, fare) in &mut self.line {
-                    if *fare == Fare::Waits && *wanted > max {
-                        *fare = Fare::Refused;
+                for (wanted, state) in &mut self.line {
+                    if *state == WaiterState::Waits && *wanted > max {
+                        *state = WaiterState::Refused;
                     }
                 }
                 self.advance();
@@ -153,8 +154,12 @@ impl World {
         assert_eq!(standing.remaining, self.max.saturating_sub(in_use));
         assert_eq!(standing.debt, in_use.saturating_sub(self.max));
         assert_eq!(self.bulkhead.waiting(), self.waits());
-        for (waiter, (_, fare)) in self.waiters.iter().zip(&self.line) {
-            assert_eq!(waiter.was_woken(), *fare != Fare::Waits, "woken when its turn came, and not before");
+        for (waiter, (_, state)) in self.waiters.iter().zip(&self.line) {
+            assert_eq!(
+                waiter.was_woken(),
+                *state != WaiterState::Waits,
+                "woken when its turn came, and not before"
+            );
         }
         true
     }

@@ -9,7 +9,7 @@ use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, Share};
 use tidegate::store::{PlainStore, StoreError};
 use tidegate::{Clock as _, Gate, ManualClock, Quota, Tick};
 
-use crate::scripted::{Ended, Hands, Scripted, Whim, drive};
+use crate::scripted::{BackgroundTasks, Behaviour, Ended, Scripted, drive};
 
 const LIMIT: u64 = 5;
 
@@ -25,13 +25,14 @@ struct World {
     gate: Gate,
     central: Scripted,
     leased: Scripted,
-    hands: Hands,
+    background: BackgroundTasks,
 }
 
 impl World {
     /// A gate over a store of this process and two engines.
     fn new() -> Self {
-        let (central, leased, hands) = (Scripted::default(), Scripted::default(), Hands::default());
+        let (central, leased, background) =
+            (Scripted::default(), Scripted::default(), BackgroundTasks::default());
         let clock = ManualClock::at(Tick::from_secs(1_000_000));
         let all = vec![
             policy("local", Share::Local),
@@ -42,16 +43,16 @@ impl World {
             .with_store(Share::Central, central.clone())
             .with_store(Share::Leased, leased.clone())
             .with_clock(clock.clone())
-            .with_background(hands.take());
-        Self { clock, gate, central, leased, hands }
+            .with_background(background.take());
+        Self { clock, gate, central, leased, background }
     }
 
     /// Lets the engines answer everything, and returns what is left of each limit.
     fn left(&self) -> [u64; 3] {
         self.central.speak();
         self.leased.speak();
-        self.hands.run();
-        assert!(self.hands.is_idle());
+        self.background.run();
+        assert!(self.background.is_idle());
         let all = Descriptor::new().with("local", "").with("central", "").with("leased", "");
         let Ended::Done(Ok(looked)) = drive(self.gate.check_async(Check::of(&all).peek()), 20) else {
             panic!("all answer")
@@ -77,7 +78,7 @@ fn a_batch_that_is_dropped_leaves_nothing_charged() {
     let two = Descriptor::new().with("local", "").with("central", "");
     let all = Descriptor::new().with("local", "").with("leased", "");
     for polls in 0..6 {
-        world.leased.next(Whim::Silent);
+        world.leased.next(Behaviour::Silent);
         let checks = [Check::of(&local), Check::of(&two), Check::of(&all)];
         assert!(matches!(drive(world.gate.check_each_async(&checks), polls), Ended::Dropped));
         assert_eq!(world.left(), [LIMIT; 3], "after {polls} polls");
@@ -96,21 +97,21 @@ fn a_batch_that_cannot_wait_for_all_tells_what_was_decided() {
         PolicySet::new(vec![Policy::new("all", Limit::new(Quota::per_day(5).gcra().unwrap(), "5/day"))]);
     let gate = Gate::new(set.unwrap(), store.clone()).with_clock(ManualClock::default());
     let request = Descriptor::new();
-    store.next(Whim::AtOnce);
+    store.next(Behaviour::AtOnce);
     let decided = gate.check_each(&[Check::of(&request); 2]);
     assert!(decided[0].as_ref().is_ok_and(|decision| decision.allowed), "{decided:?}");
     assert_eq!(decided[1].as_ref().unwrap_err(), &StoreError::MustWait);
-    store.next(Whim::AtOnce);
+    store.next(Behaviour::AtOnce);
     assert_eq!(gate.peek(&request).unwrap().limits[0].decision.standing.remaining, 4);
 }
 
 #[test]
 fn an_engine_is_given_up_at_the_deadline_and_what_was_charged_comes_back() {
-    for whim in [Whim::Silent, Whim::SilentAfter] {
+    for behaviour in [Behaviour::Silent, Behaviour::SilentAfter] {
         let world = World::new();
         let all = Descriptor::new().with("local", "").with("central", "").with("leased", "");
         let check = Check::of(&all).deadline(world.in_a_second());
-        world.leased.next(whim);
+        world.leased.next(behaviour);
         let mut asked = Box::pin(world.gate.check_async(check));
         for _ in 0..10 {
             assert!(poll(&mut asked).is_pending());
@@ -122,7 +123,7 @@ fn an_engine_is_given_up_at_the_deadline_and_what_was_charged_comes_back() {
         assert!(reason.contains("deadline"), "{reason}");
         assert_eq!(world.clock.sleepers(), 0);
         drop(asked);
-        assert_eq!(world.left(), [LIMIT; 3], "{whim:?}");
+        assert_eq!(world.left(), [LIMIT; 3], "{behaviour:?}");
     }
 }
 
@@ -146,7 +147,7 @@ fn after_the_deadline_no_engine_is_asked() {
     let Ended::Done(Err(StoreError::Unavailable { .. })) = drive(world.gate.check_async(late), 1) else {
         panic!("it is too late")
     };
-    assert!(world.hands.is_idle());
+    assert!(world.background.is_idle());
     assert_eq!(world.left(), [LIMIT; 3]);
     // A decision of this process takes no time.
     let local = Descriptor::new().with("local", "");
@@ -160,7 +161,7 @@ fn calls_of_many_checks_are_given_up_too() {
     let (one, other) =
         (Descriptor::new().with("local", "").with("central", ""), Descriptor::new().with("local", ""));
     let checks = [Check::of(&one).deadline(world.in_a_second()), Check::of(&other)];
-    world.central.next(Whim::Silent);
+    world.central.next(Behaviour::Silent);
     let mut together = Box::pin(world.gate.check_together_async(&checks));
     assert!(poll(&mut together).is_pending());
     world.clock.advance(Duration::from_secs(1));
@@ -169,7 +170,7 @@ fn calls_of_many_checks_are_given_up_too() {
     assert_eq!(world.left(), [LIMIT; 3]);
 
     let checks = [Check::of(&one).deadline(world.in_a_second()), Check::of(&other)];
-    world.central.next(Whim::Silent);
+    world.central.next(Behaviour::Silent);
     let mut each = Box::pin(world.gate.check_each_async(&checks));
     assert!(poll(&mut each).is_pending());
     world.clock.advance(Duration::from_secs(1));
@@ -192,7 +193,7 @@ fn a_refusal_does_not_wait_for_its_undoing_beyond_the_deadline() {
     let mut asked = Box::pin(world.gate.check_async(Check::of(&both).deadline(world.in_a_second())));
     // The first engine answers the request, and then does not answer when it is to undo its charge.
     assert!(poll(&mut asked).is_pending());
-    world.central.next(Whim::Silent);
+    world.central.next(Behaviour::Silent);
     for _ in 0..10 {
         assert!(poll(&mut asked).is_pending());
     }

@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::gate::ticket::{TicketError, TicketKeys};
-use tidegate::gate::{Check, Followed, Part};
+use tidegate::gate::{Check, Part, SettledCharge};
 use tidegate::policy::{Descriptor, Limit, Mode, Policy, PolicySet, Share};
 use tidegate::store::{Charge, MemoryStore, Op, PlainStore, Step, Store, StoreError, conformance};
 use tidegate::{Charged, Cost, Decision, Gate, ManualClock, Outcome, Quota, Tick};
 
-use scripted::{Ended, Hands, Scripted, Whim, drive};
+use scripted::{BackgroundTasks, Behaviour, Ended, Scripted, drive};
 use tidegate::store::conformance::Random;
 
 const USERS: [&str; 3] = ["ann", "bob", "cleo"];
@@ -36,7 +36,7 @@ struct World {
     clock: ManualClock,
     gate: Gate,
     second: Scripted,
-    hands: Hands,
+    background: BackgroundTasks,
     /// Gates over the same two stores, each with the policies of one store: they show what the stores hold.
     held: [Gate; 2],
     judge: [Gate; 2],
@@ -69,7 +69,7 @@ fn policies(random: &mut Random, share: Share, quotas: &[Arc<Quota>]) -> Vec<Pol
 impl World {
     fn new(seed: u64, random: &mut Random, quotas: &[Arc<Quota>]) -> Self {
         let clock = ManualClock::at(Tick::from_secs(1_000_000));
-        let (second, hands) = (Scripted::default(), Hands::default());
+        let (second, background) = (Scripted::default(), BackgroundTasks::default());
         let sets = [policies(random, Share::Local, quotas), policies(random, Share::Central, quotas)];
         let mut both = sets.concat();
         if random.below(2) == 0 {
@@ -88,8 +88,8 @@ impl World {
         let gate = Gate::new(PolicySet::new(both).unwrap(), first)
             .with_store(Share::Central, second.clone())
             .with_clock(clock.clone())
-            .with_background(hands.take());
-        Self { clock, gate, second, hands, held, judge, open: Vec::new(), told: String::new() }
+            .with_background(background.take());
+        Self { clock, gate, second, background, held, judge, open: Vec::new(), told: String::new() }
     }
 
     /// Returns the standing of every user's limits in both stores, and in the judge's.
@@ -107,8 +107,8 @@ impl World {
     /// Lets everything in flight end, and compares the stores with the judge.
     fn compare(&mut self, what: &str) {
         self.second.speak();
-        self.hands.run();
-        assert!(self.hands.is_idle(), "{what}: something is left undone, {}", self.told);
+        self.background.run();
+        assert!(self.background.is_idle(), "{what}: something is left undone, {}", self.told);
         let [first, second, judged_first, judged_second] = self.stands();
         assert_eq!(first, judged_first, "the first store, after {what}; {}", self.told);
         assert_eq!(second, judged_second, "the second store, after {what}; {}", self.told);
@@ -118,13 +118,13 @@ impl World {
     fn ask(&mut self, random: &mut Random) {
         let request = request(USERS[random.below(USERS.len() as u64) as usize]);
         let check = Check::of(&request).cost(1 + random.below(3));
-        let whim = Whim::ALL[random.below(Whim::ALL.len() as u64) as usize];
+        let behaviour = Behaviour::ALL[random.below(Behaviour::ALL.len() as u64) as usize];
         let polls = if random.below(3) == 0 { random.below(5) as u32 } else { 20 };
         let look = random.below(8) == 0;
         let sync = random.below(6) == 0;
         let check = if look { check.peek() } else { check };
-        self.told = format!("{check:?} {whim:?} {polls} polls, sync {sync}");
-        self.second.next(whim);
+        self.told = format!("{check:?} {behaviour:?} {polls} polls, sync {sync}");
+        self.second.next(behaviour);
         let mut charged = Charged::default();
         let ended = match sync {
             true => match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -153,10 +153,14 @@ impl World {
             assert!(!self.judge[0].check(check).unwrap().allowed);
             return self.compare("a refusal by the first");
         }
-        let fails_sync = sync && whim != Whim::AtOnce;
+        let fails_sync = sync && behaviour != Behaviour::AtOnce;
         match ended {
             Ended::Done(Ok(decision)) => {
-                assert!(!fails_sync && matches!(whim, Whim::Late(_) | Whim::AtOnce), "{}", self.told);
+                assert!(
+                    !fails_sync && matches!(behaviour, Behaviour::Late(_) | Behaviour::AtOnce),
+                    "{}",
+                    self.told
+                );
                 assert_eq!(decision.allowed, second, "{}", self.told);
                 let told = self.judge[1].charge(check, &mut judged[1]).unwrap();
                 assert_eq!(told.allowed, second);
@@ -172,16 +176,16 @@ impl World {
                     return self.compare("a call that cannot wait");
                 }
                 // A charge that the second store has settled without an answer stays.
-                if matches!(whim, Whim::FailsAfter | Whim::Short) {
+                if matches!(behaviour, Behaviour::FailsAfter | Behaviour::Short) {
                     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
                     let _ = self.judge[1].check(check).unwrap();
                 } else {
-                    assert_eq!(whim, Whim::FailsBefore);
+                    assert_eq!(behaviour, Behaviour::FailsBefore);
                 }
                 self.compare("an error");
             }
             Ended::Panicked => {
-                if whim == Whim::PanicsAfter {
+                if behaviour == Behaviour::PanicsAfter {
                     let _ = self.judge[1].check(check).unwrap();
                 }
                 self.compare("a panic");
@@ -209,11 +213,11 @@ impl World {
             return;
         }
         let open = self.open.swap_remove(random.below(self.open.len() as u64) as usize);
-        let whim = Whim::ALL[random.below(Whim::ALL.len() as u64) as usize];
+        let behaviour = Behaviour::ALL[random.below(Behaviour::ALL.len() as u64) as usize];
         let polls = if random.below(3) == 0 { random.below(5) as u32 } else { 20 };
         let (used, sync) = (random.below(5), random.below(6) == 0);
-        self.told = format!("finish with {used}, {whim:?} {polls} polls, sync {sync}");
-        self.second.next(whim);
+        self.told = format!("finish with {used}, {behaviour:?} {polls} polls, sync {sync}");
+        self.second.next(behaviour);
         let finish = || self.gate.finish_async(&open.charged, Part::All, Outcome::Success, |_| Some(used));
         let ended = match sync {
             true => {
@@ -230,10 +234,10 @@ impl World {
         match ended {
             Ended::Done(Ok(finished)) => told.extend(finished.iter().map(line)),
             Ended::Done(Err(_)) | Ended::Dropped => {}
-            Ended::Panicked => lost = whim == Whim::PanicsBefore,
+            Ended::Panicked => lost = behaviour == Behaviour::PanicsBefore,
         }
         self.second.speak();
-        self.hands.run();
+        self.background.run();
         for _ in 0..2 {
             let Ended::Done(Ok(finished)) = drive(finish(), 20) else { panic!("{}", self.told) };
             told.extend(finished.iter().map(line));
@@ -260,14 +264,14 @@ impl World {
         let keys = TicketKeys::new([7; 32]);
         let sealed = self.gate.seal(&open.charged, &keys, Duration::from_secs(600), None).unwrap();
         let ticket = keys.open(&sealed, self.gate.now()).unwrap();
-        let whim = Whim::ALL[random.below(Whim::ALL.len() as u64) as usize];
+        let behaviour = Behaviour::ALL[random.below(Behaviour::ALL.len() as u64) as usize];
         let polls = if random.below(3) == 0 { random.below(5) as u32 } else { 20 };
-        self.told = format!("ticket with {used}, {whim:?} {polls} polls");
-        self.second.next(whim);
+        self.told = format!("ticket with {used}, {behaviour:?} {polls} polls");
+        self.second.next(behaviour);
         let settle = || self.gate.settle_async(&ticket, Part::All, Outcome::Success, |_| Some(used));
         let first = drive(settle(), polls);
         self.second.speak();
-        self.hands.run();
+        self.background.run();
         let Ended::Done(second) = drive(settle(), 20) else { panic!("{}", self.told) };
         match first {
             Ended::Done(Ok(_)) => assert_eq!(second, Err(TicketError::Settled)),
@@ -294,22 +298,22 @@ impl World {
             let _ = self.judge[0].charge(&request, &mut judged[0]).unwrap();
         }
         let Some(admission) = entry.unwrap().admitted() else { return self.compare("a refused admission") };
-        let whim = Whim::ALL[random.below(Whim::ALL.len() as u64) as usize];
+        let behaviour = Behaviour::ALL[random.below(Behaviour::ALL.len() as u64) as usize];
         let polls = 1 + random.below(20) as u32;
         let (undo, cancel) = (random.below(2) == 0, random.below(2) == 0);
-        if matches!(whim, Whim::PanicsBefore | Whim::PanicsAfter) {
+        if matches!(behaviour, Behaviour::PanicsBefore | Behaviour::PanicsAfter) {
             drop(admission);
             return self.end_judged(&judged, false, [true, true]);
         }
-        self.told = format!("dropped, undone {undo}, cancelled {cancel}, {whim:?} {polls} polls");
-        self.second.next(whim);
+        self.told = format!("dropped, undone {undo}, cancelled {cancel}, {behaviour:?} {polls} polls");
+        self.second.next(behaviour);
         let mut second = true;
         if cancel {
             let ended = drive(admission.cancel_async(), polls);
             // If the result is unknown, only a place is left for certain.
             assert!(!matches!(ended, Ended::Panicked));
         } else {
-            second = whim != Whim::FailsBefore;
+            second = behaviour != Behaviour::FailsBefore;
             drop(admission.undo_if_dropped(undo));
         }
         self.end_judged(&judged, undo || cancel, [true, second]);
@@ -327,7 +331,7 @@ impl World {
 }
 
 /// The end of one charge, without the fields that charges of one policy have in common.
-fn line(one: &Followed<'_>) -> String {
+fn line(one: &SettledCharge<'_>) -> String {
     format!("{} {} {:?} {:?}", one.policy, one.limit, one.fate, one.standing)
 }
 

@@ -16,7 +16,7 @@ use tidegate::{Clock as _, Cost, Decision, Gate, ManualClock, Quota, Tick};
 use tidegate_core::Finish;
 
 use crate::byte_map::{Bytes, OnTheSpot};
-use crate::scripted::{Ended, Hands, Scripted, Whim, drive};
+use crate::scripted::{BackgroundTasks, Behaviour, Ended, Scripted, drive};
 use tidegate::store::conformance::Random;
 
 /// One request waits for the second store while others pass through the first, and is then refused. The first store
@@ -33,7 +33,8 @@ fn what_is_undone_late_is_undone_by_the_law_of_settling() {
 
 fn undone_late(quota: &Arc<Quota>, random: &mut Random) {
     let clock = ManualClock::at(Tick::from_secs(1_000_000));
-    let (first, second, hands) = (Arc::new(PlainStore::default()), Scripted::default(), Hands::default());
+    let (first, second, background) =
+        (Arc::new(PlainStore::default()), Scripted::default(), BackgroundTasks::default());
     let mut local = Policy::new("local", Limit::new(Arc::clone(quota), "local"));
     local.share = Some(Share::Local);
     let none = Quota::per_hour(1).gcra().unwrap();
@@ -42,7 +43,7 @@ fn undone_late(quota: &Arc<Quota>, random: &mut Random) {
     let gate = Gate::new(PolicySet::new(vec![local, central]).unwrap(), Arc::clone(&first))
         .with_store(Share::Central, second.clone())
         .with_clock(clock.clone())
-        .with_background(hands.take());
+        .with_background(background.take());
     let late = Descriptor::new().with("late", "yes");
     // The second store has no room for the late request.
     assert!(matches!(drive(gate.check_async(&late), 20), Ended::Done(_)));
@@ -64,7 +65,7 @@ fn undone_late(quota: &Arc<Quota>, random: &mut Random) {
     };
     judge(Op::Take, Cost::ONE);
     let cost = Cost::new(1 + random.below(3)).unwrap();
-    second.next(if random.below(2) == 0 { Whim::Silent } else { Whim::SilentAfter });
+    second.next(if random.below(2) == 0 { Behaviour::Silent } else { Behaviour::SilentAfter });
     let polls = std::cell::Cell::new(0);
     let mut waiting = Box::pin(gate.check_async(Check::of(&late).cost(cost)));
     let mut poll = || {
@@ -89,8 +90,8 @@ fn undone_late(quota: &Arc<Quota>, random: &mut Random) {
         }
     }
     drop(waiting);
-    hands.run();
-    assert!(hands.is_idle());
+    background.run();
+    assert!(background.is_idle());
     if let Some(receipt) = taken.lines[0].receipt {
         judge(Op::Finish(&[Ending::new(receipt, Finish::UNDONE)]), cost);
     }

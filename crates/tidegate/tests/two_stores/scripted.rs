@@ -15,7 +15,7 @@ use tidegate::store::{
 
 /// What happens to one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whim {
+pub(crate) enum Behaviour {
     /// It is answered after this many polls.
     Late(u32),
     /// It is answered at once, without a future.
@@ -34,8 +34,8 @@ pub(crate) enum Whim {
     SilentAfter,
 }
 
-impl Whim {
-    /// All whims.
+impl Behaviour {
+    /// All behaviours.
     pub(crate) const ALL: [Self; 10] = [
         Self::Late(0),
         Self::Late(3),
@@ -50,56 +50,56 @@ impl Whim {
     ];
 }
 
-/// A plain map that follows whims: each step takes the next one, and is answered late if there is none.
+/// A plain map that follows behaviours: each step takes the next one, and is answered late if there is none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scripted {
     pub(crate) plain: Arc<PlainStore>,
-    whims: Arc<Mutex<VecDeque<Whim>>>,
+    behaviours: Arc<Mutex<VecDeque<Behaviour>>>,
     silent: Arc<AtomicBool>,
 }
 
 impl Scripted {
-    pub(crate) fn next(&self, whim: Whim) {
-        *self.whims.lock() = VecDeque::from([whim]);
+    pub(crate) fn next(&self, behaviour: Behaviour) {
+        *self.behaviours.lock() = VecDeque::from([behaviour]);
         self.silent.store(true, Ordering::Relaxed);
     }
 
-    /// Drops unused whims, and ends all silence.
+    /// Drops unused behaviours, and ends all silence.
     pub(crate) fn speak(&self) {
-        self.whims.lock().clear();
+        self.behaviours.lock().clear();
         self.silent.store(false, Ordering::Relaxed);
     }
 
-    async fn answer(self, step: OwnedStep, whim: Whim) -> Answer {
+    async fn answer(self, step: OwnedStep, behaviour: Behaviour) -> Answer {
         let settle = || step.with(|step| self.plain.blocking_settle(step));
         let silence =
             || poll_fn(|_| if self.silent.load(Ordering::Relaxed) { Poll::Pending } else { Poll::Ready(()) });
-        match whim {
-            Whim::Late(polls) => {
+        match behaviour {
+            Behaviour::Late(polls) => {
                 pending(u64::from(polls)).await;
                 settle()
             }
-            Whim::AtOnce => settle(),
-            Whim::FailsBefore => Err(StoreError::Contended { attempts: 1 }),
-            Whim::FailsAfter => {
+            Behaviour::AtOnce => settle(),
+            Behaviour::FailsBefore => Err(StoreError::Contended { attempts: 1 }),
+            Behaviour::FailsAfter => {
                 settle()?;
                 Err(StoreError::Unavailable { reason: "the answer is lost".to_owned() })
             }
-            Whim::Short => {
+            Behaviour::Short => {
                 let mut settled = settle()?;
                 settled.lines.pop();
                 Ok(settled)
             }
-            Whim::PanicsBefore => panic!("before it has settled"),
-            Whim::PanicsAfter => {
+            Behaviour::PanicsBefore => panic!("before it has settled"),
+            Behaviour::PanicsAfter => {
                 settle()?;
                 panic!("after it has settled")
             }
-            Whim::Silent => {
+            Behaviour::Silent => {
                 silence().await;
                 settle()
             }
-            Whim::SilentAfter => {
+            Behaviour::SilentAfter => {
                 let settled = settle();
                 silence().await;
                 settled
@@ -110,11 +110,11 @@ impl Scripted {
 
 impl Store for Scripted {
     fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-        let whim = self.whims.lock().pop_front().unwrap_or(Whim::Late(1));
-        if whim == Whim::AtOnce {
+        let behaviour = self.behaviours.lock().pop_front().unwrap_or(Behaviour::Late(1));
+        if behaviour == Behaviour::AtOnce {
             return self.plain.settle_into(step, out);
         }
-        Settling::Later(Box::pin(self.clone().answer(OwnedStep::of(step), whim)))
+        Settling::Later(Box::pin(self.clone().answer(OwnedStep::of(step), behaviour)))
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -155,12 +155,12 @@ pub(crate) fn drive<T>(future: impl Future<Output = T>, polls: u32) -> Ended<T> 
 
 /// The background work of a gate, run by hand.
 #[derive(Clone, Default)]
-pub(crate) struct Hands(Arc<Mutex<Vec<Later<()>>>>);
+pub(crate) struct BackgroundTasks(Arc<Mutex<Vec<Later<()>>>>);
 
-impl Hands {
+impl BackgroundTasks {
     pub(crate) fn take(&self) -> impl Fn(Later<()>) + Send + Sync + 'static {
-        let hands = self.0.clone();
-        move |later| hands.lock().push(later)
+        let background = self.0.clone();
+        move |later| background.lock().push(later)
     }
 
     /// Runs each task to its end, or for a hundred polls.

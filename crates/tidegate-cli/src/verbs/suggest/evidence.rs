@@ -1,7 +1,7 @@
 //! The table of keys that stand out, each with its evidence and its fate.
 
 use tidegate::visible;
-use tidegate_sim::suggest::{Fate, Looks, Signs, StandsOut, Suggestion};
+use tidegate_sim::suggest::{ClientKind, Fate, Signs, StandsOut, Suggestion};
 use tidegate_sim::thousands::grouped;
 
 use crate::outcome::span;
@@ -16,69 +16,69 @@ const AGENT: usize = 40;
 /// Returns the table of the keys that stand out; `None` if there are none.
 pub(super) fn evidence(found: &Suggestion, wide: bool) -> Option<Styled> {
     let shown = if wide { usize::MAX } else { SHOWN };
-    let of = |fate| found.stand_out.iter().filter(move |told| told.fate == fate).take(shown);
+    let of = |fate| found.stand_out.iter().filter(move |key| key.fate == fate).take(shown);
     let rows: Vec<Vec<String>> =
         [Fate::Cut, Fate::Missed, Fate::Spared].into_iter().flat_map(of).map(row).collect();
     let header = ["WHO STANDS OUT", "IS", "LOOKS LIKE", "REQUESTS", "BECAUSE"];
     (!rows.is_empty()).then(|| table(&header, &[3], rows))
 }
 
-fn row(told: &StandsOut) -> Vec<String> {
-    let fate = match told.fate {
+fn row(key: &StandsOut) -> Vec<String> {
+    let fate = match key.fate {
         Fate::Cut => "cut",
         Fate::Missed => "not caught",
         Fate::Spared => "spared",
     };
     vec![
-        visible::name(&told.key).into_owned(),
+        visible::name(&key.key).into_owned(),
         fate.to_owned(),
-        looks(told.looks).to_owned(),
-        grouped(told.requests),
-        because(told),
+        looks(key.looks).to_owned(),
+        grouped(key.requests),
+        because(key),
     ]
 }
 
-const fn looks(looks: Looks) -> &'static str {
+const fn looks(looks: ClientKind) -> &'static str {
     match looks {
-        Looks::Crawler => "a crawler",
-        Looks::Refused => "a guesser",
-        Looks::Shared => "a crawler or guesser among people",
-        Looks::People => "people",
-        Looks::Timer => "a timer",
-        Looks::Program => "a program",
+        ClientKind::Crawler => "a crawler",
+        ClientKind::Refused => "a guesser",
+        ClientKind::Shared => "a crawler or guesser among people",
+        ClientKind::People => "people",
+        ClientKind::Timer => "a timer",
+        ClientKind::Program => "a program",
         _ => "anybody",
     }
 }
 
 /// Returns the evidence in words, the most telling part first.
-fn because(told: &StandsOut) -> String {
-    let said = Said::of(&told.signs);
-    let signed_in = told.signed_in.then(|| "signed in".to_owned());
-    let parts = match told.looks {
-        Looks::Crawler => [said.pages, said.parts, said.agents],
-        Looks::Refused => [said.refused, said.paths, said.agents],
-        Looks::Shared => [said.agents, said.pages, said.refused],
-        Looks::People => [said.agents, said.parts, said.pages],
-        Looks::Timer => [said.paths, said.every, said.agents],
-        Looks::Program => [said.paths, said.agents, Some(format!("peak {}", grouped(told.peak)))],
-        _ => [Some(format!("peak {}", grouped(told.peak))), said.paths, said.agents.or(said.every)],
+fn because(key: &StandsOut) -> String {
+    let texts = EvidenceTexts::of(&key.signs);
+    let signed_in = key.signed_in.then(|| "signed in".to_owned());
+    let parts = match key.looks {
+        ClientKind::Crawler => [texts.pages, texts.parts, texts.agents],
+        ClientKind::Refused => [texts.refused, texts.paths, texts.agents],
+        ClientKind::Shared => [texts.agents, texts.pages, texts.refused],
+        ClientKind::People => [texts.agents, texts.parts, texts.pages],
+        ClientKind::Timer => [texts.paths, texts.every, texts.agents],
+        ClientKind::Program => [texts.paths, texts.agents, Some(format!("peak {}", grouped(key.peak)))],
+        _ => [Some(format!("peak {}", grouped(key.peak))), texts.paths, texts.agents.or(texts.every)],
     };
     parts.into_iter().chain([signed_in]).flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the evidence about a crawler or a guesser in words.
 pub(super) fn seen(signs: &Signs) -> String {
-    let said = Said::of(signs);
+    let texts = EvidenceTexts::of(signs);
     let parts = if signs.refused_share >= Some(0.5) {
-        [said.refused, said.paths, said.agents]
+        [texts.refused, texts.paths, texts.agents]
     } else {
-        [said.pages, said.parts, said.agents]
+        [texts.pages, texts.parts, texts.agents]
     };
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// The evidence in words; `None` where the log lacks it.
-struct Said {
+struct EvidenceTexts {
     paths: Option<String>,
     pages: Option<String>,
     parts: Option<String>,
@@ -87,7 +87,7 @@ struct Said {
     every: Option<String>,
 }
 
-impl Said {
+impl EvidenceTexts {
     fn of(signs: &Signs) -> Self {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let path = |paths| if paths == 1 { "1 path".to_owned() } else { format!("{} paths", grouped(paths)) };

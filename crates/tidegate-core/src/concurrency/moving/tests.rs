@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::bytes::DecodeError;
 use crate::concurrency::{Aimd, Bbr, Bounds, Gradient, HillClimb, MinLatency, Vegas};
-use crate::kept::Kept;
+use crate::storable::Storable;
 use crate::{Cost, Quota, State};
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -17,8 +17,8 @@ use super::mark::counted;
 use crate::algorithm::Algorithm;
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
-use crate::kept::Kept;
 use crate::rate::windows::excess;
+use crate::storable::Storable;
 use crate::time::{Rate, Tick, nanos};
 
 /// `RateLimiter.create(permitsPerSecond)`: up to a second's worth of permits is stored while idle.
@@ -285,7 +285,7 @@ impl GuavaState {
 
 macro_rules! smooth_algorithm {
     ($name:ident) => {
-        impl Kept for $name {
+        impl Storable for $name {
             type State = GuavaState;
 
             fn largest(&self) -> usize {

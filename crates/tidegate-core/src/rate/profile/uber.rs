@@ -15,8 +15,8 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
-use crate::kept::Kept;
 use crate::rate::windows::excess;
+use crate::storable::Storable;
 use crate::time::{Rate, Tick, nanos};
 
 /// A pacer: an interval and the slack.
@@ -107,7 +107,7 @@ impl UberPacer {
     }
 }
 
-impl Kept for UberPacer {
+impl Storable for UberPacer {
     type State = UberPacerState;
 
     fn largest(&self) -> usize {

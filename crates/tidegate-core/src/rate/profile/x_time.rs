@@ -20,8 +20,8 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
-use crate::kept::Kept;
 use crate::rate::windows::excess;
+use crate::storable::Storable;
 use crate::time::{Rate, Tick, nanos};
 
 /// Go's longest `time.Duration`, 292 years, which stands for an endless wait.
@@ -117,7 +117,7 @@ impl XTime {
     }
 }
 
-impl Kept for XTime {
+impl Storable for XTime {
     type State = XTimeState;
 
     fn largest(&self) -> usize {

@@ -22,7 +22,7 @@ pub(super) struct Answers {
 
 /// The caller is gone, or does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Gone;
+pub(super) struct CallerGone;
 
 impl Answers {
     /// Sends the response head; `None` if the caller is gone.
@@ -36,17 +36,17 @@ impl Answers {
     /// Sends the body of an answer, piece by piece, as the caller makes room.
     ///
     /// # Errors
-    /// [`Gone`]; the call is then reset.
-    pub(super) async fn send(&mut self, answer: Bytes) -> Result<(), Gone> {
+    /// [`CallerGone`]; the call is then reset.
+    pub(super) async fn send(&mut self, answer: Bytes) -> Result<(), CallerGone> {
         if let Ok(Ok(())) = timeout(self.unread, pieces(&mut self.stream, answer)).await {
             return Ok(());
         }
         self.stream.send_reset(Reason::CANCEL);
-        Err(Gone)
+        Err(CallerGone)
     }
 
     /// Waits until the caller gives up the call.
-    pub(super) async fn gone(&mut self) {
+    pub(super) async fn caller_gone(&mut self) {
         // An error means that the connection is gone, and so is the caller.
         let _ = poll_fn(|cx| self.stream.poll_reset(cx)).await;
     }

@@ -97,7 +97,7 @@ async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendRe
     let calls = &*counted.0;
     let method = Method::of(request.uri().path());
     if let Ok(method) = method
-        && method.goes_on()
+        && method.is_streaming()
     {
         // Boxed: otherwise all other calls would reserve space for it.
         return Box::pin(run_stream(calls, method, request, respond)).await;

@@ -26,7 +26,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::call::{self, Accepted, Calls};
-use super::lent::Lent;
+use super::lent::LentSocket;
 use super::service::Service;
 use crate::connections::{LINGER, Order, Place, Stage, Stream, linger, now};
 use crate::metrics::CutReason;
@@ -53,7 +53,7 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// Dropping the future closes the socket at once; the calls end with the connection.
 pub(super) async fn serve(stream: Stream, service: Arc<Service>, place: Arc<Place>, timeouts: Timeouts) {
     stream.send_at_once();
-    let (lent, back) = Lent::new(stream);
+    let (lent, back) = LentSocket::new(stream);
     let ended = run(lent, Arc::new(Calls::new(Arc::clone(&service), Arc::clone(&place), timeouts))).await;
     if let Some(reason) = ended.cut() {
         service.app.engine.metrics.connection_cut(reason);
@@ -89,7 +89,7 @@ impl Ended {
     }
 }
 
-async fn run(lent: Lent, calls: Arc<Calls>) -> Ended {
+async fn run(lent: LentSocket, calls: Arc<Calls>) -> Ended {
     let (place, timeouts) = (&calls.place, calls.timeouts);
     let mut builder = Builder::new();
     builder
@@ -126,7 +126,7 @@ async fn run(lent: Lent, calls: Arc<Calls>) -> Ended {
 }
 
 struct Connection {
-    http2: Http2<Lent, Bytes>,
+    http2: Http2<LentSocket, Bytes>,
     calls: Arc<Calls>,
     /// The calls of the last read that have not begun yet; at most [`STREAMS`].
     accepted: Vec<Accepted>,
@@ -149,7 +149,7 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(mut http2: Http2<Lent, Bytes>, calls: Arc<Calls>) -> Self {
+    fn new(mut http2: Http2<LentSocket, Bytes>, calls: Arc<Calls>) -> Self {
         let pings = http2.ping_pong();
         let ping_at = after(now(), KEEPALIVE);
         Self {

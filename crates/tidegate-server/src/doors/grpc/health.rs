@@ -80,7 +80,7 @@ pub(super) async fn watch(
     let changed = open.wait_for(async {
         tokio::select! {
             biased;
-            () = answers.gone() => None,
+            () = answers.caller_gone() => None,
             ended = over(app, deadline) => Some(ended),
         }
     });

@@ -15,20 +15,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::connections::Stream;
 
 /// The slot to which the socket returns.
-pub(super) type Back = Arc<Mutex<Option<Stream>>>;
+pub(super) type ReturnSlot = Arc<Mutex<Option<Stream>>>;
 
 /// The socket while HTTP/2 uses it.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub(super) struct LentSocket {
     /// `Some` until this is dropped.
     stream: Option<Stream>,
-    back: Back,
+    back: ReturnSlot,
 }
 
-impl Lent {
+impl LentSocket {
     /// Lends a socket. Returns the lent socket and the slot to which it returns when dropped.
-    pub(super) fn new(stream: Stream) -> (Self, Back) {
-        let back = Back::default();
+    pub(super) fn new(stream: Stream) -> (Self, ReturnSlot) {
+        let back = ReturnSlot::default();
         (Self { stream: Some(stream), back: Arc::clone(&back) }, back)
     }
 
@@ -38,13 +38,13 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentSocket {
     fn drop(&mut self) {
         *self.back.lock() = self.stream.take();
     }
 }
 
-impl AsyncRead for Lent {
+impl AsyncRead for LentSocket {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -54,7 +54,7 @@ impl AsyncRead for Lent {
     }
 }
 
-impl AsyncWrite for Lent {
+impl AsyncWrite for LentSocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.stream()?.poll_write(cx, bytes)
     }

@@ -73,7 +73,7 @@ impl Method {
     }
 
     /// Returns whether the method is streaming: messages are exchanged until either side ends the call.
-    pub(super) const fn goes_on(self) -> bool {
+    pub(super) const fn is_streaming(self) -> bool {
         matches!(self, Self::StreamRateLimitQuotas | Self::HealthWatch | Self::ServerReflectionInfo)
     }
 

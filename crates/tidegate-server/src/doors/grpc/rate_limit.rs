@@ -4,11 +4,11 @@
 //! descriptors of a call are charged, or none is. A refusal is an answer, never an error: by default, proxies let a
 //! request pass when they get an error, so no error may depend on what a proxy's client sends.
 
-mod answered;
-pub(super) mod asked;
+pub(super) mod descriptors;
 mod details;
 pub(super) mod limitador;
 mod repair_utf8;
+mod response;
 
 use std::slice::from_ref;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use prost::Message as _;
 use tidegate::deadline::header::read_grpc_timeout;
 use tidegate::{Check, Deadline};
 
-use self::asked::{Asked, Units};
+use self::descriptors::{CallDescriptor, Units};
 use self::details::Details;
 use super::framing;
 use super::service::Service;
@@ -36,7 +36,7 @@ pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/Shou
 ///
 /// # Errors
 /// [`Code::Internal`] for bytes that are not such a message, [`Code::InvalidArgument`] for mistakes that only the
-/// proxy's configuration can make: those of [`asked::read`], unknown details, and different quotas for one key.
+/// proxy's configuration can make: those of [`descriptors::read`], unknown details, and different quotas for one key.
 ///
 /// # Cancel safety
 /// If dropped before it ends, it has spent nothing.
@@ -45,11 +45,11 @@ pub(super) async fn answer(service: &Service, headers: &HeaderMap, message: Byte
     let request = read(&message)?;
     let engine = &service.app.engine;
     let live = engine.live();
-    let asked = asked::read(&request, &service.quotas, &live.rls_attributes)?;
-    let answer = if asked.iter().any(|asked| asked.refused.is_some()) {
-        answered::unasked(&asked)
+    let descriptors = descriptors::read(&request, &service.quotas, &live.rls_attributes)?;
+    let answer = if descriptors.iter().any(|descriptor| descriptor.refused.is_some()) {
+        response::refused(&descriptors)
     } else {
-        decide(engine, &live, &asked, headers, details).await?
+        decide(engine, &live, &descriptors, headers, details).await?
     };
     Ok(framing::body(&answer))
 }
@@ -84,7 +84,7 @@ impl Drop for HungUp<'_> {
 async fn decide(
     engine: &Engine,
     live: &Live,
-    asked: &[Asked<'_>],
+    descriptors: &[CallDescriptor<'_>],
     headers: &HeaderMap,
     details: Details,
 ) -> Result<RateLimitResponse, Status> {
@@ -92,9 +92,9 @@ async fn decide(
     let mut hung_up = HungUp { engine, held: live.delays.then(Held::default) };
     let held = hung_up.held.as_mut();
     let (one, several);
-    let (conclusions, allowed, wait) = match asked {
+    let (conclusions, allowed, wait) = match descriptors {
         [alone] if !matches!(alone.units, Units::GiveBack(_)) => {
-            let want = if alone.units == Units::Look { Want::Peek } else { Want::Take };
+            let want = if alone.units == Units::Peek { Want::Peek } else { Want::Take };
             let mut check = alone.check();
             check.deadline = deadline;
             one = engine.decide(live, check, None, want, held, Transport::grpc).await;
@@ -104,8 +104,8 @@ async fn decide(
             };
             (from_ref(&one), allowed, wait)
         }
-        asked => {
-            several = decide_several(engine, live, asked, deadline, held).await?;
+        descriptors => {
+            several = decide_several(engine, live, descriptors, deadline, held).await?;
             (&*several.conclusions, several.allowed, several.wait)
         }
     };
@@ -115,8 +115,8 @@ async fn decide(
     }
     hung_up.held = None;
     let facts = |conclusion: &Conclusion| engine.facts(live, conclusion);
-    let mut answer = answered::decided(asked, conclusions, allowed, facts);
-    details.write(engine, live, asked, conclusions, &mut answer, allowed);
+    let mut answer = response::decided(descriptors, conclusions, allowed, facts);
+    details.write(engine, live, descriptors, conclusions, &mut answer, allowed);
     Ok(answer)
 }
 
@@ -125,41 +125,46 @@ async fn decide(
 async fn decide_several(
     engine: &Engine,
     live: &Live,
-    asked: &[Asked<'_>],
+    descriptors: &[CallDescriptor<'_>],
     deadline: Option<Deadline>,
     held: Option<&mut Held>,
 ) -> Result<Together, Status> {
-    let gives_back = |asked: &Asked<'_>| matches!(asked.units, Units::GiveBack(_));
-    let mut checks: Vec<Check<'_, '_>> = asked
+    let gives_back = |descriptor: &CallDescriptor<'_>| matches!(descriptor.units, Units::GiveBack(_));
+    let mut checks: Vec<Check<'_, '_>> = descriptors
         .iter()
-        .filter(|asked| !gives_back(asked))
-        .map(|asked| {
-            let mut check = asked.check();
+        .filter(|descriptor| !gives_back(descriptor))
+        .map(|descriptor| {
+            let mut check = descriptor.check();
             check.deadline = deadline;
             check
         })
         .collect();
     let together = engine.decide_together(live, &mut checks, held, Transport::grpc).await;
     let together = together.map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))?;
-    if checks.len() == asked.len() || together.conclusions.len() != checks.len() {
+    if checks.len() == descriptors.len() || together.conclusions.len() != checks.len() {
         return Ok(together);
     }
     // Boxed: otherwise all other calls would reserve space for it.
-    Ok(Box::pin(give_back(engine, live, asked, together)).await)
+    Ok(Box::pin(give_back(engine, live, descriptors, together)).await)
 }
 
 /// Gives units back, if the other descriptors are allowed. `together` is the decision on those.
-async fn give_back(engine: &Engine, live: &Live, asked: &[Asked<'_>], mut together: Together) -> Together {
+async fn give_back(
+    engine: &Engine,
+    live: &Live,
+    descriptors: &[CallDescriptor<'_>],
+    mut together: Together,
+) -> Together {
     let mut spent = together.conclusions.into_iter();
-    let mut conclusions = Vec::with_capacity(asked.len());
-    for asked in asked {
-        match asked.units {
-            Units::Take(_) | Units::Look => conclusions.extend(spent.next()),
+    let mut conclusions = Vec::with_capacity(descriptors.len());
+    for descriptor in descriptors {
+        match descriptor.units {
+            Units::Take(_) | Units::Peek => conclusions.extend(spent.next()),
             Units::GiveBack(units) => {
                 if together.allowed {
-                    engine.give_back(asked.check().maybe_cost(Some(units))).await;
+                    engine.give_back(descriptor.check().maybe_cost(Some(units))).await;
                 }
-                let look = engine.decide(live, asked.check(), None, Want::Peek, None, Transport::grpc);
+                let look = engine.decide(live, descriptor.check(), None, Want::Peek, None, Transport::grpc);
                 conclusions.push(look.await);
             }
         }

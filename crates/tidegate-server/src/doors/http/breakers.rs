@@ -48,7 +48,7 @@ pub(crate) async fn list(app: &App, uri: &Uri) -> Result<Response, Problem> {
     let reveal = Query::of(uri, &["reveal"])?.flag("reveal")?;
     let live = app.engine.live();
     let listed = app.engine.breakers(&live, None).await.map_err(|error| unanswered(&error))?;
-    Ok(shown(app, &listed, reveal))
+    Ok(breakers_response(app, &listed, reveal))
 }
 
 /// `GET /v1/breakers/{policy}`: one breaker; its key is given by its attributes as parameters.
@@ -59,7 +59,7 @@ pub(crate) async fn one(app: &App, uri: &Uri, policy: &str) -> Result<Response, 
     // With `reveal` alone, all breakers of the policy are listed. Any other parameter is part of a key.
     if let Ok(reveal) = Query::of(uri, &["reveal"]).and_then(|query| query.flag("reveal")) {
         let listed = app.engine.breakers(&live, Some(at)).await.map_err(|error| unanswered(&error))?;
-        return Ok(shown(app, &listed, reveal));
+        return Ok(breakers_response(app, &listed, reveal));
     }
     let key = key_of(&live, at, query)?;
     handle(app, &live, at, &key, None).await
@@ -85,7 +85,7 @@ async fn handle(
 ) -> Result<Response, Problem> {
     let handled = app.engine.handle_breakers(live, policy, key, wanted).await;
     // The key is shown in full: the caller named it.
-    Ok(shown(app, &handled.map_err(|error| unanswered(&error))?, true))
+    Ok(breakers_response(app, &handled.map_err(|error| unanswered(&error))?, true))
 }
 
 /// Finds a policy by name that has a breaker.
@@ -156,12 +156,12 @@ fn unanswered(error: &StoreError) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }
 
-fn shown(app: &App, listed: &[ListedBreaker], reveal: bool) -> Response {
-    let each: Vec<Value> = listed.iter().map(|one| shown_one(app, one, reveal)).collect();
+fn breakers_response(app: &App, listed: &[ListedBreaker], reveal: bool) -> Response {
+    let each: Vec<Value> = listed.iter().map(|one| breaker_json(app, one, reveal)).collect();
     json::ok(&json!({ "breakers": each }))
 }
 
-fn shown_one(app: &App, one: &ListedBreaker, reveal: bool) -> Value {
+fn breaker_json(app: &App, one: &ListedBreaker, reveal: bool) -> Value {
     let seen = &one.noted.seen;
     let view = &seen.view;
     let why = why(seen);

@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(next().as_deref(), Some(BEGINNING));
         const TOLD: usize = 1000;
         for number in 0..TOLD {
-            events.tell("key", || json!({ "number": number }));
+            events.publish("key", || json!({ "number": number }));
         }
         // Only the newest events are queued, as many as there is room for.
         let missed = next().unwrap();
@@ -119,7 +119,7 @@ mod tests {
             assert_eq!(next().unwrap(), format!("event: key\ndata: {{\"number\":{number}}}\n\n"));
         }
         assert_eq!(next(), None, "nothing more has happened");
-        events.tell("key", || json!({ "number": TOLD }));
+        events.publish("key", || json!({ "number": TOLD }));
         assert!(next().is_some_and(|piece| piece.starts_with("event: key")), "it is told once");
     }
 }

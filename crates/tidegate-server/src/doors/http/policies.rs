@@ -23,7 +23,7 @@ pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
     let live = app.engine.live();
     let policies = live.set.policies().iter();
     let policies: Vec<Value> =
-        policies.map(|policy| shown(&live, policy, owner(app, &live, policy))).collect();
+        policies.map(|policy| policy_json(&live, policy, owner(app, &live, policy))).collect();
     let since = moment(live.since, std::time::Duration::ZERO);
     let listed = json!({ "config": { "number": live.number, "since": since }, "policies": policies });
     let tag = tag(&listed.to_string());
@@ -37,7 +37,7 @@ pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
 pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Response, Problem> {
     let live = app.engine.live();
     let (at, policy) = find(&live.set, name)?;
-    let (mut shown, tag) = shown_and_tag(app, &live, policy);
+    let (mut shown, tag) = json_and_tag(app, &live, policy);
     let mut moving = false;
     if let Some(seen) = live.set.settlements_learnt(at) {
         // The estimate is null until enough settlements were seen; `estimate_from` shows how many are needed.
@@ -59,8 +59,8 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
 }
 
 /// Returns the part of a policy's description that does not change by itself, and its tag.
-pub(super) fn shown_and_tag(app: &App, live: &Live, policy: &Policy) -> (Value, String) {
-    let shown = shown(live, policy, owner(app, live, policy));
+pub(super) fn json_and_tag(app: &App, live: &Live, policy: &Policy) -> (Value, String) {
+    let shown = policy_json(live, policy, owner(app, live, policy));
     let tag = tag_of(live, policy);
     (shown, tag)
 }
@@ -72,7 +72,7 @@ pub(super) fn tag_in(live: &Live, name: &str) -> Option<String> {
 
 /// The tag covers everything shown except the owner, which follows from the rest.
 fn tag_of(live: &Live, policy: &Policy) -> String {
-    tag(&shown(live, policy, "").to_string())
+    tag(&policy_json(live, policy, "").to_string())
 }
 
 /// Returns the owner: who may change a policy.
@@ -98,7 +98,7 @@ pub(crate) fn find<'s>(
     Ok((at, &set.policies()[at]))
 }
 
-fn shown(live: &Live, policy: &Policy, owner: &str) -> Value {
+fn policy_json(live: &Live, policy: &Policy, owner: &str) -> Value {
     let mut shown = json!({
         "name": policy.name,
         "mode": mode(policy.mode),

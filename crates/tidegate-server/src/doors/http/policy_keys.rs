@@ -78,7 +78,7 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
         let text = app.redact.key(&live.set, words, &key, true);
         let known = known.into_iter().find(|(key, _)| *key == text).map(|(_, known)| known);
         let standing = standing(app, &live, at, &key).await;
-        return Ok(json::ok(&shown(&text, &known.unwrap_or_default(), &standing)));
+        return Ok(json::ok(&key_json(&text, &known.unwrap_or_default(), &standing)));
     }
     let query = query?;
     let reveal = query.flag("reveal")?;
@@ -98,7 +98,7 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
             Some(key) => standing(app, &live, at, &key).await,
             None => Value::Null,
         };
-        keys.push(shown(&app.redact.text(text, reveal), known, &standing));
+        keys.push(key_json(&app.redact.text(text, reveal), known, &standing));
     }
     let next = from.saturating_add(most);
     let next = (next < total).then_some(next);
@@ -130,7 +130,7 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
     })?;
     let digest = app.redact.text(&text, false);
     tracing::info!(policy = words.name, key = digest, reason, lasts_s = lasts.as_secs(), "a key is blocked");
-    Ok(json::ok(&json!({ "policy": words.name, "key": digest, "block": shown_block(&block) })))
+    Ok(json::ok(&json!({ "policy": words.name, "key": digest, "block": block_json(&block) })))
 }
 
 fn wanted(put: PutBlock) -> Result<(Duration, String), Problem> {
@@ -194,8 +194,8 @@ async fn standing(app: &App, live: &Live, policy: usize, key: &Descriptor<'_>) -
     each.collect::<Vec<Value>>().into()
 }
 
-fn shown(key: &str, known: &Known, standing: &Value) -> Value {
-    let block = known.block.as_deref().map(shown_block);
+fn key_json(key: &str, known: &Known, standing: &Value) -> Value {
+    let block = known.block.as_deref().map(block_json);
     json!({
         "key": key,
         "denied": known.denied,
@@ -206,7 +206,7 @@ fn shown(key: &str, known: &Known, standing: &Value) -> Value {
     })
 }
 
-fn shown_block(block: &Block) -> Value {
+fn block_json(block: &Block) -> Value {
     let at = |tick| moment(tick, Duration::ZERO);
     json!({ "since": at(block.since), "until": at(block.until), "reason": &*block.reason })
 }

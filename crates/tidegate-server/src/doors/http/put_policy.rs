@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::json;
 
 use super::entity_tags::Conditions;
-use super::policies::{shown_and_tag, tag_in};
+use super::policies::{json_and_tag, tag_in};
 use super::refused_policies;
 use super::request_body;
 use crate::api_policies::MAX_TEXT;
@@ -58,7 +58,7 @@ pub(crate) async fn change(app: &Arc<App>, request: Request<Body>, name: &str) -
         return Ok(json::ok(&answer));
     }
     let (_, policy) = live.set.find(&name).ok_or_else(failed)?;
-    let (mut answer, tag) = shown_and_tag(app, &live, policy);
+    let (mut answer, tag) = json_and_tag(app, &live, policy);
     extend(&mut answer, told);
     let mut response = json::ok(&answer);
     *response.status_mut() = if new { StatusCode::CREATED } else { StatusCode::OK };

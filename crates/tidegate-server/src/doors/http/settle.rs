@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tidegate::Cost;
 use tidegate::Outcome;
 use tidegate::gate::ticket::{Ticket, TicketError};
-use tidegate::gate::{Fate, Followed, Part};
+use tidegate::gate::{Fate, Part, SettledCharge};
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::CostError;
 
@@ -47,21 +47,21 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
         (ended, usage) => (outcome_of(ended), usage.map_or(Spent::AsCharged, Spent::Usage)),
     };
     let settlement = Settlement { part, outcome, spent };
-    run(app, &ticket, &settlement, |told| {
+    run(app, &ticket, &settlement, |settled| {
         let mut answer = json!({
-            "decision_id": told.id.to_string(),
+            "decision_id": settled.id.to_string(),
             "outcome": ended.map(word),
-            "policies": told.charges.iter().map(|(one, why)| part_of(one, why.as_ref())).collect::<Vec<_>>(),
+            "policies": settled.charges.iter().map(|(one, why)| part_of(one, why.as_ref())).collect::<Vec<_>>(),
         });
-        let (other_half, spent) = (told.part != part, told.part != Part::Outcome);
+        let (other_half, spent) = (settled.part != part, settled.part != Part::Outcome);
         if other_half && spent {
             answer["outcome"] = Value::Null;
         }
         let notes = [
             (other_half && spent, TOLD_BEFORE),
             (other_half && !spent, SPENT_BEFORE),
-            (cost && spent && !told.by_cost, NOT_BY_COST),
-            (part == Part::Spent && told.awaits_outcome, AWAITS_OUTCOME),
+            (cost && spent && !settled.by_cost, NOT_BY_COST),
+            (part == Part::Spent && settled.awaits_outcome, AWAITS_OUTCOME),
         ];
         let notes: Vec<&str> = notes.into_iter().filter_map(|(holds, note)| holds.then_some(note)).collect();
         if !notes.is_empty() {
@@ -101,8 +101,8 @@ pub(crate) async fn refund(app: &App, request: Request<Body>) -> Result<Response
     let cost = usage.and_then(|usage| usage.cost).and_then(Cost::new);
     let settlement = Settlement { part: Part::Spent, outcome: Outcome::Ignored, spent: Spent::Refund(cost) };
     run(app, &ticket, &settlement, |SettledTicket { id, charges: settled, .. }| {
-        let returned = |one: &Followed<'_>| if let Fate::Returned(units) = one.fate { units } else { 0 };
-        let part = |(one, _): &(Followed<'_>, _)| json!({ "name": one.policy, "charged": one.charged.units(), "refunded": returned(one) });
+        let returned = |one: &SettledCharge<'_>| if let Fate::Returned(units) = one.fate { units } else { 0 };
+        let part = |(one, _): &(SettledCharge<'_>, _)| json!({ "name": one.policy, "charged": one.charged.units(), "refunded": returned(one) });
         json!({
             "decision_id": id.to_string(),
             "refunded": settled.iter().map(|(one, _)| returned(one)).max().unwrap_or(0),
@@ -116,11 +116,11 @@ async fn run(
     app: &App,
     ticket: &str,
     settlement: &Settlement<'_>,
-    told: impl FnOnce(SettledTicket<'_>) -> Value,
+    body: impl FnOnce(SettledTicket<'_>) -> Value,
 ) -> Result<Response, Problem> {
     let live = app.engine.live();
     let ticket = ticket.parse::<Ticket>().map_err(|error| refuse(error.into()))?;
-    let settled = app.engine.settle(&live, &ticket, settlement, told).await;
+    let settled = app.engine.settle(&live, &ticket, settlement, body).await;
     settled.map(|answer| json::ok(&answer)).map_err(refuse)
 }
 
@@ -140,7 +140,7 @@ fn word(ended: Ended) -> &'static str {
 }
 
 /// Makes the entry of one charge in the answer to a settlement.
-fn part_of(one: &Followed<'_>, why: Option<&CostError>) -> Value {
+fn part_of(one: &SettledCharge<'_>, why: Option<&CostError>) -> Value {
     let mut part = json!({
         "name": one.policy,
         "charged": one.charged.units(),

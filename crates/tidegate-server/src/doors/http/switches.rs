@@ -42,7 +42,7 @@ struct Put {
 
 /// `GET /v1/switches`: every switch that policies refer to.
 pub(crate) fn list(app: &App) -> Response {
-    json::ok(&json!({ "switches": app.engine.switches().iter().map(shown).collect::<Vec<Value>>() }))
+    json::ok(&json!({ "switches": app.engine.switches().iter().map(switch_json).collect::<Vec<Value>>() }))
 }
 
 /// `PUT /v1/switches/{name}`: turns a switch off or on, and answers its state.
@@ -70,7 +70,7 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
     }
     let all = app.engine.switches();
     let one = all.iter().filter(|one| one.name == name);
-    Ok(json::ok(&json!({ "switches": one.map(shown).collect::<Vec<Value>>() })))
+    Ok(json::ok(&json!({ "switches": one.map(switch_json).collect::<Vec<Value>>() })))
 }
 
 fn wanted(put: &Put) -> Result<(SwitchedBy, Option<Off>), Problem> {
@@ -135,7 +135,7 @@ fn wanted(put: &Put) -> Result<(SwitchedBy, Option<Off>), Problem> {
     Ok((by, Some(off)))
 }
 
-fn shown(one: &Standing) -> Value {
+fn switch_json(one: &Standing) -> Value {
     let off = |off: &Option<(Off, Option<Tick>)>| {
         let (off, until) = off.as_ref()?;
         let until = until.and_then(|until| moment(until, Duration::ZERO));

@@ -66,7 +66,7 @@ impl LastInlineLimit {
         Self { written: written.map(kept), quota }
     }
 
-    fn is(&self, written: Written<'_>) -> bool {
+    fn matches(&self, written: Written<'_>) -> bool {
         self.written.iter().zip(written).all(|(last, word)| !last.is_empty() && **last == *word)
     }
 }
@@ -144,7 +144,7 @@ impl Session {
         quotas: &InlineQuotas,
         read: impl FnOnce() -> Result<InlineLimit, String>,
     ) -> Result<&Arc<Quota>, String> {
-        let known = self.last_limit.take().filter(|last| last.is(written));
+        let known = self.last_limit.take().filter(|last| last.matches(written));
         let known = match known {
             Some(known) => known,
             None => LastInlineLimit::new(written, quotas.of(read()?)?),
@@ -182,14 +182,14 @@ mod tests {
     fn a_limit_is_the_last_one_where_its_words_are_the_same_and_short() {
         let quota = Arc::new(Quota::per_second(1).gcra().unwrap());
         let last = LastInlineLimit::new([b"1", b"20", b"3"], Arc::clone(&quota));
-        assert!(last.is([b"1", b"20", b"3"]));
+        assert!(last.matches([b"1", b"20", b"3"]));
         for others in [[&b"1"[..], b"20", b"4"], [b"01", b"20", b"3"], [b"12", b"0", b"3"], [b"", b"", b""]] {
-            assert!(!last.is(others), "{others:?}");
+            assert!(!last.matches(others), "{others:?}");
         }
         let zeros = "0".repeat(LastInlineLimit::LONGEST) + "1";
         let long = [zeros.as_bytes(), b"20", b"3"];
         let last = LastInlineLimit::new(long, quota);
-        assert!(!last.is(long) && !last.is([b"", b"20", b"3"]));
+        assert!(!last.matches(long) && !last.matches([b"", b"20", b"3"]));
         assert!(last.written.iter().all(|word| !word.spilled()), "a client cannot have it keep much");
     }
 }

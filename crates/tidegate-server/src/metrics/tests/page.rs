@@ -15,7 +15,7 @@ use super::super::*;
 use crate::metrics::judged::Judge;
 
 /// Type and labels of each metric, by its name on the page.
-type Told = BTreeMap<String, (String, BTreeSet<String>)>;
+type MetricTypes = BTreeMap<String, (String, BTreeSet<String>)>;
 
 /// Returns the text of all metrics that a server can have.
 fn everything() -> String {
@@ -33,8 +33,8 @@ fn everything() -> String {
     done.blocked(&policy.name);
     done.show_blocks(&policy.name, 1);
     done.show_places(&policy.name, 2, 1);
-    done.show_breakers(&policy.name, [0; BreakerIs::ALL.len()]);
-    done.breaker_changed(&policy.name, BreakerIs::open);
+    done.show_breakers(&policy.name, [0; BreakerStateLabel::ALL.len()]);
+    done.breaker_changed(&policy.name, BreakerStateLabel::open);
     done.breaker_would_open(&policy.name, 1);
     let mut peers = Registry::default();
     show_envoy(&mut peers, [(&policy, &series)].into_iter());
@@ -59,9 +59,9 @@ fn everything() -> String {
     text + &metrics.write(Tick::from_secs(1), Occupancy::default(), [&series].into_iter(), others)
 }
 
-fn served() -> Told {
+fn served() -> MetricTypes {
     let text = everything();
-    let mut told = Told::new();
+    let mut types = MetricTypes::new();
     let mut name = String::new();
     for line in text.lines() {
         if let Some((family, kind)) = line.strip_prefix("# TYPE ").and_then(|of| of.split_once(' ')) {
@@ -71,38 +71,38 @@ fn served() -> Told {
                 _ => "",
             };
             name = format!("{family}{end}");
-            let before = told.insert(name.clone(), (kind.to_owned(), BTreeSet::new()));
+            let before = types.insert(name.clone(), (kind.to_owned(), BTreeSet::new()));
             assert!(before.is_none(), "{name} is there twice");
         } else if let Some((_, labels)) = line.split_once('{').filter(|_| !line.starts_with('#')) {
             let keys = labels
                 .split("\",")
                 .filter_map(|label| label.split_once("=\""))
                 .map(|(key, _)| key.to_owned());
-            told.get_mut(&name).unwrap().1.extend(keys.filter(|key| key != "le"));
+            types.get_mut(&name).unwrap().1.extend(keys.filter(|key| key != "le"));
         }
     }
-    told
+    types
 }
 
 /// Reads the rows of the page: `| name | type | labels | meaning |`.
-fn page() -> Told {
+fn page() -> MetricTypes {
     let page = include_str!("../../../../../docs/metrics.md");
     let rows = page.lines().filter(|line| line.starts_with("| `"));
-    let told = rows.map(|row| {
+    let types = rows.map(|row| {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
         let [name, kind, labels, meaning] = cells[..] else { panic!("not four columns: {row}") };
         assert!(!meaning.is_empty(), "{row}");
         let words = labels.split('`').skip(1).step_by(2).map(str::to_owned);
         (name.trim_matches('`').to_owned(), (kind.to_owned(), words.collect()))
     });
-    told.collect()
+    types.collect()
 }
 
 #[test]
 fn the_page_tells_of_every_metric_with_its_type_and_labels() {
     let (served, page) = (served(), page());
-    for (name, told) in &served {
-        assert_eq!(page.get(name), Some(told), "{name} is served so, and told of otherwise");
+    for (name, types) in &served {
+        assert_eq!(page.get(name), Some(types), "{name} is served so, and told of otherwise");
     }
     let gone: Vec<&String> = page.keys().filter(|name| !served.contains_key(*name)).collect();
     assert!(gone.is_empty(), "told of, and not served: {gone:?}");

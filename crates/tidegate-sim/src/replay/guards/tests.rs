@@ -170,7 +170,7 @@ fn a_log_drives_breakers_by_its_statuses_and_durations() {
     let well = only(&run(",\"status\":404"));
     assert_eq!((well.denied, well.policies[0].guards[0].changes.len()), (0, 0), "the caller's fault");
     let silent = run("");
-    assert_eq!((silent.untold(), only(&silent).denied, silent.judges()), (300, 0, true));
+    assert_eq!((silent.without_status(), only(&silent).denied, silent.judges()), (300, 0, true));
 }
 
 #[test]

@@ -35,31 +35,35 @@ fn crowd() -> Loads {
 #[test]
 fn each_kind_is_told_by_its_requests() {
     let crawler = evidence((0..400).map(|n| one(n * 7 % 9_000 + n, format!("/item/{n}"), 1)));
-    assert_eq!(crawler.looks(crowd()), Looks::Crawler);
+    assert_eq!(crawler.looks(crowd()), ClientKind::Crawler);
     let office = evidence((0..400).map(|n| {
         let path = if n % 3 == 0 { format!("/item/{}", n * n % 60) } else { format!("/a/{}.CSS", n % 9) };
         one(n * 3 + n % 7, path, n % 6)
     }));
-    assert_eq!(office.looks(crowd()), Looks::People);
+    assert_eq!(office.looks(crowd()), ClientKind::People);
     let poller = evidence((0..100).map(|n| one(n * 10, "/inbox", 1)));
     assert_eq!(
         (poller.looks(crowd()), poller.signs().every.map(|every| every.as_secs())),
-        (Looks::Timer, Some(10))
+        (ClientKind::Timer, Some(10))
     );
     let job = evidence((0..300).map(|n| one(n / 30 * 300, format!("/export/{}", n % 30), 1)));
-    assert_eq!(job.looks(crowd()), Looks::Timer);
+    assert_eq!(job.looks(crowd()), ClientKind::Timer);
     let guesser =
         evidence((0..100).map(|n| (f64::from(n * 5), "/login".to_owned(), 401, "agent".to_owned())));
-    assert_eq!(guesser.looks(crowd()), Looks::Refused, "an even pace excuses no guessing");
+    assert_eq!(guesser.looks(crowd()), ClientKind::Refused, "an even pace excuses no guessing");
     let broken = evidence((0..100).map(|n| (f64::from(n * 5), "/gone".to_owned(), 404, "agent".to_owned())));
-    assert_eq!(broken.looks(crowd()), Looks::Timer, "an app that asks for what is gone looks for nothing");
+    assert_eq!(
+        broken.looks(crowd()),
+        ClientKind::Timer,
+        "an app that asks for what is gone looks for nothing"
+    );
     let customer = evidence((0..200).map(|n| one(n * 5 + n * n % 17, format!("/api/{}", n % 4), 1)));
-    assert_eq!(customer.looks(crowd()), Looks::Program);
+    assert_eq!(customer.looks(crowd()), ClientKind::Program);
     let importer = evidence((0..400).map(|n| one(n / 40 * 600 + n % 5, format!("/item/{n}"), 1)));
-    assert_eq!(importer.looks(crowd()), Looks::Timer, "forty new things every ten minutes");
+    assert_eq!(importer.looks(crowd()), ClientKind::Timer, "forty new things every ten minutes");
     let few = evidence((0..29).map(|n| one(n * 7, format!("/item/{n}"), 1)));
-    assert_eq!(few.looks(crowd()), Looks::Unclear, "a reader of 29 pages");
-    assert_eq!(Evidence::new().looks(crowd()), Looks::Unclear);
+    assert_eq!(few.looks(crowd()), ClientKind::Unclear, "a reader of 29 pages");
+    assert_eq!(Evidence::new().looks(crowd()), ClientKind::Unclear);
 }
 
 /// If another server has the images, readers of many pages look like crawlers, except for their several agents.
@@ -68,8 +72,8 @@ fn where_nobody_loads_images_several_agents_are_no_crawler() {
     let none = Loads { pages: 1_000, parts: 0 };
     let pages =
         |agents: u32| evidence((0..200).map(|n| one(n * 9 + n % 5, format!("/item/{n}"), n % agents)));
-    assert_eq!((pages(1).looks(none), pages(5).looks(none)), (Looks::Crawler, Looks::Unclear));
-    assert_eq!(pages(5).looks(crowd()), Looks::Crawler, "a crawler that changes its agent");
+    assert_eq!((pages(1).looks(none), pages(5).looks(none)), (ClientKind::Crawler, ClientKind::Unclear));
+    assert_eq!(pages(5).looks(crowd()), ClientKind::Crawler, "a crawler that changes its agent");
     assert!(pages(1).is_of_programs(none));
 }
 
@@ -96,11 +100,17 @@ fn a_crawler_among_people_is_no_crawler_alone() {
         requests.sort_by(|a, b| a.0.total_cmp(&b.0));
         evidence(requests)
     };
-    assert_eq!((office(0).looks(crowd()), office(1).looks(crowd())), (Looks::Crawler, Looks::Crawler));
-    assert_eq!((office(2).looks(crowd()), office(5).looks(crowd())), (Looks::Shared, Looks::Shared));
+    assert_eq!(
+        (office(0).looks(crowd()), office(1).looks(crowd())),
+        (ClientKind::Crawler, ClientKind::Crawler)
+    );
+    assert_eq!(
+        (office(2).looks(crowd()), office(5).looks(crowd())),
+        (ClientKind::Shared, ClientKind::Shared)
+    );
     assert_eq!((office(5).readers(crowd()), office(1).readers(crowd())), (5, 1));
     let fakes = evidence((0..2_000).map(|n| one(n, format!("/item/{n}"), n % 30)));
-    assert_eq!(fakes.looks(crowd()), Looks::Crawler, "a crawler that changes its agent has no readers");
+    assert_eq!(fakes.looks(crowd()), ClientKind::Crawler, "a crawler that changes its agent has no readers");
 }
 
 /// A crawler that loads parts of pages must be recognised by its pace, not taken for people.
@@ -115,9 +125,9 @@ fn a_crawler_that_loads_images_has_the_pace_of_a_machine() {
             one(at, path, page % agents)
         }))
     };
-    assert_eq!(loading(|page| 4 + page * 7 % 6, 1).looks(crowd()), Looks::Crawler);
-    assert_eq!(loading(|page| 4 + page * 7 % 6, 6).looks(crowd()), Looks::People, "several browsers");
-    assert_eq!(loading(|page| 2 + page * page % 90, 1).looks(crowd()), Looks::People, "one who reads");
+    assert_eq!(loading(|page| 4 + page * 7 % 6, 1).looks(crowd()), ClientKind::Crawler);
+    assert_eq!(loading(|page| 4 + page * 7 % 6, 6).looks(crowd()), ClientKind::People, "several browsers");
+    assert_eq!(loading(|page| 2 + page * page % 90, 1).looks(crowd()), ClientKind::People, "one who reads");
 }
 
 #[test]
@@ -127,8 +137,8 @@ fn a_browser_that_loads_no_images_is_no_known_program() {
         let ask = move |n: u32| (f64::from(n * 3 + n * n % 5), "/search".to_owned(), 200, agent.clone());
         evidence((0..300).map(ask))
     };
-    assert_eq!(asks("sdk/3").looks(crowd()), Looks::Program);
-    assert_eq!(asks("Mozilla/5.0 (compatible; feeds)").looks(crowd()), Looks::Program);
-    assert_eq!(asks("Mozilla/5.0 (X11)").looks(crowd()), Looks::Unclear);
-    assert_eq!(asks("Mozilla/5.0 (X11)").looks(Loads::default()), Looks::Program, "nobody loads any");
+    assert_eq!(asks("sdk/3").looks(crowd()), ClientKind::Program);
+    assert_eq!(asks("Mozilla/5.0 (compatible; feeds)").looks(crowd()), ClientKind::Program);
+    assert_eq!(asks("Mozilla/5.0 (X11)").looks(crowd()), ClientKind::Unclear);
+    assert_eq!(asks("Mozilla/5.0 (X11)").looks(Loads::default()), ClientKind::Program, "nobody loads any");
 }

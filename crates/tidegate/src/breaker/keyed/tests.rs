@@ -117,7 +117,7 @@ proptest! {
                 Step::Wait(millis) => clock.advance(Duration::from_millis(millis)),
             }
             for (key, alone) in single.iter().enumerate() {
-                let view = keyed.look(key as u64);
+                let view = keyed.view_of(key as u64);
                 prop_assert_eq!(&view.forced, &alone.forced(), "key {} after {:?}", key, step);
                 prop_assert_eq!(view.condition.as_str(), alone.state().as_str(), "key {} after {:?}", key, step);
                 prop_assert_eq!(view.totals, alone.totals(), "key {} after {:?}", key, step);
@@ -151,7 +151,7 @@ fn no_call_of_any_thread_is_lost() {
         }
     });
     let totals: Vec<(u64, u64)> = (0..3_u64)
-        .map(|key| hosts.look(("kept", key)).totals)
+        .map(|key| hosts.view_of(("kept", key)).totals)
         .map(|totals| (u64::from(totals.calls), u64::from(totals.failures)))
         .collect();
     let calls = |key: u64| (0..CALLS).filter(move |call| call % 3 == key);

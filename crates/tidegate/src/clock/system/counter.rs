@@ -1,9 +1,9 @@
 //! Converts the processor's counter to nanoseconds, guided by the operating system's clock.
 //!
 //! Reading the counter takes a third of the time of the system's clock, but it counts cycles from an arbitrary start.
-//! With each beat the keeper compares the two and publishes *bearings*: a counter value, the nanoseconds that it
-//! stands for, and the speed to continue at. New bearings start where the old ones lead to, and a difference from the
-//! system's clock is worked off by a slightly different speed. So readings neither jump nor step back, and do not
+//! With each beat the keeper compares the two and publishes a *calibration*: a counter value, the nanoseconds that it
+//! stands for, and the speed to continue at. A new calibration starts where the old one leads to, and a difference from
+//! the system's clock is worked off by a slightly different speed. So readings neither jump nor step back, and do not
 //! drift.
 //!
 //! Counters of different cores agree only if the kernel has made sure of it, which it has if it uses the counter as
@@ -17,31 +17,32 @@ use crate::seqlock::SeqLock;
 /// The number of fraction bits in a speed, which is in nanoseconds per count.
 const FRACTION: u32 = 32;
 
-/// Bearings off by more nanoseconds than this are dropped rather than corrected: the machine was suspended, or the
+/// A calibration off by more nanoseconds than this is dropped rather than corrected: the machine was suspended, or the
 /// counter is no clock.
 const LOST: u64 = 1_000_000;
 
 /// A difference is worked off in about this many beats.
 const PATIENCE: u64 = 64;
 
-/// The readers' side: the bearings, and the library that knows the instruction to read the counter on each processor.
+/// The readers' side: the calibration, and the library that knows the instruction to read the counter on each
+/// processor.
 #[derive(Debug)]
 pub(super) struct Counter {
-    bearings: SeqLock<4>,
+    calibration: SeqLock<4>,
     raw: OnceLock<quanta::Clock>,
 }
 
 /// The numbers that convert counts to nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Bearings {
+struct Calibration {
     at: u64,
     nanos: u64,
     speed: u64,
 }
 
-impl Bearings {
+impl Calibration {
     fn nanos(&self, count: u64) -> u64 {
-        // A count before the bearings was read on another core, or a moment ago; it counts as that of the bearings.
+        // A count before the calibration was read on another core, or a moment ago; it counts as the calibration's.
         let counts = u128::from(count.saturating_sub(self.at));
         self.nanos + ((counts * u128::from(self.speed)) >> FRACTION) as u64
     }
@@ -54,19 +55,19 @@ impl Bearings {
 
 impl Counter {
     pub(super) const fn new() -> Self {
-        Self { bearings: SeqLock::empty(), raw: OnceLock::new() }
+        Self { calibration: SeqLock::empty(), raw: OnceLock::new() }
     }
 
     /// Returns the nanoseconds while the keeper is on time; `None` if [`Counter::now`] has to be called.
     ///
     /// It returns the same reading as that, with the fewest steps between the counter and the result, for which a
-    /// check waits. One comparison detects counts before the bearings, a late keeper, and products beyond 64 bits.
+    /// check waits. One comparison detects counts before the calibration, a late keeper, and products beyond 64 bits.
     #[inline]
     pub(super) fn fast_tick(&self) -> Option<u64> {
         // The count is read first, so that few values are kept across the call by which the library reads it on some
-        // processors. Bearings published after it either convert it correctly, or show that it lies before them.
+        // processors. A calibration published after it either converts it correctly, or shows that it lies before it.
         let count = self.raw.get()?.raw();
-        let [at, nanos, speed, reach] = self.bearings.read(|numbers| numbers)?;
+        let [at, nanos, speed, reach] = self.calibration.read(|numbers| numbers)?;
         let counts = count.wrapping_sub(at);
         if counts > reach {
             return None;
@@ -74,17 +75,17 @@ impl Counter {
         Some(nanos.wrapping_add(counts.wrapping_mul(speed) >> FRACTION))
     }
 
-    /// Returns the nanoseconds, or `None` while there are no bearings.
+    /// Returns the nanoseconds, or `None` while there is no calibration.
     pub(super) fn now(&self) -> Option<u64> {
         let raw = self.raw.get()?;
-        // The counter is read inside the closure, while the bearings are valid: a thread stopped in between must not
+        // The counter is read inside the closure, while the calibration is valid: a thread stopped in between must not
         // use old ones.
-        self.bearings.read(|[at, nanos, speed, _]| Bearings { at, nanos, speed }.nanos(raw.raw()))
+        self.calibration.read(|[at, nanos, speed, _]| Calibration { at, nanos, speed }.nanos(raw.raw()))
     }
 
-    /// Publishes bearings. Called only by the keeper.
-    fn publish(&self, bearings: Option<Bearings>) {
-        self.bearings.write(bearings.map(|all| [all.at, all.nanos, all.speed, all.reach()]));
+    /// Publishes a calibration. Called only by the keeper.
+    fn publish(&self, calibration: Option<Calibration>) {
+        self.calibration.write(calibration.map(|all| [all.at, all.nanos, all.speed, all.reach()]));
     }
 }
 
@@ -94,7 +95,7 @@ pub(super) struct Source {
     raw: quanta::Clock,
     /// The first count since the keeper woke and its nanoseconds: the longer ago it was, the more exact is the speed.
     first: Option<(u64, u64)>,
-    bearings: Option<Bearings>,
+    calibration: Option<Calibration>,
 }
 
 impl Source {
@@ -106,27 +107,27 @@ impl Source {
             // Calibration takes half a millisecond, for which only this thread waits.
             raw: quanta::Clock::new(),
             first: None,
-            bearings: None,
+            calibration: None,
         })
     }
 
-    /// Compares the clocks, publishes bearings, and returns the present in nanoseconds.
+    /// Compares the clocks, publishes a calibration, and returns the present in nanoseconds.
     pub(super) fn beat(&mut self, counter: &Counter, read: impl Fn() -> u64) -> u64 {
         counter.raw.get_or_init(|| self.raw.clone());
         let (count, nanos) = self.pair(read);
-        let (now, bearings) = steer(self.first, self.bearings, count, nanos);
-        if bearings.is_none() {
+        let (now, calibration) = steer(self.first, self.calibration, count, nanos);
+        if calibration.is_none() {
             self.first = None;
         }
         self.first.get_or_insert((count, nanos));
-        self.bearings = bearings;
-        counter.publish(bearings);
+        self.calibration = calibration;
+        counter.publish(calibration);
         now
     }
 
-    /// Drops the bearings, because nothing corrects them while the keeper sleeps.
+    /// Drops the calibration, because nothing corrects it while the keeper sleeps.
     pub(super) fn rest(&mut self, counter: &Counter) {
-        (self.first, self.bearings) = (None, None);
+        (self.first, self.calibration) = (None, None);
         counter.publish(None);
     }
 
@@ -142,14 +143,14 @@ impl Source {
     }
 }
 
-/// Returns the present in nanoseconds according to the old bearings, and new bearings that start there. So a reader
-/// that has seen this present as the shared tick does not read less by them.
+/// Returns the present in nanoseconds according to the old calibration, and a new calibration that starts there. So a
+/// reader that has seen this present as the shared tick does not read less by the new one.
 fn steer(
     first: Option<(u64, u64)>,
-    old: Option<Bearings>,
+    old: Option<Calibration>,
     count: u64,
     nanos: u64,
-) -> (u64, Option<Bearings>) {
+) -> (u64, Option<Calibration>) {
     let Some((counts, passed)) =
         first.map(|(at, then)| (count.saturating_sub(at), nanos.saturating_sub(then)))
     else {
@@ -157,24 +158,24 @@ fn steer(
     };
     if counts == 0 || passed == 0 {
         let led = old.map_or(nanos, |old| old.nanos(count));
-        return (led, old.map(|old| Bearings { at: count.max(old.at), nanos: led, ..old }));
+        return (led, old.map(|old| Calibration { at: count.max(old.at), nanos: led, ..old }));
     }
     // Fits 64 bits: a count lasts at least a tenth of a nanosecond and at most a microsecond.
     let speed = ((u128::from(passed) << FRACTION) / u128::from(counts)) as u64;
     let Some(old) = old else {
-        return (nanos, Some(Bearings { at: count, nanos, speed }));
+        return (nanos, Some(Calibration { at: count, nanos, speed }));
     };
     let led = old.nanos(count);
     let (ahead, behind) = (led.saturating_sub(nanos), nanos.saturating_sub(led));
     if ahead.max(behind) > LOST {
-        // Without bearings readers read the system's clock, but never less than the last shared tick.
+        // Without a calibration readers read the system's clock, but never less than the last shared tick.
         return (led.max(nanos), None);
     }
     // The difference is worked off within this many nanoseconds: `PATIENCE` beats of a millisecond each, fewer just after
     // the start.
     let span = (passed.min(1_000_000) * PATIENCE).max(1);
     let bent = u128::from(speed) * u128::from(span + behind) / u128::from(span + ahead);
-    (led, Some(Bearings { at: count, nanos: led, speed: bent as u64 }))
+    (led, Some(Calibration { at: count, nanos: led, speed: bent as u64 }))
 }
 
 #[cfg(test)]
@@ -184,13 +185,13 @@ mod tests {
     /// A counter of 2.6 counts a nanosecond against a system clock that is disciplined to another speed and jitters by
     /// 30 ns: readings never step back, and never stray by more than a microsecond.
     #[test]
-    fn bent_bearings_neither_step_back_nor_stray() {
+    fn a_bent_calibration_neither_step_back_nor_stray() {
         let system = |count: u64, jitter: u64| 1_000_000_000 + count * 10 / 26 + count / 100_000 + jitter;
-        let (mut first, mut bearings, mut last) = (None, None::<Bearings>, 0);
+        let (mut first, mut calibration, mut last) = (None, None::<Calibration>, 0);
         for beat in 0..100_000u64 {
             let count = 7_000_000 + beat * 2_600_000 + beat * 7919 % 50_000;
             let nanos = system(count, beat * 31 % 30);
-            let (now, next) = steer(first, bearings, count, nanos);
+            let (now, next) = steer(first, calibration, count, nanos);
             first.get_or_insert((count, nanos));
             assert!(now + 1 >= last, "beat {beat}: {now} after {last}");
             if beat > 1 {
@@ -200,23 +201,23 @@ mod tests {
                 assert_eq!(next.nanos, now, "nothing less is read than what is said");
                 last = next.nanos(count + 2_500_000);
             }
-            bearings = next;
+            calibration = next;
         }
     }
 
     #[test]
     fn a_counter_that_is_lost_is_left_alone() {
-        let bearings = Bearings { at: 1000, nanos: 1_000_000, speed: 1 << FRACTION };
-        let (now, next) = steer(Some((0, 1)), Some(bearings), 2000, 500_000_000);
+        let calibration = Calibration { at: 1000, nanos: 1_000_000, speed: 1 << FRACTION };
+        let (now, next) = steer(Some((0, 1)), Some(calibration), 2000, 500_000_000);
         assert_eq!((now, next), (500_000_000, None), "the machine slept: ahead to the system's clock");
-        let (now, next) = steer(Some((0, 1)), Some(bearings), 500_000_000, 1_500_000);
+        let (now, next) = steer(Some((0, 1)), Some(calibration), 500_000_000, 1_500_000);
         assert_eq!(next, None);
         assert!(now >= 1_500_000, "never back");
     }
 
     #[test]
     fn a_count_of_another_core_that_lags_stands_still() {
-        let bearings = Bearings { at: 1000, nanos: 50, speed: 1 << FRACTION };
-        assert_eq!(bearings.nanos(10), 50);
+        let calibration = Calibration { at: 1000, nanos: 50, speed: 1 << FRACTION };
+        assert_eq!(calibration.nanos(10), 50);
     }
 }

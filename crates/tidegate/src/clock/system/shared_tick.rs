@@ -58,7 +58,7 @@ impl SharedTick {
     #[inline]
     pub(super) fn tick(&self) -> Option<u64> {
         // Acquire, paired with the Release of `begin` and `beat`: a reader that sees a tick sees the counter's
-        // bearings of that beat.
+        // calibration of that beat.
         let tick = self.tick.load(Ordering::Acquire);
         (tick > WANTED).then_some(tick)
     }

@@ -187,7 +187,7 @@ impl Driver {
         }
         self.give_up();
         let leaves = self.coordinator.leave();
-        let _ = self.by(self.patience(), leaves).await;
+        let _ = self.wait_until(self.patience(), leaves).await;
     }
 
     /// Makes one round, and a look if this node leads; returns when the next round begins.
@@ -212,7 +212,7 @@ impl Driver {
             }
         }
         self.status.lock().failed = None;
-        match self.look().await {
+        match self.lead().await {
             Some(soon) => Next { at: at.min(self.clock.now().after(soon)), or_sooner: true },
             None => Next { at, or_sooner: true },
         }
@@ -256,13 +256,13 @@ impl Driver {
         });
         let joined = match self.state.joined {
             Some(joined) => {
-                self.by(until, self.coordinator.renew(&report)).await?;
+                self.wait_until(until, self.coordinator.renew(&report)).await?;
                 joined
             }
-            None => self.by(until, self.coordinator.join(&self.name, &report)).await?,
+            None => self.wait_until(until, self.coordinator.join(&self.name, &report)).await?,
         };
         self.state.joined = Some(joined);
-        let document = self.by(until, self.coordinator.read(NAME)).await?;
+        let document = self.wait_until(until, self.coordinator.read(NAME)).await?;
         let shares = document.bytes.as_deref().and_then(Shares::decode);
         let now_seen = self.state.node.seen();
         self.state.node.read(self.region.unwrap_or(joined), began, keeps, shares.as_ref());
@@ -279,7 +279,7 @@ impl Driver {
 
     /// Looks at the document and the members as a leader, if this node may be one; returns when to look again, or
     /// `None` if it does not lead.
-    async fn look(&mut self) -> Option<Duration> {
+    async fn lead(&mut self) -> Option<Duration> {
         let (now, keeps, until) = (self.clock.now(), self.coordinator.keeps(), self.patience());
         // While another node writes, this one need not read the members.
         let led = self.state.turn.is_some_and(|(_, since)| now.since(since) < keeps);
@@ -288,8 +288,8 @@ impl Driver {
             return None;
         }
         let looked = async {
-            let document = self.by(until, self.coordinator.read(NAME)).await?;
-            let members = self.by(until, self.coordinator.members()).await?;
+            let document = self.wait_until(until, self.coordinator.read(NAME)).await?;
+            let members = self.wait_until(until, self.coordinator.members()).await?;
             Ok::<_, CoordinatorError>((document, members))
         };
         let Ok((document, members)) = looked.await else { return Some(LOOK_EVERY) };
@@ -307,9 +307,12 @@ impl Driver {
         let shares = document.bytes.as_deref().and_then(Shares::decode);
         // Hashed with a random key from the system.
         let drawn = RandomState::new().hash_one(joined);
-        if let Some(next) = self.state.leader.look(self.clock.now(), shares.as_ref(), &members, drawn) {
+        if let Some(next) =
+            self.state.leader.next_document(self.clock.now(), shares.as_ref(), &members, drawn)
+        {
             // If the write is lost or late, the next look finds that.
-            let _ = self.by(until, self.coordinator.replace(NAME, document.version, next.encode())).await;
+            let _ =
+                self.wait_until(until, self.coordinator.replace(NAME, document.version, next.encode())).await;
         }
         Some(if self.state.leader.is_waiting() { LOOK_SOON } else { LOOK_EVERY })
     }
@@ -354,7 +357,7 @@ impl Driver {
     }
 
     /// Waits for the engine, at most until a tick.
-    async fn by<T>(
+    async fn wait_until<T>(
         &self,
         until: Tick,
         later: Later<Result<T, CoordinatorError>>,

@@ -62,7 +62,7 @@ impl Leader {
     ///
     /// The document is written at least twice in the time for which members are kept, so that all others see that a
     /// node leads.
-    pub(super) fn look(
+    pub(super) fn next_document(
         &mut self,
         now: Tick,
         shares: Option<&Shares>,

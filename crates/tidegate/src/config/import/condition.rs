@@ -9,7 +9,7 @@ use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue};
 use super::super::budget;
 use super::super::diagnostic::Findings;
 use super::super::node::Spot;
-use super::draft::{LeftOut, Matches, Wanted};
+use super::draft::{AttributeMatch, LeftOut, Matches};
 use super::keys::attribute;
 use crate::policy::Glob;
 use crate::visible::excerpt;
@@ -29,22 +29,22 @@ pub(super) enum Place {
 
 /// What a condition demands of one entry.
 #[derive(Clone, Debug, PartialEq)]
-enum Asked {
-    Is(Vec<String>),
-    IsNot(Vec<String>),
-    There,
-    NotThere,
+enum Demand {
+    OneOf(Vec<String>),
+    NoneOf(Vec<String>),
+    Present,
+    Absent,
 }
 
 /// The demands of all conditions and variables of a limit.
 #[derive(Debug, Default)]
 pub(super) struct Conditions {
-    asked: Vec<(String, Asked)>,
+    demands: Vec<(String, Demand)>,
     places: BTreeSet<Place>,
 }
 
 /// The expression cannot be written as a match.
-struct Unsayable;
+struct Inexpressible;
 
 impl Conditions {
     /// Adds a condition; reports one that a match cannot express.
@@ -74,7 +74,7 @@ impl Conditions {
             );
             return None;
         };
-        self.asked.push((name.clone(), Asked::There));
+        self.demands.push((name.clone(), Demand::Present));
         Some(name)
     }
 
@@ -87,127 +87,128 @@ impl Conditions {
     pub(super) fn finish(self) -> (Matches, LeftOut) {
         let mut wanted = Matches::new();
         let mut left_out = LeftOut::new();
-        for (name, asked) in self.asked {
-            let want = match asked {
-                Asked::Is(values) => Wanted::OneOf(values),
-                Asked::There => Wanted::Present,
-                Asked::NotThere => Wanted::Absent,
+        for (name, demand) in self.demands {
+            let want = match demand {
+                Demand::OneOf(values) => AttributeMatch::OneOf(values),
+                Demand::Present => AttributeMatch::Present,
+                Demand::Absent => AttributeMatch::Absent,
                 // In Limitador, a missing entry fails this condition too.
-                Asked::IsNot(values) => {
+                Demand::NoneOf(values) => {
                     match left_out.iter_mut().find(|(other, _)| *other == name) {
                         Some((_, all)) => all.extend(values),
                         None => left_out.push((name.clone(), values)),
                     }
-                    Wanted::Present
+                    AttributeMatch::Present
                 }
             };
             match wanted.iter_mut().find(|(other, _)| *other == name) {
                 None => wanted.push((name, want)),
-                Some((_, have)) if *have == Wanted::Present => *have = want,
+                Some((_, have)) if *have == AttributeMatch::Present => *have = want,
                 Some(_) => {}
             }
         }
         // Attributes with values come first, for the index of policies.
-        wanted.sort_by_key(|(_, want)| !matches!(want, Wanted::OneOf(_)));
+        wanted.sort_by_key(|(_, want)| !matches!(want, AttributeMatch::OneOf(_)));
         (wanted, left_out)
     }
 
-    fn all_of(&mut self, node: &IdedExpr) -> Result<(), Unsayable> {
+    fn all_of(&mut self, node: &IdedExpr) -> Result<(), Inexpressible> {
         if let Expr::Call(call) = &node.expr
             && call.func_name == LOGICAL_AND
         {
             return call.args.iter().try_for_each(|part| self.all_of(part));
         }
-        let (name, asked) = self.one(node)?;
+        let (name, demand) = self.one(node)?;
         // Two demands on one entry can be written as one match only if they can be combined.
-        let fits = self.asked.iter().filter(|(other, _)| *other == name).all(|(_, other)| {
-            let together = |one: &Asked, other: &Asked| match (one, other) {
-                (Asked::There, Asked::NotThere) | (Asked::NotThere, _) => false,
-                (Asked::Is(_), Asked::Is(_)) => one == other,
+        let fits = self.demands.iter().filter(|(other, _)| *other == name).all(|(_, other)| {
+            let together = |one: &Demand, other: &Demand| match (one, other) {
+                (Demand::Present, Demand::Absent) | (Demand::Absent, _) => false,
+                (Demand::OneOf(_), Demand::OneOf(_)) => one == other,
                 _ => true,
             };
-            together(other, &asked) && together(&asked, other)
+            together(other, &demand) && together(&demand, other)
         });
         if !fits {
-            return Err(Unsayable);
+            return Err(Inexpressible);
         }
-        self.asked.push((name, asked));
+        self.demands.push((name, demand));
         Ok(())
     }
 
-    fn one(&mut self, node: &IdedExpr) -> Result<(String, Asked), Unsayable> {
+    fn one(&mut self, node: &IdedExpr) -> Result<(String, Demand), Inexpressible> {
         match &node.expr {
             Expr::Select(select) if select.test => {
                 let there = Expr::Select(cel::common::ast::SelectExpr { test: false, ..select.clone() });
-                let name = self.entry(&IdedExpr { id: node.id, expr: there }).ok_or(Unsayable)?;
-                Ok((name, Asked::There))
+                let name = self.entry(&IdedExpr { id: node.id, expr: there }).ok_or(Inexpressible)?;
+                Ok((name, Demand::Present))
             }
             Expr::Call(call) => self.call(call),
-            _ => Err(Unsayable),
+            _ => Err(Inexpressible),
         }
     }
 
-    fn call(&mut self, call: &CallExpr) -> Result<(String, Asked), Unsayable> {
+    fn call(&mut self, call: &CallExpr) -> Result<(String, Demand), Inexpressible> {
         let target = call.target.as_deref();
         match (&*call.func_name, target, &*call.args) {
             (EQUALS, None, [one, other]) => {
                 let (name, value) = self.compared(one, other)?;
-                Ok((name, Asked::Is(vec![plain(value)?])))
+                Ok((name, Demand::OneOf(vec![plain(value)?])))
             }
             (NOT_EQUALS, None, [one, other]) => {
                 let (name, value) = self.compared(one, other)?;
-                Ok((name, Asked::IsNot(vec![plain(value)?])))
+                Ok((name, Demand::NoneOf(vec![plain(value)?])))
             }
             (IN, None, [one, other]) => match &other.expr {
                 Expr::List(list) => {
-                    let name = self.entry(one).ok_or(Unsayable)?;
-                    let values = list.elements.iter().map(|value| plain(literal(value).ok_or(Unsayable)?));
+                    let name = self.entry(one).ok_or(Inexpressible)?;
+                    let values =
+                        list.elements.iter().map(|value| plain(literal(value).ok_or(Inexpressible)?));
                     let values = values.collect::<Result<Vec<_>, _>>()?;
                     if values.is_empty() || values.len() > budget::ELEMENTS {
-                        return Err(Unsayable);
+                        return Err(Inexpressible);
                     }
-                    Ok((name, Asked::Is(values)))
+                    Ok((name, Demand::OneOf(values)))
                 }
                 _ => {
-                    let index = index_of(other).ok_or(Unsayable)?;
-                    let key = literal(one).ok_or(Unsayable)?;
+                    let index = index_of(other).ok_or(Inexpressible)?;
+                    let key = literal(one).ok_or(Inexpressible)?;
                     self.places.insert(Place::At(index));
-                    Ok((attribute(key, 0), Asked::There))
+                    Ok((attribute(key, 0), Demand::Present))
                 }
             },
             ("startsWith" | "endsWith" | "contains", Some(entry), [value]) => {
-                let name = self.entry(entry).ok_or(Unsayable)?;
-                let part = plain(literal(value).ok_or(Unsayable)?)?;
+                let name = self.entry(entry).ok_or(Inexpressible)?;
+                let part = plain(literal(value).ok_or(Inexpressible)?)?;
                 let pattern = match &*call.func_name {
                     "startsWith" => format!("{part}*"),
                     "endsWith" => format!("*{part}"),
                     _ => format!("*{part}*"),
                 };
-                Ok((name, Asked::Is(vec![pattern])))
+                Ok((name, Demand::OneOf(vec![pattern])))
             }
             (LOGICAL_NOT, None, [inner]) => {
-                let (name, asked) = self.one(inner)?;
+                let (name, demand) = self.one(inner)?;
                 Ok((
                     name,
-                    match asked {
-                        Asked::Is(values) => Asked::IsNot(values),
-                        Asked::IsNot(values) => Asked::Is(values),
-                        Asked::There => Asked::NotThere,
-                        Asked::NotThere => Asked::There,
+                    match demand {
+                        Demand::OneOf(values) => Demand::NoneOf(values),
+                        Demand::NoneOf(values) => Demand::OneOf(values),
+                        Demand::Present => Demand::Absent,
+                        Demand::Absent => Demand::Present,
                     },
                 ))
             }
             (LOGICAL_OR, None, [one, other]) => {
                 let ((name, one), (same, other)) = (self.one(one)?, self.one(other)?);
                 match (one, other) {
-                    (Asked::Is(mut values), Asked::Is(more)) if name == same => {
+                    (Demand::OneOf(mut values), Demand::OneOf(more)) if name == same => {
                         values.extend(more);
-                        Ok((name, Asked::Is(values)))
+                        Ok((name, Demand::OneOf(values)))
                     }
-                    _ => Err(Unsayable),
+                    _ => Err(Inexpressible),
                 }
             }
-            _ => Err(Unsayable),
+            _ => Err(Inexpressible),
         }
     }
 
@@ -215,13 +216,13 @@ impl Conditions {
         &mut self,
         one: &'e IdedExpr,
         other: &'e IdedExpr,
-    ) -> Result<(String, &'e str), Unsayable> {
+    ) -> Result<(String, &'e str), Inexpressible> {
         let (entry, value) = match (literal(one), literal(other)) {
             (None, Some(value)) => (one, value),
             (Some(value), None) => (other, value),
-            _ => return Err(Unsayable),
+            _ => return Err(Inexpressible),
         };
-        Ok((self.entry(entry).ok_or(Unsayable)?, value))
+        Ok((self.entry(entry).ok_or(Inexpressible)?, value))
     }
 
     /// Returns the attribute of an entry: `descriptors[0].key`, `descriptors[0]['key']`, or a bare name, which may have dots.
@@ -277,9 +278,9 @@ fn literal(node: &IdedExpr) -> Option<&str> {
 }
 
 /// Returns a value that can stand as a pattern. Fails for an empty value and for a star, which would match anything.
-fn plain(value: &str) -> Result<String, Unsayable> {
+fn plain(value: &str) -> Result<String, Inexpressible> {
     let bends = value.contains('*') || value.is_empty() || Glob::new(value).is_err();
-    if bends { Err(Unsayable) } else { Ok(value.to_owned()) }
+    if bends { Err(Inexpressible) } else { Ok(value.to_owned()) }
 }
 
 fn compiled(text: &str, spot: Spot, findings: &mut Findings) -> Option<Program> {

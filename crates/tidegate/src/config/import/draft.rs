@@ -11,7 +11,7 @@ use crate::visible::excerpt;
 
 /// What a match demands of one attribute.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Wanted {
+pub(super) enum AttributeMatch {
     /// One of these patterns fits.
     OneOf(Vec<String>),
     /// The attribute is present.
@@ -22,7 +22,7 @@ pub(super) enum Wanted {
 }
 
 /// Attributes with the demand on each.
-pub(super) type Matches = Vec<(String, Wanted)>;
+pub(super) type Matches = Vec<(String, AttributeMatch)>;
 
 /// Attributes with patterns of the values that are excluded.
 pub(super) type LeftOut = Vec<(String, Vec<String>)>;
@@ -62,7 +62,7 @@ pub(super) struct Draft {
 
 /// The policy file that is written.
 #[derive(Debug)]
-pub(super) struct Sheet {
+pub(super) struct PolicyFileText {
     pub(super) text: String,
     files: Vec<String>,
     lines: usize,
@@ -71,16 +71,16 @@ pub(super) struct Sheet {
     names: HashSet<String>,
 }
 
-impl Sheet {
+impl PolicyFileText {
     pub(super) fn new<'n>(files: impl Iterator<Item = &'n str>) -> Self {
         let files: Vec<String> = files.map(excerpt).collect();
-        let mut sheet =
+        let mut file_text =
             Self { text: String::new(), files, lines: 0, origins: Vec::new(), names: HashSet::new() };
-        let from = sheet.files.join(", ");
-        sheet.line(&format!("# Converted from {from}."));
-        sheet.line("version: 1");
-        sheet.line("server: { grpc: 127.0.0.1:8081 }");
-        sheet
+        let from = file_text.files.join(", ");
+        file_text.line(&format!("# Converted from {from}."));
+        file_text.line("version: 1");
+        file_text.line("server: { grpc: 127.0.0.1:8081 }");
+        file_text
     }
 
     fn line(&mut self, line: &str) {
@@ -112,9 +112,9 @@ impl Sheet {
         let mut wanted: Vec<String> = Vec::with_capacity(draft.matches.len() + 1);
         for (attribute, want) in &draft.matches {
             let want = match want {
-                Wanted::Present => "true".to_owned(),
-                Wanted::Absent => "false".to_owned(),
-                Wanted::OneOf(patterns) => listed(patterns, &mut bent),
+                AttributeMatch::Present => "true".to_owned(),
+                AttributeMatch::Absent => "false".to_owned(),
+                AttributeMatch::OneOf(patterns) => listed(patterns, &mut bent),
             };
             wanted.push(format!("{}: {want}", quoted(attribute)));
         }
@@ -252,9 +252,10 @@ mod tests {
 
     #[test]
     fn names_are_distinct_and_short() {
-        let mut sheet = Sheet::new(["f"].into_iter());
+        let mut file_text = PolicyFileText::new(["f"].into_iter());
         let spot = Spot { text: 0, line: 7, column: 1 };
-        let names = ["a", "a", "a", "b\u{1b}[2J", &"é".repeat(100)].map(|name| sheet.own_name(name, spot));
+        let names =
+            ["a", "a", "a", "b\u{1b}[2J", &"é".repeat(100)].map(|name| file_text.own_name(name, spot));
         assert_eq!(names[..4], ["a", "a#7", "a#7.2", "b?[2J"]);
         assert!(names[4].len() <= budget::NAME && names[4].ends_with("é#7"), "{}", names[4]);
     }

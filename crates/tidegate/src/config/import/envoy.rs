@@ -16,7 +16,7 @@ use self::rule::{Rule, rule};
 use super::super::budget;
 use super::super::diagnostic::Findings;
 use super::super::node::{Node, Spot};
-use super::draft::{Draft, Granted, Sheet, Wanted};
+use super::draft::{AttributeMatch, Draft, Granted, PolicyFileText};
 use super::keys::{self, attribute};
 use crate::policy::Glob;
 use crate::visible::excerpt;
@@ -55,11 +55,11 @@ impl Domains {
     }
 
     /// Writes all rules as policies.
-    pub(super) fn write(&self, sheet: &mut Sheet, all: &mut [Findings]) {
+    pub(super) fn write(&self, file_text: &mut PolicyFileText, all: &mut [Findings]) {
         for (domain, rules) in &self.trees {
             let mut replaced = HashMap::new();
             replacements(rules, "", &mut replaced, all);
-            let mut writing = Writing { domain, sheet, all, replaced, steps: Vec::new() };
+            let mut writing = Writing { domain, file_text, all, replaced, steps: Vec::new() };
             writing.level(rules);
         }
     }
@@ -79,7 +79,7 @@ struct Step {
 /// The walk over the tree of a domain.
 struct Writing<'w> {
     domain: &'w str,
-    sheet: &'w mut Sheet,
+    file_text: &'w mut PolicyFileText,
     all: &'w mut [Findings],
     replaced: HashMap<&'w str, Vec<String>>,
     steps: Vec<Step>,
@@ -105,7 +105,7 @@ impl Writing<'_> {
                 );
                 continue;
             }
-            if self.sheet.is_full() {
+            if self.file_text.is_full() {
                 return;
             }
             let before = self.steps.iter().filter(|step| step.key == rule.key).count();
@@ -127,9 +127,12 @@ impl Writing<'_> {
         let Some(granted) = &rule.granted else { return };
         let unlimited = *granted == Granted::Unlimited;
         let keys: Vec<&str> = self.steps.iter().map(|step| &*step.key).collect();
-        let keys = (KEYS.to_owned(), Wanted::OneOf(vec![keys.join(",")]));
+        let keys = (KEYS.to_owned(), AttributeMatch::OneOf(vec![keys.join(",")]));
         let wanted = |step: &Step| {
-            let wanted = step.value.clone().map_or(Wanted::Present, |value| Wanted::OneOf(vec![value]));
+            let wanted = step
+                .value
+                .clone()
+                .map_or(AttributeMatch::Present, |value| AttributeMatch::OneOf(vec![value]));
             (step.attribute.clone(), wanted)
         };
         let is_plain = |step: &&Step| step.value.as_deref().is_some_and(|value| !value.contains('*'));
@@ -165,7 +168,7 @@ impl Writing<'_> {
             file: rule.file,
             spot: rule.spot,
         };
-        self.sheet.add(&draft, &mut self.all[rule.file]);
+        self.file_text.add(&draft, &mut self.all[rule.file]);
     }
 }
 

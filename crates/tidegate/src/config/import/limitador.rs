@@ -11,7 +11,7 @@ use tidegate_core::Rate;
 use super::super::diagnostic::Findings;
 use super::super::node::{Node, Spot, Value};
 use super::condition::{Conditions, Place};
-use super::draft::{Draft, Granted, Sheet, Wanted};
+use super::draft::{AttributeMatch, Draft, Granted, PolicyFileText};
 use super::keys;
 
 /// The attribute with the index of the descriptor in its call, as the gRPC door sets it.
@@ -20,7 +20,7 @@ const INDEX: &str = "rls.index";
 const KEYS: [&str; 7] = ["namespace", "max_value", "seconds", "name", "id", "conditions", "variables"];
 
 /// Reads a file and writes its limits as policies.
-pub(super) fn convert(file: usize, node: &Node, sheet: &mut Sheet, findings: &mut Findings) {
+pub(super) fn convert(file: usize, node: &Node, file_text: &mut PolicyFileText, findings: &mut Findings) {
     if node.entry("domain").is_some() {
         findings.error(node.spot, "this is a file of envoyproxy/ratelimit; read it with --from-envoy");
         return;
@@ -31,7 +31,7 @@ pub(super) fn convert(file: usize, node: &Node, sheet: &mut Sheet, findings: &mu
     };
     for (at, node) in limits.iter().enumerate() {
         if let Some(draft) = limit(file, at, node, findings) {
-            sheet.add(&draft, findings);
+            file_text.add(&draft, findings);
         }
     }
 }
@@ -75,7 +75,7 @@ fn limit(file: usize, at: usize, node: &Node, findings: &mut Findings) -> Option
     let (namespace, count, seconds) = (namespace?, count?, seconds.filter(|seconds| *seconds > 0)?);
     let (mut matches, left_out) = conditions.finish();
     if let Some(index) = place {
-        matches.push((INDEX.to_owned(), Wanted::OneOf(vec![index.to_string()])));
+        matches.push((INDEX.to_owned(), AttributeMatch::OneOf(vec![index.to_string()])));
     }
     let called = name.map_or_else(|| format!("limit-{}", at + 1), str::to_owned);
     Some(Draft {

@@ -86,7 +86,7 @@ impl Batches {
     /// Settles a step, together with others that wait for the same keys.
     pub(super) async fn settle(&self, step: OwnedStep, settle: Settle<'_>) -> Answer {
         let asked = BatchedStep::of(step);
-        let _leaves = Leaves(self, &asked);
+        let _leave = LeaveOnDrop(self, &asked);
         self.join(slice::from_ref(&asked), settle);
         self.answer_to(&asked, settle).await
     }
@@ -95,7 +95,7 @@ impl Batches {
     /// the start.
     pub(super) async fn settle_each(&self, steps: Vec<OwnedStep>, settle: Settle<'_>) -> Vec<Answer> {
         let all: Vec<Arc<BatchedStep>> = steps.into_iter().map(BatchedStep::of).collect();
-        let _leave: Vec<_> = all.iter().map(|asked| Leaves(self, asked)).collect();
+        let _leave: Vec<_> = all.iter().map(|asked| LeaveOnDrop(self, asked)).collect();
         with_keys_in_common(&all).iter().for_each(|steps| self.join(steps, settle));
         join_all(all.iter().map(|asked| self.answer_to(asked, settle))).await
     }
@@ -168,9 +168,9 @@ impl Batches {
 }
 
 /// Removes its step when it is dropped.
-struct Leaves<'a>(&'a Batches, &'a BatchedStep);
+struct LeaveOnDrop<'a>(&'a Batches, &'a BatchedStep);
 
-impl Drop for Leaves<'_> {
+impl Drop for LeaveOnDrop<'_> {
     fn drop(&mut self) {
         self.0.leave(self.1);
     }

@@ -30,10 +30,10 @@ impl<'a> Subject<'a> {
     }
 
     /// Checks that an answer equals the plain map's, and returns the plain map's.
-    pub(super) fn judge(&mut self, step: &Step<'_>, ours: Answer, told: &str) -> Answer {
+    pub(super) fn judge(&mut self, step: &Step<'_>, ours: Answer, context: &str) -> Answer {
         let at = match &ours {
             Ok(settled) => {
-                self.judge_at(step, settled, told);
+                self.judge_at(step, settled, context);
                 self.latest = settled.at;
                 settled.at
             }
@@ -49,17 +49,17 @@ impl<'a> Subject<'a> {
                 settled
             })
         };
-        assert_eq!(alike(ours), alike(theirs.clone()), "law: equal to the plain map; {told}, {step:?}");
+        assert_eq!(alike(ours), alike(theirs.clone()), "law: equal to the plain map; {context}, {step:?}");
         theirs
     }
 
     /// Checks that an answer was decided at the tick, and by the kind of store, that the step and the store name.
-    pub(super) fn judge_at(&self, step: &Step<'_>, settled: &Settled, told: &str) {
+    pub(super) fn judge_at(&self, step: &Step<'_>, settled: &Settled, context: &str) {
         let local = matches!(self.store.home(), Home::Process { .. });
         assert_eq!(
             settled.by == DecidedBy::Local,
             local,
-            "law: an answer says whether this process decided it; {told}, {step:?}"
+            "law: an answer says whether this process decided it; {context}, {step:?}"
         );
         // A store may follow a clock that is far behind, so that a clock that was far ahead for a moment does not stop
         // time.
@@ -82,7 +82,7 @@ impl<'a> Subject<'a> {
         };
         assert!(
             in_time,
-            "law: decided by the clock that the step names, which does not step back; {told}, at {:?} after {:?}, {step:?}",
+            "law: decided by the clock that the step names, which does not step back; {context}, at {:?} after {:?}, {step:?}",
             settled.at, self.latest
         );
     }

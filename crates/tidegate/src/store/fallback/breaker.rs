@@ -95,13 +95,13 @@ struct Inner {
 
 /// Where a step goes.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum Route {
     /// To the engine.
     Engine,
     /// To the engine, which was gone: no other step goes there before this one has ended.
     Probe(Probe),
     /// Not to the engine.
-    Without,
+    WithoutEngine,
 }
 
 /// A probe under way. If it is dropped without an answer, the next probe may go.
@@ -114,7 +114,7 @@ pub(super) struct Probe {
 impl Probe {
     /// Notes that the probe asks the engine. If a probe is dropped before this call, the engine was not asked, and the
     /// next step becomes a probe at once.
-    pub(super) const fn asks(&mut self) {
+    pub(super) const fn mark_asked(&mut self) {
         self.asked = true;
     }
 }
@@ -145,20 +145,20 @@ impl Breaker {
 
     /// Returns where a step goes; calls `now` only while the engine is gone.
     #[inline]
-    pub(super) fn way(self: &Arc<Self>, now: impl FnOnce() -> Tick) -> Way {
+    pub(super) fn route(self: &Arc<Self>, now: impl FnOnce() -> Tick) -> Route {
         if !self.is_down() {
-            return Way::Engine;
+            return Route::Engine;
         }
         let now = now();
         let mut inner = self.inner.lock();
         if inner.down.is_none() {
-            return Way::Engine;
+            return Route::Engine;
         }
         if inner.probing || now < inner.next_probe {
-            return Way::Without;
+            return Route::WithoutEngine;
         }
         (inner.probing, inner.next_probe) = (true, now.after(self.interval));
-        Way::Probe(Probe { breaker: Arc::clone(self), asked: false })
+        Route::Probe(Probe { breaker: Arc::clone(self), asked: false })
     }
 
     #[inline]
@@ -195,7 +195,7 @@ impl Breaker {
             self.failures.store(DOWN, Ordering::Relaxed);
             self.change(&mut inner, false, reason.into(), now)
         };
-        self.tell(&change);
+        self.call_on_change(&change);
     }
 
     /// Notes that the engine has answered an awaited step, which was asked at the tick `asked`.
@@ -224,7 +224,7 @@ impl Breaker {
             self.failures.store(0, Ordering::Relaxed);
             self.change(&mut inner, true, reason, now)
         };
-        self.tell(&change);
+        self.call_on_change(&change);
     }
 
     /// Notes that a step was decided without the engine.
@@ -255,7 +255,7 @@ impl Breaker {
     }
 
     /// Reports a change. Called outside the lock, because the function may ask for the health.
-    fn tell(&self, change: &Change) {
+    fn call_on_change(&self, change: &Change) {
         if let Some(on_change) = &self.on_change {
             on_change(change);
         }

@@ -141,12 +141,12 @@ impl Share {
     }
 
     /// Returns the receipt for the caller, with the units that were asked for.
-    pub(super) fn shown(&self, receipt: Receipt) -> Receipt {
+    pub(super) fn for_caller(&self, receipt: Receipt) -> Receipt {
         Receipt { cost: self.asked, ..receipt }
     }
 
     /// Returns the receipt in this node's scale, with the units that were charged.
-    pub(super) fn made(&self, receipt: Receipt) -> Receipt {
+    pub(super) fn as_charged(&self, receipt: Receipt) -> Receipt {
         Receipt { cost: self.charged, ..receipt }
     }
 

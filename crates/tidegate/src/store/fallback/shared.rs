@@ -6,7 +6,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::Tick;
 
-use super::breaker::{Breaker, Probe, Way};
+use super::breaker::{Breaker, Probe, Route};
 use super::stand_in::{self, StandIn};
 use crate::clock::{Clock, before};
 use crate::store::{
@@ -24,16 +24,16 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    fn way(&self) -> Way {
-        self.breaker.way(|| self.clock.now())
+    fn route(&self) -> Route {
+        self.breaker.route(|| self.clock.now())
     }
 
     /// Settles a take or a peek.
     pub(super) fn decide(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
-        let mut probe = match self.way() {
-            Way::Without => return Settling::Done(self.without(step, out)),
-            Way::Engine => None,
-            Way::Probe(probe) => Some(probe),
+        let mut probe = match self.route() {
+            Route::WithoutEngine => return Settling::Done(self.without(step, out)),
+            Route::Engine => None,
+            Route::Probe(probe) => Some(probe),
         };
         match self.engine.settle_into(step, out) {
             Settling::Done(Ok(())) if probe.is_none() => {
@@ -64,14 +64,14 @@ impl Shared {
         steps: &[Step<'_>],
         out: &mut Vec<Answer>,
     ) -> Option<Later<Vec<Answer>>> {
-        let probe = match self.way() {
-            Way::Without => {
+        let probe = match self.route() {
+            Route::WithoutEngine => {
                 out.clear();
                 out.extend(steps.iter().map(|step| self.without_answer(step)));
                 return None;
             }
-            Way::Engine => None,
-            Way::Probe(probe) => Some(probe),
+            Route::Engine => None,
+            Route::Probe(probe) => Some(probe),
         };
         let Some(later) = self.engine.settle_each(steps, out) else {
             self.judge_each(out, self.clock.now(), probe);
@@ -97,10 +97,10 @@ impl Shared {
 
     /// Settles a step by the engine alone; if the engine does not settle it, that is an error.
     pub(super) fn ask(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
-        let mut probe = match self.way() {
-            Way::Without => return Settling::Done(Err(self.gone())),
-            Way::Engine => None,
-            Way::Probe(probe) => Some(probe),
+        let mut probe = match self.route() {
+            Route::WithoutEngine => return Settling::Done(Err(self.unavailable())),
+            Route::Engine => None,
+            Route::Probe(probe) => Some(probe),
         };
         match self.engine.settle_into(step, out) {
             Settling::Done(done) => Settling::Done(self.judge(done, self.clock.now(), probe.as_mut())),
@@ -182,10 +182,10 @@ impl Shared {
     async fn in_time(&self, later: Later<Answer>, mut probe: Option<Probe>) -> Answer {
         if probe.is_none() && self.breaker.is_down() {
             // The engine has gone since this step was prepared, so it is not asked.
-            return Err(self.gone());
+            return Err(self.unavailable());
         }
         if let Some(probe) = &mut probe {
-            probe.asks();
+            probe.mark_asked();
         }
         let (asked, exchanges) = (self.clock.now(), self.engine.exchanges());
         let answer = self.before_deadline(asked, later).await;
@@ -200,7 +200,7 @@ impl Shared {
     fn contended<T>(&self, probe: Option<&mut Probe>) -> Result<T, StoreError> {
         if let Some(probe) = probe {
             self.breaker.answers(self.clock.now());
-            probe.asks();
+            probe.mark_asked();
         }
         Err(self.late())
     }
@@ -214,11 +214,11 @@ impl Shared {
     ) -> Vec<Answer> {
         let mut answers = Vec::new();
         if probe.is_none() && self.breaker.is_down() {
-            answers.resize_with(count, || Err(self.gone()));
+            answers.resize_with(count, || Err(self.unavailable()));
             return answers;
         }
         if let Some(probe) = &mut probe {
-            probe.asks();
+            probe.mark_asked();
         }
         let (asked, exchanges) = (self.clock.now(), self.engine.exchanges());
         let told = self.before_deadline(asked, later).await;
@@ -250,7 +250,7 @@ impl Shared {
             _ => self.breaker.answers_late(asked),
         }
         if let Some(probe) = probe {
-            probe.asks();
+            probe.mark_asked();
         }
         answer
     }
@@ -281,7 +281,7 @@ impl Shared {
         step.with(|step| self.without_answer(&Step { now: step.now.max(now), ..*step }))
     }
 
-    fn gone(&self) -> StoreError {
+    fn unavailable(&self) -> StoreError {
         StoreError::Unavailable { reason: self.breaker.reason().to_string() }
     }
 

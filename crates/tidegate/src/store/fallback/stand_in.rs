@@ -25,7 +25,7 @@ pub(super) struct StandIn {
 }
 
 /// The charges of one step that the stand-in's store decides, with their indices in the step.
-type Here<'a> = SmallVec<[(usize, Share, Charge<'a>); 4]>;
+type LocalCharges<'a> = SmallVec<[(usize, Share, Charge<'a>); 4]>;
 
 impl StandIn {
     pub(super) fn new(nodes: u64) -> Self {
@@ -44,7 +44,7 @@ impl StandIn {
         let step = &Step { now, ..*step };
         let closed =
             step.charges.iter().any(|charge| charge.binding && charge.on_error == OnStoreError::Deny);
-        let here: Here<'_> = step
+        let local: LocalCharges<'_> = step
             .charges
             .iter()
             .enumerate()
@@ -56,15 +56,15 @@ impl StandIn {
             })
             .collect();
         let mut decided = Settled { allowed: true, at: now, ..Settled::default() };
-        if !here.is_empty() {
-            self.take(step, closed, &here, &mut decided)?;
+        if !local.is_empty() {
+            self.take(step, closed, &local, &mut decided)?;
         }
         out.allowed = !closed && decided.allowed;
         out.wait = if out.allowed { decided.wait } else { Duration::ZERO };
         (out.at, out.by) = (decided.at, DecidedBy::Fallback);
         out.lines.clear();
         out.lines.extend(step.charges.iter().map(|charge| unasked(charge, now)));
-        for ((place, share, _), line) in here.iter().zip(decided.lines) {
+        for ((place, share, _), line) in local.iter().zip(decided.lines) {
             let ruling = match line.decision.ruling {
                 // Refused for as long as the engine is gone, which is an unknown time.
                 Ruling::Denied { retry: Retry::Never } if share.is_the_engines(&step.charges[*place]) => {
@@ -74,7 +74,7 @@ impl StandIn {
             };
             out.lines[*place] = Settlement {
                 decision: Decision { ruling, standing: standing(line.decision.standing, nodes.now()) },
-                receipt: line.receipt.filter(|_| step.receipts).map(|receipt| share.shown(receipt)),
+                receipt: line.receipt.filter(|_| step.receipts).map(|receipt| share.for_caller(receipt)),
             };
         }
         Ok(())
@@ -85,28 +85,28 @@ impl StandIn {
         &self,
         step: &Step<'_>,
         closed: bool,
-        here: &Here<'_>,
+        local: &LocalCharges<'_>,
         decided: &mut Settled,
     ) -> Result<(), StoreError> {
-        let charges: SmallVec<[Charge<'_>; 4]> = here.iter().map(|(_, _, charge)| *charge).collect();
-        let owes = here.iter().any(|(_, share, charge)| share.owed(charge.quota) > 0);
+        let charges: SmallVec<[Charge<'_>; 4]> = local.iter().map(|(_, _, charge)| *charge).collect();
+        let owes = local.iter().any(|(_, share, charge)| share.owed(charge.quota) > 0);
         let op = if closed { Op::Peek } else { step.op };
         let asked = Step { op, receipts: step.receipts || owes, charges: &charges, ..*step };
         self.settle(&asked, decided)?;
         if owes && decided.allowed && matches!(op, Op::Take) {
-            self.book(step.now, here, decided)?;
+            self.book(step.now, local, decided)?;
         }
         Ok(())
     }
 
     /// Books the units that charges owe beyond their whole limits.
-    fn book(&self, now: Tick, here: &Here<'_>, decided: &mut Settled) -> Result<(), StoreError> {
+    fn book(&self, now: Tick, local: &LocalCharges<'_>, decided: &mut Settled) -> Result<(), StoreError> {
         let (mut charges, mut endings, mut lines) = (
             SmallVec::<[Charge<'_>; 4]>::new(),
             SmallVec::<[Ending; 4]>::new(),
             SmallVec::<[usize; 4]>::new(),
         );
-        for (line, (_, share, charge)) in here.iter().enumerate() {
+        for (line, (_, share, charge)) in local.iter().enumerate() {
             let owed = share.owed(charge.quota);
             // Only charges that were taken have receipts: a shadow that was refused has none.
             if let (Some(receipt), true) = (decided.lines[line].receipt, owed > 0) {
@@ -133,18 +133,18 @@ impl StandIn {
         out: &mut Settled,
     ) -> Result<(), StoreError> {
         let nodes = self.nodes.held.read();
-        let mut here: Here<'_> = SmallVec::new();
+        let mut local: LocalCharges<'_> = SmallVec::new();
         let mut translated: SmallVec<[Ending; 4]> = SmallVec::new();
         for (place, (charge, ending)) in step.charges.iter().zip(endings).enumerate() {
             let (share, ending) = end(&nodes, charge, ending);
-            here.push((place, share, Charge { cost: share.charged, ..*charge }));
+            local.push((place, share, Charge { cost: share.charged, ..*charge }));
             translated.push(ending);
         }
-        let charges: SmallVec<[Charge<'_>; 4]> = here.iter().map(|(_, _, charge)| *charge).collect();
+        let charges: SmallVec<[Charge<'_>; 4]> = local.iter().map(|(_, _, charge)| *charge).collect();
         let now = self.nodes.hold(step.now);
         self.settle(&Step { now, op: Op::Finish(&translated), charges: &charges, ..*step }, out)?;
         out.by = DecidedBy::Fallback;
-        for (((_, share, _), line), ending) in here.iter().zip(&mut out.lines).zip(endings) {
+        for (((_, share, _), line), ending) in local.iter().zip(&mut out.lines).zip(endings) {
             if let Ending::Finish { .. } = ending {
                 line.decision.standing = standing(line.decision.standing, nodes.now());
                 line.receipt = line.receipt.and_then(|back| share.came_back(back));
@@ -171,7 +171,7 @@ fn end(nodes: &Numbers, charge: &Charge<'_>, ending: &Ending) -> (Share, Ending)
     match *ending {
         Ending::Finish { receipt, finish, renew } => {
             let share = Share::of(receipt.cost, charge.quota, nodes.at(receipt.at));
-            let (receipt, finish) = (share.made(receipt), share.finish(finish));
+            let (receipt, finish) = (share.as_charged(receipt), share.finish(finish));
             (share, Ending::Finish { receipt, finish, renew })
         }
         // A mark is one unit on any number of nodes.

@@ -169,7 +169,7 @@ impl Inner {
     async fn conclude(self: &Arc<Self>, asking: Asking, answer: Answer, sent: Tick) -> Answer {
         let Asking { asked, terms, on_answer } = asking;
         let mut settled = answer?;
-        self.hear(&asked, &settled, sent);
+        self.record_answer(&asked, &settled, sent);
         match on_answer {
             OnAnswer::Merge(local) => self.merge(*local, (&asked, &terms), settled).await,
             OnAnswer::Tell => {

@@ -26,7 +26,7 @@ pub(super) struct Demand {
 impl Demand {
     /// Counts units that were asked for.
     #[inline]
-    pub(super) const fn asks(&mut self, units: u64) {
+    pub(super) const fn record(&mut self, units: u64) {
         self.asked = self.asked.saturating_add(units);
     }
 
@@ -74,7 +74,7 @@ mod tests {
     fn a_key_that_is_hit_now_and_then_draws_nothing_ahead() {
         let mut demand = Demand::default();
         for second in 0..10 {
-            demand.asks(1);
+            demand.record(1);
             assert_eq!(demand.sized(ms(second * 1000), TARGET, LASTS), 0);
         }
     }
@@ -84,7 +84,7 @@ mod tests {
         let mut demand = Demand::default();
         let drawn: Vec<u64> = (0..5)
             .map(|draw| {
-                demand.asks(8);
+                demand.record(8);
                 demand.sized(ms(draw * 400), TARGET, LASTS)
             })
             .collect();
@@ -99,7 +99,7 @@ mod tests {
         for _ in 0..8 {
             let units = demand.sized(ms(at), TARGET, LASTS).max(1);
             drawn.push(units);
-            demand.asks(units);
+            demand.record(units);
             at += units;
         }
         assert_eq!(drawn, [1, 2, 4, 8, 16, 32, 50, 50]);

@@ -15,7 +15,7 @@ use tidegate_core::{Cost, Finish, Receipt, Tick};
 use super::draw::{Draw, Drawn, Refused, Times};
 use super::purse::GivenBack;
 use super::shared::{Inner, ask};
-use super::table::{Drawing, Entry, Manner};
+use super::table::{ChargeSettings, Drawing, Entry};
 use super::terms::Terms;
 use crate::later::Later;
 use crate::store::{Answer, Charge, Ending, Op, OwnedStep, Step, StepClock};
@@ -29,7 +29,7 @@ struct DrawRequest {
     hash: u64,
     key: Arc<[u8]>,
     terms: Arc<Terms>,
-    manner: Manner,
+    settings: ChargeSettings,
     draw: Draw,
     /// Whether its answer was processed.
     answered: bool,
@@ -39,7 +39,7 @@ struct DrawRequest {
 pub(super) struct Return {
     pub(super) key: Arc<[u8]>,
     pub(super) terms: Arc<Terms>,
-    pub(super) manner: Manner,
+    pub(super) settings: ChargeSettings,
     pub(super) receipt: Receipt,
 }
 
@@ -63,7 +63,7 @@ impl Inner {
             hash,
             key: Arc::clone(&entry.key),
             terms: Arc::clone(&entry.purse.terms),
-            manner: entry.manner,
+            settings: entry.settings,
             draw,
             answered: false,
         };
@@ -84,7 +84,7 @@ impl Inner {
         back.into_iter().map(|receipt| Return {
             key: Arc::clone(&entry.key),
             terms: Arc::clone(&entry.purse.terms),
-            manner: entry.manner,
+            settings: entry.settings,
             receipt,
         })
     }
@@ -133,16 +133,16 @@ impl Inner {
 impl Return {
     async fn send(&self, inner: &Inner) -> Answer {
         let ending = [Ending::new(self.receipt, Finish::UNDONE)];
-        let charge = [charge(&self.key, &self.terms, self.manner, self.receipt.cost, 0)];
+        let charge = [charge(&self.key, &self.terms, self.settings, self.receipt.cost, 0)];
         let step = Step {
             clock: StepClock::Engine,
-            tag: self.manner.tag,
+            tag: self.settings.tag,
             ..Step::new(inner.clock.now(), Op::Finish(&ending), &charge)
         };
         inner.counts.messages.fetch_add(1, Ordering::Relaxed);
         let (sent, step) = (step.now, OwnedStep::of(&step));
         let settled = ask(&*inner.engine, &step).await?;
-        inner.hear(&step, &settled, sent);
+        inner.record_answer(&step, &settled, sent);
         Ok(settled)
     }
 }
@@ -152,10 +152,10 @@ impl DrawRequest {
         let sent = self.inner.clock.now();
         let charges = [Charge {
             max_wait: self.terms.ahead,
-            ..charge(&self.key, &self.terms, self.manner, self.draw.want, self.draw.kept_back)
+            ..charge(&self.key, &self.terms, self.settings, self.draw.want, self.draw.kept_back)
         }];
         let step =
-            Step { clock: StepClock::Engine, tag: self.manner.tag, ..Step::new(sent, Op::Draw, &charges) };
+            Step { clock: StepClock::Engine, tag: self.settings.tag, ..Step::new(sent, Op::Draw, &charges) };
         let step = OwnedStep::of(&step);
         self.inner.counts.messages.fetch_add(1, Ordering::Relaxed);
         self.inner.counts.draws.fetch_add(1, Ordering::Relaxed);
@@ -203,7 +203,7 @@ impl DrawRequest {
             (None, _, Some(drawn)) => returns.push(Return {
                 key: Arc::clone(&self.key),
                 terms: Arc::clone(&self.terms),
-                manner: self.manner,
+                settings: self.settings,
                 receipt: drawn.receipt,
             }),
             (None, ..) => {}
@@ -267,8 +267,14 @@ impl Drop for Awaited {
 }
 
 /// Returns a charge of a key under the engine's limit.
-fn charge<'a>(key: &'a [u8], terms: &'a Terms, manner: Manner, cost: Cost, kept_back: u64) -> Charge<'a> {
-    let Manner { replace, owner, on_error, durable, .. } = manner;
+fn charge<'a>(
+    key: &'a [u8],
+    terms: &'a Terms,
+    settings: ChargeSettings,
+    cost: Cost,
+    kept_back: u64,
+) -> Charge<'a> {
+    let ChargeSettings { replace, owner, on_error, durable, .. } = settings;
     let max_wait = Duration::ZERO;
     Charge { kept_back, max_wait, replace, owner, on_error, durable, ..Charge::new(key, &terms.engine, cost) }
 }

@@ -60,7 +60,7 @@ impl Inner {
             let asking = step.with(|step| self.ask_for_all(step));
             let sent = self.clock.now();
             let mut settled = self.ask_engine(&asking.asked).await?;
-            self.hear(&asking.asked, &settled, sent);
+            self.record_answer(&asking.asked, &settled, sent);
             widen(&mut settled, &asking.terms);
             return Ok(settled);
         }
@@ -86,16 +86,16 @@ impl Inner {
     }
 
     /// Updates purses by the engine's answer: which requests need not be asked about again, and which may be.
-    pub(super) fn hear(&self, asked: &OwnedStep, settled: &Settled, sent: Tick) {
+    pub(super) fn record_answer(&self, asked: &OwnedStep, settled: &Settled, sent: Tick) {
         asked.with(|step| match step.op {
-            Op::Take | Op::Peek => self.hear_decisions(step, settled, sent),
-            Op::Finish(endings) if settled.allowed => self.hear_endings(step, endings, settled),
+            Op::Take | Op::Peek => self.record_decisions(step, settled, sent),
+            Op::Finish(endings) if settled.allowed => self.record_endings(step, endings, settled),
             Op::Reset => step.charges.iter().for_each(|charge| self.forget(charge.key)),
             _ => {}
         });
     }
 
-    fn hear_decisions(&self, step: &Step<'_>, settled: &Settled, sent: Tick) {
+    fn record_decisions(&self, step: &Step<'_>, settled: &Settled, sent: Tick) {
         if settled.by == DecidedBy::Fallback {
             return;
         }
@@ -119,7 +119,7 @@ impl Inner {
 
     /// Units that came back through this node may be drawn again at once. Units that came back through other nodes are
     /// noticed when a refusal expires, after the time for which units may be held.
-    fn hear_endings(&self, step: &Step<'_>, endings: &[Ending], settled: &Settled) {
+    fn record_endings(&self, step: &Step<'_>, endings: &[Ending], settled: &Settled) {
         let by_engine = settled.by != DecidedBy::Fallback;
         for ((charge, ending), line) in step.charges.iter().zip(endings).zip(&settled.lines) {
             match ending {

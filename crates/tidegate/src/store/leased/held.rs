@@ -8,7 +8,7 @@ use super::drawing::Return;
 use super::pocket::Piece;
 use super::purse::GivenBack;
 use super::shared::Inner;
-use super::table::Manner;
+use super::table::ChargeSettings;
 use super::terms::Terms;
 
 /// Units taken by a request that is not yet admitted; put back when dropped.
@@ -24,7 +24,7 @@ pub(super) struct Taken {
     /// The terms of the purse. If the key has other terms by now, its purse is a new one that does not count these
     /// units.
     pub(super) terms: Arc<Terms>,
-    pub(super) manner: Manner,
+    pub(super) settings: ChargeSettings,
     pub(super) piece: Piece,
 }
 
@@ -45,7 +45,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let mut returns = Vec::new();
-        for Taken { hash, key, terms, manner, piece } in self.pieces.drain(..) {
+        for Taken { hash, key, terms, settings, piece } in self.pieces.drain(..) {
             let mut shard = self.inner.table.lock(hash);
             shard.granted = shard.granted.saturating_sub(1);
             match shard.get(hash, &key).filter(|entry| Arc::ptr_eq(&entry.purse.terms, &terms)) {
@@ -57,7 +57,7 @@ impl Drop for Held {
                 }
                 None => {
                     let receipt = piece.receipt(&terms.engine);
-                    returns.push(Return { key, terms, manner, receipt });
+                    returns.push(Return { key, terms, settings, receipt });
                 }
             }
         }

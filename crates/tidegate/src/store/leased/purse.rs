@@ -63,7 +63,7 @@ pub(super) struct Purse {
 
 /// The result of looking for a request's units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum Lookup {
     /// The units are there.
     Ready,
     /// Refused for this time; known without asking the engine.
@@ -95,7 +95,7 @@ impl Purse {
         }
     }
 
-    /// Takes units on the fast path, which is the usual case. `None`: this has to be decided by [`Purse::look`].
+    /// Takes units on the fast path, which is the usual case. `None`: this has to be decided by [`Purse::look_up`].
     #[inline]
     pub(super) fn take_at_once(&mut self, cost: Cost, kept_back: u64, now: Tick, part: u32) -> Option<Piece> {
         let pocket = self.current.as_mut()?;
@@ -103,28 +103,28 @@ impl Purse {
             return None;
         }
         let piece = pocket.take(cost)?;
-        self.demand.asks(cost.units());
+        self.demand.record(cost.units());
         Some(piece)
     }
 
-    /// Takes units that [`Purse::look`] has found.
+    /// Takes units that [`Purse::look_up`] has found.
     pub(super) fn take(&mut self, cost: Cost) -> Option<Piece> {
         self.current.as_mut()?.take(cost)
     }
 
     /// Counts the units that a request asks for: once for each request, however often it looks.
-    pub(super) const fn asked(&mut self, cost: Cost) {
-        self.demand.asks(cost.units());
+    pub(super) const fn count_demand(&mut self, cost: Cost) {
+        self.demand.record(cost.units());
     }
 
     /// Puts the pockets in order, and then finds whether a request's units can be spent.
-    pub(super) fn look(
+    pub(super) fn look_up(
         &mut self,
         cost: Cost,
         kept_back: u64,
         (now, part): (Tick, u32),
         back: &mut GivenBack,
-    ) -> Look {
+    ) -> Lookup {
         self.touched = now;
         self.tidy(now, part, back);
         if self.terms.window && self.full_at <= now {
@@ -141,17 +141,17 @@ impl Purse {
         let (current, next) = (self.current.as_ref().filter(enough), self.next.as_ref().filter(enough));
         let may_take = |pocket: &&Pocket| kept_back <= pocket.kept_back;
         if let Some(pocket) = current.filter(may_take) {
-            return if pocket.from > now { Look::Refused(pocket.from.since(now)) } else { Look::Ready };
+            return if pocket.from > now { Lookup::Refused(pocket.from.since(now)) } else { Lookup::Ready };
         }
         if let Some(next) = next.filter(may_take).filter(|next| next.from > now) {
-            return Look::Refused(next.from.since(now));
+            return Lookup::Refused(next.from.since(now));
         }
         let left_to_others = current.is_some() || next.is_some();
         if now < self.failed_until {
-            return Look::Engine;
+            return Lookup::Engine;
         }
         if let Some(wait) = self.refusals.of(cost, kept_back, now) {
-            return Look::Refused(wait);
+            return Lookup::Refused(wait);
         }
         if self.refusals.lapse(now) && self.terms.window {
             // The units left in the window are not known now: a draw will tell.
@@ -163,9 +163,9 @@ impl Purse {
         }
         let allowance = self.allowance();
         if left_to_others || allowance < LEAST_HELD || cost.units() > allowance / 2 {
-            return Look::Engine;
+            return Lookup::Engine;
         }
-        Look::Draw
+        Lookup::Draw
     }
 
     /// Begins a draw. `request` is the cost of a request and the units that it has to leave to higher priorities;

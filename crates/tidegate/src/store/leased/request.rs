@@ -10,9 +10,9 @@ use tidegate_core::{Decision, Retry, Standing, Tick};
 
 use super::drawing::Return;
 use super::held::{Held, Taken};
-use super::purse::{GivenBack, Look};
+use super::purse::{GivenBack, Lookup};
 use super::shared::Inner;
-use super::table::{Drawing, Entry, Manner};
+use super::table::{ChargeSettings, Drawing, Entry};
 use super::terms::Terms;
 use super::under_way::{FirstPass, LocalLines, Pending};
 use crate::store::plain::refuse_repeated;
@@ -151,15 +151,15 @@ impl Inner {
             returns.extend(Self::returns(entry, mem::take(&mut back)));
         }
         let place = (hash, self.table.most_in_a_shard(), now);
-        let manner = Manner::of(charge, step.tag);
-        let Some(entry) = shard.entry(place, charge, terms, manner) else { return Found::Engine };
-        entry.manner = manner;
+        let settings = ChargeSettings::of(charge, step.tag);
+        let Some(entry) = shard.entry(place, charge, terms, settings) else { return Found::Engine };
+        entry.settings = settings;
         if first {
-            entry.purse.asked(charge.cost);
+            entry.purse.count_demand(charge.cost);
         }
-        let look = entry.purse.look(charge.cost, charge.kept_back, (now, part), &mut back);
-        let found = match look {
-            Look::Ready => match entry.purse.take(charge.cost) {
+        let lookup = entry.purse.look_up(charge.cost, charge.kept_back, (now, part), &mut back);
+        let found = match lookup {
+            Lookup::Ready => match entry.purse.take(charge.cost) {
                 Some(piece) => {
                     entry.purse.hold(&piece);
                     let receipt = step.receipts.then(|| piece.receipt(&entry.purse.terms.engine));
@@ -169,16 +169,19 @@ impl Inner {
                         ahead.extend(self.drawing(hash, entry, None, now));
                     }
                     let (key, terms) = (Arc::clone(&entry.key), Arc::clone(&entry.purse.terms));
-                    Found::Piece(Taken { hash, key, terms, manner, piece }, Settlement { decision, receipt })
+                    Found::Piece(
+                        Taken { hash, key, terms, settings, piece },
+                        Settlement { decision, receipt },
+                    )
                 }
                 None => Found::Engine,
             },
-            Look::Refused(after) => {
+            Lookup::Refused(after) => {
                 let standing = Standing { remaining: entry.purse.ready(now), ..standing(entry, now) };
                 let ruling = Ruling::Denied { retry: Retry::After(after) };
                 Found::Refused(Settlement { decision: Decision { ruling, standing }, receipt: None })
             }
-            Look::Draw => {
+            Lookup::Draw => {
                 let until = entry.purse.drawing_since().unwrap_or(now).after(self.patience(terms));
                 match self.drawing(hash, entry, Some((charge.cost, charge.kept_back)), now) {
                     Some(drawing) if now < until => Found::Draw(drawing, until),
@@ -186,7 +189,7 @@ impl Inner {
                     _ => Found::Engine,
                 }
             }
-            Look::Engine => Found::Engine,
+            Lookup::Engine => Found::Engine,
         };
         returns.extend(Self::returns(entry, back));
         match found {

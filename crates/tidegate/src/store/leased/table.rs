@@ -49,13 +49,13 @@ pub(super) struct Entry {
     pub(super) quota: Arc<Quota>,
     pub(super) purse: Purse,
     pub(super) drawing: Option<Drawing>,
-    pub(super) manner: Manner,
+    pub(super) settings: ChargeSettings,
 }
 
 /// The settings of a key's charges besides its limit, from the last request that did not find its units on the fast
 /// path.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Manner {
+pub(super) struct ChargeSettings {
     pub(super) tag: u64,
     pub(super) replace: Replace,
     pub(super) owner: u32,
@@ -63,7 +63,7 @@ pub(super) struct Manner {
     pub(super) durable: Durable,
 }
 
-impl Manner {
+impl ChargeSettings {
     pub(super) const fn of(charge: &Charge<'_>, tag: u64) -> Self {
         let Charge { replace, owner, on_error, durable, .. } = *charge;
         Self { tag, replace, owner, on_error, durable }
@@ -141,7 +141,7 @@ impl Shard {
         (hash, most, now): (u64, usize, Tick),
         charge: &Charge<'_>,
         terms: &Arc<Terms>,
-        manner: Manner,
+        settings: ChargeSettings,
     ) -> Option<&mut Entry> {
         if !self.entries.contains_key(&hash) {
             if self.entries.len() >= most {
@@ -154,14 +154,14 @@ impl Shard {
                 quota: Arc::clone(charge.quota),
                 purse: Purse::new(Arc::clone(terms)),
                 drawing: None,
-                manner,
+                settings,
             };
             self.entries.insert(hash, entry);
         }
         let entry = self.get(hash, charge.key)?;
         if !entry.is_of(charge.quota) {
             entry.purse = Purse::new(Arc::clone(terms));
-            (entry.quota, entry.drawing, entry.manner) = (Arc::clone(charge.quota), None, manner);
+            (entry.quota, entry.drawing, entry.settings) = (Arc::clone(charge.quota), None, settings);
         }
         Some(entry)
     }

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use smallvec::SmallVec;
 
 use super::MemoryStore;
-use super::table::{Print, Table};
+use super::table::{Fingerprint, Table};
 use crate::store::{Answer, Settled, Step};
 
 /// The number of keys that are prefetched together: as many cache misses as a core has in flight at once, and a few
@@ -13,7 +13,7 @@ use crate::store::{Answer, Settled, Step};
 const KEYS: usize = 16;
 
 /// The fingerprints of the keys of several steps, in order.
-type Prints = SmallVec<[Print; KEYS]>;
+type Fingerprints = SmallVec<[Fingerprint; KEYS]>;
 
 impl MemoryStore {
     /// Settles steps in order, each as if alone; `out` gets one answer for each.
@@ -24,8 +24,8 @@ impl MemoryStore {
         while !rest.is_empty() {
             let (together, others) = rest.split_at(fitting(rest));
             rest = others;
-            let prints = self.shared.table.fetch(together);
-            let mut keys = &*prints;
+            let fingerprints = self.shared.table.fetch(together);
+            let mut keys = &*fingerprints;
             for step in together {
                 let (own, others) = keys.split_at(step.charges.len());
                 keys = others;
@@ -34,8 +34,8 @@ impl MemoryStore {
                 let Some(answer) = out.last_mut() else { continue };
                 let Ok(settled) = answer else { continue };
                 let done = match step.receipts {
-                    true => self.settle_prints::<true, TRACK>(step, |at, _| own[at], settled),
-                    false => self.settle_prints::<false, TRACK>(step, |at, _| own[at], settled),
+                    true => self.settle_fingerprints::<true, TRACK>(step, |at, _| own[at], settled),
+                    false => self.settle_fingerprints::<false, TRACK>(step, |at, _| own[at], settled),
                 };
                 if let Err(error) = done {
                     *answer = Err(error);
@@ -51,8 +51,8 @@ impl MemoryStore {
         for keys in keys.chunks(KEYS) {
             // All keys are hashed first: a processor looks only some hundred instructions ahead, and has to find the
             // reads of many keys there.
-            let prints: Prints = keys.iter().map(|key| self.print(key)).collect();
-            black_box(prints.iter().fold(0, |touched, print| touched ^ self.touch(*print)));
+            let fingerprints: Fingerprints = keys.iter().map(|key| self.fingerprint(key)).collect();
+            black_box(fingerprints.iter().fold(0, |touched, fingerprint| touched ^ self.touch(*fingerprint)));
         }
     }
 }
@@ -70,18 +70,18 @@ fn fitting(steps: &[Step<'_>]) -> usize {
 impl Table {
     /// Hashes the keys of some steps and reads from their lines. Of a step with more than [`KEYS`] keys, only the first
     /// are read.
-    fn fetch(&self, steps: &[Step<'_>]) -> Prints {
-        let mut prints = Prints::new();
+    fn fetch(&self, steps: &[Step<'_>]) -> Fingerprints {
+        let mut fingerprints = Fingerprints::new();
         let mut touched = 0;
         for charge in steps.iter().flat_map(|step| step.charges) {
-            let print = self.print(charge.key);
-            if prints.len() < KEYS {
-                touched ^= self.touch(print);
+            let fingerprint = self.fingerprint(charge.key);
+            if fingerprints.len() < KEYS {
+                touched ^= self.touch(fingerprint);
             }
-            prints.push(print);
+            fingerprints.push(fingerprint);
         }
         black_box(touched);
-        prints
+        fingerprints
     }
 }
 

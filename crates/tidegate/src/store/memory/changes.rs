@@ -42,7 +42,7 @@ const RECENT: usize = 16;
 /// A key and its state, to be written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotRecord<'s> {
-    pub(super) print: u64,
+    pub(super) fingerprint: u64,
     pub(super) full_key: Option<FullKey>,
     pub(super) owner: u32,
     /// Whether the state lies in the overflow, and has to be restored there.
@@ -87,7 +87,7 @@ impl ChangeWriter {
         let limit = self.limit(shown.owner, shown.quota);
         self.number(limit);
         let out = &mut self.slots;
-        out.u64(shown.print);
+        out.u64(shown.fingerprint);
         if let Some(full_key) = shown.full_key {
             full_key.to_bytes().into_iter().for_each(|byte| out.u8(byte));
         }
@@ -195,7 +195,7 @@ impl<'b> ReadSheet<'b> {
         let limit = usize::try_from(limit).ok().and_then(|limit| self.limits.get(limit));
         let (owner, quota) = limit.cloned().ok_or(DecodeError::Value { field: "limit" })?;
         let from = &mut self.from;
-        let print = from.u64()?;
+        let fingerprint = from.u64()?;
         let full_key = if self.full_keys {
             let mut key = [0; 16];
             for byte in &mut key {
@@ -216,7 +216,7 @@ impl<'b> ReadSheet<'b> {
         };
         let state = Bytes::read(from)?;
         let cell = Cell { quota, state, forgotten };
-        Ok(Some((slot, Some(Entry { print, full_key, owner, beside: flags & BESIDE != 0, cell }))))
+        Ok(Some((slot, Some(Entry { fingerprint, full_key, owner, beside: flags & BESIDE != 0, cell }))))
     }
 
     fn number(&mut self) -> Result<u64, DecodeError> {

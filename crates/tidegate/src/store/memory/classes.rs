@@ -159,12 +159,12 @@ mod tests {
             for (at, quota) in quotas.iter().enumerate() {
                 let limit = classes.of(quota, 0, now).unwrap();
                 assert_eq!(usize::from(limit.class().number()), at + 1, "turn {turn}");
-                assert!(classes.get(limit.class()).unwrap().is(quota));
+                assert!(classes.get(limit.class()).unwrap().is_of(quota));
             }
         }
         let another = classes.of(&quotas[0], 7, now).unwrap();
         assert_eq!((another.owner(), usize::from(another.class().number())), (7, quotas.len() + 1));
-        assert!(another.is(&quotas[0]));
+        assert!(another.is_of(&quotas[0]));
         assert_eq!(classes.kept(another.kept()).map(|limit| limit.class()), Some(another.class()));
         assert!(classes.get(Class::WIDE).is_none());
         assert!(classes.get(Class::new(Class::MAX).unwrap()).is_none());

@@ -84,7 +84,7 @@ impl Table {
         (by, rank): (Option<&Reading<'_>>, Option<Rank>),
     ) -> Option<(Place, Seized<'t>)> {
         loop {
-            let (candidate, goes) = self.candidate(both, (self.first(key.print()), owner), tick, by);
+            let (candidate, goes) = self.candidate(both, (self.first(key.fingerprint()), owner), tick, by);
             if let Some(rank) = rank.filter(|rank| goes.is_some_and(|goes| goes >= *rank)) {
                 self.count_eviction(rank.0);
                 return None;

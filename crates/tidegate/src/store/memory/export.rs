@@ -180,7 +180,7 @@ impl Table {
             let place = Place { line, slot };
             let live = copied.filter(|(cell, _)| cell.full_at().is_none_or(|full| full > now));
             entries.extend(live.map(|(cell, owner)| Entry {
-                print: self.print_of(place, name),
+                fingerprint: self.fingerprint_of(place, name),
                 full_key: self.full_keys.as_ref().map(|full_keys| full_keys.at(line, slot)),
                 owner,
                 beside,
@@ -192,7 +192,7 @@ impl Table {
 
     /// Puts an exported key into the table, replacing its present state if it has one.
     pub(super) fn put(&self, entry: Entry, now: Tick) {
-        let key = Sought::of_parts(entry.print, entry.full_key);
+        let key = Sought::of_parts(entry.fingerprint, entry.full_key);
         let [low, high] = self.lines_of(key);
         let (first, second) = (self.line(low).lock(), self.line(high).lock());
         let both = Both { lines: [(low, &first), (high, &second)] };
@@ -210,7 +210,7 @@ impl Table {
         }
     }
 
-    pub(super) fn print_of(&self, place: Place, name: Name) -> u64 {
+    pub(super) fn fingerprint_of(&self, place: Place, name: Name) -> u64 {
         // Relaxed: written and read under the lock of the line.
         let low = self
             .low_bits

@@ -89,7 +89,7 @@ impl FullKeys {
 
     /// Returns whether a slot is that of a key.
     #[inline]
-    pub(super) fn is(&self, line: usize, slot: usize, key: FullKey) -> bool {
+    pub(super) fn holds(&self, line: usize, slot: usize, key: FullKey) -> bool {
         let kept = &self.kept.get(line)[slot];
         let FullKey([low, high]) = key;
         (kept.low.load(Ordering::Relaxed) ^ low) | (kept.high.load(Ordering::Relaxed) ^ high) == 0

@@ -41,8 +41,8 @@ impl MemoryStore {
         let now = time.hold(now);
         // Time is read again while the key is held: its former holder may have come with a later tick.
         let change = |cell: &mut Cell| change(cell, time.latest().max(now));
-        let key = table.sought(table.print(key), key);
-        for line in [table.first(key.print()), table.second(key.print())] {
+        let key = table.sought(table.fingerprint(key), key);
+        for line in [table.first(key.fingerprint()), table.second(key.fingerprint())] {
             if let Some((place, seized)) = table.seize_known(line, key) {
                 return Some(table.change_seized(place, seized, change));
             }
@@ -73,7 +73,7 @@ impl Table {
         let (slot, _) = self.line(line).glance_key(name).filter(|(_, seen)| *seen == name)?;
         let (place, seized) = (Place { line, slot }, self.line(line).seize(slot));
         // The slot may have been given to another key before it was seized.
-        (seized.name() == name && self.is(place, key)).then_some((place, seized))
+        (seized.name() == name && self.holds_key(place, key)).then_some((place, seized))
     }
 
     /// Changes the cell of a seized slot, and writes to the slot when the cell will be equivalent to none.
@@ -111,7 +111,7 @@ impl Table {
         if may_free || matches!(**charge.quota, Quota::Gcra(_)) {
             return false;
         }
-        for line in [self.first(key.print()), self.second(key.print())] {
+        for line in [self.first(key.fingerprint()), self.second(key.fingerprint())] {
             let Some((place, mut seized)) = self.seize_known(line, key) else { continue };
             let changed = self.overflow.change(place.line, place.slot, |held| {
                 let (cell, _) = held.take_if(|(cell, _)| !matches!(cell.state, State::Gcra(_)))?;

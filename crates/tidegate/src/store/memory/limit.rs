@@ -162,7 +162,7 @@ impl Limit<'_> {
 
     /// Returns whether this is the limit of `quota`, so that its words can be read by it.
     #[inline]
-    pub(super) fn is(&self, quota: &Arc<Quota>) -> bool {
+    pub(super) fn is_of(&self, quota: &Arc<Quota>) -> bool {
         self.entry.address.load(Ordering::Acquire) == address(quota) || self.equals(quota)
     }
 

@@ -61,7 +61,7 @@ pub enum RestoreError {
 /// One key of an export.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) print: u64,
+    pub(super) fingerprint: u64,
     pub(super) full_key: Option<FullKey>,
     pub(super) owner: u32,
     /// Whether the state lay in the overflow, and has to be restored there.
@@ -119,7 +119,7 @@ impl Piece {
         let cell = entry.cell.encode();
         // A cell never has four billion bytes: states are bounded far below that.
         let Ok(length) = u32::try_from(cell.len()) else { return };
-        self.bytes.extend_from_slice(&entry.print.to_le_bytes());
+        self.bytes.extend_from_slice(&entry.fingerprint.to_le_bytes());
         if let Some(full_key) = entry.full_key {
             self.bytes.extend_from_slice(&full_key.to_bytes());
         }
@@ -211,7 +211,7 @@ impl Fields<'_> {
     }
 
     fn entry(&mut self, full_keys: bool) -> Result<Entry, DecodeError> {
-        let print = self.u64()?;
+        let fingerprint = self.u64()?;
         let full_key = if full_keys { Some(FullKey::from_bytes(self.take()?)) } else { None };
         let owner = u32::from_le_bytes(self.take()?);
         let beside = match self.take()? {
@@ -223,6 +223,6 @@ impl Fields<'_> {
         let length = usize::try_from(length).map_err(|_| DecodeError::Value { field: "length" })?;
         let (cell, rest) = self.rest.split_at_checked(length).ok_or(DecodeError::Short)?;
         self.rest = rest;
-        Ok(Entry { print, full_key, owner, beside, cell: Cell::decode(cell)? })
+        Ok(Entry { fingerprint, full_key, owner, beside, cell: Cell::decode(cell)? })
     }
 }

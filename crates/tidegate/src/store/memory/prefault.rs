@@ -20,7 +20,7 @@ const FEW: usize = (1 << 20) / size_of::<Slot>();
 const STRETCH: usize = 8;
 
 /// Starts the thread, unless the table is small. If no thread can be started, checks touch the pages.
-pub(super) fn soon<T: AsRef<Table> + Send + Sync + 'static>(shared: &Arc<T>) {
+pub(super) fn start<T: AsRef<Table> + Send + Sync + 'static>(shared: &Arc<T>) {
     if (**shared).as_ref().slots() < FEW {
         return;
     }

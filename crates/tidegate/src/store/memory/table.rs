@@ -25,9 +25,9 @@ const SLOTS: (usize, usize) = (22, 15);
 
 /// A key's fingerprint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Print(u64);
+pub(crate) struct Fingerprint(u64);
 
-impl Print {
+impl Fingerprint {
     /// Returns the name of a slot that holds a state of this class for the key.
     #[inline]
     pub(super) const fn name(self, class: Class) -> Name {
@@ -38,22 +38,22 @@ impl Print {
 /// A key that is searched for: its fingerprint, and in a table of full keys also the key itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sought {
-    print: Print,
+    fingerprint: Fingerprint,
     full_key: Option<FullKey>,
 }
 
 impl Sought {
     #[cfg(test)]
-    pub(super) const fn with_print(self, bits: u64) -> Self {
-        Self { print: Print(bits), ..self }
+    pub(super) const fn with_fingerprint(self, bits: u64) -> Self {
+        Self { fingerprint: Fingerprint(bits), ..self }
     }
 
-    pub(super) const fn of_parts(print: u64, full_key: Option<FullKey>) -> Self {
-        Self { print: Print(print), full_key }
+    pub(super) const fn of_parts(fingerprint: u64, full_key: Option<FullKey>) -> Self {
+        Self { fingerprint: Fingerprint(fingerprint), full_key }
     }
 
-    pub(super) const fn print(self) -> Print {
-        self.print
+    pub(super) const fn fingerprint(self) -> Fingerprint {
+        self.fingerprint
     }
 
     /// Returns whether the table cannot tell the two keys apart where they meet in a line.
@@ -64,7 +64,7 @@ impl Sought {
     /// Returns the name of a slot that holds a state of this class for the key.
     #[inline]
     pub(super) const fn name(self, class: Class) -> Name {
-        self.print.name(class)
+        self.fingerprint.name(class)
     }
 }
 
@@ -162,8 +162,8 @@ impl Table {
     /// Returns the fingerprint of a key. It is seeded, so an outsider cannot find keys that meet in a line and crowd
     /// out a victim's.
     #[inline(always)]
-    pub(super) fn print(&self, key: &[u8]) -> Print {
-        Print(self.hashing.fingerprint(key))
+    pub(super) fn fingerprint(&self, key: &[u8]) -> Fingerprint {
+        Fingerprint(self.hashing.fingerprint(key))
     }
 
     /// Returns a number that is the same for every table that hashes as this one does.
@@ -172,32 +172,32 @@ impl Table {
     }
 
     /// Returns the form of a key by which the table is searched.
-    pub(super) fn sought(&self, print: Print, key: &[u8]) -> Sought {
-        Sought { print, full_key: self.full_keys.as_ref().map(|_| FullKey::of(key, &self.hashing)) }
+    pub(super) fn sought(&self, fingerprint: Fingerprint, key: &[u8]) -> Sought {
+        Sought { fingerprint, full_key: self.full_keys.as_ref().map(|_| FullKey::of(key, &self.hashing)) }
     }
 
     /// Returns the first line of a key.
     #[inline(always)]
-    pub(super) fn first(&self, print: Print) -> usize {
+    pub(super) fn first(&self, fingerprint: Fingerprint) -> usize {
         // The 16 bits that are not in the tag are moved to the top, so that line and tag together use the whole
         // fingerprint.
-        spread(print.0.rotate_right(16), self.lines.count())
+        spread(fingerprint.0.rotate_right(16), self.lines.count())
     }
 
     /// Returns the second line of a key.
     #[inline]
-    pub(super) fn second(&self, print: Print) -> usize {
+    pub(super) fn second(&self, fingerprint: Fingerprint) -> usize {
         // A second hash from the same fingerprint (the multiplier of Fibonacci hashing), whose upper bits depend on all
         // its bits.
-        let number = (print.0 ^ print.0 >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let number = (fingerprint.0 ^ fingerprint.0 >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let lines = self.lines.count();
-        let other = self.first(print) + 1 + spread(number, lines - 1);
+        let other = self.first(fingerprint) + 1 + spread(number, lines - 1);
         if other < lines { other } else { other - lines }
     }
 
     /// Returns the two lines of a key in the order in which they are locked.
     pub(super) fn lines_of(&self, key: Sought) -> [usize; 2] {
-        let (first, second) = (self.first(key.print), self.second(key.print));
+        let (first, second) = (self.first(key.fingerprint), self.second(key.fingerprint));
         [first.min(second), first.max(second)]
     }
 
@@ -208,8 +208,8 @@ impl Table {
 
     /// Reads from a key's first line, to prefetch it while others are looked at.
     #[inline]
-    pub(super) fn touch(&self, print: Print) -> u64 {
-        let line = self.first(print);
+    pub(super) fn touch(&self, fingerprint: Fingerprint) -> u64 {
+        let line = self.first(fingerprint);
         let kept = self.full_keys.as_ref().map_or(0, |full_keys| full_keys.touch(line));
         self.line(line).touch() ^ kept
     }
@@ -217,9 +217,9 @@ impl Table {
     /// Returns whether a slot with a key's name is that key's; the line must be locked or the slot seized. In a table
     /// of fingerprints the name alone decides.
     #[inline]
-    pub(super) fn is(&self, place: Place, key: Sought) -> bool {
+    pub(super) fn holds_key(&self, place: Place, key: Sought) -> bool {
         match (&self.full_keys, key.full_key) {
-            (Some(full_keys), Some(full_key)) => full_keys.is(place.line, place.slot, full_key),
+            (Some(full_keys), Some(full_key)) => full_keys.holds(place.line, place.slot, full_key),
             _ => true,
         }
     }
@@ -227,7 +227,7 @@ impl Table {
     /// Finds the place of a key under any limit.
     pub(super) fn place(&self, both: &Both<'_>, key: Sought) -> Option<Place> {
         let find = |(line, held): (usize, &Held<'_>)| {
-            let slot = held.find(key.name(Class::WIDE), |slot| self.is(Place { line, slot }, key))?;
+            let slot = held.find(key.name(Class::WIDE), |slot| self.holds_key(Place { line, slot }, key))?;
             Some(Place { line, slot })
         };
         both.lines.into_iter().find_map(find)
@@ -241,7 +241,7 @@ impl Table {
         }
         if let Some(low_bits) = &self.low_bits {
             // The lower 16 bits.
-            low_bits[place.line * WAYS + place.slot].store(key.print.0 as u16, Ordering::Relaxed);
+            low_bits[place.line * WAYS + place.slot].store(key.fingerprint.0 as u16, Ordering::Relaxed);
             self.mark(place);
         }
         seized.rename(both.at(place), key.name(class));
@@ -256,22 +256,34 @@ impl Table {
 
     /// Spends units of a key whose word is in its first line and not seized, and returns the new word. `None` where
     /// that did not succeed, for whatever reason; always `None` in a table of full keys, where the keys have to be
-    /// compared first, see [`Table::is`].
+    /// compared first, see [`Table::holds_key`].
     #[inline(always)]
-    pub(super) fn permit(&self, print: Print, first: &PermanentLimit, now: u64, units: u64) -> Option<u64> {
+    pub(super) fn permit(
+        &self,
+        fingerprint: Fingerprint,
+        first: &PermanentLimit,
+        now: u64,
+        units: u64,
+    ) -> Option<u64> {
         if self.full_keys.is_some() {
             return None;
         }
-        self.line(self.first(print)).permit(print.name(first.entry.class), &first.form, now, units)
+        self.line(self.first(fingerprint)).permit(
+            fingerprint.name(first.entry.class),
+            &first.form,
+            now,
+            units,
+        )
     }
 
     /// As [`Table::permit`], for any limit.
     #[inline(always)]
-    pub(super) fn permit_by(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
+    pub(super) fn permit_by(&self, fingerprint: Fingerprint, by: &Reading<'_>, units: u64) -> Option<u64> {
         if self.full_keys.is_some() {
             return None;
         }
-        match self.line(self.first(print)).permit_or_see(print.name(by.limit.class()), by, units) {
+        match self.line(self.first(fingerprint)).permit_or_see(fingerprint.name(by.limit.class()), by, units)
+        {
             Some(WordOutcome::Permitted(word)) => Some(word),
             _ => None,
         }
@@ -280,32 +292,45 @@ impl Table {
     /// As [`Table::permit`], in both lines: in a table with as many keys as it is made for, one key in seven is in its
     /// second line. For a key that would be refused, it returns the word that was seen.
     #[inline]
-    pub(super) fn permit_or_see(&self, print: Print, by: &Reading<'_>, units: u64) -> WordOutcome {
+    pub(super) fn permit_or_see(
+        &self,
+        fingerprint: Fingerprint,
+        by: &Reading<'_>,
+        units: u64,
+    ) -> WordOutcome {
         if self.full_keys.is_some() {
             return WordOutcome::Undecided;
         }
-        let name = print.name(by.limit.class());
+        let name = fingerprint.name(by.limit.class());
         let see = |line: usize| self.line(line).permit_or_see(name, by, units);
-        see(self.first(print)).or_else(|| see(self.second(print))).unwrap_or(WordOutcome::Undecided)
+        see(self.first(fingerprint))
+            .or_else(|| see(self.second(fingerprint)))
+            .unwrap_or(WordOutcome::Undecided)
     }
 
     /// Spends units of a key where the fast path did not decide: refusals, slots that others have seized, new keys, and
     /// every key in a table of full keys.
     #[inline(never)]
-    pub(super) fn take(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> WordOutcome {
+    pub(super) fn take(
+        &self,
+        fingerprint: Fingerprint,
+        key: &[u8],
+        by: &Reading<'_>,
+        units: u64,
+    ) -> WordOutcome {
         if let Some(full_keys) = &self.full_keys {
             // Read now, so that both cache misses overlap; the slot is needed first.
-            black_box(full_keys.touch(self.first(print)));
+            black_box(full_keys.touch(self.first(fingerprint)));
         }
-        let key = self.sought(print, key);
+        let key = self.sought(fingerprint, key);
         let take = |line| {
-            let is = |slot| self.is(Place { line, slot }, key);
+            let is = |slot| self.holds_key(Place { line, slot }, key);
             self.line(line).take(key.name(by.limit.class()), is, by, units)
         };
-        if let Some(taken) = take(self.first(print)) {
+        if let Some(taken) = take(self.first(fingerprint)) {
             return taken;
         }
-        take(self.second(print)).unwrap_or_else(|| self.admit(key, by, units))
+        take(self.second(fingerprint)).unwrap_or_else(|| self.admit(key, by, units))
     }
 
     /// Gives a slot to a key that was in neither line, and spends its units.

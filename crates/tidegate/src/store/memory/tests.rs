@@ -166,7 +166,9 @@ fn keys_of_one_fingerprint_are_told_apart_where_keys_are_kept() {
         let step = Step::new(now, op, &charges);
         let settled = |store: &MemoryStore| {
             let table = &store.shared.table;
-            let alike = |charge: &Charge<'_>| table.sought(Print::default(), charge.key).with_print(7 << 30);
+            let alike = |charge: &Charge<'_>| {
+                table.sought(Fingerprint::default(), charge.key).with_fingerprint(7 << 30)
+            };
             let alike: Vec<Sought> = charges.iter().map(alike).collect();
             let mut settled = Settled::default();
             table.settle_any(&step, &alike, &mut settled);

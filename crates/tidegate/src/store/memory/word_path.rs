@@ -15,7 +15,7 @@ use super::limit::Limit;
 use super::line::{Seized, Slot};
 use super::name::{Class, Name};
 use super::reading::{Reading, WordOutcome};
-use super::table::{Keep, Place, Print, Sought, Table};
+use super::table::{Fingerprint, Keep, Place, Sought, Table};
 use crate::store::take::{KeyState, take};
 use crate::store::{Charge, Op, Settled, Settlement, Step};
 
@@ -107,7 +107,7 @@ impl Table {
         &self,
         step: &Step<'_>,
         now: Tick,
-        print: impl Fn(usize, &Charge<'_>) -> Print,
+        fingerprint: impl Fn(usize, &Charge<'_>) -> Fingerprint,
         settled: &mut Settled,
     ) -> Option<()> {
         if !matches!(step.op, Op::Take) || self.keep() == Keep::Keys {
@@ -115,7 +115,7 @@ impl Table {
         }
         settled.lines.clear();
         if let [charge] = step.charges {
-            let permit = self.permit_charge::<RECEIPTS>(charge, print(0, charge), now)?;
+            let permit = self.permit_charge::<RECEIPTS>(charge, fingerprint(0, charge), now)?;
             permit.try_seize()?.leave(permit.next);
             if TRACK {
                 self.mark_slot(permit.slot);
@@ -124,7 +124,7 @@ impl Table {
         } else {
             let mut permits: SmallVec<[Permit<'_>; 16]> = SmallVec::new();
             for (at, charge) in step.charges.iter().enumerate() {
-                permits.push(self.permit_charge::<RECEIPTS>(charge, print(at, charge), now)?);
+                permits.push(self.permit_charge::<RECEIPTS>(charge, fingerprint(at, charge), now)?);
             }
             let mut seized_words: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
             for permit in &permits {
@@ -168,15 +168,16 @@ impl Table {
     fn permit_charge<const RECEIPTS: bool>(
         &self,
         charge: &Charge<'_>,
-        print: Print,
+        fingerprint: Fingerprint,
         tick: Tick,
     ) -> Option<Permit<'_>> {
         if !(charge.max_wait.is_zero() && charge.binding) {
             return None;
         }
-        let (slot, name) =
-            self.glance(self.first(print), print).or_else(|| self.glance(self.second(print), print))?;
-        let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;
+        let (slot, name) = self
+            .glance(self.first(fingerprint), fingerprint)
+            .or_else(|| self.glance(self.second(fingerprint), fingerprint))?;
+        let limit = self.classes.get(name.class()).filter(|limit| limit.is_of(charge.quota))?;
         let form = limit.form();
         // Before its origin, a limit's scaled time stands still, and the mark of a receipt could not be derived from
         // `tick`.
@@ -194,9 +195,9 @@ impl Table {
 
     /// Finds the slot of a key in a line, and the name it has there, without seizing the slot.
     #[inline(always)]
-    fn glance(&self, line: usize, print: Print) -> Option<(&Slot, Name)> {
+    fn glance(&self, line: usize, fingerprint: Fingerprint) -> Option<(&Slot, Name)> {
         let line = self.line(line);
-        let (at, name) = line.glance_key(print.name(Class::WIDE))?;
+        let (at, name) = line.glance_key(fingerprint.name(Class::WIDE))?;
         Some((line.slot(at), name))
     }
 
@@ -216,10 +217,10 @@ impl Table {
         }
         let known = self.seat(key).and_then(|(_, name)| self.classes.get(name.class()));
         let limit = known
-            .filter(|limit| limit.is(charge.quota) && limit.admits())
+            .filter(|limit| limit.is_of(charge.quota) && limit.admits())
             .or_else(|| self.classes.of(charge.quota, charge.owner, step.now));
         let Some(by) = limit.and_then(|limit| Reading::at(limit, step.now)) else { return false };
-        let taken = self.take(key.print(), charge.key, &by, charge.cost.units());
+        let taken = self.take(key.fingerprint(), charge.key, &by, charge.cost.units());
         let (WordOutcome::Permitted(word) | WordOutcome::Refused(word)) = taken else { return false };
         let state = Word { form: by.form, now: by.now, word };
         let (ruling, receipt) = if matches!(taken, WordOutcome::Permitted(_)) {
@@ -247,7 +248,7 @@ impl Table {
         let mut words: SmallVec<[Word; 16]> = SmallVec::new();
         for (at, (charge, key)) in step.charges.iter().zip(keys).enumerate() {
             let (place, name) = self.seat(*key).filter(|_| charge.max_wait.is_zero())?;
-            let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;
+            let limit = self.classes.get(name.class()).filter(|limit| limit.is_of(charge.quota))?;
             let form = limit.form();
             words.push(Word { form, now: form.scaled(step.now)?, word: 0 });
             seats.push((place, name, limit, at));
@@ -261,7 +262,7 @@ impl Table {
         let mut seized_words: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
         for (place, name, limit, at) in &seats {
             let seized = self.line(place.line).seize(place.slot);
-            if seized.name() != *name || !limit.holds() || !self.is(*place, keys[*at]) {
+            if seized.name() != *name || !limit.holds() || !self.holds_key(*place, keys[*at]) {
                 return None;
             }
             words[*at].word = seized.word;
@@ -282,6 +283,6 @@ impl Table {
             let (slot, name) = self.line(line).glance_key(key.name(Class::WIDE))?;
             Some((Place { line, slot }, name))
         };
-        look(self.first(key.print())).or_else(|| look(self.second(key.print())))
+        look(self.first(key.fingerprint())).or_else(|| look(self.second(key.fingerprint())))
     }
 }

@@ -12,7 +12,7 @@ use tokio::task::consume_budget;
 use tokio::time::timeout;
 
 use super::super::framing;
-use super::super::rate_limit::asked;
+use super::super::rate_limit::descriptors;
 use super::super::service::Service;
 use super::super::status::{Code, Status};
 use super::assignment::Assignment;
@@ -100,10 +100,11 @@ impl Buckets {
         let booking = async {
             for bucket in self.buckets.values_mut().filter(|bucket| bucket.unbooked > 0) {
                 let requests = std::mem::take(&mut bucket.unbooked);
-                if let Ok(asked) = asked::read(&bucket.call, &service.quotas, &live.rls_attributes)
-                    && let [asked] = &*asked
-                    && asked.refused.is_none()
-                    && let Err(error) = engine.book(asked.check(), requests).await
+                if let Ok(descriptors) =
+                    descriptors::read(&bucket.call, &service.quotas, &live.rls_attributes)
+                    && let [descriptor] = &*descriptors
+                    && descriptor.refused.is_none()
+                    && let Err(error) = engine.book(descriptor.check(), requests).await
                 {
                     (refused, why) = (refused + 1, Some(error));
                 }
@@ -206,16 +207,16 @@ fn is_forgotten(bucket: &mut Bucket, allowed: u64, denied: u64, now: Tick) -> bo
 /// Finds the limits that a bucket meets.
 async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, (number, now): (u64, Tick)) {
     let call = bucket.call.clone();
-    let asked = asked::read(&call, &service.quotas, &live.rls_attributes);
+    let descriptors = descriptors::read(&call, &service.quotas, &live.rls_attributes);
     // A name or a value that cannot be judged is refused, as by the rate limit service.
-    let Some(asked) = asked.ok().and_then(|asked| asked.into_iter().next()) else {
+    let Some(descriptor) = descriptors.ok().and_then(|descriptors| descriptors.into_iter().next()) else {
         return bucket.blanket(false, number, now);
     };
-    if asked.refused.is_some() {
+    if descriptor.refused.is_some() {
         return bucket.blanket(false, number, now);
     }
     let engine = &service.app.engine;
-    match engine.decide(live, asked.check().peek(), None, Want::Peek, None, Transport::grpc).await {
+    match engine.decide(live, descriptor.check().peek(), None, Want::Peek, None, Transport::grpc).await {
         // While an engine is away, a proxy keeps its part. A bucket without a part is looked up again with the next
         // report.
         Conclusion::Unsettled { .. } if bucket.keep_limits(number, now) => {}
@@ -223,7 +224,7 @@ async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, (numbe
         Conclusion::Decided(decision) => {
             // A fallback does not know all limits, so they are looked up again with the next report.
             let number = if decision.by == DecidedBy::Fallback { 0 } else { number };
-            bucket.limit_by(&decision, &asked.request, &service.pools, (number, now));
+            bucket.limit_by(&decision, &descriptor.request, &service.pools, (number, now));
         }
     }
 }

@@ -14,8 +14,8 @@ use tidegate::visible::excerpt;
 use tidegate::{GateDecision, Retry};
 
 use super::super::status::{Code, Status};
-use super::answered::refuses;
-use super::asked::Asked;
+use super::descriptors::CallDescriptor;
+use super::response::refuses;
 use crate::call_notes;
 use crate::engine::{Conclusion, Engine};
 use crate::live::Live;
@@ -64,12 +64,12 @@ impl Details {
         self,
         engine: &Engine,
         live: &Live,
-        asked: &[Asked<'_>],
+        descriptors: &[CallDescriptor<'_>],
         conclusions: &[Conclusion],
         answer: &mut RateLimitResponse,
         allowed: bool,
     ) {
-        let Some((told, conclusion)) = told(asked, conclusions) else { return };
+        let Some((deciding, conclusion)) = deciding_descriptor(descriptors, conclusions) else { return };
         if let Conclusion::Decided(decision) = conclusion {
             if allowed && decision.policies.lets_through() {
                 let mut marks = HeaderMap::new();
@@ -77,7 +77,7 @@ impl Details {
                 answer.request_headers_to_add.extend(pairs(&marks));
             }
             if self.headers {
-                headers(engine, live, told, conclusion, decision, allowed, answer);
+                headers(engine, live, deciding, conclusion, decision, allowed, answer);
             } else if let Some(wait) = retry_after(decision, allowed) {
                 answer.response_headers_to_add.push(pair(RETRY_AFTER.as_str(), wait));
             }
@@ -86,7 +86,7 @@ impl Details {
         if !self.decision && !call_notes::wanted() {
             return;
         }
-        let id = engine.name(live, &told.check(), None, conclusion).to_string();
+        let id = engine.name(live, &deciding.check(), None, conclusion).to_string();
         if self.decision {
             let to = if allowed {
                 &mut answer.request_headers_to_add
@@ -101,14 +101,14 @@ impl Details {
 
 /// Returns the descriptor that the details are about: the first that refuses, otherwise the one with the least of its
 /// limit left.
-fn told<'a, 'r>(
-    asked: &'a [Asked<'r>],
+fn deciding_descriptor<'a, 'r>(
+    descriptors: &'a [CallDescriptor<'r>],
     conclusions: &'a [Conclusion],
-) -> Option<(&'a Asked<'r>, &'a Conclusion)> {
-    let left = |(asked, conclusion): &(&Asked<'r>, &Conclusion)| match conclusion {
+) -> Option<(&'a CallDescriptor<'r>, &'a Conclusion)> {
+    let left = |(descriptor, conclusion): &(&CallDescriptor<'r>, &Conclusion)| match conclusion {
         Conclusion::Unsettled { allowed, .. } => (*allowed, 0),
         Conclusion::Decided(decision) => {
-            let refuses = refuses(decision, asked);
+            let refuses = refuses(decision, descriptor);
             let limit = decision.binding.map(|at| &decision.limits[at]);
             let share = limit.map_or(u128::MAX, |limit| {
                 (u128::from(limit.remaining()) << 64) / u128::from(limit.decision.standing.limit.max(1))
@@ -116,7 +116,7 @@ fn told<'a, 'r>(
             (!refuses, share)
         }
     };
-    asked.iter().zip(conclusions).min_by_key(left)
+    descriptors.iter().zip(conclusions).min_by_key(left)
 }
 
 /// Returns the whole seconds after which a refused client may return; at least one.
@@ -135,7 +135,7 @@ fn retry_after(decision: &GateDecision, allowed: bool) -> Option<String> {
 fn headers(
     engine: &Engine,
     live: &Live,
-    told: &Asked<'_>,
+    deciding: &CallDescriptor<'_>,
     conclusion: &Conclusion,
     decision: &GateDecision,
     allowed: bool,
@@ -143,8 +143,9 @@ fn headers(
 ) {
     let facts = engine.facts(live, conclusion);
     let mut out = HeaderMap::new();
-    let shown =
-        ShownLimits::of(decision, &told.request, |policy, quota| facts[policy].window(quota, decision.at));
+    let shown = ShownLimits::of(decision, &deciding.request, |policy, quota| {
+        facts[policy].window(quota, decision.at)
+    });
     shown.write(live.headers, &mut out);
     if !allowed && !decision.allowed {
         let refusal = Refusal::of_gate(decision);

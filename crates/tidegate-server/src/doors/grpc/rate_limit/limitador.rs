@@ -26,8 +26,8 @@ use tidegate::policy::Usage;
 use super::super::framing;
 use super::super::service::Service;
 use super::super::status::{Code, Status};
-use super::asked::{self, Asked, Units};
-use super::{HungUp, answered};
+use super::descriptors::{self, CallDescriptor, Units};
+use super::{HungUp, response};
 use crate::engine::{Committed, Engine, Held, SettleError, Settlement, Spent, TicketFor, Together};
 use crate::live::Live;
 use crate::metrics::Transport;
@@ -94,13 +94,13 @@ pub(in super::super) async fn check(service: &Service, message: Bytes) -> Result
     let request = super::read(&message)?;
     let engine = &service.app.engine;
     let live = engine.live();
-    let asked = asked::read(&request, &service.quotas, &live.rls_attributes)?;
-    if asked.iter().any(|asked| asked.refused.is_some()) {
-        return Ok(framing::body(&answered::unasked(&asked)));
+    let descriptors = descriptors::read(&request, &service.quotas, &live.rls_attributes)?;
+    if descriptors.iter().any(|descriptor| descriptor.refused.is_some()) {
+        return Ok(framing::body(&response::refused(&descriptors)));
     }
-    let together = decide(engine, &live, &asked, Check::peek, None).await?;
+    let together = decide(engine, &live, &descriptors, Check::peek, None).await?;
     let facts = |conclusion: &_| engine.facts(&live, conclusion);
-    Ok(framing::body(&answered::decided(&asked, &together.conclusions, together.allowed, facts)))
+    Ok(framing::body(&response::decided(&descriptors, &together.conclusions, together.allowed, facts)))
 }
 
 /// Books units that were spent, even beyond the limit.
@@ -130,20 +130,20 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
     let request = call(domain, descriptors, amount);
     let engine = &service.app.engine;
     let live = engine.live();
-    let asked = asked::read(&request, &service.quotas, &live.rls_attributes)?;
+    let descriptors = descriptors::read(&request, &service.quotas, &live.rls_attributes)?;
     let refused = ReserveResponse { code: Overall::OverLimit as i32, reservation_id: String::new() };
-    if asked.iter().any(|asked| asked.refused.is_some()) {
+    if descriptors.iter().any(|descriptor| descriptor.refused.is_some()) {
         return Ok(framing::body(&refused));
     }
     let mut hung_up = HungUp { engine, held: Some(Held::default()) };
-    let together = decide(engine, &live, &asked, |check| check, hung_up.held.as_mut()).await?;
+    let together = decide(engine, &live, &descriptors, |check| check, hung_up.held.as_mut()).await?;
     if !together.allowed {
         return Ok(framing::body(&refused));
     }
     if !together.wait.is_zero() {
         tokio::time::sleep(together.wait).await;
     }
-    let ticket = match (asked.first(), together.conclusions.first(), &hung_up.held) {
+    let ticket = match (descriptors.first(), together.conclusions.first(), &hung_up.held) {
         (Some(first), Some(conclusion), Some(held)) => {
             let id = engine.name(&live, &first.check(), None, conclusion);
             engine.ticket(&first.request, conclusion, held, TicketFor::Reservation(holds(engine, ttl)), id)
@@ -222,11 +222,12 @@ fn call(domain: String, mut descriptors: Vec<RateLimitDescriptor>, units: u64) -
 async fn decide<'a, 'r>(
     engine: &Engine,
     live: &Live,
-    asked: &'a [Asked<'r>],
+    descriptors: &'a [CallDescriptor<'r>],
     how: impl Fn(Check<'a, 'r>) -> Check<'a, 'r>,
     held: Option<&mut Held>,
 ) -> Result<Together, Status> {
-    let mut checks: Vec<Check<'_, '_>> = asked.iter().map(|asked| how(asked.check())).collect();
+    let mut checks: Vec<Check<'_, '_>> =
+        descriptors.iter().map(|descriptor| how(descriptor.check())).collect();
     let together = engine.decide_together(live, &mut checks, held, Transport::grpc).await;
     together.map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))
 }
@@ -234,15 +235,15 @@ async fn decide<'a, 'r>(
 async fn book(service: &Service, request: &RateLimitRequest) -> Result<(), Status> {
     let engine = &service.app.engine;
     let live = engine.live();
-    for asked in asked::read(request, &service.quotas, &live.rls_attributes)? {
+    for descriptor in descriptors::read(request, &service.quotas, &live.rls_attributes)? {
         // A value that is too long has no key under which it could be booked.
-        if asked.refused.is_some() {
+        if descriptor.refused.is_some() {
             continue;
         }
-        match asked.units {
-            Units::Look => {}
-            Units::GiveBack(units) => engine.give_back(asked.check().maybe_cost(Some(units))).await,
-            Units::Take(_) => engine.book(asked.check(), 1).await.map_err(|error| {
+        match descriptor.units {
+            Units::Peek => {}
+            Units::GiveBack(units) => engine.give_back(descriptor.check().maybe_cost(Some(units))).await,
+            Units::Take(_) => engine.book(descriptor.check(), 1).await.map_err(|error| {
                 tracing::warn!(%error, "units that were spent elsewhere were not booked");
                 Status::new(Code::Unavailable, error.to_string())
             })?,

@@ -250,7 +250,7 @@ impl World {
                     Look::Idle => Look::Read { version: self.version, found: self.document.clone() },
                     // Writes whether it leads or not: a node that looks believes to lead.
                     Look::Read { version, found } => {
-                        match peer.leader.look(tick, found.as_ref(), &members, drawn) {
+                        match peer.leader.next_document(tick, found.as_ref(), &members, drawn) {
                             Some(next) => Look::Writes { version, next },
                             None => Look::Idle,
                         }
@@ -282,12 +282,12 @@ impl World {
     }
 
     /// Checks the promise: no more than the pool is in use.
-    pub(super) fn judge(&self, told: &dyn Fn() -> String) {
+    pub(super) fn judge(&self, context: &dyn Fn() -> String) {
         let (used, pool) = self.used();
-        assert!(used <= pool, "{used} of {pool} in use: {}", told());
+        assert!(used <= pool, "{used} of {pool} in use: {}", context());
         if let Some(document) = &self.document {
-            assert!(document.nodes.iter().all(|node| node.part <= node.held), "{document:?}: {}", told());
-            assert!(u64::from(document.held()) <= pool, "{document:?}: {}", told());
+            assert!(document.nodes.iter().all(|node| node.part <= node.held), "{document:?}: {}", context());
+            assert!(u64::from(document.held()) <= pool, "{document:?}: {}", context());
         }
     }
 

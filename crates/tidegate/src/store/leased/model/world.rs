@@ -11,7 +11,7 @@ use tidegate_core::{Algorithm, Ask, Cost, Finish, Receipt, Tick, Transition};
 
 use super::super::draw::{Draw, Drawn, Refused, Times};
 use super::super::pocket::Piece;
-use super::super::purse::{GivenBack, Look, Purse};
+use super::super::purse::{GivenBack, Lookup, Purse};
 use super::super::terms::Terms;
 use crate::cluster::Part;
 use crate::store::cell::Forgotten;
@@ -137,11 +137,11 @@ impl World {
             // The number of a draw matters only for whether it is still awaited.
             let awaited = |draw: &Draw| node.purse.is_under_way(draw);
             let calls = node.calls.iter().map(|call| match call {
-                Call::Draw { sent, draw } => told(&(sent, draw.want, awaited(draw))),
-                Call::Return(receipt) => told(receipt),
+                Call::Draw { sent, draw } => hash_of(&(sent, draw.want, awaited(draw))),
+                Call::Return(receipt) => hash_of(receipt),
             });
             let replies =
-                node.replies.iter().map(|Reply { sent, draw, drawn }| told(&(sent, awaited(draw), drawn)));
+                node.replies.iter().map(|Reply { sent, draw, drawn }| hash_of(&(sent, awaited(draw), drawn)));
             let mut both: [Vec<u64>; 2] = [calls.collect(), replies.collect()];
             both.iter_mut().for_each(|all| all.sort_unstable());
             (both, node.part, node.holds).hash(&mut hasher);
@@ -218,9 +218,9 @@ impl World {
         let mut back = GivenBack::new();
         let taken = match node.purse.take_at_once(Cost::ONE, 0, now, node.part) {
             Some(piece) => Some(piece),
-            None => match node.purse.look(Cost::ONE, 0, (now, node.part), &mut back) {
-                Look::Ready => node.purse.take(Cost::ONE),
-                Look::Draw if !holds => {
+            None => match node.purse.look_up(Cost::ONE, 0, (now, node.part), &mut back) {
+                Lookup::Ready => node.purse.take(Cost::ONE),
+                Lookup::Draw if !holds => {
                     self.draws += 1;
                     if let Some(draw) = node.purse.draw_ahead(ahead, (1, 0), now, self.draws) {
                         node.calls.push(Call::Draw { sent: now, draw });
@@ -374,7 +374,7 @@ impl World {
     }
 }
 
-fn told(value: &impl Hash) -> u64 {
+fn hash_of(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()

@@ -41,7 +41,7 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
         }
         // Reads each number, so that loom creates it before the threads start.
         let before = entry.read();
-        assert!(before.holds() && before.owner() == 0 && before.is(&small) && before.form().burst() == 1);
+        assert!(before.holds() && before.owner() == 0 && before.is_of(&small) && before.form().burst() == 1);
         let reclaim = {
             let (slots, entry, large) = (Arc::clone(&slots), Arc::clone(&entry), Shared::clone(&large));
             loom::thread::spawn(move || {

@@ -25,7 +25,7 @@ fn take(store: &dyn Store, now: Tick, charge: Charge<'_>) -> Settled {
 
 /// Returns whether a key's state is a word in the table.
 fn is_word(table: &Table, key: &[u8]) -> bool {
-    let sought = table.sought(table.print(key), key);
+    let sought = table.sought(table.fingerprint(key), key);
     let classes = table.lines_of(sought).map(|line| {
         let held = table.line(line).lock();
         held.find(sought.name(Class::WIDE), |_| true).map(|slot| held.name(slot).class())

@@ -16,14 +16,14 @@ const CROWD: usize = WAYS + 1;
 /// the same fingerprint.
 fn crowded<K: AsRef<[u8]>>(table: &Table, keys: &[K]) -> (usize, bool) {
     let mut lines: HashMap<usize, usize> = HashMap::new();
-    let mut prints = HashSet::new();
+    let mut fingerprints = HashSet::new();
     for key in keys {
-        let print = table.print(key.as_ref());
-        *lines.entry(table.first(print)).or_default() += 1;
-        prints.insert(print.0);
+        let fingerprint = table.fingerprint(key.as_ref());
+        *lines.entry(table.first(fingerprint)).or_default() += 1;
+        fingerprints.insert(fingerprint.0);
     }
     let crowd = lines.values().filter(|count| **count >= CROWD).sum();
-    (crowd, prints.len() < keys.len())
+    (crowd, fingerprints.len() < keys.len())
 }
 
 /// Families of keys that a weak hash maps to similar values.
@@ -74,8 +74,11 @@ fn keys_that_crowd_one_table_are_strangers_in_another() {
     let (theirs, ours) =
         (Table::new(10_000, Keep::Fingerprints).unwrap(), Table::new(10_000, Keep::Fingerprints).unwrap());
     let number = |at: u64| format!("user:{at}");
-    let chosen: Vec<String> =
-        (0..).map(number).filter(|key| theirs.first(theirs.print(key.as_bytes())) < 16).take(2000).collect();
+    let chosen: Vec<String> = (0..)
+        .map(number)
+        .filter(|key| theirs.first(theirs.fingerprint(key.as_bytes())) < 16)
+        .take(2000)
+        .collect();
     assert_eq!(crowded(&theirs, &chosen).0, chosen.len(), "they crowd there");
     let (crowd, _) = crowded(&ours, &chosen);
     assert!(crowd < 60, "{crowd} of {} keys are in crowded lines here", chosen.len());

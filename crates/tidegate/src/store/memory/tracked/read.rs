@@ -43,7 +43,7 @@ impl Recorder {
         self.restored.latest = self.restored.latest.max(sheet.tick);
         self.restored.set_back |= set_back;
         let now = if set_back { now } else { time.hold(sheet.tick) };
-        self.restored.seen.resize(self.told.len(), 0);
+        self.restored.seen.resize(self.handed_out.len(), 0);
         while let Some((slot, entry)) = sheet.next()? {
             let slot = usize::try_from(slot).ok().filter(|slot| *slot < table.slots());
             let slot = slot.ok_or(DecodeError::Value { field: "slot" })?;
@@ -54,7 +54,7 @@ impl Recorder {
             }
             self.restored.seen[word] |= bit;
             let Some(mut entry) = entry else { continue };
-            self.told[word] |= bit;
+            self.handed_out[word] |= bit;
             if set_back && let Some(state) = entry.cell.quota.set_back(&entry.cell.state, now) {
                 entry.cell.state = state;
             }
@@ -110,7 +110,7 @@ impl Table {
     /// Puts a key into an empty slot, unless it has another slot already. Returns `false`, and changes nothing, if the
     /// key cannot have that slot.
     fn put_at(&self, place: Place, entry: Entry, now: Tick) -> bool {
-        let key = Sought::of_parts(entry.print, entry.full_key);
+        let key = Sought::of_parts(entry.fingerprint, entry.full_key);
         let [low, high] = self.lines_of(key);
         if place.line != low && place.line != high {
             return false;

@@ -45,7 +45,7 @@ type Quotas = HashMap<u16, (CachedClass, Arc<Quota>), RandomState>;
 pub struct Recorder {
     pub(super) store: TrackedStore,
     /// The slots for which the pieces hold a key. Other slots need no entry that says that they are empty.
-    pub(super) told: Vec<u64>,
+    pub(super) handed_out: Vec<u64>,
     /// The marks that were taken since the last call of [`Recorder::kept`].
     taken: Vec<(usize, u64)>,
     /// The index of the next word of marks, and the remaining marks of the word before it.
@@ -95,7 +95,7 @@ impl Recorder {
         let words = store.table().slots().div_ceil(PER_WORD);
         Self {
             store,
-            told: vec![0; words],
+            handed_out: vec![0; words],
             taken: Vec::new(),
             word: 0,
             left: 0,
@@ -180,7 +180,7 @@ impl Recorder {
         for (word, bits) in mem::take(&mut self.taken) {
             self.marks().put_back(word, bits);
             // A lost piece may have said that some of these slots are empty, which then has to be said again.
-            self.told[word] |= bits;
+            self.handed_out[word] |= bits;
         }
         (self.word, self.left, self.line) = (0, 0, 0);
         self.quotas.clear();
@@ -189,7 +189,7 @@ impl Recorder {
     /// Notes that no piece is stored any more: all slots are handed out again.
     pub fn all_again(&mut self) {
         self.taken.clear();
-        self.told.fill(0);
+        self.handed_out.fill(0);
         self.marks().words().for_each(|word| self.marks().put_back(word, !0));
         (self.word, self.left, self.line) = (0, 0, 0);
     }
@@ -205,7 +205,7 @@ impl Recorder {
             (now, now.after(slack()))
         };
         let shown = table.show(slot, &mut self.quotas, times, sheet);
-        let (word, bit) = (&mut self.told[slot / PER_WORD], 1 << (slot % PER_WORD));
+        let (word, bit) = (&mut self.handed_out[slot / PER_WORD], 1 << (slot % PER_WORD));
         if shown {
             *word |= bit;
         } else if changed && *word & bit != 0 {
@@ -243,7 +243,7 @@ impl Table {
             return false;
         }
         let (now, until) = times();
-        let print = self.print_of(place, name);
+        let fingerprint = self.fingerprint_of(place, name);
         let full_key = self.full_keys.as_ref().map(|full_keys| full_keys.at(place.line, place.slot));
         let Some(limit) = self.classes.get(name.class()) else {
             let push = |cell: &Cell, owner| {
@@ -252,7 +252,7 @@ impl Table {
                     let (quota, state, forgotten) = (&cell.quota, &cell.state, cell.forgotten.as_deref());
                     sheet.push(
                         slot,
-                        &SlotRecord { print, full_key, owner, beside: true, quota, state, forgotten },
+                        &SlotRecord { fingerprint, full_key, owner, beside: true, quota, state, forgotten },
                     );
                 }
                 matters
@@ -269,7 +269,7 @@ impl Table {
         let forgotten = None;
         sheet.push(
             slot,
-            &SlotRecord { print, full_key, owner, beside: false, quota, state: &state, forgotten },
+            &SlotRecord { fingerprint, full_key, owner, beside: false, quota, state: &state, forgotten },
         );
         true
     }

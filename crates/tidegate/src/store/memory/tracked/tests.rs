@@ -46,7 +46,7 @@ fn make(full_keys: bool, seed: &Seed) -> TrackedStore {
 
 /// The comparable part of an answer. The marks of receipts are left out: those of a key that was full again and was
 /// forgotten start over.
-fn told(settled: &Settled) -> (bool, Duration, Vec<(Decision, Option<Cost>)>) {
+fn comparable(settled: &Settled) -> (bool, Duration, Vec<(Decision, Option<Cost>)>) {
     let lines = settled.lines.iter().map(|line| (line.decision, line.receipt.map(|receipt| receipt.cost)));
     (settled.allowed, settled.wait, lines.collect())
 }
@@ -86,8 +86,8 @@ fn a_store_that_was_taken_back_answers_as_one_that_was_never_gone() {
                     let answer = store.blocking_settle(&Step::new(now, Op::Finish(&ours), &charges));
                     let expected = plain.blocking_settle(&Step::new(now, Op::Finish(&theirs), &charges));
                     assert_eq!(
-                        told(&answer.unwrap()),
-                        told(&expected.unwrap()),
+                        comparable(&answer.unwrap()),
+                        comparable(&expected.unwrap()),
                         "round {round}, turn {turn}"
                     );
                     continue;
@@ -97,7 +97,7 @@ fn a_store_that_was_taken_back_answers_as_one_that_was_never_gone() {
             let step = Step::new(now, op, charges);
             let answer = store.blocking_settle(&step).unwrap();
             let expected = plain.blocking_settle(&step).unwrap();
-            assert_eq!(told(&answer), told(&expected), "round {round}, turn {turn}");
+            assert_eq!(comparable(&answer), comparable(&expected), "round {round}, turn {turn}");
             if matches!(op, Op::Take) && made.len() < 30 {
                 let lines = answer.lines.iter().zip(&expected.lines);
                 for (charge, (ours, theirs)) in charges.iter().zip(lines) {

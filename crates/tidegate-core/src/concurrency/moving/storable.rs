@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::{AdaptiveConcurrency, AdaptiveConcurrencyState, Learnt};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::kept::Kept;
+use crate::storable::Storable;
 use crate::time::Tick;
 
 /// Stands for an unknown use of the processor.
 const UNKNOWN: u32 = u32::MAX;
 
-impl Kept for AdaptiveConcurrency {
+impl Storable for AdaptiveConcurrency {
     type State = AdaptiveConcurrencyState;
 
     fn last_change(state: &AdaptiveConcurrencyState) -> Option<Tick> {

@@ -37,7 +37,7 @@ pub(in super::super) enum Units {
     /// Spends units.
     Take(Cost),
     /// Only looks.
-    Look,
+    Peek,
     /// Gives back units that were spent before.
     GiveBack(Cost),
 }
@@ -53,7 +53,7 @@ pub(in super::super) enum Refused {
 
 /// One descriptor of a call.
 #[derive(Debug)]
-pub(in super::super) struct Asked<'r> {
+pub(in super::super) struct CallDescriptor<'r> {
     pub(in super::super) request: Descriptor<'r>,
     pub(in super::super) units: Units,
     /// The limit that replaces the policies' own.
@@ -61,7 +61,7 @@ pub(in super::super) struct Asked<'r> {
     pub(in super::super) refused: Option<Refused>,
 }
 
-impl<'r> Asked<'r> {
+impl<'r> CallDescriptor<'r> {
     /// Returns the check for the gate.
     pub(in super::super) fn check(&self) -> Check<'_, 'r> {
         let mut check = Check::of(&self.request);
@@ -70,7 +70,7 @@ impl<'r> Asked<'r> {
             // that default.
             Units::Take(Cost::ONE) | Units::GiveBack(_) => {}
             Units::Take(cost) => check = check.maybe_cost(Some(cost)),
-            Units::Look => check = check.peek(),
+            Units::Peek => check = check.peek(),
         }
         check.quota = self.quota.as_ref();
         check
@@ -86,7 +86,7 @@ pub(in super::super) fn read<'r>(
     call: &'r RateLimitRequest,
     quotas: &InlineQuotas,
     wanted: &'r [Box<str>],
-) -> Result<SmallVec<[Asked<'r>; 1]>, Status> {
+) -> Result<SmallVec<[CallDescriptor<'r>; 1]>, Status> {
     let wrong = |message: String| Err(Status::new(Code::InvalidArgument, message));
     if call.domain.is_empty() {
         return wrong("the domain is empty; policies have it as the attribute rls.domain".to_owned());
@@ -103,11 +103,16 @@ pub(in super::super) fn read<'r>(
     all.reserve_exact(call.descriptors.len());
     for (index, descriptor) in call.descriptors.iter().enumerate() {
         // Filled in place: attributes are large, and moving them costs more than reading them.
-        all.push(Asked { request: Descriptor::new(), units: Units::Look, quota: None, refused: None });
-        let Some(asked) = all.last_mut() else { break };
-        read_one(call, descriptor, quotas, asked)?;
+        all.push(CallDescriptor {
+            request: Descriptor::new(),
+            units: Units::Peek,
+            quota: None,
+            refused: None,
+        });
+        let Some(parsed) = all.last_mut() else { break };
+        read_one(call, descriptor, quotas, parsed)?;
         // Pushed last, so that these attributes win over entries with the same names.
-        describe(&mut asked.request, (call, index), &descriptor.entries, wanted);
+        describe(&mut parsed.request, (call, index), &descriptor.entries, wanted);
     }
     Ok(all)
 }
@@ -171,24 +176,24 @@ fn read_one<'r>(
     call: &'r RateLimitRequest,
     descriptor: &'r RateLimitDescriptor,
     quotas: &InlineQuotas,
-    asked: &mut Asked<'r>,
+    parsed: &mut CallDescriptor<'r>,
 ) -> Result<(), Status> {
     if let Some(limit) = &descriptor.limit {
         match inline_limit(limit)? {
-            None => asked.refused = Some(Refused::NothingGranted),
+            None => parsed.refused = Some(Refused::NothingGranted),
             Some(limit) => {
                 let made = quotas.of(limit);
-                asked.quota = Some(
+                parsed.quota = Some(
                     made.map_err(|error| Status::new(Code::InvalidArgument, format!("limit: {error}")))?,
                 );
             }
         }
     }
     if descriptor.entries.iter().any(|entry| entry.value.len() > MAX_VALUE) {
-        asked.refused = Some(Refused::TooLong);
+        parsed.refused = Some(Refused::TooLong);
     }
-    asked.units = units(call.hits_addend, descriptor);
-    attributes(&call.domain, &descriptor.entries, &mut asked.request)
+    parsed.units = units(call.hits_addend, descriptor);
+    attributes(&call.domain, &descriptor.entries, &mut parsed.request)
 }
 
 /// Returns what a descriptor does. Its own number wins over the call's, where 0 means that none is given.
@@ -197,7 +202,7 @@ fn units(of_call: u32, descriptor: &RateLimitDescriptor) -> Units {
     // Any number is accepted: one that is larger than the limit ever grants is refused by the limit, not by an error,
     // which a proxy might let pass.
     match (Cost::new(units), descriptor.is_negative_hits) {
-        (None, _) => Units::Look,
+        (None, _) => Units::Peek,
         (Some(cost), false) => Units::Take(cost),
         (Some(cost), true) => Units::GiveBack(cost),
     }

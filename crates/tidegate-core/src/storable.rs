@@ -4,7 +4,7 @@
 use crate::time::{MAX_STEP_BACK, Tick};
 
 /// Properties of the states of one limit that do not affect decisions.
-pub(crate) trait Kept {
+pub(crate) trait Storable {
     /// The state of one key.
     type State: Clone;
 
@@ -25,14 +25,14 @@ pub(crate) trait Kept {
 
 /// Returns the tick of a state's last change if that is later than [`MAX_STEP_BACK`] after `now`.
 #[inline]
-pub(crate) fn far_ahead<L: Kept>(_: &L, state: &L::State, now: Tick) -> Option<Tick> {
+pub(crate) fn far_ahead<L: Storable>(_: &L, state: &L::State, now: Tick) -> Option<Tick> {
     let latest = now.after(MAX_STEP_BACK);
     L::last_change(state).filter(|last| *last > latest)
 }
 
 /// Sets a state back whose last change is later than [`MAX_STEP_BACK`] after `now`; `None` for any other state.
 #[inline]
-pub(crate) fn after_step_back<L: Kept>(limit: &L, state: &L::State, now: Tick) -> Option<L::State> {
+pub(crate) fn after_step_back<L: Storable>(limit: &L, state: &L::State, now: Tick) -> Option<L::State> {
     let latest = now.after(MAX_STEP_BACK);
     (L::last_change(state)? > latest).then(|| limit.set_back(state, latest))
 }

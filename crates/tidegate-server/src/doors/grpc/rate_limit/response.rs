@@ -11,20 +11,20 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
 use envoy_types::pb::google::protobuf;
 use tidegate::GateDecision;
 
-use super::asked::{Asked, Refused, Units};
+use super::descriptors::{CallDescriptor, Refused, Units};
 use crate::engine::Conclusion;
 use crate::live::Facts;
 
 /// Answers a call whose limits were not asked, because some of its descriptors are refused whatever their limits say.
-pub(super) fn unasked(asked: &[Asked<'_>]) -> RateLimitResponse {
-    let status = |asked: &Asked<'_>| DescriptorStatus {
-        code: code(asked.refused.is_none()),
-        current_limit: (asked.refused == Some(Refused::NothingGranted)).then(RateLimit::default),
+pub(super) fn refused(descriptors: &[CallDescriptor<'_>]) -> RateLimitResponse {
+    let status = |descriptor: &CallDescriptor<'_>| DescriptorStatus {
+        code: code(descriptor.refused.is_none()),
+        current_limit: (descriptor.refused == Some(Refused::NothingGranted)).then(RateLimit::default),
         ..DescriptorStatus::default()
     };
     RateLimitResponse {
         overall_code: code(false),
-        statuses: asked.iter().map(status).collect(),
+        statuses: descriptors.iter().map(status).collect(),
         ..RateLimitResponse::default()
     }
 }
@@ -32,15 +32,17 @@ pub(super) fn unasked(asked: &[Asked<'_>]) -> RateLimitResponse {
 /// Returns the overall code and the statuses of a decided call. `facts` returns the facts of the policies that a
 /// conclusion was made under.
 pub(super) fn decided<'l>(
-    asked: &[Asked<'_>],
+    descriptors: &[CallDescriptor<'_>],
     conclusions: &[Conclusion],
     allowed: bool,
     facts: impl Fn(&Conclusion) -> Cow<'l, [Facts]>,
 ) -> RateLimitResponse {
-    let status = |(at, asked): (usize, &Asked<'_>)| {
+    let status = |(at, descriptor): (usize, &CallDescriptor<'_>)| {
         // If no descriptor could be decided, there is one conclusion for all.
         match conclusions.get(at).or(conclusions.first()) {
-            Some(conclusion @ Conclusion::Decided(decision)) => status(decision, asked, &facts(conclusion)),
+            Some(conclusion @ Conclusion::Decided(decision)) => {
+                status(decision, descriptor, &facts(conclusion))
+            }
             Some(Conclusion::Unsettled { allowed, .. }) => {
                 DescriptorStatus { code: code(*allowed), ..DescriptorStatus::default() }
             }
@@ -49,19 +51,19 @@ pub(super) fn decided<'l>(
     };
     RateLimitResponse {
         overall_code: code(allowed),
-        statuses: asked.iter().enumerate().map(status).collect(),
+        statuses: descriptors.iter().enumerate().map(status).collect(),
         ..RateLimitResponse::default()
     }
 }
 
-fn status(decision: &GateDecision, asked: &Asked<'_>, facts: &[Facts]) -> DescriptorStatus {
+fn status(decision: &GateDecision, descriptor: &CallDescriptor<'_>, facts: &[Facts]) -> DescriptorStatus {
     // If another descriptor refuses the call, this one may not have been evaluated completely. That does not make it a
     // refusal.
-    let refuses = refuses(decision, asked);
+    let refuses = refuses(decision, descriptor);
     let mut status = DescriptorStatus { code: code(!refuses), ..DescriptorStatus::default() };
     let Some(limit) = decision.binding.and_then(|at| decision.limits.get(at)) else { return status };
     let standing = limit.decision.standing;
-    let quota = decision.quota_of(limit, &asked.request).map(|(quota, _)| quota);
+    let quota = decision.quota_of(limit, &descriptor.request).map(|(quota, _)| quota);
     let window = quota.and_then(|quota| facts[limit.policy].window(quota, decision.at));
     status.current_limit = Some(RateLimit {
         name: decision.policies.policies()[limit.policy].name.clone(),
@@ -77,9 +79,9 @@ fn status(decision: &GateDecision, asked: &Asked<'_>, facts: &[Facts]) -> Descri
 }
 
 /// Returns whether a descriptor refuses the call. One that gives units back never does, however full its limits are.
-pub(super) fn refuses(decision: &GateDecision, asked: &Asked<'_>) -> bool {
+pub(super) fn refuses(decision: &GateDecision, descriptor: &CallDescriptor<'_>) -> bool {
     let refuses = decision.refusal.is_some() || decision.refusing().next().is_some();
-    refuses && !matches!(asked.units, Units::GiveBack(_))
+    refuses && !matches!(descriptor.units, Units::GiveBack(_))
 }
 
 fn code(allowed: bool) -> i32 {
