@@ -91,6 +91,32 @@ fn a_call_for_which_no_time_is_left_is_not_made() {
     assert_eq!((refused.status().as_u16(), inner.calls()), (504, 0));
 }
 
+/// A client that reads "no time is left" may repeat the call, since it was not made. This call was made.
+#[test]
+fn a_call_that_is_cut_short_is_told_apart_from_one_that_is_not_made() {
+    let causes =
+        [("1S", Some(RefusalCause::CutShort)), ("50m", Some(RefusalCause::NoTimeLeft)), ("2S", None)];
+    for (timeout, cause) in causes {
+        let (clock, inner) = (ManualClock::default(), Told::hanging());
+        // The handler passes its request to the client, whose refusal ends at the same tick as the server's own.
+        let mut server = layer(&clock).layer(forward(&clock).layer(inner.clone()));
+        let mut called = Box::pin(call(&mut server, with("grpc-timeout", timeout)));
+        let mut answered = poll(called.as_mut());
+        if cause == Some(RefusalCause::NoTimeLeft) {
+            assert_eq!(inner.calls(), 0);
+        } else {
+            assert!(answered.is_pending());
+            assert_eq!(inner.calls(), 1);
+            clock.advance(2 * SECOND);
+            answered = poll(called.as_mut());
+        }
+        let Poll::Ready(Ok(refused)) = answered else { panic!("its time is up") };
+        assert_eq!(refused.status(), 504);
+        let refusal = Refused::of_response(&refused).expect("a layer refused");
+        assert_eq!(refusal.cause, cause.unwrap_or(RefusalCause::TimedOut), "{timeout}");
+    }
+}
+
 #[test]
 fn a_client_gets_its_refusals_as_errors() {
     /// A client whose errors are boxed.
