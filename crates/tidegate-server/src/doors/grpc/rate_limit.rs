@@ -130,7 +130,7 @@ async fn decide_several(
     held: Option<&mut Held>,
 ) -> Result<Together, Status> {
     let gives_back = |asked: &Asked<'_>| matches!(asked.units, Units::GiveBack(_));
-    let mut checks: Vec<Check<'_, '_>> = asked
+    let checks: Vec<Check<'_, '_>> = asked
         .iter()
         .filter(|asked| !gives_back(asked))
         .map(|asked| {
@@ -139,7 +139,7 @@ async fn decide_several(
             check
         })
         .collect();
-    let together = engine.decide_together(live, &mut checks, held, Transport::grpc).await;
+    let together = engine.decide_together(live, &checks, held, Transport::grpc).await;
     let together = together.map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))?;
     if checks.len() == asked.len() || together.conclusions.len() != checks.len() {
         return Ok(together);
