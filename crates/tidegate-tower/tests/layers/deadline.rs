@@ -35,6 +35,24 @@ fn a_request_has_the_time_that_its_caller_gives_it() {
     }
 }
 
+/// A second header of a caller, or of a proxy behind it, cannot lengthen the time.
+#[test]
+fn of_several_values_the_shortest_time_counts() {
+    let mut service = layer(&ManualClock::default()).layer(FINDS);
+    for (values, found) in [
+        (["250m", "1S"], "Some(250ms)"),
+        (["1S", "250m"], "Some(250ms)"),
+        (["soon", "250m"], "Some(250ms)"),
+        (["soon", "later"], "Some(2s)"),
+    ] {
+        let mut request = get();
+        for value in values {
+            request.headers_mut().append("grpc-timeout", value.parse().unwrap());
+        }
+        assert_eq!(answer(&mut service, request).unwrap().body(), found, "{values:?}");
+    }
+}
+
 #[test]
 fn what_cannot_be_done_in_time_is_not_begun() {
     let inner = Told::default();
