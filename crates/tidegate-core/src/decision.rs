@@ -18,7 +18,7 @@ use crate::time::Tick;
 /// use tidegate_core::Cost;
 /// const UPLOAD: Cost = Cost::new(5).unwrap();
 /// assert_eq!(Cost::try_from(5), Ok(UPLOAD));
-/// assert_eq!(Cost::try_from(0_u64).unwrap_err().to_string(), "0 is not a cost; use 1 or more, or peek to look without spending");
+/// assert_eq!(Cost::try_from(0_u64).unwrap_err().to_string(), "0 is not a cost; use 1 or more");
 /// ```
 /// A constant of zero does not compile:
 /// ```compile_fail,E0080
@@ -61,7 +61,7 @@ impl Default for Cost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotACost {
     /// It is zero or less.
-    #[error("{found} is not a cost; use 1 or more, or peek to look without spending")]
+    #[error("{found} is not a cost; use 1 or more")]
     TooSmall {
         /// The number.
         found: i128,

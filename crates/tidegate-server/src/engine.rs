@@ -25,7 +25,6 @@ mod on_first_use;
 mod outage;
 mod peer_names;
 mod places;
-mod prepared;
 #[cfg(feature = "grpc")]
 mod reservations;
 #[cfg(feature = "grpc")]

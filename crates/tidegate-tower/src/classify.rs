@@ -33,9 +33,10 @@ impl<Res, Err, F: Fn(&Result<Res, Err>) -> Verdict> Classify<Res, Err> for F {
 /// `OK` is a success, `UNAVAILABLE` and `RESOURCE_EXHAUSTED` are overload, `CANCELLED` is ignored, codes that blame the
 /// request (such as `INVALID_ARGUMENT`) are the caller's fault, all others are a failure.
 ///
-/// A [`Refused`] of an inner layer is [`Outcome::Ignored`], because the service was not called: it opens no breaker,
-/// lowers no limit and is not tried again. The exception is [`RefusalCause::TimedOut`], which is a failure: there the
-/// service was called.
+/// A [`Refused`] of an inner layer is [`Outcome::Ignored`]: it opens no breaker, lowers no limit and is not tried again.
+/// Either the service was not called, or it was called and the short time of a caller ended the call
+/// ([`RefusalCause::CutShort`]). The exception is [`RefusalCause::TimedOut`], which is a failure: the service was called
+/// and had the time that calls have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByStatus;
 
@@ -178,6 +179,7 @@ mod tests {
             (RefusalCause::Concurrency, Outcome::Ignored),
             (RefusalCause::RateLimit, Outcome::Ignored),
             (RefusalCause::NoTimeLeft, Outcome::Ignored),
+            (RefusalCause::CutShort, Outcome::Ignored),
             (RefusalCause::TimedOut, Outcome::Failure),
         ] {
             let refused = Refused::new(cause, "here");

@@ -23,7 +23,7 @@ use crate::ready::for_later;
 /// Limits how many calls to a service are in flight at once. Clones share the places.
 ///
 /// A request that finds no free place waits in the bulkhead's line, if the line has room, until the deadline that the
-/// task carries; all others are refused. A place is taken when the request's turn comes. It is returned when the head
+/// task carries, or for a shorter time that [`entering`](ConcurrencyLayer::entering) sets; all others are refused. A place is taken when the request's turn comes. It is returned when the head
 /// of the answer is there, or when the future is dropped. While a request waits in the line, it reserves nothing at the
 /// service within: that is asked whether it is ready when the turn has come.
 ///
@@ -181,9 +181,6 @@ where
             // Made before the call, because the call may panic: the drop of `inside` then returns the place.
             let inside = Inside::new(permit, rules);
             return ConcurrencyFuture::called(inside, self.inner.call(request));
-        }
-        if let Some(deadline) = tidegate::deadline::carried() {
-            entry = entry.until(deadline);
         }
         ConcurrencyFuture::in_line(entry, for_later(&mut self.inner), request, rules)
     }

@@ -32,6 +32,11 @@ use crate::spent::Spent;
 /// answer tell of all limits. When the service has answered, limits are settled and places returned, with the outcome
 /// by [`Classify`]. A request that a queue delays waits first; only then is the service asked whether it is ready.
 ///
+/// The deadline that the task [carries](tidegate::deadline::carried), from a [`DeadlineLayer`](crate::DeadlineLayer)
+/// outside, is stated to the policies in force ([`Gate::state_time_left`]): one with a
+/// [deadline](tidegate::Policy::deadline) refuses requests that have less time left, and no queue delays a request
+/// beyond it.
+///
 /// The service carries the [priority](tidegate::priority::carried) that the request was admitted with: the one from
 /// `describe`, or a lower one if a policy demotes the request. A request that passes although it is over a limit
 /// (`over: mark` and `over: demote` of the policy file) tells the service so in [headers](tidegate::http_answer::over),
@@ -240,7 +245,10 @@ impl<D, C, A> Rules<D, C, A> {
         A: Answers<S::Response, S::Error>,
     {
         async move {
-            let described = self.describe.describe(&request);
+            let mut described = self.describe.describe(&request);
+            if let Some(deadline) = deadline {
+                self.gate.state_time_left(&mut described, deadline);
+            }
             let mut check = Check::of(&described)
                 .maybe_cost(self.describe.cost(&request))
                 .priority(self.describe.priority(&request));

@@ -40,7 +40,9 @@ impl Refused {
     pub const fn status(&self) -> StatusCode {
         match self.cause {
             RefusalCause::RateLimit | RefusalCause::Policy => StatusCode::TOO_MANY_REQUESTS,
-            RefusalCause::NoTimeLeft | RefusalCause::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+            RefusalCause::NoTimeLeft | RefusalCause::TimedOut | RefusalCause::CutShort => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
             _ => StatusCode::SERVICE_UNAVAILABLE,
         }
     }

@@ -148,7 +148,7 @@ impl Answer {
     ///
     /// let limiter = Limiter::new(Quota::per_day(1))?;
     /// assert_eq!(work(&limiter), Ok(0));
-    /// assert!(work(&limiter).unwrap_err().to_string().starts_with("over the limit; retry after"));
+    /// assert!(work(&limiter).unwrap_err().to_string().starts_with("refused; retry after"));
     /// # Ok::<(), tidegate::QuotaError>(())
     /// ```
     pub fn into_result(self) -> Result<Self, Denied> {
@@ -270,10 +270,10 @@ impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.retry() {
             Retry::After(wait) => {
-                write!(f, "over the limit; retry after {} ms", wait.as_nanos().div_ceil(1_000_000))
+                write!(f, "refused; retry after {} ms", wait.as_nanos().div_ceil(1_000_000))
             }
-            Retry::Unknown => f.write_str("no room now; nobody can say when there will be"),
-            Retry::Never => f.write_str("over the limit for good: no wait can make room for this ask"),
+            Retry::Unknown => f.write_str("refused now; nobody can say when a retry succeeds"),
+            Retry::Never => f.write_str("refused for good; no retry of the same ask succeeds"),
         }
     }
 }

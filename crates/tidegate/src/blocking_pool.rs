@@ -87,7 +87,7 @@ pub enum PoolError {
 #[non_exhaustive]
 pub enum RunError {
     /// Every thread is busy and every waiting place is taken; the work was not begun.
-    #[error("all {places} places before the pool's threads are taken")]
+    #[error("every thread of the pool is busy, and none of its {places} waiting places is free")]
     Full {
         /// The number of waiting places.
         places: usize,

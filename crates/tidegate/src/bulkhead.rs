@@ -137,7 +137,8 @@ impl Bulkhead {
         }
     }
 
-    /// Takes one place when this caller's turn comes.
+    /// Takes one place when this caller's turn comes, waiting no longer than the deadline that the task
+    /// [carries](crate::deadline::carried).
     ///
     /// # Examples
     /// ```

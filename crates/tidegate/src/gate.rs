@@ -16,6 +16,7 @@ mod breakers;
 mod brought;
 mod by_usage;
 mod caller_limits;
+mod caller_waits;
 mod charged;
 mod check;
 mod check_each;

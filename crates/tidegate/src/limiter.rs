@@ -157,7 +157,7 @@ impl Limiter {
     /// assert!(matches!(limiter.allow_n(body.len())?.retry(), Retry::After(_)), "two are missing");
     /// assert_eq!(limiter.allow_n(11)?.retry(), Retry::Never);
     /// let none = limiter.allow_n(0).unwrap_err();
-    /// assert_eq!(none.to_string(), "0 is not a cost; use 1 or more, or peek to look without spending");
+    /// assert_eq!(none.to_string(), "0 is not a cost; use 1 or more");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]

@@ -244,10 +244,13 @@ pub enum RefusalCause {
     Policy,
     /// No decision was possible: a store did not answer.
     Undecided,
-    /// Its time was up before it was begun, or would have been before it could end.
+    /// It was not begun, because its time was up, or would have been before it could end.
     NoTimeLeft,
-    /// Its time was up before the answer came.
+    /// It was begun, and its time was up before the answer came. It may have taken effect.
     TimedOut,
+    /// It was begun, and the time of the request that it belongs to was up before the answer came: a caller had given
+    /// that request less time than usual. It may have taken effect, and says nothing of the called service.
+    CutShort,
 }
 
 impl fmt::Display for RefusalCause {
@@ -261,6 +264,7 @@ impl fmt::Display for RefusalCause {
             Self::Undecided => "the limits could not be looked up",
             Self::NoTimeLeft => "no time is left for the request",
             Self::TimedOut => "no answer came in time",
+            Self::CutShort => "no answer came in the short time that the caller gave",
         })
     }
 }

@@ -2,16 +2,21 @@
 #![allow(clippy::disallowed_methods, reason = "instants of the machine's clock are what is tested")]
 #![cfg(feature = "tokio")]
 
+mod byte_map;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate::clock::TokioClock;
-use tidegate::policy::Limit;
+use tidegate::policy::{Limit, Share};
+use tidegate::store::{CasStore, MemoryStore};
 use tidegate::{
     Bulkhead, Check, Clock, Deadline, Descriptor, Gate, KeyedLimiter, Limiter, ManualClock, Policy,
     PolicySet, Quota, Retry, Tick,
 };
 use tokio::time::Instant as TokioInstant;
+
+use byte_map::{Bytes, OnTheSpot};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -64,6 +69,43 @@ async fn a_gate_delays_nobody_beyond_the_deadline() {
         gate.check_each(&[Check::of(&request)])[0].as_ref().unwrap().allowed,
         "without a deadline it waits"
     );
+}
+
+/// An engine is asked in another way than a store in memory, and is not given up at a time that the caller chose.
+#[test]
+fn a_gate_delays_nobody_for_longer_than_he_says_that_he_waits() {
+    let engine = || OnTheSpot(CasStore::new(Bytes::default()));
+    let memory = || MemoryStore::with_capacity(10).unwrap();
+    let stores: [Box<dyn Fn(PolicySet) -> Gate>; 3] = [
+        Box::new(|set| Gate::new(set, memory())),
+        Box::new(|set| Gate::new(set, engine())),
+        Box::new(|set| Gate::new(set, memory()).with_store(Share::Central, engine())),
+    ];
+    for (number, gate) in stores.iter().enumerate() {
+        let mut limit = Limit::new(Quota::per_second(1).leaky_queue(100).unwrap(), "one a second");
+        limit.max_wait = Duration::from_secs(100);
+        let mut queue = Policy::new("queue", limit);
+        queue.share = (number == 2).then_some(Share::Central);
+        let gate = gate(PolicySet::new(vec![queue]).unwrap()).with_clock(ManualClock::default());
+        let wait = |check: Check<'_, '_>| {
+            let decision = gate.check(check).unwrap();
+            decision.allowed.then_some(decision.wait)
+        };
+        let anybody = Descriptor::new();
+        let hurried = Descriptor::new().with("request.header.grpc-timeout", "1500m");
+        assert_eq!(wait(Check::of(&anybody)), Some(Duration::ZERO));
+        assert_eq!(wait(Check::of(&hurried)), Some(SECOND), "store {number}");
+        assert_eq!(wait(Check::of(&hurried)), None, "store {number}: he does not wait for 2 s");
+        let together = gate.check_together(&[Check::of(&hurried)]).unwrap();
+        assert!(!together.allowed, "store {number}: nor does he in a call of several checks");
+        let later = Check::of(&hurried).deadline(Tick::from_secs(9));
+        assert_eq!(wait(later), None, "store {number}: a later deadline of the check does not help");
+        assert_eq!(
+            wait(Check::of(&anybody)),
+            Some(2 * SECOND),
+            "store {number}: others have the whole queue"
+        );
+    }
 }
 
 /// On a clock other than the machine's, an instant is as far from that clock's present as from the machine's.

@@ -165,6 +165,8 @@ fn a_cost_of_zero_or_less_is_one_error_everywhere_and_spends_nothing() {
             assert_eq!((refused.retry(), refused.to_string()), (Retry::Never, error.to_string()));
         }
     }
+    // No word of a peek, which a bulkhead does not have.
+    assert_eq!(places.try_enter_n(0).unwrap_err().to_string(), "0 is not a cost; use 1 or more");
     // Costs of every integer type, and of types that cannot be zero.
     assert!(limiter.allow_n(1_u8).unwrap().is_allowed() && limiter.admit_n(1_usize).unwrap());
     let (Ok(three), Ok(four)) = (limiter.allow_n(std::num::NonZeroU32::MIN), limiter.allow_n(Cost::ONE))

@@ -28,7 +28,6 @@ impl Engine {
         transport: Transport,
     ) -> Conclusion {
         if self.decides_at_once && held.is_none() && only.is_none() {
-            let check = self.prepared(live, check);
             let decided = self.metrics.time_now(transport, || match want {
                 Want::Take => self.gate.check(check),
                 Want::Peek => self.gate.peek(check),
@@ -54,7 +53,6 @@ impl Engine {
         let held = held.unwrap_or(&mut unwanted);
         let among = only.map(|only| among(live, only));
         let check = check.among(among.as_ref());
-        let check = self.prepared(live, check);
         let deciding = async {
             match want {
                 Want::Take if keeps => self.gate.charge_async(check, &mut held.charged).await,

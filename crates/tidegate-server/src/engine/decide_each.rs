@@ -23,7 +23,7 @@ impl Engine {
             asked.iter().map(|(_, only)| only.map(|only| among(live, only))).collect();
         let each = asked.iter().zip(&among);
         let checks: Vec<Check<'_, '_>> =
-            each.map(|((check, _), among)| self.prepared(live, check.among(among.as_ref()))).collect();
+            each.map(|((check, _), among)| check.among(among.as_ref())).collect();
         let mut charged: Vec<Charged> = Vec::new();
         let deciding = self.gate.charge_each_async(&checks, &mut charged, most_limits);
         let decided = self.metrics.time_each(deciding).await;

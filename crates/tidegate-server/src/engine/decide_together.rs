@@ -33,14 +33,10 @@ impl Engine {
     pub(crate) async fn decide_together(
         &self,
         live: &Live,
-        checks: &mut [Check<'_, '_>],
+        checks: &[Check<'_, '_>],
         held: Option<&mut Held>,
         transport: Transport,
     ) -> Result<Together, StoreError> {
-        for check in &mut *checks {
-            *check = self.prepared(live, *check);
-        }
-        let checks = &*checks;
         let deciding = async {
             match held {
                 Some(held) => self.gate.charge_together_async(checks, &mut held.charged).await,

@@ -7,7 +7,6 @@ use tidegate::policy::{Among, PolicySet};
 use tidegate::store::DecidedBy;
 
 use super::{Conclusion, Engine};
-use crate::live::Live;
 
 impl Engine {
     /// Decides a request under a set of policies that the store can serve ([`Engine::fits`]). Charges and counts
@@ -19,7 +18,6 @@ impl Engine {
     /// As [`Engine::decide`].
     pub(crate) async fn dry_run(
         &self,
-        live: &Live,
         set: &Arc<PolicySet>,
         check: Check<'_, '_>,
         only: Option<&[usize]>,
@@ -28,7 +26,7 @@ impl Engine {
             Some(only) => Among::new(Arc::clone(set), only.iter().copied()),
             None => Among::new(Arc::clone(set), 0..set.len()),
         };
-        let check = self.prepared(live, check.among(&among)).peek();
+        let check = check.among(&among).peek();
         match self.gate.check_async(check).await {
             Ok(mut decision) if decision.by == DecidedBy::Fallback => {
                 self.left_by_engine(&mut decision).unwrap_or(Conclusion::Decided(decision))

@@ -37,7 +37,7 @@ fn status(refused: &Refused, http: Option<StatusCode>) -> Status {
             Some(status) if status.is_server_error() => Code::Unavailable,
             _ => Code::ResourceExhausted,
         },
-        RefusalCause::NoTimeLeft | RefusalCause::TimedOut => Code::DeadlineExceeded,
+        RefusalCause::NoTimeLeft | RefusalCause::TimedOut | RefusalCause::CutShort => Code::DeadlineExceeded,
         _ => Code::Unavailable,
     };
     let mut details = ErrorDetails::new();

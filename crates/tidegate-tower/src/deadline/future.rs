@@ -95,7 +95,7 @@ where
                         let cause = if timeout_is_failure || is_carried {
                             RefusalCause::TimedOut
                         } else {
-                            RefusalCause::NoTimeLeft
+                            RefusalCause::CutShort
                         };
                         rules.refuse(cause)
                     }

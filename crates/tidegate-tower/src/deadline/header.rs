@@ -10,12 +10,12 @@ use tidegate::deadline::header::{
 const GRPC: HeaderName = HeaderName::from_static(GRPC_TIMEOUT);
 const ENVOY: HeaderName = HeaderName::from_static(ENVOY_TIMEOUT);
 
-/// Reads how much time a request's caller allows: the lesser of the two headers, since a proxy may wait for less time
-/// than its client. If a header has several values, the first counts.
+/// Reads how much time a request's caller allows: the least of all values of the two headers that can be read, since a
+/// proxy may wait for less time than its client, and may have added its own header to the client's.
 pub(super) fn read(headers: &HeaderMap) -> Option<Duration> {
-    let grpc = headers.get(GRPC).and_then(|value| read_grpc_timeout(value.as_bytes()));
-    let envoy = headers.get(ENVOY).and_then(|value| read_millis(value.as_bytes()));
-    grpc.into_iter().chain(envoy).min()
+    let grpc = headers.get_all(GRPC).into_iter().filter_map(|value| read_grpc_timeout(value.as_bytes()));
+    let envoy = headers.get_all(ENVOY).into_iter().filter_map(|value| read_millis(value.as_bytes()));
+    grpc.chain(envoy).min()
 }
 
 /// Writes how much time is left. Returns `false` if that is zero in the unit of the header.

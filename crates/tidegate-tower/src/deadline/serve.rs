@@ -20,8 +20,8 @@ use crate::ready::give_back;
 
 /// Gives each request the time that its caller allows it, for a server: see [`Timeouts`].
 ///
-/// The time is the lesser of `grpc-timeout` and Envoy's `x-envoy-expected-rq-timeout-ms`. A value that cannot be read
-/// counts as absent; without any value the default holds. The ceiling bounds the time that a stranger may ask for.
+/// The time is the least of all values of `grpc-timeout` and Envoy's `x-envoy-expected-rq-timeout-ms`. A value that
+/// cannot be read counts as absent; without any value the default holds. The ceiling bounds the time that a stranger may ask for.
 /// Within the service the deadline is [carried](tidegate::deadline::carried). If it passes before there is an answer,
 /// the service's future is dropped and the request is refused. A request with too little time is refused before the
 /// service is called.

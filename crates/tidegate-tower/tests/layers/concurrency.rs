@@ -1,6 +1,8 @@
 use std::task::Poll;
+use std::time::Duration;
 
-use tidegate::{Bulkhead, Tick, deadline};
+use http::Request;
+use tidegate::{Bulkhead, Enter, ManualClock, Tick, deadline};
 use tidegate_tower::ConcurrencyLayer;
 use tower_layer::Layer;
 
@@ -51,4 +53,20 @@ fn nobody_stands_in_line_beyond_its_deadline() {
     let polled = deadline::carry(Tick::EPOCH, || poll(std::pin::pin!(call(&mut service, get()))));
     let Poll::Ready(Ok(refused)) = polled else { panic!("its time was up before it came") };
     assert_eq!((refused.status().as_u16(), places.waiting()), (503, 0));
+}
+
+/// The deadline that the task carries does not lengthen a wait that the layer was told to end.
+#[test]
+fn a_wait_ends_at_the_first_of_its_bounds() {
+    let clock = ManualClock::default();
+    let second = Duration::from_secs(1);
+    let places = Bulkhead::new(1).unwrap().with_clock(clock.clone());
+    let _permit = places.try_enter().unwrap();
+    let briefly = move |entry: Enter, _: &Request<String>| entry.within(second);
+    let mut service = ConcurrencyLayer::new("pages", places).entering(briefly).layer(ScriptedService::default());
+    let mut called = Box::pin(deadline::carry(Tick::from_secs(9), || call(&mut service, get())));
+    assert!(poll(called.as_mut()).is_pending());
+    clock.advance(second);
+    let Poll::Ready(Ok(refused)) = poll(called.as_mut()) else { panic!("it waits for a second") };
+    assert_eq!(refused.status(), 503);
 }

@@ -35,6 +35,24 @@ fn a_request_has_the_time_that_its_caller_gives_it() {
     }
 }
 
+/// A second header of a caller, or of a proxy behind it, cannot lengthen the time.
+#[test]
+fn of_several_values_the_shortest_time_counts() {
+    let mut service = layer(&ManualClock::default()).layer(FINDS);
+    for (values, found) in [
+        (["250m", "1S"], "Some(250ms)"),
+        (["1S", "250m"], "Some(250ms)"),
+        (["soon", "250m"], "Some(250ms)"),
+        (["soon", "later"], "Some(2s)"),
+    ] {
+        let mut request = get();
+        for value in values {
+            request.headers_mut().append("grpc-timeout", value.parse().unwrap());
+        }
+        assert_eq!(answer(&mut service, request).unwrap().body(), found, "{values:?}");
+    }
+}
+
 #[test]
 fn what_cannot_be_done_in_time_is_not_begun() {
     let inner = ScriptedService::default();
@@ -89,6 +107,32 @@ fn a_call_for_which_no_time_is_left_is_not_made() {
     let mut client = forward(&clock).layer(inner.clone());
     let refused = carry(Tick::from_nanos(100_000_000), || answer(&mut client, get())).unwrap();
     assert_eq!((refused.status().as_u16(), inner.calls()), (504, 0));
+}
+
+/// A client that reads "no time is left" may repeat the call, since it was not made. This call was made.
+#[test]
+fn a_call_that_is_cut_short_is_told_apart_from_one_that_is_not_made() {
+    let causes =
+        [("1S", Some(RefusalCause::CutShort)), ("50m", Some(RefusalCause::NoTimeLeft)), ("2S", None)];
+    for (timeout, cause) in causes {
+        let (clock, inner) = (ManualClock::default(), ScriptedService::hanging());
+        // The handler passes its request to the client, whose refusal ends at the same tick as the server's own.
+        let mut server = layer(&clock).layer(forward(&clock).layer(inner.clone()));
+        let mut called = Box::pin(call(&mut server, with("grpc-timeout", timeout)));
+        let mut answered = poll(called.as_mut());
+        if cause == Some(RefusalCause::NoTimeLeft) {
+            assert_eq!(inner.calls(), 0);
+        } else {
+            assert!(answered.is_pending());
+            assert_eq!(inner.calls(), 1);
+            clock.advance(2 * SECOND);
+            answered = poll(called.as_mut());
+        }
+        let Poll::Ready(Ok(refused)) = answered else { panic!("its time is up") };
+        assert_eq!(refused.status(), 504);
+        let refusal = Refused::of_response(&refused).expect("a layer refused");
+        assert_eq!(refusal.cause, cause.unwrap_or(RefusalCause::TimedOut), "{timeout}");
+    }
 }
 
 #[test]

@@ -5,7 +5,9 @@ use http::Request;
 use tidegate::policy::{Limit, SettleBy, SettleRule, Usage};
 use tidegate::store::{Occupancy, Settled, Settling, Step, Store, StoreError};
 use tidegate::{Cost, Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
-use tidegate_tower::{Describe, GateLayer, RefusalCause, Refused, Spent, WhenUndecided};
+use tidegate_tower::{
+    DeadlineLayer, Describe, GateLayer, RefusalCause, Refused, ServerStack, Spent, WhenUndecided,
+};
 use tower_layer::Layer;
 
 use crate::breaker::Heard;
@@ -78,6 +80,42 @@ fn what_comes_too_late_for_a_policy_is_refused_as_the_policy_says() {
         let refused = answer(&mut layer.layer(ScriptedService::default()), get()).unwrap();
         assert_eq!(refused.headers()["grpc-status"], "4", "DEADLINE_EXCEEDED");
     }
+}
+
+/// What the layer outside knows of the caller's time need not be described once more.
+#[test]
+fn a_policy_goes_by_the_deadline_that_the_task_carries() {
+    let mut late = per_minute("late", 100);
+    late.deadline = Some(Duration::from_millis(200));
+    let (gate, clock) = gate(vec![late]);
+    let deadline = DeadlineLayer::within(Duration::from_secs(1), Duration::from_secs(9)).unwrap();
+    let stack = ServerStack::new()
+        .rate_limit(GateLayer::new(Arc::clone(&gate), anybody))
+        .deadline(deadline.with_clock(clock));
+    let mut service = stack.layer(ScriptedService::default());
+    let mut status = |timeout| answer(&mut service, with("grpc-timeout", timeout)).unwrap().status().as_u16();
+    assert_eq!(["100m", "199999u", "200m", "5S"].map(&mut status), [503, 503, 200, 200]);
+    assert_eq!(left(&gate), [98]);
+}
+
+#[test]
+fn a_queue_holds_nobody_back_for_longer_than_his_header_says_that_he_waits() {
+    let mut queue = policy("queue", Quota::per_second(1).leaky_queue(9).unwrap());
+    queue.limits[0].max_wait = Duration::from_secs(2);
+    let (gate, _) = gate(vec![queue]);
+    let describe = |request: &Request<String>| match request.headers().get("grpc-timeout") {
+        Some(timeout) => {
+            Descriptor::new().with("request.header.grpc-timeout", timeout.to_str().unwrap().to_owned())
+        }
+        None => Descriptor::new(),
+    };
+    let mut service = GateLayer::new(gate, describe).layer(ScriptedService::default());
+    assert_eq!(answer(&mut service, get()).unwrap().status(), 200);
+    assert_eq!(
+        answer(&mut service, with("grpc-timeout", "100m")).unwrap().status(),
+        429,
+        "its turn is in 1 s"
+    );
 }
 
 #[test]
@@ -239,7 +277,7 @@ fn a_store_that_does_not_settle_is_told_to_the_observer() {
     // When the time is up, the dropped request is settled too.
     let second = Duration::from_secs(1);
     let clock = ManualClock::default();
-    let deadline = tidegate_tower::DeadlineLayer::within(second, second).unwrap().with_clock(clock.clone());
+    let deadline = DeadlineLayer::within(second, second).unwrap().with_clock(clock.clone());
     let mut hanging = deadline.layer(layer.layer(ScriptedService::hanging()));
     let mut called = Box::pin(call(&mut hanging, get()));
     assert!(poll(called.as_mut()).is_pending());

@@ -83,7 +83,12 @@ fn work_that_was_begun_goes_on_without_its_caller() {
     clock.advance(Duration::from_secs(1));
     assert_eq!(caller.join().unwrap(), Err(RunError::StillRunning));
     assert_eq!(pool.running(), 1);
-    assert_eq!(pool.submit(|| ()).unwrap_err(), RunError::Full { places: 0 });
+    let full = pool.submit(|| ()).unwrap_err();
+    assert_eq!(full, RunError::Full { places: 0 });
+    assert_eq!(
+        full.to_string(),
+        "every thread of the pool is busy, and none of its 0 waiting places is free"
+    );
     let_go.send(()).unwrap();
     while pool.running() > 0 {
         thread::yield_now();

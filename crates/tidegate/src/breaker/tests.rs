@@ -67,11 +67,14 @@ fn an_outage_is_told_from_its_beginning_to_its_end() {
 fn each_step_of_recovery_lets_twice_as_many_in() {
     let (breaker, clock, _) = heard(CircuitBreaker::builder().consecutive(1));
     calls(&breaker, 1, Outcome::Failure);
+    assert_eq!(breaker.try_enter().unwrap_err().to_string(), "refused; retry after 5000 ms");
     clock.advance(5 * SECOND);
     for most in [3, 6, 12, 24] {
         let inside: Vec<Call> = std::iter::from_fn(|| breaker.try_enter().ok()).collect();
         assert_eq!(inside.len(), most);
-        assert_eq!(breaker.try_enter().unwrap_err().retry(), Retry::Unknown);
+        let refused = breaker.try_enter().unwrap_err();
+        assert_eq!(refused.retry(), Retry::Unknown);
+        assert_eq!(refused.to_string(), "refused now; nobody can say when a retry succeeds");
         drop(inside);
         calls(&breaker, 6, Outcome::Success);
     }

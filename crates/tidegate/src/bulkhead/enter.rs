@@ -17,7 +17,7 @@ use super::shared::Shared;
 use crate::answer::TakeError;
 use crate::block_on::block_on;
 use crate::clock::Sleep;
-use crate::deadline::Deadline;
+use crate::deadline::{self, Deadline};
 use crate::key::Key;
 use crate::priority::named_or_carried;
 use crate::time_bound::TimeBound;
@@ -25,18 +25,19 @@ use crate::time_bound::TimeBound;
 /// A future that ends with a [`Permit`]; made by [`Bulkhead::enter`](crate::Bulkhead::enter).
 ///
 /// Nothing happens before the first poll: only then does the caller join the line, and only then does its timeout
-/// start. A higher priority comes first; among equals the bulkhead's order decides ([`QueueOrder`](crate::QueueOrder)).
+/// start. It waits no longer than the deadline that the task [carries](crate::deadline::carried) when the entry is
+/// first polled or tried, whatever its own bound ([`Enter::within`], [`Enter::until`]) is. A higher priority comes first; among equals the bulkhead's order decides ([`QueueOrder`](crate::QueueOrder)).
 /// Nobody overtakes a waiter that comes first, even if that waiter needs more places than are free. The future owns its
 /// bulkhead, so it can be stored and spawned; it runs on any executor. It does not allocate unless it has to wait.
 ///
 /// # Errors
 /// In each case no place is taken.
 ///
-/// * [`TakeError::Denied`] with [`Retry::Unknown`]: the deadline or the bulkhead's longest wait passed, the queue is
+/// * [`TakeError::Denied`] with [`Retry::Unknown`]: its deadline, the one that the task carries, or the bulkhead's longest wait passed, the queue is
 ///   full, a more important caller took this one's position in the queue, the turn is not expected before the deadline,
 ///   or a throttle refused.
 /// * [`TakeError::Denied`] with [`Retry::Never`]: more places are asked for than there are (with a law: than there can
-///   be), or the deadline had passed before the first poll.
+///   be), or its deadline had passed before the first poll; if it has to wait, also if the carried one had.
 /// * [`TakeError::NotACost`]: `places` is zero or negative.
 ///
 /// # Cancel safety
@@ -52,6 +53,8 @@ pub struct Enter {
     priority: Option<Priority>,
     tenant: SmallVec<[u8; 32]>,
     bound: TimeBound,
+    /// The deadline that the task carried when a place was tried in vain.
+    carried: Option<Deadline>,
     /// When the caller arrived; [`Tick::EPOCH`] if the bulkhead does not measure how long work takes.
     arrived: Tick,
     stage: Stage,
@@ -73,8 +76,16 @@ enum Stage {
 
 impl Enter {
     pub(super) fn new(shared: Arc<Shared>, places: Result<Cost, NotACost>) -> Self {
-        let (priority, tenant, bound) = (None, SmallVec::new(), TimeBound::NONE);
-        Self { shared, places, priority, tenant, bound, arrived: Tick::EPOCH, stage: Stage::New }
+        Self {
+            shared,
+            places,
+            priority: None,
+            tenant: SmallVec::new(),
+            bound: TimeBound::NONE,
+            carried: None,
+            arrived: Tick::EPOCH,
+            stage: Stage::New,
+        }
     }
 
     /// Waits for at most `timeout` from the first poll on; zero does not wait.
@@ -155,10 +166,13 @@ impl Enter {
     /// Never; an entry that has ended already returns `None`.
     pub fn try_now(&mut self) -> Option<Permit> {
         let places = self.places.ok()?;
-        if !matches!(self.stage, Stage::New) || self.arrive(places).is_err() {
+        if !matches!(self.stage, Stage::New) {
             return None;
         }
-        let granted = self.enter_now(places).ok()?;
+        let Some(granted) = self.arrive(places).and_then(|()| self.enter_now(places)).ok() else {
+            self.carried = deadline::carried();
+            return None;
+        };
         self.stage = Stage::Ended;
         Some(Permit::new(&self.shared, granted, self.arrived))
     }
@@ -221,10 +235,12 @@ impl Enter {
         }
         let now = shared.clock.now();
         let own = self.bound.deadline(&*shared.clock);
-        let deadline = match longest {
-            Duration::MAX => own,
-            longest => Some(own.unwrap_or(Tick::MAX).min(now.after(longest))),
-        };
+        let carried = self.carried.or_else(deadline::carried).map(|until| until.tick(&*shared.clock));
+        if carried.is_some_and(|carried| carried < now) {
+            return Err(Err(Retry::Never));
+        }
+        let longest = (longest < Duration::MAX).then(|| now.after(longest));
+        let deadline = [own, carried, longest].into_iter().flatten().min();
         let ticket = shared.join(self.request(places), (now, deadline), cx.waker().clone())?;
         Ok((ticket, deadline))
     }

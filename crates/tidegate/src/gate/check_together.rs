@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Tick};
 
 use super::charged::{Charged, Keep};
-use super::decide::{binding, shorten_waits};
+use super::decide::binding;
 use super::several_stores::{Run, Settlements, furthest};
 use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
@@ -155,10 +155,9 @@ impl Gate {
             let looks = matches!(op, Op::Peek);
             let mut merged = Merged::default();
             for (place, check) in checks.iter().enumerate().filter(|(_, check)| check.peek == looks) {
-                let ends = self.tick_of(check);
                 let mut plan = Plan::default();
                 check.plan_into(&policies[place], &mut plan);
-                shorten_waits(at, ends, &mut plan.lines);
+                self.shorten_waits(at, check, &mut plan.lines);
                 merged.add(place, plan)?;
             }
             if merged.parts.is_empty() {

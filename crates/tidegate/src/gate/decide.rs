@@ -1,7 +1,6 @@
 //! Decides a check: plans its charges under the policies, and has the stores settle them.
 //!
-//! The usual check asks one store that answers at once, in one step. All other cases, with several stores or an answer that must be awaited, are in
-//! [`super::several_stores`].
+//! The usual check asks one store that answers at once, in one step. All other cases are in [`super::several_stores`].
 
 use std::mem;
 use std::sync::Arc;
@@ -200,7 +199,7 @@ impl Gate {
             && !self.routes.own_waits()
             && plan.lines.iter().all(Line::is_plain);
         let at = if by_tick { self.time.recent() } else { self.time.now() };
-        shorten_waits(at, self.tick_of(check), &mut plan.lines);
+        self.shorten_waits(at, check, &mut plan.lines);
         let clock = if by_tick { StepClock::Fresh(self.time.clock()) } else { StepClock::Engine };
         self.settle_plan::<K>(&plan, (at, clock), check.op(), settled)?;
         if settled.allowed {
@@ -217,12 +216,6 @@ impl Gate {
         drop(plan);
         decision.conclude(settled);
         Ok(())
-    }
-
-    /// Returns the tick of a check's deadline, by the gate's clock.
-    #[inline]
-    pub(super) fn tick_of(&self, check: &Check<'_, '_>) -> Option<Tick> {
-        check.deadline.map(|deadline| deadline.tick(self.time.clock()))
     }
 
     pub(super) fn settle_plan<K: Keep>(
@@ -297,15 +290,6 @@ impl<'c> Check<'c, '_> {
             (line.quota, line.inline_quota) = (quota, true);
             line.kept_back = policies.kept_back(line, quota, self.priority);
         }
-    }
-}
-
-/// Shortens the delays that queues may accept, so that none ends after the deadline.
-#[inline]
-pub(super) fn shorten_waits(at: Tick, deadline: Option<Tick>, lines: &mut [Line<'_>]) {
-    let Some(deadline) = deadline else { return };
-    for line in lines {
-        line.max_wait = line.max_wait.min(deadline.since(at));
     }
 }
 

@@ -13,7 +13,6 @@ use smallvec::SmallVec;
 use tidegate_core::Tick;
 
 use super::charged::Keep;
-use super::decide::shorten_waits;
 use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision};
 use crate::policy::{Plan, PolicySet};
@@ -322,9 +321,8 @@ impl Gate {
         }
         let mut plan = Plan::default();
         check.plan_into(policies, &mut plan);
-        let deadline = self.tick_of(check);
-        shorten_waits(at, deadline, &mut plan.lines);
-        Some(Run::new(self, plan, check.op(), (at, deadline)))
+        self.shorten_waits(at, check, &mut plan.lines);
+        Some(Run::new(self, plan, check.op(), (at, self.tick_of(check))))
     }
 }
 

@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 
 use super::charged::Keep;
 use super::check_together::Together;
-use super::decide::shorten_waits;
 use super::several_stores::all_answered;
 use super::{Check, Gate};
 use crate::policy::{Line, Plan, PolicySet};
@@ -59,7 +58,7 @@ impl Gate {
         let at = if by_tick { self.time.recent() } else { self.time.now() };
         let mut start = 0;
         for (check, end) in checks.iter().zip(&ends) {
-            shorten_waits(at, self.tick_of(check), &mut plan.lines[start..*end]);
+            self.shorten_waits(at, check, &mut plan.lines[start..*end]);
             start = *end;
         }
         let clock = if by_tick { StepClock::Fresh(self.time.clock()) } else { StepClock::Engine };

@@ -78,6 +78,8 @@ pub struct PolicySet {
     pub(super) access: Access,
     /// Whether some policy has a deny-list of its own or a deadline.
     pub(super) guarded: bool,
+    /// Whether some policy has a deadline.
+    has_deadlines: bool,
     /// Whether some policy uses path or host as a value: in a key, a list or a cost.
     pub(super) compares_places: bool,
     /// The names of values that policies settle by.
@@ -137,8 +139,8 @@ impl PolicySet {
         share_quotas(&mut policies);
         let compiled = Compiled::all(&policies);
         let sensed = Sensed::of(&policies)?;
-        let guarded =
-            policies.iter().any(|policy| !policy.access.deny.is_empty() || policy.deadline.is_some());
+        let has_deadlines = policies.iter().any(|policy| policy.deadline.is_some());
+        let guarded = has_deadlines || policies.iter().any(|policy| !policy.access.deny.is_empty());
         let mut compares_places = false;
         let mut see = |name: &str, group: bool| {
             compares_places |= ["request.path", "request.host"].into_iter().any(|place| {
@@ -159,6 +161,7 @@ impl PolicySet {
             index,
             access,
             guarded,
+            has_deadlines,
             compares_places,
             settled_by,
             ipv6_prefix,
@@ -184,6 +187,11 @@ impl PolicySet {
     /// Returns the values of `share` that the policies have.
     pub(crate) const fn shares(&self) -> Shares {
         self.shares
+    }
+
+    /// Reports whether some policy has a deadline.
+    pub(crate) const fn has_deadlines(&self) -> bool {
+        self.has_deadlines
     }
 
     /// Reports whether some policy lowers the priority of requests over its limits.

@@ -19,6 +19,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+use tidegate::deadline::carry;
 use tidegate::{Bulkhead, Clock, Cost, Enter, ManualClock, Outcome, Permit, Retry, TakeError, Tick};
 
 /// Records whether its waker was called.
@@ -61,6 +62,43 @@ fn ready(poll: Poll<Result<Permit, TakeError>>) -> Result<Permit, TakeError> {
 
 fn places(units: u64) -> Cost {
     Cost::new(units).unwrap()
+}
+
+/// A wait ends at the first of the deadline that the task carries and the entry's own bound.
+#[test]
+fn nobody_waits_beyond_the_deadline_of_the_task() {
+    type Bounded = fn(Enter) -> Enter;
+    const SECOND: Duration = Duration::from_secs(1);
+    let at = Tick::from_secs;
+    let bounds: [(Bounded, u64); 4] = [
+        (|entry| entry, 2),
+        (|entry| entry.within(SECOND), 1),
+        (|entry| entry.within(5 * SECOND), 2),
+        (|entry| entry.until(Tick::from_secs(9)), 2),
+    ];
+    for (number, (bound, ends)) in bounds.into_iter().enumerate() {
+        for tried in [false, true] {
+            let clock = ManualClock::default();
+            let bulkhead = Bulkhead::new(1).unwrap().with_clock(clock.clone());
+            let inside = bulkhead.try_enter().unwrap();
+            let mut entry = bound(bulkhead.enter());
+            if tried {
+                assert!(carry(at(2), || entry.try_now()).is_none());
+            }
+            let mut waiter = Waiter::new(entry);
+            let first = if tried { waiter.poll() } else { carry(at(2), || waiter.poll()) };
+            assert!(first.is_pending(), "{number}");
+            clock.advance(Duration::from_secs(ends) - Duration::from_nanos(1));
+            assert!(waiter.poll().is_pending(), "{number}: it waits for {ends} s");
+            clock.advance(Duration::from_nanos(1));
+            assert_eq!(ready(waiter.poll()).unwrap_err().retry(), Retry::Unknown, "{number}");
+            let mut late = Waiter::new(bulkhead.enter());
+            let refused = carry(Tick::EPOCH, || ready(late.poll())).unwrap_err();
+            assert_eq!((refused.retry(), bulkhead.waiting()), (Retry::Never, 0), "its time was up before");
+            drop(inside);
+            assert!(carry(Tick::EPOCH, || ready(Waiter::new(bulkhead.enter()).poll())).is_ok(), "no wait");
+        }
+    }
 }
 
 #[test]
@@ -162,7 +200,7 @@ fn no_time_is_now_or_not_at_all_and_a_past_deadline_is_never() {
     let inside = ready(Waiter::new(bulkhead.enter().within(Duration::ZERO)).poll()).unwrap();
     let refused = ready(Waiter::new(bulkhead.enter().within(Duration::ZERO)).poll()).unwrap_err();
     assert_eq!((refused.retry(), bulkhead.waiting(), clock.sleepers()), (Retry::Unknown, 0, 0));
-    assert_eq!(refused.to_string(), "no room now; nobody can say when there will be");
+    assert_eq!(refused.to_string(), "refused now; nobody can say when a retry succeeds");
     drop(inside);
     assert!(clock.now() == Tick::from_secs(100) && bulkhead.standing().remaining == 1);
 }

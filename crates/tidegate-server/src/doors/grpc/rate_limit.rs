@@ -130,7 +130,7 @@ async fn decide_several(
     held: Option<&mut Held>,
 ) -> Result<Together, Status> {
     let gives_back = |descriptor: &CallDescriptor<'_>| matches!(descriptor.units, Units::GiveBack(_));
-    let mut checks: Vec<Check<'_, '_>> = descriptors
+    let checks: Vec<Check<'_, '_>> = descriptors
         .iter()
         .filter(|descriptor| !gives_back(descriptor))
         .map(|descriptor| {
@@ -139,7 +139,7 @@ async fn decide_several(
             check
         })
         .collect();
-    let together = engine.decide_together(live, &mut checks, held, Transport::grpc).await;
+    let together = engine.decide_together(live, &checks, held, Transport::grpc).await;
     let together = together.map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))?;
     if checks.len() == descriptors.len() || together.conclusions.len() != checks.len() {
         return Ok(together);
