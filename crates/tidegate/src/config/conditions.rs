@@ -27,6 +27,18 @@ pub(super) fn condition(text: &str) -> Result<Condition, String> {
     })
 }
 
+/// Returns a condition with every part that its text leaves out; `None` if the text is none.
+pub(super) fn in_effect(text: &str) -> Option<String> {
+    let condition = condition(text).ok()?;
+    let shown = condition.to_string();
+    let silent = condition.stale_after() == Condition::STALE_AFTER;
+    // A condition on a switch has no such part.
+    if !silent || matches!(condition.source(), Source::Switch(_)) {
+        return Some(shown);
+    }
+    Some(format!("{shown}, stale after {}s", Condition::STALE_AFTER.as_secs()))
+}
+
 /// Reads the name of a number.
 ///
 /// # Errors
