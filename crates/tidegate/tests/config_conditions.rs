@@ -209,3 +209,26 @@ fn a_switch_puts_policies_in_force_for_the_priorities_that_it_is_off_for() {
         "the end has come"
     );
 }
+
+/// Regression: the last reading was told as if it were in force, so a value above the mark seemed to hold nothing.
+#[test]
+fn a_stale_reading_is_not_known() {
+    let text = "version: 1\npolicies:\n  - name: p\n    when: signal queue above 1000, stale after 3s\n    limit: { rate: 1/s }\n";
+    let (config, _) = Config::parse(text, "t", Format::Yaml).unwrap();
+    let clock = ManualClock::default();
+    let gate = Gate::in_memory(config.policies, 1000).unwrap().with_clock(clock.clone());
+    let any = Descriptor::new();
+    let why = || gate.explain(&any).unwrap().reasons[0].why.clone();
+    let condition = "not charged: holds while signal queue above 1000, until 900, stale after 3s";
+    assert_eq!(why(), format!("{condition}: it is not known"));
+    gate.report_signal("queue", 800.0).unwrap();
+    assert_eq!(why(), format!("{condition}: last read as 800"));
+    gate.report_signal("queue", 1200.0).unwrap();
+    assert_eq!(why(), "charged");
+    clock.advance(std::time::Duration::from_secs(4));
+    assert!(gate.check(&any).unwrap().allowed);
+    let stale = format!("{condition}: it is not known; last read as 1200, more than 3s ago");
+    assert_eq!(why(), stale);
+    gate.replace(gate.policies());
+    assert_eq!(why(), stale, "through a reload");
+}
