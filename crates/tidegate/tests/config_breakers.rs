@@ -192,6 +192,10 @@ fn what_becomes_of_requests_over_a_limit_is_read_and_checked() {
         ("limit: { rate: 5/s }, over: marc", "over: unknown word \"marc\"; did you mean \"mark\"?"),
         ("limit: { rate: 5/s }, over: wait", "over: wait needs a limit with max_wait"),
         ("limit: { rate: 5/s }, demote_to: sheddable", "demote_to needs over: demote"),
+        (
+            "limit: { rate: 5/s }, over: demote, demote_to: critical-plus",
+            "demote_to: critical-plus lowers nobody, since no level is above it; use critical or a lower one",
+        ),
         ("limit: { rate: 5/s, max_wait: 1s }, over: mark", "over: mark lets requests through at once"),
         (
             "limit: { rate: 5/s }, over: demote, charge: on-failure",

@@ -55,7 +55,7 @@ fn one_condition_or_several_and_a_rate_that_follows() {
 fn mistakes_name_the_place_and_what_would_work() {
     let limit = "limit: { rate: 10/s }";
     let follows = |rest: &str| format!("limit: {{ rate: 10/s, {rest} }}");
-    let cases: [(&str, &str, &str); 15] = [
+    let cases: [(&str, &str, &str); 21] = [
         (
             "when: cpus above 80%",
             limit,
@@ -81,12 +81,43 @@ fn mistakes_name_the_place_and_what_would_work() {
         (
             "when: policy p above 80%",
             limit,
-            "policy \"p\" depends on policy \"p\": a policy cannot depend on itself",
+            "5:11  error  policy \"p\" depends on policy \"p\": a policy cannot depend on itself",
         ),
         (
             "when: policy each above 80%",
             limit,
-            "policy \"p\" depends on policy \"each\": it has a key for each caller",
+            "5:11  error  policy \"p\" depends on policy \"each\": it has a key for each caller",
+        ),
+        // Neither the policy itself nor one with a key for each caller is suggested.
+        (
+            "when: policy q above 80%",
+            limit,
+            "5:11  error  policy \"p\": there is no policy \"q\"; possible are writes",
+        ),
+        (
+            "when: policy eech above 80%",
+            limit,
+            "5:11  error  policy \"p\": there is no policy \"eech\"; possible are writes",
+        ),
+        (
+            "when: cpu above 80% until 70%",
+            limit,
+            "when: \"80% until 70%\" lacks a comma; write 80%, until 70%",
+        ),
+        (
+            "when: cpu above 80% stale after 1min, until 70%",
+            limit,
+            "when: \"80% stale after 1min\" lacks a comma; write 80%, stale after 1min",
+        ),
+        (
+            "when: cpu above 80%, until 70% stale after 1s",
+            limit,
+            "when: \"70% stale after 1s\" lacks a comma; write 70%, stale after 1s",
+        ),
+        (
+            "when: cpu above 80%, stale after 2days",
+            limit,
+            "when: a reading is stale after 1s to 1day; 2days is out of range",
         ),
         ("mode: enforce", &follows("floor: 1/s, follows: memory"), "needs between too"),
         (
@@ -102,7 +133,7 @@ fn mistakes_name_the_place_and_what_would_work() {
         (
             "mode: enforce",
             &follows("floor: 1/s, follows: memory, between: 90%..70%"),
-            "use a low and a higher one",
+            "between: 90% and 70% are not a band; use a low and a higher one",
         ),
         (
             "mode: enforce",

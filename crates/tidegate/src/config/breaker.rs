@@ -116,7 +116,7 @@ pub(super) fn terms(words: &Words<'_>, spot: Spot, findings: &mut Findings) -> O
     match built {
         Ok(breaker) => Some(Terms { quota: Some(Arc::new(Quota::Breaker(breaker))), label: label(&stated) }),
         Err(error) => {
-            findings.error(spot_of(key_of(&error)), error_text(&error));
+            findings.error(spot_of(key_of(&error)), error_text(&error, words));
             None
         }
     }
@@ -185,7 +185,7 @@ fn key_of(error: &QuotaError) -> &'static str {
 }
 
 /// Words an error of the core crate in the terms of the file.
-fn error_text(error: &QuotaError) -> String {
+fn error_text(error: &QuotaError, words: &Words<'_>) -> String {
     match error {
         QuotaError::Parameter { name: "slow_ratio", .. } => {
             "slow_calls: 0% of all calls are always slow; use 1% to 100%".to_owned()
@@ -193,7 +193,7 @@ fn error_text(error: &QuotaError) -> String {
         QuotaError::Parameter { name: "judgement", .. } => {
             "risk: more than 40% is not evidence; use 1% to 40%".to_owned()
         }
-        error => error.to_string(),
+        error => words.error_text(key_of(error), error),
     }
 }
 

@@ -141,6 +141,10 @@ pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut
     let words = format!("{} floor {written} follows {source} {low}..{high}", limit.terms.label);
     match Follows::new(source, rates, marks[0]..=marks[1], quota) {
         Ok(follows) => Some(Limit::following(follows, words)),
+        Err(QuotaError::Parameter { name: "marks", want, .. }) => {
+            findings.error(range.spot, format_args!("between: {low} and {high} {want}"));
+            None
+        }
         Err(error) => {
             findings.error(range.spot, format_args!("between: {error}"));
             None
