@@ -112,6 +112,8 @@ pub(crate) struct Engine {
     #[cfg(feature = "grpc")]
     reservations: reservations::Reservations,
     breakers: breakers::Breakers,
+    /// When this process started, by the gate's clock.
+    started: Tick,
     redact: Redact,
     denials: DenialLog,
     peer_names: PeerNames,
@@ -189,7 +191,8 @@ impl Engine {
             .with_switches(switches.clone())
             .with_background(move |later| drop(runtime.spawn(later)))
             .with_issuer(&ticket_seal.issuer);
-        let live = Live::new(settings, &metrics, None, gate.now());
+        let started = gate.now();
+        let live = Live::new(settings, &metrics, None, started);
         Self {
             gate,
             switches,
@@ -207,6 +210,7 @@ impl Engine {
             #[cfg(feature = "grpc")]
             reservations: reservations::Reservations::default(),
             breakers: breakers::Breakers::default(),
+            started,
             redact: Redact::default(),
             denials: DenialLog::of_all(),
             peer_names: PeerNames::default(),

@@ -111,8 +111,12 @@ impl Server {
         let folder = options.store.as_ref().and_then(|store| store.folder.as_deref());
         let reload = Reload::new(source, folder.map(SavedPolicies::in_folder));
         let settings = reload.first().await?;
+        let tickets = match folder {
+            Some(folder) => options.tickets.keep_key_in(folder.to_owned()).await?,
+            None => options.tickets,
+        };
         let unknown = unknown_numbers(&settings.policies);
-        for warning in settings.warnings.iter().chain(&options.tickets.warnings).chain(&unknown) {
+        for warning in settings.warnings.iter().chain(&tickets.warnings).chain(&unknown) {
             tracing::warn!("{warning}");
         }
         // Before listening: a program that sees the open port may send a signal, which would end the process at once
@@ -134,7 +138,7 @@ impl Server {
         let spans = options.otlp.as_ref().map(Spans::open).transpose()?;
         let secrets = access.file().into_iter().chain(certificates.iter().flat_map(|held| held.files()));
         let background = Background::new(signals, watched.as_deref(), secrets).await;
-        let tickets = TicketSeal::of(&options.tickets, &addr)?;
+        let tickets = TicketSeal::of(&tickets, &addr)?;
         let store = match options.store {
             Some(store) => store,
             None => OpenStore::in_memory(&StoreSettings::default(), None)?,

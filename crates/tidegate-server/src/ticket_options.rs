@@ -1,6 +1,8 @@
 //! The settings of tickets: the keys of the deployment, the lifetime of a ticket, and the name of this node.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +15,15 @@ use crate::file_mode;
 /// The most bytes of a file that holds ticket keys. A larger file is probably a different one.
 const MOST_FILE_BYTES: u64 = 64 << 10;
 
+/// The file beside the counters of a store on disk that holds the key of a server without configured keys.
+const KEPT_KEY: &str = "ticket-key";
+
 /// The settings of a server's tickets. Read only at the start.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TicketOptions {
-    /// The keys. `None`: a random one, so that tickets become invalid when the process ends, like the counters in its
-    /// memory.
+    /// The keys. `None`: with a store on disk that a config file opened, a random one that is kept in its folder, so
+    /// that tickets survive a restart like the counters; otherwise a random one that ends with the process.
     pub keys: Option<TicketKeys>,
     /// How long a ticket can be settled, 1 ns to 30 days. 10 minutes by default: calls of language models and logins
     /// end within that. Settled tickets are remembered for as long, each under one key of the store.
@@ -53,6 +58,14 @@ pub enum TicketKeyError {
         path: PathBuf,
         /// Why.
         why: Arc<ReadError>,
+    },
+    /// The key that was drawn cannot be kept beside the counters.
+    #[error("the ticket key's file {} cannot be written: {why}; name a file in tickets.key_file", path.display())]
+    Keep {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        why: Arc<io::Error>,
     },
     /// What was read is not a key.
     #[error("{from}: {why}")]
@@ -112,6 +125,53 @@ impl TicketOptions {
     pub fn keys_from_env() -> Result<Option<TicketKeys>, TicketKeyError> {
         Ok(from_variables(|name| std::env::var_os(name))?.map(|found| found.keys))
     }
+
+    /// Without configured keys, takes the key that an earlier start kept in this folder; if there is none, draws one
+    /// and keeps it there, readable only by its owner. When it returns, the file is on disk.
+    ///
+    /// # Errors
+    /// [`TicketKeyError`] if the file cannot be read or written, or holds no key.
+    pub(crate) async fn keep_key_in(mut self, folder: PathBuf) -> Result<Self, TicketKeyError> {
+        if self.keys.is_some() {
+            return Ok(self);
+        }
+        let reading = tokio::task::spawn_blocking(move || kept_in(&folder));
+        let found =
+            reading.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))?;
+        self.keys = Some(found.keys);
+        self.warnings.extend(found.warnings);
+        Ok(self)
+    }
+}
+
+/// Reads the key that is kept in a folder, or draws it. Blocks the thread.
+fn kept_in(folder: &Path) -> Result<Found, TicketKeyError> {
+    let path = folder.join(KEPT_KEY);
+    match from_file(&path) {
+        Err(TicketKeyError::File { why, .. }) if is_missing(&why) => {}
+        found => return found,
+    }
+    let line = TicketKeys::random_line()
+        .map_err(|why| TicketKeyError::Key { from: path.display().to_string(), why })?;
+    write_key(&path, &line).map_err(|why| TicketKeyError::Keep { path: path.clone(), why: Arc::new(why) })?;
+    from_file(&path)
+}
+
+fn is_missing(why: &ReadError) -> bool {
+    matches!(why, ReadError::System(error) if error.kind() == io::ErrorKind::NotFound)
+}
+
+/// Writes a file that only its owner can read, and whose content is there as soon as its name is.
+fn write_key(path: &Path, line: &str) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut new = tempfile::Builder::new().prefix(".ticket-key-").tempfile_in(folder)?;
+    writeln!(new, "{line}")?;
+    new.as_file().sync_all()?;
+    new.persist_noclobber(path).map_err(|error| error.error)?;
+    // Syncs the folder too, so that the name survives a power cut. On systems where a folder cannot be opened as a
+    // file, the system does this itself.
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    Ok(())
 }
 
 fn from_file(path: &Path) -> Result<Found, TicketKeyError> {
@@ -180,6 +240,25 @@ mod tests {
         assert!(matches!(from(Some(""), None), Err(TicketKeyError::Key { why: KeyError::Empty, .. })));
         let error = from(None, Some("/dev/zero")).err().unwrap().to_string();
         assert_eq!(error, "the ticket key's file /dev/zero is a device; only a regular file is read");
+    }
+
+    #[test]
+    fn a_key_that_was_drawn_is_kept_and_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = dir.path().join(KEPT_KEY);
+        let text = || std::fs::read_to_string(&kept).unwrap();
+        let first = kept_in(dir.path()).unwrap();
+        assert!(first.warnings.is_empty(), "{:?}", first.warnings);
+        assert!(file_mode::readable_by_everybody(&kept).is_none());
+        let drawn = text();
+        kept_in(dir.path()).unwrap();
+        assert_eq!(text(), drawn);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left over");
+        std::fs::write(&kept, "short").unwrap();
+        let error = kept_in(dir.path()).err().unwrap().to_string();
+        assert!(error.contains("ticket-key: line 1 is not a ticket key"), "{error}");
+        let error = kept_in(&dir.path().join("missing")).err().unwrap().to_string();
+        assert!(error.contains("missing/ticket-key cannot be written: "), "{error}");
     }
 
     #[test]

@@ -71,8 +71,11 @@ async fn a_blocked_key_is_refused_until_the_block_ends_or_is_ended() {
 async fn a_block_that_makes_no_sense_is_refused_and_says_why() {
     let server = start(FILE).await;
     for (body, words) in [
-        ("{}", "missing field `block`"),
-        (r#"{"block": {}}"#, "missing field `for`"),
+        ("", "the body is empty; send JSON such as {\"block\""),
+        ("{}", "`block` is missing"),
+        (r#"{"block": {}}"#, "`for` is missing"),
+        (r#"{"block": ["1h", "x"]}"#, "expected an object such as {\"block\""),
+        (r#"{"block": {"for": 3600}}"#, "expected `for` as a string"),
         (r#"{"block": {"for": "10x"}}"#, "x"),
         (r#"{"block": {"for": "0s"}}"#, "is not a time to block a key for"),
         (r#"{"block": {"for": "31d"}}"#, "use up to 30d"),

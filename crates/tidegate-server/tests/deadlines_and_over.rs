@@ -240,3 +240,42 @@ async fn the_header_of_the_lowered_priority_is_chosen_in_the_file() {
         ("heavy", "sheddable-plus")
     );
 }
+
+/// Regression: the description said nothing of the match, the deadline and its answer, priorities and lists.
+#[tokio::test]
+async fn a_policy_is_shown_with_all_that_it_does() {
+    let server = start(
+        "
+version: 1
+policies:
+  - name: search
+    match: { method: get, path: [/search, /find], header: { x-beta: true }, not: { host: '*.test' } }
+    deadline: 200ms
+    limit: { rate: 50/h, max_wait: 2s, keep_for: { critical: 20% } }
+    access: { allow: [10.0.0.0/8, user.id=1, user.id=2], status: 404 }
+  - name: soft
+    over: demote
+    demote_to: sheddable
+    limits: [{ algorithm: concurrency, max: 3 }]
+",
+    )
+    .await;
+    let search = server.get("/v1/policies/search").await.json();
+    let matches = json!({
+        "method": ["GET"],
+        "path": ["/search", "/find"],
+        "attributes": { "request.header.x-beta": true },
+        "not": [{ "host": ["*.test"] }],
+    });
+    assert_eq!((&search["match"], &search["deadline_ms"]), (&matches, &json!(200)));
+    assert_eq!((&search["deny"]["status"], &search["shed"]["status"]), (&json!(429), &json!(503)));
+    assert_eq!(search["access"], json!({ "allow": 3, "deny": 0, "status": 404 }));
+    let limit = &search["limits"][0];
+    assert_eq!((&limit["max_wait_ms"], &limit["keep_for"]), (&json!(2000), &json!({ "critical": "20%" })));
+    let soft = server.get("/v1/policies/soft").await.json();
+    assert_eq!((&soft["over"], &soft["demote_to"]), (&json!("demote"), &json!("sheddable")));
+    assert_eq!(
+        (&soft["deny"], &soft["shed"]["status"], &soft["match"]),
+        (&json!(null), &json!(503), &json!({}))
+    );
+}

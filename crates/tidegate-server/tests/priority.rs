@@ -60,6 +60,27 @@ async fn a_check_says_its_priority_and_a_refusal_what_is_kept() {
     assert!(last.json()["policies"][0].get("kept_back").is_none());
 }
 
+/// Regression: a refusal of a low priority was told as one of a cost, with the advice to ask for less than one unit.
+#[tokio::test]
+async fn a_limit_that_is_kept_whole_names_the_priority_that_passes() {
+    let door = "version: 1\nclient_ip: { trusted_proxies: [127.0.0.0/8] }\nforward_auth: { proxy: caddy, priority_header: X-Priority }\n";
+    let file =
+        FILE.replacen("version: 1\n", door, 1).replace("critical: 20%, critical-plus: 1", "critical: 100%");
+    let server = start(&file).await;
+    for cost in [1, 9] {
+        let never = check(&server, &format!(r#", "priority": "sheddable", "cost": {cost}"#)).await;
+        assert_eq!(
+            never.detail(),
+            "policy \"backend\" keeps all 10 of its limit for priority critical and above, so it grants nothing to this request; ask with \
+             priority critical"
+        );
+    }
+    let proxied = ask(&server, &["sheddable-plus"]).await;
+    assert_eq!(proxied.detail(), "policy \"backend\" never allows a request of this priority");
+    let costly = check(&server, r#", "cost": 11"#).await;
+    assert!(costly.detail().ends_with("never grants a cost of 11: its limit is 10; ask for less at a time"));
+}
+
 #[tokio::test]
 async fn what_is_no_priority_is_named() {
     let server = start(FILE).await;

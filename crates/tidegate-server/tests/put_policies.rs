@@ -5,16 +5,11 @@
 mod running;
 
 use std::net::SocketAddr;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Method, StatusCode};
-use running::{Answer, NOON, Running, send, start, start_with};
+use running::{Answer, Running, on_disk, send, start, start_with};
 use serde_json::json;
-use tidegate::ManualClock;
-use tidegate::config::{Config, Format};
-use tidegate_server::{OpenStore, Server, ServerOptions, Source, open_store};
+use tidegate_server::{Server, ServerOptions, Source};
 
 const FILE: &str = "
 version: 1
@@ -172,14 +167,6 @@ async fn a_policy_is_validated_with_all_others_before_it_is_in_force() {
         StatusCode::UNPROCESSABLE_ENTITY
     );
     assert_eq!(server.post("/v1/policies/x", "").await.status, StatusCode::METHOD_NOT_ALLOWED);
-}
-
-async fn on_disk(folder: &Path) -> OpenStore {
-    let file = format!("version: 1\nstore: {{ kind: disk, path: {} }}\npolicies: []\n", folder.display());
-    let (config, _) = Config::parse(&file, "tidegate.yaml", Format::Yaml).unwrap();
-    let clock = Arc::new(ManualClock::at(NOON));
-    let http = ServerOptions::default().http;
-    open_store(&config.store, None, &http, clock, Duration::from_secs(10)).await.unwrap()
 }
 
 #[tokio::test]

@@ -121,3 +121,29 @@ async fn a_refund_gives_back_only_where_it_was_taken() {
     let left = |at: usize| parts[at]["remaining"].as_u64().unwrap();
     assert_eq!((left(0), left(1)), (10 - 2, 3 - 2), "per-user was not charged and got nothing back");
 }
+
+/// Regression: the answer advised a report of 503, which a breaker counts as an overload: two of them opened it.
+#[tokio::test]
+async fn a_refused_refund_names_a_settlement_that_gives_back_and_counts_nothing() {
+    let server = start(
+        "
+version: 1
+policies:
+  - name: search
+    limit: { algorithm: breaker, consecutive: 2 }
+  - name: places
+    limit: { algorithm: concurrency, max: 1 }
+",
+    )
+    .await;
+    for _ in 0..3 {
+        let ticket = ticket_of(&server.post("/v1/check", r#"{"attributes": {}}"#).await);
+        let refused = server.post("/v1/refund", &format!(r#"{{"ticket": "{ticket}"}}"#)).await;
+        assert_eq!(refused.status, StatusCode::CONFLICT);
+        let advised = r#"POST /v1/settle with `"outcome": "undone"` gives it back"#;
+        assert!(refused.detail().ends_with(advised), "{}", refused.detail());
+        let undone = format!(r#"{{"ticket": "{ticket}", "outcome": "undone"}}"#);
+        assert_eq!(server.post("/v1/settle", &undone).await.status, StatusCode::OK);
+    }
+    assert_eq!(server.get("/v1/breakers").await.json()["breakers"][0]["state"], "closed");
+}

@@ -51,7 +51,8 @@ async fn a_reported_signal_puts_a_policy_in_force_and_is_listed() {
     for (body, says) in [
         ("", "send JSON such as {\"value\": 1200}"),
         ("{}", "value"),
-        (r#"{"value": "many"}"#, "f64"),
+        (r#"{"value": "many"}"#, "expected `value` as a number such as 1200"),
+        ("[5]", "expected an object such as {\"value\": 1200}"),
         (r#"{"value": 1e999}"#, "number out of range"),
         (r#"{"value": 1, "for": 3}"#, "unknown field"),
     ] {
@@ -159,7 +160,9 @@ async fn a_switch_is_turned_over_http_and_policies_go_by_it() {
     assert_eq!(unknown.status, StatusCode::NOT_FOUND);
     assert!(unknown.detail().contains("did you mean \"previews\"?"), "{}", unknown.detail());
     for (body, says) in [
-        ("", "a body is {\"state\": \"off\""),
+        ("", "the body is empty; send JSON such as {\"state\": \"off\""),
+        (r#"["off"]"#, "expected an object such as {\"state\": \"off\""),
+        (r#"{"state": "off", "below": 3}"#, "expected `below` as a string"),
         (r#"{"state": "offf"}"#, "use on, off"),
         (r#"{"state": "off", "below": "crtical"}"#, "did you mean \"critical\"?"),
         (r#"{"state": "off", "by": "me"}"#, "`by` is `me`; "),

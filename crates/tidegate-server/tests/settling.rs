@@ -203,7 +203,7 @@ async fn a_ticket_that_settles_nothing_says_why() {
     let foreign = ticket_of(&other.post("/v1/check", CALL).await);
     let refused = settle(&server, &foreign, told).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
-    assert!(refused.detail().contains("another deployment has made it"), "{refused:?}");
+    assert!(refused.detail().contains("sealed with another key, by another deployment"), "{refused:?}");
     server.clock.advance(Duration::from_secs(60));
     let late = ticket_of(&server.post("/v1/check", CALL).await);
     server.clock.advance(Duration::from_secs(600));

@@ -259,7 +259,7 @@ impl Config {
         let policies = match PolicySet::with(built, access, client_ip.ipv6_prefix) {
             Ok(set) => Arc::new(set),
             Err(error) => {
-                findings.error(file.spot, error);
+                findings.error(relations::place(file, &error).unwrap_or(file.spot), error);
                 return Err(findings.finish());
             }
         };

@@ -136,7 +136,7 @@ fn what_does_not_belong_is_named() {
         (", max: 0", "max: 0 is out of range; use 1 to 65536"),
         (
             ", law: min-latency, measure_every: 2day",
-            "measure_every 172800s is not a time between two measurements; use 1 ms to a day",
+            "measure_every 2day is not a time between two measurements; use 1 ms to a day",
         ),
         (", forget_after: 1ms", "forget_after 1ms is not a time to forget after; use 1 s to 146 years"),
         (

@@ -156,6 +156,28 @@ fn the_schema_and_what_is_in_effect_have_its_words() {
     assert_eq!(config.effective.origins["policies.0.limit.window"], "default, of the profile");
 }
 
+/// Regression: values of the profile were shown where other words of the file had replaced them.
+#[test]
+fn what_is_in_effect_is_what_the_breaker_does() {
+    for (words, key, expected) in [
+        (", window: 10 calls", "min_calls", 10.into()),
+        (", window: 10 calls, min_calls: 7", "min_calls", 7.into()),
+        ("", "open_at_most", "60s".into()),
+        (", open_for: 2min", "open_at_most", "2min".into()),
+        (", profile: hystrix, open_for: 9s", "open_at_most", "9s".into()),
+        (", open_for: 2min, open_at_most: 5min", "open_at_most", "5min".into()),
+        (", profile: resilience4j, window: 10s", "buckets", serde_json::Value::from(10)),
+    ] {
+        let (config, _) = Config::parse(&file(words), "t", Format::Yaml).unwrap();
+        let shown = config.effective.to_yaml();
+        let limit = &config.effective.value["policies"][0]["limit"];
+        assert_eq!(limit[key], expected, "{words}");
+        let (again, _) = Config::parse(&shown, "t", Format::Yaml).unwrap();
+        let quota = |config: &Config| config.policies.policies()[0].limits[0].terms.quota.clone();
+        assert_eq!(quota(&again), quota(&config), "{shown}");
+    }
+}
+
 fn mistake_of(policy: &str) -> String {
     let file =
         format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies: [{{ name: p, {policy} }}]\n");
@@ -170,6 +192,10 @@ fn what_becomes_of_requests_over_a_limit_is_read_and_checked() {
         ("limit: { rate: 5/s }, over: marc", "over: unknown word \"marc\"; did you mean \"mark\"?"),
         ("limit: { rate: 5/s }, over: wait", "over: wait needs a limit with max_wait"),
         ("limit: { rate: 5/s }, demote_to: sheddable", "demote_to needs over: demote"),
+        (
+            "limit: { rate: 5/s }, over: demote, demote_to: critical-plus",
+            "demote_to: critical-plus lowers nobody, since no level is above it; use critical or a lower one",
+        ),
         ("limit: { rate: 5/s, max_wait: 1s }, over: mark", "over: mark lets requests through at once"),
         (
             "limit: { rate: 5/s }, over: demote, charge: on-failure",

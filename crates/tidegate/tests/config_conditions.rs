@@ -55,7 +55,7 @@ fn one_condition_or_several_and_a_rate_that_follows() {
 fn mistakes_name_the_place_and_what_would_work() {
     let limit = "limit: { rate: 10/s }";
     let follows = |rest: &str| format!("limit: {{ rate: 10/s, {rest} }}");
-    let cases: [(&str, &str, &str); 15] = [
+    let cases: [(&str, &str, &str); 21] = [
         (
             "when: cpus above 80%",
             limit,
@@ -81,12 +81,43 @@ fn mistakes_name_the_place_and_what_would_work() {
         (
             "when: policy p above 80%",
             limit,
-            "policy \"p\" depends on policy \"p\": a policy cannot depend on itself",
+            "5:11  error  policy \"p\" depends on policy \"p\": a policy cannot depend on itself",
         ),
         (
             "when: policy each above 80%",
             limit,
-            "policy \"p\" depends on policy \"each\": it has a key for each caller",
+            "5:11  error  policy \"p\" depends on policy \"each\": it has a key for each caller",
+        ),
+        // Neither the policy itself nor one with a key for each caller is suggested.
+        (
+            "when: policy q above 80%",
+            limit,
+            "5:11  error  policy \"p\": there is no policy \"q\"; possible are writes",
+        ),
+        (
+            "when: policy eech above 80%",
+            limit,
+            "5:11  error  policy \"p\": there is no policy \"eech\"; possible are writes",
+        ),
+        (
+            "when: cpu above 80% until 70%",
+            limit,
+            "when: \"80% until 70%\" lacks a comma; write 80%, until 70%",
+        ),
+        (
+            "when: cpu above 80% stale after 1min, until 70%",
+            limit,
+            "when: \"80% stale after 1min\" lacks a comma; write 80%, stale after 1min",
+        ),
+        (
+            "when: cpu above 80%, until 70% stale after 1s",
+            limit,
+            "when: \"70% stale after 1s\" lacks a comma; write 70%, stale after 1s",
+        ),
+        (
+            "when: cpu above 80%, stale after 2days",
+            limit,
+            "when: a reading is stale after 1s to 1day; 2days is out of range",
         ),
         ("mode: enforce", &follows("floor: 1/s, follows: memory"), "needs between too"),
         (
@@ -102,7 +133,7 @@ fn mistakes_name_the_place_and_what_would_work() {
         (
             "mode: enforce",
             &follows("floor: 1/s, follows: memory, between: 90%..70%"),
-            "use a low and a higher one",
+            "between: 90% and 70% are not a band; use a low and a higher one",
         ),
         (
             "mode: enforce",
@@ -208,4 +239,27 @@ fn a_switch_puts_policies_in_force_for_the_priorities_that_it_is_off_for() {
         [(true, 0), (true, 0)],
         "the end has come"
     );
+}
+
+/// Regression: the last reading was told as if it were in force, so a value above the mark seemed to hold nothing.
+#[test]
+fn a_stale_reading_is_not_known() {
+    let text = "version: 1\npolicies:\n  - name: p\n    when: signal queue above 1000, stale after 3s\n    limit: { rate: 1/s }\n";
+    let (config, _) = Config::parse(text, "t", Format::Yaml).unwrap();
+    let clock = ManualClock::default();
+    let gate = Gate::in_memory(config.policies, 1000).unwrap().with_clock(clock.clone());
+    let any = Descriptor::new();
+    let why = || gate.explain(&any).unwrap().reasons[0].why.clone();
+    let condition = "not charged: holds while signal queue above 1000, until 900, stale after 3s";
+    assert_eq!(why(), format!("{condition}: it is not known"));
+    gate.report_signal("queue", 800.0).unwrap();
+    assert_eq!(why(), format!("{condition}: last read as 800"));
+    gate.report_signal("queue", 1200.0).unwrap();
+    assert_eq!(why(), "charged");
+    clock.advance(std::time::Duration::from_secs(4));
+    assert!(gate.check(&any).unwrap().allowed);
+    let stale = format!("{condition}: it is not known; last read as 1200, more than 3s ago");
+    assert_eq!(why(), stale);
+    gate.replace(gate.policies());
+    assert_eq!(why(), stale, "through a reload");
 }

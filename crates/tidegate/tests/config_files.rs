@@ -183,6 +183,47 @@ fn what_is_in_effect_says_where_it_comes_from() {
     assert_eq!(again.effective.value, quick.effective.value);
 }
 
+/// Regression: how refusals are answered was not shown, nor where conditions end.
+#[test]
+fn defaults_that_depend_on_other_words_are_in_effect_too() {
+    let shown = |policy: &str| {
+        let config = yaml(&format!("version: 1\npolicies:\n  - {{ name: p, {policy} }}\n"));
+        let again = yaml(&config.effective.to_yaml());
+        assert_eq!(again.effective.value, config.effective.value);
+        let answers = |config: &Config| {
+            let policy = &config.policies.policies()[0];
+            (policy.refusal(0).clone(), policy.when.clone())
+        };
+        assert_eq!(answers(&again), answers(&config), "{policy}");
+        config.effective.value["policies"][0].clone()
+    };
+    let answer = |status: u16, problem: &str| serde_json::json!({ "status": status, "problem": problem });
+    let (quota, capacity) = ("quota-exceeded", "temporary-reduced-capacity");
+    for (policy, expected) in [
+        ("limit: { rate: 1/s }", answer(429, quota)),
+        ("limit: { algorithm: concurrency, max: 2 }", answer(503, capacity)),
+        ("limits: [{ algorithm: breaker }, { algorithm: adaptive }], deadline: 9ms", answer(503, capacity)),
+        ("limit: { rate: 1/s }, deny: { status: 500 }", answer(500, capacity)),
+        (
+            "limit: { rate: 1/s }, deny: { problem: abnormal-usage-detected }",
+            answer(429, "abnormal-usage-detected"),
+        ),
+        ("limit: { rate: 1/s }, deadline: 9ms", serde_json::Value::Null),
+        ("limits: [{ rate: 1/s }, { algorithm: breaker }]", serde_json::Value::Null),
+    ] {
+        assert_eq!(shown(policy)["deny"], expected, "{policy}");
+    }
+    for (when, expected) in [
+        ("cpu above 80%", "cpu above 80%, until 72%, stale after 10s"),
+        ("cpu above 80%, stale after 1min", "cpu above 80%, until 72%, stale after 60s"),
+        ("switch previews off", "switch previews off"),
+    ] {
+        let both = shown(&format!("limit: {{ rate: 1/s }}, when: ['{when}', load below 2]"));
+        assert_eq!(both["when"], serde_json::json!([expected, "load below 2, until 2.2, stale after 10s"]));
+        assert_eq!(shown(&format!("limit: {{ rate: 1/s }}, when: '{when}'"))["when"], expected);
+    }
+}
+
 /// Regression: presets contained `trusted_proxies: []`, which silenced the warning. Behind nginx all callers shared one
 /// key.
 #[test]

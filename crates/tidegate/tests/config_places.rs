@@ -105,7 +105,7 @@ fn what_does_not_belong_is_named() {
         ),
         (
             &["limit: { algorithm: concurrency, max: 5, ttl: 0s }"],
-            &["t:5:51  error  policy \"p\": ttl 0ns is not a time to live; use 1 ns to 146 years"],
+            &["t:5:51  error  policy \"p\": ttl 0s is not a time to live; use 1 ns to 146 years"],
         ),
         (
             &["limit: { algorithm: concurrency, max: 5, ttl: soon }"],
@@ -175,4 +175,24 @@ fn the_schema_accepts_and_refuses_the_same() {
         "name": "p", "limit": { "algorithm": "concurrency", "max": 5 }, "shadow_limit": { "max": 3 },
     });
     assert!(valid(shadow));
+}
+
+/// Regression: `2days` was told as `172800s`, and `0s` as `0ns`.
+#[test]
+fn times_that_are_out_of_range_are_told_as_they_are_written() {
+    for (limit, told) in [
+        ("algorithm: breaker, window: 2days", "window 2days is not a window of time"),
+        ("algorithm: breaker, open_for: 0s", "open_for 0s is not a time to stay open"),
+        ("algorithm: breaker, ttl: 0min", "ttl 0min is not a time to live"),
+        ("algorithm: concurrency, max: 2, ttl: 0s", "ttl 0s is not a time to live"),
+        ("algorithm: adaptive, ttl: 0s", "ttl 0s is not a time to live"),
+        ("algorithm: adaptive, forget_after: 0s", "forget_after 0s is not a time to forget after"),
+        (
+            "algorithm: adaptive, law: min-latency, measure_every: 2days",
+            "measure_every 2days is not a time between two measurements",
+        ),
+    ] {
+        let found = Config::parse(&file(&[&format!("limit: {{ {limit} }}")]), "t", Format::Yaml).unwrap_err();
+        assert!(found[0].to_string().contains(told), "{limit}: {found:?}");
+    }
 }

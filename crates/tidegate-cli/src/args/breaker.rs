@@ -1,11 +1,9 @@
 //! The subcommands of `breaker`.
 
-use std::time::Duration;
-
 use clap::{Args, Subcommand};
 
 use super::server::WhichServer;
-use super::values::{duration, pair};
+use super::values::{pair, written_duration};
 
 #[derive(Args, Debug)]
 pub(crate) struct Breakers {
@@ -52,8 +50,8 @@ pub(crate) struct Forcing {
     #[command(flatten)]
     pub(crate) which: WhichBreaker,
     /// For how long, up to 30d [default: until `tidegate breaker auto`]
-    #[arg(long = "for", value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
-    pub(crate) lasts: Option<Duration>,
+    #[arg(long = "for", value_name = "TIME", value_parser = written_duration, allow_hyphen_values = true)]
+    pub(crate) lasts: Option<String>,
     /// Why, for those who list breakers
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,

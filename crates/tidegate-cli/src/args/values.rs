@@ -12,6 +12,11 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     tidegate::policy::span(text).map_err(|error| error.to_string())
 }
 
+/// Checks a time that is sent on as it was written, so that an answer names what the user wrote.
+pub(super) fn written_duration(text: &str) -> Result<String, String> {
+    duration(text).map(|_| text.to_owned())
+}
+
 /// The shortest period of a proposed rate: few logs have finer times, and a limit per shorter period is not readable.
 const LEAST_PERIOD: Duration = Duration::from_millis(1);
 

@@ -33,9 +33,8 @@ pub(crate) fn run(breakers: &Breakers, printer: &Printer) -> Result<Exit> {
 
 fn force(server: &ServerUrl, state: &str, forcing: &Forcing) -> Result<Value> {
     let mut body = json!({ "state": state });
-    if let Some(lasts) = forcing.lasts {
-        // The server parses spans in the terms of the policy file; nanoseconds lose nothing.
-        body["for"] = format!("{}ns", lasts.as_nanos()).into();
+    if let Some(lasts) = &forcing.lasts {
+        body["for"] = lasts.as_str().into();
     }
     if let Some(reason) = &forcing.reason {
         body["reason"] = reason.as_str().into();

@@ -394,5 +394,7 @@ fn breakers_are_listed_forced_and_left_to_themselves_golden() {
     assert!(wrong.err.contains("`upstream` is missing"), "{wrong:?}");
     let wrong = breaker(&["force-open", "the payments", "--for", "5"]).code(2);
     assert!(wrong.err.contains("--for"), "{wrong:?}");
+    let wrong = breaker(&["force-open", "the payments", "--for", "31d"]).code(1);
+    assert!(wrong.err.contains("`31d` is not a time to force a state for"), "{wrong:?}");
     assert_eq!(serving.stop(), Some(0));
 }

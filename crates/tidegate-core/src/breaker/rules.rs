@@ -36,9 +36,11 @@ impl fmt::Display for Figure {
                 write!(f, "{} of {} calls failed", totals.failures, totals.calls)
             }
             Self::SlowRatio(totals) => write!(f, "{} of {} calls were slow", totals.slow, totals.calls),
+            Self::Consecutive { failures: 1 } => f.write_str("1 call failed"),
             Self::Consecutive { failures } => write!(f, "{failures} calls in a row failed"),
             Self::Probes(Totals { calls, failures, slow }) => {
-                write!(f, "of {calls} probes {failures} failed and {slow} were slow")
+                let probes = if *calls == 1 { "probe" } else { "probes" };
+                write!(f, "of {calls} {probes} {failures} failed and {slow} were slow")
             }
         }
     }

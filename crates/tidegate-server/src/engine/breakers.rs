@@ -46,6 +46,15 @@ pub(super) struct BreakerChange {
     pub(super) would_open: u32,
 }
 
+/// What is known of a breaker that is seen for the first time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FirstSight {
+    /// Whether it was in its state before this process started, so that it has not changed now.
+    pub(super) same_before: bool,
+    /// Whether it would last have opened before this process started.
+    pub(super) told_before: bool,
+}
+
 fn would_open(seen: &KeyedView) -> u32 {
     seen.view.would_trip.map_or(0, |would| would.times)
 }
@@ -83,12 +92,17 @@ impl Breakers {
         self.lock().contains_key(charged)
     }
 
-    /// Notes the state of a breaker, and returns what changed.
-    pub(super) fn note(&self, seen: KeyedView) -> BreakerChange {
+    /// Notes the state of a breaker, and returns what changed. `first` is used if it has no note yet.
+    pub(super) fn note(&self, seen: KeyedView, first: FirstSight) -> BreakerChange {
         let mut noted = self.lock();
         let is = seen.view.condition.as_str();
         let before = noted.get(&seen.key).map(|before| before.seen.view.condition.as_str());
-        let told = noted.get(&seen.key).map_or(0, |before| would_open(&before.seen));
+        let told = match noted.get(&seen.key) {
+            Some(before) => would_open(&before.seen),
+            // An earlier process may have counted, and told of, all but the last.
+            None if first.told_before => would_open(&seen),
+            None => would_open(&seen).saturating_sub(1),
+        };
         // The count is lower than before if the breaker was forced anew, which restarts it.
         let would_open = would_open(&seen).checked_sub(told).unwrap_or_else(|| would_open(&seen));
         match before {
@@ -108,9 +122,13 @@ impl Breakers {
                 noted.remove(&key);
             }
         }
-        let since = seen.at;
+        let since = match seen.view.condition {
+            Condition::Open { since, .. } => since,
+            _ => seen.at,
+        };
         noted.insert(seen.key.clone(), Noted { seen, since });
-        BreakerChange { from: Some(before.unwrap_or("closed")), would_open }
+        let from = before.or(if first.same_before { None } else { Some("closed") });
+        BreakerChange { from, would_open }
     }
 
     /// Forgets breakers of policies that are gone or that are no longer breakers.

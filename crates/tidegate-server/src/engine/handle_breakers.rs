@@ -9,7 +9,9 @@ use tidegate::visible;
 use tidegate::{Charged, Cost};
 
 use super::Engine;
-use super::breakers::{BreakerChange, ListedBreaker, Noted, Wanted, breaker_of, breakers_of, listed_of, why};
+use super::breakers::{
+    BreakerChange, FirstSight, ListedBreaker, Noted, Wanted, breaker_of, breakers_of, listed_of, why,
+};
 use crate::live::Live;
 use crate::metrics::BreakerStateLabel;
 use crate::redact::Redact;
@@ -33,16 +35,30 @@ impl Engine {
         // Errors are ignored: a breaker that could not be read now is read the next time.
         for seen in self.gate.view_breakers_async(charged).await.unwrap_or_default() {
             if !only_known || self.breakers.knows(&seen.key) {
-                self.note(seen);
+                self.note(seen, false);
             }
         }
     }
 
-    fn note(&self, seen: KeyedView) {
+    /// Returns what is known of a breaker, should it be seen for the first time; `acted` says whether an operator has
+    /// just put it into its state.
+    fn first_sight(&self, seen: &KeyedView, acted: bool) -> FirstSight {
+        let same_before = match seen.view.condition {
+            Condition::Open { since, .. } => since < self.started,
+            // Other states do not say since when. In a store of this process, only an earlier process can have left
+            // them.
+            _ => self.kept.is_some() && !acted,
+        };
+        let told_before = seen.view.would_trip.is_some_and(|would| would.at < self.started);
+        FirstSight { same_before, told_before }
+    }
+
+    fn note(&self, seen: KeyedView, acted: bool) {
+        let first = self.first_sight(&seen, acted);
         let (policy, key) = (seen.policy.clone(), text_of_key(&seen.key).unwrap_or_default());
         let (to, why) = (seen.view.condition.as_str(), why(&seen));
         let would_trip = seen.view.would_trip;
-        let BreakerChange { from, would_open } = self.breakers.note(seen);
+        let BreakerChange { from, would_open } = self.breakers.note(seen, first);
         let key = self.redact.text(&key, false);
         if let Some(would) = would_trip.filter(|_| would_open > 0) {
             tracing::info!(policy, key, by = %would.by, times = would.times, "a breaker that only measures would have opened");
@@ -88,8 +104,7 @@ impl Engine {
                 }
                 let charge = Charge::new(&key, quota, Cost::ONE);
                 if let Some(seen) = self.look(policy, limit, &charge, Handling::Look).await? {
-                    let since = seen.at;
-                    listed.extend(listed_of(live, Noted { seen, since }, false));
+                    listed.extend(self.listed(live, seen));
                 }
             }
         }
@@ -132,13 +147,18 @@ impl Engine {
             let Some(bytes) = live.set.key(policy, limit, key) else { continue };
             let charge = Charge::new(&bytes, quota, Cost::ONE);
             if let Some(seen) = self.look(words, limit, &charge, handling).await? {
-                let noted = self.breakers.lock().get(&seen.key).cloned();
-                let changed = noted.is_some();
-                let since = seen.at;
-                listed.extend(listed_of(live, noted.unwrap_or(Noted { seen, since }), changed));
+                listed.extend(self.listed(live, seen));
             }
         }
         Ok(listed)
+    }
+
+    /// Makes the list entry of a breaker that was just looked at, from its note if it has one.
+    fn listed(&self, live: &Live, seen: KeyedView) -> Option<ListedBreaker> {
+        let noted = self.breakers.lock().get(&seen.key).cloned();
+        let changed = noted.is_some();
+        let since = seen.at;
+        listed_of(live, noted.unwrap_or(Noted { seen, since }), changed)
     }
 
     async fn look(
@@ -152,7 +172,7 @@ impl Engine {
         let (view, at) = handled.inspect_err(|_| self.metrics.store_error(self.store_kind))?;
         Ok(view.map(|view| {
             let seen = KeyedView::new(charge.key, &policy.name, limit, view, at);
-            self.note(seen.clone());
+            self.note(seen.clone(), !matches!(handling, Handling::Look));
             seen
         }))
     }

@@ -10,6 +10,7 @@ use tidegate::store::CapacityError;
 use crate::auth::TokensError;
 use crate::otlp::OtlpError;
 use crate::settings::Refused;
+use crate::ticket_options::TicketKeyError;
 use crate::tls::TlsError;
 
 /// Why a server did not start.
@@ -50,6 +51,9 @@ pub enum ServeError {
     /// There is not enough memory for the counters.
     #[error(transparent)]
     Capacity(#[from] CapacityError),
+    /// The ticket key kept beside the counters cannot be used.
+    #[error(transparent)]
+    TicketKey(#[from] TicketKeyError),
     /// No ticket key was configured, and no random one could be drawn.
     #[error("cannot draw a ticket key")]
     Tickets(#[from] KeyError),

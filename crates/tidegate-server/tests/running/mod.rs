@@ -6,7 +6,7 @@ pub(crate) mod engine;
 pub(crate) mod wire;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +14,9 @@ use axum::body::Body;
 use http::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tidegate::config::{Config, Format};
 use tidegate::{ManualClock, Tick};
-use tidegate_server::{Server, ServerHandle, ServerOptions, Source, Stopped};
+use tidegate_server::{OpenStore, Server, ServerHandle, ServerOptions, Source, Stopped, open_store};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -173,4 +174,13 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
         }
     };
     tokio::time::timeout(Duration::from_secs(30), asking).await.unwrap_or_else(|_| panic!("{what}"));
+}
+
+/// Opens a store on disk in a folder.
+pub(crate) async fn on_disk(folder: &Path) -> OpenStore {
+    let file = format!("version: 1\nstore: {{ kind: disk, path: {} }}\npolicies: []\n", folder.display());
+    let (config, _) = Config::parse(&file, "tidegate.yaml", Format::Yaml).unwrap();
+    let clock = Arc::new(ManualClock::at(NOON));
+    let http = ServerOptions::default().http;
+    open_store(&config.store, None, &http, clock, Duration::from_secs(10)).await.unwrap()
 }

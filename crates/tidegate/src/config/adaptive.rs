@@ -214,8 +214,14 @@ fn key_and_error_text(error: &QuotaError, stated: &Stated<'_, '_>) -> (&'static 
             ("backoff", format!("backoff {} leaves the limit as it is; use 10% to 99%", written("backoff")))
         }
         "tolerance" => ("tolerance", format!("tolerance {} is too much; use 1 to 10", written("tolerance"))),
-        "measure every" => ("measure_every", error.to_string().replace("measure every", "measure_every")),
-        "cool-off" => ("cool_off", error.to_string().replace("cool-off", "cool_off")),
-        name => (name, error.to_string()),
+        name => {
+            let key = match name {
+                "measure every" => "measure_every",
+                "requests" => "measure_calls",
+                "cool-off" => "cool_off",
+                name => name,
+            };
+            (key, stated.words.error_text(key, error))
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::breaker::{BreakerBuilder, CircuitBreaker, Judgement, Window};
 use tidegate_core::{Quota, QuotaError};
@@ -32,25 +33,56 @@ impl<'n> Stated<'_, 'n> {
 
     /// Returns the profile's value for a key, unless other words of the file rule it out.
     fn default(&self, key: &str) -> Option<&'static str> {
-        let calls = || self.text("window").and_then(window);
-        let hidden = TRIPS.contains(&key) && self.trips
-            || JUDGED_BY_NAMES.contains(&key) && self.judges
-            || key == "buckets" && matches!(calls(), Some(WrittenWindow::Calls(_)));
+        if key == "buckets" {
+            // A profile with a window of calls sets no buckets for a window of time.
+            let has_buckets = matches!(self.window(), Some(WrittenWindow::Time(_)));
+            return self.profile.word(key).or(Some("10")).filter(|_| has_buckets);
+        }
+        let hidden = TRIPS.contains(&key) && self.trips || JUDGED_BY_NAMES.contains(&key) && self.judges;
         self.profile.word(key).filter(|_| !hidden)
     }
 
     fn number(&self, key: &str) -> Option<u32> {
         u32::try_from(whole_number(self.text(key)?).ok()?).ok()
     }
+
+    fn time(&self, key: &str) -> Option<Duration> {
+        span(self.text(key)?).ok()
+    }
+
+    fn window(&self) -> Option<WrittenWindow> {
+        self.text("window").and_then(window)
+    }
+
+    /// Returns the least number of calls. The profile's may exceed a shorter window of the file.
+    fn min_calls(&self) -> Option<u32> {
+        let min_calls = self.number("min_calls")?;
+        Some(match (self.window()?, self.words.get("min_calls")) {
+            (WrittenWindow::Calls(calls), None) => min_calls.min(calls),
+            _ => min_calls,
+        })
+    }
+
+    /// Returns the key whose value is the longest open time: `open_for` where the file says nothing of `open_at_most`
+    /// and `open_for` alone exceeds the profile's.
+    fn longest_open(&self) -> &'static str {
+        let exceeded = || self.time("open_at_most") < self.time("open_for");
+        if self.words.get("open_at_most").is_none() && exceeded() { "open_for" } else { "open_at_most" }
+    }
 }
 
 /// Returns the default for a key that a breaker of the file leaves out, as the file would write it.
-pub(super) fn in_effect(node: &Node, key: &str) -> Option<&'static str> {
+pub(super) fn in_effect(node: &Node, key: &str) -> Option<String> {
     let words = &Words { node, base: None };
     let profile = Profile::named(words.text("profile").unwrap_or("tidegate"))?;
     let trips = TRIPS.iter().any(|key| words.get(key).is_some());
     let judges = JUDGED_BY_NAMES.iter().any(|key| words.get(key).is_some());
-    Stated { words, profile, trips, judges }.default(key)
+    let stated = Stated { words, profile, trips, judges };
+    match key {
+        "min_calls" => stated.min_calls().map(|calls| calls.to_string()),
+        "open_at_most" => stated.text(stated.longest_open()).map(str::to_owned),
+        key => stated.default(key).map(str::to_owned),
+    }
 }
 
 /// Builds the terms. Words that are invalid by themselves were reported by the shape check.
@@ -84,7 +116,7 @@ pub(super) fn terms(words: &Words<'_>, spot: Spot, findings: &mut Findings) -> O
     match built {
         Ok(breaker) => Some(Terms { quota: Some(Arc::new(Quota::Breaker(breaker))), label: label(&stated) }),
         Err(error) => {
-            findings.error(spot_of(key_of(&error)), error_text(&error));
+            findings.error(spot_of(key_of(&error)), error_text(&error, words));
             None
         }
     }
@@ -93,21 +125,13 @@ pub(super) fn terms(words: &Words<'_>, spot: Spot, findings: &mut Findings) -> O
 /// Describes the breaker to the builder; `None` if a word is invalid, which the shape check reported.
 fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
     let text = |key: &str| stated.text(key);
-    let time = |key: &str| text(key).map(span).and_then(Result::ok);
+    let time = |key: &str| stated.time(key);
     let mut builder = CircuitBreaker::builder().without_failure_ratio();
-    let window = match window(text("window")?)? {
+    let window = match stated.window()? {
         WrittenWindow::Calls(calls) => Window::Calls(calls),
-        WrittenWindow::Time(span) => {
-            // A profile with a window of calls sets no buckets for a window of time.
-            Window::Time { span, buckets: stated.number("buckets").unwrap_or(10) }
-        }
+        WrittenWindow::Time(span) => Window::Time { span, buckets: stated.number("buckets")? },
     };
-    // The profile's minimum number of calls may exceed a shorter window of the file.
-    let min_calls = match (window, stated.words.get("min_calls")) {
-        (Window::Calls(calls), None) => stated.number("min_calls")?.min(calls),
-        _ => stated.number("min_calls")?,
-    };
-    builder = builder.window(window).min_calls(min_calls);
+    builder = builder.window(window).min_calls(stated.min_calls()?);
     match text("failures").map(failures) {
         Some(Some(Failures::Share(share))) => builder = builder.failure_ratio(share),
         Some(Some(Failures::Count(count))) => builder = builder.failures(count),
@@ -126,13 +150,7 @@ fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
     if stated.profile.strictly_after {
         builder = builder.strictly_after();
     }
-    let first = time("open_for")?;
-    let longest = match stated.words.get("open_at_most") {
-        // `open_for` alone may exceed the profile's longest open time.
-        None => time("open_at_most").map_or(first, |longest| longest.max(first)),
-        Some(_) => time("open_at_most")?,
-    };
-    builder = builder.open_for(first).open_at_most(longest);
+    builder = builder.open_for(time("open_for")?).open_at_most(time(stated.longest_open())?);
     builder = builder
         .overload_fails(text("overloaded") != Some("ignored"))
         .evaluate(evaluate(text("evaluate")?)?)
@@ -167,7 +185,7 @@ fn key_of(error: &QuotaError) -> &'static str {
 }
 
 /// Words an error of the core crate in the terms of the file.
-fn error_text(error: &QuotaError) -> String {
+fn error_text(error: &QuotaError, words: &Words<'_>) -> String {
     match error {
         QuotaError::Parameter { name: "slow_ratio", .. } => {
             "slow_calls: 0% of all calls are always slow; use 1% to 100%".to_owned()
@@ -175,7 +193,7 @@ fn error_text(error: &QuotaError) -> String {
         QuotaError::Parameter { name: "judgement", .. } => {
             "risk: more than 40% is not evidence; use 1% to 40%".to_owned()
         }
-        error => error.to_string(),
+        error => words.error_text(key_of(error), error),
     }
 }
 

@@ -27,6 +27,18 @@ pub(super) fn condition(text: &str) -> Result<Condition, String> {
     })
 }
 
+/// Returns a condition with every part that its text leaves out; `None` if the text is none.
+pub(super) fn in_effect(text: &str) -> Option<String> {
+    let condition = condition(text).ok()?;
+    let shown = condition.to_string();
+    let silent = condition.stale_after() == Condition::STALE_AFTER;
+    // A condition on a switch has no such part.
+    if !silent || matches!(condition.source(), Source::Switch(_)) {
+        return Some(shown);
+    }
+    Some(format!("{shown}, stale after {}s", Condition::STALE_AFTER.as_secs()))
+}
+
 /// Reads the name of a number.
 ///
 /// # Errors
@@ -129,6 +141,10 @@ pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut
     let words = format!("{} floor {written} follows {source} {low}..{high}", limit.terms.label);
     match Follows::new(source, rates, marks[0]..=marks[1], quota) {
         Ok(follows) => Some(Limit::following(follows, words)),
+        Err(QuotaError::Parameter { name: "marks", want, .. }) => {
+            findings.error(range.spot, format_args!("between: {low} and {high} {want}"));
+            None
+        }
         Err(error) => {
             findings.error(range.spot, format_args!("between: {error}"));
             None

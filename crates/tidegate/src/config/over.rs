@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tidegate_core::Criticality;
+
 use super::diagnostic::Findings;
 use super::node::Node;
 use crate::policy::{ChargeOn, Limit, Over, Policy, span};
@@ -21,6 +23,13 @@ pub(super) fn read(policy: &mut Policy, node: &Node, findings: &mut Findings) {
     };
     if let (Some((name, _)), true) = (node.entry("demote_to"), word != "demote") {
         findings.error(name.spot, "demote_to needs over: demote");
+    }
+    if let (Over::Demote { to: Some(Criticality::CriticalPlus) }, Some((name, _))) =
+        (policy.over, node.entry("demote_to"))
+    {
+        let what =
+            "demote_to: critical-plus lowers nobody, since no level is above it; use critical or a lower one";
+        findings.error(name.spot, what);
     }
     let Some((over, _)) = node.entry("over") else { return };
     let delays = |limit: &Limit| !limit.max_wait.is_zero();

@@ -30,7 +30,7 @@ pub(super) fn terms(
     match Quota::concurrency(max, span(written).ok()?) {
         Ok(quota) => Some(Terms { quota: Some(Arc::new(quota)), label }),
         Err(error) => {
-            findings.error(spot_of("ttl"), error);
+            findings.error(spot_of("ttl"), words.error_text("ttl", &error));
             None
         }
     }

@@ -94,16 +94,39 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
 /// How many earlier policies with the same match and key a policy is compared with.
 const TWINS_LOOKED_AT: usize = 16;
 
+/// Returns whether two policies without costs differ in nothing but their names.
 fn are_twins(a: &Policy, b: &Policy) -> bool {
-    a.mode == b.mode
-        && a.direction == b.direction
-        && a.matching == b.matching
-        && a.by == b.by
-        && a.when == b.when
-        && a.limits == b.limits
-        && a.cost.is_none()
-        && b.cost.is_none()
-        && a.charge == b.charge
+    // All fields are named, so that a new one cannot be forgotten here.
+    let Policy {
+        name: _,
+        matching,
+        direction,
+        when,
+        by,
+        absent,
+        limits,
+        shadow_limit,
+        cost,
+        caller_cost: _,
+        settle,
+        charge,
+        mode,
+        deny,
+        shed,
+        access,
+        near_limit,
+        on_store_error,
+        durable,
+        share,
+        deadline,
+        over,
+    } = a;
+    (cost.is_none() && b.cost.is_none() && settle.is_none() && b.settle.is_none())
+        && (matching, direction, when, by, absent) == (&b.matching, &b.direction, &b.when, &b.by, &b.absent)
+        && (limits, shadow_limit, charge, mode) == (&b.limits, &b.shadow_limit, &b.charge, &b.mode)
+        && (deny, shed, access, deadline, over) == (&b.deny, &b.shed, &b.access, &b.deadline, &b.over)
+        && (near_limit, on_store_error) == (&b.near_limit, &b.on_store_error)
+        && (durable, share) == (&b.durable, &b.share)
 }
 
 fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Option<Policy> {

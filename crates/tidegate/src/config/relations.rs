@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use super::conditions::{condition, source};
 use super::diagnostic::Findings;
-use super::node::{Node, Value};
+use super::node::{Node, Spot, Value};
 use super::shape::subject;
 use super::suggest::instead;
-use crate::policy::Source;
+use crate::policy::{ConditionsError, PolicySetError, Source};
 use crate::visible::excerpt;
 
 /// Checks that the policies that `when` and `follows` refer to are in the file.
@@ -15,25 +15,44 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
     let list = file.get("policies").map_or(&[][..], Node::each);
     let names: HashSet<&str> = list.iter().filter_map(|node| node.get("name")?.text()).collect();
     for (at, policy) in list.iter().enumerate() {
-        let conditions = policy.get("when").map_or(&[][..], Node::each).iter();
-        let conditions =
-            conditions.filter_map(|node| Some((node, condition(node.text()?).ok()?.source().clone())));
-        let own = ["limit", "shadow_limit"].into_iter().filter_map(|key| policy.get(key));
-        let limits = own.chain(policy.get("limits").map_or(&[][..], Node::each));
-        let followed = limits.filter(|node| matches!(node.value, Value::Map(_))).filter_map(|limit| {
-            let node = limit.get("follows")?;
-            Some((node, source(node.text()?).ok()?))
-        });
-        for (node, source) in conditions.chain(followed) {
-            let Source::Policy(name) = source else { continue };
+        for (node, name) in references(policy) {
             if names.contains(&*name) {
                 continue;
             }
-            let known = names.iter().copied();
-            let hint = if findings.is_full() { String::new() } else { instead(&name, known) };
+            // A policy cannot depend on itself, nor on one with a key for each caller.
+            let fits = |other: &&Node| !std::ptr::eq(*other, policy) && other.get("by").is_none();
+            let known: Vec<&str> =
+                list.iter().filter(fits).filter_map(|node| node.get("name")?.text()).collect();
+            let silent = known.is_empty() || findings.is_full();
+            let hint = if silent { String::new() } else { instead(&name, known.into_iter()) };
             findings.subject = subject(policy, at);
             findings.error(node.spot, format_args!("there is no policy \"{}\"{hint}", excerpt(&name)));
             findings.subject.clear();
         }
     }
+}
+
+/// Returns where a policy refers to another one that it cannot depend on, if that is the error.
+pub(super) fn place(file: &Node, error: &PolicySetError) -> Option<Spot> {
+    let PolicySetError::Conditions(ConditionsError::GoesBy { name, other, .. }) = error else { return None };
+    let list = file.get("policies").map_or(&[][..], Node::each);
+    let policy = list.iter().find(|node| node.get("name").and_then(Node::text) == Some(name))?;
+    references(policy).find(|(_, to)| **to == **other).map(|(node, _)| node.spot)
+}
+
+/// Returns the names of other policies in a policy's conditions and moving rates.
+fn references(policy: &Node) -> impl Iterator<Item = (&Node, Box<str>)> {
+    let conditions = policy.get("when").map_or(&[][..], Node::each).iter();
+    let conditions =
+        conditions.filter_map(|node| Some((node, condition(node.text()?).ok()?.source().clone())));
+    let own = ["limit", "shadow_limit"].into_iter().filter_map(|key| policy.get(key));
+    let limits = own.chain(policy.get("limits").map_or(&[][..], Node::each));
+    let followed = limits.filter(|node| matches!(node.value, Value::Map(_))).filter_map(|limit| {
+        let node = limit.get("follows")?;
+        Some((node, source(node.text()?).ok()?))
+    });
+    conditions.chain(followed).filter_map(|(node, source)| match source {
+        Source::Policy(name) => Some((node, name)),
+        _ => None,
+    })
 }

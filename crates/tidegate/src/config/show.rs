@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use super::keys::{ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, DEFAULTS, FILE, INHERITED, KINDS};
 use super::kind::{Kind, Table};
 use super::node::{Node, Value};
-use crate::policy::WrittenRate;
+use crate::policy::{Deny, WrittenRate};
 
 /// The configuration in effect: the values of the file, and defaults for what the file leaves out.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -52,6 +52,11 @@ impl Walk<'_> {
         for key in table.keys {
             let here = if at.is_empty() { key.name.to_owned() } else { format!("{at}.{}", key.name) };
             match (node.and_then(|node| node.get(key.name)), &key.kind) {
+                (_, kind) if table.name == "policy" && key.name == "deny" => {
+                    if let Some(deny) = node.and_then(|policy| self.deny(policy, kind, &here)) {
+                        map.insert(key.name.to_owned(), deny);
+                    }
+                }
                 (Some(value), kind) => {
                     map.insert(key.name.to_owned(), self.value(value, kind, &here));
                 }
@@ -68,6 +73,26 @@ impl Walk<'_> {
             }
         }
         Json::Object(map)
+    }
+
+    /// Returns how refusals of a policy are answered. If different refusals have different statuses, shows only what
+    /// the file says.
+    fn deny(&mut self, policy: &Node, kind: &Kind, at: &str) -> Option<Json> {
+        let node = policy.get("deny");
+        let mut shown = node.map_or_else(|| Json::Object(Map::new()), |node| self.value(node, kind, at));
+        let stated = node.and_then(|node| node.get("status")?.text()?.parse().ok());
+        let Json::Object(map) = &mut shown else { return Some(shown) };
+        if let Some(status) = stated.or_else(|| refusal_status(policy)) {
+            let deny = Deny::with_status(status);
+            let problem = deny.problem.trim_start_matches(Deny::TYPES);
+            for (name, value) in [("status", Json::from(status)), ("problem", Json::from(problem))] {
+                if !map.contains_key(name) {
+                    map.insert(name.to_owned(), value);
+                    self.origins.insert(format!("{at}.{name}"), "default".to_owned());
+                }
+            }
+        }
+        (!map.is_empty()).then_some(shown)
     }
 
     fn default(
@@ -101,7 +126,7 @@ impl Walk<'_> {
         {
             let word = super::breaker::in_effect(node?, name)?;
             self.origins.insert(at.to_owned(), "default, of the profile".to_owned());
-            return Some(default_value(word));
+            return Some(default_value(&word));
         }
         if table.name == "limit" && algorithm == ADAPTIVE && !matches!(name, "algorithm" | "replace") {
             let word = super::adaptive::in_effect(node?, name)?;
@@ -155,9 +180,34 @@ impl Walk<'_> {
             _ => {
                 let path = self.paths.get(usize::from(node.spot.text)).map_or("", String::as_str);
                 self.origins.insert(at.to_owned(), format!("{path}:{}", node.spot.line));
-                plain(node)
+                match kind {
+                    Kind::OneOrMany(Kind::Condition) => conditions_in_effect(node),
+                    _ => plain(node),
+                }
             }
         }
+    }
+}
+
+/// Returns the default status of a policy's refusals; `None` if a guard or `deadline` refuses with another status than
+/// its other limits.
+fn refusal_status(policy: &Node) -> Option<u16> {
+    let one = policy.get("limit").into_iter();
+    let limits = one.chain(policy.get("limits").map_or(&[][..], Node::each));
+    let is_guard = |limit: &Node| {
+        matches!(limit.get("algorithm").and_then(Node::text), Some(CONCURRENCY | BREAKER | ADAPTIVE))
+    };
+    let mut guards = limits.map(is_guard).chain(policy.get("deadline").map(|_| true));
+    let first = guards.next()?;
+    guards.all(|guard| guard == first).then_some(if first { 503 } else { 429 })
+}
+
+/// Returns conditions with every part that the file leaves out.
+fn conditions_in_effect(node: &Node) -> Json {
+    match &node.value {
+        Value::Text(text) => super::conditions::in_effect(text).map_or_else(|| plain(node), Json::from),
+        Value::List(nodes) => Json::Array(nodes.iter().map(conditions_in_effect).collect()),
+        _ => plain(node),
     }
 }
 

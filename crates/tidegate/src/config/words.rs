@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use tidegate_core::QuotaError;
+
 use super::node::Node;
 use crate::policy::{WrittenRate, span, whole_number};
+use crate::visible::excerpt;
 
 /// The facts about a policy that its limits need.
 #[derive(Clone, Copy)]
@@ -35,6 +38,16 @@ impl<'n> Words<'n> {
 
     pub(super) fn span(&self, key: &str) -> Option<Duration> {
         span(self.text(key)?).ok()
+    }
+
+    /// Words an error of the core crate about the value of a key as the file writes both.
+    pub(super) fn error_text(&self, key: &str, error: &QuotaError) -> String {
+        match (error, self.text(key)) {
+            (QuotaError::Parameter { want, .. }, Some(written)) => {
+                format!("{key} {} {want}", excerpt(written.trim()))
+            }
+            _ => error.to_string(),
+        }
     }
 
     pub(super) fn rate(&self, key: &str) -> Option<WrittenRate> {

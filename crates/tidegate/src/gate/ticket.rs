@@ -91,7 +91,10 @@ pub enum TicketError {
         why: &'static str,
     },
     /// No key opens the ticket.
-    #[error("no key opens this ticket: it was changed or cut off, or another deployment has made it")]
+    #[error(
+        "no key opens this ticket: it was changed or cut off, or sealed with another key, by another deployment or by this one before a \
+         restart that did not keep its key (tickets.key_file keeps it)"
+    )]
     Unsealed,
     /// The ticket was opened, but this version cannot read its content.
     #[error("this ticket was made by a version that this one cannot read")]

@@ -9,7 +9,7 @@
 
 use http::StatusCode;
 use serde::Serialize;
-use tidegate_core::Retry;
+use tidegate_core::{Criticality, Priority, Retry};
 
 use crate::gate::GateDecision;
 use crate::policy::{Block, Deny, Limit};
@@ -114,6 +114,17 @@ impl<'a> Refusal<'a> {
         }
     }
 
+    /// Returns the lowest priority that passes, if the request is refused for its priority, whatever it costs.
+    fn needed_priority(&self) -> Option<Criticality> {
+        let Cause::Gate(decision) = self.cause else { return None };
+        let bound = &decision.limits[decision.binding?];
+        let capacity = bound.decision.standing.limit;
+        let keep_for = decision.policies.policies().get(bound.policy)?.limit(bound.limit)?.keep_for;
+        let keeps_all = |level| keep_for.kept_back(Priority::of(level), capacity) >= capacity;
+        let passes = || Criticality::ALL.into_iter().find(|level| !keeps_all(*level));
+        if bound.kept_back < capacity { None } else { passes() }
+    }
+
     /// Returns a sentence for the owners of the policies, with what is left and the entry of a deny-list.
     #[must_use]
     fn detail(&self) -> String {
@@ -131,7 +142,7 @@ impl<'a> Refusal<'a> {
                         None => format!("{} is on a deny-list", refusal.entry),
                     },
                 },
-                None => detail_of(decision),
+                None => detail_of(decision, self.needed_priority()),
             },
             Cause::Limit { .. } | Cause::Undecided { .. } => self.public_detail(),
         }
@@ -158,7 +169,10 @@ impl<'a> Refusal<'a> {
                     format!("policy {policy:?} refuses this request; try again in {} ms", millis_up(wait))
                 }
                 Retry::Unknown => format!("policy {policy:?} refuses this request; try again later"),
-                Retry::Never => format!("policy {policy:?} never allows a request of this cost"),
+                Retry::Never => {
+                    let cause = if self.needed_priority().is_some() { "priority" } else { "cost" };
+                    format!("policy {policy:?} never allows a request of this {cause}")
+                }
             },
         }
     }
@@ -243,7 +257,9 @@ fn deny_of(decision: &GateDecision) -> Option<&Deny> {
     Some(policies.get(bound.policy)?.refusal(bound.limit))
 }
 
-fn detail_of(decision: &GateDecision) -> String {
+/// Describes the refusal by a limit. `needed` is the lowest priority that passes, if the limit refuses any cost for its
+/// priority.
+fn detail_of(decision: &GateDecision, needed: Option<Criticality>) -> String {
     let Some(bound) = decision.binding.map(|at| &decision.limits[at]) else {
         return "refused by a policy".to_owned();
     };
@@ -265,20 +281,25 @@ fn detail_of(decision: &GateDecision) -> String {
             ),
         };
     }
-    match decision.retry() {
-        Retry::After(wait) => format!(
+    match (decision.retry(), needed) {
+        (Retry::After(wait), _) => format!(
             "policy {name:?} has {} of {} left{kept}{} and {cost} asked for; try again in {} ms",
             standing.remaining,
             standing.limit,
             if kept.is_empty() { "" } else { "," },
             millis_up(wait)
         ),
-        Retry::Unknown => {
+        (Retry::Unknown, _) => {
             format!(
                 "policy {name:?} has no room for {cost} now{kept}, and nobody can say when; try again later"
             )
         }
-        Retry::Never => format!(
+        (Retry::Never, Some(level)) => format!(
+            "policy {name:?} keeps all {} of its limit for priority {level} and above, so it grants nothing to this request; ask with \
+             priority {level}",
+            standing.limit
+        ),
+        (Retry::Never, None) => format!(
             "policy {name:?} never grants a cost of {cost}: its limit is {}{kept}; ask for less at a time",
             standing.limit
         ),

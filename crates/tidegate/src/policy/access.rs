@@ -119,6 +119,12 @@ impl AccessList {
         self.networks.is_empty() && self.attributes.is_empty()
     }
 
+    /// Returns the number of different entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.networks.len() + self.attributes.values().map(HashSet::len).sum::<usize>()
+    }
+
     /// Returns the names of the attributes that entries have values for.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.attributes.keys().map(String::as_str)

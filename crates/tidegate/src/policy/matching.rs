@@ -179,15 +179,21 @@ impl Match {
         view.host().is_some_and(|have| self.hosts.iter().any(|want| want.matches(have)))
     }
 
-    pub(crate) fn paths(&self) -> &[PathGlob] {
+    /// Returns the patterns for the path; empty if any path fits.
+    #[must_use]
+    pub fn paths(&self) -> &[PathGlob] {
         &self.paths
     }
 
-    pub(crate) fn hosts(&self) -> &[Glob] {
+    /// Returns the patterns for the host, in lower case; empty if any host fits.
+    #[must_use]
+    pub fn hosts(&self) -> &[Glob] {
         &self.hosts
     }
 
-    pub(crate) fn attributes(&self) -> &[(Box<str>, Want)] {
+    /// Returns the demands on attributes; a header is the attribute `request.header.` and its name.
+    #[must_use]
+    pub fn attributes(&self) -> &[(Box<str>, Want)] {
         &self.attributes
     }
 
@@ -203,13 +209,15 @@ impl Match {
         self.not.iter().map(Self::reads_places).fold(own, |all, one| [0, 1, 2].map(|at| all[at] || one[at]))
     }
 
-    #[cfg(feature = "config")]
-    pub(crate) fn methods(&self) -> &[Box<str>] {
+    /// Returns the methods, in capital letters; empty if any method fits.
+    #[must_use]
+    pub fn methods(&self) -> &[Box<str>] {
         &self.methods
     }
 
-    #[cfg(feature = "config")]
-    pub(crate) fn left_out(&self) -> &[Self] {
+    /// Returns the matches whose requests are excluded.
+    #[must_use]
+    pub fn left_out(&self) -> &[Self] {
         &self.not
     }
 }

@@ -83,10 +83,12 @@ struct CpuLimit {
     from: f64,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct State {
     /// The last reading of each source.
     pub(super) readings: Vec<Option<Taken>>,
+    /// When the readings were last compared with the conditions.
+    pub(super) compared: Tick,
     /// Whether each condition holds, by policy with conditions.
     pub(super) held: Vec<Vec<bool>>,
     /// For each limit whose rate moves: the law's state, and the tick of the last reading that it used.
@@ -152,6 +154,7 @@ impl Sensed {
         }
         let state = State {
             readings: vec![None; sources.len()],
+            compared: Tick::EPOCH,
             held: conditioned.iter().map(|one| vec![false; one.conditions.len()]).collect(),
             laws: followed.iter().map(|one| (one.follows.law().start(Tick::EPOCH), None)).collect(),
         };
@@ -189,7 +192,8 @@ impl Sensed {
 
     /// Derives from the readings which policies hold and which rates are in force.
     pub(super) fn conclude(&self, state: &mut State, now: Tick, compiled: &[Compiled]) {
-        let State { readings, held, laws } = state;
+        let State { readings, compared, held, laws } = state;
+        *compared = now;
         for (one, held) in self.conditioned.iter().zip(held) {
             for ((source, condition), held) in one.conditions.iter().zip(&mut *held) {
                 let fresh = fresh(readings[*source], condition, now);
@@ -227,6 +231,7 @@ impl Sensed {
         // Copied, so that the two locks are never held together: two sets may take over from each other.
         let before_state = before.state.lock().clone();
         let mut state = self.state.lock();
+        state.compared = before_state.compared;
         for (at, source) in self.sources.iter().enumerate() {
             let was = before.sources.iter().position(|other| other == source);
             state.readings[at] = was.and_then(|was| before_state.readings[was]);
@@ -271,7 +276,7 @@ fn levels(one: &ConditionalPolicy, held: &[bool], readings: &[Option<Taken>]) ->
 }
 
 /// Returns a reading, if it is not too old for a condition.
-fn fresh(reading: Option<Taken>, condition: &Condition, now: Tick) -> Option<f64> {
+pub(super) fn fresh(reading: Option<Taken>, condition: &Condition, now: Tick) -> Option<f64> {
     reading.filter(|taken| now.since(taken.at) <= condition.stale_after()).map(|taken| taken.value)
 }
 

@@ -8,7 +8,7 @@ use tidegate_core::{Cost, Criticality, Priority, Tick};
 use super::descriptor::Descriptor;
 use super::key;
 use super::plan::{Line, Plan};
-use super::sensed::{Sensed, Taken};
+use super::sensed::{Sensed, Taken, fresh};
 use super::set::PolicySet;
 use super::source::Source;
 
@@ -144,7 +144,15 @@ impl PolicySet {
                 }
                 Some(taken) => {
                     let value = condition.source().rounded(taken.value);
-                    write!(why, "{separator}{condition}: last read as {value}")
+                    if fresh(Some(taken), condition, state.compared).is_some() {
+                        write!(why, "{separator}{condition}: last read as {value}")
+                    } else {
+                        let age = condition.stale_after().as_secs_f64();
+                        write!(
+                            why,
+                            "{separator}{condition}: it is not known; last read as {value}, more than {age}s ago"
+                        )
+                    }
                 }
             };
         }

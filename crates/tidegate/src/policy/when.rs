@@ -72,6 +72,14 @@ pub enum ConditionError {
         /// The word.
         word: String,
     },
+    /// No comma separates the value from the next part.
+    #[error("\"{value} {part}\" lacks a comma; write {value}, {part}")]
+    Comma {
+        /// The value.
+        value: String,
+        /// The part.
+        part: String,
+    },
     /// A part occurs twice.
     #[error("{part} is said twice")]
     Twice {
@@ -208,6 +216,13 @@ impl Condition {
     }
 }
 
+/// Checks that no further part of a condition follows a value without a comma.
+fn alone(value: &str) -> Result<&str, ConditionError> {
+    let next = Condition::PARTS.into_iter().find_map(|part| value.find(&format!(" {part} ")));
+    let Some(at) = next else { return Ok(value) };
+    Err(ConditionError::Comma { value: value[..at].trim().to_owned(), part: value[at..].trim().to_owned() })
+}
+
 /// Rounds to fifteen significant digits, which every `f64` can represent: a tenth less than 0.7 is 0.63, and not
 /// 0.6299999999999999.
 fn decimal(number: f64) -> f64 {
@@ -243,14 +258,14 @@ impl FromStr for Condition {
         let Some((at, side)) = side else { return Err(ConditionError::NoSide { text: text.to_owned() }) };
         let source: Source = text[..at].parse()?;
         let mut parts = text[at + side.word().len() + 2..].split(',').map(str::trim);
-        let value = source.measure(parts.next().unwrap_or_default())?;
+        let value = source.measure(alone(parts.next().unwrap_or_default())?)?;
         let mut condition = Self::of(source, side, value)?;
         let (mut until, mut stale) = (None, None);
         for part in parts {
             let twice = if let Some(value) = part.strip_prefix("until ") {
-                until.replace(condition.source.measure(value)?).map(|_| "until")
+                until.replace(condition.source.measure(alone(value)?)?).map(|_| "until")
             } else if let Some(age) = part.strip_prefix("stale after ") {
-                stale.replace(span(age.trim())?).map(|_| "stale after")
+                stale.replace((span(age.trim())?, age.trim())).map(|_| "stale after")
             } else {
                 let word = part.split(' ').next().unwrap_or_default();
                 return Err(ConditionError::Part { word: word.to_owned() });
@@ -263,7 +278,9 @@ impl FromStr for Condition {
             condition = condition.until(until)?;
         }
         match stale {
-            Some(after) => condition.stale(after),
+            Some((after, written)) => {
+                condition.stale(after).map_err(|_| ConditionError::Stale { written: written.to_owned() })
+            }
             None => Ok(condition),
         }
     }

@@ -333,3 +333,34 @@ fn a_store_of_one_process_shares_nothing() {
         ]
     );
 }
+
+/// Regression: policies that differ only in what they do were taken for one policy written twice.
+#[test]
+fn only_policies_that_do_the_same_are_told_to_be_one_too_many() {
+    let two = |second: &str| {
+        yaml(&format!(
+            "version: 1\nstore: {{ kind: disk }}\npolicies:\n  - {{ name: a, by: [user.id], limit: {{ rate: 1/s }} }}\n  - {{ name: b, by: [user.id], limit: {{ rate: 1/s }}{second} }}\n"
+        ))
+    };
+    let warning =
+        "t:5:5  warn   policy \"b\": charges the same requests under the same limits as \"a\"; one is enough";
+    assert_eq!(two(""), [warning]);
+    assert_eq!(two(", over: deny, absent: skip-if-none"), [warning], "that is what the first one does too");
+    for other in [
+        "over: mark",
+        "over: demote",
+        "deadline: 10ms",
+        "access: { deny: [user.id=eve] }",
+        "access: { status: 404 }",
+        "deny: { status: 503 }",
+        "deny: { problem: abnormal-usage-detected }",
+        "absent: charge",
+        "shadow_limit: { rate: 2/s }",
+        "near_limit: 50%",
+        "on_store_error: deny",
+        "durable: strict",
+        "cost: { settle: llm.output }",
+    ] {
+        assert_eq!(two(&format!(", {other}")), [""; 0], "{other}");
+    }
+}

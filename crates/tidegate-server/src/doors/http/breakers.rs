@@ -5,7 +5,6 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use http::{Request, StatusCode, Uri};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tidegate::breaker::{Condition, Force, Forced, Totals};
 use tidegate::policy::{Descriptor, span};
@@ -32,15 +31,7 @@ const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 /// The states that a body can name.
 const STATES: [&str; 5] = ["open", "closed", "metrics-only", "disabled", "auto"];
 
-/// The body of a `PUT`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Put {
-    state: String,
-    #[serde(rename = "for")]
-    lasts: Option<String>,
-    reason: Option<String>,
-}
+const EXAMPLE: &str = r#"{"state": "open", "for": "5min", "reason": "upgrade"}"#;
 
 /// `GET /v1/breakers?reveal=`: the breakers of all policies. Of policies with a key, only those that are not closed, or
 /// were not at some time.
@@ -103,20 +94,21 @@ fn breaker(live: &Live, name: &str) -> Result<usize, Problem> {
 }
 
 fn wanted(bytes: &[u8]) -> Result<Wanted, Problem> {
-    let example = r#"{"state": "open", "for": "5min", "reason": "upgrade"}"#;
-    let put: Put = serde_json::from_slice(bytes)
-        .map_err(|error| Problem::bad_request(format!("{error}; a body is {example}")))?;
+    let [state, lasts, reason] = request_body::strings(bytes, EXAMPLE, &["state", "for", "reason"])?;
     let refuse = |field: &str, detail: String| Problem::bad_request(detail).with("field", field);
-    let to = match put.state.as_str() {
+    let to = match state.unwrap_or_default().as_str() {
         "open" => Force::Open,
         "closed" => Force::Closed,
         "metrics-only" => Force::MetricsOnly,
         "disabled" => Force::Disabled,
-        "auto" if put.lasts.is_some() => {
+        "auto" if lasts.is_some() => {
             return Err(refuse(
                 "for",
                 "`auto` holds until another state is forced; leave out `for`".to_owned(),
             ));
+        }
+        "auto" if reason.is_some() => {
+            return Err(refuse("reason", "`auto` keeps no reason; leave out `reason`".to_owned()));
         }
         "auto" => return Ok(Wanted::Auto),
         other => {
@@ -127,7 +119,7 @@ fn wanted(bytes: &[u8]) -> Result<Wanted, Problem> {
             return Err(refuse("state", format!("{} is not a state of a breaker; {advice}", quoted(other))));
         }
     };
-    let lasts = put.lasts.map(|text| match span(&text) {
+    let lasts = lasts.map(|text| match span(&text) {
         Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => Ok(lasts),
         Ok(_) => Err(format!(
             "{} is not a time to force a state for; use up to 30d, or leave it out",
@@ -136,7 +128,7 @@ fn wanted(bytes: &[u8]) -> Result<Wanted, Problem> {
         Err(error) => Err(error.to_string()),
     });
     let lasts = lasts.transpose().map_err(|detail| refuse("for", detail))?;
-    let reason = put.reason.unwrap_or_default();
+    let reason = reason.unwrap_or_default();
     if reason.len() > Forced::MAX_REASON {
         let detail =
             format!("the reason has {} bytes; at most {} are kept", reason.len(), Forced::MAX_REASON);

@@ -6,8 +6,11 @@ use http::header::{ETAG, HeaderValue};
 use http::{Request, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
-use tidegate::Cost;
-use tidegate::policy::{ChargeOn, Direction, Learning, Limit, OnStoreError, Policy, Share};
+use tidegate::http_answer::server_parts::millis_up;
+use tidegate::policy::{
+    ChargeOn, Deny, Direction, Glob, Learning, Limit, Match, OnStoreError, Over, Policy, Share, Want,
+};
+use tidegate::{Cost, Criticality};
 
 use super::answer::mode;
 use super::entity_tags::{Conditions, tag};
@@ -99,16 +102,34 @@ pub(crate) fn find<'s>(
 }
 
 fn policy_json(live: &Live, policy: &Policy, owner: &str) -> Value {
+    let mut guards = policy.limits.iter().map(Limit::is_guard);
+    let sheds = policy.deadline.is_some() || guards.clone().any(|guard| guard);
+    let answer = |deny: &Deny| json!({ "status": deny.status, "problem": deny.problem });
+    let (over, demote_to) = match policy.over {
+        Over::Deny => ("deny", None),
+        Over::Mark => ("mark", None),
+        Over::Demote { to } => ("demote", to.map(Criticality::as_str)),
+    };
     let mut shown = json!({
         "name": policy.name,
         "mode": mode(policy.mode),
+        "match": matching(&policy.matching),
         "direction": match policy.direction { Direction::Inbound => "inbound", Direction::Outbound => "outbound" },
         "when": policy.when.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "by": policy.by,
         "limits": policy.limits.iter().map(limit).collect::<Vec<_>>(),
         "shadow_limit": policy.shadow_limit.as_ref().map(limit),
         "charge": match policy.charge { ChargeOn::Check => "on-check", ChargeOn::Failure => "on-failure" },
-        "deny": { "status": policy.refusal(0).status, "problem": policy.refusal(0).problem },
+        "over": over,
+        "demote_to": demote_to,
+        "deadline_ms": policy.deadline.map(millis_up),
+        "deny": if guards.all(|guard| guard) { None } else { Some(answer(&policy.deny)) },
+        "shed": if sheds { Some(answer(&policy.shed)) } else { None },
+        "access": {
+            "allow": policy.access.allow.len(),
+            "deny": policy.access.deny.len(),
+            "status": policy.access.status,
+        },
         // The same as in `config show`: if the file does not say, each process counts for itself.
         "share": policy.share.unwrap_or(Share::Local).word(),
         "near_limit": format!("{}%", policy.near_limit),
@@ -132,7 +153,39 @@ fn limit(limit: &Limit) -> Value {
         let tiers = choice.values.iter().map(|(value, terms)| (value.clone(), terms.label.clone().into()));
         json!({ "by": choice.by, "rates": tiers.collect::<serde_json::Map<_, _>>() })
     });
-    json!({ "limit": limit.terms.label, "tiers": tiers, "overrides": limit.overrides.len() })
+    let kept = limit.keep_for.parts().map(|(level, kept)| (level.to_string(), kept.to_string().into()));
+    json!({
+        "limit": limit.terms.label,
+        "tiers": tiers,
+        "overrides": limit.overrides.len(),
+        "max_wait_ms": millis_up(limit.max_wait),
+        "keep_for": kept.collect::<serde_json::Map<_, _>>(),
+    })
+}
+
+/// Shows a match; what it leaves open is absent.
+fn matching(matching: &Match) -> Value {
+    let mut parts = serde_json::Map::new();
+    let mut add = |name: &str, values: Vec<Value>| {
+        if !values.is_empty() {
+            parts.insert(name.to_owned(), values.into());
+        }
+    };
+    add("method", matching.methods().iter().map(|method| (**method).into()).collect());
+    add("path", matching.paths().iter().map(|path| path.source().into()).collect());
+    add("host", matching.hosts().iter().map(|host| host.source().into()).collect());
+    add("not", matching.left_out().iter().map(self::matching).collect());
+    let wanted = |want: &Want| match want {
+        Want::OneOf(globs) => globs.iter().map(Glob::source).collect(),
+        Want::Present => Value::Bool(true),
+        Want::Absent => Value::Bool(false),
+    };
+    let attributes: serde_json::Map<_, _> =
+        matching.attributes().iter().map(|(name, want)| (name.to_string(), wanted(want))).collect();
+    if !attributes.is_empty() {
+        parts.insert("attributes".to_owned(), attributes.into());
+    }
+    parts.into()
 }
 
 /// Answers with an entity tag, and without a body if the caller has this version.

@@ -10,7 +10,6 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use http::{Request, Uri};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tidegate::gate::BlockError;
 use tidegate::policy::{Block, Descriptor, Mode, Policy, span};
@@ -45,22 +44,6 @@ struct Known {
     near: u64,
     error: u64,
     block: Option<std::sync::Arc<Block>>,
-}
-
-/// The body of a `PUT`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Put {
-    block: PutBlock,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PutBlock {
-    #[serde(rename = "for")]
-    lasts: String,
-    #[serde(default)]
-    reason: String,
 }
 
 /// `GET /v1/keys/{policy}?limit=&from=&reveal=`: the known keys. With the attributes that `by` names as parameters:
@@ -112,9 +95,8 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
     // Only after the body was read, which may take a while: the policy may change meanwhile.
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
-    let put: Put = serde_json::from_slice(&bytes)
-        .map_err(|error| Problem::bad_request(format!("{error}; a body is {EXAMPLE}")))?;
-    let (lasts, reason) = wanted(put.block)?;
+    let [lasts, reason] = request_body::block(&bytes, EXAMPLE)?;
+    let (lasts, reason) = wanted(&lasts.unwrap_or_default(), reason.unwrap_or_default())?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
     if words.mode != Mode::Enforce {
         let detail = format!(
@@ -133,24 +115,25 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
     Ok(json::ok(&json!({ "policy": words.name, "key": digest, "block": block_json(&block) })))
 }
 
-fn wanted(put: PutBlock) -> Result<(Duration, String), Problem> {
+/// Checks how long a block lasts, and its reason.
+fn wanted(lasts: &str, reason: String) -> Result<(Duration, String), Problem> {
     let refuse = |field: &str, detail: String| Err(Problem::bad_request(detail).with("field", field));
-    let lasts = match span(&put.lasts) {
+    let lasts = match span(lasts) {
         Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => lasts,
         Ok(_) => {
-            let detail = format!("{} is not a time to block a key for; use up to 30d", quoted(&put.lasts));
+            let detail = format!("{} is not a time to block a key for; use up to 30d", quoted(lasts));
             return refuse("for", detail);
         }
         Err(error) => return refuse("for", error.to_string()),
     };
-    let length = put.reason.len();
+    let length = reason.len();
     if length > MAX_REASON {
         return refuse("reason", format!("the reason has {length} bytes; at most {MAX_REASON} are kept"));
     }
-    if put.reason.chars().any(char::is_control) {
+    if reason.chars().any(char::is_control) {
         return refuse("reason", "the reason has a control character; write one line of text".to_owned());
     }
-    Ok((lasts, put.reason))
+    Ok((lasts, reason))
 }
 
 /// Returns the known keys of a policy: blocked ones first, then by refusals.

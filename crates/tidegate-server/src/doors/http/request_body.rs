@@ -9,6 +9,7 @@ mod bounds;
 mod check;
 mod cost;
 mod fields;
+mod operator;
 mod priority;
 mod settlement;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub(crate) use self::bounds::{
 };
 use self::check::{BatchSeed, CheckSeed, DryRunSeed};
 pub(crate) use self::check::{CheckBody, DryRunBody};
+use self::operator::{BlockSeed, EXAMPLE_SIGNAL, SignalSeed, StringsSeed};
 use self::settlement::SettlementSeed;
 pub(crate) use self::settlement::{Ended, OUTCOMES, SettlementBody};
 use crate::connections::TooSlow;
@@ -152,12 +154,28 @@ pub(crate) fn refund(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
 /// # Errors
 /// 400 with the position and what would work.
 pub(crate) fn signal(bytes: &[u8]) -> Result<f64, Problem> {
-    #[derive(serde::Deserialize)]
-    #[serde(deny_unknown_fields, expecting = "an object such as {\"value\": 1200}")]
-    struct Report {
-        value: f64,
-    }
-    parse(bytes, "{\"value\": 1200}", std::marker::PhantomData::<Report>).map(|report| report.value)
+    parse(bytes, EXAMPLE_SIGNAL, SignalSeed)
+}
+
+/// Reads an object whose fields are all strings, in the order of `fields`; those that are left out or null are `None`.
+/// The first one is required. `example` is a whole body, for error messages.
+///
+/// # Errors
+/// 400 with the position and what would work.
+pub(crate) fn strings<const N: usize>(
+    bytes: &[u8],
+    example: &'static str,
+    fields: &'static [&'static str; N],
+) -> Result<[Option<String>; N], Problem> {
+    parse(bytes, example, StringsSeed { fields, example })
+}
+
+/// Reads the body of a block, `{block: {for, reason?}}`. `example` is a whole body, for error messages.
+///
+/// # Errors
+/// 400 with the position and what would work.
+pub(crate) fn block(bytes: &[u8], example: &'static str) -> Result<[Option<String>; 2], Problem> {
+    parse(bytes, example, BlockSeed(StringsSeed { fields: &["for", "reason"], example }))
 }
 
 fn parse<'a, S: DeserializeSeed<'a>>(bytes: &'a [u8], example: &str, seed: S) -> Result<S::Value, Problem> {

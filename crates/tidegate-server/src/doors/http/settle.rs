@@ -180,8 +180,8 @@ fn refuse(why: SettleError) -> Problem {
                 .with("attribute", unknown.name)
         }
         SettleError::AwaitsReport(id) => Problem::conflict(format!(
-            "what decision {id} charged is settled by a report of how the work ended and not refunded; where the work was not done, report \
-             503 and it is given back"
+            "what decision {id} charged is settled by a report of how the work ended and not refunded; where the work was not done, POST \
+             /v1/settle with `\"outcome\": \"undone\"` gives it back"
         )),
         SettleError::TooMuch { id, charged } => {
             let detail = format!("decision {id} charged {charged}; a refund is at most that");

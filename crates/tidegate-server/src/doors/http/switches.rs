@@ -5,7 +5,6 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use http::Request;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tidegate::policy::span;
 use tidegate::switches::{Off, Standing};
@@ -29,13 +28,11 @@ const EXAMPLE: &str =
     r#"{"state": "off", "below": "critical", "for": "10min", "reason": "the image service is moved"}"#;
 
 /// The body of a `PUT`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 struct Put {
     state: String,
     by: Option<String>,
     below: Option<String>,
-    #[serde(rename = "for")]
     lasts: Option<String>,
     reason: Option<String>,
 }
@@ -51,8 +48,9 @@ pub(crate) fn list(app: &App) -> Response {
 /// 404 that suggests the nearest name if no policy refers to the switch; 400 for a malformed body.
 pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result<Response, Problem> {
     let bytes = request_body::read(request.into_body(), MAX_BODY).await?;
-    let put: Put = serde_json::from_slice(&bytes)
-        .map_err(|error| Problem::bad_request(format!("{error}; a body is {EXAMPLE}")))?;
+    let [state, by, below, lasts, reason] =
+        request_body::strings(&bytes, EXAMPLE, &["state", "by", "below", "for", "reason"])?;
+    let put = Put { state: state.unwrap_or_default(), by, below, lasts, reason };
     let (by, off) = wanted(&put)?;
     app.engine.turn_switch(name, by, off).map_err(|unknown| {
         let meant = nearest(&unknown.name, unknown.known.iter().map(String::as_str));

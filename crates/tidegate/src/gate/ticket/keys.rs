@@ -90,9 +90,16 @@ impl TicketKeys {
     /// # Errors
     /// [`KeyError::Random`].
     pub fn random() -> Result<Self, KeyError> {
-        let mut key = [0; 32];
-        getrandom::fill(&mut key).map_err(|_| KeyError::Random)?;
-        Ok(Self::new(key))
+        random_key().map(Self::new)
+    }
+
+    /// Draws a random key and returns it as a line of a key file, which [`TicketKeys::parse`] reads: for a process that
+    /// keeps its key.
+    ///
+    /// # Errors
+    /// [`KeyError::Random`].
+    pub fn random_line() -> Result<String, KeyError> {
+        Ok(STANDARD_NO_PAD.encode(random_key()?))
     }
 
     /// Adds an older key, which opens tickets but does not seal them.
@@ -196,6 +203,12 @@ impl TicketKeys {
     pub fn seal_bytes(&self, plain: &[u8]) -> Result<Ticket, SealError> {
         self.seal(plain)
     }
+}
+
+fn random_key() -> Result<[u8; 32], KeyError> {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key).map_err(|_| KeyError::Random)?;
+    Ok(key)
 }
 
 /// Returns the number of distinct bytes of a key.

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use tidegate::Outcome;
 use tidegate::policy::{Usage, UsageValue};
@@ -168,7 +167,7 @@ impl<'de> DeserializeSeed<'de> for OutcomeSeed {
     type Value = Ended;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Ended, D::Error> {
-        let Text(word) = Text::deserialize(from)?;
+        let Text(word) = TextSeed("`outcome` as a string such as \"success\"").deserialize(from)?;
         match OUTCOMES.iter().find(|(known, _)| *known == word) {
             Some((_, outcome)) => Ok(outcome.map_or(Ended::Undone, Ended::With)),
             None => {

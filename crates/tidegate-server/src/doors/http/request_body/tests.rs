@@ -113,6 +113,7 @@ fn a_settlement_says_what_it_is_of_and_something_about_it() {
             r#"{"ticket": "x", "outcome": "succes"}"#,
             "`outcome` `succes` is none; there are success, callers-fault",
         ),
+        (r#"{"ticket": "x", "outcome": null}"#, "expected `outcome` as a string such as \"success\""),
         (r#"{"ticket": "x", "outcome": "undone", "cost": 1}"#, "has spent nothing"),
         (r#"{"ticket": "x", "cost": -1}"#, "`cost` -1 is not a cost; use a whole number, 0 to"),
         (r#"{"ticket": "x", "cost": 1152921504606846977}"#, "is not a cost"),

@@ -1,0 +1,167 @@
+//! Parses the bodies of operators: objects whose fields are strings, and the value of a signal.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+
+use super::fields::{Text, missing, once, unknown};
+
+/// Reads an object whose fields are all strings. Null counts as absent. The first field is required.
+pub(super) struct StringsSeed<const N: usize> {
+    pub(super) fields: &'static [&'static str; N],
+    pub(super) example: &'static str,
+}
+
+impl<'de, const N: usize> DeserializeSeed<'de> for StringsSeed<N> {
+    type Value = [Option<String>; N];
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de, const N: usize> Visitor<'de> for StringsSeed<N> {
+    type Value = [Option<String>; N];
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object such as {}", self.example)
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+        let mut values = [const { None }; N];
+        while let Some(Text(field)) = map.next_key()? {
+            let Some(at) = self.fields.iter().position(|known| *known == field) else {
+                return Err(unknown(&field, self.fields));
+            };
+            let name = self.fields[at];
+            once(&mut values[at], name, map.next_value_seed(StringSeed { name })?)?;
+        }
+        let values = values.map(Option::flatten);
+        match (values.first(), self.fields.first()) {
+            (Some(None), Some(name)) => Err(missing(name, &format!("a string, as in {}", self.example))),
+            _ => Ok(values),
+        }
+    }
+}
+
+struct StringSeed {
+    name: &'static str,
+}
+
+impl<'de> DeserializeSeed<'de> for StringSeed {
+    type Value = Option<String>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for StringSeed {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` as a string", self.name)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Some(text.to_owned()))
+    }
+}
+
+/// Reads the body of a block: `{"block": {…}}`, whose fields are strings.
+pub(super) struct BlockSeed<const N: usize>(pub(super) StringsSeed<N>);
+
+impl<'de, const N: usize> DeserializeSeed<'de> for BlockSeed<N> {
+    type Value = [Option<String>; N];
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de, const N: usize> Visitor<'de> for BlockSeed<N> {
+    type Value = [Option<String>; N];
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(f)
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+        let StringsSeed { fields, example } = self.0;
+        let mut block = None;
+        while let Some(Text(field)) = map.next_key()? {
+            match field.as_ref() {
+                "block" => once(&mut block, "block", map.next_value_seed(StringsSeed { fields, example })?)?,
+                other => return Err(unknown(other, &["block"])),
+            }
+        }
+        block.ok_or_else(|| missing("block", &format!("an object, as in {example}")))
+    }
+}
+
+/// The shortest report of a signal, for error messages.
+pub(super) const EXAMPLE_SIGNAL: &str = "{\"value\": 1200}";
+
+/// Reads the report of a signal.
+pub(super) struct SignalSeed;
+
+impl<'de> DeserializeSeed<'de> for SignalSeed {
+    type Value = f64;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<f64, D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for SignalSeed {
+    type Value = f64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object such as {EXAMPLE_SIGNAL}")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<f64, M::Error> {
+        let mut value = None;
+        while let Some(Text(field)) = map.next_key()? {
+            match field.as_ref() {
+                "value" => once(&mut value, "value", map.next_value_seed(NumberSeed)?)?,
+                other => return Err(unknown(other, &["value"])),
+            }
+        }
+        value.ok_or_else(|| missing("value", "the number that is reported"))
+    }
+}
+
+struct NumberSeed;
+
+impl<'de> DeserializeSeed<'de> for NumberSeed {
+    type Value = f64;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<f64, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for NumberSeed {
+    type Value = f64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`value` as a number such as 1200")
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<f64, E> {
+        Ok(value as f64)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<f64, E> {
+        Ok(value as f64)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<f64, E> {
+        Ok(value)
+    }
+}
