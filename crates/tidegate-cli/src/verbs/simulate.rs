@@ -58,6 +58,7 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     }
     replay.finish();
     let outcomes = replay.outcomes();
+    outcome::remark_unknown(&replay.unknown_numbers(), printer);
     printer.value(&json!({ "seed": simulate.seed, "runs": outcomes }), |printer| {
         let requests = outcomes.first().map_or(0, |outcome| outcome.requests);
         let head = format!(
@@ -140,6 +141,7 @@ fn run_trace(simulate: &Simulate, path: &Path, printer: &Printer) -> Result<Exit
         (None, Some(file)) => Trace::of_policies(chosen(simulate, &file, printer)?),
         (None, None) => Err("a trace needs a limit, such as --rate 10/s --burst 5".to_owned()),
     };
+    outcome::remark_unknown(&trace.unknown_numbers(), printer);
     let mut trace = trace.map_err(Mistake)?;
     if simulate.state {
         trace = trace.with_states();
