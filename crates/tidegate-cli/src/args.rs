@@ -27,7 +27,7 @@ pub(crate) use self::reading::{LineFormat, Order, Reading};
 pub(crate) use self::server::{Trust, WhichServer};
 pub(crate) use self::serving::{Imports, Init, MetricsNames, Preset, Proxy, Serve};
 pub(crate) use self::values::{Most, PerSecond, Speed};
-use self::values::{duration, pair, priority, whole};
+use self::values::{hold, pair, priority, whole};
 use crate::schemas::Document;
 
 /// Decides which requests may pass, which must wait and which are shed.
@@ -249,8 +249,8 @@ pub(crate) struct Simulate {
     /// Draw the load, or what guards did, or what each algorithm denies, into this file: .svg or .png
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) plot: Option<PathBuf>,
-    /// How long each request is in flight, for concurrency limits and breakers, where the traffic does not say; such as 200ms
-    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
+    /// How long each request is in flight, for concurrency limits, breakers and conditions on what is in flight, where the traffic does not say; such as 200ms
+    #[arg(long, value_name = "TIME", value_parser = hold, allow_hyphen_values = true)]
     pub(crate) hold: Option<Duration>,
     /// Seed of the random parts of the traffic
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole, allow_negative_numbers = true)]

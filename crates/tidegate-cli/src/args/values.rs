@@ -12,6 +12,11 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     tidegate::policy::span(text).map_err(|error| error.to_string())
 }
 
+/// Parses how long requests are in flight, by the rule of traffic.
+pub(super) fn hold(text: &str) -> Result<Duration, String> {
+    tidegate_sim::traffic::request_time(text)
+}
+
 /// The shortest period of a proposed rate: few logs have finer times, and a limit per shorter period is not readable.
 const LEAST_PERIOD: Duration = Duration::from_millis(1);
 

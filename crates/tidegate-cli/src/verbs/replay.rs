@@ -149,10 +149,10 @@ fn sets(replay: &args::Replay, printer: &Printer) -> Result<Vec<(String, Arc<Pol
     let mut sets = Vec::new();
     match (&words, policies::file(&replay.policies)) {
         (Some(words), _) => {
-            if let Some(file) = &replay.policies.config {
-                printer.remark(&format!("{} is not used: a limit is spelled out", file.display()));
+            policies::remark_unused(&replay.policies, printer);
+            for (name, words) in words.runs(&replay.compare)? {
+                sets.push((name, single(&words, replay)?));
             }
-            sets.push((words.algorithm().to_owned(), single(words, replay)?));
         }
         (None, Some(file)) => {
             sets.push((file.display().to_string(), policies::read(&file, printer)?.policies));
@@ -163,16 +163,8 @@ fn sets(replay: &args::Replay, printer: &Printer) -> Result<Vec<(String, Arc<Pol
             return Err(Mistake(what.to_owned()).into());
         }
     }
-    match &words {
-        Some(words) => {
-            for (name, words) in words.compared(&replay.compare)? {
-                sets.push((name, single(&words, replay)?));
-            }
-        }
-        None if !replay.compare.is_empty() => {
-            return Err(Mistake("--compare needs a limit spelled out, such as --rate 10/s".to_owned()).into());
-        }
-        None => {}
+    if words.is_none() && !replay.compare.is_empty() {
+        return Err(Mistake("--compare needs a limit spelled out, such as --rate 10/s".to_owned()).into());
     }
     Ok(sets)
 }

@@ -154,6 +154,31 @@ fn a_limit_that_is_said_twice_is_a_mistake() {
     }
 }
 
+/// A file beside a limit on the command line must not look as if it were used.
+#[test]
+fn a_file_that_is_not_used_is_remarked_on() {
+    let desk = Desk::new();
+    desk.write("p.yaml", "version: 1\npolicies: []\n");
+    desk.write("trace.jsonl", "{\"t\":0,\"key\":\"a\"}\n");
+    for input in [["--traffic", "burst 1"], ["--trace", "trace.jsonl"]] {
+        let told = desk.run(&[&["simulate", "-c", "p.yaml", "--rate", "5/s"], &input[..]].concat()).code(0);
+        assert!(told.err.contains("p.yaml is not used: a limit is spelled out"), "{told:?}");
+    }
+}
+
+#[test]
+fn equal_limits_are_told_apart_by_a_number() {
+    let names = |rest: &[&str]| -> Vec<String> {
+        let run = ["simulate", "--rate", "5/s", "--traffic", "burst 9", "-o", "json"];
+        let value = Desk::new().run(&[&run[..], rest].concat()).code(0).json();
+        value["runs"].as_array().unwrap().iter().map(|run| run["name"].as_str().unwrap().into()).collect()
+    };
+    assert_eq!(
+        names(&["--compare", "gcra,sliding-log,gcra", "--compare", "sliding-log"]),
+        ["gcra", "gcra (2)", "sliding-log", "gcra (3)", "sliding-log (2)"]
+    );
+}
+
 /// What a run does not know must be told, since the policy looks as if it had nothing to do.
 #[test]
 fn a_condition_on_an_unknown_number_is_remarked_on() {
