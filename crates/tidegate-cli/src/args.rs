@@ -4,6 +4,7 @@ mod bench;
 mod breaker;
 mod limit;
 mod logs;
+mod lookup;
 mod policies;
 mod reading;
 mod server;
@@ -13,7 +14,6 @@ mod values;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, ValueHint};
 use tidegate::Priority;
@@ -27,7 +27,7 @@ pub(crate) use self::reading::{LineFormat, Order, Reading};
 pub(crate) use self::server::{Trust, WhichServer};
 pub(crate) use self::serving::{Imports, Init, MetricsNames, Preset, Proxy, Serve};
 pub(crate) use self::values::{Most, PerSecond, Speed};
-use self::values::{duration, pair, priority, whole};
+use self::values::{hold, pair, priority, whole};
 use crate::schemas::Document;
 
 /// Decides which requests may pass, which must wait and which are shed.
@@ -84,7 +84,7 @@ impl Cli {
     /// The error from clap; help and version are reported as errors too.
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let matches =
-            Self::command().try_get_matches().map_err(|error| elsewhere(error, &Self::command()))?;
+            Self::command().try_get_matches().map_err(|error| lookup::with_hint(error, &Self::command()))?;
         let mut cli = Self::from_arg_matches(&matches)?;
         if let Some((_, verb)) = matches.subcommand() {
             let is_typed = |id: &str| {
@@ -96,37 +96,6 @@ impl Cli {
         }
         Ok(cli)
     }
-}
-
-/// For an option that only other verbs have, names those verbs instead of a similarly spelled option of this verb.
-fn elsewhere(error: clap::Error, command: &clap::Command) -> clap::Error {
-    // If the option was put before a verb that has it, clap's message says so already.
-    let says_where = match error.get(ContextKind::Suggested) {
-        Some(ContextValue::StyledStrs(tips)) => tips.iter().any(|tip| tip.to_string().contains("exists")),
-        _ => false,
-    };
-    let unknown = error.kind() == ErrorKind::UnknownArgument && !says_where;
-    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg).filter(|_| unknown) else {
-        return error;
-    };
-    let Some(long) = flag.strip_prefix("--") else { return error };
-    let verbs: Vec<&str> =
-        command.get_subcommands().filter(|verb| has(verb, long)).map(clap::Command::get_name).collect();
-    if verbs.is_empty() {
-        return error;
-    }
-    let tip = format!("'{flag}' is an option of: {}", verbs.join(", "));
-    // Build a new error: the old one shows the usage of the similarly spelled option.
-    let mut told = clap::Error::new(ErrorKind::UnknownArgument).with_cmd(command);
-    told.insert(ContextKind::InvalidArg, ContextValue::String(flag.clone()));
-    told.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
-    told
-}
-
-/// Says whether a verb, or one of its subcommands, has this option.
-fn has(verb: &clap::Command, long: &str) -> bool {
-    verb.get_arguments().any(|option| option.get_long() == Some(long) && !option.is_hide_set())
-        || verb.get_subcommands().any(|below| has(below, long))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -249,8 +218,8 @@ pub(crate) struct Simulate {
     /// Draw the load, or what guards did, or what each algorithm denies, into this file: .svg or .png
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) plot: Option<PathBuf>,
-    /// How long each request is in flight, for concurrency limits and breakers, where the traffic does not say; such as 200ms
-    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
+    /// How long each request is in flight, for concurrency limits, breakers and conditions on what is in flight, where the traffic does not say; such as 200ms
+    #[arg(long, value_name = "TIME", value_parser = hold, allow_hyphen_values = true)]
     pub(crate) hold: Option<Duration>,
     /// Seed of the random parts of the traffic
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole, allow_negative_numbers = true)]

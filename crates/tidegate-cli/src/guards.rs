@@ -85,14 +85,14 @@ fn served(service: &ServiceOutcome) -> String {
     let mut text = String::new();
     if let (Some(p50), Some(p99)) = (service.p50, service.p99) {
         text = format!(
-            "{} took {} ms in the median, {} ms at p99; {} failed",
+            "{} requests took {} ms in the median, {} ms at p99; {} failed",
             grouped(service.timed),
             millis(p50),
             millis(p99),
             grouped(service.failed)
         );
         if service.most_waiting > 0 {
-            text += &format!("; {} at most waited at once", grouped(service.most_waiting));
+            text += &format!("; at most {} waited at once", grouped(service.most_waiting));
         }
         text.push('\n');
     }

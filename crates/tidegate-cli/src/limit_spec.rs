@@ -103,9 +103,25 @@ impl LimitSpec {
         changed
     }
 
-    /// Returns the limits in the lists of `--compare`, each with a name for its run. An item is the name of an
-    /// algorithm, or a limit as in `--limit`.
-    pub(crate) fn compared(&self, lists: &[String]) -> Result<Vec<(String, Self)>> {
+    /// Returns this limit and those in the lists of `--compare`, each with a name for its run. Of runs with the same
+    /// name, the second has a 2 behind it, and so on.
+    pub(crate) fn runs(&self, lists: &[String]) -> Result<Vec<(String, Self)>> {
+        let mut runs = vec![(self.algorithm().to_owned(), self.clone())];
+        runs.extend(self.compared(lists)?);
+        let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+        for (name, _) in &mut runs {
+            let count = counts.entry(name.clone()).or_default();
+            *count += 1;
+            if *count > 1 {
+                *name = format!("{name} ({count})");
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Returns the limits in the lists of `--compare`, each with a name. An item is the name of an algorithm, or a limit
+    /// as in `--limit`.
+    fn compared(&self, lists: &[String]) -> Result<Vec<(String, Self)>> {
         let items = lists.iter().flat_map(|list| listed(list));
         let limit = |item: &str| -> Result<(String, Self)> {
             if !item.starts_with('{') {

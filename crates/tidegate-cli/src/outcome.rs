@@ -10,6 +10,7 @@ use tidegate_sim::log::Tally;
 use tidegate_sim::replay::{Outcome, PolicyOutcome, Replay, Threshold};
 use tidegate_sim::series::Series;
 use tidegate_sim::thousands::grouped;
+use tidegate_sim::unknown::UnknownNumber;
 
 use crate::exit::Mistake;
 use crate::guards;
@@ -74,6 +75,14 @@ pub(crate) fn verdicts(
         Ok(VerdictLine { condition: threshold.to_string(), failed, measured, percent })
     };
     thresholds.iter().map(measure).collect()
+}
+
+/// Remarks on the numbers that policies use and that a run did not know.
+pub(crate) fn remark_unknown(numbers: &[UnknownNumber], printer: &Printer) {
+    for unknown in numbers {
+        let advice = if unknown.is_of_durations() { "; --hold says how long" } else { "" };
+        printer.remark(&format!("{unknown}{advice}"));
+    }
 }
 
 /// Returns tables of all runs, and a chart of the first if there is room.

@@ -1,8 +1,9 @@
 //! Chooses the format of a picture by its file name, and whether a replay writes one picture or a folder.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use tidegate_sim::report::Form;
 
 use crate::exit::Mistake;
@@ -23,7 +24,7 @@ pub(crate) enum Plot {
 ///
 /// # Errors
 /// [`Mistake`] for another format, with the command that converts to it.
-pub(crate) fn form(path: &Path) -> Result<Form, Mistake> {
+fn form(path: &Path) -> Result<Form, Mistake> {
     let asked = ending(path);
     if asked == Form::Png.ending() {
         return Ok(Form::Png);
@@ -48,6 +49,27 @@ pub(crate) fn form(path: &Path) -> Result<Form, Mistake> {
     )))
 }
 
+/// Returns the format of a single picture, like [`form`], and checks that its folder exists.
+///
+/// # Errors
+/// [`Mistake`], or an error of the system. Called before a run, which takes a while.
+pub(crate) fn prepare(path: &Path) -> anyhow::Result<Form> {
+    let form = form(path)?;
+    has_folder(path)?;
+    Ok(form)
+}
+
+/// Refuses a file whose folder does not exist.
+fn has_folder(path: &Path) -> anyhow::Result<()> {
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
+    let cannot = || format!("--plot: cannot write {}", path.display());
+    match folder.metadata() {
+        Ok(there) if there.is_dir() => Ok(()),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).with_context(cannot),
+        _ => Err(anyhow!("{}: there is no folder {}; make it first", cannot(), folder.display())),
+    }
+}
+
 impl Plot {
     /// Determines what a replay writes at a path, like [`plot`], and makes the folder.
     ///
@@ -58,8 +80,8 @@ impl Plot {
         if plot.has_report() {
             std::fs::create_dir_all(path)
                 .with_context(|| format!("--plot: cannot make {}", path.display()))?;
-        } else if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            folder.metadata().with_context(|| format!("--plot: cannot write {}", path.display()))?;
+        } else {
+            has_folder(path)?;
         }
         Ok(plot)
     }

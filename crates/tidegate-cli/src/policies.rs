@@ -24,6 +24,13 @@ pub(crate) fn file(named: &PolicyFile) -> Option<PathBuf> {
     })
 }
 
+/// Remarks that a named file is not used, because a limit is spelled out.
+pub(crate) fn remark_unused(named: &PolicyFile, printer: &Printer) {
+    if let Some(file) = &named.config {
+        printer.remark(&format!("{} is not used: a limit is spelled out", file.display()));
+    }
+}
+
 /// The timeout for reading a file: far longer than a disk takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 

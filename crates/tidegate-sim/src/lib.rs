@@ -55,5 +55,6 @@ pub mod suggest;
 pub mod thousands;
 pub mod trace;
 pub mod traffic;
+pub mod unknown;
 pub mod what_if;
 mod words;

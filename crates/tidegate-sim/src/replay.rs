@@ -19,7 +19,7 @@ mod trust;
 
 use std::sync::Arc;
 
-use tidegate::policy::{Descriptor, Mode, PolicySet};
+use tidegate::policy::{Descriptor, Mode, PolicySet, Source};
 use tidegate::store::CapacityError;
 use tidegate::{Cost, Outcome as Ended, Tick};
 
@@ -27,6 +27,7 @@ use crate::log::{Record, Wanted};
 use crate::peaks::Peaks;
 use crate::series::Series;
 use crate::traffic::Arrival;
+use crate::unknown::UnknownNumber;
 
 pub(crate) use lanes::{ADMITTED, DENIED, OFFERED};
 pub use options::ReplayOptions;
@@ -54,6 +55,8 @@ pub struct Replay {
     is_recorded: bool,
     names_users: bool,
     inside: Inside,
+    /// Whether the duration of any request is known.
+    is_timed: bool,
     unheld: u64,
     without_status: u64,
     /// Attributes in `by` that no request has had so far.
@@ -104,6 +107,7 @@ impl Replay {
             is_recorded: false,
             names_users: false,
             inside: Inside::default(),
+            is_timed: false,
             unheld: 0,
             without_status: 0,
             wanted: Wanted::by(
@@ -201,7 +205,10 @@ impl Replay {
             self.clock.set(at);
         }
         let hold = ending.took.or(self.options.hold);
-        if hold.is_none() && self.holds() {
+        let ending = RequestEnding { took: hold, ..ending };
+        if hold.is_some() {
+            self.is_timed = true;
+        } else if self.holds() || self.runs.iter().any(|run| run.measures) {
             self.unheld += 1;
         }
         for place in 0..self.runs.len() {
@@ -215,6 +222,7 @@ impl Replay {
                 entered: admitted.entered,
                 took: hold,
                 outcome: ending.outcome.unwrap_or(silent),
+                work: admitted.work,
             };
             if let Some(early) = self.inside.enter(leaving) {
                 self.runs[early.run].leave_early(at, &early);
@@ -249,10 +257,32 @@ impl Replay {
         self.names_users
     }
 
-    /// Returns how many requests left their places at once because their duration was unknown; see [`Replay::holds`].
+    /// Returns how many requests count as over at once because their duration was unknown: they left their places, and
+    /// conditions did not count them. 0 if no policy limits what is in flight and none uses it.
     #[must_use]
     pub const fn unheld(&self) -> u64 {
         self.unheld
+    }
+
+    /// Returns the numbers that policies use and that the requests do not tell, with what became of the policies: the
+    /// load of the machine, signals and switches, and without any duration the requests in flight and their latency.
+    #[must_use]
+    pub fn unknown_numbers(&self) -> Vec<UnknownNumber> {
+        let teller = if self.is_recorded { "the log" } else { "the traffic" };
+        let why = |source: &Source| match source {
+            Source::InFlight | Source::Latency if !self.is_timed => {
+                Some(format!("{teller} does not say how long requests took"))
+            }
+            Source::InFlight | Source::Latency | Source::Rate | Source::Policy(_) => None,
+            other => Some(format!("{teller} does not say what `{other}` was")),
+        };
+        let mut all = Vec::new();
+        for unknown in self.runs.iter().flat_map(|run| UnknownNumber::of(&run.policies, why)) {
+            if !all.contains(&unknown) {
+                all.push(unknown);
+            }
+        }
+        all
     }
 
     /// Returns the attributes that policies are keyed by and that no request had: usually misspelt names.

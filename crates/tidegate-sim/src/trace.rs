@@ -22,7 +22,7 @@ use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::policy::PolicySet;
+use tidegate::policy::{PolicySet, Source};
 use tidegate::store::{self, Cell, Charge, Settled, Step};
 use tidegate::{Quota, Receipt, Replace, Tick};
 use tidegate_core::decision::Ruling;
@@ -33,6 +33,7 @@ use self::line::{LineIn, Op, ReplaceWord};
 use self::subject::{ChargedLimit, Policies, SingleLimit, Subject};
 use crate::source::MAX_LINE;
 use crate::thousands::grouped;
+use crate::unknown::UnknownNumber;
 
 /// Why a trace ended early.
 #[derive(Debug, thiserror::Error)]
@@ -130,6 +131,18 @@ impl<'m> Trace<'m> {
             held: HashMap::default(),
             most_held: MOST_HELD,
             line: 0,
+        }
+    }
+
+    /// Returns the numbers that policies use, with what becomes of the policies: a trace tells none of them.
+    #[must_use]
+    pub fn unknown_numbers(&self) -> Vec<UnknownNumber> {
+        match &self.subject {
+            Subject::Limit(_) => Vec::new(),
+            Subject::Policies(policies) => {
+                let why = |source: &Source| Some(format!("a trace does not say what `{source}` is"));
+                UnknownNumber::of(&policies.set, why)
+            }
         }
     }
 

@@ -34,6 +34,23 @@ pub struct Traffic {
     segments: Arc<[Segment]>,
 }
 
+/// Parses how long requests take, as `taking` has it: from 1 ns to 366 days.
+///
+/// # Errors
+/// Why the text is no such time.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_sim::traffic::request_time;
+///
+/// assert_eq!(request_time("200ms"), Ok(Duration::from_millis(200)));
+/// assert_eq!(request_time("0s").unwrap_err(), "`0s` is not a span to simulate; use 1ns to 366d");
+/// ```
+pub fn request_time(text: &str) -> Result<Duration, String> {
+    grammar::time(text).map(Duration::from_nanos).map_err(|error| error.what)
+}
+
 /// The most requests: what a fast machine decides in some minutes. A text that asks for more probably has a wrong
 /// unit.
 const MAX_REQUESTS: u128 = 1_000_000_000;

@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 
 use super::limit::{LIMIT, LimitArgs, PolicyFile};
 use super::reading::Reading;
-use super::values::{Speed, duration, keys, listed, period, share, speed};
+use super::values::{Speed, hold, keys, listed, period, share, speed};
 
 #[derive(Args, Debug)]
 pub(crate) struct Replay {
@@ -43,8 +43,8 @@ pub(crate) struct Replay {
     /// How fast to play the log: max, as it happened (1x), or faster by a factor (60x)
     #[arg(long, value_name = "SPEED", default_value = "max", value_parser = speed, allow_hyphen_values = true)]
     pub(crate) speed: Speed,
-    /// How long each request is in flight, for concurrency limits and breakers, where the log does not say; such as 200ms
-    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
+    /// How long each request is in flight, for concurrency limits, breakers and conditions on what is in flight, where the log does not say; such as 200ms
+    #[arg(long, value_name = "TIME", value_parser = hold, allow_hyphen_values = true)]
     pub(crate) hold: Option<Duration>,
     /// How many keys to remember at once
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = keys, allow_negative_numbers = true)]

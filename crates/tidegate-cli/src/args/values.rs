@@ -17,6 +17,11 @@ pub(super) fn written_duration(text: &str) -> Result<String, String> {
     duration(text).map(|_| text.to_owned())
 }
 
+/// Parses how long requests are in flight, by the rule of traffic.
+pub(super) fn hold(text: &str) -> Result<Duration, String> {
+    tidegate_sim::traffic::request_time(text)
+}
+
 /// The shortest period of a proposed rate: few logs have finer times, and a limit per shorter period is not readable.
 const LEAST_PERIOD: Duration = Duration::from_millis(1);
 

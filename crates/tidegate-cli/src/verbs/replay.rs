@@ -67,12 +67,14 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     })?;
     let tally = log.tally();
     judgement::parsed(tally, &replay.reading)?;
-    if runs.unheld() > 0 && runs.unheld() == tally.records {
+    let is_untimed = runs.unheld() > 0 && runs.unheld() == tally.records;
+    if is_untimed && runs.holds() {
         return Err(Mistake(NO_HOLD.to_owned()).into());
     }
     runs.finish();
     let outcomes = runs.outcomes();
     judgement::columns(&log, printer)?;
+    outcome::remark_unknown(&runs.unknown_numbers(), printer);
     judgement::matched(&runs, &outcomes, is_spelled.then_some(&replay.by[..]))?;
     let doubts = Trust { max_malformed: replay.max_malformed, max_late: replay.max_late }.doubts(tally);
     let verdicts = outcome::verdicts(&thresholds, &outcomes[0], tally, !doubts.is_empty())?;
@@ -105,9 +107,9 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
         Ok(text)
     })?;
     reading::remark(tally, printer);
-    if runs.unheld() > 0 {
+    if runs.unheld() > 0 && !is_untimed {
         printer.remark(&format!(
-            "of {} requests the log does not say how long they took: they left their places at once; --hold says how long instead",
+            "of {} requests the log does not say how long they took: they count as over at once; --hold says how long instead",
             grouped(runs.unheld())
         ));
     }
@@ -147,10 +149,10 @@ fn sets(replay: &args::Replay, printer: &Printer) -> Result<Vec<(String, Arc<Pol
     let mut sets = Vec::new();
     match (&words, policies::file(&replay.policies)) {
         (Some(words), _) => {
-            if let Some(file) = &replay.policies.config {
-                printer.remark(&format!("{} is not used: a limit is spelled out", file.display()));
+            policies::remark_unused(&replay.policies, printer);
+            for (name, words) in words.runs(&replay.compare)? {
+                sets.push((name, single(&words, replay)?));
             }
-            sets.push((words.algorithm().to_owned(), single(words, replay)?));
         }
         (None, Some(file)) => {
             sets.push((file.display().to_string(), policies::read(&file, printer)?.policies));
@@ -161,16 +163,8 @@ fn sets(replay: &args::Replay, printer: &Printer) -> Result<Vec<(String, Arc<Pol
             return Err(Mistake(what.to_owned()).into());
         }
     }
-    match &words {
-        Some(words) => {
-            for (name, words) in words.compared(&replay.compare)? {
-                sets.push((name, single(&words, replay)?));
-            }
-        }
-        None if !replay.compare.is_empty() => {
-            return Err(Mistake("--compare needs a limit spelled out, such as --rate 10/s".to_owned()).into());
-        }
-        None => {}
+    if words.is_none() && !replay.compare.is_empty() {
+        return Err(Mistake("--compare needs a limit spelled out, such as --rate 10/s".to_owned()).into());
     }
     Ok(sets)
 }

@@ -32,7 +32,7 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
             "no traffic: describe some with --traffic 'steady 80/s 1min, burst 500', or name a --trace";
         return Err(Mistake(what.to_owned()).into());
     };
-    let form = simulate.plot.as_deref().map(pictures::form).transpose()?;
+    let form = simulate.plot.as_deref().map(pictures::prepare).transpose()?;
     let traffic: Traffic = traffic.parse().map_err(|error| Mistake(format!("--{error}")))?;
     let sets = sets(simulate, printer)?;
     let names: Vec<String> = sets[0].1.policies().iter().flat_map(|policy| policy.by.clone()).collect();
@@ -58,6 +58,7 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     }
     replay.finish();
     let outcomes = replay.outcomes();
+    outcome::remark_unknown(&replay.unknown_numbers(), printer);
     printer.value(&json!({ "seed": simulate.seed, "runs": outcomes }), |printer| {
         let requests = outcomes.first().map_or(0, |outcome| outcome.requests);
         let head = format!(
@@ -85,11 +86,9 @@ fn sets(simulate: &Simulate, printer: &Printer) -> Result<Vec<(String, Arc<Polic
         read.map(|config| config.policies).map_err(|why| anyhow::Error::from(Mistake(why)))
     };
     if let Some(words) = LimitSpec::of(&simulate.limit)? {
-        let mut sets = vec![(words.algorithm().to_owned(), single(&words)?)];
-        for (name, words) in words.compared(&simulate.compare)? {
-            sets.push((name, single(&words)?));
-        }
-        return Ok(sets);
+        policies::remark_unused(&simulate.policies, printer);
+        let runs = words.runs(&simulate.compare)?.into_iter();
+        return runs.map(|(name, words)| Ok((name, single(&words)?))).collect();
     }
     let Some(file) = policies::file(&simulate.policies) else {
         let what = "no limit: spell one out, such as --rate 100/s --burst 200, or name a file with -c";
@@ -135,12 +134,14 @@ fn run_trace(simulate: &Simulate, path: &Path, printer: &Printer) -> Result<Exit
     let words = LimitSpec::of(&simulate.limit)?;
     let trace = match (words, policies::file(&simulate.policies)) {
         (Some(words), _) => {
+            policies::remark_unused(&simulate.policies, printer);
             Trace::of_limit(move |rate, burst| words.changed(rate, burst).quota().map(Arc::unwrap_or_clone))
         }
         (None, Some(file)) => Trace::of_policies(chosen(simulate, &file, printer)?),
         (None, None) => Err("a trace needs a limit, such as --rate 10/s --burst 5".to_owned()),
     };
     let mut trace = trace.map_err(Mistake)?;
+    outcome::remark_unknown(&trace.unknown_numbers(), printer);
     if simulate.state {
         trace = trace.with_states();
     }

@@ -65,6 +65,17 @@ fn only_those_who_ask_a_server_have_flags_for_it() {
     let replay = desk.run(&["replay", "--server", "http://127.0.0.1:1", "access.log"]).code(2);
     assert!(replay.err.contains("'--server' is an option of: explain, breaker, ready"), "{replay:?}");
     assert!(!replay.err.contains("--speed"), "{replay:?}");
+    // Of a verb with subcommands, those that have the option are named.
+    let auto = desk.run(&["breaker", "auto", "payments", "--for", "5s"]).code(2);
+    let places = "bench, breaker force-open, breaker force-closed, breaker metrics-only, breaker disable\n";
+    assert!(auto.err.contains(&format!("'--for' is an option of: {places}")), "{auto:?}");
+    for (word, names) in [
+        ("open", "a similar subcommand exists: 'breaker force-open'\n"),
+        ("close", "a similar subcommand exists: 'breaker force-closed'\n"),
+    ] {
+        let told = desk.run(&["breaker", word, "payments"]).code(2);
+        assert!(told.err.contains(names), "{told:?}");
+    }
     let before = desk.run(&["--server", "http://127.0.0.1:1", "ready"]).code(2);
     assert!(before.err.contains("ready --server"), "where it belongs is said: {before:?}");
 }

@@ -72,12 +72,16 @@ fn a_mistake_begins_with_its_flag() {
         ),
         ("--rate 5/s --trace gone", "--trace: cannot open gone: "),
         ("--rate 5rpm --traffic burst~1", "--rate: \"5rpm\" is not how a rate is written here; write 5/min"),
-        ("--rate 5/s --traffic burst~1 --plot gone/x.svg", "--plot: cannot write gone/x.svg: "),
+        (
+            "--rate 5/s --traffic burst~1 --plot gone/x.svg",
+            "--plot: cannot write gone/x.svg: there is no folder gone; make it first",
+        ),
     ] {
         let words: Vec<String> = words.split(' ').map(|word| word.replace('~', " ")).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let told = desk.run(&[&["simulate", "-q"], &words[..]].concat());
         assert!(told.code > 0 && told.err.starts_with(&format!("error: {says}")), "{told:?}");
+        assert!(told.out.is_empty(), "refused before the run: {told:?}");
     }
 }
 
@@ -90,6 +94,8 @@ fn a_value_that_cannot_be_is_refused_with_its_flag() {
         ("replay --reorder 5M", "--reorder <TIME>", "\"M\" could be minute or month; write min or month"),
         ("replay --reorder -5s", "--reorder <TIME>", "is not a span of time; write 200ms, 10s or 1h30min"),
         ("replay --hold 5x", "--hold <TIME>", "unknown unit \"x\"; use ns, us, ms, s, min, h, day"),
+        ("replay --hold 0s", "--hold <TIME>", "`0s` is not a span to simulate; use 1ns to 366d"),
+        ("simulate --hold 0s", "--hold <TIME>", "`0s` is not a span to simulate; use 1ns to 366d"),
         ("replay --speed fast", "--speed <SPEED>", "write max, 1x or 60x"),
         ("replay --keys -1", "--keys <N>", "use 1 to 1000000000"),
         ("replay --burst -1", "--burst <N>", "`-1` is not a whole number; write one as 20"),

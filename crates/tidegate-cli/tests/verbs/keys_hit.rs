@@ -159,7 +159,10 @@ fn pictures_have_the_form_that_their_name_says() {
             "a.svg: --png is for a folder of pictures; for one as PNG write --plot a.png",
         ),
         (&["--plot", "a.webp"], "write --plot a.png, and then convert it: magick a.png a.webp"),
-        (&["--plot", "gone/a.png"], "--plot: cannot write gone/a.png: "),
+        (
+            &["--plot", "gone/a.png"],
+            "--plot: cannot write gone/a.png: there is no folder gone; make it first",
+        ),
         (&["--png"], "--plot"),
     ] {
         let told = replay(plot);

@@ -154,6 +154,62 @@ fn a_limit_that_is_said_twice_is_a_mistake() {
     }
 }
 
+/// A file beside a limit on the command line must not look as if it were used.
+#[test]
+fn a_file_that_is_not_used_is_remarked_on() {
+    let desk = Desk::new();
+    desk.write("p.yaml", "version: 1\npolicies: []\n");
+    desk.write("trace.jsonl", "{\"t\":0,\"key\":\"a\"}\n");
+    for input in [["--traffic", "burst 1"], ["--trace", "trace.jsonl"]] {
+        let told = desk.run(&[&["simulate", "-c", "p.yaml", "--rate", "5/s"], &input[..]].concat()).code(0);
+        assert!(told.err.contains("p.yaml is not used: a limit is spelled out"), "{told:?}");
+    }
+}
+
+#[test]
+fn equal_limits_are_told_apart_by_a_number() {
+    let names = |rest: &[&str]| -> Vec<String> {
+        let run = ["simulate", "--rate", "5/s", "--traffic", "burst 9", "-o", "json"];
+        let value = Desk::new().run(&[&run[..], rest].concat()).code(0).json();
+        value["runs"].as_array().unwrap().iter().map(|run| run["name"].as_str().unwrap().into()).collect()
+    };
+    assert_eq!(
+        names(&["--compare", "gcra,sliding-log,gcra", "--compare", "sliding-log"]),
+        ["gcra", "gcra (2)", "sliding-log", "gcra (3)", "sliding-log (2)"]
+    );
+}
+
+/// What a run does not know must be told, since the policy looks as if it had nothing to do.
+#[test]
+fn a_condition_on_an_unknown_number_is_remarked_on() {
+    let desk = Desk::new();
+    let policy = |name, when| format!("  - {{ name: {name}, when: {when}, limit: {{ rate: 1/s }} }}\n");
+    let policies = policy("busy", "cpu above 80%") + &policy("full", "in-flight above 20");
+    desk.write("p.yaml", format!("version: 1\npolicies:\n{policies}"));
+    desk.write("trace.jsonl", "{\"t\":0,\"key\":\"a\"}\n");
+    let run = |rest: &[&str]| desk.run(&[&["simulate", "-c", "p.yaml"], rest].concat()).code(0);
+    let (busy, full) = (
+        "does not say what `cpu` was: the condition `cpu above 80%, until 72%` of policy busy never held\n",
+        "the traffic does not say how long requests took: the condition `in-flight above 20, until 18` of policy full never held; --hold says how long\n",
+    );
+    let silent = run(&["--traffic", "steady 100/s 3s"]);
+    assert!(silent.err.contains(busy) && silent.err.contains(full), "{silent:?}");
+    let held = run(&["--traffic", "steady 100/s 3s", "--hold", "300ms", "-o", "json"]);
+    assert!(held.err.contains(busy) && !held.err.contains(full), "{held:?}");
+    let matched = |policy: usize| held.json()["runs"][0]["policies"][policy]["matched"].as_u64();
+    assert!(matched(0) == Some(0) && matched(1) > Some(100), "{held:?}");
+    let traced = run(&["--trace", "trace.jsonl"]);
+    assert!(traced.err.contains("a trace does not say what `in-flight` is"), "{traced:?}");
+    // A log tells as much as its columns do.
+    let line = |request: u32| format!("2026-01-01T00:00:{:02}Z,1.5\n", request / 40);
+    desk.write("log.csv", format!("time,request_time\n{}", (0..400).map(line).collect::<String>()));
+    let replay = desk.run(&["replay", "-c", "p.yaml", "log.csv"]).code(0);
+    assert!(
+        replay.err.contains(&format!("the log {busy}")) && !replay.err.contains("policy full"),
+        "{replay:?}"
+    );
+}
+
 #[test]
 fn one_policy_of_a_file() {
     let desk = Desk::new();

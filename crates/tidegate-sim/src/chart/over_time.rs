@@ -5,7 +5,7 @@ use plotters::style::text_anchor::HPos;
 use tidegate::Tick;
 
 use super::axis::{number, round};
-use super::paint::{self, Marked, Page, Sample, failed};
+use super::paint::{self, Marked, Page, Sample, Surroundings, failed};
 use super::palette::{CURVES, INK, LIMIT, QUIET, SHADE};
 use super::{Chart, ChartError, Curve, Level, TimeAxis};
 
@@ -31,15 +31,25 @@ pub struct OverTime<'a> {
 
 impl Chart for OverTime<'_> {
     fn svg(&self) -> Result<String, ChartError> {
-        paint::svg(self.title, paint::HEIGHT, |page| self.draw(page))
+        paint::svg(self.title, self.height(), |page| self.draw(page))
     }
 
     fn png(&self) -> Result<Vec<u8>, ChartError> {
-        paint::png(self.title, paint::HEIGHT, |page| self.draw(page))
+        paint::png(self.title, self.height(), |page| self.draw(page))
     }
 }
 
 impl OverTime<'_> {
+    fn samples(&self) -> Vec<Sample<'_>> {
+        let area = self.area.iter().map(|area| Sample::Area(&area.name, SHADE));
+        let curves = self.curves.iter().zip(CURVES);
+        area.chain(curves.map(|(curve, (colour, ..))| Sample::Line(&curve.name, colour))).collect()
+    }
+
+    fn height(&self) -> u32 {
+        paint::HEIGHT + paint::legend_below(&self.samples())
+    }
+
     fn draw(&self, page: &Page<'_>) -> Result<(), ChartError> {
         let all = || self.area.iter().chain(&self.curves);
         let start = all().filter_map(Curve::span).map(|(start, _)| start).min().unwrap_or(Tick::EPOCH);
@@ -55,16 +65,16 @@ impl OverTime<'_> {
         let top = rows.last().copied().unwrap_or(1.0);
         let columns = self.axis.ticks(start, end, 8);
         let span = end.since(start).as_secs_f64();
-        let area = self.area.iter().map(|area| Sample::Area(&area.name, SHADE));
-        let curves = self.curves.iter().zip(CURVES);
-        let curves = curves.map(|(curve, (colour, ..))| Sample::Line(&curve.name, colour));
-        paint::legend(page, &area.chain(curves).collect::<Vec<_>>())?;
-        paint::write(page, self.unit, (20, 76), 12.0, &QUIET, HPos::Left)?;
+        let samples = self.samples();
+        paint::legend(page, &samples)?;
+        let rest = paint::legend_below(&samples);
+        let over_plot = 76 + rest as i32;
+        paint::write(page, self.unit, (20, over_plot), 12.0, &QUIET, HPos::Left)?;
         let times = Marked { start: 0.0, end: span, marks: columns.iter().map(|(at, _)| *at).collect() };
         let values = Marked { start: 0.0, end: top, marks: rows.clone() };
         let mut chart = paint::plot(
             page,
-            &paint::WHOLE_PAGE,
+            &Surroundings { above: paint::WHOLE_PAGE.above + rest, ..paint::WHOLE_PAGE },
             (times, &paint::labels(&columns)),
             (values, &|value| number(*value)),
         )?;
@@ -82,7 +92,7 @@ impl OverTime<'_> {
             && let Some(limit) = &self.limit
         {
             let words = format!("{} (above this chart) ↑", limit.name);
-            paint::write(page, &words, (paint::WIDTH as i32 - 28, 76), 12.0, &INK, HPos::Right)?;
+            paint::write(page, &words, (paint::WIDTH as i32 - 28, over_plot), 12.0, &INK, HPos::Right)?;
         }
         if let Some(limit) = drawn {
             let line = [(0.0, limit.value), (span, limit.value)];
@@ -91,7 +101,7 @@ impl OverTime<'_> {
             paint::write(page, &limit.name, (x - 4, y - 9), 12.0, &INK, HPos::Right)?;
         }
         let caption = self.axis.caption(start, end);
-        paint::write(page, &caption, (64, paint::HEIGHT as i32 - 16), 12.0, &QUIET, HPos::Left)
+        paint::write(page, &caption, (64, self.height() as i32 - 16), 12.0, &QUIET, HPos::Left)
     }
 }
 

@@ -103,6 +103,7 @@ pub(super) fn write(
 }
 
 /// The space around the curves of a plot, in units of the picture.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Surroundings {
     /// Free space above and below the plot.
     pub(super) above: u32,
@@ -167,18 +168,55 @@ pub(super) enum Sample<'a> {
     Line(&'a str, RGBColor),
 }
 
-/// Draws the legend in one line below the title, from the left.
-pub(super) fn legend(page: &Page<'_>, samples: &[Sample<'_>]) -> Result<(), ChartError> {
-    legend_at(page, (20, 50), samples)
+/// The left edge of a legend, and the height of each of its lines.
+const LEFT: i32 = 20;
+const LEGEND_LINE: i32 = 20;
+
+impl<'a> Sample<'a> {
+    const fn name(&self) -> &'a str {
+        match *self {
+            Self::Area(name, _) | Self::Line(name, _) => name,
+        }
+    }
 }
 
-/// Draws a legend in one line that starts at a point.
+/// Returns where each entry of a legend begins, if the first one begins at a point. An entry that would reach beyond the
+/// page begins a new line.
+fn placed((mut x, mut y): (i32, i32), samples: &[Sample<'_>]) -> Vec<(i32, i32)> {
+    let place = |sample: &Sample<'_>| {
+        let width = 32 + text_width(sample.name(), 13.0);
+        if x > LEFT && x + width > WIDTH as i32 {
+            (x, y) = (LEFT, y + LEGEND_LINE);
+        }
+        let at = (x, y);
+        x += width + 22;
+        at
+    };
+    samples.iter().map(place).collect()
+}
+
+/// Returns the height of all lines of a legend but the first, whose left edge is given.
+pub(super) fn legend_rest(left: i32, samples: &[Sample<'_>]) -> u32 {
+    placed((left, 0), samples).last().map_or(0, |(_, y)| y.unsigned_abs())
+}
+
+/// Returns the height of all lines but the first of a legend below the title.
+pub(super) fn legend_below(samples: &[Sample<'_>]) -> u32 {
+    legend_rest(LEFT, samples)
+}
+
+/// Draws the legend below the title, from the left.
+pub(super) fn legend(page: &Page<'_>, samples: &[Sample<'_>]) -> Result<(), ChartError> {
+    legend_at(page, (LEFT, 50), samples)
+}
+
+/// Draws a legend that starts at a point.
 pub(super) fn legend_at(
     page: &Page<'_>,
-    (mut x, y): (i32, i32),
+    start: (i32, i32),
     samples: &[Sample<'_>],
 ) -> Result<(), ChartError> {
-    for sample in samples {
+    for (sample, (x, y)) in samples.iter().zip(placed(start, samples)) {
         let name = match *sample {
             Sample::Area(name, colour) => {
                 let corners = [(x, y - 6), (x + 26, y + 6)];
@@ -192,7 +230,6 @@ pub(super) fn legend_at(
             }
         };
         write(page, name, (x + 32, y), 13.0, &INK, HPos::Left)?;
-        x += 32 + text_width(name, 13.0) + 22;
     }
     Ok(())
 }
@@ -246,4 +283,22 @@ pub(crate) fn style() -> String {
         "text{{font-family:system-ui,sans-serif;font-variant-numeric:tabular-nums}}\
          @media(prefers-color-scheme:dark){{{dark}}}"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of compared runs must not run off the page.
+    #[test]
+    fn a_legend_goes_on_in_the_next_line() {
+        let names: Vec<String> = (1..=6).map(|number| format!("concurrency, max {number}00")).collect();
+        let samples: Vec<Sample<'_>> = names.iter().map(|name| Sample::Line(name, INK)).collect();
+        let places = placed((300, 16), &samples);
+        let end = |(sample, (x, _)): (&Sample<'_>, &(i32, i32))| x + 32 + text_width(sample.name(), 13.0);
+        assert!(samples.iter().zip(&places).all(|one| end(one) <= WIDTH as i32), "{places:?}");
+        let lines: Vec<i32> = places.iter().map(|(_, y)| *y).collect();
+        assert_eq!(lines, [16, 16, 16, 36, 36, 36]);
+        assert_eq!((legend_rest(300, &samples), legend_rest(LEFT, &samples[..2])), (20, 0));
+    }
 }

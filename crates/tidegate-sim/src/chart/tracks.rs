@@ -135,10 +135,21 @@ impl Tracks<'_> {
 
 impl Track {
     fn height(&self) -> u32 {
+        let rest = paint::legend_rest(self.legend_left(), &self.samples());
         match self {
-            Self::Curves { .. } => HEIGHT,
-            Self::Bands { .. } => LOW,
+            Self::Curves { .. } => HEIGHT + rest,
+            Self::Bands { .. } => LOW + rest,
         }
+    }
+
+    fn name(&self) -> &str {
+        let (Self::Curves { name, .. } | Self::Bands { name, .. }) = self;
+        name
+    }
+
+    /// Returns where the legend begins: behind the name.
+    fn legend_left(&self) -> i32 {
+        20 + text_width(self.name(), 13.0) + 28
     }
 
     fn span(&self) -> Option<(Tick, Tick)> {
@@ -153,15 +164,17 @@ impl Track {
 
     fn draw(&self, area: &Page<'_>, times: &Times, is_last: bool) -> Result<(), ChartError> {
         let samples = self.samples();
-        let (Self::Curves { name, .. } | Self::Bands { name, .. }) = self;
-        paint::write(area, name, (20, 16), 13.0, &INK, HPos::Left)?;
-        paint::legend_at(area, (20 + text_width(name, 13.0) + 28, 16), &samples)?;
+        paint::write(area, self.name(), (20, 16), 13.0, &INK, HPos::Left)?;
+        paint::legend_at(area, (self.legend_left(), 16), &samples)?;
+        let around = if is_last { LAST } else { TRACK };
+        let rest = paint::legend_rest(self.legend_left(), &samples);
+        let around = Surroundings { above: around.above + rest, ..around };
         match self {
             Self::Curves { area: behind, curves, limit, .. } => {
                 let highest = behind.iter().chain(curves).chain(limit).map(Curve::max).fold(0.0, f64::max);
                 let rows = round(highest * 1.04, 3);
                 let values = Marked { start: 0.0, end: rows.last().copied().unwrap_or(1.0), marks: rows };
-                let mut plot = times.plot(area, is_last, values, &|value| number(*value))?;
+                let mut plot = times.plot(area, (&around, is_last), values, &|value| number(*value))?;
                 let corners = |curve: &Curve| steps(curve, times.start);
                 if let Some(behind) = behind {
                     plot.draw_series(AreaSeries::new(corners(behind), 0.0, SHADE)).map_err(failed)?;
@@ -187,7 +200,7 @@ impl Track {
                     let place = (value.round() as usize).saturating_sub(1);
                     words.get(place).map_or_else(String::new, |word| (*word).to_owned())
                 };
-                let mut plot = times.plot(area, is_last, values, &word)?;
+                let mut plot = times.plot(area, (&around, is_last), values, &word)?;
                 let at = |tick: Tick| tick.since(times.start).as_secs_f64();
                 let bars = bands.iter().map(|band| {
                     let (top, colour) = band.height.look();
@@ -231,7 +244,7 @@ impl Times {
     fn plot<'p, 's>(
         &self,
         area: &'p Page<'s>,
-        is_last: bool,
+        (around, is_last): (&Surroundings, bool),
         values: Marked,
         write: &dyn Fn(&f64) -> String,
     ) -> Result<paint::Plot<'p, 's>, ChartError> {
@@ -239,6 +252,6 @@ impl Times {
         let across = Marked { start: 0.0, end: self.span, marks };
         let labels = paint::labels(&self.columns);
         let label = |at: &f64| if is_last { labels(at) } else { String::new() };
-        paint::plot(area, if is_last { &LAST } else { &TRACK }, (across, &label), (values, write))
+        paint::plot(area, around, (across, &label), (values, write))
     }
 }

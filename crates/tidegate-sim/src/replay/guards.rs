@@ -56,9 +56,11 @@ pub(crate) struct GuardLimit {
     pub(crate) in_flight: Levels,
     /// How many requests of one key may be in flight.
     pub(crate) at_most: Levels,
+    /// The least that it was.
+    least_at_most: u64,
     refused: Refused,
-    /// Whether a law adjusts the limit.
-    moves: bool,
+    /// The law that adjusts the limit, if any.
+    law: Option<&'static str>,
     /// The breakers of its keys; `None` unless it is a breaker.
     pub(crate) breakers: Option<Followed>,
 }
@@ -100,8 +102,12 @@ impl Guards {
                 is_keyed: !policy.by.is_empty(),
                 in_flight: level(),
                 at_most: level(),
+                least_at_most: u64::MAX,
                 refused: Refused::default(),
-                moves: matches!(**quota, Quota::Adaptive(_)),
+                law: match &**quota {
+                    Quota::Adaptive(guard) => Some(guard.law().as_str()),
+                    _ => None,
+                },
                 breakers: matches!(**quota, Quota::Breaker(_)).then(Followed::default),
             })
         });
@@ -140,6 +146,7 @@ impl Guards {
                 }
             }
             guard.at_most.set(at, line.decision.standing.limit);
+            guard.least_at_most = guard.least_at_most.min(line.decision.standing.limit);
             if !places.lines().any(|charged| charged.policy == policy.name && charged.limit == line.limit) {
                 continue;
             }
@@ -217,7 +224,14 @@ impl Guards {
 impl GuardLimit {
     /// Says whether the guard uses the outcomes of requests.
     pub(super) const fn judges(&self) -> bool {
-        self.breakers.is_some() || self.moves
+        self.breakers.is_some() || self.law.is_some()
+    }
+
+    /// Describes how many requests of one key may be in flight: `40`, or where it changed `4 to 34, moved by vegas`.
+    pub(crate) fn at_most_words(&self) -> String {
+        let (least, most) = (self.least_at_most, self.at_most.most());
+        let range = if least < most { format!("{least} to {most}") } else { most.to_string() };
+        self.law.map_or_else(|| range.clone(), |law| format!("{range}, moved by {law}"))
     }
 
     fn outcome(&self) -> GuardOutcome {

@@ -1,4 +1,4 @@
-//! The requests that hold places in guards, in the order in which they leave.
+//! The requests that hold places in guards or count as in flight, in the order in which they leave.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,6 +24,8 @@ pub(super) struct Leaving {
     pub(super) took: Option<Duration>,
     /// Its outcome.
     pub(super) outcome: Outcome,
+    /// How long the gate counts it as work; `None`: it is not counted.
+    pub(super) work: Option<Duration>,
 }
 
 /// Ordered by tick, then by arrival.

@@ -18,7 +18,7 @@ pub struct ReplayOptions {
     pub bin_width: Duration,
     /// The IPv6 prefix by which clients are named, as the policies key them.
     pub ipv6_prefix: u8,
-    /// How long a request holds a place in a guard if the log does not have its duration.
+    /// How long a request is in flight if the log does not have its duration.
     pub hold: Option<Duration>,
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::gate::{ChargedLine, Check, Part};
-use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Over, Policy, PolicySet};
+use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Over, Policy, PolicySet, Source};
 use tidegate::signals::Reading;
 use tidegate::store::CapacityError;
 use tidegate::{Charged, Cost, Gate, LimitDecision, Outcome as Ended, Tick};
@@ -30,6 +30,8 @@ pub(super) struct Run {
     reports: bool,
     /// The figures of the guards, if any limit is a guard. Their places are held for the duration of each request.
     pub(super) guards: Option<Guards>,
+    /// Whether conditions or moving rates use the requests in flight or their latency.
+    pub(super) measures: bool,
     totals: Totals,
     /// The figures of each policy of the set.
     accounts: Vec<PolicyAccount>,
@@ -65,6 +67,8 @@ pub(super) struct Admitted {
     pub(super) delay: Duration,
     pub(super) places: Charged,
     pub(super) entered: Entered,
+    /// How long the gate counts it as work, delay included; `None`: it is not counted.
+    pub(super) work: Option<Duration>,
 }
 
 /// Says whether any of a policy's limits is a guard.
@@ -81,10 +85,13 @@ impl Run {
         options: &ReplayOptions,
     ) -> Result<Self, CapacityError> {
         let gate = Gate::in_memory(Arc::clone(&policies), options.store_keys)?;
+        // The load of this machine is ignored: it is not the machine that served the requests.
+        let gate = gate.with_clock(clock.clone()).with_machine(Reading::default);
+        let of_work = |source: &Source| matches!(source, Source::InFlight | Source::Latency);
         Ok(Self {
             name,
-            // The load of this machine is ignored: it is not the machine that served the requests.
-            gate: gate.with_clock(clock.clone()).with_machine(Reading::default),
+            measures: gate.sources().iter().any(|standing| of_work(&standing.source)),
+            gate,
             reports: policies.policies().iter().any(|policy| policy.charge == ChargeOn::Failure),
             guards: (policies.policies().iter().any(has_guards))
                 .then(|| Guards::of(&policies, options.bins, options.bin_width)),
@@ -103,7 +110,8 @@ impl Run {
         }
     }
 
-    /// Asks the gate about a request. Returns the places in guards that were taken, if any.
+    /// Asks the gate about a request. Returns what it holds until it leaves: places in guards, and its part in what the
+    /// gate counts as in flight; `None`: nothing.
     pub(super) fn ask(
         &mut self,
         at: Tick,
@@ -169,9 +177,21 @@ impl Run {
         {
             self.totals.errors += 1;
         }
-        let guards = self.guards.as_mut()?;
-        let entered = guards.note(at, &self.policies, request, &decision, &places, ipv6_prefix);
-        (!places.is_empty()).then_some(Admitted { delay: decision.wait, places, entered })
+        let entered = self
+            .guards
+            .as_mut()
+            .map(|guards| guards.note(at, &self.policies, request, &decision, &places, ipv6_prefix));
+        let is_work = self.measures && decision.allowed;
+        let work = ending.took.filter(|_| is_work).map(|took| decision.wait.saturating_add(took));
+        if work.is_some() {
+            self.gate.begin_work();
+        }
+        (work.is_some() || !places.is_empty()).then(|| Admitted {
+            delay: decision.wait,
+            places,
+            entered: entered.unwrap_or_default(),
+            work,
+        })
     }
 
     fn is_place(&self, line: &ChargedLine<'_>) -> bool {
@@ -179,8 +199,14 @@ impl Run {
         policy.and_then(|policy| policy.limit(line.limit)).is_some_and(Limit::is_guard)
     }
 
-    /// Makes a request leave its places at `at`, the current time of the clock.
+    /// Makes a request leave at `at`, the current time of the clock.
     pub(super) fn leave(&mut self, at: Tick, leaving: &Leaving) {
+        if let Some(took) = leaving.work {
+            self.gate.end_work(took);
+        }
+        if leaving.places.is_empty() {
+            return;
+        }
         if self.gate.finish(&leaving.places, Part::Outcome, leaving.outcome, |_| None).is_err() {
             self.totals.errors += 1;
         }

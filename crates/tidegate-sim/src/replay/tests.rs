@@ -1,5 +1,6 @@
 //! Replays of small logs under real policies.
 
+mod conditions;
 mod names;
 mod over;
 

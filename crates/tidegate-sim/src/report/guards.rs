@@ -138,7 +138,7 @@ fn step_words(series: &Series) -> String {
 
 fn in_flight(replay: &Replay, outcome: &Outcome, guard: &GuardLimit, end: Tick) -> Track {
     let named = policy_name(replay, 0, guard);
-    let at_most = guard.at_most.now();
+    let at_most = guard.at_most_words();
     let (of, limit) = if is_of_one_key(replay, 0, outcome, guard) {
         (String::new(), Some(Curve::levels(format!("limit {at_most}"), &guard.at_most, end)))
     } else {

@@ -57,6 +57,22 @@ impl Word<'_> {
         TrafficError { column: self.column, what: what.into() }
     }
 
+    /// Refuses an option of a segment that says again what one before it has said.
+    fn only_once(self, before: &[&str]) -> Result<(), TrafficError> {
+        let is_of_keys = |option: &str| matches!(option, "key" | "keys");
+        let first =
+            before.iter().find(|first| **first == self.text || is_of_keys(first) && is_of_keys(self.text));
+        match first {
+            None => Ok(()),
+            Some(first) if *first == self.text => {
+                Err(self.error(format!("`{first}` is in this segment twice; write it once")))
+            }
+            Some(first) => {
+                Err(self.error(format!("this segment has `{first}` and `{}`; write one of them", self.text)))
+            }
+        }
+    }
+
     fn pace(self) -> Result<Pace, TrafficError> {
         match self.text.parse::<WrittenRate>() {
             Ok(rate @ WrittenRate::Per { count, .. }) => {
@@ -157,7 +173,10 @@ pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
     };
     let (mut keys, mut cost) = (Keys::Uniform(1), Cost::ONE);
     let (mut taking, mut failing) = (None, None);
+    let mut before: Vec<&str> = Vec::new();
     while let Some(option) = words.next() {
+        option.only_once(&before)?;
+        before.push(option.text);
         match option.text {
             "key" => keys = Keys::One(words.want("a name")?.text.into()),
             "keys" => keys = many(words.want("`uniform:N` or `zipf:S:N`")?)?,
@@ -176,6 +195,11 @@ pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
         }
     }
     Ok(Segment { shape, keys, cost, taking, failing })
+}
+
+/// Parses one duration of all requests outside a segment.
+pub(super) fn time(text: &str) -> Result<u64, TrafficError> {
+    Word { text, column: 1 }.span()
 }
 
 /// Parses a choice of keys outside a segment.
@@ -260,6 +284,20 @@ mod tests {
             (
                 "burst 5 taking exponential:0s",
                 "traffic, column 28: `0s` is not a span to simulate; use 1ns to 366d",
+            ),
+            (
+                "burst 5 taking 5ms failing 1% taking 6ms",
+                "traffic, column 31: `taking` is in this segment twice; write it once",
+            ),
+            (
+                "burst 5 failing 1% failing 2%",
+                "traffic, column 20: `failing` is in this segment twice; write it once",
+            ),
+            ("burst 5 cost 1 cost 2", "traffic, column 16: `cost` is in this segment twice; write it once"),
+            ("burst 5 key a key a", "traffic, column 15: `key` is in this segment twice; write it once"),
+            (
+                "burst 5 keys uniform:3 key a",
+                "traffic, column 24: this segment has `keys` and `key`; write one of them",
             ),
             (
                 "burst 5 failing 130%",

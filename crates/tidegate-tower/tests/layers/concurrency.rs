@@ -63,7 +63,8 @@ fn a_wait_ends_at_the_first_of_its_bounds() {
     let places = Bulkhead::new(1).unwrap().with_clock(clock.clone());
     let _permit = places.try_enter().unwrap();
     let briefly = move |entry: Enter, _: &Request<String>| entry.within(second);
-    let mut service = ConcurrencyLayer::new("pages", places).entering(briefly).layer(ScriptedService::default());
+    let mut service =
+        ConcurrencyLayer::new("pages", places).entering(briefly).layer(ScriptedService::default());
     let mut called = Box::pin(deadline::carry(Tick::from_secs(9), || call(&mut service, get())));
     assert!(poll(called.as_mut()).is_pending());
     clock.advance(second);

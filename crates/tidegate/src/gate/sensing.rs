@@ -194,6 +194,44 @@ impl Gate {
         }
     }
 
+    /// Counts work that begins as in flight, for conditions and moving rates on `in-flight`. For callers that settle
+    /// what [`Gate::charge`] charged by themselves; admissions and tickets are counted without it. Call
+    /// [`Gate::end_work`] once for each call. Costs one atomic addition.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Clock as _, Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
+    ///
+    /// let careful = Policy::new("careful", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
+    ///     .when("in-flight above 1, until 0".parse()?);
+    /// let clock = ManualClock::default();
+    /// let gate = Gate::in_memory(PolicySet::new(vec![careful])?, 1000)?.with_clock(clock.clone());
+    /// let request = Descriptor::new();
+    /// assert!(gate.check(&request)?.limits.is_empty());
+    ///
+    /// gate.begin_work();
+    /// gate.begin_work();
+    /// clock.advance(Duration::from_millis(100));
+    /// assert_eq!(gate.check(&request)?.limits.len(), 1, "two are in flight");
+    ///
+    /// gate.end_work(Duration::from_millis(100));
+    /// gate.end_work(Duration::from_millis(100));
+    /// clock.advance(Duration::from_millis(100));
+    /// assert!(gate.check(&request)?.limits.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn begin_work(&self) {
+        self.sensing.load.begin();
+    }
+
+    /// Counts the end of work that [`Gate::begin_work`] counted, and how long it took, for conditions and moving rates
+    /// on `latency`. Costs three atomic additions.
+    pub fn end_work(&self, took: Duration) {
+        self.end(&Begun { finished: true }, || took);
+    }
+
     /// Counts the end of an admission; `took` returns its duration.
     pub(super) fn end(&self, counted: &CountedAdmission, took: impl FnOnce() -> Duration) {
         self.sensing.load.end(counted, took);

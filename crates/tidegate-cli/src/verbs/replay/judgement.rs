@@ -63,7 +63,7 @@ pub(super) fn matched(runs: &Replay, outcomes: &[Outcome], by: Option<&[String]>
     let requests = outcomes.first().map_or(0, |run| run.requests);
     let mut what = format!("nothing matched: no policy is for any of the {} requests", grouped(requests));
     if runs.unseen().is_empty() {
-        what.push_str("; look at match, direction, mode and the allow-lists");
+        what.push_str("; look at match, when, direction, mode and the allow-lists");
     } else {
         what.push_str(&format!("; {}", unseen(runs)));
     }

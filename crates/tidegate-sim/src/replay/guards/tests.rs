@@ -68,10 +68,15 @@ fn a_limit_that_moves_is_the_one_that_refuses() {
     let outcome = only(&replay);
     let guard = &outcome.policies[0].guards[0];
     assert_eq!((guard.kind.as_str(), guard.refused()), ("adaptive", outcome.denied));
-    let limits = &replay.guards(0).unwrap().limits()[0].at_most;
+    let guard = &replay.guards(0).unwrap().limits()[0];
+    let limits = &guard.at_most;
     // The limit grows as far as 40 in flight require, and falls once requests take too long.
     assert!(limits.most() >= 40 && limits.now() <= 3, "{} and then {}", limits.most(), limits.now());
     assert!(outcome.denied > 1000, "{}", outcome.denied);
+    // A picture must not be labelled with the last of many limits.
+    assert_eq!(guard.at_most_words(), format!("1 to {}, moved by aimd", limits.most()));
+    let still = simulated(vec![concurrency(30)], "steady 100/s 1s taking 200ms");
+    assert_eq!(still.guards(0).unwrap().limits()[0].at_most_words(), "30");
 }
 
 #[test]

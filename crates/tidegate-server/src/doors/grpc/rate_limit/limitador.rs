@@ -226,8 +226,7 @@ async fn decide<'a, 'r>(
     how: impl Fn(Check<'a, 'r>) -> Check<'a, 'r>,
     held: Option<&mut Held>,
 ) -> Result<Together, Status> {
-    let checks: Vec<Check<'_, '_>> =
-        descriptors.iter().map(|descriptor| how(descriptor.check())).collect();
+    let checks: Vec<Check<'_, '_>> = descriptors.iter().map(|descriptor| how(descriptor.check())).collect();
     let together = engine.decide_together(live, &checks, held, Transport::grpc).await;
     together.map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))
 }
