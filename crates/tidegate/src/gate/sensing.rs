@@ -229,7 +229,7 @@ impl Gate {
     /// Counts the end of work that [`Gate::begin_work`] counted, and how long it took, for conditions and moving rates
     /// on `latency`. Costs three atomic additions.
     pub fn end_work(&self, took: Duration) {
-        self.end(&Begun { finished: true }, || took);
+        self.end(&CountedAdmission { finished: true }, || took);
     }
 
     /// Counts the end of an admission; `took` returns its duration.
