@@ -4,7 +4,7 @@ use tidegate_core::Tick;
 
 use super::{Check, Gate};
 use crate::deadline::Deadline;
-use crate::policy::{Descriptor, Line, shortest_time_left, state_time_left};
+use crate::policy::{Descriptor, Line, PolicySet, shortest_time_left, state_time_left};
 
 impl Gate {
     /// Adds to a request's description how long its caller still waits, as the attribute `request.header.grpc-timeout`:
@@ -50,8 +50,14 @@ impl Gate {
     /// What the request's headers say bounds delays only: an engine that is given up at a time that the caller chose
     /// would leave the decision to its fallback, so a caller could get through by sending a header.
     #[inline]
-    pub(super) fn shorten_waits(&self, at: Tick, check: &Check<'_, '_>, lines: &mut [Line<'_>]) {
-        if lines.iter().any(|line| !line.max_wait.is_zero()) {
+    pub(super) fn shorten_waits(
+        &self,
+        policies: &PolicySet,
+        at: Tick,
+        check: &Check<'_, '_>,
+        lines: &mut [Line<'_>],
+    ) {
+        if policies.delays() {
             self.shorten(at, check, lines);
         }
     }

@@ -157,7 +157,7 @@ impl Gate {
             for (place, check) in checks.iter().enumerate().filter(|(_, check)| check.peek == looks) {
                 let mut plan = Plan::default();
                 check.plan_into(&policies[place], &mut plan);
-                self.shorten_waits(at, check, &mut plan.lines);
+                self.shorten_waits(&policies[place], at, check, &mut plan.lines);
                 merged.add(place, plan)?;
             }
             if merged.parts.is_empty() {

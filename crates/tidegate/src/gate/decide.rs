@@ -199,7 +199,7 @@ impl Gate {
             && !self.routes.own_waits()
             && plan.lines.iter().all(Line::is_plain);
         let at = if by_tick { self.time.recent() } else { self.time.now() };
-        self.shorten_waits(at, check, &mut plan.lines);
+        self.shorten_waits(policies, at, check, &mut plan.lines);
         let clock = if by_tick { StepClock::Fresh(self.time.clock()) } else { StepClock::Engine };
         self.settle_plan::<K>(&plan, (at, clock), check.op(), settled)?;
         if settled.allowed {

@@ -321,7 +321,7 @@ impl Gate {
         }
         let mut plan = Plan::default();
         check.plan_into(policies, &mut plan);
-        self.shorten_waits(at, check, &mut plan.lines);
+        self.shorten_waits(policies, at, check, &mut plan.lines);
         Some(Run::new(self, plan, check.op(), (at, self.tick_of(check))))
     }
 }

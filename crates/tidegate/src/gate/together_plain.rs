@@ -58,7 +58,7 @@ impl Gate {
         let at = if by_tick { self.time.recent() } else { self.time.now() };
         let mut start = 0;
         for (check, end) in checks.iter().zip(&ends) {
-            self.shorten_waits(at, check, &mut plan.lines[start..*end]);
+            self.shorten_waits(policies(check, in_force), at, check, &mut plan.lines[start..*end]);
             start = *end;
         }
         let clock = if by_tick { StepClock::Fresh(self.time.clock()) } else { StepClock::Engine };

@@ -80,6 +80,8 @@ pub struct PolicySet {
     pub(super) guarded: bool,
     /// Whether some policy has a deadline.
     has_deadlines: bool,
+    /// Whether some limit may delay a request.
+    delays: bool,
     /// Whether some policy uses path or host as a value: in a key, a list or a cost.
     pub(super) compares_places: bool,
     /// The names of values that policies settle by.
@@ -140,6 +142,7 @@ impl PolicySet {
         let compiled = Compiled::all(&policies);
         let sensed = Sensed::of(&policies)?;
         let has_deadlines = policies.iter().any(|policy| policy.deadline.is_some());
+        let delays = policies.iter().flat_map(|policy| &policy.limits).any(|limit| !limit.max_wait.is_zero());
         let guarded = has_deadlines || policies.iter().any(|policy| !policy.access.deny.is_empty());
         let mut compares_places = false;
         let mut see = |name: &str, group: bool| {
@@ -162,6 +165,7 @@ impl PolicySet {
             access,
             guarded,
             has_deadlines,
+            delays,
             compares_places,
             settled_by,
             ipv6_prefix,
@@ -192,6 +196,12 @@ impl PolicySet {
     /// Reports whether some policy has a deadline.
     pub(crate) const fn has_deadlines(&self) -> bool {
         self.has_deadlines
+    }
+
+    /// Reports whether some limit may delay a request.
+    #[inline]
+    pub(crate) const fn delays(&self) -> bool {
+        self.delays
     }
 
     /// Reports whether some policy lowers the priority of requests over its limits.
