@@ -35,6 +35,14 @@ pub enum TokenError {
         /// The index of the byte, counted from 0.
         at: usize,
     },
+    /// The text of a variable or a file is not a valid token.
+    #[error("{place}: {why}")]
+    In {
+        /// The variable, or the file.
+        place: String,
+        /// Why.
+        why: Box<Self>,
+    },
     /// The file that should hold the token cannot be read.
     #[error("the token's file {} {why}", path.display())]
     File {
@@ -52,6 +60,13 @@ pub enum TokenError {
     /// Both variables are set.
     #[error("TIDEGATE_TOKEN and TIDEGATE_TOKEN_FILE are both set; keep one")]
     Both,
+}
+
+impl TokenError {
+    /// Names the variable or the file that holds the text.
+    fn within(self, place: impl fmt::Display) -> Self {
+        Self::In { place: place.to_string(), why: Box::new(self) }
+    }
 }
 
 impl Token {
@@ -76,7 +91,7 @@ impl Token {
     /// As [`Token::new`]; also if the file cannot be read.
     pub fn from_file(path: &Path) -> Result<Self, TokenError> {
         match read_text(path, MOST_FILE_BYTES) {
-            Ok(secret) => Self::new(&secret),
+            Ok(secret) => Self::new(&secret).map_err(|why| why.within(path.display())),
             Err(error) => Err(TokenError::File { path: path.to_owned(), why: Arc::new(error) }),
         }
     }
@@ -94,7 +109,7 @@ impl Token {
         match (variable("TIDEGATE_TOKEN"), variable("TIDEGATE_TOKEN_FILE")) {
             (None, None) => Ok(None),
             (Some(secret), None) => match secret.to_str() {
-                Some(secret) => Self::new(secret).map(Some),
+                Some(secret) => Self::new(secret).map(Some).map_err(|why| why.within("TIDEGATE_TOKEN")),
                 None => Err(TokenError::NotText { variable: "TIDEGATE_TOKEN" }),
             },
             (None, Some(path)) => Self::from_file(Path::new(&path)).map(Some),
@@ -150,7 +165,11 @@ mod tests {
         assert!(from(None, None).unwrap().is_none());
         assert!(from(Some(secret), None).unwrap().is_some_and(|token| token.matches(secret.as_bytes())));
         assert!(from(None, Some(&path)).unwrap().is_some_and(|token| token.matches(secret.as_bytes())));
-        assert!(matches!(from(Some(""), None), Err(TokenError::Short { length: 0 })));
+        let empty = from(Some(""), None).unwrap_err().to_string();
+        assert_eq!(empty, "TIDEGATE_TOKEN: the token has 0 bytes, which can be guessed; use 16 or more");
+        std::fs::write(&file, "abc").unwrap();
+        let short = from(None, Some(&path)).unwrap_err().to_string();
+        assert_eq!(short, format!("{path}: the token has 3 bytes, which can be guessed; use 16 or more"));
         assert!(matches!(from(Some(secret), Some(&path)), Err(TokenError::Both)));
         assert!(matches!(from(None, Some("/nowhere/at/all")), Err(TokenError::File { .. })));
         let error = from(None, Some("/dev/zero")).unwrap_err().to_string();
