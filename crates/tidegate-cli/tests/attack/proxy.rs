@@ -30,7 +30,7 @@ impl Drop for Proxy {
 /// Returns the first code block of the manual with this beginning.
 #[track_caller]
 pub(crate) fn manual(begins: &str) -> String {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/http-api.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/forward-auth.md");
     let page = std::fs::read_to_string(page).unwrap();
     let blocks = page.split("\n```").skip(1).step_by(2);
     let block = blocks.filter_map(|block| block.split_once('\n')).find(|(_, text)| text.starts_with(begins));

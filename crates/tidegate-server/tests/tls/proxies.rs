@@ -8,7 +8,7 @@ use super::started_with;
 use crate::proxy::Proxy;
 
 /// The page with the blocks.
-const PAGE: &str = include_str!("../../../../docs/running.md");
+const PAGE: &str = include_str!("../../../../docs/forward-auth.md");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nginx_asks_over_tls_and_shows_its_certificate() {
