@@ -16,6 +16,8 @@
 //! * The calls of each step are judged by a [`Judgement`]. Each step doubles how many calls may be in flight, instead
 //!   of letting a share of all calls through: work in flight is what overwhelms a recovering service, and a limit on
 //!   it needs neither counts of refusals nor random numbers.
+//! * A breaker that [sheds](BreakerBuilder::shed_at_most) does not open. It stays closed, and refuses by chance the
+//!   share of calls that goes beyond what its threshold allows.
 //! * A person can [`Force`] the breaker into a state, for a time and with a reason.
 //!
 //! Profiles named after other libraries compare in the same way as those libraries; see the methods of
@@ -31,6 +33,7 @@ mod outcomes;
 mod parameters;
 mod profiles;
 mod rules;
+mod shed;
 mod shown;
 mod state;
 mod window;

@@ -71,6 +71,39 @@ fn profiles_are_those_of_the_library() {
 }
 
 #[test]
+fn profiles_that_shed_are_those_of_the_library() {
+    for (name, profile) in [("sre", CircuitBreaker::sre()), ("envoy", CircuitBreaker::envoy())] {
+        assert_eq!(quota(&format!(", profile: {name}")), built(profile), "{name}");
+    }
+    assert_eq!(label(", profile: envoy"), "breaker failures 5% in 30s shed 80% at most");
+    let shed = CircuitBreaker::builder().failure_ratio(0.2).shed_at_most(0.9);
+    assert_eq!(quota(", failures: 20%, shed_at_most: 90%"), built(shed));
+}
+
+#[test]
+fn a_breaker_that_sheds_nothing_is_a_mistake() {
+    let opens = "opens a breaker, and shed_at_most keeps it from opening; use a share, as failures: 50%";
+    let cases = [
+        (", shed_at_most: 90%, failures: 20", format!("failures {opens}")),
+        (", shed_at_most: 90%, consecutive: 3", format!("consecutive {opens}")),
+        (
+            ", profile: envoy, failures: 100%",
+            "failures: 100% allows all calls, so nothing would be shed; use less".to_owned(),
+        ),
+        (", shed_at_most: 100%", "shed_at_most: 100% would let in no call".to_owned()),
+        (
+            ", shed_at_most: 50%, profile: hystrix",
+            "evaluate: a breaker with shed_at_most compares at each call".to_owned(),
+        ),
+        (", shed_at_most: 0%", "shed_at_most".to_owned()),
+    ];
+    for (limit, text) in cases {
+        let mistake = mistake(limit);
+        assert!(mistake.contains(&text), "{limit}: {mistake}");
+    }
+}
+
+#[test]
 fn every_word_is_read() {
     let limit = ", window: 100 calls, failures: 30%, slow_after: 2s, slow_calls: 80%, consecutive: 7, min_calls: 10, trips: above, \
                  overloaded: ignored, evaluate: each-failure, open_for: 1s, open_at_most: 10s, growth: 1.5, jitter: 0%, probes: 2, \

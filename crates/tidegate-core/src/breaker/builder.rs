@@ -9,6 +9,7 @@ use super::rules::{Rules, WHOLE};
 use super::window::Window;
 use crate::concurrency::Concurrency;
 use crate::error::QuotaError;
+use crate::knob::in_range;
 use crate::time::nanos;
 
 /// Describes a breaker; [`build`](BreakerBuilder::build) checks it as a whole and makes it.
@@ -32,6 +33,7 @@ pub struct BreakerBuilder {
     slow: Option<(Duration, f64)>,
     consecutive: Option<u32>,
     failures: Option<u32>,
+    shed_at_most: Option<f64>,
     min_calls: u32,
     above: bool,
     overload_fails: bool,
@@ -57,6 +59,7 @@ impl CircuitBreaker {
             slow: None,
             consecutive: None,
             failures: None,
+            shed_at_most: None,
             min_calls: 20,
             above: false,
             overload_fails: true,
@@ -111,6 +114,21 @@ impl BreakerBuilder {
     /// Trips when this many calls in the window have failed, 1 or more, whatever their share.
     pub const fn failures(mut self, failures: u32) -> Self {
         self.failures = Some(failures);
+        self
+    }
+
+    /// Sheds instead of opening: refuses by chance the share of calls that goes beyond what the thresholds of shares
+    /// allow, and at most `share`, above 0 to 0.99; counted in millionths.
+    ///
+    /// With a failure ratio of `f`, the calls that ended well justify `1/(1 - f)` times as many calls: twice as many at
+    /// 0.5, as the SRE book's throttling with a K of 2. Refused calls do not count. The breaker then has no open time
+    /// and no probes, except after a person has forced it open. It cannot trip by [`consecutive`](Self::consecutive)
+    /// or [`failures`](Self::failures).
+    ///
+    /// # Source
+    /// *Site Reliability Engineering*, 2016, chapter 21; Envoy's admission control filter, which counts in the same way.
+    pub const fn shed_at_most(mut self, share: f64) -> Self {
+        self.shed_at_most = Some(share);
         self
     }
 
@@ -235,6 +253,12 @@ impl BreakerBuilder {
     pub fn build(self) -> Result<CircuitBreaker, QuotaError> {
         let failure_ratio = self.failure_ratio.map(|share| millionths("failure_ratio", share, false));
         let slow_ratio = self.slow.map(|(_, share)| millionths("slow_ratio", share, false));
+        let shed_at_most = self.shed_at_most.map(|share| {
+            let most = f64::from(CircuitBreaker::MOST_SHED) / f64::from(WHOLE);
+            let want = "is not a share to refuse; use more than 0, to 0.99";
+            in_range("shed_at_most", share, &(f64::MIN_POSITIVE..=most), want)?;
+            millionths("shed_at_most", share, false)
+        });
         for (name, number) in [("consecutive", self.consecutive), ("failures", self.failures)] {
             if number == Some(0) {
                 let want = "is not a number of failures; use 1 or more";
@@ -262,6 +286,7 @@ impl BreakerBuilder {
                 min_calls: self.min_calls,
                 above: self.above,
             },
+            shed_at_most: shed_at_most.transpose()?,
             slow_after: self.slow.map_or(u64::MAX, |(after, _)| nanos(after)),
             overload_fails: self.overload_fails,
             evaluate: self.evaluate,

@@ -20,8 +20,8 @@ impl Guard for CircuitBreaker {
         CircuitBreakerState { inner: Box::new(Inner::fresh(now)) }
     }
 
-    /// Refuses while open, with the open time that is left, and while half-open if the allowed number of probes is in
-    /// flight.
+    /// Refuses while open, with the open time that is left, while half-open if the allowed number of probes is in
+    /// flight, and while shedding by chance.
     fn enter(&self, state: &CircuitBreakerState, ask: Ask) -> Transition<CircuitBreakerState> {
         let at = ask.now.max(state.inner.last);
         if let Some(Some(retry)) = self.refused_at(&state.inner, at) {
@@ -47,7 +47,7 @@ impl Guard for CircuitBreaker {
     }
 
     /// The limit is 1, and `remaining` says whether the next call may enter. `reset_after` is the time until it may,
-    /// if time alone decides. While half-open it is the time until the breaker has been idle for so long that it
+    /// if time alone decides; while shedding, the time until the window is empty, if it empties. While half-open it is the time until the breaker has been idle for so long that it
     /// becomes new, [`Duration::MAX`] if it never does.
     fn standing(&self, state: &CircuitBreakerState, now: Tick) -> Standing {
         let at = now.max(state.inner.last);
@@ -65,6 +65,9 @@ impl Guard for CircuitBreaker {
             (None, Phase::HalfOpen { .. }, _) if idle != Tick::MAX => idle.since(at),
             (None, Phase::HalfOpen { .. }, _) => Duration::MAX,
             (_, _, None) => Duration::ZERO,
+            (None, Phase::Closed { outcomes, .. }, Some(_)) => {
+                outcomes.empty_at().map_or(Duration::MAX, |empty| empty.since(at))
+            }
             (_, _, Some(retry)) => retry.after().unwrap_or(Duration::MAX),
         };
         Standing { limit: 1, remaining: u64::from(retry.is_none()), debt: 0, reset_after }
@@ -82,7 +85,8 @@ impl Guard for CircuitBreaker {
         let mut next = next.into_owned();
         let inner = &mut *next.inner;
         match &mut inner.phase {
-            Phase::Closed { outcomes, consecutive, .. } => {
+            Phase::Closed { outcomes, consecutive, shedding, .. } => {
+                *shedding &= self.parameters.shed_at_most.is_some();
                 if !outcomes.is_of(self.parameters.window) {
                     *outcomes = Outcomes::None;
                 }

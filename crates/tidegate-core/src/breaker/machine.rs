@@ -47,7 +47,8 @@ pub enum Cause {
     WouldTrip(Figure),
     /// A call came after the open time was over; it is the first probe.
     Waited,
-    /// The calls of a step went well: more calls are admitted, or all.
+    /// The calls of a step went well: more calls are admitted, or all. Or so few calls in the window still fail that
+    /// none are shed any more.
     Recovered(Totals),
     /// A person forced it into a state.
     Forced(Forced),
@@ -63,7 +64,7 @@ pub(super) struct ChangeReporter<'a> {
 }
 
 impl ChangeReporter<'_> {
-    fn report(&mut self, at: Tick, from: Condition, to: Condition, cause: Cause) {
+    pub(super) fn report(&mut self, at: Tick, from: Condition, to: Condition, cause: Cause) {
         (self.report)(Change { at, from, to, cause });
     }
 }
@@ -194,7 +195,8 @@ impl CircuitBreaker {
         match (&inner.forced, &inner.phase) {
             (Some(Forced { to: Force::Open, until: Tick::MAX, .. }), _) => Some(Retry::Unknown),
             (Some(Forced { to: Force::Open, until, .. }), _) => Some(Retry::After(until.since(at))),
-            (Some(_), _) | (None, Phase::Closed { .. }) => None,
+            (Some(_), _) => None,
+            (None, Phase::Closed { .. }) => self.sheds(inner, at).then_some(Retry::Unknown),
             (None, Phase::Open { until, .. }) => self.refused_until(*until, at),
             (None, Phase::HalfOpen { step, inside, totals }) => {
                 (self.free(*step, inside, *totals, at) == 0).then_some(Retry::Unknown)
@@ -224,6 +226,7 @@ impl CircuitBreaker {
             if let Some((when, figure)) = self.tripped_by_time(inner, at) {
                 self.threshold_reached(inner, when, figure, reporter);
             }
+            self.note_shedding(inner, at, reporter);
         }
     }
 
@@ -255,7 +258,9 @@ impl CircuitBreaker {
             Evaluate::EachFailure => sample.failed,
             Evaluate::Every(_) => false,
         };
-        if now {
+        if self.parameters.shed_at_most.is_some() && inner.forced.is_none() {
+            self.note_shedding(inner, at, reporter);
+        } else if now {
             let totals = outcomes.totals(at);
             if let Some(figure) = self.parameters.rules.tripped_by(totals, *consecutive) {
                 self.threshold_reached(inner, at, figure, reporter);
@@ -328,7 +333,7 @@ impl CircuitBreaker {
             return Condition::Forced { to: forced.to, until: forced.until() };
         }
         match &inner.phase {
-            Phase::Closed { .. } => Condition::Closed,
+            Phase::Closed { .. } => self.closed_or_shedding(inner, at),
             Phase::Open { since, until, by } => Condition::Open { since: *since, until: *until, by: *by },
             Phase::HalfOpen { step, inside, totals } => {
                 let standing = self.parameters.places(*step).standing(inside, at);

@@ -52,6 +52,8 @@ pub enum Evaluate {
 pub(super) struct Parameters {
     pub(super) window: Window,
     pub(super) rules: Rules,
+    /// The largest share of calls, in millionths, that a breaker refuses that sheds; `None` for one that opens.
+    pub(super) shed_at_most: Option<u32>,
     /// A call that took longer, in nanoseconds, is slow.
     pub(super) slow_after: u64,
     pub(super) overload_fails: bool,
@@ -105,7 +107,7 @@ impl OpenTime {
 }
 
 /// The finalizer of SplitMix64: every bit of the result depends on every bit of the number.
-const fn scramble(number: u64) -> u64 {
+pub(super) const fn scramble(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -165,6 +167,7 @@ impl Parameters {
             let want = "is not a breaker: set failure_ratio, slow_calls, consecutive or failures";
             return refuse("a breaker without a threshold", &"", want);
         }
+        self.check_shedding()?;
         for (name, share) in [("failure_ratio", rules.failure_ratio), ("slow_ratio", rules.slow_ratio)] {
             if let Some(share) = share.filter(|share| *share > WHOLE) {
                 return refuse(name, &share, "is more than all calls, in millionths; use 1 to 1000000");
@@ -231,7 +234,40 @@ impl Parameters {
     }
 }
 
+impl Parameters {
+    /// Checks the settings of a breaker that sheds. It needs a share that it allows, and is asked at each call.
+    fn check_shedding(&self) -> Result<(), QuotaError> {
+        let refuse = |name, value: String, want| Err(QuotaError::Parameter { name, value, want });
+        let Some(most) = self.shed_at_most else { return Ok(()) };
+        let rules = &self.rules;
+        if most == 0 || most > CircuitBreaker::MOST_SHED {
+            let want = "millionths is not a share to refuse; use 1 to 990000";
+            return refuse("shed_at_most", most.to_string(), want);
+        }
+        for (name, number) in [("consecutive", rules.consecutive), ("failures", rules.failures)] {
+            if let Some(number) = number {
+                let want = "is not a share; a breaker that sheds judges by failure_ratio and slow_calls";
+                return refuse(name, number.to_string(), want);
+            }
+        }
+        for (name, share) in [("failure_ratio", rules.failure_ratio), ("slow_ratio", rules.slow_ratio)] {
+            if share == Some(WHOLE) {
+                let want = "allows all calls to fail, so nothing would be shed; use less than 1";
+                return refuse(name, "1".to_owned(), want);
+            }
+        }
+        if self.evaluate != Evaluate::EachCall {
+            let want = "is not for a breaker that sheds: it compares its figures at each call";
+            return refuse("evaluate", format!("{:?}", self.evaluate), want);
+        }
+        Ok(())
+    }
+}
+
 impl CircuitBreaker {
+    /// The largest share of calls that a breaker that sheds may refuse, in millionths: 99 %. The rest shows whether the
+    /// service recovers.
+    pub(super) const MOST_SHED: u32 = 990_000;
     /// The most steps of recovery after the first: 16.
     pub const MAX_STEPS: u8 = 16;
 
@@ -253,22 +289,31 @@ impl CircuitBreaker {
     pub fn window(&self) -> Window {
         self.parameters.window
     }
+
+    /// Returns the largest share of calls that a breaker refuses that sheds; `None` for a breaker that opens.
+    #[must_use]
+    pub fn sheds_at_most(&self) -> Option<f64> {
+        self.parameters.shed_at_most.map(|share| f64::from(share) / f64::from(WHOLE))
+    }
 }
 
 impl Bytes for CircuitBreaker {
     fn write(&self, out: &mut Writer) {
         let parameters = &*self.parameters;
+        // Breakers that shed have tags of their own, so that forms written before there were any still read the same.
+        let sheds = if parameters.shed_at_most.is_some() { 2 } else { 0 };
         match parameters.window {
             Window::Calls(calls) => {
-                out.u8(0);
+                out.u8(sheds);
                 out.u32(calls);
             }
             Window::Time { span, buckets } => {
-                out.u8(1);
+                out.u8(1 + sheds);
                 out.u32(buckets);
                 out.u64(nanos(span));
             }
         }
+        parameters.shed_at_most.iter().for_each(|most| out.u32(*most));
         parameters.rules.write(out);
         out.u64(parameters.slow_after);
         out.u8(u8::from(parameters.overload_fails));
@@ -293,11 +338,13 @@ impl Bytes for CircuitBreaker {
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let window = match (from.u8()?, from.u32()?) {
-            (0, calls) => Window::Calls(calls),
-            (1, buckets) => Window::Time { span: Duration::from_nanos(from.u64()?), buckets },
+        let tag = from.u8()?;
+        let window = match (tag, from.u32()?) {
+            (0 | 2, calls) => Window::Calls(calls),
+            (1 | 3, buckets) => Window::Time { span: Duration::from_nanos(from.u64()?), buckets },
             _ => return Err(DecodeError::Value { field: "window" }),
         };
+        let shed_at_most = (tag >= 2).then(|| from.u32()).transpose()?;
         let (rules, slow_after, overload_fails) = (Rules::read(from)?, from.u64()?, from.u8()? != 0);
         let evaluate = match from.u8()? {
             0 => Evaluate::EachCall,
@@ -318,6 +365,7 @@ impl Bytes for CircuitBreaker {
         let read = Parameters {
             window,
             rules,
+            shed_at_most,
             slow_after,
             overload_fails,
             evaluate,

@@ -103,6 +103,28 @@ impl CircuitBreaker {
             .evaluate(Evaluate::EachFailure)
     }
 
+    /// Describes the throttling of Google's SRE book as a breaker that sheds: twice as many calls as ended well in the
+    /// last two minutes (120 buckets), and at most 99 % refused.
+    ///
+    /// There each request that a caller refuses counts as well, which refuses more during an outage. Here refused calls
+    /// do not count; [`Sre`](crate::throttle::Sre) counts them.
+    pub const fn sre() -> BreakerBuilder {
+        Self::builder()
+            .window(Window::Time { span: Duration::from_secs(120), buckets: 120 })
+            .min_calls(1)
+            .shed_at_most(0.99)
+    }
+
+    /// Describes Envoy's admission control filter with its defaults: less than 95 % of the calls in the last 30 s
+    /// ended well (30 buckets), at most 80 % refused, and an aggression of 1.
+    pub const fn envoy() -> BreakerBuilder {
+        Self::builder()
+            .window(Window::Time { span: Duration::from_secs(30), buckets: 30 })
+            .failure_ratio(0.05)
+            .min_calls(1)
+            .shed_at_most(0.8)
+    }
+
     /// Describes the breaker of tower-resilience with its defaults: 50 % or more of 100 calls; open for 30 s, then
     /// one probe. There the counters never forget a call while closed; this window holds the last 100.
     pub const fn tower_resilience() -> BreakerBuilder {

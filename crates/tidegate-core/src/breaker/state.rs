@@ -46,6 +46,8 @@ pub(super) enum Phase {
         outcomes: Outcomes,
         /// Failures since the last success.
         consecutive: u32,
+        /// Whether a breaker that sheds was last seen to refuse calls.
+        shedding: bool,
     },
     Open {
         since: Tick,
@@ -68,6 +70,13 @@ pub(super) enum Phase {
 pub enum Condition {
     /// Every call passes, and its outcome is counted.
     Closed,
+    /// A breaker that sheds refuses a share of the calls; those that enter are counted.
+    Shedding {
+        /// The share that is refused, in millionths.
+        share: u32,
+        /// The calls in the window.
+        totals: Totals,
+    },
     /// Every call is refused.
     Open {
         /// The tick at which it opened.
@@ -98,12 +107,13 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Returns the condition's word: `closed`, `open`, `half-open`, `forced-open`, `forced-closed`, `metrics-only` or
-    /// `disabled`.
+    /// Returns the condition's word: `closed`, `shedding`, `open`, `half-open`, `forced-open`, `forced-closed`,
+    /// `metrics-only` or `disabled`.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Closed => "closed",
+            Self::Shedding { .. } => "shedding",
             Self::Open { .. } => "open",
             Self::HalfOpen { .. } => "half-open",
             Self::Forced { to: Force::Open, .. } => "forced-open",
@@ -120,7 +130,7 @@ const HAND_REMEMBERED: u64 = 300_000_000_000;
 
 impl Phase {
     pub(super) fn closed(at: Tick) -> Self {
-        Self::Closed { since: at, outcomes: Outcomes::None, consecutive: 0 }
+        Self::Closed { since: at, outcomes: Outcomes::None, consecutive: 0, shedding: false }
     }
 }
 
@@ -246,8 +256,9 @@ impl Bytes for CircuitBreakerState {
         out.u64(inner.epoch);
         out.u64(inner.last_open_time);
         match &inner.phase {
-            Phase::Closed { since, outcomes, consecutive } => {
-                out.u8(0);
+            Phase::Closed { since, outcomes, consecutive, shedding } => {
+                // Its own tag, so that forms written before breakers could shed still read the same.
+                out.u8(if *shedding { 3 } else { 0 });
                 out.tick(*since);
                 outcomes.write(out);
                 out.u32(*consecutive);
@@ -276,9 +287,12 @@ impl Bytes for CircuitBreakerState {
         let (since, last, busy_until) = (from.tick()?, from.tick()?, from.tick()?);
         let (epoch, last_open_time) = (from.u64()?, from.u64()?);
         let phase = match from.u8()? {
-            0 => {
-                Phase::Closed { since: from.tick()?, outcomes: Bytes::read(from)?, consecutive: from.u32()? }
-            }
+            tag @ (0 | 3) => Phase::Closed {
+                since: from.tick()?,
+                outcomes: Bytes::read(from)?,
+                consecutive: from.u32()?,
+                shedding: tag == 3,
+            },
             1 => {
                 let (since, until, known) = (from.tick()?, from.tick()?, from.u8()?);
                 Phase::Open { since, until, by: (known != 0).then(|| Figure::read(from)).transpose()? }

@@ -116,7 +116,10 @@ pub(super) fn terms(words: &Words<'_>, spot: Spot, findings: &mut Findings) -> O
     match built {
         Ok(breaker) => Some(Terms { quota: Some(Arc::new(Quota::Breaker(breaker))), label: label(&stated) }),
         Err(error) => {
-            findings.error(spot_of(key_of(&error)), error_text(&error, words));
+            findings.error(
+                spot_of(key_of(&error)),
+                error_text(&error, words, stated.text("shed_at_most").is_some()),
+            );
             None
         }
     }
@@ -137,6 +140,9 @@ fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
         Some(Some(Failures::Count(count))) => builder = builder.failures(count),
         Some(None) => return None,
         None => {}
+    }
+    if let Some(most) = text("shed_at_most") {
+        builder = builder.shed_at_most(f64::from(percent(most)?) / 100.0);
     }
     if let (Some(after), Some(slow)) = (time("slow_after"), text("slow_calls")) {
         builder = builder.slow_calls(after, share(slow)?);
@@ -185,8 +191,24 @@ fn key_of(error: &QuotaError) -> &'static str {
 }
 
 /// Words an error of the core crate in the terms of the file.
-fn error_text(error: &QuotaError, words: &Words<'_>) -> String {
+fn error_text(error: &QuotaError, words: &Words<'_>, sheds: bool) -> String {
     match error {
+        QuotaError::Parameter { name: "failures" | "consecutive", .. } if sheds => format!(
+            "{} opens a breaker, and shed_at_most keeps it from opening; use a share, as failures: 50%",
+            key_of(error)
+        ),
+        QuotaError::Parameter { name: "failure_ratio" | "slow_ratio", value, .. }
+            if sheds && value == "1" =>
+        {
+            format!("{}: 100% allows all calls, so nothing would be shed; use less", key_of(error))
+        }
+        QuotaError::Parameter { name: "shed_at_most", .. } => {
+            "shed_at_most: 100% would let in no call to see whether the service recovers; use 1% to 99%"
+                .to_owned()
+        }
+        QuotaError::Parameter { name: "evaluate", .. } if sheds => {
+            "evaluate: a breaker with shed_at_most compares at each call; use each-call".to_owned()
+        }
         QuotaError::Parameter { name: "slow_ratio", .. } => {
             "slow_calls: 0% of all calls are always slow; use 1% to 100%".to_owned()
         }
@@ -197,7 +219,8 @@ fn error_text(error: &QuotaError, words: &Words<'_>) -> String {
     }
 }
 
-/// Returns the breaker in short form, as `breaker failures 50% in 10s open 5s`.
+/// Returns the breaker in short form, as `breaker failures 50% in 10s open 5s`, or `breaker failures 5% in 30s shed
+/// 80% at most`.
 fn label(stated: &Stated<'_, '_>) -> String {
     let text = |key: &str| stated.text(key).unwrap_or_default();
     let mut label = "breaker".to_owned();
@@ -214,6 +237,9 @@ fn label(stated: &Stated<'_, '_>) -> String {
     if let Some(failures) = stated.text("consecutive") {
         let _ = write!(label, "{sign}consecutive {failures}");
     }
-    let _ = write!(label, " in {} open {}", text("window"), text("open_for"));
+    let _ = match stated.text("shed_at_most") {
+        Some(most) => write!(label, " in {} shed {most} at most", text("window")),
+        None => write!(label, " in {} open {}", text("window"), text("open_for")),
+    };
     label
 }

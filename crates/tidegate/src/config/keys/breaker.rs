@@ -10,7 +10,7 @@ use crate::config::kind::{Key, Kind, key};
 pub(in crate::config) const BREAKER: &str = "breaker";
 
 /// The keys that only breakers have; they share `ttl` with concurrency limits and `buckets` with windows.
-pub(super) const KEYS: [Key; 17] = [
+pub(super) const KEYS: [Key; 18] = [
     key(
         "profile",
         Kind::Word(&PROFILE_NAMES, &[]),
@@ -27,6 +27,12 @@ pub(super) const KEYS: [Key; 17] = [
     key("consecutive", Kind::Whole(1, MOST_CALLS), None, "How many failures in a row open a breaker"),
     key("slow_after", Kind::Span, None, "A call that takes longer is slow"),
     key("slow_calls", Kind::Read(&SHARE), None, "Which share of slow calls opens a breaker"),
+    key(
+        "shed_at_most",
+        Kind::Percent,
+        None,
+        "Instead of opening, a breaker refuses what goes beyond its thresholds, and at most this share of the calls",
+    ),
     key(
         "min_calls",
         Kind::Whole(1, Window::MAX_CALLS as u64),
@@ -130,6 +136,8 @@ pub(super) const TAKES: &[&str] = &{
 pub(in crate::config) struct Profile {
     pub(in crate::config) name: &'static str,
     pub(in crate::config) words: &'static [(&'static str, &'static str)],
+    /// The words of the keys that `words` leaves out.
+    others: &'static [(&'static str, &'static str)],
     /// Whether the first probe comes strictly after the open time instead of at its end.
     pub(in crate::config) strictly_after: bool,
 }
@@ -142,11 +150,31 @@ impl Profile {
 
     /// Returns the profile's default for a key.
     pub(in crate::config) fn word(&self, key: &str) -> Option<&'static str> {
-        self.words.iter().chain(ALL_ALIKE).find(|(name, _)| *name == key).map(|(_, word)| *word)
+        self.words.iter().chain(self.others).find(|(name, _)| *name == key).map(|(_, word)| *word)
     }
 }
 
-/// The defaults of every profile that does not set the key itself.
+/// The defaults of Tidegate's own breaker.
+const OURS: &[(&str, &str)] = &[
+    ("window", "10s"),
+    ("buckets", "10"),
+    ("min_calls", "20"),
+    ("open_for", "5s"),
+    ("open_at_most", "60s"),
+    ("growth", "2"),
+    ("jitter", "20%"),
+    ("probes", "3"),
+    ("risk", "5%"),
+    ("steps", "3"),
+    ("forget_after", "5min"),
+    ("failures", "50%"),
+    ("trips", "at"),
+    ("overloaded", "fails"),
+    ("evaluate", "each-call"),
+    ("ttl", "60s"),
+];
+
+/// The defaults of other libraries' breakers, where a profile does not set the key itself.
 const ALL_ALIKE: &[(&str, &str)] = &[
     ("failures", "50%"),
     ("trips", "at"),
@@ -160,24 +188,8 @@ const ALL_ALIKE: &[(&str, &str)] = &[
     ("forget_after", "never"),
 ];
 
-const PROFILES: [Profile; 7] = [
-    Profile {
-        name: "tidegate",
-        words: &[
-            ("window", "10s"),
-            ("buckets", "10"),
-            ("min_calls", "20"),
-            ("open_for", "5s"),
-            ("open_at_most", "60s"),
-            ("growth", "2"),
-            ("jitter", "20%"),
-            ("probes", "3"),
-            ("risk", "5%"),
-            ("steps", "3"),
-            ("forget_after", "5min"),
-        ],
-        strictly_after: false,
-    },
+const PROFILES: [Profile; 9] = [
+    Profile { name: "tidegate", words: OURS, others: ALL_ALIKE, strictly_after: false },
     Profile {
         name: "hystrix",
         words: &[
@@ -188,6 +200,7 @@ const PROFILES: [Profile; 7] = [
             ("open_for", "5s"),
             ("close_after", "1"),
         ],
+        others: ALL_ALIKE,
         strictly_after: true,
     },
     Profile {
@@ -201,6 +214,7 @@ const PROFILES: [Profile; 7] = [
             ("probes", "10"),
             ("judge_calls", "10"),
         ],
+        others: ALL_ALIKE,
         strictly_after: true,
     },
     Profile {
@@ -213,6 +227,7 @@ const PROFILES: [Profile; 7] = [
             ("open_for", "5s"),
             ("close_after", "1"),
         ],
+        others: ALL_ALIKE,
         strictly_after: false,
     },
     Profile {
@@ -224,6 +239,7 @@ const PROFILES: [Profile; 7] = [
             ("open_for", "5s"),
             ("close_after", "1"),
         ],
+        others: ALL_ALIKE,
         strictly_after: false,
     },
     Profile {
@@ -237,11 +253,31 @@ const PROFILES: [Profile; 7] = [
             ("open_for", "5s"),
             ("close_after", "1"),
         ],
+        others: ALL_ALIKE,
         strictly_after: false,
     },
     Profile {
         name: "tower-resilience",
         words: &[("window", "100 calls"), ("min_calls", "100"), ("open_for", "30s"), ("close_after", "1")],
+        others: ALL_ALIKE,
+        strictly_after: false,
+    },
+    Profile {
+        name: "sre",
+        words: &[("window", "2min"), ("buckets", "120"), ("min_calls", "1"), ("shed_at_most", "99%")],
+        others: OURS,
+        strictly_after: false,
+    },
+    Profile {
+        name: "envoy",
+        words: &[
+            ("window", "30s"),
+            ("buckets", "30"),
+            ("failures", "5%"),
+            ("min_calls", "1"),
+            ("shed_at_most", "80%"),
+        ],
+        others: OURS,
         strictly_after: false,
     },
 ];

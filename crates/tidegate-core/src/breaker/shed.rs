@@ -1,0 +1,97 @@
+//! Breakers that shed: instead of opening, they refuse the share of calls that goes beyond what a threshold allows.
+//!
+//! With a threshold of `f`, the calls that ended well justify `1/(1 - f)` times as many calls. What exceeds that is
+//! refused by chance: the share `(bad - f·calls)/((1 - f)·(calls + 1))`, where `bad` of the `calls` in the window
+//! failed, or were slow. Refused calls do not count, so a refusal changes nothing and has nothing to store. The calls
+//! that still enter show whether the service recovers, so there are no probes.
+//!
+//! # Source
+//! "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21, section on client-side
+//! throttling: a threshold of a half is its K of 2. Envoy's admission control filter leaves refused requests out of
+//! the count, as is done here, and bounds the refused share.
+
+use super::machine::{Cause, ChangeReporter};
+use super::parameters::{CircuitBreaker, scramble};
+use super::rules::{Rules, WHOLE};
+use super::state::{Condition, Inner, Phase};
+use super::window::Totals;
+use crate::time::Tick;
+
+impl Rules {
+    /// Returns the share of calls, in millionths, that a breaker that sheds refuses: at most `most`.
+    pub(super) fn excess(&self, totals: Totals, most: u32) -> u32 {
+        if totals.calls < self.min_calls {
+            return 0;
+        }
+        let of = |bad: u32, allowed: Option<u32>| {
+            let (whole, allowed) = (u128::from(WHOLE), u128::from(allowed?));
+            let (bad, calls) = (u128::from(bad), u128::from(totals.calls));
+            let excess = (bad * whole).saturating_sub(calls * allowed);
+            // A threshold of all calls allows everything. Otherwise at most a million, so it fits.
+            let share = (excess * whole).checked_div((whole - allowed) * (calls + 1))?;
+            u32::try_from(share).ok()
+        };
+        let failed = of(totals.failures, self.failure_ratio);
+        let slow = of(totals.slow, self.slow_ratio);
+        failed.max(slow).unwrap_or(0).min(most)
+    }
+}
+
+impl CircuitBreaker {
+    /// Returns the share of calls, in millionths, that a closed breaker refuses at `at`: 0 unless it sheds.
+    pub(super) fn shed_share(&self, inner: &Inner, at: Tick) -> u32 {
+        let (Some(most), None) = (self.parameters.shed_at_most, &inner.forced) else { return 0 };
+        let Phase::Closed { outcomes, .. } = &inner.phase else { return 0 };
+        self.parameters.rules.excess(outcomes.ahead().totals(at), most)
+    }
+
+    /// Says whether a call at `at` is one of the share that is refused. The draw is computed from the seed, the tick
+    /// of the call, and two ticks of the key: its first use and its last. So the same history gives the same answers,
+    /// and calls at the same tick share one draw.
+    pub(super) fn sheds(&self, inner: &Inner, at: Tick) -> bool {
+        let share = self.shed_share(inner, at);
+        if share == 0 {
+            return false;
+        }
+        let of_key = scramble(inner.since.as_nanos() ^ scramble(inner.last.as_nanos()));
+        let draw = scramble(self.parameters.open.seed ^ at.as_nanos() ^ of_key) >> 32;
+        // At most a million.
+        ((draw * u64::from(WHOLE)) >> 32) < u64::from(share)
+    }
+
+    /// Returns the condition of a closed breaker that is not forced.
+    pub(super) fn closed_or_shedding(&self, inner: &Inner, at: Tick) -> Condition {
+        match (self.shed_share(inner, at), &inner.phase) {
+            (share @ 1.., Phase::Closed { outcomes, .. }) => {
+                Condition::Shedding { share, totals: outcomes.ahead().totals(at) }
+            }
+            _ => Condition::Closed,
+        }
+    }
+
+    /// Reports when a breaker begins to shed, and when it ends; changes nothing else. `at`: now, after what time has
+    /// changed was applied.
+    pub(super) fn note_shedding(&self, inner: &mut Inner, at: Tick, reporter: &mut ChangeReporter<'_>) {
+        if self.parameters.shed_at_most.is_none() || inner.forced.is_some() {
+            return;
+        }
+        let is = self.closed_or_shedding(inner, at);
+        let Phase::Closed { outcomes, shedding, .. } = &mut inner.phase else { return };
+        let sheds = is != Condition::Closed;
+        if *shedding == sheds {
+            return;
+        }
+        *shedding = sheds;
+        let totals = outcomes.ahead().totals(at);
+        match self.parameters.rules.ratio_of(totals) {
+            Some(figure) if sheds => reporter.report(at, Condition::Closed, is, Cause::Tripped(figure)),
+            _ => {
+                let was = Condition::Shedding { share: 0, totals };
+                reporter.report(at, was, is, Cause::Recovered(totals));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
