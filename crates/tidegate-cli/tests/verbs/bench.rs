@@ -205,11 +205,11 @@ fn a_wrong_flag_is_told_with_what_would_work() {
     let desk = Desk::new();
     desk.write("100.yaml", per_second(100));
     for (words, says) in [
-        ("-z 100ms", "`100ms` is too short or too long a time to ask; use 1s to 24h"),
+        ("-z 100ms", "`100ms` is too short or too long for a run; use 1s to 24h"),
         ("-z 10", "\"10\" has no unit; write 10ms, 10s or 10min"),
-        ("-q 0", "`0` asks nothing; use 1 or more, such as 500/s or 30/min"),
-        ("-q 99999999", "`99999999` is more than this command can ask; use at most 10000000/s"),
-        ("-q unlimited", "`unlimited` is not a rate to ask at"),
+        ("-q 0", "`0` sends no requests; use 1 or more, such as 500/s or 30/min"),
+        ("-q 99999999", "`99999999` is more than this command can send; use at most 10000000/s"),
+        ("-q unlimited", "`unlimited` is not a rate of requests"),
         (
             "-c 100.yaml",
             "`100.yaml` is not a number of connections; use 1 to 10000 (a policy file is named by --config here)",

@@ -107,7 +107,7 @@ fn a_log_behind_the_option_is_told_where_to_stand() {
     let desk = Desk::new();
     let told = desk.run(&["replay", "--rate", "2/min", "--hit", "access.log"]).code(2);
     assert!(told.err.contains("`access.log` is not a number of keys to list"), "{told:?}");
-    assert!(told.err.contains("write the option behind the log"), "{told:?}");
+    assert!(told.err.contains("write the option after the log"), "{told:?}");
     desk.run(&["replay", "--rate", "2/min", "--hit=0", &sample("access.log")]).code(2);
 }
 
