@@ -33,7 +33,7 @@ pub(super) fn tables(
                     p class="quiet" { "≥: at least so many; the key was forgotten for a while, for lack of room." }
                 }
                 @if !peaks.is_exact() {
-                    p class="bad" { "There were more keys than are remembered: keys that asked little may be missing." }
+                    p class="bad" { "There were more keys than are remembered: some keys with few requests may be missing." }
                 }
             }
         }
