@@ -30,7 +30,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// No server answers at any address.
-    #[error("no ZooKeeper answers at {tried}; is it running, and is the port that of its clients (2181)?")]
+    #[error("no ZooKeeper answers at {tried}; is it running, and is this its port for clients (2181)?")]
     Unreachable {
         /// Each address, and the reason.
         tried: String,

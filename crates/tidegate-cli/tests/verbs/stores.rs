@@ -59,7 +59,10 @@ fn counters_that_are_not_kept_are_told_of() {
     let desk = Desk::new();
     let serving = Serving::start(&desk, &[]);
     let ready = serving.text("/readyz?verbose");
-    assert!(ready.contains("[!] store memory has kept nothing for") && ready.ends_with("ready\n"), "{ready}");
+    assert!(
+        ready.contains("[!] store memory has written nothing for") && ready.ends_with("ready\n"),
+        "{ready}"
+    );
     assert!(serving.text("/metrics").contains("tidegate_store_up{store=\"memory\"} 0\n"));
     assert_eq!(serving.stop(), Some(0));
 }

@@ -64,7 +64,8 @@ impl SavedPolicies {
             }
             Err(error) => return Err(format!("{path}: {error}")),
         };
-        let help = "mend it, or move it away to go on without the policies that were put through the API";
+        let help =
+            "repair it, or move it away to continue without the policies that were put through the API";
         let read: Read = serde_json::from_str(&text).map_err(|error| format!("{path}: {error}; {help}"))?;
         if read.version != VERSION {
             let found = read.version;

@@ -109,7 +109,7 @@ impl Protection {
         self.breaker_changes.get_or_create(&BreakerLabels { policy: policy.to_owned(), state }).inc();
     }
 
-    /// Counts how often a breaker that only measures would have opened.
+    /// Counts how often a metrics-only breaker would have opened.
     pub(crate) fn breaker_would_open(&self, policy: &str, times: u32) {
         let label = PolicyLabel { policy: policy.to_owned() };
         self.breaker_would_open.get_or_create(&label).inc_by(u64::from(times));
