@@ -49,10 +49,7 @@ async fn a_busy_bulkhead_answers_503_and_no_time_golden() {
     assert_eq!(body["title"], "Temporary reduced capacity");
     assert_eq!((&body["retry"], &body["retry_after_ms"]), (&json!("unknown"), &json!(null)));
     assert_eq!(body["violated-policies"], json!(["work"]));
-    assert_eq!(
-        busy.detail(),
-        "policy \"work\" has no room for 1 now, and nobody can say when; try again later"
-    );
+    assert_eq!(busy.detail(), "policy \"work\" has no room for 1 now, for an unknown time; try again later");
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ pub enum ConnectError {
     },
     /// The server is not ZooKeeper, or one that expects TLS.
     #[error(
-        "what listens at {address} does not answer as ZooKeeper does; is it the port for TLS, or another server?"
+        "the server at {address} does not answer as ZooKeeper does; is it the port for TLS, or another program?"
     )]
     NotZooKeeper {
         /// The address.
@@ -45,7 +45,7 @@ pub enum ConnectError {
     },
     /// The server has no quorum.
     #[error(
-        "ZooKeeper at {address} does not serve requests: most servers of its ensemble are away; start them"
+        "ZooKeeper at {address} does not serve requests: most servers of its ensemble are down; start them"
     )]
     NoQuorum {
         /// The address.

@@ -74,7 +74,7 @@ fn a_wrong_log_format_is_told_with_its_place() {
     let ran = desk.run(&replay(&["api.log", "--log-format", "$remote_addr [$msec]"])).code(2);
     assert!(
         ran.err.contains(
-            "api.log:1: not as the log format has it: variable 1 and the text behind it do not come"
+            "api.log:1: does not match the log format: variable 1 and the text after it are missing"
         ),
         "{ran:?}"
     );

@@ -85,7 +85,7 @@ fn guards_are_compared_beside_one_another() {
     let svg = desk.read("out.svg");
     for shown in wanted.iter().chain(&[
         "denied per second",
-        "limit of what is in flight",
+        "limit of requests in flight",
         "breaker: breaker",
         "half-open",
     ]) {

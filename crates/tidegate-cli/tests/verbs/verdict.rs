@@ -20,7 +20,7 @@ fn a_replay_of_nothing_is_no_pass() {
         (&["bad.log"], "bad.log: "),
         (
             &["bad.log", "--format", "combined"],
-            "no request in bad.log: malformed lines 2, the first is bad.log:1: no time that can be read: rubbish",
+            "no request in bad.log: malformed lines 2, the first is bad.log:1: no readable time: rubbish",
         ),
         (&["header.csv"], "no request in header.csv, which has only blank lines, comments or a header"),
         (

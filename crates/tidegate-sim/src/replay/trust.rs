@@ -95,7 +95,7 @@ impl fmt::Display for Doubt {
         match self {
             Self::Malformed { lines, of, most } => write!(
                 f,
-                "{} of {} lines ({found}) are malformed, more than {}: denials may be too few",
+                "{} of {} lines ({found}) are malformed, more than {}: the number of denials may be too low",
                 grouped(*lines),
                 grouped(*of),
                 percent(*most)
