@@ -39,7 +39,7 @@ mod with_rustls {
         pub(crate) fn read(url: &str, trust: &Trust, protocol: Option<&str>) -> Result<Self> {
             let Some(ca) = &trust.ca else {
                 let wrong = format!(
-                    "the certificate of the server `{url}` cannot be checked without --ca FILE (TIDEGATE_CA); name \
+                    "the server `{url}` uses TLS, and its certificate cannot be checked without --ca FILE (TIDEGATE_CA); name \
                      a file with that certificate, or with its authority's"
                 );
                 return Err(Mistake(wrong).into());

@@ -102,7 +102,7 @@ fn malformed_and_late_are_words_of_conditions() {
     let late = run("back.log", "late > 52").code(3);
     assert!(late.out.contains("measured 53"), "{late:?}");
     run("back.log", "late > 90%").code(0);
-    assert!(run("back.log", "late{policy=gcra} > 1").code(2).err.contains("is of the log"));
+    assert!(run("back.log", "late{policy=gcra} > 1").code(2).err.contains("is about the whole log"));
 }
 
 /// A shadow limit of `2/min` must not affect the results of a sound `10/s`: it would hit 112 of 122 clients and fail

@@ -123,7 +123,7 @@ mod tests {
         assert!(saved.read().unwrap().is_empty());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left over");
         for (text, words) in
-            [("{", "EOF"), ("{\"version\": 2, \"policies\": {}}", "has version 2"), ("[]", "mend it")]
+            [("{", "EOF"), ("{\"version\": 2, \"policies\": {}}", "has version 2"), ("[]", "repair it")]
         {
             std::fs::write(folder.path().join(NAME), text).unwrap();
             let error = saved.read().unwrap_err();
