@@ -72,7 +72,7 @@ pub(crate) const READS: &[Contender<ReadClock>] = &[
     contender("rdtsc", Floor, "time stamp counter (quanta, raw)", floor::counter),
     contender("quanta", Floor, "the same, scaled to nanoseconds", floor::scaled_counter),
     contender("instant", Floor, "`clock_gettime` (`Instant::now`)", floor::instant),
-    contender("tick", Floor, "a tick shared by all, not read from the machine", floor::tick),
+    contender("tick", Floor, "a shared tick, without reading a clock", floor::tick),
 ];
 
 /// One limit.
@@ -87,10 +87,10 @@ pub(crate) const ONE: &[Contender<AskOne>] = &[
     contender("ratelimit", Peer, "ratelimit", ratelimit::one),
     contender("leaky-bucket", Peer, "leaky-bucket", leaky_bucket::one),
     contender("leaky-bucket-unfair", Less, "leaky-bucket, unfair", leaky_bucket::one_unfair),
-    contender("gcra", Less, "gcra (one thread's own)", gcra::one),
-    contender("throttlecrab", Less, "throttlecrab (one thread's own)", throttlecrab::one),
+    contender("gcra", Less, "gcra (not shared by threads)", gcra::one),
+    contender("throttlecrab", Less, "throttlecrab (not shared by threads)", throttlecrab::one),
     contender("pingora-limits", Less, "pingora-limits (counts in a sketch)", pingora::one),
-    contender("tower", Less, "tower (one thread's own)", tower::one),
+    contender("tower", Less, "tower (not shared by threads)", tower::one),
     contender("floor-clock", Floor, "clock, load, compare-exchange; denied: clock, load", floor::one_clock),
     contender("floor", Floor, "load, compare-exchange; denied: load", floor::one),
     contender("floor-lease", Floor, "lease of 64 units a thread", floor::one_lease),
@@ -106,7 +106,7 @@ pub(crate) const KEYED: &[Contender<AskKeyed>] = &[
     contender("rate-net", Peer, "rate-net", rate_net::keyed),
     contender("rate-net-coarse", Tuned, "rate-net, coarse clock of 1 ms", rate_net::keyed_coarse),
     contender("gcra", Peer, "gcra", gcra::keyed),
-    contender("throttlecrab", Less, "throttlecrab (one thread's own)", throttlecrab::keyed),
+    contender("throttlecrab", Less, "throttlecrab (not shared by threads)", throttlecrab::keyed),
     contender("pingora-limits", Less, "pingora-limits (sketch of 4 × 1,024)", pingora::keyed),
     contender(
         "floor-table-clock",
@@ -115,18 +115,18 @@ pub(crate) const KEYED: &[Contender<AskKeyed>] = &[
         floor_table::clock,
     ),
     contender("floor-table", Floor, "table of 16-byte slots, no clock", floor_table::no_clock),
-    contender("floor-hash", Floor, "hashbrown of fingerprints, looked up only", floor_table::hash),
-    contender("floor-requests", Floor, "walking the requests", floor_table::requests),
+    contender("floor-hash", Floor, "hashbrown of fingerprints, lookups only", floor_table::hash),
+    contender("floor-requests", Floor, "iterating over the requests", floor_table::requests),
 ];
 
 /// Places taken and returned.
 pub(crate) const PERMITS: &[Contender<PassThrough>] = &[
     contender("tidegate", Tidegate, "Tidegate, bulkhead", tidegate::bulkhead),
-    contender("tidegate-adaptive", Tidegate, "Tidegate, moved by Vegas", tidegate::adaptive),
+    contender("tidegate-adaptive", Tidegate, "Tidegate, adaptive limit (Vegas)", tidegate::adaptive),
     contender("tidegate-tenants", Tidegate, "Tidegate, divided among tenants", tidegate::tenants),
     contender("tokio", Peer, "tokio `Semaphore`, owned permit", tokio::semaphore),
     contender("tokio-borrowed", Less, "tokio `Semaphore`, borrowed permit", tokio::semaphore_borrowed),
-    contender("tower", Less, "tower `ConcurrencyLimit` (one thread's own)", tower::concurrency),
+    contender("tower", Less, "tower `ConcurrencyLimit` (not shared by threads)", tower::concurrency),
     contender("floor", Floor, "`fetch_add` and `fetch_sub`", floor::permit),
     contender("floor-owned", Floor, "the same, and a clone of an `Arc`", floor::owned_permit),
     contender("breaker", Tidegate, "Tidegate, breaker", layers::breaker),
@@ -142,7 +142,7 @@ pub(crate) const PERMITS: &[Contender<PassThrough>] = &[
     contender("client-stack", Tidegate, "Tidegate, `ClientStack`: all six", layers::client_stack),
     contender("layer-rate", Tidegate, "Tidegate, rate limit", layers::rate_limit),
     contender("layer-places", Tidegate, "Tidegate, concurrency", layers::concurrency),
-    contender("layer-adaptive", Tidegate, "Tidegate, concurrency moved by Vegas", layers::adaptive),
+    contender("layer-adaptive", Tidegate, "Tidegate, adaptive concurrency limit (Vegas)", layers::adaptive),
     contender("layer-self-tuning", Tidegate, "Tidegate, concurrency that tunes itself", layers::self_tuning),
     contender("layer-breaker", Tidegate, "Tidegate, breaker", layers::breaker_layer),
     contender("layer-deadline", Tidegate, "Tidegate, deadline", layers::deadline_layer),
@@ -163,7 +163,12 @@ pub(crate) const PERMITS: &[Contender<PassThrough>] = &[
     contender("resilience-breaker", Peer, "tower-resilience, breaker", layers::resilience_breaker),
     contender("resilience-bulkhead", Peer, "tower-resilience, bulkhead", layers::resilience_bulkhead),
     contender("resilience-rate", Peer, "tower-resilience, rate limit", layers::resilience_rate),
-    contender("resilience-adaptive", Peer, "tower-resilience, moved by Vegas", layers::resilience_adaptive),
+    contender(
+        "resilience-adaptive",
+        Peer,
+        "tower-resilience, adaptive limit (Vegas)",
+        layers::resilience_adaptive,
+    ),
 ];
 
 /// The contenders of [`KEYED`] that are flooded, each in one variant.

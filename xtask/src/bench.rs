@@ -118,13 +118,14 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
 const OPENING: &str = "\
 # Performance
 
-Measured by `cargo xtask bench`, which writes this page down to the last part.
+Measured by `cargo xtask bench`, which writes this page except its last part.
 
-Contenders have a process each and take turns; figures are medians of the rounds, with the least and the most in brackets. One
-thread is measured by its CPU time; two threads, each on a core of its own, by the time that passes. What is marked with \\* was never
-measured with both cores undisturbed: a neighbour was there, or the limiter itself puts threads to sleep. \"x\" says how many times
-as fast a row is as another, measured in the same run: above one is faster. Best peer is the fastest of those that do the whole
-job, tuned ones included; as it comes means with the settings that its documentation shows first.
+Each contender has its own process, and the processes take turns. Figures are medians of the rounds, with the smallest and the largest in
+brackets. One thread is measured by its CPU time; two threads, each on its own core, by elapsed time. Figures marked with \\* were never
+measured with both cores undisturbed: another process was running, or the limiter itself puts threads to sleep. \"x\" says how many times as
+fast one contender is as another in the same run: above 1 is faster. In the tables, the best peer is the fastest one that does the whole job,
+including tuned peers; in the bars, tuned peers count only where that is said. Peers that are not tuned have the settings that their
+documentation shows first.
 
 ";
 
@@ -142,7 +143,7 @@ fn contenders(asked: impl Fn(&str) -> bool, huge: bool) -> Result<Measured> {
         page += &tables::of(workload, &found)?;
     }
     if !found.failed.is_empty() {
-        page += "## Failures\n\nRounds in which a contender did not answer as its limit says, left out above:\n\n";
+        page += "## Failures\n\nRounds in which a contender did not decide as its limit says; the tables above leave them out:\n\n";
         for reason in &found.failed {
             writeln!(page, "* {reason}")?;
         }

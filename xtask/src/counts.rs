@@ -24,7 +24,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     let record = match words {
         [] => false,
         ["--record"] => true,
-        _ => bail!("counts takes nothing but --record"),
+        _ => bail!("counts has no option but --record"),
     };
     if Command::new("valgrind").arg("--version").output().is_err() {
         ensure!(!record, "valgrind is not installed: nothing to record");
@@ -51,7 +51,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     }
     ensure!(
         same,
-        "a check's instructions differ from the record, less or more; if that is wanted, say why in the commit, and \
+        "the instruction counts differ from the record; if that is intended, give the reason in the commit and run \
          `cargo xtask counts --record`"
     );
     Ok(())

@@ -38,7 +38,7 @@ pub(crate) fn run() -> Result<()> {
         }
     }
     if let Err(error) = fetched {
-        eprintln!("NOT CHECKED: advisories; their database on GitHub cannot be had from here ({error:#})");
+        eprintln!("NOT CHECKED: advisories; their database on GitHub cannot be fetched ({error:#})");
     }
     Ok(())
 }

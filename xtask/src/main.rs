@@ -17,17 +17,17 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
   test    install what the tests need (Debian packages, as root or with sudo) and run every check CI runs
-  tidy    hold the rules that eyes forget, in seconds: rings of modules, long files, dead files, banned calls and words,
-          metrics, flags and keys that the manual does not name; with words: only the rules of these names
-  attack  attack the real program, behind real proxies too, at length; with words: only the attacks whose names have them
+  tidy    check, in seconds, rules that reviewers overlook: cycles of modules, long files, unused files, banned calls and words,
+          metrics, flags and keys that the manual does not name; with names: only these rules
+  attack  run long attacks on the real program, also behind real proxies; with words: only attacks with these words in their names
   counts  count the instructions of each hot path under valgrind, and compare with benches/counts/recorded.txt;
-          --record: write that file anew
-  deny    check licences, sources, bans and, where its database can be had, known holes of what is depended on
-  bench   measure Tidegate beside its peers, and write what was found to docs/performance.md and the README;
-          with parts (clock one keyed flood expire gate growth replay start): only these, and only print them;
-          redis: decisions on a Redis server beside its own counters; alone, and only printed;
-          doors: what the server's doors cost beside other servers; alone, or with the rows that have a word in their names;
-          --huge: up to 100 million keys; TIDEGATE_BENCH_ROUNDS: how often each contender has its turn
+          --record: write that file again
+  deny    check licences, sources, bans and, if the database can be fetched, known vulnerabilities of the dependencies
+  bench   compare Tidegate with its peers, and write the figures to docs/performance.md and the README;
+          with parts (clock one keyed flood expire gate growth replay start): measure only these, and only print the figures;
+          redis: decisions on a Redis server, compared with its own counters; on its own, only printed;
+          doors: the cost of the server's protocols, compared with other servers; on its own, or with words that the names of rows must have;
+          --huge: up to 100 million keys; TIDEGATE_BENCH_ROUNDS: the number of rounds
   docs    write the files made from the program: man pages, completions, the config schema";
 
 fn main() -> ExitCode {

@@ -39,13 +39,16 @@ pub(crate) fn install() -> Result<bool> {
         return Ok(python::install());
     }
     if !Path::new("/usr/bin/apt-get").exists() {
-        eprintln!("not Debian: install {} yourself, or the tests that need them skip", missing.join(", "));
+        eprintln!(
+            "not Debian: install {} yourself, or the tests that need them are skipped",
+            missing.join(", ")
+        );
         return Ok(false);
     }
     let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.starts_with(b"0\n"));
     if !root && Command::new("sudo").arg("--version").output().is_err() {
         eprintln!(
-            "neither root nor sudo: have {} installed, or the tests that need them skip",
+            "neither root nor sudo: install {} yourself, or the tests that need them are skipped",
             missing.join(", ")
         );
         return Ok(false);

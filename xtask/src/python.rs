@@ -39,7 +39,10 @@ pub(crate) fn install() -> bool {
     let made = run("python3", &["-m", "venv", &path], &[])
         .and_then(|()| run(&python, &[&pip[..], &WANTED].concat(), &[]));
     if let Err(error) = &made {
-        eprintln!("{} are not installed, so the tests that need them skip: {error:#}", WANTED.join(", "));
+        eprintln!(
+            "{} are not installed, so the tests that need them are skipped: {error:#}",
+            WANTED.join(", ")
+        );
     }
     made.is_ok()
 }

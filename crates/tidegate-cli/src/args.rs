@@ -30,7 +30,7 @@ pub(crate) use self::values::{Most, PerSecond, Speed};
 use self::values::{hold, pair, priority, whole};
 use crate::schemas::Document;
 
-/// Decides which requests may pass, which must wait and which are shed.
+/// Decides which requests may pass, which must wait and which are refused.
 ///
 /// `tidegate serve` answers proxies and programs over HTTP; `tidegate replay access.log` shows what a limit would have done
 /// to real traffic.
@@ -56,13 +56,13 @@ pub(crate) struct Global {
     /// How to print the result
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Table, value_name = "FORMAT")]
     pub(crate) output: Output,
-    /// When to colour
+    /// When to use colour
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
     pub(crate) color: Color,
-    /// Say only what was asked for: no progress, no hints
+    /// Print only results and errors: no progress, no remarks
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
-    /// Say more; twice for everything
+    /// Print more; twice for everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     /// Which of the options that name the server or the policy file were typed.
@@ -128,7 +128,7 @@ pub(crate) enum Verb {
     Serve(Serve),
     /// Write a commented policy file to start from
     Init(Init),
-    /// Check, show and tidy policy files
+    /// Check, show and format policy files
     #[command(subcommand)]
     Config(Config),
     /// Run synthetic traffic, or a trace, against limits on a virtual clock
@@ -137,13 +137,13 @@ pub(crate) enum Verb {
     Replay(Replay),
     /// Propose a limit from recorded traffic, with the evidence
     Suggest(Suggest),
-    /// Say what each policy decides about a request, and why
+    /// Show what each policy decides about a request, and why
     Explain(Explain),
-    /// Ask a running server under load, and judge its answers by a policy file
+    /// Put a running server under load, and check its answers against a policy file
     Bench(Bench),
-    /// List the breakers of a running server, or put one in a state
+    /// List the breakers of a running server, or force one into a state
     Breaker(Breakers),
-    /// Say whether a running server is ready for requests; exit 1 if it is not
+    /// Show whether a running server is ready for requests; exit 1 if it is not
     Ready(WhichServer),
     /// Put policies in force on every node of a cluster, and see which version each node uses
     #[command(subcommand)]
@@ -155,7 +155,7 @@ pub(crate) enum Verb {
     },
     /// Write the man pages into a folder
     Man {
-        /// The folder; made if missing
+        /// The folder; created if missing
         #[arg(value_hint = ValueHint::DirPath)]
         dir: PathBuf,
     },
@@ -165,7 +165,7 @@ pub(crate) enum Verb {
 pub(crate) enum Config {
     /// Report every mistake with file, line and column; exit 2 if there is any
     Check {
-        /// Policy files [default: that of -c, else tidegate.yaml]
+        /// Policy files [default: the file of -c, else tidegate.yaml]
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         files: Vec<PathBuf>,
         #[command(flatten)]
@@ -175,17 +175,17 @@ pub(crate) enum Config {
     Show {
         #[command(flatten)]
         policies: PolicyFile,
-        /// Say where each value comes from
+        /// Show where each value comes from
         #[arg(long)]
         origin: bool,
     },
-    /// Print the JSON Schema of the policy file, or of what a verb prints with -o json
+    /// Print the JSON Schema of the policy file, or of a verb's output with -o json
     Schema {
-        /// Of which document
+        /// The document that the schema describes
         #[arg(long, value_enum, default_value_t = Document::PolicyFile, value_name = "DOCUMENT")]
         of: Document,
     },
-    /// Tidy a policy file in place; comments stay
+    /// Format policy files in place; comments stay
     Fmt {
         /// Policy files
         #[arg(value_name = "FILE", default_value = "tidegate.yaml", value_hint = ValueHint::FilePath)]
@@ -212,13 +212,13 @@ pub(crate) struct Simulate {
     /// Write the whole state of each limit on every line of the trace: a sliding log has an entry per charge
     #[arg(long, requires = "trace", conflicts_with = "traffic")]
     pub(crate) state: bool,
-    /// Other limits to run on the same traffic: algorithms by name, with the same rate and burst, or limits as --limit has them
+    /// Other limits to run on the same traffic: names of algorithms, with the same rate and burst, or limits in the form of --limit
     #[arg(long, value_name = "LIMITS")]
     pub(crate) compare: Vec<String>,
-    /// Draw the load, or what guards did, or what each algorithm denies, into this file: .svg or .png
+    /// Draw the load, the guards or the denials of each algorithm into this file: .svg or .png
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) plot: Option<PathBuf>,
-    /// How long each request is in flight, for concurrency limits, breakers and conditions on what is in flight, where the traffic does not say; such as 200ms
+    /// How long each request is in flight if the traffic does not say, such as 200ms; for concurrency limits, breakers and conditions on requests in flight
     #[arg(long, value_name = "TIME", value_parser = hold, allow_hyphen_values = true)]
     pub(crate) hold: Option<Duration>,
     /// Seed of the random parts of the traffic
@@ -229,18 +229,18 @@ pub(crate) struct Simulate {
 }
 
 #[derive(Args, Debug)]
-#[command(mut_arg("server", |arg| arg.help("The running server to ask [default: http://127.0.0.1:8080, if there is no policy file]")))]
+#[command(mut_arg("server", |arg| arg.help("The running server, instead of a policy file [default: http://127.0.0.1:8080, if there is no policy file]")))]
 pub(crate) struct Explain {
-    /// What is known of the request, such as client.ip=203.0.113.9; may be repeated
+    /// An attribute of the request, such as client.ip=203.0.113.9; may be repeated
     #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = pair)]
     pub(crate) attributes: Vec<(String, String)>,
-    /// Id of a recent denial of the running server
+    /// Explain a recent denial of the running server, by its decision id
     #[arg(long, value_name = "DECISION_ID", conflicts_with_all = ["attributes", "config"])]
     pub(crate) id: Option<String>,
-    /// What the request costs [default: what the policies say]
+    /// Cost of the request [default: as the policies say]
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) cost: Option<u64>,
-    /// How much the request matters: critical-plus, critical, sheddable-plus or sheddable [default: critical]
+    /// Priority of the request: critical-plus, critical, sheddable-plus or sheddable [default: critical]
     #[arg(long, value_name = "LEVEL", conflicts_with = "id", value_parser = priority)]
     pub(crate) priority: Option<Priority>,
     #[command(flatten)]

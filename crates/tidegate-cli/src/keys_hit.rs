@@ -88,17 +88,22 @@ impl HitList {
         }
         text.push(format!("{} {}", grouped(self.keys_hit), if self.keys_hit == 1 { "key" } else { "keys" }));
         if (self.keys.len() as u64) < self.keys_hit {
-            text.push(format!(", of which the {} denied most are shown", grouped(self.keys.len() as u64)));
+            text.push(format!(
+                "; the {} with the most denied requests are shown",
+                grouped(self.keys.len() as u64)
+            ));
         }
         text.push("\n");
         let header = ["KEY", "REQUESTS", "DENIED", "PEAK RATE", "SIGNED IN", "FIRST DENY", "PATHS"];
         text.push(table(&header, &[1, 2], self.keys.iter().map(|key| self.row(key, recorded))));
         text.push("\n");
         if self.keys.iter().any(KeyDetail::is_floor) {
-            text.push(">= is at least: for a while there was no room to remember that key\n");
+            text.push(">= marks lower bounds: that key was forgotten for a while\n");
         }
         if !self.is_complete {
-            text.push("there were more keys than are remembered: some that asked little may be missing\n");
+            text.push(
+                "there were more keys than are remembered: some keys with few requests may be missing\n",
+            );
         }
         text
     }

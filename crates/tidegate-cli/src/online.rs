@@ -56,7 +56,7 @@ impl ServerUrl {
         let is_encrypted = match scheme.to_ascii_lowercase().as_str() {
             "http" => false,
             "https" => true,
-            _ => return refuse("is not asked over HTTP; write a URL as http://127.0.0.1:8080"),
+            _ => return refuse("is not an HTTP URL; write one as http://127.0.0.1:8080"),
         };
         let is_whole = text
             .parse::<Uri>()
@@ -98,7 +98,7 @@ pub(crate) fn is_ready(server: &ServerUrl) -> Result<bool> {
     match status.as_u16() {
         200 => Ok(true),
         503 => Ok(false),
-        status => bail!("{url} answered {status}, as no tidegate does"),
+        status => bail!("{url} answered {status}, which a Tidegate server never does"),
     }
 }
 
@@ -158,7 +158,7 @@ async fn answered(server: &ServerUrl, request: Request<Full<Bytes>>) -> Result<R
         None => send_over(stream, request).await.with_context(nobody),
         Some(encrypted) => {
             let stream = encrypted.connect(&host, stream).await.with_context(|| {
-                format!("{server}: no TLS handshake; --ca names the certificates that the server is known by, --client-cert what is shown to it")
+                format!("{server}: the TLS handshake failed; --ca names the authorities for the server's certificate, --client-cert the client's certificate")
             })?;
             // In TLS 1.3 a server rejects a client's certificate only after the handshake.
             let asked = send_over(stream, request).await;

@@ -226,14 +226,14 @@ fn remarks(outcome: &Outcome) -> String {
     }
     if outcome.left_early > 0 {
         text.push_str(&format!(
-            "{} requests left their places early, because a million others were inside: denials are too few\n",
+            "{} requests were taken out of their places early, because a million others were in flight: the number of denials may be too low\n",
             grouped(outcome.left_early)
         ));
     }
     if outcome.evicted > 0 {
         let evicted = grouped(outcome.evicted);
         text.push_str(&format!(
-            "{evicted} live keys were given up for lack of room: raise --keys, or denials are too few\n"
+            "{evicted} live keys were evicted because the table was full: raise --keys, or the number of denials is too low\n"
         ));
     }
     text

@@ -27,7 +27,7 @@ pub(crate) fn file(named: &PolicyFile) -> Option<PathBuf> {
 /// Remarks that a named file is not used, because a limit is spelled out.
 pub(crate) fn remark_unused(named: &PolicyFile, printer: &Printer) {
     if let Some(file) = &named.config {
-        printer.remark(&format!("{} is not used: a limit is spelled out", file.display()));
+        printer.remark(&format!("{} is not used: the limit is given by flags", file.display()));
     }
 }
 

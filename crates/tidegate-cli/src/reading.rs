@@ -53,7 +53,7 @@ pub(crate) fn options(reading: &Reading) -> Result<LogOptions> {
     let format = match (&reading.log_format, reading.format) {
         (Some(format), _) => {
             if !format.tells_time(&reading.column) {
-                let what = "--log-format: no variable says when; there must be $time_iso8601, $time_local or $msec, or a variable that \
+                let what = "--log-format: no variable has the time; the format needs $time_iso8601, $time_local or $msec, or a variable that \
                             is named as in --column time=NAME";
                 return Err(Mistake(what.to_owned()).into());
             }
@@ -158,7 +158,7 @@ pub(crate) fn remark(tally: &Tally, printer: &Printer) {
     let order = &tally.order;
     if order.back > 0 {
         printer.remark(&format!(
-            "time goes back {} times, by up to {}: {} lines were put in order, {} taken at the latest time seen",
+            "time goes back {} times, by up to {}: {} lines were put in order, {} were given the latest time seen",
             grouped(order.back),
             outcome::span(order.largest_step),
             grouped(order.ordered),
@@ -169,18 +169,14 @@ pub(crate) fn remark(tally: &Tally, printer: &Printer) {
         }
     }
     if tally.malformed > 0 {
-        printer.remark(&format!(
-            "{} malformed, no request to be read, left out; the first:",
-            lines(tally.malformed)
-        ));
+        printer.remark(&format!("{} malformed and left out; the first:", lines(tally.malformed)));
         for line in &tally.first_malformed {
             printer.remark(&format!("  {line}"));
         }
     }
     if tally.unmatched > 0 {
         let requests = if tally.unmatched == 1 { "request" } else { "requests" };
-        printer
-            .remark(&format!("left out: {} {requests} that --match does not fit", grouped(tally.unmatched)));
+        printer.remark(&format!("left out by --match: {} {requests}", grouped(tally.unmatched)));
     }
     for name in &tally.unmet {
         printer.remark(&format!(

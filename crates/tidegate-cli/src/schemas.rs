@@ -10,35 +10,35 @@ use serde_json::Value;
 /// A document that a schema describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Document {
-    /// The policy file; `config show` prints such a document too
+    /// The policy file; `config show` prints one
     PolicyFile,
-    /// What `replay` prints
+    /// Output of `replay`
     Replay,
-    /// What `simulate` prints
+    /// Output of `simulate`
     Simulate,
-    /// What `suggest` prints
+    /// Output of `suggest`
     Suggest,
-    /// What `explain` prints
+    /// Output of `explain`
     Explain,
-    /// What `bench` prints
+    /// Output of `bench`
     Bench,
-    /// What `breaker` prints
+    /// Output of `breaker`
     Breaker,
-    /// What `ready` prints
+    /// Output of `ready`
     Ready,
-    /// What `policies put`, `show`, `history`, `rollback` and `nodes` print
+    /// Output of `policies put`, `show`, `history`, `rollback` and `nodes`
     Policies,
-    /// What `config check` and `serve --check` print
+    /// Output of `config check` and `serve --check`
     ConfigCheck,
-    /// What `config show --origin` prints
+    /// Output of `config show --origin`
     ConfigOrigin,
-    /// What `config fmt` prints
+    /// Output of `config fmt`
     ConfigFmt,
-    /// What `init` prints
+    /// Output of `init`
     Init,
-    /// What `completions` prints
+    /// Output of `completions`
     Completions,
-    /// What `man` prints
+    /// Output of `man`
     Man,
 }
 

@@ -24,7 +24,7 @@ pub enum OpenError {
     },
     /// The file cannot be opened, read or written.
     #[error(
-        "the store's file `{}` cannot be opened; see that the disk has room and that the user that runs this process may read and write it, or name another folder",
+        "the store's file `{}` cannot be opened; check that the disk has room and that the user of this process may read and write it, or name another folder",
         path.display()
     )]
     File {

@@ -293,7 +293,7 @@ fn engine(file: File) -> Result<Database, FileError> {
 /// Calls engine code that reads a possibly damaged file. A panic of that code counts as damage.
 pub(crate) fn guarded<T>(then: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
     catch_unwind(AssertUnwindSafe(then))
-        .unwrap_or_else(|_| Err(FileError::Damaged("its engine cannot make sense of it".to_owned())))
+        .unwrap_or_else(|_| Err(FileError::Damaged("its engine cannot read it".to_owned())))
 }
 
 impl From<StorageError> for FileError {

@@ -21,7 +21,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// No server answers at any address.
-    #[error("no etcd answers at {tried}; is it running, and is the port that of its clients (2379)?")]
+    #[error("no etcd answers at {tried}; is it running, and is this its port for clients (2379)?")]
     Unreachable {
         /// Each address, and the reason.
         tried: String,

@@ -76,7 +76,7 @@ impl Address {
                 }
                 // A stopped process, or a balancer without backends: it may answer later.
                 Http2Greeting::NoAnswer => {
-                    Err(Probed::Silent("it takes connections and says nothing".to_owned()))
+                    Err(Probed::Silent("it accepts connections but does not answer".to_owned()))
                 }
             };
         }

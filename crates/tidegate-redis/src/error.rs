@@ -44,7 +44,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// The user or the password is wrong or missing.
-    #[error("{address} refuses the credentials (or wants some): {reason}; check user and password")]
+    #[error("{address} refuses the credentials, or requires some: {reason}; check user and password")]
     Credentials {
         /// The address, without credentials.
         address: String,
@@ -126,7 +126,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// The server gave an unexpected answer.
-    #[error("{address} answered what a Redis server does not: {reason}")]
+    #[error("{address} does not answer as a Redis server does: {reason}")]
     Answer {
         /// The address, without credentials.
         address: String,

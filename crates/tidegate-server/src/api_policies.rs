@@ -24,7 +24,9 @@ pub(crate) struct ApiPolicies(BTreeMap<Arc<str>, Arc<str>>);
 /// There is no room for another policy, or the text is too long.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoRoom {
-    #[error("{MOST} policies were put through the API, which are as many as there may be; delete one first")]
+    #[error(
+        "{MOST} policies were put through the API, which is the largest number possible; delete one first"
+    )]
     Policies,
     #[error("the policies put through the API would have {0} bytes together; at most {MAX_TEXTS} are kept")]
     Bytes(usize),

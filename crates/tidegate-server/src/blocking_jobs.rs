@@ -40,11 +40,11 @@ pub(crate) enum NoOutcome {
 impl fmt::Display for NoOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Slow(patience) => write!(f, "takes longer than {} s and was given up", patience.as_secs()),
+            Self::Slow(patience) => write!(f, "takes longer than {} s and was abandoned", patience.as_secs()),
             Self::Busy(since) => {
                 write!(f, "was not tried: an earlier try has been hanging for {} s", since.as_secs())
             }
-            Self::Broken => f.write_str("failed by a panic, or for want of a thread"),
+            Self::Broken => f.write_str("failed by a panic, or because no thread could be started"),
         }
     }
 }

@@ -108,9 +108,13 @@ impl Metrics {
             version: env!("CARGO_PKG_VERSION"),
             commit: option_env!("TIDEGATE_COMMIT").unwrap_or("unknown"),
         };
-        registry.register("decisions", "What each policy decided", decisions.clone());
+        registry.register("decisions", "Decisions of each policy", decisions.clone());
         registry.register("near_limit", "Requests that passed with little left of the limit", near.clone());
-        registry.register("policy_limit", "The most that a policy grants one key at once", limits.clone());
+        registry.register(
+            "policy_limit",
+            "The most units that a policy grants one key at once",
+            limits.clone(),
+        );
         registry.register(
             "policy_utilization_ratio",
             "Used share of the hottest key's limit, over one to two minutes",
@@ -124,7 +128,11 @@ impl Metrics {
         );
         let throttled = Throttled::registered(&mut registry);
         let auth_failed = Family::<TransportLabel, Counter>::default();
-        registry.register("auth_failures", "Requests without a token for what they ask", auth_failed.clone());
+        registry.register(
+            "auth_failures",
+            "Requests without a valid token, if one is required",
+            auth_failed.clone(),
+        );
         for transport in Transport::ALL {
             drop(auth_failed.get_or_create(&TransportLabel { transport }));
         }
@@ -132,27 +140,19 @@ impl Metrics {
         registry.register("store_up", "1 while the store is asked, 0 while it is gone", store_up.clone());
         registry.register(
             "store_state_changes",
-            "How often the store went, and came back",
+            "How often the store came back, and how often it went",
             store_changes.clone(),
         );
-        registry.register(
-            "settlements",
-            "Tickets that were handed in, by what came of it",
-            settlements.clone(),
-        );
+        registry.register("settlements", "Tickets sent to be settled, by result", settlements.clone());
         for result in SettlementResult::ALL {
             drop(settlements.get_or_create(&SettlementLabel { result }));
         }
         registry.register(
             "settled_units",
-            "Units that settlements gave back or booked as owed",
+            "Units that settlements gave back, or booked beyond the charge",
             units.clone(),
         );
-        registry.register(
-            "connections_cut",
-            "Connections that the server ended for want of room or time",
-            cut.clone(),
-        );
+        registry.register("connections_cut", "Connections that the server ended, by reason", cut.clone());
         for reason in CutReason::ALL {
             // The series exists from the start, so that its first increase is visible.
             drop(cut.get_or_create(&CutLabel { reason }));
@@ -169,10 +169,10 @@ impl Metrics {
         );
         registry.register(
             "config_last_reload_success_timestamp_seconds",
-            "When a configuration was last put in force, Unix time",
+            "When a configuration was last put in force, in Unix time",
             reload_at.clone(),
         );
-        registry.register("build", "What is running", Info::new(build));
+        registry.register("build", "Version and commit of the running program", Info::new(build));
         let decision_times =
             Transport::ALL.map(|transport| times.get_or_create_owned(&TransportLabel { transport }));
         let stopwatch = SystemClock::new();
@@ -358,18 +358,22 @@ impl Metrics {
         let mut store = Registry::with_prefix("tidegate_store");
         store.register(
             "keys",
-            "Slots in use, forgettable ones included",
+            "Slots in use, including those that may be reused",
             ConstGauge::new(occupancy.used as i64),
         );
-        store.register("capacity", "The most keys it can hold", ConstGauge::new(occupancy.capacity as i64));
+        store.register(
+            "capacity",
+            "The largest number of keys that the store can hold",
+            ConstGauge::new(occupancy.capacity as i64),
+        );
         store.register(
             "evicted",
-            "Live keys given up for want of room",
+            "Live keys evicted because the store was full",
             ConstCounter::new(occupancy.evicted),
         );
         store.register(
             "evicted_over_limit",
-            "Of those, keys that were over their limit",
+            "Evicted keys that had nothing left",
             ConstCounter::new(occupancy.evicted_over_limit),
         );
         let mut now_asked = Registry::with_prefix("tidegate");

@@ -74,8 +74,8 @@ impl Proxy {
             self.misconfigured(Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 format!(
-                    "forward-auth is not set up: nothing says in which headers the proxy tells of the original request; \
-                     write `forward_auth: {{ proxy: NAME }}` into the policy file or start with --forward-auth NAME, \
+                    "forward-auth is not set up: it is not configured in which headers the proxy describes the original \
+                     request; write `forward_auth: {{ proxy: NAME }}` into the policy file or start with --forward-auth NAME, \
                      where NAME is one of {names}"
                 ),
             ))

@@ -282,7 +282,7 @@ impl Server {
             tokio::select! {
                 () = handle.app.close() => {}
                 _ = phase.wait_for(|phase| *phase == Phase::Leaving) => {
-                    tracing::warn!("told to leave at once; what was counted last may not be kept");
+                    tracing::warn!("told to stop at once; the last counts may not be kept");
                 }
             }
             drained

@@ -140,7 +140,7 @@ async fn open_region(settings: &RegionSettings) -> Result<(Region, Option<String
     let coordinator = dialled.coordinator.ok_or(OpenStoreError::NoCoordinator { kind })?;
     let warning = away.then(|| {
         format!(
-            "store.region.kind: {kind}: it does not answer and is dialled every second; until it does, region {} has what is always its own",
+            "store.region.kind: {kind}: it does not answer and is tried every second; until it does, region {} uses only the part that is always its own",
             settings.name
         )
     });

@@ -30,7 +30,7 @@ pub(crate) fn ready() {
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify([NotifyState::Reloading, now]),
-        Err(error) => tracing::warn!(%error, "cannot tell systemd of the reload: no monotonic clock"),
+        Err(error) => tracing::warn!(%error, "cannot notify systemd of the reload: no monotonic clock"),
     }
 }
 

@@ -180,8 +180,8 @@ fn from_file(path: &Path) -> Result<Found, TicketKeyError> {
     let mut found = parse(&text, || format!("the ticket key's file {}", path.display()))?;
     if let Some(mode) = file_mode::readable_by_everybody(path) {
         found.warnings.push(format!(
-            "the ticket key's file {} can be read by everybody on this machine (mode {:o}), who can then make and settle tickets; take \
-             that right away: chmod o-r",
+            "the ticket key's file {} can be read by every user of this machine (mode {:o}), who can then make and settle tickets; \
+             remove that right: chmod o-r",
             path.display(),
             mode
         ));

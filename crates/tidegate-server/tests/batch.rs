@@ -94,7 +94,7 @@ policies:
     assert_eq!(statuses(&answers), [200, 400, 503]);
     assert!(answers[0]["ticket"].is_string() && answers[1].get("ticket").is_none());
     assert!(
-        answers[1]["detail"].as_str().unwrap().contains("nobody could return the place"),
+        answers[1]["detail"].as_str().unwrap().contains("the place that it takes could not be returned"),
         "{}",
         answers[1]
     );

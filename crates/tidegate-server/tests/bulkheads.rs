@@ -49,10 +49,7 @@ async fn a_busy_bulkhead_answers_503_and_no_time_golden() {
     assert_eq!(body["title"], "Temporary reduced capacity");
     assert_eq!((&body["retry"], &body["retry_after_ms"]), (&json!("unknown"), &json!(null)));
     assert_eq!(body["violated-policies"], json!(["work"]));
-    assert_eq!(
-        busy.detail(),
-        "policy \"work\" has no room for 1 now, and nobody can say when; try again later"
-    );
+    assert_eq!(busy.detail(), "policy \"work\" has no room for 1 now, for an unknown time; try again later");
 }
 
 #[tokio::test]
@@ -70,7 +67,7 @@ async fn a_ticket_returns_its_place_once() {
     // Regression: it said that the place waits for a report, although that had come.
     let refund = server.post("/v1/refund", &format!(r#"{{"ticket": "{first}"}}"#)).await;
     assert_eq!(refund.status, StatusCode::CONFLICT);
-    assert!(refund.detail().contains("charged is settled by a report"), "{}", refund.detail());
+    assert!(refund.detail().contains("is settled by a report"), "{}", refund.detail());
     assert_eq!(check(&server).await.status, StatusCode::OK);
     assert_eq!(check(&server).await.status, StatusCode::SERVICE_UNAVAILABLE, "one came back, and not two");
 }
@@ -83,7 +80,7 @@ async fn a_settlement_of_a_cost_alone_says_that_the_place_is_still_taken() {
     assert_eq!(
         told.json()["note"],
         "no policy that this decision charged settles by `cost`, so the cost changes nothing; places and charges of failures wait for a \
-         `status` or an `outcome`, unless it was told before"
+         `status` or an `outcome`, unless one was sent before"
     );
     let settled = settle(&server, &ticket).await;
     assert_eq!((&settled.json()["policies"][0]["returned"], settled.json().get("note")), (&json!(1), None));
@@ -186,7 +183,7 @@ async fn a_place_that_nobody_could_return_is_not_taken() {
             assert_eq!(refused.status, status, "{refused:?}");
             let detail = refused.detail();
             assert!(
-                detail.starts_with("refused, since nobody could return the place that it takes: "),
+                detail.starts_with("refused, since the place that it takes could not be returned: "),
                 "{detail}"
             );
             assert!(detail.contains("at most 1024 are possible: 1 place was taken"), "{detail}");

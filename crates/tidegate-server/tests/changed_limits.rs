@@ -56,7 +56,7 @@ async fn another_algorithm_says_what_becomes_of_the_counters() {
         server.to(&bucket).await,
         [
             "policy \"login\": another algorithm, gcra 5/h before and token-bucket 5/h now: units spent and owed are \
-             charged to the new one, parts of a unit as whole ones, and come back at its pace"
+             charged to the new limit, parts of a unit as whole units, and return at its rate"
         ]
     );
     assert!(server.to(&bucket.replace("5/h", "7/h")).await.is_empty(), "other numbers: `replace` says it");
@@ -102,16 +102,16 @@ async fn a_change_from_or_to_places_says_that_nothing_goes_on() {
     assert_eq!(
         server.to(&places).await,
         [
-            "policy \"login\": another algorithm, gcra 5/h before and concurrency 2 ttl 60s now: units spent and owed are forgotten, and whoever is at \
-             work already has no place: up to `max` more may enter beside them"
+            "policy \"login\": another algorithm, gcra 5/h before and concurrency 2 ttl 60s now: units spent and owed are forgotten, and requests in \
+             flight have no place: up to `max` more may enter in addition"
         ]
     );
     assert_eq!([check().await, check().await, check().await], [200, 200, 503]);
     assert_eq!(
         server.to(GCRA).await,
         [
-            "policy \"login\": another algorithm, concurrency 2 ttl 60s before and gcra 5/h now: places are forgotten and count nowhere: whoever is \
-             inside leaves without a trace, and nothing counts as spent"
+            "policy \"login\": another algorithm, concurrency 2 ttl 60s before and gcra 5/h now: the places in use are forgotten: requests in \
+             flight end without returning one, and nothing counts as spent"
         ]
     );
     assert_eq!(check().await, 200);
@@ -123,7 +123,7 @@ async fn other_keys_say_that_counters_start_anew() {
     assert_eq!(
         server.to(&GCRA.replace("by: [client.ip], ", "")).await,
         [
-            "policy \"login\": keyed by client.ip before and by all requests now: other keys, so every counter starts anew"
+            "policy \"login\": keyed by client.ip before and by all requests now: the keys differ, so every counter starts again"
         ]
     );
 }
@@ -143,7 +143,7 @@ async fn a_reload_that_changes_all_policies_names_a_hundred() {
 #[tokio::test]
 async fn what_is_read_at_the_start_only_is_warned_of_until_it_is_as_it_was() {
     let server = Changing::start(GCRA).await;
-    let rest = "is read at the start only: what has changed there holds after a restart";
+    let rest = "is read only at the start: its changes take effect after a restart";
     let changed =
         format!("{GCRA}store: {{ keys: 5000 }}\ntickets: {{ ttl: 1h }}\nserver: {{ http: 127.0.0.1:1 }}\n");
     let warnings = server.to(&changed).await;

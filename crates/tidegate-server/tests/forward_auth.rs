@@ -286,7 +286,7 @@ async fn what_policies_name_is_neither_pushed_out_nor_given_twice() {
     }
     for (more, says) in [
         ([("x-api-key", "k"), ("x-api-key", "other")], "several values"),
-        ([("x-api-key", "other"), ("x_api_key", "k")], "take the header `x_api_key` for one"),
+        ([("x-api-key", "other"), ("x_api_key", "k")], "treat the header `x_api_key` like one"),
     ] {
         let refused = ask(&server, "/v1/forward-auth", &caddy("GET", "/", &more)).await;
         assert_eq!(refused.status, StatusCode::BAD_REQUEST);

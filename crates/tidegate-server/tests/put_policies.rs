@@ -81,7 +81,7 @@ async fn a_name_has_one_owner() {
         assert_eq!((answer.status, &answer.json()["owner"]), (StatusCode::CONFLICT, &json!("file")));
         let detail = answer.detail();
         assert!(
-            detail.contains("owned by the file: it stands at ") && detail.contains("tidegate.yaml:5:5"),
+            detail.contains("the policy is in the file, at ") && detail.contains("tidegate.yaml:5:5"),
             "{detail}"
         );
     }

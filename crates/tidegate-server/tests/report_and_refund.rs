@@ -101,7 +101,7 @@ async fn a_decision_is_reported_and_refunded_once() {
 
     let id = server.post("/v1/refund", r#"{"decision_id": "01ARZ3NDEKTSV4RRFFQ69G5FAV"}"#).await;
     assert_eq!(id.status, StatusCode::BAD_REQUEST);
-    assert!(id.detail().contains("send the `ticket` that the check answered"), "{}", id.detail());
+    assert!(id.detail().contains("send the `ticket` in the answer to the check"), "{}", id.detail());
 }
 
 fn ticket_of(answer: &Answer) -> String {

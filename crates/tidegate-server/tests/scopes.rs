@@ -115,7 +115,7 @@ async fn strangers_are_not_told_which_paths_there_are() {
     let wrong = send(server.addr, Method::POST, "/v1/reload", &[("x-tidegate-token", READ)], "").await;
     assert_eq!(
         wrong.detail(),
-        "the token reader is for read, and this asks for admin; send a token with that scope"
+        "the token reader has the scope read, and this needs admin; send a token with that scope"
     );
 }
 
@@ -147,7 +147,7 @@ async fn redis_clients_do_what_their_token_is_for_as_long_as_it_holds() {
     let mut client = sent(free, b"TG.CHECK p client.ip a\r\n").await;
     read_until(&mut client, "-NOAUTH ").await;
     client.write_all(format!("AUTH {READ}\r\nTG.CHECK p client.ip a\r\n").as_bytes()).await.unwrap();
-    read_until(&mut client, "-NOPERM the token reader is for read, and this asks for check\r\n").await;
+    read_until(&mut client, "-NOPERM the token reader has the scope read, and this needs check\r\n").await;
     client
         .write_all(format!("AUTH {CHECK}\r\nTG.CHECK p client.ip a\r\nTG.RESET p client.ip a\r\n").as_bytes())
         .await

@@ -121,7 +121,7 @@ async fn what_is_left_out_or_misspelt_is_not_free() {
     // The invalid request has not settled the ticket.
     let told = settle(&server, &ticket, r#""attributes": {"llm.input": 9}"#).await;
     assert_eq!(each(&told, "effect"), ["kept", "kept", "kept", "kept"]);
-    assert_eq!(each(&told, "note")[1], "llm.output was not told; what was charged stands");
+    assert_eq!(each(&told, "note")[1], "llm.output was not sent; the charge stays");
     assert_eq!(each(&told, "used"), [1, 800, 800, 4000]);
     // A cost affects policies that settle by the caller's cost, and there are none.
     let ticket = ticket_of(&server.post("/v1/check", CALL).await);
@@ -138,7 +138,7 @@ async fn what_is_left_out_or_misspelt_is_not_free() {
         let ticket = ticket_of(&server.post("/v1/check", CALL).await);
         let told = settle(&server, &ticket, nothing).await;
         assert_eq!(each(&told, "used"), [1, 800, 800, 4000]);
-        let note = "llm.output was not told; what was charged stands";
+        let note = "llm.output was not sent; the charge stays";
         assert_eq!(each(&told, "note")[2], note, "{told:?}");
         assert!(each(&told, "note")[1].as_str().unwrap().contains("llm.output"), "{told:?}");
         assert_eq!(told.json().get("note"), None);
@@ -276,7 +276,7 @@ policies:
     );
     assert_eq!(
         told.json()["note"],
-        "how the work ended was told before, so this settles only what was spent"
+        "how the work ended was reported before, so this settles only what was spent"
     );
     assert_eq!(told.json()["outcome"], json!(null));
     assert_eq!(settle(&server, &ticket, all).await.status, StatusCode::CONFLICT);
@@ -289,7 +289,7 @@ policies:
     );
     assert_eq!(
         told.json()["note"],
-        "what was spent was settled before, so this tells only how the work ended"
+        "what was spent was settled before, so this reports only how the work ended"
     );
     assert_eq!(settle(&server, &ticket, all).await.status, StatusCode::CONFLICT);
     let ticket = check().await;

@@ -108,7 +108,7 @@ async fn a_ticket_that_is_too_long_returns_at_least_the_place() {
         match cut {
             None => largest_whole = limits,
             Some(why) => assert!(
-                why.contains("at most 1024 fit a header: this one returns the places alone"),
+                why.contains("at most 1024 fit a header: this one returns only the places"),
                 "{limits} limits: {why}"
             ),
         }

@@ -66,8 +66,9 @@ impl Ladders {
                 match Ladder::of(row, policy, options) {
                     Ok(ladder) if all.ladders.len() < MOST_LADDERS => all.ladders.push(ladder),
                     Ok(_) => {
-                        let why =
-                            format!("only the first {MOST_LADDERS} policies are tried with other limits");
+                        let why = format!(
+                            "other limits are tried only for the first {MOST_LADDERS} policies with keys"
+                        );
                         all.without.push(NoLadder { row, why });
                     }
                     Err(why) => all.without.push(NoLadder { row, why }),

@@ -110,8 +110,8 @@ fn source(tally: &Tally) -> Markup {
         @for line in &tally.first_malformed { p class="quiet" { code { (line) } } }
         @if order.back > 0 {
             p {
-                "Time goes back " (grouped(order.back)) " times; " (grouped(order.ordered)) " lines were put into their place, "
-                (grouped(order.clamped)) " came too late and count as the latest time."
+                "Time goes back " (grouped(order.back)) " times; " (grouped(order.ordered)) " lines were put in order, "
+                (grouped(order.clamped)) " came too late and were given the latest time seen."
             }
         }
         @if let Some(window) = order.window_advised() {
@@ -128,13 +128,13 @@ fn run(outcome: &Outcome, axis: TimeAxis, named: bool) -> Markup {
             (grouped(outcome.allowed)) " of " (grouped(outcome.requests)) " requests allowed, "
             (grouped(outcome.denied)) " denied (" (percent(ratio(outcome.denied, outcome.requests))) ")"
             @if outcome.delayed > 0 { ", " (grouped(outcome.delayed)) " delayed" }
-            @if outcome.shadow_denied > 0 { ", " (grouped(outcome.shadow_denied)) " would be denied by what is in shadow" }
+            @if outcome.shadow_denied > 0 { ", " (grouped(outcome.shadow_denied)) " would be denied by policies in shadow mode" }
             @if let Some(marked) = outcome.marked { ", " (grouped(marked)) " marked" }
             @if let Some(demoted) = outcome.demoted { ", " (grouped(demoted)) " demoted" }
             "."
         }
         @if outcome.evicted > 0 {
-            p class="bad" { "The store had no room for " (grouped(outcome.evicted)) " live keys: denials may be too few." }
+            p class="bad" { "The store had no room for " (grouped(outcome.evicted)) " live keys: the number of denials may be too low." }
         }
         div class="wide" {
             table {
@@ -170,7 +170,7 @@ fn run(outcome: &Outcome, axis: TimeAxis, named: bool) -> Markup {
         @for policy in outcome.policies.iter().filter(|policy| policy.keys_hit_signed_in > 0) {
             p {
                 (grouped(policy.keys_hit_signed_in)) " of " (grouped(policy.keys_hit)) " keys hit by " (policy.name)
-                " belong to somebody who signed in and was served: look at them before enforcing."
+                " signed in and were served: look at them before enforcing."
             }
         }
     }

@@ -30,14 +30,14 @@ pub enum ConnectError {
         reason: String,
     },
     /// No server answers at any address.
-    #[error("no ZooKeeper answers at {tried}; is it running, and is the port that of its clients (2181)?")]
+    #[error("no ZooKeeper answers at {tried}; is it running, and is this its port for clients (2181)?")]
     Unreachable {
         /// Each address, and the reason.
         tried: String,
     },
     /// The server is not ZooKeeper, or one that expects TLS.
     #[error(
-        "what listens at {address} does not answer as ZooKeeper does; is it the port for TLS, or another server?"
+        "the server at {address} does not answer as ZooKeeper does; is it the port for TLS, or another program?"
     )]
     NotZooKeeper {
         /// The address.
@@ -45,7 +45,7 @@ pub enum ConnectError {
     },
     /// The server has no quorum.
     #[error(
-        "ZooKeeper at {address} does not serve requests: most servers of its ensemble are away; start them"
+        "ZooKeeper at {address} does not serve requests: most servers of its ensemble are down; start them"
     )]
     NoQuorum {
         /// The address.

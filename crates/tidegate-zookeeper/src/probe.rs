@@ -50,7 +50,7 @@ async fn check(address: &str) -> Result<(), Probed> {
     let _ = timeout(PATIENCE, asked).await;
     if answer.is_empty() {
         // A stopped process, or a balancer without backends: it may answer later.
-        return Err(Probed::Silent("it says nothing; is it the port for TLS?".to_owned()));
+        return Err(Probed::Silent("it does not answer; is it the port for TLS?".to_owned()));
     }
     judge(address, &String::from_utf8_lossy(&answer)).map_err(Probed::Wrong)
 }

@@ -272,8 +272,8 @@ impl fmt::Display for Denied {
             Retry::After(wait) => {
                 write!(f, "refused; retry after {} ms", wait.as_nanos().div_ceil(1_000_000))
             }
-            Retry::Unknown => f.write_str("refused now; nobody can say when a retry succeeds"),
-            Retry::Never => f.write_str("refused for good; no retry of the same ask succeeds"),
+            Retry::Unknown => f.write_str("refused now; it is unknown when a retry can pass"),
+            Retry::Never => f.write_str("refused for good; no retry of the same request can pass"),
         }
     }
 }

@@ -369,7 +369,7 @@ mod tests {
 "
         );
         let never = gate.explain(report.cost(9)).unwrap().to_string();
-        assert!(never.starts_with("DENIED by p, at this cost and priority for ever\n"), "{never}");
+        assert!(never.starts_with("DENIED by p, never allowed at this cost and priority\n"), "{never}");
         let critical = gate.explain(Check::of(&request).cost(2)).unwrap().to_string();
         assert!(critical.contains("allowed     gcra 10/h: needs 2, has 3 of 10; key (all)"), "{critical}");
     }
@@ -389,7 +389,7 @@ mod tests {
         }
         assert_eq!(
             gate.explain(&request).unwrap().to_string(),
-            "DENIED by work, no telling when it would be allowed
+            "DENIED by work, it is unknown when it would be allowed
   1 work   DENIED      concurrency 2 ttl 30s: needs 1, 2 places, 2 in use; key (all)
     would be allowed with   max >= 3
 "

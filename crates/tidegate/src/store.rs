@@ -288,7 +288,7 @@ pub enum StoreError {
     RepeatedKey,
     /// The store asks an engine and has to be awaited, but the call was one that does not wait. The engine was not
     /// asked.
-    #[error("the store has to be awaited, and this call does not wait; use its async twin")]
+    #[error("the store must be awaited, but this call does not wait; use the async method of the same name")]
     MustWait,
     /// A state is larger than the engine takes.
     #[error(

@@ -232,7 +232,7 @@ fn what_becomes_of_requests_over_a_limit_is_read_and_checked() {
         ("limit: { rate: 5/s, max_wait: 1s }, over: mark", "over: mark lets requests through at once"),
         (
             "limit: { rate: 5/s }, over: demote, charge: on-failure",
-            "over: demote does not go with charge: on-failure",
+            "over: demote cannot be combined with charge: on-failure",
         ),
     ] {
         let found = mistake_of(policy);

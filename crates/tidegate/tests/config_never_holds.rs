@@ -231,43 +231,43 @@ fn policies_whose_words_exclude_each_other() {
     for (lines, why) in [
         (
             "match: { header: { x-a: true, X-A: false } }",
-            "what the match asks of request.header.x-a contradicts itself",
+            "the conditions of match on request.header.x-a contradict each other",
         ),
         (
             "match: { header: { x-a: [b, c] }, attributes: { request.header.x-a: [d, e*] } }",
-            "what the match asks of request.header.x-a contradicts itself",
+            "the conditions of match on request.header.x-a contradict each other",
         ),
         (
             "match: { method: POST, attributes: { request.method: [GET, PUT] } }",
-            "what the match asks of request.method contradicts method",
+            "the conditions of match on request.method contradict method",
         ),
         (
             "match: { path: /a/**, attributes: { request.path: /b } }",
-            "what the match asks of request.path contradicts path",
+            "the conditions of match on request.path contradict path",
         ),
         (
             "match: { attributes: { request.direction: outbound } }",
-            "what the match asks of request.direction contradicts direction: inbound, which holds unless the policy says outbound",
+            "the conditions of match on request.direction contradict direction: inbound, which holds unless the policy says outbound",
         ),
         (
             "direction: outbound\n match: { attributes: { request.direction: false } }",
-            "what the match asks of request.direction contradicts direction: outbound",
+            "the conditions of match on request.direction contradict direction: outbound",
         ),
         (
             "direction: outbound\n match: { attributes: { request.direction: 'in*' } }",
-            "what the match asks of request.direction contradicts direction: outbound",
+            "the conditions of match on request.direction contradict direction: outbound",
         ),
         (
             "match: { host: [a.b, c.d], attributes: { request.host: '?' } }",
-            "what the match asks of request.host contradicts host",
+            "the conditions of match on request.host contradict host",
         ),
         (
             "match: { path: /a, attributes: { request.path: '/b*' } }",
-            "what the match asks of request.path contradicts path",
+            "the conditions of match on request.path contradict path",
         ),
         (
             "match: { method: [GET, HEAD], attributes: { request.method: 'P*' } }",
-            "what the match asks of request.method contradicts method",
+            "the conditions of match on request.method contradict method",
         ),
         ("match: { path: /a, not: {} }", "`not` excludes everything that the rest of the match includes"),
         (

@@ -122,7 +122,7 @@ fn what_does_not_belong_is_named() {
         (
             &["limit: { algorithm: concurrency, max: 5 }", "charge: on-failure"],
             &[
-                "t:6:5  error  policy \"p\": charge: on-failure keeps what failures took, and concurrency 5 ttl 60s keeps nothing: who leaves gives the place back",
+                "t:6:5  error  policy \"p\": charge: on-failure keeps the charges of failures, and concurrency 5 ttl 60s keeps none: a place is returned when its request ends",
             ],
         ),
         (

@@ -69,7 +69,7 @@ fn a_settlement_goes_by_an_expression_over_what_it_tells() {
     let cached = Usage::default().with("llm.input", 900).with("llm.output", 0).with("llm.cached", 900);
     assert_eq!(real(cached), RealCost::Units(0), "said to be free, it is");
     let RealCost::Unknown(why) = real(Usage::default().with("llm.input", 900)) else { panic!("it was free") };
-    assert_eq!(why.to_string(), "llm.output was not told");
+    assert_eq!(why.to_string(), "llm.output was not sent");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn mistakes_in_estimates_and_settlements_are_named() {
     for (lines, expected) in [
         (
             "cost: { estimate: learned, settle: llm.total }",
-            "t:5:23 a learned estimate needs cost.start: what is taken until 20 requests were settled",
+            "t:5:23 a learned estimate needs cost.start: the units charged until 20 requests were settled",
         ),
         ("cost: { estimate: 5, start: 5 }", "t:5:26 cost.start needs estimate: learned"),
         ("cost: { estimate: 5, quantile: 90% }", "t:5:26 cost.quantile needs estimate: learned"),
@@ -98,11 +98,11 @@ fn mistakes_in_estimates_and_settlements_are_named() {
         ),
         (
             "cost: { estimate: 5, settle: request.path }",
-            "t:5:34 cost.settle: no settlement tells request.path: it knows what is told with it, as llm.output, and not the request",
+            "t:5:34 cost.settle: a settlement has no request.path: it has the values sent with it, as llm.output, and not the request",
         ),
         (
             "cost: { estimate: 5, settle: 'llm.total + size(client.ip)' }",
-            "t:5:34 cost.settle: no settlement tells client.ip: it knows what is told with it, as llm.output, and not the request",
+            "t:5:34 cost.settle: a settlement has no client.ip: it has the values sent with it, as llm.output, and not the request",
         ),
         (
             "cost: { estimate: 5, settle: 'llm.total +' }",
@@ -148,16 +148,16 @@ fn what_would_never_settle_is_an_error() {
     for (settle, expected) in [
         (
             "'now()'",
-            "\"now()\" settles nothing by what is told (the expression failed: Undeclared reference to 'now')",
+            "\"now()\" uses no value of the settlement (the expression failed: Undeclared reference to 'now')",
         ),
         (
             "'\"x\"'",
-            r#""\"x\"" settles nothing by what is told (string is not a whole number that a request can cost)"#,
+            r#""\"x\"" uses no value of the settlement (string is not a whole number that a request can cost)"#,
         ),
-        ("'true'", "\"true\" settles nothing by what is told (bool is not"),
-        ("'1/0'", "\"1/0\" settles nothing by what is told (the expression failed: Division by zero"),
-        ("'5'", "\"5\" settles nothing by what is told; use values that the settlement tells, as llm.output"),
-        ("'-5'", "\"-5\" settles nothing by what is told (-5 is not"),
+        ("'true'", "\"true\" uses no value of the settlement (bool is not"),
+        ("'1/0'", "\"1/0\" uses no value of the settlement (the expression failed: Division by zero"),
+        ("'5'", "\"5\" uses no value of the settlement; use one such as llm.output"),
+        ("'-5'", "\"-5\" uses no value of the settlement (-5 is not"),
         (
             "'llm.output ? 1 : 2'",
             "\"llm.output ? 1 : 2\" gives no number of 0 or more for any sample; with 1 for every name: ",
@@ -166,7 +166,7 @@ fn what_would_never_settle_is_an_error() {
             "'llm.output > 5'",
             "\"llm.output > 5\" gives no number of 0 or more for any sample; with 1 for every name: bool is not",
         ),
-        ("cost", "leave settle out to use the cost that the settlement tells"),
+        ("cost", "leave settle out to use the cost in the settlement"),
     ] {
         let found = mistakes(&format!("cost: {{ estimate: 5, settle: {settle} }}"));
         assert_eq!(found.len(), 1, "{settle}: {found:?}");
@@ -231,14 +231,14 @@ fn units_that_are_told_do_not_become_places() {
         assert_eq!(
             found,
             [
-                "t:5:26  error  policy \"p\": cost.settle: concurrency 9 ttl 60s counts places, and what a settlement tells are units; put one of them into a policy of its own"
+                "t:5:26  error  policy \"p\": cost.settle: concurrency 9 ttl 60s counts places, but a settlement is in units; put one of the two into its own policy"
             ]
         );
         let found = places("cost: { estimate: learned, start: 5 }", limits);
         assert_eq!(
             found,
             [
-                "t:5:23  error  policy \"p\": cost.estimate: concurrency 9 ttl 60s counts places, and what is learned are units; put one of them into a policy of its own"
+                "t:5:23  error  policy \"p\": cost.estimate: concurrency 9 ttl 60s counts places, but an estimate is in units; put one of the two into its own policy"
             ]
         );
         assert!(places("cost: 2", limits).is_empty());

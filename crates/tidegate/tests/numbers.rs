@@ -225,7 +225,10 @@ fn deadlines_and_spans_at_their_ends() {
 fn prefixes_of_networks() {
     for bits in [0, 129, u8::MAX] {
         let told = PolicySet::with(Vec::new(), Access::default(), bits).unwrap_err().to_string();
-        assert_eq!(told, format!("{bits} bits are no prefix of an IPv6 network; use 1 to 128, as a rule 64"));
+        assert_eq!(
+            told,
+            format!("{bits} bits are not a prefix of an IPv6 network; use 1 to 128, usually 64")
+        );
     }
     assert!(PolicySet::with(Vec::new(), Access::default(), 1).is_ok());
 }

@@ -117,19 +117,29 @@ fn one(found: &Found) -> Vec<Bar> {
         against_best(found, "one", what, wanted, figure, contender, AS_IT_COMES)
     };
     vec![
-        Bar::at_least("one limiter, permitted: governor", 1.8, against("permitted", DEFAULT, GOVERNOR), "x"),
-        Bar::at_least("leased: governor", 10.0, against("permitted", LEASED, GOVERNOR), "x"),
+        Bar::at_least(
+            "one limiter, permitted, against governor",
+            1.8,
+            against("permitted", DEFAULT, GOVERNOR),
+            "x",
+        ),
+        Bar::at_least("leased, against governor", 10.0, against("permitted", LEASED, GOVERNOR), "x"),
         Bar::at_most(
-            "fresh clock, permitted: the floor",
+            "the floor, against a fresh clock, permitted",
             1.1,
             against("permitted", "floor-clock", EXACT),
             "x",
         ),
-        best("fresh clock, permitted: best peer as it comes", LEVEL, "permitted", EXACT),
-        Bar::at_most("fresh clock, denied: the floor", 1.1, against("denied", "floor-clock", EXACT), "x"),
-        best("fresh clock, denied: best peer as it comes", LEVEL, "denied", EXACT),
-        best("one limiter, two threads, permitted: best peer as it comes", 1.7, "permitted.pair", DEFAULT),
-        best("leased, two threads: best peer as it comes", 15.0, "permitted.pair", LEASED),
+        best("fresh clock, permitted, against the best peer", LEVEL, "permitted", EXACT),
+        Bar::at_most(
+            "the floor, against a fresh clock, denied",
+            1.1,
+            against("denied", "floor-clock", EXACT),
+            "x",
+        ),
+        best("fresh clock, denied, against the best peer", LEVEL, "denied", EXACT),
+        best("one limiter, two threads, permitted, against the best peer", 1.7, "permitted.pair", DEFAULT),
+        best("leased, two threads, against the best peer", 15.0, "permitted.pair", LEASED),
     ]
 }
 
@@ -142,19 +152,34 @@ fn keyed(found: &Found) -> Vec<Bar> {
         let (batched, both) = (format!("{traffic}.batch"), format!("{traffic}.pair"));
         let what = format!("a million keys, {traffic}");
         bars.extend([
-            Bar::at_least(format!("{what}: governor"), default, against(traffic, DEFAULT), "x"),
+            Bar::at_least(format!("{what}, against governor"), default, against(traffic, DEFAULT), "x"),
             against_best(
                 found,
                 "keyed",
-                &format!("{what}: best tuned peer"),
+                &format!("{what}, against the best tuned peer"),
                 best,
                 traffic,
                 DEFAULT,
                 AT_BEST,
             ),
-            Bar::at_least(format!("{what}, fresh clock: governor"), fresh, against(traffic, EXACT), "x"),
-            Bar::at_least(format!("{what}, batches: governor"), batch, against(&batched, DEFAULT), "x"),
-            Bar::at_least(format!("{what}, two threads: governor"), pair, against(&both, DEFAULT), "x"),
+            Bar::at_least(
+                format!("{what}, fresh clock, against governor"),
+                fresh,
+                against(traffic, EXACT),
+                "x",
+            ),
+            Bar::at_least(
+                format!("{what}, batches, against governor"),
+                batch,
+                against(&batched, DEFAULT),
+                "x",
+            ),
+            Bar::at_least(
+                format!("{what}, two threads, against governor"),
+                pair,
+                against(&both, DEFAULT),
+                "x",
+            ),
         ]);
     }
     let bytes = |contender| found.median("keyed", contender, "bytes");
@@ -168,13 +193,13 @@ fn protection(found: &Found) -> Vec<Bar> {
     let layers = |contender| found.median("protection", contender, "layers");
     let added = |stack| Some(layers(stack)? - layers("bare")?);
     vec![
-        Bar::at_most("a permit: a pair of atomic operations", 2.0, cost(DEFAULT), "x"),
-        Bar::at_most("layers around a server, idle: time added", 1000.0, added("server-stack"), "ns"),
-        Bar::at_most("layers around a client, idle: time added", 1000.0, added("client-stack"), "ns"),
+        Bar::at_most("a pair of atomic operations, against a permit", 2.0, cost(DEFAULT), "x"),
+        Bar::at_most("time added by idle layers around a server", 1000.0, added("server-stack"), "ns"),
+        Bar::at_most("time added by idle layers around a client", 1000.0, added("client-stack"), "ns"),
         against_best(
             found,
             "protection",
-            "a place taken and returned: best peer as it comes",
+            "a place taken and returned, against the best peer",
             LEVEL,
             "permit",
             DEFAULT,
@@ -187,8 +212,8 @@ fn flood(found: &Found) -> Vec<Bar> {
     let of = |figure| found.median("flood", found.ours("flood")?, figure);
     let growth = of("peak MiB").zip(of("quarter MiB")).map(|(peak, quarter)| peak / quarter);
     let mut bars = vec![
-        Bar::at_most("flood of a million-key limiter: memory", 32.0, of("peak MiB"), "MiB"),
-        Bar::at_most("flood: memory at its end, by that of its first quarter", 1.05, growth, "x"),
+        Bar::at_most("flood of a limiter for a million keys: peak memory", 32.0, of("peak MiB"), "MiB"),
+        Bar::at_most("flood: peak memory, divided by the memory after a quarter", 1.05, growth, "x"),
     ];
     bars.extend(stalls(found, "flood"));
     bars
@@ -199,7 +224,7 @@ fn stalls(found: &Found, workload: &str) -> [Bar; 2] {
     let of = |figure| found.median(workload, found.ours(workload)?, figure);
     let micros = |figure| of(figure).map(|nanos| nanos / 1e3);
     let tail = Bar::at_most(
-        format!("{workload}: p99.99, beyond what the machine does to idle turns"),
+        format!("{workload}: p99.99 caused by the limiter, beyond that of idle turns"),
         5.0,
         micros("caused p99.99"),
         "µs",
@@ -210,11 +235,11 @@ fn stalls(found: &Found, workload: &str) -> [Bar; 2] {
     let chance = 2.0 * (2.0 * idle).sqrt();
     [
         Bar {
-            rival: raw.map(|(checks, idle)| format!("{checks:.0} µs as it is; of idle turns {idle:.0} µs")),
+            rival: raw.map(|(checks, idle)| format!("checks {checks:.0} µs; idle turns {idle:.0} µs")),
             ..tail
         },
         Bar::at_most(
-            format!("{workload}: stalls above 100 µs, with {idle:.0} of idle turns, and chance"),
+            format!("{workload}: stalls above 100 µs; idle turns had {idle:.0}, and chance is allowed for"),
             (idle + chance).ceil(),
             of("stalls"),
             "stalls",

@@ -69,17 +69,17 @@ pub(crate) fn of(workload: &str, found: &Found) -> Result<String> {
 const FLOOD: &str = "\
 ## A flood of 20 million keys that come once each
 
-A limiter with room for a million keys, where it takes a number, in which every key stays live throughout. Each check is timed
-on its own. A machine interrupts whoever runs, so between the checks there are as many idle turns, which read the clock for as
-long as a check takes: the caused percentile is the time that no more than one check in ten thousand exceeds beyond the idle turns
-that do. Stalls are above 100 µs. Memory is what the process has beyond its start: after a quarter of the flood, at most,
-and after it.
+A limiter for a million keys, if its size can be set; every key stays live throughout. Each check is timed on its own. The machine
+interrupts every program, so between the checks there are as many idle turns, which read the clock for as long as a check takes. The
+caused p99.99 is the time such that at most one check in ten thousand exceeds it, not counting as many as there are idle turns that do. Stalls
+are times above 100 µs. Memory is the growth of the process since its start: after a quarter of the flood, at the peak, and after the flood.
 ";
 
 const EXPIRY: &str = "\
 ## A million keys when a million others have run out
 
-As above; the limit of the first million is full again when the second million comes. Memory: after the first, after the second.
+Measured as above. The limits of the first million keys are full again when the second million comes. Memory: after the first million, after
+the second.
 ";
 
 /// Writes a table of all contenders, each compared with the peer that most readers know, with the best peer, and with
@@ -136,7 +136,7 @@ fn spread(Figure { median, least, most, clean }: Figure) -> String {
 }
 
 fn memory(found: &Found) -> Result<String> {
-    let mut page = String::from("## Memory of a live key, of a million\n\n| | bytes |\n|---|---|\n");
+    let mut page = String::from("## Memory of a live key, with a million keys\n\n| | bytes |\n|---|---|\n");
     for contender in found.of("keyed") {
         if let Some(bytes) = found.figure("keyed", &contender.name, "bytes") {
             writeln!(page, "| {} | {} |", contender.title, spread(bytes))?;
@@ -175,7 +175,7 @@ fn stalls(found: &Found, workload: &str, opening: &str, memory: &[&str]) -> Resu
 
 fn gate(found: &Found) -> Result<String> {
     let mut page = String::from(
-        "## One check over many policies\n\nThe making of its descriptor of four attributes included; limits by client, of 10,000 clients (zipf).\n\n| policies | of which match | µs |\n|---|---|---|\n",
+        "## One check over many policies\n\nIncluding the construction of a descriptor of four attributes; limits by client, of 10,000 clients (zipf).\n\n| policies | matching policies | µs |\n|---|---|---|\n",
     );
     let rows = [(10, 1), (100, 1), (1000, 1), (10_000, 1), (1000, 4), (1000, 16)];
     for (policies, matching) in rows {

@@ -38,7 +38,7 @@ fn arrows(tree: &Tree, package: &Package<'_>) -> Vec<Fault> {
     };
     let Some(own) = storey(&package.name) else {
         let what = format!(
-            "crate `{}` has no storey; say in STOREYS of xtask/src/tidy/crate_order.rs which crates it may know",
+            "crate `{}` is not in STOREYS of xtask/src/tidy/crate_order.rs; add it there to say which crates it may depend on",
             package.name
         );
         return vec![fault("name", what)];
@@ -47,7 +47,7 @@ fn arrows(tree: &Tree, package: &Package<'_>) -> Vec<Fault> {
     let up = known.iter().filter(|known| storey(known).is_some_and(|theirs| theirs >= own));
     let what = |known: &String| {
         let what = format!(
-            "an arrow up: {} knows {known}, which is no storey below it; move what is needed to a crate below both",
+            "an upward dependency: {} depends on {known}, which is not below it; move the shared code to a crate below both",
             package.name
         );
         fault(known, what)
@@ -94,11 +94,11 @@ mod tests {
         );
         assert_eq!(found.len(), 2, "{found:#?}");
         assert!(found[0].starts_with(
-            "crates/tidegate-sim/Cargo.toml:1: an arrow up: tidegate-sim knows tidegate-server"
+            "crates/tidegate-sim/Cargo.toml:1: an upward dependency: tidegate-sim depends on tidegate-server"
         ));
-        assert!(
-            found[1].starts_with("crates/tidegate/Cargo.toml:4: an arrow up: tidegate knows tidegate-sim")
-        );
+        assert!(found[1].starts_with(
+            "crates/tidegate/Cargo.toml:4: an upward dependency: tidegate depends on tidegate-sim"
+        ));
     }
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
         let found =
             found("crate-order", &[("crates/new/Cargo.toml", "[package]\nname = \"tidegate-new\"\n")], "");
         assert!(
-            found[0].starts_with("crates/new/Cargo.toml:2: crate `tidegate-new` has no storey"),
+            found[0].starts_with("crates/new/Cargo.toml:2: crate `tidegate-new` is not in STOREYS"),
             "{found:?}"
         );
     }

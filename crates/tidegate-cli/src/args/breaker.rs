@@ -15,19 +15,19 @@ pub(crate) struct Breakers {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Breaker {
-    /// List the breakers of a running server: all of policies without `by`, and of other policies those that opened
+    /// List the breakers of a running server: for policies without `by` all, for others those that have opened
     List {
-        /// Only those of this policy
+        /// List only breakers of this policy
         policy: Option<String>,
         /// Show keys instead of their digests
         #[arg(long)]
         reveal: bool,
     },
-    /// Refuse every call; when that ends, probes try the service
+    /// Refuse every call; when this ends, probes try the service
     ForceOpen(Forcing),
     /// Let every call through; outcomes are counted
     ForceClosed(Forcing),
-    /// Let every call through, and count what would have opened it
+    /// Let every call through, and count how often the breaker would have opened
     MetricsOnly(Forcing),
     /// Let every call through, and count nothing
     Disable(Forcing),
@@ -52,7 +52,7 @@ pub(crate) struct Forcing {
     /// For how long, up to 30d [default: until `tidegate breaker auto`]
     #[arg(long = "for", value_name = "TIME", value_parser = written_duration, allow_hyphen_values = true)]
     pub(crate) lasts: Option<String>,
-    /// Why, for those who list breakers
+    /// Reason, shown in the list of breakers
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
 }

@@ -21,7 +21,7 @@ pub(super) const LIMIT: &str = "Limit";
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = LIMIT)]
 pub(crate) struct LimitArgs {
-    /// A limit as in the policy file, such as '{algorithm: gcra, rate: 100/s, burst: 200}'
+    /// A limit in the form of the policy file, such as '{algorithm: gcra, rate: 100/s, burst: 200}'
     #[arg(long, value_name = "LIMIT")]
     pub(crate) limit: Option<String>,
     /// Algorithm or profile, such as gcra, token-bucket, sliding-log, x-time
@@ -30,7 +30,7 @@ pub(crate) struct LimitArgs {
     /// Rate, such as 100/s, 60/min, 5/day
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     pub(crate) rate: Option<String>,
-    /// Largest cost granted at once [default: the count of the rate]
+    /// The most units granted at once [default: the count of the rate]
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) burst: Option<u64>,
     /// Any other key of a limit, such as buckets=10 or calendar=Europe/Paris; may be repeated

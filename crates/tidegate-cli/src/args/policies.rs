@@ -9,39 +9,39 @@ use super::values::whole;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Policies {
-    /// Check policies, and put them in force on every node; -c names a node's own file
+    /// Check policies, and put them in force on every node; -c names the node's own file
     Put {
-        /// Policies, YAML or TOML, without `server`, `store` and `tickets`, which are each node's own
+        /// Policies, YAML or TOML, without `server`, `store` and `tickets`, which each node has in its own file
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         file: PathBuf,
-        /// Only in place of this version; 0 for none [default: whichever is in force]
+        /// Put them only if this version is in force; 0: only if none is [default: replace any version]
         #[arg(long, value_name = "VERSION", value_parser = whole, allow_negative_numbers = true)]
         replacing: Option<u64>,
         #[command(flatten)]
         own: PolicyFile,
     },
-    /// Print the policies that were put, as they were put
+    /// Print the text of the policies, as it was put
     Show {
-        /// A version that is kept [default: the one in force]
+        /// A version listed by `history` [default: the one in force]
         #[arg(value_name = "VERSION", value_parser = whole, allow_negative_numbers = true)]
         which: Option<u64>,
         #[command(flatten)]
         own: PolicyFile,
     },
-    /// List the version in force, and the last sixteen before it
+    /// List the version in force and the last sixteen before it
     History {
         #[command(flatten)]
         own: PolicyFile,
     },
-    /// Put a version that is kept in force again, as a new version
+    /// Put the text of an earlier version in force again, as a new version
     Rollback {
-        /// The version, as `history` lists it
+        /// A version listed by `history`
         #[arg(value_name = "VERSION", value_parser = whole, allow_negative_numbers = true)]
         which: u64,
         #[command(flatten)]
         own: PolicyFile,
     },
-    /// List the nodes: which version each uses, and which it refuses and why; exit 1 if any refuses one
+    /// List the nodes, with the version that each uses or refuses, and why; exit 1 if any node refuses one
     Nodes {
         #[command(flatten)]
         own: PolicyFile,

@@ -18,32 +18,32 @@ pub(crate) struct Reading {
     /// Format of the lines
     #[arg(long, value_enum, default_value_t = LineFormat::Auto)]
     pub(crate) format: LineFormat,
-    /// Lines as nginx's log_format writes them, such as '$time_iso8601 $remote_addr "$request" $status'
+    /// Format of the lines in the notation of nginx's log_format, such as '$time_iso8601 $remote_addr "$request" $status'
     #[arg(long, value_name = "LOG_FORMAT", value_parser = str::parse::<LogFormat>, conflicts_with = "format")]
     pub(crate) log_format: Option<LogFormat>,
     /// What to do with lines that go back in time
     #[arg(long, value_enum, default_value_t = Order::Sort)]
     pub(crate) order: Order,
-    /// How far back a line may lie and still be put in its place
+    /// How far back in time a line may be and still be put in order
     #[arg(long, value_name = "TIME", default_value = "5min", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) reorder: Duration,
-    /// Which column is which attribute, such as client.ip=host; may be repeated
+    /// Attribute to read from a column, such as client.ip=host; may be repeated
     #[arg(long, value_name = "NAME=COLUMN", value_parser = pair)]
     pub(crate) column: Vec<(String, String)>,
-    /// Only requests that fit, in the words of a policy's match, such as path=/api/**; may be repeated
+    /// Read only requests that match, in the form of a policy's `match`, such as path=/api/**; may be repeated
     #[arg(long = "match", value_name = "NAME=PATTERN", value_parser = pair)]
     pub(crate) matching: Vec<(String, String)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LineFormat {
-    /// By the first lines
+    /// Recognised from the first lines
     Auto,
     /// Combined log format of Apache and nginx
     Combined,
     /// Common log format
     Common,
-    /// Combined behind `host:port`, as Debian's other_vhosts_access.log
+    /// Combined with `host:port` in front, as in Debian's other_vhosts_access.log
     Vhost,
     /// One JSON object a line
     Json,
@@ -58,8 +58,8 @@ pub(crate) enum LineFormat {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Order {
-    /// Put them in their place within the reorder window; beyond it, as `clamp`
+    /// Put them in order within --reorder; further back as `clamp`
     Sort,
-    /// Take them at the latest time seen
+    /// Give them the latest time seen
     Clamp,
 }

@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct WhichServer {
-    /// The running server to ask [default: http://127.0.0.1:8080]
+    /// The running server [default: http://127.0.0.1:8080]
     // Global, so that subcommands such as those of `breaker` have it too; likewise in `Trust`.
     #[arg(long, global = true, env = "TIDEGATE_SERVER", value_name = "URL")]
     pub(crate) server: Option<String>,
@@ -20,13 +20,13 @@ pub(crate) struct WhichServer {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct Trust {
-    /// File of the certificates, in PEM, that a server at an https:// URL is checked against
+    /// File of the authorities, in PEM, for checking the certificate of a server at an https:// URL
     #[arg(long, global = true, env = "TIDEGATE_CA", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) ca: Option<PathBuf>,
-    /// File of the certificate, in PEM, to send to such a server if it asks for one
+    /// File of the certificate, in PEM, to send to a server that asks for one
     #[arg(long, global = true, env = "TIDEGATE_CLIENT_CERT", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) client_cert: Option<PathBuf>,
-    /// File of its private key, in PEM
+    /// File of the private key of --client-cert, in PEM
     #[arg(long, global = true, env = "TIDEGATE_CLIENT_KEY", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) client_key: Option<PathBuf>,
 }

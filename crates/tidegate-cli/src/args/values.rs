@@ -39,7 +39,7 @@ pub(super) fn period(text: &str) -> Result<Duration, String> {
 pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("write a name, = and a value".to_owned()),
+        _ => Err("write NAME=VALUE".to_owned()),
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) fn listed(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_LISTED).contains(number));
     number.ok_or_else(|| {
         format!(
-            "`{text}` is not a number of keys to list; use 1 to {MAX_LISTED}, or write the option behind the log"
+            "`{text}` is not a number of keys to list; use 1 to {MAX_LISTED}, or write the option after the log"
         )
     })
 }
@@ -180,15 +180,17 @@ pub(super) fn per_second(text: &str) -> Result<PerSecond, String> {
     let whole =
         if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("{text}/s") } else { text.to_owned() };
     if whole.starts_with("0/") {
-        return Err(format!("`{text}` asks nothing; use 1 or more, such as 500/s or 30/min"));
+        return Err(format!("`{text}` sends no requests; use 1 or more, such as 500/s or 30/min"));
     }
     let rate: WrittenRate = whole.parse().map_err(|error: GrammarError| error.to_string())?;
     let (WrittenRate::Per { count, .. }, Some(period)) = (rate, rate.period()) else {
-        return Err(format!("`{text}` is not a rate to ask at; leave it out to ask as fast as answers come"));
+        return Err(format!(
+            "`{text}` is not a rate of requests; leave it out to send the next request after each answer"
+        ));
     };
     let rate = PerSecond { count, period: u64::try_from(period.as_nanos()).unwrap_or(u64::MAX) };
     if rate.per_second() > MAX_PER_SECOND {
-        return Err(format!("`{text}` is more than this command can ask; use at most {MAX_PER_SECOND}/s"));
+        return Err(format!("`{text}` is more than this command can send; use at most {MAX_PER_SECOND}/s"));
     }
     Ok(rate)
 }
@@ -210,7 +212,7 @@ pub(super) fn lasting(text: &str) -> Result<Duration, String> {
     if (Duration::from_secs(1)..=most).contains(&span) {
         return Ok(span);
     }
-    Err(format!("`{text}` is too short or too long a time to ask; use 1s to 24h"))
+    Err(format!("`{text}` is too short or too long for a run; use 1s to 24h"))
 }
 
 /// Parses the timeout of an answer.
@@ -297,7 +299,7 @@ mod tests {
     #[test]
     fn a_log_behind_the_option_is_no_number() {
         assert_eq!(listed("20"), Ok(20));
-        assert!(listed("access.log").unwrap_err().ends_with("or write the option behind the log"));
+        assert!(listed("access.log").unwrap_err().ends_with("or write the option after the log"));
         assert!(listed("0").is_err());
     }
 

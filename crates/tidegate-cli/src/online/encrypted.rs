@@ -39,7 +39,7 @@ mod with_rustls {
         pub(crate) fn read(url: &str, trust: &Trust, protocol: Option<&str>) -> Result<Self> {
             let Some(ca) = &trust.ca else {
                 let wrong = format!(
-                    "the server `{url}` is asked over TLS, and its certificate cannot be checked without --ca FILE (TIDEGATE_CA); name \
+                    "the server `{url}` uses TLS, and its certificate cannot be checked without --ca FILE (TIDEGATE_CA); name \
                      a file with that certificate, or with its authority's"
                 );
                 return Err(Mistake(wrong).into());
@@ -109,8 +109,8 @@ mod absent {
     impl Encrypted {
         pub(crate) fn read(url: &str, _: &Trust, _: Option<&str>) -> Result<Self> {
             let wrong = format!(
-                "the server `{url}` is asked over TLS, which this build does not speak; build it with the feature `tls`, or ask it \
-                 without from its own machine"
+                "the server `{url}` uses TLS, which this build does not support; build with the feature `tls`, or use an http:// \
+                 address on the server's own machine"
             );
             Err(Mistake(wrong).into())
         }

@@ -39,7 +39,7 @@ fn part(words: &[(&str, &str)], prefix: &str) -> Result<Match> {
                     (Some((_, Want::OneOf(globs))), Want::OneOf(more)) => globs.extend(more),
                     (Some(_), _) => {
                         let what = format!(
-                            "--match {prefix}{name}: true and false say whether it is there, and go with no other value of the same name"
+                            "--match {prefix}{name}: true and false mean present and absent, and cannot be combined with other values of the same name"
                         );
                         return Err(Mistake(what).into());
                     }
@@ -112,7 +112,7 @@ mod tests {
             ),
             (
                 &["user.id=true", "user.id=a"],
-                "--match user.id: true and false say whether it is there, and go with no other value of the same name",
+                "--match user.id: true and false mean present and absent, and cannot be combined with other values of the same name",
             ),
         ];
         for (words, wrong) in rows {

@@ -51,9 +51,7 @@ pub(crate) fn run(bench: &Bench, printer: &Printer) -> Result<Exit> {
         question.as_envoy_asks()?;
     }
     if question.throttle.is_some() && target.protocol != Protocol::Resp {
-        let what = format!(
-            "--throttle asks as Redis clients do, and {target} is asked otherwise; name a resp:// server"
-        );
+        let what = format!("--throttle needs a resp:// server, and {target} is not one");
         return Err(Mistake(what).into());
     }
     let by = question.by().to_vec();
@@ -145,9 +143,9 @@ async fn ask(load: Arc<Load>, mut judge: Option<Judge>, printer: &Printer) -> Re
     }
     let tally = std::mem::replace(&mut *running.tally().lock(), Tally::new(0, false));
     if tally.counts.allowed + tally.counts.denied == 0 && !interrupted {
-        let why = tally.first_failure.unwrap_or_else(|| "no ask was sent".to_owned());
+        let why = tally.first_failure.unwrap_or_else(|| "no request was sent".to_owned());
         return Err(anyhow!(
-            "none of {} asks to {} was decided: {why}",
+            "none of {} requests to {} was decided: {why}",
             tally.counts.asked,
             load.dial.target
         ));

@@ -107,7 +107,7 @@ fn costs_table(costs: &[(String, PolicyCost)], several: bool) -> Styled {
                 format!("{trips} for a lease of up to {most} units, else 0")
             }
             (DecidedIn::CompareAndSet, Some(trips)) => {
-                format!("{trips}; a refusal 1, each writer that came first at most {trips} more")
+                format!("{trips}; 1 for a refusal, at most {trips} more for each conflicting write")
             }
             (DecidedIn::Unknown, _) | (_, None) => "built without the engine's client".to_owned(),
             (_, Some(trips)) => trips.to_string(),

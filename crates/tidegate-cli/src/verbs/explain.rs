@@ -28,7 +28,7 @@ impl ExplainSource {
     fn of(explain: &Explain, typed: Typed) -> Result<Self> {
         if typed.server && typed.config {
             return Err(
-                Mistake("--server and --config both say who is asked; give one of them".to_owned()).into()
+                Mistake("--server and --config exclude each other; give one of them".to_owned()).into()
             );
         }
         let said = explain.server.server.as_deref();

@@ -166,7 +166,7 @@ async fn nodes(cluster: &Cluster, printer: &Printer) -> Result<Exit> {
     let value = json!({ "in_force": in_force, "nodes": nodes.iter().map(one).collect::<Vec<_>>() });
     printer.value(&value, |_| {
         if nodes.is_empty() {
-            return Ok("no node is there".to_owned().into());
+            return Ok("no node is in the cluster".to_owned().into());
         }
         let rows = nodes.iter().map(|node| {
             let follows = match node.follows {

@@ -11,7 +11,11 @@ use crate::output::Printer;
 pub(crate) fn run(asked: &WhichServer, printer: &Printer) -> Result<Exit> {
     let server = ServerUrl::read(asked.server.as_deref().unwrap_or(USUAL_SERVER), &asked.trust)?;
     let ready = online::is_ready(&server)?;
-    let said = if ready { "ready" } else { "not ready: it stops, and answers what it has begun" };
+    let said = if ready {
+        "ready"
+    } else {
+        "not ready: the server is stopping, and only finishes requests that it has begun"
+    };
     printer.value(&json!({ "ready": ready, "server": server.to_string() }), |_| Ok(said.to_owned()))?;
     Ok(if ready { Exit::Done } else { Exit::No })
 }

@@ -30,7 +30,7 @@ use crate::styled::{Look, Styled};
 use crate::{outcome, policies, reading, writing};
 
 /// The remark if places are held and the log does not have the durations of requests.
-const NO_HOLD: &str = "a concurrency limit counts what is in flight, and the log does not say how long requests took: \
+const NO_HOLD: &str = "a concurrency limit counts requests in flight, and the log does not say how long requests took: \
      name the column with --column request.duration=COLUMN, or say with --hold how long they take, such as --hold 200ms";
 
 /// How many of the keys hit the report lists for each policy, unless `--hit` is given.
@@ -109,13 +109,13 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     reading::remark(tally, printer);
     if runs.unheld() > 0 && !is_untimed {
         printer.remark(&format!(
-            "of {} requests the log does not say how long they took: they count as over at once; --hold says how long instead",
+            "the log does not say how long {} requests took: they count as ended at once; give their duration with --hold",
             grouped(runs.unheld())
         ));
     }
     if runs.judges() && runs.without_status() > 0 {
         printer.remark(&format!(
-            "of {} requests the log does not say how they ended: breakers and adaptive limits learnt nothing from them; --column names the status",
+            "the log does not say how {} requests ended: breakers and adaptive limits learnt nothing from them; name the column of the status with --column",
             grouped(runs.without_status())
         ));
     }

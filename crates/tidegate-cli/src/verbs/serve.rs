@@ -111,7 +111,7 @@ fn store_settings(serve: &Serve, config: &Config) -> Result<StoreSettings> {
         let kind = store.word();
         let StoreKind::Disk(disk) = &mut store.kind else {
             let wrong = format!(
-                "--store-path says nothing about `store.kind: {kind}`; leave it out (and TIDEGATE_STORE_PATH), or write store.kind: disk"
+                "--store-path does not apply to `store.kind: {kind}`; leave it out (and TIDEGATE_STORE_PATH), or write store.kind: disk"
             );
             return Err(Mistake(wrong).into());
         };
@@ -142,11 +142,11 @@ fn refusal(error: ServeError) -> anyhow::Error {
         ServeError::Listen { ref addr, ref source } => {
             let advice = match source.kind() {
                 ErrorKind::AddrInUse if addr.tcp().is_none() => {
-                    "another program listens there, or something else than a socket has that name; end it, or take another path"
+                    "another program listens there, or a file that is not a socket has that name; end it or remove it, or take another path"
                 }
                 ErrorKind::NotFound if addr.tcp().is_none() => "there is no such folder; make it first",
                 ErrorKind::PermissionDenied if addr.tcp().is_none() => {
-                    "the system does not let this user; take a folder that it may write to"
+                    "this user may not create it; take a folder that this user may write to"
                 }
                 ErrorKind::AddrInUse => {
                     "another program listens there; end it, or take another port (--http, --admin, --grpc, --resp, or in the file under server)"
@@ -154,7 +154,7 @@ fn refusal(error: ServeError) -> anyhow::Error {
                 ErrorKind::AddrNotAvailable => {
                     "this machine has no such address; take one that it has, as 127.0.0.1"
                 }
-                ErrorKind::PermissionDenied => "the system does not let this user; take a port from 1024 on",
+                ErrorKind::PermissionDenied => "this user may not use this port; take a port from 1024 on",
                 _ => return error.into(),
             };
             let said = format!("{addr}: {advice}");
@@ -246,7 +246,7 @@ fn encryption(serve: &Serve, config: &Config) -> Result<(Option<TlsSettings>, Ve
         }
         let lacks = if cert.is_none() { "--tls-cert" } else { "--tls-key" };
         let wrong = format!(
-            "{lacks} is missing: a certificate and its key encrypt the doors together; name both (--tls-cert, --tls-key), or write them in \
+            "{lacks} is missing: TLS needs a certificate and its key; name both (--tls-cert, --tls-key), or write them in \
              the file under server.tls"
         );
         return Err(Mistake(wrong).into());
@@ -327,7 +327,9 @@ fn greeting(server: &Server, quickstart: bool) -> String {
         );
     }
     if cfg!(debug_assertions) {
-        text.push_str("A build without optimisation, to look at; for real load: cargo install --path crates/tidegate-cli\n");
+        text.push_str(
+            "This build is not optimised; for real load: cargo install --path crates/tidegate-cli\n",
+        );
     }
     // Writing to a string does not fail.
     // Over TLS the commands would also need the server's certificate.

@@ -43,7 +43,7 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
         && let Some(segment) = traffic.untimed()
     {
         return Err(Mistake(format!(
-            "a concurrency limit counts what is in flight, and a breaker how calls end: say in segment {segment} of the traffic how long a \
+            "concurrency limits and breakers need the duration of requests: say in segment {segment} of the traffic how long a \
              request takes, such as `taking 20ms`, or with --hold for all segments that do not, such as --hold 200ms"
         ))
         .into());

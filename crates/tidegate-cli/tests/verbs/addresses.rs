@@ -33,7 +33,7 @@ fn a_socket_is_named_by_its_whole_path_and_takes_no_file_away() {
     assert!(told.err.contains("write the whole path, as unix:/run/tidegate.sock"), "{told:?}");
     let file = desk.write("file", "mine");
     let told = desk.run(&["serve", "--http", &format!("unix:{}", file.display())]).code(1);
-    assert!(told.err.contains("something else than a socket has that name"), "{told:?}");
+    assert!(told.err.contains("a file that is not a socket has that name"), "{told:?}");
     assert_eq!(desk.read("file"), "mine");
     let nowhere = format!("unix:{}", desk.path("no/such").display());
     let told = desk.run(&["serve", "--http", "127.0.0.1:0", "--resp", &nowhere]).code(1);

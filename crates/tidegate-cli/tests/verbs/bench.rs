@@ -97,7 +97,7 @@ fn what_envoy_would_ask_is_judged_as_well() {
     let wrong = judged(&desk, &url, &["-q", "400", "--config", "50.yaml", "--max-wrong", "10%"], 3);
     assert!(count(&wrong, "/judged/wrongly_let_through") >= 50, "{wrong:#}");
     let one = desk.run(&["bench", &url, "--config", "100.yaml", "--expect", "per-ip"]).code(2);
-    assert!(one.err.contains("--expect asks one policy alone, which Envoy's protocol cannot"), "{one:?}");
+    assert!(one.err.contains("--expect checks a single policy, which Envoy's protocol cannot do"), "{one:?}");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn ctrl_c_ends_with_what_there_is() {
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{rest}");
-    assert!(rest.contains("interrupted: this is what there was so far\nallowed "), "{rest}");
+    assert!(rest.contains("interrupted: these are the figures so far\nallowed "), "{rest}");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_server_that_decides_nothing_is_an_error() {
     let url = format!("http://{}", silent.local_addr().unwrap());
     let words = ["bench", &url, "-z", "1s", "-c", "1", "--timeout", "100ms"];
     let told = desk.run(&words).code(1);
-    assert!(told.err.contains(&format!("asks to {url} was decided: no answer within 100ms")), "{told:?}");
+    assert!(told.err.contains(&format!("requests to {url} was decided: no answer within 100ms")), "{told:?}");
     drop(TcpStream::connect(silent.local_addr().unwrap()));
     let (serving, _) = served(&desk);
     let wrong = serving.url().replace("http://", "resp://");
@@ -205,11 +205,11 @@ fn a_wrong_flag_is_told_with_what_would_work() {
     let desk = Desk::new();
     desk.write("100.yaml", per_second(100));
     for (words, says) in [
-        ("-z 100ms", "`100ms` is too short or too long a time to ask; use 1s to 24h"),
+        ("-z 100ms", "`100ms` is too short or too long for a run; use 1s to 24h"),
         ("-z 10", "\"10\" has no unit; write 10ms, 10s or 10min"),
-        ("-q 0", "`0` asks nothing; use 1 or more, such as 500/s or 30/min"),
-        ("-q 99999999", "`99999999` is more than this command can ask; use at most 10000000/s"),
-        ("-q unlimited", "`unlimited` is not a rate to ask at"),
+        ("-q 0", "`0` sends no requests; use 1 or more, such as 500/s or 30/min"),
+        ("-q 99999999", "`99999999` is more than this command can send; use at most 10000000/s"),
+        ("-q unlimited", "`unlimited` is not a rate of requests"),
         (
             "-c 100.yaml",
             "`100.yaml` is not a number of connections; use 1 to 10000 (a policy file is named by --config here)",
@@ -228,9 +228,9 @@ fn a_wrong_flag_is_told_with_what_would_work() {
         ),
         (
             "--config 100.yaml --by user.id",
-            "no policy in force of 100.yaml is for these asks, which know user.id",
+            "no policy in force of 100.yaml matches these requests, which have user.id",
         ),
-        ("--throttle 1,2,3", "--throttle asks as Redis clients do"),
+        ("--throttle 1,2,3", "--throttle needs a resp:// server"),
         ("--cost 0", "--cost 0 asks for nothing; use 1 or more"),
     ] {
         let words: Vec<&str> = words.split(' ').collect();
@@ -238,5 +238,5 @@ fn a_wrong_flag_is_told_with_what_would_work() {
         assert!(told.err.contains(says) && told.out.is_empty(), "{words:?}: {told:?}");
     }
     let told = desk.run(&["bench", "127.0.0.1:8080"]).code(2);
-    assert!(told.err.contains("does not say by which protocol; write http://127.0.0.1:8080"), "{told:?}");
+    assert!(told.err.contains("does not name a protocol; write http://127.0.0.1:8080"), "{told:?}");
 }

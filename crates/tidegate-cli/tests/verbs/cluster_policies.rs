@@ -125,7 +125,7 @@ fn comes_to_all(store: &str) {
     ready(&nodes, "version 4 is in force; the last are refused: it was not put by this program");
     until("both tell the others", || run(&["nodes"]).out.matches("the last").count() == 2);
     json(&["nodes"], 1);
-    assert!(run(&["show"]).code(1).err.contains("not written by this program"), "by hand");
+    assert!(run(&["show"]).code(1).err.contains("not written by Tidegate"), "by hand");
     for node in nodes {
         assert_eq!(node.stop(), Some(0));
     }

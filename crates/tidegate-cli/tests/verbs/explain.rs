@@ -68,7 +68,7 @@ fn without_file_and_server_it_says_what_to_do() {
 fn what_is_no_url_of_a_server_is_a_mistake() {
     let desk = Desk::new();
     for (url, says) in [
-        ("ftp://x", "write a URL as http://127.0.0.1:8080"),
+        ("ftp://x", "write one as http://127.0.0.1:8080"),
         ("localhost:8080", "write http://localhost:8080"),
         ("https://tidegate.example", "TLS"),
         ("http://", "write one as http://127.0.0.1:8080"),

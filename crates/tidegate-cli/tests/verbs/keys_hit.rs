@@ -31,7 +31,10 @@ fn the_keys_hit_are_listed_denied_most_first() {
     assert_eq!(signed_in, policy["keys_hit_signed_in"].as_u64().unwrap());
 
     let table = run(&["--hit"]).out;
-    assert!(table.contains("gcra hit 112 keys, of which the 20 denied most are shown\nKEY "), "{table}");
+    assert!(
+        table.contains("gcra hit 112 keys; the 20 with the most denied requests are shown\nKEY "),
+        "{table}"
+    );
     assert!(table.contains("SIGNED IN   FIRST DENY            PATHS"), "{table}");
     assert!(
         table.lines().any(|line| line.starts_with("203.0.113.9 ") && line.ends_with("/api/items 931")),
@@ -107,7 +110,7 @@ fn a_log_behind_the_option_is_told_where_to_stand() {
     let desk = Desk::new();
     let told = desk.run(&["replay", "--rate", "2/min", "--hit", "access.log"]).code(2);
     assert!(told.err.contains("`access.log` is not a number of keys to list"), "{told:?}");
-    assert!(told.err.contains("write the option behind the log"), "{told:?}");
+    assert!(told.err.contains("write the option after the log"), "{told:?}");
     desk.run(&["replay", "--rate", "2/min", "--hit=0", &sample("access.log")]).code(2);
 }
 

@@ -63,7 +63,7 @@ fn a_wrong_log_format_is_told_with_its_place() {
         (&["--log-format", "$msec $"][..], "column 7: a $ without a variable's name behind it"),
         (
             &["--log-format", "$remote_addr $status"],
-            "--log-format: no variable says when; there must be $time_iso8601",
+            "--log-format: no variable has the time; the format needs $time_iso8601",
         ),
         (&["--log-format", "$msec", "--format", "json"], "cannot be used with"),
         (&["--log-format", "  "], "column 3: the format is missing"),
@@ -74,7 +74,7 @@ fn a_wrong_log_format_is_told_with_its_place() {
     let ran = desk.run(&replay(&["api.log", "--log-format", "$remote_addr [$msec]"])).code(2);
     assert!(
         ran.err.contains(
-            "api.log:1: not as the log format has it: variable 1 and the text behind it do not come"
+            "api.log:1: does not match the log format: variable 1 and the text after it are missing"
         ),
         "{ran:?}"
     );
@@ -132,15 +132,16 @@ fn a_part_of_a_log_is_replayed() {
     assert_eq!(row(&policy)["worst"], row(&part)["worst"]);
 
     let told = desk.run(&["replay", &log, "--rate", "1/s", "--match", "path=/api/**"]).code(0).err;
-    let left_out = format!("left out: {} requests that --match does not fit", grouped(requests(&rest)));
+    let left_out = format!("left out by --match: {} requests", grouped(requests(&rest)));
     assert!(told.contains(&left_out), "{told}");
     // A misspelt name must be reported, since it excludes nothing.
     let told = desk.run(&["replay", &log, "--rate", "1/s", "--match", "not.pth=/api/**"]).code(0).err;
     assert!(told.contains("--match pth: no request has pth"), "{told}");
     let ran = desk.run(&replay(&[&log, "--match", "status=5*"])).code(2);
-    assert!(ran.err.contains("fits --match status=5*; no request has status"), "{ran:?}");
+    assert!(ran.err.contains("matches --match status=5*; no request has status"), "{ran:?}");
     let ran = desk.run(&replay(&[&log, "--match", "path=/nowhere", "--match", "method=PUT"])).code(2);
-    let says = "nothing to replay: none of the 4,478 requests fits --match path=/nowhere --match method=PUT";
+    let says =
+        "nothing to replay: none of the 4,478 requests matches --match path=/nowhere --match method=PUT";
     assert!(ran.err.contains(says), "{ran:?}");
     let ran = desk.run(&replay(&[&log, "--match", "path=api"])).code(2);
     assert!(ran.err.contains("--match path: \"api\": a path pattern starts with / or **"), "{ran:?}");

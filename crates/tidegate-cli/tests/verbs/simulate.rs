@@ -85,7 +85,7 @@ fn guards_are_compared_beside_one_another() {
     let svg = desk.read("out.svg");
     for shown in wanted.iter().chain(&[
         "denied per second",
-        "limit of what is in flight",
+        "limit of requests in flight",
         "breaker: breaker",
         "half-open",
     ]) {
@@ -162,7 +162,7 @@ fn a_file_that_is_not_used_is_remarked_on() {
     desk.write("trace.jsonl", "{\"t\":0,\"key\":\"a\"}\n");
     for input in [["--traffic", "burst 1"], ["--trace", "trace.jsonl"]] {
         let told = desk.run(&[&["simulate", "-c", "p.yaml", "--rate", "5/s"], &input[..]].concat()).code(0);
-        assert!(told.err.contains("p.yaml is not used: a limit is spelled out"), "{told:?}");
+        assert!(told.err.contains("p.yaml is not used: the limit is given by flags"), "{told:?}");
     }
 }
 

@@ -59,7 +59,10 @@ fn counters_that_are_not_kept_are_told_of() {
     let desk = Desk::new();
     let serving = Serving::start(&desk, &[]);
     let ready = serving.text("/readyz?verbose");
-    assert!(ready.contains("[!] store memory has kept nothing for") && ready.ends_with("ready\n"), "{ready}");
+    assert!(
+        ready.contains("[!] store memory has written nothing for") && ready.ends_with("ready\n"),
+        "{ready}"
+    );
     assert!(serving.text("/metrics").contains("tidegate_store_up{store=\"memory\"} 0\n"));
     assert_eq!(serving.stop(), Some(0));
 }
@@ -71,7 +74,7 @@ fn a_folder_for_a_store_that_has_none_is_refused() {
     for check in [&["--check"][..], &[]] {
         let words = [&["serve", "-c", "p.yaml", "--store-path", "counters"], check].concat();
         let refused = desk.run(&words).code(2);
-        assert!(refused.err.contains("--store-path says nothing about `store.kind: memory`"), "{refused:?}");
+        assert!(refused.err.contains("--store-path does not apply to `store.kind: memory`"), "{refused:?}");
     }
 }
 
@@ -255,7 +258,7 @@ policies:
             "all leased leases 1 for a lease of up to 25 units, else 0 -",
             "few leased script 1 -",
             "own local process 0 -",
-            "work central compare-and-set 2; a refusal 1, each writer that came first at most 2 more 2",
+            "work central compare-and-set 2; 1 for a refusal, at most 2 more for each conflicting write 2",
         ],
         "{told}"
     );

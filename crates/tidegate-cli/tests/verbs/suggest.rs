@@ -75,8 +75,8 @@ fn a_crawler_that_changes_its_address_is_told_apart_by_its_agent() {
     let told = desk.run(&["suggest", "rotating.log"]).code(0).out;
     for said in [
         "are no faster than others",
-        "200 keys together ask as a crawler",
-        "speaks of 1,600 requests of 200 keys",
+        "200 keys together look like a crawler",
+        "matches 1,600 requests of 200 keys",
     ] {
         assert!(told.contains(said), "{said}: {told}");
     }
@@ -181,7 +181,7 @@ fn a_cost_is_the_unit_of_what_is_proposed() {
     // A mistake is reported with its flag; requests whose cost cannot be read are counted.
     assert!(desk.run(&["suggest", &log, "--by", "tenant", "--cost", "0"]).code(2).err.contains("--cost"));
     let guessed = desk.run(&["suggest", &log, "--by", "tenant", "--cost", "int(tokns)"]).code(0).out;
-    assert!(guessed.contains("the cost of 1,486 requests could not be found"), "{guessed}");
+    assert!(guessed.contains("the cost of 1,486 requests could not be computed"), "{guessed}");
 }
 
 #[test]

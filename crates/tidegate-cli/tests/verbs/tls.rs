@@ -82,7 +82,7 @@ fn a_server_at_https_is_asked_by_who_knows_it() {
     assert!(nameless.err.contains("--client-cert"), "{nameless:?}");
     folder.write("other.pem", Authority::new().pem());
     let unknown = ready(&["--ca", &folder.name("other.pem")]).code(1);
-    assert!(unknown.err.contains("no TLS handshake"), "{unknown:?}");
+    assert!(unknown.err.contains("the TLS handshake failed"), "{unknown:?}");
     let half = ready(&["--ca", &ca, "--client-cert", &shown]).code(2);
     assert!(half.err.contains("go together"), "{half:?}");
     let plain = ready(&["--ca", &its_key]).code(2);
@@ -118,7 +118,7 @@ fn load_is_put_on_every_encrypted_door() {
         let refused = bench(url, &[]).code(2);
         assert!(refused.err.contains("--ca FILE"), "{refused:?}");
         let stranger = bench(url, &["--ca", &other]).code(1);
-        assert!(stranger.err.contains("no TLS handshake"), "{stranger:?}");
+        assert!(stranger.err.contains("the TLS handshake failed"), "{stranger:?}");
     }
     let plain = bench(&http.replace("https://", "http://"), &["--max-failed", "0"]);
     assert_ne!(plain.code, 0, "{plain:?}");

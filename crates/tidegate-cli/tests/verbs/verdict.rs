@@ -20,12 +20,12 @@ fn a_replay_of_nothing_is_no_pass() {
         (&["bad.log"], "bad.log: "),
         (
             &["bad.log", "--format", "combined"],
-            "no request in bad.log: malformed lines 2, the first is bad.log:1: no time that can be read: rubbish",
+            "no request in bad.log: malformed lines 2, the first is bad.log:1: no readable time: rubbish",
         ),
         (&["header.csv"], "no request in header.csv, which has only blank lines, comments or a header"),
         (
             &[&log, "--by", "tennant"],
-            "nothing matched: no policy is for any of the 4,478 requests; no request has tennant; the first one has request.method, ",
+            "nothing matched: no policy matches any of the 4,478 requests; no request has tennant; the first one has request.method, ",
         ),
     ] {
         for quiet in [&[][..], &["-q"], &["-q", "-o", "json"]] {
@@ -56,7 +56,10 @@ fn a_log_that_is_much_amiss_gives_no_verdict() {
     let late = desk.run(&back).code(2);
     assert!(late.out.contains("NO VERDICT  53 of 60 requests (88.3 %) came too late"), "{late:?}");
     assert!(late.out.contains("no verdict  fail if denied > 1%"), "{late:?}");
-    assert!(late.err.contains("; --reorder 60min puts them in order; --max-late 89% judges"), "{late:?}");
+    assert!(
+        late.err.contains("; --reorder 60min puts them in order; --max-late 89% gives a verdict"),
+        "{late:?}"
+    );
     desk.run(&[&back[..], &["--reorder", "1h"]].concat()).code(0);
     desk.run(&[&back[..], &["--max-late", "90%"]].concat()).code(3);
     let clamped = desk.run(&[&back[..], &["--order", "clamp"]].concat()).code(2);
@@ -76,7 +79,7 @@ fn a_log_that_is_much_amiss_gives_no_verdict() {
         malformed.out.contains("NO VERDICT  1 of 19 lines (5.26 %) are malformed, more than 5.00 %"),
         "{malformed:?}"
     );
-    assert!(malformed.err.contains("--max-malformed 6% judges"), "{malformed:?}");
+    assert!(malformed.err.contains("--max-malformed 6% gives a verdict"), "{malformed:?}");
     let sound = desk.run(&[&marked[..], &["--max-malformed", "6%", "-o", "json"]].concat()).code(0).json();
     assert_eq!(sound["no_verdict"], serde_json::json!([]));
     assert!(desk.run(&[&marked[..], &["--max-late", "2"]].concat()).code(2).err.contains("is not a share"));
@@ -99,7 +102,7 @@ fn malformed_and_late_are_words_of_conditions() {
     let late = run("back.log", "late > 52").code(3);
     assert!(late.out.contains("measured 53"), "{late:?}");
     run("back.log", "late > 90%").code(0);
-    assert!(run("back.log", "late{policy=gcra} > 1").code(2).err.contains("is of the log"));
+    assert!(run("back.log", "late{policy=gcra} > 1").code(2).err.contains("is about the whole log"));
 }
 
 /// A shadow limit of `2/min` must not affect the results of a sound `10/s`: it would hit 112 of 122 clients and fail

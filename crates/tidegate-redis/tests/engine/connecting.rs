@@ -197,7 +197,7 @@ fn a_server_of_another_kind_is_named_as_that() {
     assert!(
         found
             .to_string()
-            .ends_with("answered what a Redis server does not: something else than the protocol")
+            .ends_with("does not answer as a Redis server does: something else than the protocol")
     );
     server.join().unwrap();
 }

@@ -64,7 +64,8 @@ impl SavedPolicies {
             }
             Err(error) => return Err(format!("{path}: {error}")),
         };
-        let help = "mend it, or move it away to go on without the policies that were put through the API";
+        let help =
+            "repair it, or move it away to continue without the policies that were put through the API";
         let read: Read = serde_json::from_str(&text).map_err(|error| format!("{path}: {error}; {help}"))?;
         if read.version != VERSION {
             let found = read.version;
@@ -122,7 +123,7 @@ mod tests {
         assert!(saved.read().unwrap().is_empty());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left over");
         for (text, words) in
-            [("{", "EOF"), ("{\"version\": 2, \"policies\": {}}", "has version 2"), ("[]", "mend it")]
+            [("{", "EOF"), ("{\"version\": 2, \"policies\": {}}", "has version 2"), ("[]", "repair it")]
         {
             std::fs::write(folder.path().join(NAME), text).unwrap();
             let error = saved.read().unwrap_err();

@@ -80,7 +80,7 @@ impl Access {
                 for line in error.to_string().lines() {
                     tracing::error!("{line}");
                 }
-                tracing::error!("the tokens were refused; the old ones hold");
+                tracing::error!("the tokens were refused; the old ones stay valid");
             }
         }
     }
@@ -132,7 +132,7 @@ impl Access {
         }
         if let Some((grant, scope)) = lacks {
             let detail = format!(
-                "the token {} is for {}, and this asks for {scope}; send a token with that scope",
+                "the token {} has the scope {}, and this needs {scope}; send a token with that scope",
                 grant.name, grant.scopes
             );
             return Err(Problem::new(StatusCode::FORBIDDEN, detail).with("scope", scope.word()));

@@ -39,7 +39,7 @@ pub(super) fn refuse(headers: &HeaderMap, encrypted: bool) -> Result<(), Problem
         return Err(Problem::new(StatusCode::FORBIDDEN, detail).with("origin", origin));
     }
     if !encrypted && !host.is_empty() && !names_this_machine(host) {
-        let detail = "without a token only loopback addresses are served under their own names; use 127.0.0.1 or \
+        let detail = "without a token, the server answers only requests for a loopback address or localhost; use 127.0.0.1 or \
                       localhost in the URL, or set a token";
         return Err(Problem::new(StatusCode::FORBIDDEN, detail).with("host", host));
     }

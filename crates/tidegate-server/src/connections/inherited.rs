@@ -76,11 +76,11 @@ fn believable(fds: Option<&str>, pid: Option<&str>) -> Result<(), String> {
     let Some(fds) = fds else { return Ok(()) };
     match fds.parse::<usize>() {
         Ok(count) if count <= MOST => {}
-        _ => return Err(format!("LISTEN_FDS is \"{}\", and no number up to {MOST}", excerpt(fds))),
+        _ => return Err(format!("LISTEN_FDS is \"{}\", which is not a number up to {MOST}", excerpt(fds))),
     }
     match pid {
         Some(_) => Ok(()),
-        None => Err("LISTEN_FDS says that there are some, and LISTEN_PID does not say for whom; set it to this process's number".to_owned()),
+        None => Err("LISTEN_FDS says that there are sockets, but LISTEN_PID does not say for which process; set it to this process's id".to_owned()),
     }
 }
 

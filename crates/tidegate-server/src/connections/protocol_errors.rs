@@ -36,7 +36,7 @@ pub(super) fn cut_short() -> Response {
 
 /// 505: the peer speaks HTTP/2.
 pub(super) fn other_version() -> Response {
-    closing(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "HTTP/2 is not spoken here; use HTTP/1.1")
+    closing(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "HTTP/2 is not supported here; use HTTP/1.1")
 }
 
 /// 400: the peer speaks plain text to a TLS address.

@@ -145,7 +145,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/version" => Ok(operations::version()),
         "/config.schema.json" => Ok(operations::schema()),
         "/openapi.json" => Ok(openapi::openapi()),
-        path => Err(Problem::not_found(format!("{path} is planned and not there yet"))),
+        path => Err(Problem::not_found(format!("{path} is planned but does not exist yet"))),
     }
 }
 

@@ -61,7 +61,7 @@ impl Engine {
         let BreakerChange { from, would_open } = self.breakers.note(seen, first);
         let key = self.redact.text(&key, false);
         if let Some(would) = would_trip.filter(|_| would_open > 0) {
-            tracing::info!(policy, key, by = %would.by, times = would.times, "a breaker that only measures would have opened");
+            tracing::info!(policy, key, by = %would.by, times = would.times, "a metrics-only breaker would have opened");
             self.metrics.protection.breaker_would_open(&policy, would_open);
         }
         let Some(from) = from else { return };

@@ -40,8 +40,8 @@ impl Engine {
         let kept = self.reservations.keep(key(&open), ticket);
         if self.reservations.tells(kept) {
             tracing::warn!(
-                "{MOST} reservations are open, or {} MiB of their tickets: further ones stay charged until they are committed or time \
-                 returns them",
+                "{MOST} reservations are open, or {} MiB of their tickets: further ones stay charged until they are committed or their \
+                 units return with time",
                 MOST_BYTES >> 20
             );
         }

@@ -85,7 +85,7 @@ impl Engine {
         let undone = self.gate.finish_async(&held.charged, Part::All, Outcome::Ignored, |_| Some(0)).await;
         if let Err(error) = undone {
             self.metrics.store_error(self.store_kind);
-            tracing::warn!(%error, "what a decision charged could not be taken back");
+            tracing::warn!(%error, "the charge of a decision could not be given back");
         }
     }
 

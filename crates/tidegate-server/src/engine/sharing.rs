@@ -102,12 +102,12 @@ impl Engine {
             (false, Some(reason)) if region.is_some() => tracing::warn!(
                 reason = &**reason,
                 region,
-                "this node cannot agree with other regions on their parts of the limits; it uses its region's part until that lapses, and then what \
-                 is always its own"
+                "this node cannot agree with other regions on their parts of the limits; it uses its region's part until that lapses, and then \
+                 only the part that is always its own"
             ),
             (false, Some(reason)) => tracing::warn!(
                 reason = &**reason,
-                "nodes cannot agree on their parts of the limits; this one uses its part until that lapses, and then what is always its own"
+                "nodes cannot agree on their parts of the limits; this one uses its part until that lapses, and then only the part that is always its own"
             ),
             (true, None) if region.is_some() => {
                 tracing::info!(

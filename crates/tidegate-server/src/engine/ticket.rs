@@ -70,8 +70,8 @@ impl NoTicket {
     /// Makes the error of a ticket of `bytes` bytes that was cut down to its places.
     fn but_for_places(bytes: usize) -> Self {
         let why = format!(
-            "the whole ticket has {} characters, and at most {LONGEST_IN_HEADER} fit a header: this one returns the places alone, and what \
-             else was charged stands; POST /v1/check answers the whole one",
+            "the whole ticket has {} characters, and at most {LONGEST_IN_HEADER} fit a header: this one returns only the places, and the \
+             other charges stay; POST /v1/check answers the whole ticket",
             characters(bytes)
         );
         Self { why, policy: None, keeps_place: false }

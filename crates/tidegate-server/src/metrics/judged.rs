@@ -108,15 +108,15 @@ pub(crate) fn show<'a>(registry: &mut Registry, judges: impl Iterator<Item = (&'
     }
     registry.register(
         "policy_excess_units",
-        "The most by which units that this node admitted in any span exceeded what the limit allows in it",
+        "The largest number of units, over all spans of time, by which this node admitted more than the limit allows in the span",
         excess,
     );
     registry.register("policy_rate", "Units that the limit allows a second in the long run", rates);
-    registry.register("policy_asked_units", "Units asked of the limit here", asked);
-    registry.register("policy_admitted_units", "Units admitted here", admitted);
+    registry.register("policy_asked_units", "Units asked of the limit on this node", asked);
+    registry.register("policy_admitted_units", "Units admitted on this node", admitted);
     registry.register(
         "policy_ideal_units",
-        "Units that the limit would have admitted of those asked, were this the only node",
+        "Units that the limit would have admitted if only this node used it",
         ideal,
     );
 }

@@ -14,13 +14,17 @@ pub(crate) fn show(registry: &mut Registry, health: &LeaseHealth) {
     let outstanding = i64::try_from(health.outstanding).unwrap_or(i64::MAX);
     registry.register(
         "lease_outstanding_units",
-        "Units drawn from the engine and not yet spent: what this node adds to the excess at most",
+        "Units drawn from the engine and not yet spent: the most that this node adds to the excess",
         ConstGauge::new(outstanding),
     );
     let count = ConstCounter::new;
-    registry.register("lease_granted", "Charges granted out of units drawn before", count(health.granted));
+    registry.register(
+        "lease_granted",
+        "Charges granted from units drawn before, without asking the engine",
+        count(health.granted),
+    );
     registry.register("lease_refused", "Charges refused without asking the engine", count(health.refused));
-    registry.register("lease_messages", "Calls to the engine by leases", count(health.messages));
+    registry.register("lease_messages", "Calls that leases made to the engine", count(health.messages));
     registry.register("lease_drawn_units", "Units drawn from the engine", count(health.drawn));
     registry.register(
         "lease_returned_units",
@@ -29,7 +33,7 @@ pub(crate) fn show(registry: &mut Registry, health: &LeaseHealth) {
     );
     registry.register(
         "lease_burned_units",
-        "Units of which nobody knows whether they were given back",
+        "Units that may or may not have been given back",
         count(health.burned),
     );
 }
@@ -40,13 +44,13 @@ pub(crate) fn show_part(registry: &mut Registry, status: &Status, of_region: boo
     if of_region {
         registry.register(
             "region_part_ratio",
-            "The part that this node's region has of what regions have together, as they agreed last",
+            "The part of this node's region in the limits of all regions, as agreed last",
             part,
         );
     } else {
         registry.register(
             "node_part_ratio",
-            "This node's part of what nodes have together, as they agreed last",
+            "This node's part of the limits of all nodes, as agreed last",
             part,
         );
     }
@@ -61,14 +65,14 @@ pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
     );
     registry.register(
         "cluster_too_many_members",
-        "1 while more nodes share the engine than store.nodes says, or more regions the limits than store.region.most",
+        "1 while more nodes share the engine than store.nodes says, or more regions share the limits than store.region.most says",
         ConstGauge::new(i64::from(status.too_many)),
     );
     // Only the leading node counts the members.
     if status.members > 0 {
         registry.register(
             "cluster_members",
-            "Nodes that share the engine, or those of all regions, told by the one that leads",
+            "Nodes that share the engine, or with store.region those of all regions; only on the leader",
             ConstGauge::new(i64::try_from(status.members).unwrap_or(i64::MAX)),
         );
     }
@@ -78,7 +82,7 @@ pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
 pub(crate) fn show_policies(registry: &mut Registry, report: &MemberReport) {
     registry.register(
         "cluster_policies_version",
-        "Version of the policies put for all nodes that this one uses; 0 for those of its file",
+        "Version of the policies of all nodes that this node uses; 0 for those of its file",
         ConstGauge::new(i64::try_from(report.policies).unwrap_or(i64::MAX)),
     );
     registry.register(

@@ -104,10 +104,10 @@ pub(crate) fn show_envoy<'a>(
     }
     let said = [
         ("total_hits", "Requests that a policy decided"),
-        ("over_limit", "Requests over the limit, those included that are only measured"),
+        ("over_limit", "Requests over the limit, also in shadow mode"),
         ("near_limit", "Requests that passed with little left of the limit"),
         ("within_limit", "Requests that passed"),
-        ("shadow_mode", "Requests over a limit that is only measured"),
+        ("shadow_mode", "Requests over a limit in shadow mode"),
     ];
     for ((name, help), family) in said.into_iter().zip(families) {
         registry.register(format!("ratelimit_service_rate_limit_{name}"), help, family);
@@ -163,7 +163,7 @@ impl LimitadorCalls {
         }
         for (name, help, value) in [
             ("limitador_up", "1 while the server runs", 1),
-            ("datastore_partitioned", "1 while the store is away", i64::from(partitioned)),
+            ("datastore_partitioned", "1 while the store is gone", i64::from(partitioned)),
         ] {
             registry.register(name, help, ConstGauge::new(value));
         }

@@ -28,15 +28,19 @@ impl Protection {
         registry.register("breaker_state", "Breakers of each policy by their state", made.breakers.clone());
         registry.register(
             "breaker_changes",
-            "How often breakers of a policy came into a state",
+            "How often breakers of a policy entered a state",
             made.breaker_changes.clone(),
         );
         registry.register(
             "breaker_would_open",
-            "How often breakers of a policy that only measure would have opened",
+            "How often metrics-only breakers of a policy would have opened",
             made.breaker_would_open.clone(),
         );
-        registry.register("over_limit", "Requests over a limit that let them through", made.over.clone());
+        registry.register(
+            "over_limit",
+            "Requests that a policy marked or demoted because they were over its limit",
+            made.over.clone(),
+        );
         registry.register(
             "too_late",
             "Requests refused because too little time was left",
@@ -46,12 +50,12 @@ impl Protection {
         registry.register("blocked_keys", "How many keys of a policy are blocked", made.blocks.clone());
         registry.register(
             "concurrency_limit",
-            "How many requests may be in flight at this moment, for policies with one key",
+            "How many requests may be in flight now, for policies with one key for all requests",
             made.places.clone(),
         );
         registry.register(
             "inflight",
-            "How many requests are in flight, for policies with one key",
+            "How many requests are in flight, for policies with one key for all requests",
             made.in_flight.clone(),
         );
         made
@@ -105,7 +109,7 @@ impl Protection {
         self.breaker_changes.get_or_create(&BreakerLabels { policy: policy.to_owned(), state }).inc();
     }
 
-    /// Counts how often a breaker that only measures would have opened.
+    /// Counts how often a metrics-only breaker would have opened.
     pub(crate) fn breaker_would_open(&self, policy: &str, times: u32) {
         let label = PolicyLabel { policy: policy.to_owned() };
         self.breaker_would_open.get_or_create(&label).inc_by(u64::from(times));

@@ -58,7 +58,7 @@ impl Quotas {
         };
         registry.register("quota_streams", "Proxies that report to the quota service", made.streams.clone());
         registry.register("quota_buckets", "Buckets of these proxies", made.buckets.clone());
-        registry.register("quota_reports", "Buckets that proxies reported", made.reports.clone());
+        registry.register("quota_reports", "Reports of one bucket by proxies", made.reports.clone());
         registry.register(
             "quota_allowed_requests",
             "Requests that proxies allowed by their buckets",
@@ -69,7 +69,7 @@ impl Quotas {
             "Requests that proxies denied by their buckets",
             made.denied.clone(),
         );
-        registry.register("quota_assignments", "What proxies were told about their buckets", assigned);
+        registry.register("quota_assignments", "Assignments sent to proxies for their buckets", assigned);
         made
     }
 

@@ -38,12 +38,12 @@ impl Requests {
         let waits = Family::new_with_constructor((|| Histogram::new(WAITS)) as fn() -> Histogram);
         registry.register(
             "requests_inflight",
-            "Requests being answered, by door; the one that asks for metrics included",
+            "Requests being answered, by transport, including the request for these metrics",
             in_flight.clone(),
         );
         registry.register_with_unit(
             "queue_wait",
-            "For how long requests were held back that a policy let pass later",
+            "How long a policy with max_wait delayed requests",
             Unit::Seconds,
             waits.clone(),
         );

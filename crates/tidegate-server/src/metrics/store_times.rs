@@ -55,7 +55,7 @@ pub(super) fn registered(registry: &mut Registry) -> Times {
     let times = Times::new_with_constructor(|| Histogram::new(STORE_TIMES));
     registry.register_with_unit(
         "store_operation_duration",
-        "Time that the engine took, from when it was first asked until it answered or nobody waited any longer",
+        "Time that the engine took, from the first request until it answered or its callers stopped waiting",
         Unit::Seconds,
         times.clone(),
     );

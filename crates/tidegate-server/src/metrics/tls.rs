@@ -65,14 +65,14 @@ pub(crate) fn show(registry: &mut Registry, ends: Option<u64>, renewed: bool, fa
     if let Some(ends) = ends {
         registry.register(
             "tls_certificate_expiry_timestamp_seconds",
-            "When the server's certificate ends, or one behind it that ends before, Unix time",
+            "When the server's certificate expires, or an intermediate that expires sooner, in Unix time",
             ConstGauge::new(i64::try_from(ends).unwrap_or(i64::MAX)),
         );
     }
     registry.register(
         "tls_last_renewal_successful",
-        "1 when the certificate's files were good when they were read last, 0 when they were refused",
+        "1 if the certificate's files were valid when last read, 0 if they were refused and the old certificate stays",
         ConstGauge::new(i64::from(renewed)),
     );
-    registry.register("tls_handshake_failures", "TLS handshakes that came to nothing", failures.0.clone());
+    registry.register("tls_handshake_failures", "Failed TLS handshakes", failures.0.clone());
 }

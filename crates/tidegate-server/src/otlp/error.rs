@@ -10,7 +10,7 @@ pub enum OtlpError {
     )]
     NotBuilt,
     /// A variable asks for something that is not supported.
-    #[error("{variable}: {value:?} is not spoken here; use {use_this}, or leave it out")]
+    #[error("{variable}: {value:?} is not supported; use {use_this}, or leave it out")]
     Variable {
         /// The name of the variable.
         variable: &'static str,
@@ -20,7 +20,7 @@ pub enum OtlpError {
         use_this: &'static str,
     },
     /// A certificate for the collector without its key, or a key without its certificate.
-    #[error("{named} is set and {missing} is not; the collector is shown a certificate by both")]
+    #[error("{named} is set and {missing} is not; a client certificate needs both")]
     Pair {
         /// The variable that is set.
         named: &'static str,

@@ -30,18 +30,18 @@ pub(crate) struct Changed {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotChanged {
     #[error(
-        "the policies of this node are those of all nodes, kept in {0}: put them with `tidegate policies put FILE`"
+        "this node uses the policies of all nodes, which are in {0}: put them with `tidegate policies put FILE`"
     )]
     Cluster(&'static str),
-    #[error(
-        "the policy is owned by the file: it stands at {0}; change it there, and the server reads the file again"
-    )]
+    #[error("the policy is in the file, at {0}; change it there, and the server reads the file again")]
     File(String),
-    #[error("the policies of this server were made by the program that runs it, and are changed by it alone")]
+    #[error(
+        "the policies of this server were set by the program that runs it, and only that program changes them"
+    )]
     Program,
     #[error("there is no policy of this name")]
     NoPolicy,
-    #[error("the policy is another one than If-Match or If-None-Match say")]
+    #[error("the policy does not meet the condition of If-Match or If-None-Match")]
     Condition,
     #[error(transparent)]
     NoRoom(#[from] NoRoom),

@@ -37,7 +37,7 @@ impl Reload {
             // `follow_cluster` reports a document that cannot be read.
             Ok(Err(policies::PutError::Foreign(_))) => return,
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("the engine has not told them within {} s", FIRST_WITHIN.as_secs()),
+            Err(_) => format!("the engine did not send them within {} s", FIRST_WITHIN.as_secs()),
         };
         let own = engine.live().set.len();
         tracing::warn!(reason = why, policies = own, "this node begins with the policies of its file");

@@ -21,7 +21,7 @@ pub(super) fn of(before: &PolicySet, after: &PolicySet) -> Vec<String> {
         if found.len() < MOST { found.push(warning) } else { more += 1 }
     }
     if more > 0 {
-        found.push(format!("{more} more warnings about counters are left out"));
+        found.push(format!("{more} more warnings about counters are not shown"));
     }
     found
 }
@@ -35,7 +35,7 @@ fn of_policy(old: &Policy, new: &Policy) -> Vec<String> {
         let words = |by: &[String]| if by.is_empty() { "all requests".to_owned() } else { by.join(", ") };
         let (old, new) = (words(&old.by), words(&new.by));
         return vec![format!(
-            "policy \"{name}\": keyed by {old} before and by {new} now: other keys, so every counter starts anew"
+            "policy \"{name}\": keyed by {old} before and by {new} now: the keys differ, so every counter starts again"
         )];
     }
     let limits = old.limits.iter().chain(&old.shadow_limit).zip(new.limits.iter().chain(&new.shadow_limit));
@@ -48,16 +48,16 @@ fn of_policy(old: &Policy, new: &Policy) -> Vec<String> {
         let guards = (is_guard(before), is_guard(after));
         let rule = match new.replace {
             _ if guards.0 => {
-                "places are forgotten and count nowhere: whoever is inside leaves without a trace, and nothing counts as spent"
+                "the places in use are forgotten: requests in flight end without returning one, and nothing counts as spent"
             }
             _ if guards.1 => {
-                "units spent and owed are forgotten, and whoever is at work already has no place: up to `max` more may enter beside them"
+                "units spent and owed are forgotten, and requests in flight have no place: up to `max` more may enter in addition"
             }
             Replace::AsIs => {
-                "units spent and owed are charged to the new one, parts of a unit as whole ones, and come back at its pace"
+                "units spent and owed are charged to the new limit, parts of a unit as whole units, and return at its rate"
             }
             Replace::Proportional => {
-                "the share that was spent, and units owed, are charged to the new one, and come back at its pace"
+                "the share that was spent, and units owed, are charged to the new limit, and return at its rate"
             }
             Replace::Reset => "what was spent is forgotten (`replace: reset`)",
         };

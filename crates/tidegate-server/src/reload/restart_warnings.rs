@@ -16,7 +16,7 @@ pub(super) fn of(before: Option<&AtStart>, after: Option<&AtStart>) -> Vec<Strin
     let changed = sections.into_iter().filter(|(_, changed)| *changed);
     changed
         .map(|(name, _)| {
-            format!("`{name}` is read at the start only: what has changed there holds after a restart")
+            format!("`{name}` is read only at the start: its changes take effect after a restart")
         })
         .collect()
 }

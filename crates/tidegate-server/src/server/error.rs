@@ -59,7 +59,7 @@ pub enum ServeError {
     Tickets(#[from] KeyError),
     /// The program was built without gRPC.
     #[error(
-        "{addr}: this build answers no gRPC; build it with the feature `grpc`, or leave out --grpc and server.grpc"
+        "{addr}: this build does not serve gRPC; build it with the feature `grpc`, or leave out --grpc and server.grpc"
     )]
     NoGrpc {
         /// The address.

@@ -18,7 +18,7 @@ impl Settings {
             return Ok(self);
         }
         let Some(written) = &self.written else {
-            let none = "policies put through the API need those of a file, and here a program has made them";
+            let none = "policies can be put through the API only if the others are from a file, and here a program has made them";
             return Err(vec![Diagnostic::of_file("policies", Severity::Error, none.to_owned())]);
         };
         let taken = api.each().filter_map(|(name, _)| {

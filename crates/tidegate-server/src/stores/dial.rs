@@ -62,7 +62,7 @@ pub(super) async fn first(kind: &'static str, dial: Dial) -> Result<(Dialled, bo
         Err(Failed::Away(reason)) => reason,
     };
     let warning = format!(
-        "store.kind: {kind}: {reason}; it is dialled every second, and until it answers, on_store_error decides"
+        "store.kind: {kind}: {reason}; it is tried every second, and until it answers, on_store_error decides"
     );
     let awaited =
         Arc::new(Awaited { caps: dial.caps, reached: OnceLock::new(), reason: Mutex::new(reason.into()) });

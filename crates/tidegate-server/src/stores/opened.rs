@@ -96,9 +96,7 @@ pub enum OpenStoreError {
         kind: &'static str,
     },
     /// The store cannot coordinate nodes.
-    #[error(
-        "store.kind: {kind}: nodes agree on nothing through it; that takes store.kind: etcd or zookeeper"
-    )]
+    #[error("store.kind: {kind}: nodes cannot agree through it; that needs store.kind: etcd or zookeeper")]
     NoCoordinator {
         /// The kind.
         kind: &'static str,

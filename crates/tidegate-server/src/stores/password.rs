@@ -15,7 +15,7 @@ pub(super) fn password(engine: &EngineSettings) -> Result<Option<String>, OpenSt
     let Some(path) = &engine.password_file else { return Ok(None) };
     let text = read_text(path, MOST).map_err(failed(KEY, path))?;
     match text.lines().next().unwrap_or_default() {
-        "" => Err(content(KEY, path, "has an empty first line; the password is to stand there")),
+        "" => Err(content(KEY, path, "has an empty first line; write the password there")),
         password => Ok(Some(password.to_owned())),
     }
 }
@@ -53,7 +53,7 @@ fn certificate(key: &'static str, path: &Path) -> Result<Vec<u8>, OpenStoreError
 fn private_key(key: &'static str, path: &Path) -> Result<Vec<u8>, OpenStoreError> {
     let text = read_file(path, MOST).map_err(failed(key, path))?;
     let why = if has(&text, "ENCRYPTED") {
-        "holds an encrypted key, and nobody is there to type its passphrase; write it without one: openssl pkey -in FILE -out NEW"
+        "holds an encrypted key, and a server has nobody to type its passphrase; write it without one: openssl pkey -in FILE -out NEW"
     } else if has(&text, "PRIVATE KEY-----") {
         return Ok(text);
     } else {

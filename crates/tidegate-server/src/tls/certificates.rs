@@ -72,7 +72,7 @@ impl Certificates {
             Ok(read) => read,
             Err(error) => {
                 tracing::error!("{error}");
-                tracing::error!("the certificate was refused; the old one holds");
+                tracing::error!("the certificate was refused; the old one stays in use");
                 *self.refused.lock() = Some(Arc::new(error));
                 return;
             }
@@ -106,9 +106,11 @@ impl Certificates {
     pub(crate) fn describe(&self) -> String {
         let until = self.until();
         match &*self.refused.lock() {
-            None => format!("[+] tls: the certificate holds until {until}"),
+            None => format!("[+] tls: the certificate is valid until {until}"),
             Some(error) => {
-                format!("[!] tls: the certificate holds until {until}; the last renewal was refused: {error}")
+                format!(
+                    "[!] tls: the certificate is valid until {until}; the last renewal was refused: {error}"
+                )
             }
         }
     }

@@ -60,7 +60,7 @@ pub enum TlsError {
     },
     /// The program was built without TLS.
     #[error(
-        "this build speaks no TLS; build it with the feature `tls`, or leave out --tls-cert and server.tls"
+        "this build does not support TLS; build it with the feature `tls`, or leave out --tls-cert and server.tls"
     )]
     NotBuilt,
 }

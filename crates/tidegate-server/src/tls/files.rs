@@ -89,8 +89,8 @@ pub(super) fn read(settings: &TlsSettings) -> Result<Read, TlsError> {
     warnings.extend(validity.and_then(|validity| outside(&settings.cert, validity)));
     if let Some(mode) = file_mode::readable_by_everybody(&settings.key) {
         warnings.push(format!(
-            "the {KEY} file {} can be read by everybody on this machine (mode {mode:o}), who can then pass for this server; take that right \
-             away: chmod o-r",
+            "the {KEY} file {} can be read by every user of this machine (mode {mode:o}), who can then impersonate this server; remove that \
+             right: chmod o-r",
             settings.key.display()
         ));
     }
@@ -151,7 +151,7 @@ fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
         let encrypted = text.windows(9).any(|word| word == b"ENCRYPTED");
         let why = match error {
             pem::Error::NoItemsFound if encrypted => {
-                "holds an encrypted key, and nobody is there to type its passphrase; write it without one: openssl pkey -in FILE -out NEW"
+                "holds an encrypted key, and a server has nobody to type its passphrase; write it without one: openssl pkey -in FILE -out NEW"
             }
             pem::Error::NoItemsFound => {
                 "holds no private key in PEM; one begins with the line -----BEGIN PRIVATE KEY-----"

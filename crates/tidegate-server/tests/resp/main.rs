@@ -126,7 +126,7 @@ async fn commands_between_multi_and_exec_are_run_together_or_not_at_all() {
     assert_eq!(
         say(resp, &format!("multi\r\n{ask}\r\nPING\r\nSELECT 1\r\n{ask}\r\nEXEC")).await,
         "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*4\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n+PONG\r\n\
-         -ERR DB index is out of range; there is database 0 alone\r\n*5\r\n:1\r\n:1\r\n:0\r\n:60\r\n:60\r\n+OK\r\n"
+         -ERR DB index is out of range; there is only database 0\r\n*5\r\n:1\r\n:1\r\n:0\r\n:60\r\n:60\r\n+OK\r\n"
     );
     let look = "CL.THROTTLE other 0 1 60 0";
     let unspent = "*5\r\n:0\r\n:1\r\n:1\r\n:-1\r\n:0\r\n+OK\r\n";

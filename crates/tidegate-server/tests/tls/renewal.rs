@@ -41,7 +41,7 @@ async fn files_that_cannot_be_used_change_nothing_and_are_told_of() {
     let folder = Folder::new();
     let doors = started(&folder).await;
     let verbose = async || send(doors.admin, Method::GET, "/readyz?verbose", &[], "").await.text;
-    assert!(verbose().await.contains("[+] tls: the certificate holds until 2999-12-31T00:00:00Z"));
+    assert!(verbose().await.contains("[+] tls: the certificate is valid until 2999-12-31T00:00:00Z"));
     let other = folder.ca.sign(2998);
     for (name, text) in [
         ("server.pem", other.cert.as_str()),
@@ -54,7 +54,7 @@ async fn files_that_cannot_be_used_change_nothing_and_are_told_of() {
         assert!(doors.metric(GOOD).await < 0.5, "{name}: {text}");
         let told = verbose().await;
         assert!(
-            told.contains("[!] tls: the certificate holds until 2999-12-31") && told.contains(name),
+            told.contains("[!] tls: the certificate is valid until 2999-12-31") && told.contains(name),
             "{told}"
         );
         let new = connect(doors.http, &folder.ca, None).await.unwrap();

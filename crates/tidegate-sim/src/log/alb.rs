@@ -185,7 +185,7 @@ mod tests {
             ),
             (&LINE[..LINE.find(" \"curl").unwrap()], FEW),
             ("ftp 2018-07-02T22:23:00Z a b c d e f g h i j k l", FEW),
-            ("http x a b c d e f 200 h i j k l", "malformed: no time that can be read"),
+            ("http x a b c d e f 200 h i j k l", "malformed: no readable time"),
             ("http", FEW),
             ("", FEW),
         ];

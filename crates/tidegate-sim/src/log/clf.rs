@@ -231,10 +231,10 @@ mod tests {
             (format!("h - - {T} \"GET /a HTTP/1.0\" 200 5x"), "malformed: the size is not a number"),
             (
                 "h - - [17/Foo/2015:10:05:03 +0000] \"GET / HTTP/1.0\" 200 5".to_owned(),
-                "malformed: no time that can be read",
+                "malformed: no readable time",
             ),
             (format!("{T} \"GET / HTTP/1.0\" 200 5"), "malformed: no client before the time"),
-            ("free text".to_owned(), "malformed: no time that can be read"),
+            ("free text".to_owned(), "malformed: no readable time"),
         ];
         for (line, want) in rows {
             assert_eq!(show(&line, false), want, "{line}");

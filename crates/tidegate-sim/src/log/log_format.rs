@@ -38,7 +38,7 @@ const MAX_TEXT: usize = 16 << 10;
 /// let format: LogFormat = "log_format timed '$remote_addr [$time_local] '\n '\"$request\" $status $request_time';".parse()?;
 /// assert!(format.tells_time(&[]));
 /// let error = "$remote_addr$status $msec".parse::<LogFormat>().unwrap_err();
-/// assert_eq!(error.to_string(), "column 13: nothing stands between $remote_addr and $status, so nobody can tell where one ends");
+/// assert_eq!(error.to_string(), "column 13: there is no text between $remote_addr and $status, so it is unclear where one ends");
 /// # Ok::<(), tidegate_sim::log::LogFormatError>(())
 /// ```
 ///

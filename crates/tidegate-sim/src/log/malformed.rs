@@ -9,7 +9,7 @@ use super::record::text;
 #[non_exhaustive]
 pub enum Malformed {
     /// No time, or an invalid one.
-    #[error("no time that can be read")]
+    #[error("no readable time")]
     Time,
     /// No client before the time.
     #[error("no client before the time")]
@@ -33,7 +33,7 @@ pub enum Malformed {
     #[error("not one JSON object")]
     Json,
     /// The text that follows this variable in the `log_format` is missing.
-    #[error("not as the log format has it: {}", misfit(*.variable))]
+    #[error("does not match the log format: {}", misfit(*.variable))]
     LogFormat {
         /// The number of the variable, from 1; 0 for the text that the format begins with.
         variable: u16,
@@ -45,7 +45,7 @@ pub enum Malformed {
     #[error("not as many fields as the #Fields line has")]
     Fields,
     /// The line follows another `#Fields` line that names other fields.
-    #[error("the #Fields line before it is not the one at the beginning; give the files one by one")]
+    #[error("the #Fields line before it differs from the first one; give the files one by one")]
     OtherFields,
     /// Longer than [`crate::source::MAX_LINE`].
     #[error("longer than 64 KiB")]
@@ -55,7 +55,7 @@ pub enum Malformed {
 fn misfit(variable: u16) -> String {
     match variable {
         0 => "it begins otherwise".to_owned(),
-        number => format!("variable {number} and the text behind it do not come"),
+        number => format!("variable {number} and the text after it are missing"),
     }
 }
 

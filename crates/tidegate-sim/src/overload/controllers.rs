@@ -21,18 +21,18 @@ pub struct Controller {
 /// The default, [`Bulkhead::self_tuning`]: the hill climb, a short queue by priority, and shedding.
 pub const DEFAULT: Controller = Controller {
     name: "default",
-    about: "hill climb on goodput, a short line by priority, shedding at the door; nothing configured",
+    about: "hill climb on goodput, a short queue by priority, load shedding on arrival; nothing configured",
     protect: |_| Front::behind(Bulkhead::self_tuning()),
 };
 
 /// No protection.
 pub const NONE: Controller =
-    Controller { name: "none", about: "everybody enters", protect: |_| Front::open() };
+    Controller { name: "none", about: "no limit: every request enters", protect: |_| Front::open() };
 
 /// The right fixed limit, which requires knowledge of the service, with the queue and shedding of the default.
 pub const RIGHT: Controller = Controller {
     name: "fixed, right",
-    about: "as many as finish the most, and the line and shedding of the default: needs to be known, and does not move",
+    about: "the fixed limit with the most finished requests, and the queue and load shedding of the default; it must be known, and does not adapt",
     protect: |backend| protected(right(backend)),
 };
 
@@ -51,7 +51,7 @@ pub const PUBLISHED: [Controller; 7] = [
     },
     Controller {
         name: "Envoy",
-        about: "by the least latency, measured anew each minute; refuses at once",
+        about: "by the least latency, measured again each minute; refuses at once",
         protect: |_| refusing(MinLatency::default()),
     },
     Controller {
@@ -66,7 +66,7 @@ pub const PUBLISHED: [Controller; 7] = [
     },
     Controller {
         name: "PID",
-        about: "on the rejection ratio, before a line and the limit of Vegas",
+        about: "on the rejection ratio, before a queue and the limit of Vegas",
         protect: |_| {
             let places = Bulkhead::adaptive(Vegas::default());
             Front::behind(places.with_short_line().with_throttle(Pid::default()))
@@ -97,7 +97,7 @@ pub const PARTS: [Controller; 2] = [
     },
     Controller {
         name: "no shedding",
-        about: "the hill climb and the line",
+        about: "the hill climb and the queue",
         protect: |_| Front::behind(Bulkhead::adaptive(HillClimb::default()).with_short_line()),
     },
 ];

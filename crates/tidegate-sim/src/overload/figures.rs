@@ -97,7 +97,7 @@ fn beside_the_best(page: &mut String, table: &[Backend]) {
         let _ = write!(
             page,
             "\n## The default and the best published law, over {} other seeds, at {times} times the capacity\n\n\
-             Means with their standard errors. The last column says \"less\" where the best law has more by two standard errors of the difference or more.\n\n\
+             Means with their standard errors. The last column says \"less\" if the best law is better by at least two standard errors of the difference.\n\n\
              | service | default | best published law | |\n|---|---:|---:|---|\n",
             UNSEEN_SEEDS.count()
         );
@@ -145,8 +145,8 @@ fn scenarios(page: &mut String) {
         let _ = write!(
             page,
             "\n## Spikes, levels and storms: {}\n\n\
-             | protection | goodput at 2 × | at 10 × | back after a spike to 1.4 × | highest level in a twelvefold spike | lowest level \
-             | storm of retries ends after | the same with a budget |\n|---|---:|---:|---:|---:|---:|---:|---:|\n",
+             | protection | goodput at 2 × | at 10 × | recovers from a spike to 1.4 × within | highest level in a twelvefold spike | lowest level \
+             | retry storm ends after | retry storm with a retry budget ends after |\n|---|---:|---:|---:|---:|---:|---:|---:|\n",
             chain.name
         );
         let rows = side_by_side(&all, |controller| {
@@ -176,7 +176,7 @@ fn span(span: Option<Duration>) -> String {
 fn one_by_one(page: &mut String) {
     let _ = write!(
         page,
-        "\n## The laws, one by one\n\nEach on *{STEPS}* at 2 times the capacity, beside the default.\n"
+        "\n## The laws, one by one\n\nEach on *{STEPS}* at 2 times the capacity, compared with the default.\n"
     );
     for law in PUBLISHED {
         let (name, about, file) = (law.name, law.about, law_picture(law.name));

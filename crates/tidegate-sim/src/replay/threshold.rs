@@ -181,7 +181,8 @@ impl FromStr for Threshold {
             policy = Some(name);
             from.want("}")?;
             if measure.is_of_log() {
-                let what = format!("`{word}` is of the log, whatever the policy; leave out {{policy=…}}");
+                let what =
+                    format!("`{word}` is about the whole log, not about a policy; leave out {{policy=…}}");
                 return Err(from.error(start, what));
             }
         }
@@ -367,7 +368,7 @@ mod tests {
             ("denied{policy=x > 1", "--fail-if, column 17: `}` is missing"),
             (
                 "late{policy=x} > 1",
-                "--fail-if, column 1: `late` is of the log, whatever the policy; leave out {policy=…}",
+                "--fail-if, column 1: `late` is about the whole log, not about a policy; leave out {policy=…}",
             ),
             ("denied = 1", "--fail-if, column 8: a relation is missing; use <, <=, >, >=, == or !="),
             ("denied > x", "--fail-if, column 10: a number is missing, as 100 or 0.5%"),

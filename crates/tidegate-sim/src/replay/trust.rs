@@ -61,7 +61,7 @@ impl Trust {
     /// assert!(Trust::default().doubts(&log).is_empty());
     /// log.malformed = 6;
     /// let doubts = Trust::default().doubts(&log);
-    /// assert_eq!(doubts[0].to_string(), "6 of 101 lines (5.94 %) are malformed, more than 5.00 %: denials may be too few");
+    /// assert_eq!(doubts[0].to_string(), "6 of 101 lines (5.94 %) are malformed, more than 5.00 %: the number of denials may be too low");
     /// ```
     #[must_use]
     pub fn doubts(&self, log: &Tally) -> Vec<Doubt> {
@@ -95,7 +95,7 @@ impl fmt::Display for Doubt {
         match self {
             Self::Malformed { lines, of, most } => write!(
                 f,
-                "{} of {} lines ({found}) are malformed, more than {}: denials may be too few",
+                "{} of {} lines ({found}) are malformed, more than {}: the number of denials may be too low",
                 grouped(*lines),
                 grouped(*of),
                 percent(*most)

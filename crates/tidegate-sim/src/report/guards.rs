@@ -97,7 +97,7 @@ fn of_several(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'static>> 
     track("in flight", None, &|run, outcome| {
         Some(Curve::levels(outcome.name.as_str(), &replay.guards(run)?.in_flight, end))
     });
-    track("limit of what is in flight", None, &|run, outcome| {
+    track("limit of requests in flight", None, &|run, outcome| {
         let limits = replay.guards(run)?.limits();
         let mut places = limits.iter().filter(|guard| guard.breakers.is_none());
         let only = places.next().filter(|_| places.next().is_none())?;
@@ -108,7 +108,7 @@ fn of_several(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'static>> 
         let waiting = &replay.guards(run)?.waiting;
         (waiting.most() > 0).then(|| Curve::levels(outcome.name.as_str(), waiting, end))
     });
-    track(&format!("service time in ms at p99, by the {window} of leaving"), None, &|run, outcome| {
+    track(&format!("service time in ms at p99, by the {window} of the end"), None, &|run, outcome| {
         percentile(&outcome.name, &replay.guards(run)?.served, 99)
     });
     for (run, outcome) in runs() {

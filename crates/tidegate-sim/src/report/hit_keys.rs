@@ -30,10 +30,10 @@ pub(super) fn tables(
                 }
                 div class="wide" { (table(&hit, peaks.window(), axis, start, replay.names_users())) }
                 @if hit.iter().any(KeyDetail::is_floor) {
-                    p class="quiet" { "≥: at least so many; the key was forgotten for a while, for lack of room." }
+                    p class="quiet" { "≥ marks lower bounds: the key was forgotten for a while." }
                 }
                 @if !peaks.is_exact() {
-                    p class="bad" { "There were more keys than are remembered: keys that asked little may be missing." }
+                    p class="bad" { "There were more keys than are remembered: some keys with few requests may be missing." }
                 }
             }
         }

@@ -56,17 +56,17 @@ pub(super) fn section(
     let (range, label) = (format!("limit-{number}"), format!("who-{number}"));
     Ok(html! {
         section class="trial" {
-            h3 { (policy.name) ": what other limits would have done" }
+            h3 { (policy.name) ": the effect of other limits" }
             p class="quiet" {
-                "Each limit was tried on the same requests, as gcra, by itself: what other policies and other limits of this one deny is left out"
+                "Each limit was tried on the same requests, as gcra and on its own, without other policies and without other limits of this policy"
                 @if !here_is(here, policy) { ", so its numbers differ from those of the table above" }
                 "."
-                @if !ladder.is_exact() { " There were more keys than are remembered: the numbers of keys are the least they can be." }
+                @if !ladder.is_exact() { " There were more keys than are remembered: the numbers of keys are lower bounds." }
             }
             @if let Some(limit) = other {
                 p data-nearest {
                     "The limit replayed, " (limit) ", is not gcra. The line begins at the nearest gcra to " (limit) ", which is " (here.limit())
-                    ": the same rate, and as much at once. The numbers below and the keys that are filled are those of " (here.limit()) "."
+                    ", with the same rate and burst. The numbers below and the filled marks are those of " (here.limit()) "."
                 }
             }
             div class="wide" { (PreEscaped(svg)) }
@@ -107,7 +107,7 @@ fn here_is(rung: &Rung, policy: &PolicyOutcome) -> bool {
 fn words(rung: &Rung, policy: &PolicyOutcome, users: bool) -> [(&'static str, &'static str, String); 5] {
     let signed_in = |count: u64, of: u64| match (count, of) {
         (_, 0) => String::new(),
-        _ if !users => ", nobody can say who signed in: the log names no users".to_owned(),
+        _ if !users => ", unknown who signed in, since the log names no users".to_owned(),
         (0, _) => ", none of them signed in".to_owned(),
         (count, _) => format!(", {} of them signed in and served", grouped(count)),
     };

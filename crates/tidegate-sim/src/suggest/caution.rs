@@ -90,12 +90,12 @@ impl fmt::Display for Caution {
                 let fewer = percent(1.0 - 1.0 / (*keys).max(2) as f64);
                 write!(
                     f,
-                    "{} of {keys} keys is every key, the worst included; keep {fewer} or less to leave one out",
+                    "{} of {keys} keys is every key, including the worst; keep {fewer} or less to leave one out",
                     percent(*keep)
                 )
             }
             Self::NoUsers => {
-                f.write_str("the log names no users, so nobody can be told to have signed in: look at the names of those hit")
+                f.write_str("the log names no users, so it does not show which keys signed in: look at the names of the keys hit")
             }
             Self::NoEvidence { paths, agents } => {
                 let lacks = match (paths, agents) {
@@ -105,8 +105,8 @@ impl fmt::Display for Caution {
                 };
                 write!(
                     f,
-                    "the log has no {lacks}, which would tell a crawler from an office or an app that polls: only those who ask five times as \
-                     fast as anybody else are cut"
+                    "the log has no {lacks}, which would distinguish a crawler from an office or an app that polls: only keys that are five times as \
+                     fast as all others are cut"
                 )
             }
             Self::CutPrograms { key, keys } => {
@@ -114,7 +114,7 @@ impl fmt::Display for Caution {
                 let (they, them) = if *keys == 1 { ("it", "it") } else { ("they", "them") };
                 write!(
                     f,
-                    "{}: {they} may be a partner's or your own; find out before the limit is enforced, or put {them} on an `allow` list",
+                    "{}: {they} may belong to a partner or to you; find out before you enforce the limit, or put {them} on an `allow` list",
                     of_those_cut(key, *keys, looks)
                 )
             }
@@ -123,39 +123,39 @@ impl fmt::Display for Caution {
                 let them = if *keys == 1 { "it" } else { "them" };
                 write!(
                     f,
-                    "{}, as a scraper does, and a backup, a mirror or a search engine, too: the log does not tell which, so where you know {them}, \
+                    "{}, as a scraper does, but also a backup, a mirror or a search engine: the log does not show which, so if you know {them}, \
                      put {them} on an `allow` list",
                     of_those_cut(key, *keys, reads)
                 )
             }
             Self::BorrowedAgent { agent, keys, requests } => write!(
                 f,
-                "{} requests of {} keys have the agent {} and load hardly an image or script, though people send it, too: a crawler may be among \
-                 them that changes its address; nothing in the log parts them by a limit, so none is proposed for it",
+                "{} requests of {} keys have the agent {} and load hardly any images or scripts, although people send this agent too: a crawler that \
+                 changes its address may be among them; no limit can separate the two, so none is proposed for it",
                 grouped(*requests),
                 grouped(*keys),
                 visible::name(agent)
             ),
             Self::CutSeveral { key, keys } => write!(
                 f,
-                "{}: where several people share an address, the limit cuts them all",
+                "{}: if several people share an address, the limit cuts them all",
                 of_those_cut(key, *keys, ["sent several agents"; 2])
             ),
             Self::CutSignedIn { key, keys } => write!(
                 f,
-                "{}: nearly all keys did, so nobody is spared for it; look at who it is before the limit is enforced",
+                "{}: nearly all keys did, so no key is spared for it; find out who this is before you enforce the limit",
                 of_those_cut(key, *keys, ["signed in"; 2])
             ),
             Self::CostsGuessed { requests } => {
-                write!(f, "the cost of {} requests could not be found and was taken as 1", grouped(*requests))
+                write!(f, "the cost of {} requests could not be computed and was taken as 1", grouped(*requests))
             }
             Self::Forgotten { most } => write!(
                 f,
-                "more keys than can be remembered: the lightest, none of which needed a burst above {most}, were left out of the search, so \
-                 no burst below that is proposed; what the proposals deny was counted with all keys"
+                "more keys than can be remembered: the keys with the fewest requests, which all need a burst of {most} or less, were left out of the search, so \
+                 no burst below that is proposed; the denials of the proposals were counted with all keys"
             ),
             Self::Evicted { keys } => {
-                write!(f, "{keys} keys were forgotten while they were in use, so denials may be too few")
+                write!(f, "{keys} keys were forgotten while they were in use, so the number of denials may be too low")
             }
         }
     }

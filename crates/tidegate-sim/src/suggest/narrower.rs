@@ -56,7 +56,7 @@ impl Narrower {
         };
         let cost = self.cost.as_deref().map(cost_line).unwrap_or_default();
         format!(
-            "  - name: {name}\n    # Replayed: speaks of {} requests of {}; denies {}.\n    mode: shadow\n    match: {{ {matching} }}\n{cost}    \
+            "  - name: {name}\n    # Replayed: matches {} requests of {}; denies {}.\n    mode: shadow\n    match: {{ {matching} }}\n{cost}    \
              limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
             grouped(self.requests),
             if self.keys == 1 { "1 key".to_owned() } else { format!("{} keys", grouped(self.keys)) },

@@ -170,8 +170,8 @@ fn what_may_be_no_abuser_and_is_cut_has_a_note() {
     assert!(found.cautions.contains(&note), "{found:#?}");
     assert_eq!(
         note.to_string(),
-        "99, which the recommended limit cuts, looks like a job on a timer or a program: it may be a partner's or your own; find out before \
-         the limit is enforced, or put it on an `allow` list"
+        "99, which the recommended limit cuts, looks like a job on a timer or a program: it may belong to a partner or to you; find out before \
+         you enforce the limit, or put it on an `allow` list"
     );
     let shared = |agents: u64| {
         beside_readers(
@@ -189,8 +189,8 @@ fn what_may_be_no_abuser_and_is_cut_has_a_note() {
     assert!(crawler.cautions.contains(&named), "{crawler:#?}");
     assert_eq!(
         named.to_string(),
-        "99, which the recommended limit cuts, reads page after page under a name of its own, as a scraper does, and a backup, a mirror or a \
-         search engine, too: the log does not tell which, so where you know it, put it on an `allow` list"
+        "99, which the recommended limit cuts, reads page after page under a name of its own, as a scraper does, but also a backup, a mirror or a \
+         search engine: the log does not show which, so if you know it, put it on an `allow` list"
     );
 }
 
@@ -247,7 +247,7 @@ fn a_share_to_keep_is_kept_unless_it_is_every_key() {
     assert_eq!(found.recommended().unwrap().purpose, Purpose::Gap);
     assert_eq!(
         found.cautions[0].to_string(),
-        "99.9 % of 100 keys is every key, the worst included; keep 99.0 % or less to leave one out"
+        "99.9 % of 100 keys is every key, including the worst; keep 99.0 % or less to leave one out"
     );
     assert!(matches!(with(&requests, &keep(0.0)), Err(SuggestError::Keep { .. })));
 }

@@ -75,7 +75,7 @@ impl LineIn<'_> {
         ];
         let stray = fields.into_iter().find(|(_, there, ops)| *there && !ops.contains(&self.op));
         match stray {
-            Some((name, ..)) => Err(format!("`{name}` means nothing to op `{}`", self.op.word())),
+            Some((name, ..)) => Err(format!("op `{}` has no field `{name}`", self.op.word())),
             None => Ok(()),
         }
     }

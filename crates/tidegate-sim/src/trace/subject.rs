@@ -112,8 +112,8 @@ impl Policies {
                 let mut names: Vec<&str> = self.named.names().collect();
                 names.sort_unstable();
                 return Err(format!(
-                    "nothing in these policies but perhaps a `match`, which a trace does not look at, depends on the \
-                     attribute {name:?}; known are {}",
+                    "no policy uses the attribute {name:?}, except perhaps in a `match`, which a trace ignores; known \
+                     are {}",
                     names.join(", ")
                 ));
             }
@@ -166,7 +166,7 @@ impl Subject<'_> {
         match self {
             Self::Policies(policies) => policies.find(line, asked),
             Self::Limit(_) if line.attrs.is_some() => Err(
-                "`attrs` means nothing to a limit spelled out: tiers and overrides are those of a policy file".to_owned(),
+                "`attrs` has no effect with a limit given by flags: only policy files have tiers and overrides".to_owned(),
             ),
             Self::Limit(limit) => Ok(Ok(vec![ChargedLimit {
                 key: line.key.as_bytes().into(),

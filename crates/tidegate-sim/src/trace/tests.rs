@@ -61,7 +61,7 @@ fn mistakes_name_their_line() {
             r#"{"t":0,"op":"change","rate":"5/M"}"#,
             "line 1: \"M\" could be minute or month; write min or month",
         ),
-        (r#"{"t":0,"op":"allow","max_wait":5}"#, "line 1: `max_wait` means nothing to op `allow`"),
+        (r#"{"t":0,"op":"allow","max_wait":5}"#, "line 1: op `allow` has no field `max_wait`"),
         (
             r#"{"t":0,"op":"settle","id":"x"}"#,
             "line 1: op `settle` needs `used`, the units really spent; 0 undoes it",
@@ -81,7 +81,7 @@ fn mistakes_name_their_line() {
         (r#"{"t":0,"op":"settle","used":1}"#, "line 1: op `settle` needs the `id` of an earlier line"),
         (
             r#"{"t":0,"attrs":{"user.plan":"pro"}}"#,
-            "line 1: `attrs` means nothing to a limit spelled out: tiers and overrides are those of a policy file",
+            "line 1: `attrs` has no effect with a limit given by flags: only policy files have tiers and overrides",
         ),
     ];
     for (input, want) in rows {

@@ -103,7 +103,7 @@ impl Word<'_> {
             let (low, high) = (part(0, low)?, part(low.len() + 2, high)?);
             if low > high {
                 let what =
-                    format!("`{}` is from the longer to the shorter; write the shorter first", self.text);
+                    format!("`{}` begins with the longer time; write the shorter one first", self.text);
                 return Err(self.error(what));
             }
             return Ok(Service::Between(low, high));
@@ -275,7 +275,7 @@ mod tests {
             ),
             (
                 "burst 5 taking 40ms..20ms",
-                "traffic, column 16: `40ms..20ms` is from the longer to the shorter; write the shorter first",
+                "traffic, column 16: `40ms..20ms` begins with the longer time; write the shorter one first",
             ),
             (
                 "burst 5 taking exponentail:20ms",

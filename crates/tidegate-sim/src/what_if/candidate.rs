@@ -31,9 +31,7 @@ pub enum WhatIfError {
     #[error(transparent)]
     Quota(#[from] QuotaError),
     /// A limit that takes about 292 years or more to refill: its levels would not be exact.
-    #[error(
-        "a burst of {burst} at {count} per {period:?} takes too long to come back to be tried; use a smaller burst"
-    )]
+    #[error("a burst of {burst} at {count} per {period:?} takes too long to return; use a smaller burst")]
     TooSlow {
         /// The burst.
         burst: u64,
@@ -44,7 +42,7 @@ pub enum WhatIfError {
     },
     /// The policy charges by the outcome of requests.
     #[error(
-        "policy \"{policy}\" charges failures only; what other limits would have done to it takes a replay"
+        "policy \"{policy}\" charges only failures; the effect of other limits on it needs a replay of its own"
     )]
     ChargesFailures {
         /// The name of the policy.

@@ -74,7 +74,7 @@ fn each_step_of_recovery_lets_twice_as_many_in() {
         assert_eq!(inside.len(), most);
         let refused = breaker.try_enter().unwrap_err();
         assert_eq!(refused.retry(), Retry::Unknown);
-        assert_eq!(refused.to_string(), "refused now; nobody can say when a retry succeeds");
+        assert_eq!(refused.to_string(), "refused now; it is unknown when a retry can pass");
         drop(inside);
         calls(&breaker, 6, Outcome::Success);
     }

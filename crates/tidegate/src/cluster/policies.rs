@@ -79,9 +79,7 @@ pub enum PutError {
         kept: Vec<u64>,
     },
     /// The document is in a form that this program does not know.
-    #[error(
-        "what is kept as `{0}` was not written by this program, nor by one like it; remove it from the engine"
-    )]
+    #[error("`{0}` in the engine was not written by Tidegate; remove it from the engine")]
     Foreign(String),
 }
 

@@ -34,7 +34,7 @@ impl Match {
         for (at, (name, want)) in attributes.iter().enumerate() {
             let rival = attributes[..at].iter().find(|(other, second)| other == name && !agree(want, second));
             if rival.is_some() {
-                return Some(format!("what the match asks of {name} contradicts itself"));
+                return Some(format!("the conditions of match on {name} contradict each other"));
             }
             let (part, possible) = match &**name {
                 "request.method" if !self.methods().is_empty() => {
@@ -63,7 +63,7 @@ impl Match {
                 _ => continue,
             };
             if !possible {
-                return Some(format!("what the match asks of {name} contradicts {part}"));
+                return Some(format!("the conditions of match on {name} contradict {part}"));
             }
         }
         let covered = self.left_out().iter().any(|not| not.covers(self));

@@ -118,7 +118,7 @@ fn estimate_of(estimate: &Node, cost: &Node, findings: &mut Findings) -> Option<
     let Some(start) = cost.get("start") else {
         findings.error(
             estimate.spot,
-            "a learned estimate needs cost.start: what is taken until 20 requests were settled",
+            "a learned estimate needs cost.start: the units charged until 20 requests were settled",
         );
         return None;
     };
@@ -183,10 +183,7 @@ fn settle(node: &Node, findings: &mut Findings) -> Option<SettleBy> {
         return None;
     }
     if text.trim() == "cost" {
-        findings.error(
-            node.spot,
-            format_args!("{key}: leave settle out to use the cost that the settlement tells"),
-        );
+        findings.error(node.spot, format_args!("{key}: leave settle out to use the cost in the settlement"));
         return None;
     }
     if is_attribute_name(text) {
@@ -246,7 +243,9 @@ fn settles(expression: &crate::policy::Expression, node: &Node, findings: &mut F
         let also = found.map_or_else(String::new, |found| format!(" ({found})"));
         findings.error(
             node.spot,
-            format_args!("cost.settle: \"{shown}\" settles nothing by what is told{also}; use values that the settlement tells, as llm.output"),
+            format_args!(
+                "cost.settle: \"{shown}\" uses no value of the settlement{also}; use one such as llm.output"
+            ),
         );
         return false;
     }

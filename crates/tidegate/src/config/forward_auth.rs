@@ -186,7 +186,7 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
     {
         findings.warn(
             node.spot,
-            "forward_auth.deny_status: nginx makes 500 of every refusal but 401 and 403; use 403",
+            "forward_auth.deny_status: nginx turns every refusal other than 401 and 403 into 500; use 403",
         );
     }
     let charge_preflights = section.get("options").and_then(Node::text) == Some("charge");
@@ -204,7 +204,7 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
         let header = excerpt(header);
         findings.warn(
             node.spot,
-            format_args!("client_ip.header: the proxy of forward_auth does not set {header} unless it is told to; else callers choose their own address"),
+            format_args!("client_ip.header: the proxy of forward_auth does not set {header} unless it is configured to; otherwise callers choose their own address"),
         );
     }
     let priority_header = priority_header(file, section, &original, findings);
@@ -226,7 +226,7 @@ fn priority_header(
     if client_ip("trusted_proxies").is_none_or(|proxies| proxies.each().is_empty()) {
         findings.error(
             node.spot,
-            "forward_auth.priority_header is believed of your own proxies alone; name their networks in client_ip.trusted_proxies",
+            "forward_auth.priority_header is believed only from your own proxies; name their networks in client_ip.trusted_proxies",
         );
         return None;
     }
@@ -236,7 +236,7 @@ fn priority_header(
         findings.error(
             node.spot,
             format_args!(
-                "forward_auth.priority_header: {name} tells something else already; name a header of its own"
+                "forward_auth.priority_header: {name} already has another meaning; name another header"
             ),
         );
         return None;
@@ -254,7 +254,7 @@ fn header(key: &str, node: Option<&Node>, section: Spot, findings: &mut Findings
     // A proxy passes on the caller's credentials or sends its own.
     if name == "authorization" || OF_THE_SUB_REQUEST.contains(&name.as_str()) {
         let example = key.trim_end_matches("_header");
-        findings.error(node.spot, format_args!("forward_auth.{key}: {name} cannot tell of the original request; use a header that the proxy sets, as x-original-{example}"));
+        findings.error(node.spot, format_args!("forward_auth.{key}: {name} cannot describe the original request; use a header that the proxy sets, as x-original-{example}"));
         return None;
     }
     Some(name)
@@ -323,17 +323,20 @@ mod tests {
             ("{ uri: x-u, method: x-m }", "forward_auth has no host; name the header"),
             ("{ uri: x-u, method: x-m, host: X-U }", "names one header twice"),
             ("{ uri: 'x u', method: x-m, host: x-h }", "no header is called \"x u\""),
-            ("{ uri: x-u, method: connection, host: x-h }", "connection cannot tell of the original request"),
+            (
+                "{ uri: x-u, method: connection, host: x-h }",
+                "connection cannot describe the original request",
+            ),
             ("{ proxy: caddy, deny_status: 200 }", "200 is out of range; use 400 to 599"),
             ("{ proxy: caddy, options: maybe }", "unknown word \"maybe\""),
             ("{ proxy: caddy, header: x }", "unknown key \"header\" in forward_auth"),
             (
                 "{ proxy: caddy, priority_header: x-forwarded-host }",
-                "x-forwarded-host tells something else already",
+                "x-forwarded-host already has another meaning",
             ),
             (
                 "{ proxy: caddy, priority_header: X-Forwarded-For }",
-                "x-forwarded-for tells something else already",
+                "x-forwarded-for already has another meaning",
             ),
             (
                 "{ proxy: caddy, priority_header: authorization }",
@@ -363,7 +366,7 @@ mod tests {
             let told = mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
             assert!(
                 told.contains(
-                    "is believed of your own proxies alone; name their networks in client_ip.trusted_proxies"
+                    "is believed only from your own proxies; name their networks in client_ip.trusted_proxies"
                 ),
                 "{told}"
             );
@@ -378,6 +381,9 @@ mod tests {
         );
         assert!(warnings[1].contains("asks for client_ip.trusted_proxies"), "{warnings:?}");
         let (_, warnings) = parse("forward_auth: { proxy: nginx, deny_status: 429 }").unwrap();
-        assert!(warnings[0].contains("nginx makes 500 of every refusal but 401 and 403"), "{warnings:?}");
+        assert!(
+            warnings[0].contains("nginx turns every refusal other than 401 and 403 into 500"),
+            "{warnings:?}"
+        );
     }
 }

@@ -40,7 +40,7 @@ pub(super) const FACTOR: Grammar = Grammar {
 };
 pub(super) const EVALUATE: Grammar = Grammar {
     reads: |text| evaluate(text).is_some(),
-    expected: "says not when; use each-call, each-failure, or a span as 500ms",
+    expected: "is not a time to evaluate; use each-call, each-failure, or a span as 500ms",
     examples: &["each-call", "each-failure", "500ms"],
 };
 pub(super) const FORGET: Grammar = Grammar {

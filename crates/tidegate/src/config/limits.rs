@@ -74,7 +74,7 @@ pub(super) fn limit(
     }
     if words.get("queue").is_some() && words.get("max_wait").is_none() {
         let spot = words.get("queue").map_or(node.spot, |node| node.spot);
-        findings.error(spot, "a queue needs max_wait: how long a request may stand in it");
+        findings.error(spot, "a queue needs max_wait: how long a request may wait in it");
         complete = false;
     }
     let of_its_own = match algorithm {
@@ -106,7 +106,7 @@ pub(super) fn limit(
     if let (Some((burst, _)), true) = (node.entry("burst"), words.get("queue").is_some()) {
         findings.error(
             burst.spot,
-            "burst and queue exclude each other; slack is what a pause saves up for a queue",
+            "burst and queue exclude each other; slack says how many unused requests a pause saves up for a queue",
         );
         complete = false;
     }

@@ -155,7 +155,7 @@ pub(super) fn usage(name: &str) -> Result<(), String> {
     let own = |name: &str| name == "client.ip" || name.starts_with("request.");
     match own(name) {
         true => Err(format!(
-            "no settlement tells {}: it knows what is told with it, as llm.output, and not the request",
+            "a settlement has no {}: it has the values sent with it, as llm.output, and not the request",
             excerpt(name)
         )),
         false => Ok(()),

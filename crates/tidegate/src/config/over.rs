@@ -41,7 +41,7 @@ pub(super) fn read(policy: &mut Policy, node: &Node, findings: &mut Findings) {
             findings.error(
                 over.spot,
                 format_args!(
-                    "over: {word} does not go with charge: on-failure, whose limit holds those who fail"
+                    "over: {word} cannot be combined with charge: on-failure, whose limit must refuse callers that fail"
                 ),
             );
         }

@@ -193,7 +193,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         (guard, node.entry("charge").map(|(name, _)| (name, policy.charge)))
     {
         let what = format_args!(
-            "on-failure keeps what failures took, and {} keeps nothing: who leaves gives the place back",
+            "on-failure keeps the charges of failures, and {} keeps none: a place is returned when its request ends",
             guard.terms.label
         );
         findings.error(charge.spot, format_args!("charge: {what}"));

@@ -42,7 +42,7 @@ pub(super) fn read(defaults: Option<&Node>, findings: &mut Findings) -> Option<S
     if taken && name != "x-tidegate-priority" {
         findings.error(
             node.spot,
-            format_args!("defaults.priority_header: {name} tells something else already; use a header of its own, as x-priority"),
+            format_args!("defaults.priority_header: {name} already has another meaning; use another header, as x-priority"),
         );
         return None;
     }
@@ -66,11 +66,11 @@ mod tests {
         for (name, says) in [
             (
                 "Content-Length",
-                "f:2:30  error  defaults.priority_header: content-length tells something else already",
+                "f:2:30  error  defaults.priority_header: content-length already has another meaning",
             ),
-            ("x-tidegate-token", "use a header of its own, as x-priority"),
-            ("x-forwarded-for", "tells something else already"),
-            ("ratelimit", "tells something else already"),
+            ("x-tidegate-token", "use another header, as x-priority"),
+            ("x-forwarded-for", "already has another meaning"),
+            ("ratelimit", "already has another meaning"),
             ("'x y'", "no header is called \"x y\""),
         ] {
             let told = read(name).unwrap_err();

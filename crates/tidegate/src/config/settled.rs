@@ -40,7 +40,7 @@ impl UsageNames {
                 let name = excerpt(name);
                 findings.warn(
                     spot,
-                    format_args!("cost.settle: {name} differs by a letter from what language-model calls tell; did you mean {known}?"),
+                    format_args!("cost.settle: {name} differs by one letter from a value of language-model calls; did you mean {known}?"),
                 );
             } else if let Some(known) = slip_of(name, self.compared.iter().map(|(name, _)| name.as_str()))
                 && let Some((_, owner)) = self.compared.iter().find(|(name, _)| name == known)
@@ -82,13 +82,13 @@ pub(super) fn check_places(policy: &Policy, node: &Node, findings: &mut Findings
     if let Some((name, _)) = cost.entry("settle") {
         findings.error(
             name.spot,
-            format_args!("cost.settle: {label} counts places, and what a settlement tells are units; put one of them into a policy of its own"),
+            format_args!("cost.settle: {label} counts places, but a settlement is in units; put one of the two into its own policy"),
         );
     }
     if let Some(estimate) = cost.get("estimate").filter(|estimate| estimate.text() == Some("learned")) {
         findings.error(
             estimate.spot,
-            format_args!("cost.estimate: {label} counts places, and what is learned are units; put one of them into a policy of its own"),
+            format_args!("cost.estimate: {label} counts places, but an estimate is in units; put one of the two into its own policy"),
         );
     }
 }

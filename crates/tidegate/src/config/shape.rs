@@ -346,7 +346,7 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
 }
 
 fn filled(text: &str) -> Result<(), String> {
-    if text.is_empty() { Err("an empty text says nothing; leave it out".to_owned()) } else { Ok(()) }
+    if text.is_empty() { Err("the text is empty; leave it out".to_owned()) } else { Ok(()) }
 }
 
 fn range(least: u64, most: u64) -> String {

@@ -86,8 +86,8 @@ pub(super) fn check_regional(policy: &Policy, node: &Node, file: &Node, findings
             findings.warn(
                 spot,
                 format_args!(
-                    "store.region leaves a region that cannot agree with the others less than one unit of {}, and so one whose nodes have just \
-                     started, for {fills:?}: it refuses every request then; allow at least {parts} at once",
+                    "store.region leaves less than one unit of {} to a region that cannot agree with the others, and for {fills:?} to one whose \
+                     nodes have just started: it then refuses every request; allow at least {parts} at once",
                     terms.label
                 ),
             );

@@ -25,12 +25,12 @@ impl fmt::Display for Explanation {
                 match wait {
                     Some(wait) => writeln!(f, "retry after {}", seconds(wait))?,
                     None if self.retry == Some("unknown") => {
-                        writeln!(f, "no telling when it would be allowed")?;
+                        writeln!(f, "it is unknown when it would be allowed")?;
                     }
                     None if self.binding().is_some_and(|limit| limit.kept_back > 0) => {
-                        writeln!(f, "at this cost and priority for ever")?;
+                        writeln!(f, "never allowed at this cost and priority")?;
                     }
-                    None => writeln!(f, "at this cost for ever")?,
+                    None => writeln!(f, "never allowed at this cost")?,
                 }
             }
         }

@@ -27,7 +27,10 @@ pub enum BlockError {
         attribute: String,
     },
     /// The maximum number of keys is blocked.
-    #[error("{} keys are blocked, which are as many as there may be; let some go first", Gate::MOST_BLOCKS)]
+    #[error(
+        "{} keys are blocked, which is the largest number possible; unblock some first",
+        Gate::MOST_BLOCKS
+    )]
     TooMany,
 }
 

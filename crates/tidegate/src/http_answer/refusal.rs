@@ -18,7 +18,7 @@ use crate::rounded::millis_up;
 /// The type of a problem that the status describes completely (RFC 9457, section 4.2.1).
 const NO_TYPE: &str = "about:blank";
 /// The detail of a refusal without a decision.
-const NOT_LOOKED_UP: &str = "the limits could not be looked up, and a policy refuses requests meanwhile";
+const NOT_LOOKED_UP: &str = "the limits could not be checked, and a policy refuses requests in that case";
 
 /// A refusal in HTTP terms. Can be made from any decision, but is meaningful only for a refusal.
 #[derive(Clone, Copy, Debug)]
@@ -273,11 +273,11 @@ fn detail_of(decision: &GateDecision, needed: Option<Criticality>) -> String {
     if policy.limit(bound.limit).is_some_and(Limit::is_breaker) {
         return match decision.retry() {
             Retry::After(wait) => format!(
-                "the breaker of policy {name:?} is open, since what it leads to fails; try again in {} ms",
+                "the breaker of policy {name:?} is open, since the service behind it fails; try again in {} ms",
                 millis_up(wait)
             ),
             _ => format!(
-                "the breaker of policy {name:?} lets nobody through at the moment, and nobody can say for how long; try again later"
+                "the breaker of policy {name:?} lets no request through now, for an unknown time; try again later"
             ),
         };
     }
@@ -290,9 +290,7 @@ fn detail_of(decision: &GateDecision, needed: Option<Criticality>) -> String {
             millis_up(wait)
         ),
         (Retry::Unknown, _) => {
-            format!(
-                "policy {name:?} has no room for {cost} now{kept}, and nobody can say when; try again later"
-            )
+            format!("policy {name:?} has no room for {cost} now{kept}, for an unknown time; try again later")
         }
         (Retry::Never, Some(level)) => format!(
             "policy {name:?} keeps all {} of its limit for priority {level} and above, so it grants nothing to this request; ask with \

@@ -15,7 +15,7 @@ pub enum CostError {
         name: String,
     },
     /// The settlement does not report these values.
-    #[error("{} not told", list(names))]
+    #[error("{} not sent", list(names))]
     Untold {
         /// Their names.
         names: Vec<String>,

@@ -83,7 +83,7 @@ impl fmt::Display for Relevance {
             Self::Idle { why } => write!(f, "not charged: holds while {why}"),
             Self::Unlimited => f.write_str("not charged: unlimited for this request"),
             Self::Off => f.write_str("not charged: mode is off"),
-            Self::OtherDirection => f.write_str("not charged: speaks of the other direction"),
+            Self::OtherDirection => f.write_str("not charged: limits the other direction"),
             Self::NoMatch { part: "attributes" } => {
                 f.write_str("not charged: headers or attributes do not match")
             }

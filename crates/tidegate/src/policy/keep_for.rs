@@ -181,7 +181,7 @@ const fn grants_any_cost(quota: &Quota) -> bool {
 pub enum KeepForError {
     /// The algorithm grants any cost as soon as it grants one unit.
     #[error(
-        "keep_for: this limit grants any cost as soon as it grants one, so nothing of it can be kept; use gcra or token-bucket"
+        "keep_for: this limit grants any cost as soon as it grants one, so no part of it can be reserved; use gcra or token-bucket"
     )]
     AnyCost,
     /// A part is reserved for all requests.

@@ -22,10 +22,10 @@ use super::share::Shares;
 #[non_exhaustive]
 pub enum PolicySetError {
     /// A policy has no name.
-    #[error("a policy without a name cannot be told of in an answer; give it one")]
+    #[error("a policy without a name cannot be named in an answer; give it one")]
     NoName,
     /// Two policies have the same name.
-    #[error("policy \"{name}\" is there twice; counters are kept by name, give each its own")]
+    #[error("policy \"{name}\" exists twice; counters are kept by name, so give each policy its own name")]
     RepeatedName {
         /// The name.
         name: String,
@@ -45,7 +45,7 @@ pub enum PolicySetError {
         attribute: String,
     },
     /// The prefix is not a valid length for an IPv6 network.
-    #[error("{bits} bits are no prefix of an IPv6 network; use 1 to 128, as a rule 64")]
+    #[error("{bits} bits are not a prefix of an IPv6 network; use 1 to 128, usually 64")]
     Ipv6Prefix {
         /// The number of bits.
         bits: u8,

@@ -55,7 +55,7 @@ pub enum ConditionError {
         text: String,
     },
     /// A condition on a switch without `off` or without a name.
-    #[error("\"{text}\" says nothing of a switch; write switch NAME off")]
+    #[error("\"{text}\" is not a condition on a switch; write switch NAME off")]
     Switch {
         /// The text.
         text: String,
@@ -81,7 +81,7 @@ pub enum ConditionError {
         part: String,
     },
     /// A part occurs twice.
-    #[error("{part} is said twice")]
+    #[error("{part} is given twice")]
     Twice {
         /// `until` or `stale after`.
         part: &'static str,
@@ -378,13 +378,13 @@ mod tests {
                 "load below 2, until 1 would never end in time; use an end at or above 2",
             ),
             ("cpu above 80%, untill 70%", "unknown word \"untill\" after the value"),
-            ("cpu above 80%, until 70%, until 60%", "until is said twice"),
+            ("cpu above 80%, until 70%, until 60%", "until is given twice"),
             ("cpu above 80%, stale after 1ms", "a reading is stale after 1s to 1day; 1ms is out of range"),
             ("signal above 3", "signal of what? write signal NAME"),
-            ("switch previews", "\"switch previews\" says nothing of a switch; write switch NAME off"),
+            ("switch previews", "\"switch previews\" is not a condition on a switch; write switch NAME off"),
             (
                 "switch previews above 0",
-                "\"switch previews above 0\" says nothing of a switch; write switch NAME off",
+                "\"switch previews above 0\" is not a condition on a switch; write switch NAME off",
             ),
             (
                 "switch a b off",

@@ -34,7 +34,7 @@ impl Reading {
 
 /// The error if there are no readings: the system does not provide them, as all but Linux do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this system does not tell how much of it is in use: /proc/stat and /proc/meminfo cannot be read")]
+#[error("this system does not report its load: /proc/stat and /proc/meminfo cannot be read")]
 pub struct Unavailable;
 
 /// Reads the shares in use of what this process may use. Each reading opens some ten small files.

@@ -65,7 +65,7 @@ fn mistakes_of_a_file() {
                 "t:5:5  error  policy 3: policy has no name",
                 "t:5:22  error  policy 3: rate: \"M\" could be minute or month; write min or month",
                 "t:6:5  warn   policy \"\": charges the same requests under the same limits as \"a\"; one is enough",
-                "t:6:13  error  policy \"\": name: an empty text says nothing; leave it out",
+                "t:6:13  error  policy \"\": name: the text is empty; leave it out",
                 "t:7:5  error  policy 5: policy is a map, found a number",
             ][..],
         ),

@@ -133,12 +133,12 @@ fn mistakes_of_a_policy() {
         ),
         (
             &["limit: { algorithm: leaky-bucket, rate: 5/s, queue: 10 }"][..],
-            &["t:5:57  error  policy \"p\": a queue needs max_wait: how long a request may stand in it"][..],
+            &["t:5:57  error  policy \"p\": a queue needs max_wait: how long a request may wait in it"][..],
         ),
         (
             &["limit: { algorithm: leaky-bucket, rate: 5/s, queue: 10, max_wait: 1s, burst: 3 }"][..],
             &[
-                "t:5:75  error  policy \"p\": burst and queue exclude each other; slack is what a pause saves up for a queue",
+                "t:5:75  error  policy \"p\": burst and queue exclude each other; slack says how many unused requests a pause saves up for a queue",
             ][..],
         ),
         (

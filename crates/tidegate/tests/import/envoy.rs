@@ -264,7 +264,11 @@ fn a_replaced_limit_is_not_asked_in_that_call() {
 fn what_cannot_be_replaced_is_told() {
     let text = REPLACING.replace("    value: /search\n", "");
     let told = told(Peer::Envoy, &text);
-    assert!(told.iter().any(|line| line.contains("replaces: \"reads\" holds beside this limit")), "{told:?}");
+    assert!(
+        told.iter()
+            .any(|line| line.contains("replaces: a call that matches both is limited by \"reads\" too")),
+        "{told:?}"
+    );
     let own = REPLACING.replacen("name: reads", "name: reads, replaces: [{ name: reads }]", 1);
     let mistakes = super::door::told(Peer::Envoy, &own);
     assert!(mistakes.iter().any(|line| line.contains("\"reads\" replaces itself")), "{mistakes:?}");

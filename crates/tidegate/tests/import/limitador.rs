@@ -132,7 +132,7 @@ fn what_no_policy_says_is_an_error_with_its_place() {
         let told = with(&format!("  seconds: 1\n  conditions: [{condition:?}]\n"));
         assert!(
             told[0].starts_with("t:4:16  error  the condition ")
-                && told[0].contains("what can: descriptors[0].key == 'value'"),
+                && told[0].contains("supported are: descriptors[0].key == 'value'"),
             "{told:?}"
         );
     }

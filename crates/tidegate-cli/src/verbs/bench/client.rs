@@ -62,16 +62,15 @@ impl Dial {
     pub(super) async fn connect(&self) -> Result<Client> {
         let stream = TcpStream::connect((self.target.host.as_str(), self.target.port)).await?;
         stream.set_nodelay(true)?;
-        let stream: Box<dyn Stream> =
-            match &self.encrypted {
-                None => Box::new(stream),
-                Some(encrypted) => {
-                    let shaken = encrypted.connect(&self.target.host, stream).await;
-                    Box::new(shaken.context(
-                        "no TLS handshake; --ca names the certificates that the server is known by",
-                    )?)
-                }
-            };
+        let stream: Box<dyn Stream> = match &self.encrypted {
+            None => Box::new(stream),
+            Some(encrypted) => {
+                let shaken = encrypted.connect(&self.target.host, stream).await;
+                Box::new(shaken.context(
+                    "the TLS handshake failed; --ca names the authorities for the server's certificate",
+                )?)
+            }
+        };
         let token = self.token.as_ref().map(Token::secret);
         Ok(match self.target.protocol {
             Protocol::Http => Client::Http(HttpClient::over(stream, &self.target, token).await?),

@@ -81,7 +81,7 @@ impl Question {
     /// If the question cannot be asked that way.
     pub(super) fn as_envoy_asks(&mut self) -> Result<(), Mistake> {
         if self.policy.is_some() {
-            let what = "--expect asks one policy alone, which Envoy's protocol cannot; leave it out, or ask over http:// or resp://";
+            let what = "--expect checks a single policy, which Envoy's protocol cannot do; leave it out, or use http:// or resp://";
             return Err(Mistake(what.to_owned()));
         }
         if self.cost.is_some_and(|cost| cost.units() > u64::from(u32::MAX)) {
@@ -172,8 +172,8 @@ impl Throttle {
                 Ok(Self { max_burst, count, period })
             }
             _ => Err(Mistake(format!(
-                "--throttle `{text}` has {count} words, and has to be three whole numbers: the burst beyond the first, how many, and in how \
-                 many seconds, as '15 30 60'"
+                "--throttle `{text}` has {count} words, and needs three whole numbers: the largest burst after the first request, the count, and the period in \
+                 seconds, as '15 30 60'"
             ))),
         }
     }
@@ -221,7 +221,7 @@ mod tests {
             ("--by;,", "--by names no attribute"),
             ("--cost;0", "--cost 0 asks for nothing"),
             ("--throttle;1 2", "--throttle `1 2` has 2 words"),
-            ("--throttle;1 0 60", "--throttle `1 0 60` has 3 words, and has to be three whole numbers"),
+            ("--throttle;1 0 60", "--throttle `1 0 60` has 3 words, and needs three whole numbers"),
         ] {
             let told = question(words).unwrap_err().to_string();
             assert!(told.starts_with(says), "{words}: {told}");

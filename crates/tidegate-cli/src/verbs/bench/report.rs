@@ -132,7 +132,7 @@ fn text(report: &Report<'_>, thresholds: &[Threshold]) -> Styled {
     ));
     if done.interrupted {
         text.push_as(Look::Doubtful, "interrupted");
-        text.push(": this is what there was so far\n");
+        text.push(": these are the figures so far\n");
     }
     let codes: Vec<String> =
         tally.codes.iter().map(|(code, count)| format!("{code} {}", grouped(*count))).collect();
@@ -168,7 +168,7 @@ fn judged(found: super::judge::Found, slack: Duration) -> Styled {
     let mut text = Styled::default();
     if found.gave_up {
         text.push_as(Look::Bad, "NOT JUDGED");
-        text.push("  too many asks at once waited for slower ones; of those before: ");
+        text.push("  too many requests waited at once for slower ones; of those before: ");
     }
     for (what, wrong, of) in [
         ("wrongly refused", found.wrongly_refused, found.refused),

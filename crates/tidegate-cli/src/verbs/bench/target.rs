@@ -44,19 +44,19 @@ impl Target {
             (false, false) => "write http://127.0.0.1:8080 or resp://127.0.0.1:6380",
         };
         let Some((scheme, rest)) = text.split_once("://") else {
-            return refuse(&format!("does not say by which protocol; {works}"));
+            return refuse(&format!("does not name a protocol; {works}"));
         };
         let scheme = scheme.to_ascii_lowercase();
         let encrypted = matches!(&*scheme, "https" | "rediss" | "grpcs");
         let protocol = match &*scheme {
             "http" | "https" => Protocol::Http,
             "resp" | "rediss" => Protocol::Resp,
-            "redis" => return refuse(&format!("is asked as resp://{rest}")),
+            "redis" => return refuse(&format!("has the wrong scheme; write resp://{rest}")),
             "grpc" | "grpcs" if cfg!(feature = "grpc") => Protocol::Grpc,
             "grpc" | "grpcs" => {
-                return refuse(&format!("is asked over gRPC, which this command was built without; {works}"));
+                return refuse(&format!("uses gRPC, which this build does not support; {works}"));
             }
-            _ => return refuse(&format!("is asked by a protocol that this command does not speak; {works}")),
+            _ => return refuse(&format!("uses a protocol that this command does not support; {works}")),
         };
         let whole = || refuse(&format!("is not a URL of a server; {works}"));
         let Ok(uri) = text.parse::<Uri>() else { return whole() };
@@ -76,7 +76,7 @@ impl Target {
             _ => return refuse("has no port; write one, as in resp://127.0.0.1:6380"),
         };
         if protocol == Protocol::Resp && !prefix.is_empty() {
-            return refuse("has a path, and Redis clients ask none; write resp://127.0.0.1:6380");
+            return refuse("has a path, which Redis clients do not use; write resp://127.0.0.1:6380");
         }
         let (host, prefix) = (host.trim_matches(['[', ']']).to_owned(), prefix.to_owned());
         Ok(Self { protocol, encrypted, host, port, prefix })
@@ -127,11 +127,11 @@ mod tests {
     #[test]
     fn a_url_that_cannot_be_asked_is_told_with_what_could() {
         for (text, says) in [
-            ("127.0.0.1:8080", "does not say by which protocol; write http://127.0.0.1:8080"),
+            ("127.0.0.1:8080", "does not name a protocol; write http://127.0.0.1:8080"),
             ("rediss://gate", "has no port"),
-            ("grpc://gate", if cfg!(feature = "grpc") { "has no port" } else { "is asked over gRPC, which" }),
-            ("redis://gate:6380", "is asked as resp://gate:6380"),
-            ("ftp://gate", "is asked by a protocol that this command does not speak; write http://"),
+            ("grpc://gate", if cfg!(feature = "grpc") { "has no port" } else { "uses gRPC, which" }),
+            ("redis://gate:6380", "has the wrong scheme; write resp://gate:6380"),
+            ("ftp://gate", "uses a protocol that this command does not support; write http://"),
             ("resp://gate", "has no port; write one, as in resp://127.0.0.1:6380"),
             ("resp://gate:6380/0", "has a path"),
             ("http://:8080", "is not a URL of a server"),

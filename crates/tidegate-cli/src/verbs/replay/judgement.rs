@@ -19,7 +19,7 @@ pub(super) fn parsed(tally: &Tally, reading: &Reading) -> Result<()> {
         let asked: Vec<String> =
             reading.matching.iter().map(|(name, value)| format!("--match {name}={value}")).collect();
         let mut what = format!(
-            "nothing to replay: none of the {} requests fits {}",
+            "nothing to replay: none of the {} requests matches {}",
             grouped(tally.unmatched),
             asked.join(" ")
         );
@@ -34,7 +34,7 @@ pub(super) fn parsed(tally: &Tally, reading: &Reading) -> Result<()> {
         (_, None) if tally.lines == 0 => what.push_str(", which is empty"),
         (_, None) => what.push_str(", which has only blank lines, comments or a header"),
         (malformed, Some(first)) => what.push_str(&format!(
-            ": malformed lines {}, the first is {first}; --format or --log-format says how they are written, --column what is what",
+            ": malformed lines {}, the first is {first}; name the format with --format or --log-format, and columns with --column",
             grouped(malformed)
         )),
     }
@@ -61,7 +61,7 @@ pub(super) fn matched(runs: &Replay, outcomes: &[Outcome], by: Option<&[String]>
         return Ok(());
     }
     let requests = outcomes.first().map_or(0, |run| run.requests);
-    let mut what = format!("nothing matched: no policy is for any of the {} requests", grouped(requests));
+    let mut what = format!("nothing matched: no policy matches any of the {} requests", grouped(requests));
     if runs.unseen().is_empty() {
         what.push_str("; look at match, when, direction, mode and the allow-lists");
     } else {
@@ -101,10 +101,10 @@ pub(crate) fn trusted(doubts: &[Doubt], tally: &Tally, order: Order) -> Result<(
                 let remedy = window.map_or_else(String::new, |window| {
                     format!("; {sort}--reorder {window} puts them in order")
                 });
-                format!("{doubt}{remedy}; --max-late {most}% judges all the same")
+                format!("{doubt}{remedy}; --max-late {most}% gives a verdict nevertheless")
             }
             _ => format!(
-                "{doubt}; --format and --column say how to read them, --max-malformed {most}% judges all the same"
+                "{doubt}; --format and --column say how to read them, --max-malformed {most}% gives a verdict nevertheless"
             ),
         }
     };

@@ -92,12 +92,12 @@ fn apart(found: &Suggestion) -> String {
     for (place, narrower) in found.narrower.iter().enumerate() {
         let name = if place == 0 { APART.to_owned() } else { format!("{APART}-{}", place + 1) };
         let (who, them) = match narrower.keys {
-            1 => ("1 key asks".to_owned(), "it"),
-            keys => (format!("{} keys together ask", grouped(keys)), "them"),
+            1 => ("1 key looks".to_owned(), "it"),
+            keys => (format!("{} keys together look", grouped(keys)), "them"),
         };
         text.push_str(&format!(
-            "{who} as a crawler or a guesser does ({}), and no limit by {} catches {them} alone. A limit of {} own does, here at a quarter of \
-             the pace:\n\n{}\n",
+            "{who} like a crawler or a guesser ({}), and no limit by {} catches {them} without hitting others. A limit for {} requests only does, here at \
+             a quarter of their pace:\n\n{}\n",
             evidence::seen(&narrower.signs),
             found.by.join(", "),
             if narrower.keys == 1 { "its" } else { "their" },
@@ -118,42 +118,42 @@ fn finding(found: &Suggestion) -> String {
             let count = hit(Purpose::Gap).map_or(0, |gap| gap.evidence.keys_hit);
             let (stand, those) = if count == 1 { ("1 key stands", "it") } else { ("keys stand", "them") };
             let count = if count == 1 { String::new() } else { format!("{} ", grouped(count)) };
-            format!("{count}{stand} out from the crowd: a limit can cut {those} and spare everybody else.")
+            format!("{count}{stand} out from the crowd: a limit can cut {those} and spare all others.")
         }
         Finding::SignedIn => {
             let better =
                 if found.by.iter().any(|name| name == "user.id") { "An" } else { "A limit by user, or an" };
             format!(
-                "Those who stand out from the crowd have signed in: no limit is recommended. {better} override for them may fit better."
+                "The keys that stand out from the crowd have signed in: no limit is recommended. {better} override for them may fit better."
             )
         }
-        Finding::Ordinary => "Those who stand out look like people behind one address, jobs on a timer or programs that use an interface: no limit is \
+        Finding::Ordinary => "The keys that stand out look like people behind one address, jobs on a timer or programs that use an API: no limit is \
              recommended."
             .to_owned(),
-        Finding::Unclear => "Some stand out, and what the log shows of them does not tell what they are: no limit is recommended. What \
-             it would cost to cut them is the stricter one."
+        Finding::Unclear => "Some keys stand out, but the log does not show what they are: no limit is recommended. The stricter proposal \
+             shows the effect of cutting them."
             .to_owned(),
         Finding::NoFaster => format!(
-            "Some look like crawlers or guessers, and are no faster than others: no limit by {} is recommended.",
+            "Some keys look like crawlers or guessers, but are no faster than others: no limit by {} is recommended.",
             found.by.join(", ")
         ),
         Finding::Shared => format!(
-            "Some ask as crawlers or guessers do, and people ask from the same {}: a limit would cut those, too, so none is recommended.{}",
+            "Some keys look like crawlers or guessers, but people share the same {}: a limit would cut them too, so none is recommended.{}",
             if found.by == ["client.ip"] { "address" } else { "key" },
-            if found.narrower.is_empty() { " The log does not tell their requests apart." } else { "" }
+            if found.narrower.is_empty() { " Nothing in the log distinguishes their requests." } else { "" }
         ),
-        Finding::Bursts => "Those who stand out come in bursts and ask no more than others over time, as jobs on a timer do: no limit is \
+        Finding::Bursts => "The keys that stand out come in bursts and over time make no more requests than others, as jobs on a timer do: no limit is \
              recommended."
             .to_owned(),
         Finding::NotWorthIt { denied_share } => format!(
-            "Some stand out from the crowd, and to cut them would save {:.2} % of the requests: no limit is recommended.",
+            "Some keys stand out from the crowd, but a limit that cuts them would deny only {:.2} % of the requests: no limit is recommended.",
             100.0 * denied_share
         ),
-        Finding::Smooth => "What keys ask falls smoothly from the first to the last: no limit separates anybody, so none is recommended."
+        Finding::Smooth => "The needs of the keys fall smoothly from the first to the last: no limit separates some keys from the others, so none is recommended."
             .to_owned(),
         Finding::FewKeys => "There are too few keys to say what is usual: no limit is recommended.".to_owned(),
-        Finding::OneKey => "There is one key only, and nobody to compare it with: no limit is recommended.".to_owned(),
-        Finding::TooShort if found.span.is_zero() => "All requests have the same time, so the log says nothing about rates. Where their \
+        Finding::OneKey => "There is only one key, and none to compare it with: no limit is recommended.".to_owned(),
+        Finding::TooShort if found.span.is_zero() => "All requests have the same time, so the log shows no rates. If their \
              times are in another column, name it: --column time=NAME."
             .to_owned(),
         Finding::TooShort => {
@@ -225,10 +225,10 @@ fn copied(found: &Suggestion) -> Option<&Proposal> {
 fn lead(found: &Suggestion, proposal: &Proposal) -> &'static str {
     match (proposal.purpose, found.recommended()) {
         (Purpose::Kept, _) => {
-            "The limit that keeps the share asked for; in shadow it measures and denies nobody:"
+            "The limit that keeps the share of --keep; in shadow mode it only measures and denies nothing:"
         }
-        (_, Some(_)) => "Copy this; in shadow it measures and denies nobody:",
-        (_, None) => "A bound for what this log has not shown, which hits nobody in it:",
+        (_, Some(_)) => "Copy this; in shadow mode it only measures and denies nothing:",
+        (_, None) => "A bound against traffic that this log does not contain; it hits no key in the log:",
     }
 }
 
@@ -253,7 +253,7 @@ fn certainty(found: &Suggestion, proposal: &Proposal) -> String {
         let times = needed as f64 / proposal.burst.max(1) as f64;
         let doubled = PeakRate { count: proposal.rate.count.saturating_mul(2), ..proposal.rate };
         text.push_str(&format!(
-            "Room: of those hit, the mildest needs a burst of {} at this rate, {times:.1} times as much; twice the limit ({doubled}, burst \
+            "Room: one of the keys hit would need only a burst of {} at this rate, {times:.1} times as much; twice the limit ({doubled}, burst \
              {}) would still deny {} requests of {} {}.\n",
             grouped(needed),
             grouped(proposal.burst.saturating_mul(2)),
@@ -264,7 +264,7 @@ fn certainty(found: &Suggestion, proposal: &Proposal) -> String {
     }
     if proposal.purpose != Purpose::Ceiling {
         text.push_str(&format!(
-            "Seen: {} of log. Other days differ: let it run in shadow before it is enforced.\n",
+            "Seen: {} of log. Other days differ: run the limit in shadow mode before you enforce it.\n",
             span(found.span)
         ));
     }

@@ -65,7 +65,7 @@ impl Tls {
             Ok(Ok(stream)) => Ok(Stream::Tls(Box::new(stream))),
             Ok(Err(Failed::PlainText(stream))) => {
                 self.certificates.failures.count(self.transport, Reason::plain_text);
-                tracing::debug!(%peer, transport = ?self.transport, "plain text where TLS is spoken");
+                tracing::debug!(%peer, transport = ?self.transport, "plain text instead of TLS");
                 Err(NotEncrypted::PlainText(Stream::Tcp(stream)))
             }
             Ok(Err(Failed::Handshake(error))) => {

@@ -67,7 +67,7 @@ impl Counts {
             return Ok(open);
         }
         let message = format!(
-            "{MOST_OPEN} calls of this connection stay open already; no more of it may watch or ask for descriptions"
+            "{MOST_OPEN} calls of this connection are open already; no more may watch or ask for descriptions"
         );
         Err(Status::new(Code::ResourceExhausted, message))
     }

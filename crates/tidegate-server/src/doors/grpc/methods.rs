@@ -141,7 +141,7 @@ impl Method {
         match self {
             Self::ShouldRateLimit => rate_limit::answer(service, headers, message).await,
             Self::StreamRateLimitQuotas | Self::HealthWatch | Self::ServerReflectionInfo => {
-                Err(Status::new(Code::Internal, "this method goes on, and has no single answer"))
+                Err(Status::new(Code::Internal, "this method is a stream and has no single answer"))
             }
             // Boxed: otherwise all other calls would reserve space for them.
             Self::CheckRateLimit => Box::pin(limitador::check(service, message)).await,

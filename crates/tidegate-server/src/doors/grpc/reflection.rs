@@ -115,7 +115,7 @@ fn answer(message: &[u8]) -> Result<Bytes, Status> {
         Status::new(Code::Internal, format!("the message is not a ServerReflectionRequest: {error}"))
     })?;
     let Some(question) = &asked.message_request else {
-        let message = "the question asks nothing; set one of its fields beside the host";
+        let message = "the request asks nothing; set one of its fields other than the host";
         return Err(Status::new(Code::InvalidArgument, message));
     };
     let answer = match question {

@@ -81,7 +81,7 @@ fn undecided(most_limits: usize) -> serde_json::Value {
 
 /// Refuses a request whose place nobody could return.
 pub(crate) fn unreturnable(none: &NoTicket, status: StatusCode) -> Problem {
-    let detail = format!("refused, since nobody could return the place that it takes: {none}");
+    let detail = format!("refused, since the place that it takes could not be returned: {none}");
     let problem = Problem::new(status, detail);
     match &none.policy {
         Some(policy) => problem.with("policy", policy.as_str()),

@@ -68,7 +68,7 @@ async fn proposed(app: &App, text: &str) -> Result<Proposed, Problem> {
         return Err(problem.with("field", "config").with("max_bytes", MAX_PROPOSED));
     }
     let Ok(place) = Arc::clone(&app.proposals).try_acquire_owned() else {
-        let detail = "as many proposed texts are being read as may be at once; try again in a second";
+        let detail = "the largest number of proposed texts is being read already; try again in a second";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
     let text = text.to_owned();

@@ -37,7 +37,8 @@ pub(crate) fn listen(app: &App, method: &Method, uri: &Uri) -> Result<Response, 
         Body::empty()
     } else {
         let listener = app.engine.events.listen().ok_or_else(|| {
-            let detail = format!("{MOST_LISTENERS} callers listen already, which are as many as may");
+            let detail =
+                format!("{MOST_LISTENERS} callers listen already, which is the largest number possible");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
         })?;
         let streaming = Streaming { listener, phase: app.phases(), begun: false };

@@ -84,10 +84,7 @@ pub(super) fn explained(
 /// Parses a decision id.
 fn decision_id(text: &str) -> Result<Ulid, Problem> {
     Ulid::from_string(text).map_err(|_| {
-        let detail = format!(
-            "{} is not a decision id; it is the 26 letters and digits a check answered",
-            quoted(text)
-        );
+        let detail = format!("{} is not a decision id, which has 26 letters and digits", quoted(text));
         Problem::bad_request(detail).with("field", "id")
     })
 }
@@ -95,8 +92,8 @@ fn decision_id(text: &str) -> Result<Ulid, Problem> {
 /// Makes the problem for an id that is not remembered.
 fn unknown(id: Ulid) -> Problem {
     let detail = format!(
-        "decision {id} is not known here: only refused requests are remembered, and it was allowed, or is another \
-         server's, older than its restart, or forgotten; POST the body of the check"
+        "decision {id} is not known here: it was allowed (only refused requests are remembered), belongs to another \
+         server, is older than the last restart, or was forgotten; POST the body of the check"
     );
     Problem::not_found(detail)
 }

@@ -29,9 +29,9 @@ const TAGS: [&str; 4] = [
 /// The methods that a path item can have. A route that takes any method has all of them.
 const METHODS: [&str; 8] = ["GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE"];
 
-const ABOUT: &str = "What Tidegate answers over HTTP/1.1. Another method is answered with 405 and `allow`, another path with 404. Before a \
-    request reaches its operation the connection may answer 400, 408, 431, 503 or 505, then perhaps without a body. Tokens are needed where \
-    the server has any; the words beside a scheme are the scopes that one must have.";
+const ABOUT: &str = "The HTTP/1.1 API of Tidegate. A path that does not exist is answered with 404, a method that it lacks with 405 \
+    and `allow`. Before a request reaches its operation, the connection may answer 400, 408, 431, 503 or 505, possibly without a body. \
+    If the server has tokens, each request needs one; the words beside a security scheme are the scopes that the token needs.";
 
 static DOCUMENT: LazyLock<Vec<u8>> = LazyLock::new(|| json::bytes(&document()));
 
@@ -113,8 +113,7 @@ fn operation(route: &Route, method: &str, operations: &Map<String, Value>) -> Va
 fn without_bodies(operation: &mut Value) {
     for (_, response) in operation["responses"].as_object_mut().into_iter().flatten() {
         let described = response.get("description").cloned();
-        *response =
-            json!({ "description": described.unwrap_or_else(|| "As of GET, without a body.".into()) });
+        *response = json!({ "description": described.unwrap_or_else(|| "The same as for GET, without a body.".into()) });
     }
 }
 

@@ -64,7 +64,7 @@ fn checks(app: &App, serving: bool) -> String {
         (None, Some((reason, lasts))) => {
             let seconds = lasts.as_secs();
             format!(
-                "[!] store {kind} has kept nothing for {seconds} s, counters go on in memory: {}",
+                "[!] store {kind} has written nothing for {seconds} s, counters are only in memory: {}",
                 visible::line(&reason)
             )
         }
@@ -72,7 +72,7 @@ fn checks(app: &App, serving: bool) -> String {
         (Some(Outage { reason, lasts }), _) => {
             let seconds = lasts.as_secs();
             format!(
-                "[!] store {kind} is gone for {seconds} s, on_store_error decides: {}",
+                "[!] store {kind} has been gone for {seconds} s, on_store_error decides: {}",
                 visible::line(&reason)
             )
         }

@@ -100,7 +100,7 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
     if words.mode != Mode::Enforce {
         let detail = format!(
-            "policy {:?} is not enforced and refuses nobody, so a block would do nothing; set mode: enforce first",
+            "policy {:?} is not enforced and refuses nobody, so a block would have no effect; set mode: enforce first",
             words.name
         );
         return Err(Problem::conflict(detail));

@@ -48,7 +48,8 @@ pub(crate) async fn change(app: &Arc<App>, request: Request<Body>, name: &str) -
         async move { app.reload.change(&app.engine, &name, text.as_deref(), holds).await }
     };
     let changed = tokio::spawn(changing).await;
-    let failed = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the change failed; look into the log");
+    let failed =
+        || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the change failed; the log has the reason");
     let changed = changed.map_err(|_| failed())?.map_err(|why| not_changed(&name, why))?;
     let Changed { live, new, kept, warnings } = changed;
     let told = json!({ "survives_restart": kept, "warnings": warnings });

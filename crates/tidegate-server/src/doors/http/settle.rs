@@ -26,14 +26,14 @@ use crate::spelling::nearest;
 const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the report changes nothing";
 
 /// The notes of a settlement whose other half was settled before.
-const TOLD_BEFORE: &str = "how the work ended was told before, so this settles only what was spent";
-const SPENT_BEFORE: &str = "what was spent was settled before, so this tells only how the work ended";
+const TOLD_BEFORE: &str = "how the work ended was reported before, so this settles only what was spent";
+const SPENT_BEFORE: &str = "what was spent was settled before, so this reports only how the work ended";
 /// The note of a settlement with a cost that changes nothing.
 const NOT_BY_COST: &str =
     "no policy that this decision charged settles by `cost`, so the cost changes nothing";
 /// The note of a settlement that may leave one half of the ticket open.
 const AWAITS_OUTCOME: &str =
-    "places and charges of failures wait for a `status` or an `outcome`, unless it was told before";
+    "places and charges of failures wait for a `status` or an `outcome`, unless one was sent before";
 
 /// Settles a decision by what its work spent and how it ended.
 pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response, Problem> {
@@ -152,7 +152,7 @@ fn part_of(one: &SettledCharge<'_>, why: Option<&CostError>) -> Value {
     });
     fate(&mut part, one.fate);
     if let Some(why) = why {
-        part["note"] = format!("{why}; what was charged stands").into();
+        part["note"] = format!("{why}; the charge stays").into();
     }
     part
 }
@@ -180,11 +180,11 @@ fn refuse(why: SettleError) -> Problem {
                 .with("attribute", unknown.name)
         }
         SettleError::AwaitsReport(id) => Problem::conflict(format!(
-            "what decision {id} charged is settled by a report of how the work ended and not refunded; where the work was not done, POST \
+            "the charge of decision {id} is settled by a report of how the work ended and cannot be refunded; if the work was not done, POST \
              /v1/settle with `\"outcome\": \"undone\"` gives it back"
         )),
         SettleError::TooMuch { id, charged } => {
-            let detail = format!("decision {id} charged {charged}; a refund is at most that");
+            let detail = format!("decision {id} charged {charged}; a refund is at most that much");
             Problem::bad_request(detail).with("field", "cost").with("charged", charged)
         }
         SettleError::Ticket(error) => {

@@ -45,7 +45,7 @@ pub(super) fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], repli
     } else if is("SELECT") {
         match words {
             [_, b"0"] => replies.simple("OK"),
-            [_, _] => replies.error("ERR", "DB index is out of range; there is database 0 alone"),
+            [_, _] => replies.error("ERR", "DB index is out of range; there is only database 0"),
             _ => wrong_number(name, replies),
         }
     } else if is("CLIENT") {
@@ -61,7 +61,7 @@ pub(super) fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], repli
             Some(word) if word.eq_ignore_ascii_case(b"GET") => settings(session, &words[2..], replies),
             _ => replies.error(
                 "ERR",
-                "settings are in the policy file; CONFIG GET alone is answered, of save and appendonly",
+                "settings are in the policy file; only CONFIG GET is answered, for save and appendonly",
             ),
         }
     } else if is("INFO") {
@@ -155,7 +155,8 @@ fn client(session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
     } else if is("ID") {
         replies.integer(1);
     } else {
-        replies.error("ERR", "of CLIENT there are SETINFO, SETNAME, GETNAME, ID, NO-EVICT and NO-TOUCH");
+        replies
+            .error("ERR", "CLIENT has the subcommands SETINFO, SETNAME, GETNAME, ID, NO-EVICT and NO-TOUCH");
     }
 }
 

@@ -168,7 +168,7 @@ impl Session {
             Trust::Holder { grant, .. } if grant.scopes.has(scope) => Ok(()),
             Trust::Holder { grant, .. } => Err((
                 "NOPERM",
-                format!("the token {} is for {}, and this asks for {scope}", grant.name, grant.scopes),
+                format!("the token {} has the scope {}, and this needs {scope}", grant.name, grant.scopes),
             )),
         }
     }

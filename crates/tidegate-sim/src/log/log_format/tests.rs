@@ -92,29 +92,29 @@ fn lines() {
             r#"[17/May/2015:10:05:03 +0000] h "a "b" \x22c""#,
             r#"1431857103000 h|||||None|None|None||a "b" \x22c"#,
         ),
-        (COMBINED, "", "malformed: no time that can be read"),
-        (COMBINED, "h - - [x] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"", "malformed: no time that can be read"),
+        (COMBINED, "", "malformed: no readable time"),
+        (COMBINED, "h - - [x] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"", "malformed: no readable time"),
         (
             COMBINED,
             "h - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200",
-            "malformed: not as the log format has it: variable 5 and the text behind it do not come",
+            "malformed: does not match the log format: variable 5 and the text after it are missing",
         ),
         (
             "$msec $uri $request_uri",
             "1431857103.000 /a b /a%20b",
-            "malformed: not as the log format has it: variable 3 and the text behind it do not come",
+            "malformed: does not match the log format: variable 3 and the text after it are missing",
         ),
         (
             "$msec \"$request_uri\" $host",
             "1431857103.000 \"/a b\" e.org",
             "1431857103000 |||e.org|/a b|None|None|None||",
         ),
-        ("<$msec>", "1431857103", "malformed: not as the log format has it: it begins otherwise"),
+        ("<$msec>", "1431857103", "malformed: does not match the log format: it begins otherwise"),
     ];
     for (format, line, want) in rows {
         let have = read(format, line);
         let misfit =
-            want.starts_with("malformed") && have.starts_with("malformed: not as the log format has it");
+            want.starts_with("malformed") && have.starts_with("malformed: does not match the log format");
         assert!(have == want || line.is_empty() && misfit, "{line}\n{have}\n{want}");
     }
 }
@@ -138,7 +138,7 @@ fn mistakes_name_their_place() {
         ("ü $remote_addr ${msec", "column 16: ${msec has no closing brace"),
         (
             "log_format x '$remote_addr'\n  '$msec';",
-            "line 2, column 4: nothing stands between $remote_addr and $msec, so nobody can tell where one ends",
+            "line 2, column 4: there is no text between $remote_addr and $msec, so it is unclear where one ends",
         ),
         ("log_format x '$remote_addr", "column 14: this quote is never closed"),
         ("log_format x;", "column 14: the format is missing: log_format NAME '…';"),
@@ -153,8 +153,8 @@ fn mistakes_name_their_place() {
         ("", "column 1: the format is missing; write it as nginx does: '$time_iso8601 $remote_addr …'"),
         (
             " -  []",
-            "the format has no variable; write it as nginx does: '$time_iso8601 $remote_addr …' (in single quotes, or the shell takes the \
-             variables for its own)",
+            "the format has no variable; write it as nginx does: '$time_iso8601 $remote_addr …' (in single quotes, or the shell replaces the \
+             variables)",
         ),
         (
             "# $msec",

@@ -120,7 +120,7 @@ pub(super) fn cut(text: &str, format: &[(u8, usize)]) -> Result<(Vec<u8>, Vec<Va
             && before.after.is_empty()
         {
             let what = format!(
-                "nothing stands between ${} and ${name}, so nobody can tell where one ends",
+                "there is no text between ${} and ${name}, so it is unclear where one ends",
                 before.name
             );
             return Err(LogFormatError::at(text, place, what));
@@ -132,7 +132,7 @@ pub(super) fn cut(text: &str, format: &[(u8, usize)]) -> Result<(Vec<u8>, Vec<Va
     }
     if variables.is_empty() {
         return Err(LogFormatError::whole(
-            "has no variable; write it as nginx does: '$time_iso8601 $remote_addr …' (in single quotes, or the shell takes the variables for its own)"
+            "has no variable; write it as nginx does: '$time_iso8601 $remote_addr …' (in single quotes, or the shell replaces the variables)"
                 .to_owned(),
         ));
     }

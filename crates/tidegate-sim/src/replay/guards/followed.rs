@@ -165,7 +165,7 @@ fn why(cause: &Cause) -> String {
         Cause::Recovered(totals) => {
             format!("of {} probes {} failed and {} were slow", totals.calls, totals.failures, totals.slow)
         }
-        Cause::Idle => "nobody used it for so long that it is as new".to_owned(),
+        Cause::Idle => "it was not used for so long that it starts again".to_owned(),
         _ => "by hand".to_owned(),
     }
 }

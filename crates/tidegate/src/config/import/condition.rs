@@ -56,7 +56,7 @@ impl Conditions {
             findings.error(
                 spot,
                 format_args!(
-                    "the condition \"{shown}\" cannot be said in a policy; what can: descriptors[0].key == 'value', !=, in ['a', 'b'], \
+                    "the condition \"{shown}\" cannot be expressed in a policy; supported are: descriptors[0].key == 'value', !=, in ['a', 'b'], \
                      .startsWith('a'), .endsWith('a'), .contains('a'), 'key' in descriptors[0], these with !, with &&, and with || over one key"
                 ),
             );

@@ -151,7 +151,7 @@ impl PolicyFileText {
         if bent {
             findings.warn(
                 draft.spot,
-                "a value has ?, { or }, which patterns here cannot say: any one character stands in their place",
+                "a value has ?, { or }, which patterns here cannot contain: any one character matches in their place",
             );
         }
     }

@@ -47,7 +47,7 @@ impl Domains {
         };
         findings.warn(
             node.get("domain").map_or(node.spot, |node| node.spot),
-            "a refused call is charged nowhere; there each of its descriptors is counted by itself, also when refused",
+            "a refused call is charged nowhere; envoyproxy/ratelimit counts each of its descriptors on its own, even if the call is refused",
         );
         let rules = keys::list(node.get("descriptors"), "descriptors", findings);
         let read = rules.iter().filter_map(|node| rule(file, node, findings)).collect::<Vec<_>>();

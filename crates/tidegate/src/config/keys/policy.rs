@@ -8,17 +8,22 @@ use crate::config::share;
 
 const WANT: Kind = Kind::Either(&Kind::Glob, &Kind::List(&Kind::Glob));
 
-const METHOD: Key = key("method", Kind::OneOrMany(&Kind::Method), None, "The method, or several");
-const PATH: Key = key("path", Kind::OneOrMany(&Kind::Path), None, "/login, /api/**, /v?/{users,teams}/*");
-const HOST: Key = key("host", Kind::OneOrMany(&Kind::Host), None, "api.example.com, *.example.com");
+const METHOD: Key = key("method", Kind::OneOrMany(&Kind::Method), None, "A method, or a list of methods");
+const PATH: Key =
+    key("path", Kind::OneOrMany(&Kind::Path), None, "Path patterns, as /login, /api/**, /v?/{users,teams}/*");
+const HOST: Key = key("host", Kind::OneOrMany(&Kind::Host), None, "Hosts, as api.example.com, *.example.com");
 const HEADER: Key = key(
     "header",
     Kind::Map(&Kind::Header, &WANT),
     None,
-    "Headers by name: a value, a pattern, a list; true for there, false for not there",
+    "Headers by name: a value, a pattern or a list; true: present; false: absent",
 );
-const ATTRIBUTES: Key =
-    key("attributes", Kind::Map(&Kind::Attribute, &WANT), None, "Other attributes by name, as headers");
+const ATTRIBUTES: Key = key(
+    "attributes",
+    Kind::Map(&Kind::Attribute, &WANT),
+    None,
+    "Other attributes by name, in the same form as header",
+);
 
 const NOT: Table = Table { name: "not", keys: &[METHOD, PATH, HOST, HEADER, ATTRIBUTES], required: &[] };
 
@@ -34,7 +39,7 @@ const MATCH: Table = Table {
             "not",
             Kind::OneOrMany(&Kind::Table(&NOT)),
             None,
-            "Requests that are left out; a list leaves out what any of it fits",
+            "Requests that do not match; of a list, requests that match any of its elements",
         ),
     ],
     required: &[],
@@ -47,7 +52,7 @@ const DENY: Table = Table {
             "status",
             Kind::Whole(400, 599),
             None,
-            "The HTTP status of a refusal; 429 unless given, and 503 by a concurrency limit, an adaptive one, a breaker or a deadline: then we are short ourselves",
+            "The HTTP status of a refusal; default: 429, and 503 if a concurrency limit, an adaptive limit, a breaker or a deadline refuses, since the service is then overloaded",
         ),
         key(
             "problem",
@@ -64,16 +69,20 @@ pub(super) const ACCESS: Table = Table {
     keys: &[
         key("allow", Kind::List(&Kind::Entry), None, "Networks and attribute values that are not limited"),
         key("deny", Kind::List(&Kind::Entry), None, "Networks and attribute values that are refused"),
-        key("status", Kind::Whole(400, 599), Some("403"), "The HTTP status of those refused"),
+        key("status", Kind::Whole(400, 599), Some("403"), "The HTTP status of these refusals"),
     ],
     required: &[],
 };
 
-const BY: Key = key("by", Kind::Attribute, None, "The attribute that chooses");
+const BY: Key = key("by", Kind::Attribute, None, "The attribute that selects the cost");
 const VALUES: Key =
     key("values", Kind::Map(&Kind::Text, &Kind::Whole(1, MAX_COUNT)), None, "The cost of each value");
-const OTHERWISE: Key =
-    key("otherwise", Kind::Whole(1, MAX_COUNT), Some("1"), "The cost of every other value, and of none");
+const OTHERWISE: Key = key(
+    "otherwise",
+    Kind::Whole(1, MAX_COUNT),
+    Some("1"),
+    "The cost of every other value, and of requests without the attribute",
+);
 
 const ESTIMATE: Table =
     Table { name: "estimate", keys: &[BY, VALUES, OTHERWISE], required: &["by", "values"] };
@@ -88,32 +97,32 @@ const COST: Table = Table {
             "estimate",
             Kind::Either(&Kind::Cost, &Kind::Table(&ESTIMATE)),
             None,
-            "What the check takes: a number, an attribute, an expression, a table, or learned",
+            "The units that a check charges: a number, an attribute, an expression, a table, or learned",
         ),
-        key("start", Kind::Whole(1, MAX_COUNT), None, "What is taken until enough was learned"),
         key(
-            "quantile",
-            Kind::Percent,
-            Some("90%"),
-            "Which share of requests costs at most what is estimated",
+            "start",
+            Kind::Whole(1, MAX_COUNT),
+            None,
+            "The units that a check charges until enough was learned",
         ),
+        key("quantile", Kind::Percent, Some("90%"), "The share of requests that cost at most the estimate"),
         key(
             "caller",
             Kind::Word(&["ignored", "believed"], &[]),
             Some("ignored"),
-            "Whether a cost that the caller sends with the check goes before the estimate",
+            "Whether a cost in the check wins over the estimate",
         ),
         key(
             "settle",
             Kind::Settle,
             None,
-            "What it really cost, of what its settlement tells: llm.total, llm.input + 3 * llm.output; the told cost unless given",
+            "The real cost, from the values in the settlement: llm.total, llm.input + 3 * llm.output; default: the cost in the settlement",
         ),
         key(
             "missing",
             Kind::Map(&Kind::Usage, &Kind::Whole(0, MAX_COUNT)),
             None,
-            "What counts for values that a settlement does not tell",
+            "Defaults for values that the settlement leaves out",
         ),
     ],
     required: &[],
@@ -143,26 +152,26 @@ pub(in crate::config) const POLICY: Table = Table {
             "name",
             Kind::Name,
             None,
-            "Distinct in the file: counters are kept by it, answers and metrics carry it",
+            "The name, unique in the file; counters are kept by name, and answers and metrics have it",
         ),
         key(
             "direction",
             Kind::Word(&["inbound", "outbound"], &[]),
             Some("inbound"),
-            "Requests that come to us, or that we send",
+            "Whether the policy limits requests that you receive or requests that you send",
         ),
-        key("match", Kind::Table(&MATCH), None, "Whom it speaks of; everyone unless given"),
+        key("match", Kind::Table(&MATCH), None, "The requests that the policy applies to; default: all"),
         key(
             "when",
             Kind::OneOrMany(&Kind::Condition),
             None,
-            "Conditions that must all hold, as cpu above 80%, until 70%; while one does not, nothing is charged",
+            "Conditions that must all hold, as cpu above 80%, until 70%; otherwise the policy is not in force and charges nothing",
         ),
         key(
             "by",
             Kind::OneOrMany(&Kind::Attribute),
             None,
-            "The attributes that make the key, as client.ip; one key for all unless given",
+            "The attributes that make the key, as client.ip; default: one key for all requests",
         ),
         key(
             "absent",
@@ -171,60 +180,70 @@ pub(in crate::config) const POLICY: Table = Table {
             "What happens when the request lacks attributes of the key",
         ),
         key("limit", Kind::Table(&LIMIT), None, "The limit"),
-        key("limits", Kind::List(&Kind::Table(&LIMIT)), None, "Several limits; all must have room"),
+        key("limits", Kind::List(&Kind::Table(&LIMIT)), None, "Several limits; all must allow a request"),
         key(
             "shadow_limit",
             Kind::Table(&SHADOW_LIMIT),
             None,
-            "A limit that is measured beside the real one; what it does not say it takes from that",
+            "A limit that is only measured, in addition to the real one; keys that it lacks are taken from the real one",
         ),
         key(
             "cost",
             Kind::Either(&Kind::Cost, &Kind::Table(&COST)),
             None,
-            "A number, an attribute as llm.tokens, an expression, a table, or an estimate that is settled",
+            "The cost of a request: a number, an attribute as llm.tokens, an expression, a table, or an estimate that is settled",
         ),
         key(
             "charge",
             Kind::Word(&["on-check", "on-failure"], &[]),
             Some("on-check"),
-            "Whether what a check takes stays, or only where no success is reported",
+            "Whether a charge always stays, or only if no success is reported",
         ),
         key("mode", MODE, None, "off, shadow (measured, never refusing) or enforce"),
         key("deny", Kind::Table(&DENY), None, "How a refusal is answered"),
-        key("access", Kind::Table(&ACCESS), None, "Who is not limited, who is refused"),
-        key("near_limit", Kind::Percent, None, "From which share of the limit a key is reported as near it"),
+        key(
+            "access",
+            Kind::Table(&ACCESS),
+            None,
+            "Callers that the policy does not limit, and callers that it always refuses",
+        ),
+        key(
+            "near_limit",
+            Kind::Percent,
+            None,
+            "The used share of the limit from which a key is reported as near it",
+        ),
         key("on_store_error", ON_STORE_ERROR, None, "What happens when the store cannot decide"),
         key("share", SHARE, None, "Where the limit is decided when several nodes enforce it"),
         key(
             "durable",
             DURABLE,
             None,
-            "When what a request changes is on disk: interval (shortly after the answer) or strict (before it)",
+            "When a charge is written to disk: interval (shortly after the answer) or strict (before it)",
         ),
         key(
             "breaker",
             Kind::Elsewhere("limit: { algorithm: breaker, ... }"),
             None,
-            "A breaker is a limit: it refuses what goes to a service that fails",
+            "A breaker is a limit: it refuses requests to a service that fails",
         ),
         key(
             "deadline",
             Kind::Span,
             None,
-            "The least time that a request needs; one whose caller waits for less is refused uncharged, with 503 unless deny.status says another",
+            "The shortest time that a request needs; a request with less time left is refused without charge, with 503 unless deny.status is set",
         ),
         key(
             "over",
             Kind::Word(&["deny", "wait", "mark", "demote"], &[]),
             Some("deny"),
-            "What becomes of a request over the limit: refused, delayed up to max_wait, or let through marked or with less priority",
+            "What happens to a request over the limit: it is refused, delayed up to max_wait, marked and allowed, or allowed with a lower priority",
         ),
         key(
             "demote_to",
             Kind::Word(&LEVELS, &[]),
             None,
-            "The level that over: demote lowers a request to; one below its own unless given",
+            "The level to which over: demote lowers the priority; default: one below the request's own",
         ),
     ],
     required: &["name"],

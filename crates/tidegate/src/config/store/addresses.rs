@@ -54,14 +54,14 @@ pub(super) fn check(node: &Node, section: &str, kind: &str, findings: &mut Findi
     {
         findings.error(
             second.spot,
-            "store.url: several addresses are for `store.topology: cluster` or `sentinel`; write one, or say which it is",
+            "store.url: several addresses are for `store.topology: cluster` or `sentinel`; write one address, or set the topology",
         );
     }
     for (key, said) in TLS_FILES.iter().filter_map(|key| Some((key, node.get(key)?))) {
         if matches!(scheme, "redis://" | "http://") {
             findings.error(
                 said.spot,
-                format_args!("{section}.{key} says nothing about addresses that begin with {scheme}; write {}, or leave it out", schemes(kind)[1]),
+                format_args!("{section}.{key} has no effect on addresses that begin with {scheme}; write {}, or leave it out", schemes(kind)[1]),
             );
         }
     }
@@ -77,7 +77,7 @@ pub(super) fn secrets(node: &Node, section: &str, kind: &str, findings: &mut Fin
             findings.error(
                 said.spot,
                 format_args!(
-                    "{section}.{key} says nothing without {section}.{other}; write both, or neither"
+                    "{section}.{key} has no effect without {section}.{other}; write both, or neither"
                 ),
             );
         }
@@ -85,13 +85,13 @@ pub(super) fn secrets(node: &Node, section: &str, kind: &str, findings: &mut Fin
     match (node.get("user"), node.get("password_file")) {
         (Some(said), None) => findings.error(
             said.spot,
-            format_args!("{section}.user says nothing without {section}.password_file; write both, or neither"),
+            format_args!("{section}.user has no effect without {section}.password_file; write both, or neither"),
         ),
         // Redis has a default user.
         (None, Some(said)) if kind != "redis" => findings.error(
             said.spot,
             format_args!(
-                "{section}.password_file says nothing about `{section}.kind: {kind}` without {section}.user; write both, or neither"
+                "{section}.password_file has no effect with `{section}.kind: {kind}` without {section}.user; write both, or neither"
             ),
         ),
         _ => {}
@@ -140,7 +140,7 @@ fn wrong_address(section: &str, kind: &str, text: &str) -> Option<String> {
     };
     if rest.contains('@') {
         return Some(format!(
-            "an address with a user or a password in it would be shown; write {section}.user and {section}.password_file"
+            "addresses are shown in logs, so they must not contain a user or a password; write {section}.user and {section}.password_file"
         ));
     }
     let host = rest.split('/').next().unwrap_or(rest);

@@ -55,7 +55,7 @@ pub(in crate::config) fn check(file: &Node, findings: &mut Findings) {
             let of = kinds.join(", ");
             findings.error(
                 said.spot,
-                format_args!("store.{key} says nothing about `store.kind: {kind}`; it is for {of}"),
+                format_args!("store.{key} has no effect with `store.kind: {kind}`; it is for {of}"),
             );
         }
     }
@@ -73,8 +73,8 @@ pub(in crate::config) fn check(file: &Node, findings: &mut Findings) {
         findings.error(
             node.spot,
             format_args!(
-                "`store.kind: {kind}` needs store.nodes, the most nodes that share the engine: each of them grants one part in so many of \
-                 a limit while the engine is gone"
+                "`store.kind: {kind}` needs store.nodes, the largest number of nodes that share the engine: while the engine is gone, \
+                 each node grants a limit divided by it"
             ),
         );
     }
@@ -82,11 +82,11 @@ pub(in crate::config) fn check(file: &Node, findings: &mut Findings) {
     match node.get("master") {
         Some(said) if !sentinel => findings.error(
             said.spot,
-            "store.master is the name that sentinels have for a set of servers; it needs `store.topology: sentinel`",
+            "store.master is the name that the sentinels have for the master; it needs `store.topology: sentinel`",
         ),
         None if sentinel => findings.error(
             node.spot,
-            "`store.topology: sentinel` needs store.master, the name that the sentinels have for the set of servers, as mymaster",
+            "`store.topology: sentinel` needs store.master, the name that the sentinels have for the master, as mymaster",
         ),
         _ => {}
     }

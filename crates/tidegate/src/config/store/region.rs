@@ -16,7 +16,7 @@ pub(super) fn check(node: &Node, findings: &mut Findings) {
             findings.error(
                 said.spot,
                 format_args!(
-                    "store.region.{key} says nothing about `store.region.kind: zookeeper`; it is for etcd"
+                    "store.region.{key} has no effect with `store.region.kind: zookeeper`; it is for etcd"
                 ),
             );
         }

@@ -44,7 +44,7 @@ fn an_engine_has_addresses_without_secrets() {
 #[test]
 fn what_says_nothing_about_a_kind_is_refused_by_name() {
     for (store, said) in [
-        ("{kind: memory, path: /tmp}", "store.path says nothing about `store.kind: memory`; it is for disk"),
+        ("{kind: memory, path: /tmp}", "store.path has no effect with `store.kind: memory`; it is for disk"),
         ("{kind: redis, nodes: 2}", "`store.kind: redis` needs store.url, as redis://127.0.0.1:6379"),
         (
             "{kind: etcd, nodes: 2, url: 'http://'}",
@@ -56,7 +56,7 @@ fn what_says_nothing_about_a_kind_is_refused_by_name() {
         ),
         (
             "{kind: redis, nodes: 2, url: 'redis://a', topology: sentinel}",
-            "`store.topology: sentinel` needs store.master, the name that the sentinels have for the set of servers, as mymaster",
+            "`store.topology: sentinel` needs store.master, the name that the sentinels have for the master, as mymaster",
         ),
     ] {
         assert_eq!(parse(store).unwrap_err(), said);
@@ -80,31 +80,31 @@ fn words_that_would_be_lost_are_refused() {
     for (store, said) in [
         (
             "{kind: redis, nodes: 2, url: 'redis://a', user: me}",
-            "store.user says nothing without store.password_file",
+            "store.user has no effect without store.password_file",
         ),
         (
             "{kind: etcd, nodes: 2, url: 'http://a', password_file: p}",
-            "store.password_file says nothing about `store.kind: etcd`",
+            "store.password_file has no effect with `store.kind: etcd`",
         ),
         (
             "{kind: redis, nodes: 2, url: 'redis://a', ca_file: c}",
-            "store.ca_file says nothing about addresses that begin with redis://; write rediss://",
+            "store.ca_file has no effect on addresses that begin with redis://; write rediss://",
         ),
         (
             "{kind: etcd, nodes: 2, url: 'http://a', ca_file: c}",
-            "store.ca_file says nothing about addresses that begin with http://; write https://",
+            "store.ca_file has no effect on addresses that begin with http://; write https://",
         ),
         (
             "{kind: redis, nodes: 2, url: 'redis://a', cert_file: c, key_file: k}",
-            "store.cert_file says nothing about addresses that begin with redis://; write rediss://",
+            "store.cert_file has no effect on addresses that begin with redis://; write rediss://",
         ),
         (
             "{kind: etcd, nodes: 2, url: 'https://a', cert_file: c}",
-            "store.cert_file says nothing without store.key_file; write both, or neither",
+            "store.cert_file has no effect without store.key_file; write both, or neither",
         ),
         (
             "{kind: redis, nodes: 2, url: 'rediss://a', key_file: k}",
-            "store.key_file says nothing without store.cert_file; write both, or neither",
+            "store.key_file has no effect without store.cert_file; write both, or neither",
         ),
         (
             "{kind: redis, nodes: 2, url: [redis://a, redis://b]}",
@@ -153,15 +153,15 @@ fn a_region_names_itself_and_through_what_regions_agree() {
         ),
         (
             "{name: eu, most: 3, kind: zookeeper, url: 'zookeeper://a', user: me}",
-            "store.region.user says nothing without store.region.password_file; write both, or neither",
+            "store.region.user has no effect without store.region.password_file; write both, or neither",
         ),
         (
             "{name: eu, most: 3, kind: zookeeper, url: 'zookeeper://a', ca_file: x.pem}",
-            "store.region.ca_file says nothing about `store.region.kind: zookeeper`; it is for etcd",
+            "store.region.ca_file has no effect with `store.region.kind: zookeeper`; it is for etcd",
         ),
         (
             "{name: eu, most: 3, kind: etcd, url: 'https://e', key_file: x.pem}",
-            "store.region.key_file says nothing without store.region.cert_file; write both, or neither",
+            "store.region.key_file has no effect without store.region.cert_file; write both, or neither",
         ),
     ] {
         let told = of(region).unwrap_err();
@@ -170,7 +170,7 @@ fn a_region_names_itself_and_through_what_regions_agree() {
     let other = parse(
         "{kind: etcd, url: 'http://a', nodes: 2, region: {name: eu, most: 3, kind: etcd, url: 'http://e'}}",
     );
-    assert_eq!(other.unwrap_err(), "store.region says nothing about `store.kind: etcd`; it is for redis");
+    assert_eq!(other.unwrap_err(), "store.region has no effect with `store.kind: etcd`; it is for redis");
 }
 
 /// Limits that the engine of a region decides must be divided, so those that cannot be divided are refused.

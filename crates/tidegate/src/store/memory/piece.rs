@@ -48,7 +48,7 @@ pub enum RestoreError {
     )]
     Seed,
     /// The store differs from the one that the keys are from, in its size or in how it tells keys apart.
-    #[error("the keys are those of a store of another size, or of one that tells keys apart in another way")]
+    #[error("the keys are from a store of another size, or from one that distinguishes keys in another way")]
     Form,
     /// A table for so many keys cannot be made.
     #[error(transparent)]

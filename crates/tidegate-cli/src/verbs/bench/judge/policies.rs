@@ -60,7 +60,7 @@ impl Judged {
         for policy in &mut policies {
             if let Some(why) = unjudged(policy) {
                 return Err(Mistake(format!(
-                    "{file}: whether policy \"{}\" refuses depends on {why}, which cannot be judged from outside; judge another policy by \
+                    "{file}: policy \"{}\" depends on {why}, so its answers cannot be checked from outside; check another policy with \
                      --expect, or leave --config out",
                     policy.name
                 ))
@@ -90,7 +90,7 @@ impl Judged {
         let decision = gate.peek(&question.descriptor(0))?;
         if decision.limits.is_empty() && decision.refusal.is_none() {
             return Err(Mistake(format!(
-                "no policy in force of {file} is for these asks, which know {}; name the attributes with --by and --attr",
+                "no policy in force of {file} matches these requests, which have {}; name the attributes with --by and --attr",
                 question.descriptor(0).pairs().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
             ))
             .into());
@@ -124,7 +124,7 @@ fn unjudged(policy: &Policy) -> Option<&'static str> {
         return Some("how calls end");
     }
     if policy.limits.iter().any(Limit::is_guard) {
-        return Some("what is in flight");
+        return Some("requests in flight");
     }
     let moves = !policy.when.is_empty() || policy.limits.iter().any(|limit| limit.follows.is_some());
     moves.then_some("numbers that only the server knows")

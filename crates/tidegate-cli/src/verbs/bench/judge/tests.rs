@@ -169,15 +169,15 @@ fn policies_that_cannot_be_judged_are_refused_by_name() {
     };
     let guards =
         "{name: work, limit: {algorithm: concurrency, max: 3}}, {name: calls, limit: {algorithm: breaker}}";
-    assert!(refused(guards, &[]).contains("policy \"work\" refuses depends on what is in flight"));
+    assert!(refused(guards, &[]).contains("policy \"work\" depends on requests in flight"));
     let calls = ["--config", "p.yaml", "--expect", "calls"];
-    assert!(refused(guards, &calls).contains("policy \"calls\" refuses depends on how calls end"));
+    assert!(refused(guards, &calls).contains("policy \"calls\" depends on how calls end"));
     let busy = "{name: busy, when: rate above 5/s, limit: {rate: 1/s}}";
     assert!(refused(busy, &[]).contains("depends on numbers that only the server knows"));
     let other = "{name: search, match: {path: /api/**}, limit: {rate: 1/s}}";
     let told = refused(other, &[]);
     assert!(
-        told.starts_with("no policy in force of p.yaml is for these asks, which know client.ip;"),
+        told.starts_with("no policy in force of p.yaml matches these requests, which have client.ip;"),
         "{told}"
     );
     let gone = ["--config", "p.yaml", "--expect", "gone"];

@@ -137,7 +137,7 @@ fn add_named<'r>(
         } else if proxy.is_taken_for_named(name) {
             let shown = quoted(name.as_str());
             return Err(proxy.refused(format!(
-                "many programs take the header {shown} for one that policies name; send that one, with its dashes"
+                "many programs treat the header {shown} like one that policies name; send that one, with its dashes"
             )));
         }
     }
@@ -174,12 +174,12 @@ fn once<'r>(
     let mut lines = known.into_iter().flat_map(|known| headers.get_all(known));
     let line = lines.next().filter(|line| !line.is_empty());
     let line = line.ok_or_else(|| {
-        format!("the proxy sent no {name}, which tells of the original request; have it set that header, or name another proxy under forward_auth")
+        format!("the proxy sent no {name}, which describes the original request; have it set that header, or name another proxy under forward_auth")
     })?;
     match lines.count() {
         0 => Ok(line),
         others => Err(format!(
-            "{name} came {} times; the proxy must set it itself, in place of what its caller sent",
+            "{name} came {} times; the proxy must set it itself, and replace what its caller sent",
             others + 1
         )),
     }

@@ -27,7 +27,7 @@ pub(super) fn priority(
     let Some(line) = lines.next() else { return Ok(forward_auth.default_priority) };
     if lines.next().is_some() {
         let detail = format!(
-            "{name} came several times; the proxy must set it itself, in place of what its caller sent"
+            "{name} came several times; the proxy must set it itself, and replace what its caller sent"
         );
         return Err(proxys(detail));
     }

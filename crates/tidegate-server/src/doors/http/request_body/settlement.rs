@@ -64,7 +64,8 @@ impl<'de> Visitor<'de> for SettlementSeed {
         while let Some(Text(field)) = map.next_key()? {
             match field.as_ref() {
                 "decision_id" => {
-                    let instead = "`decision_id` settles nothing; send the `ticket` that the check answered";
+                    let instead =
+                        "`decision_id` settles nothing; send the `ticket` in the answer to the check";
                     return Err(M::Error::custom(instead));
                 }
                 name if !self.fields.contains(&name) => return Err(unknown(name, self.fields)),
@@ -82,7 +83,7 @@ impl<'de> Visitor<'de> for SettlementSeed {
         let Some(ticket) = ticket else {
             return Err(missing(
                 "ticket",
-                "what a check answers under `ticket`, where a policy expects a settlement or the check asks with \"ticket\": true",
+                "the `ticket` in the answer to a check, if a policy expects a settlement or the check asks with \"ticket\": true",
             ));
         };
         let takes = |field: &str| self.fields.contains(&field);
@@ -105,7 +106,7 @@ impl<'de> Visitor<'de> for SettlementSeed {
             }
         };
         if takes("outcome") && usage.is_none() && ended.is_none() {
-            let detail = "nothing is told of the work; send `attributes` or `cost` for what it spent, `status` or `outcome` \
+            let detail = "the settlement says nothing about the work; send `attributes` or `cost` for what it spent, `status` or `outcome` \
                           for how it ended";
             return Err(M::Error::custom(detail));
         }
@@ -172,7 +173,10 @@ impl<'de> DeserializeSeed<'de> for OutcomeSeed {
             Some((_, outcome)) => Ok(outcome.map_or(Ended::Undone, Ended::With)),
             None => {
                 let known = OUTCOMES.map(|(word, _)| word).join(", ");
-                Err(D::Error::custom(format_args!("`outcome` {} is none; there are {known}", quoted(&word))))
+                Err(D::Error::custom(format_args!(
+                    "`outcome` {} does not exist; there are {known}",
+                    quoted(&word)
+                )))
             }
         }
     }
@@ -280,7 +284,7 @@ struct ValueSeed<'n> {
 impl ValueSeed<'_> {
     fn wrong<E: Error, T>(&self, found: &dyn fmt::Display) -> Result<T, E> {
         Err(E::custom(format_args!(
-            "attribute {}: {found} is nothing that was spent; use a whole number, 0 to {MAX_COST}, or a string",
+            "attribute {}: {found} is not an amount that was spent; use a whole number, 0 to {MAX_COST}, or a string",
             quoted(self.name)
         )))
     }

@@ -97,8 +97,8 @@ fn a_settlement_says_what_it_is_of_and_something_about_it() {
     );
     assert_eq!(settle(br#"{"ticket": "x", "outcome": "undone"}"#).unwrap().ended, Some(Ended::Undone));
     for (body, expected) in [
-        (r#"{"cost": 1}"#, "`ticket` is missing; it is what a check answers"),
-        (r#"{"ticket": "x"}"#, "nothing is told of the work; send `attributes` or `cost`"),
+        (r#"{"cost": 1}"#, "`ticket` is missing; it is the `ticket` in the answer to a check"),
+        (r#"{"ticket": "x"}"#, "the settlement says nothing about the work; send `attributes` or `cost`"),
         (r#"{"ticket": "x", "status": 200, "outcome": "success"}"#, "say the same; send one of them"),
         (r#"{"ticket": "x", "status": 99}"#, "`status` 99 is not an HTTP status"),
         (
@@ -111,7 +111,7 @@ fn a_settlement_says_what_it_is_of_and_something_about_it() {
         (" ", r#"the body is empty; send JSON such as {"ticket": "TICKET", "attributes""#),
         (
             r#"{"ticket": "x", "outcome": "succes"}"#,
-            "`outcome` `succes` is none; there are success, callers-fault",
+            "`outcome` `succes` does not exist; there are success, callers-fault",
         ),
         (r#"{"ticket": "x", "outcome": null}"#, "expected `outcome` as a string such as \"success\""),
         (r#"{"ticket": "x", "outcome": "undone", "cost": 1}"#, "has spent nothing"),
@@ -119,16 +119,19 @@ fn a_settlement_says_what_it_is_of_and_something_about_it() {
         (r#"{"ticket": "x", "cost": 1152921504606846977}"#, "is not a cost"),
         (
             r#"{"ticket": "x", "attributes": {"a": 1.5}}"#,
-            "attribute `a`: 1.5 is nothing that was spent; use a whole number",
+            "attribute `a`: 1.5 is not an amount that was spent; use a whole number",
         ),
-        (r#"{"ticket": "x", "attributes": {"a": -1}}"#, "attribute `a`: -1 is nothing that was spent"),
-        (r#"{"ticket": "x", "attributes": {"a": true}}"#, "attribute `a`: true is nothing that was spent"),
+        (r#"{"ticket": "x", "attributes": {"a": -1}}"#, "attribute `a`: -1 is not an amount that was spent"),
+        (
+            r#"{"ticket": "x", "attributes": {"a": true}}"#,
+            "attribute `a`: true is not an amount that was spent",
+        ),
         (r#"{"ticket": "x", "attributes": {"a": [1, 2]}}"#, "attribute `a`: an array is nothing"),
         (r#"{"ticket": "x", "attributes": {"a": 1, "a": 2}}"#, "attribute `a` is given twice"),
         (r#"{"ticket": "x", "ticket": "y", "cost": 1}"#, "`ticket` is given twice"),
         (r#"{"ticket": 5, "cost": 1}"#, "integer `5`, expected `ticket` as the string that a check answered"),
         (r#"{"tickt": "x", "cost": 1}"#, "unknown field `tickt`; did you mean `ticket`?"),
-        (r#"{"decision_id": "x", "cost": 1}"#, "send the `ticket` that the check answered"),
+        (r#"{"decision_id": "x", "cost": 1}"#, "send the `ticket` in the answer to the check"),
     ] {
         let problem = settle(body.as_bytes()).expect_err(body);
         assert!(problem.detail().contains(expected), "{body}: {}", problem.detail());

@@ -61,7 +61,7 @@ pub(super) async fn run(
     let conclusion = engine.decide(&live, check, only, want, keep, Transport::resp).await;
     let named = requests::conclude(engine, &live, &check, only, want, wanted, &conclusion, &held).await;
     let named = named.map_err(|none| {
-        Refusal::wrong(format!("refused, since nobody could return the place that it takes: {none}"))
+        Refusal::wrong(format!("refused, since the place that it takes could not be returned: {none}"))
     })?;
     let resp3 = session.resp3;
     replies.list(8);

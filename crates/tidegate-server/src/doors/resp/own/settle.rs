@@ -46,8 +46,9 @@ fn refused(error: &SettleError) -> Refusal {
         SettleError::Ticket(TicketError::Store(error)) => Refusal("UNAVAILABLE", error.to_string()),
         SettleError::Ticket(error) => Refusal("TICKET", error.to_string()),
         SettleError::Unknown(unknown) => Refusal::wrong(unknown.to_string()),
-        SettleError::AwaitsReport(_) | SettleError::TooMuch { .. } => {
-            Refusal("TICKET", "the ticket cannot be settled so; POST /v1/settle says why".to_owned())
-        }
+        SettleError::AwaitsReport(_) | SettleError::TooMuch { .. } => Refusal(
+            "TICKET",
+            "the ticket cannot be settled in this way; POST /v1/settle gives the reason".to_owned(),
+        ),
     }
 }

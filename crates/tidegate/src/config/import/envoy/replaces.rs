@@ -56,8 +56,8 @@ fn unsaid(name: &str, file: usize, spot: Spot, all: &mut [Findings]) {
     all[file].warn(
         spot,
         format_args!(
-            "replaces: \"{name}\" holds beside this limit in a call that meets both, because not all of this rule's values are spelled out; \
-             there it is not asked"
+            "replaces: a call that matches both is limited by \"{name}\" too, because this rule does not list all its values; in \
+             envoyproxy/ratelimit it is not"
         ),
     );
 }

@@ -94,12 +94,12 @@ pub(super) fn rule(file: usize, node: &Node, findings: &mut Findings) -> Option<
         if let Some(spot) = keys::flag(node, word, findings) {
             findings.warn(
                 spot,
-                format_args!("{word}: metrics are by policy and not by value; /v1/keys/top tells the values that are refused most"),
+                format_args!("{word}: metrics count by policy, not by value; /v1/keys/top lists the values that are refused most"),
             );
         }
     }
     if let Some((name, _)) = node.entry("metadata") {
-        findings.warn(name.spot, "metadata is not sent to Envoy; the metadata of an answer names the policy, where a call asks for it");
+        findings.warn(name.spot, "metadata is not sent to Envoy; the metadata of an answer names the policy, if the call asks for it");
     }
     let rules = keys::list(node.get("descriptors"), "descriptors", findings);
     let rules = rules.iter().filter_map(|node| rule(file, node, findings)).collect();
