@@ -23,13 +23,20 @@ pub(crate) fn text(outcomes: &[Outcome], when: impl Fn(Tick) -> String) -> Style
     }
     let compared = outcomes.len() > 1;
     let mut header = vec!["GUARD", "OF", "MOST IN FLIGHT", "REFUSED", "FULL", "OPEN", "HALF-OPEN"];
-    let mut numbers = [2, 3, 4, 5, 6];
+    let sheds = all.iter().any(|guard| guard.did.refused_shed > 0);
+    if sheds {
+        header.push("SHED");
+    }
+    let mut numbers: Vec<usize> = (2..header.len()).collect();
     if compared {
         header.insert(0, "RUN");
-        numbers = numbers.map(|column| column + 1);
+        numbers.iter_mut().for_each(|column| *column += 1);
     }
     let row = |guard: &GuardOf<'_>| {
         let mut row = columns(guard);
+        if sheds {
+            row.push(cause(guard.did.refused_shed, guard.did.kind == "breaker"));
+        }
         if compared {
             row.insert(0, guard.run.to_owned());
         }
@@ -69,7 +76,6 @@ fn guards_of(outcome: &Outcome) -> impl Iterator<Item = GuardOf<'_>> {
 fn columns(guard: &GuardOf<'_>) -> Vec<String> {
     let did = guard.did;
     let is_breaker = did.kind == "breaker";
-    let cause = |refused: u64, applies: bool| if applies { grouped(refused) } else { "-".to_owned() };
     vec![
         did.limit.clone(),
         guard.policy.to_owned(),
@@ -79,6 +85,10 @@ fn columns(guard: &GuardOf<'_>) -> Vec<String> {
         cause(did.refused_open, is_breaker),
         cause(did.refused_half_open, is_breaker),
     ]
+}
+
+fn cause(refused: u64, applies: bool) -> String {
+    if applies { grouped(refused) } else { "-".to_owned() }
 }
 
 fn served(service: &ServiceOutcome) -> String {

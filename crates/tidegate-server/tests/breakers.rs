@@ -114,6 +114,50 @@ async fn failures_open_it_probes_close_it_and_all_of_it_is_told_golden() {
     assert_eq!(check(&server).await.status, StatusCode::OK);
 }
 
+#[tokio::test]
+async fn a_breaker_that_sheds_lets_a_share_through_and_says_how_much() {
+    let policy = "
+version: 1
+policies:
+  - name: search
+    limit: { algorithm: breaker, failures: 20%, window: 1000 calls, min_calls: 20, shed_at_most: 75% }
+";
+    let server = start(policy).await;
+    for _ in 0..50 {
+        let answer = check(&server).await;
+        if answer.status == StatusCode::OK {
+            leave(&server, &answer, 500).await;
+        }
+        server.clock.advance(Duration::from_millis(7));
+    }
+    let shedding = only(&server, "/v1/breakers/search").await;
+    let failed = shedding["calls"]["failed"].as_u64().unwrap();
+    assert_eq!(shedding["state"], "shedding", "{shedding}");
+    assert_eq!(shedding["refused_share"], 0.75, "{shedding}");
+    assert_eq!(shedding["tripped_by"], format!("{failed} of {failed} calls failed"));
+    assert!((20..45).contains(&failed), "some of the last thirty were refused, and some were not: {failed}");
+    let mut refused = 0;
+    for _ in 0..200 {
+        let answer = check(&server).await;
+        if answer.status != StatusCode::OK {
+            assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(
+                answer.detail(),
+                "the breaker of policy \"search\" refuses a share of the calls, since the service behind it fails; try again later"
+            );
+            refused += 1;
+        }
+        server.clock.advance(Duration::from_millis(7));
+    }
+    assert!((130..=170).contains(&refused), "three quarters of 200: {refused}");
+    let metrics = get(&server, "/metrics").await.text.clone();
+    assert!(metrics.contains("tidegate_breaker_state{policy=\"search\",state=\"shedding\"} 1"), "{metrics}");
+    // By hand it is as any other.
+    put(&server, "/v1/breakers/search", r#"{"state": "open", "reason": "moves"}"#).await;
+    let refused = check(&server).await;
+    assert!(refused.detail().contains("lets no request through now"), "{}", refused.detail());
+}
+
 /// Regression: a probe whose caller never came back kept the breaker half-open for ever.
 #[tokio::test]
 async fn a_probe_that_is_lost_gives_its_place_up_and_one_undone_says_nothing() {

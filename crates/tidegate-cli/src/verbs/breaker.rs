@@ -71,10 +71,16 @@ fn listed(answer: &Value) -> Styled {
             text(&one["state"]),
             text(&one["since"]),
             text(&one["until"]),
-            would_have_opened(one).unwrap_or_else(|| text(why)),
+            would_have_opened(one).or_else(|| shed(one)).unwrap_or_else(|| text(why)),
         ]
     });
     table(&["POLICY", "KEY", "STATE", "SINCE", "UNTIL", "WHY"], &[], rows)
+}
+
+/// Describes why a breaker sheds, and how much; `None` if it does not shed.
+fn shed(one: &Value) -> Option<String> {
+    let percent = one.get("refused_share")?.as_f64()? * 100.0;
+    Some(format!("{}; refuses {percent:.1} % of the calls", one["tripped_by"].as_str()?))
 }
 
 /// Describes what a breaker that only measures would have done; `None` if it would have done nothing.

@@ -248,20 +248,26 @@ fn places_are_held_for_as_long_as_requests_take() {
     assert!(silent.err.contains("in segment 1") && silent.err.contains("or with --hold"), "{silent:?}");
 }
 
-/// The page's policies and commands generate its pictures; changing one without the others fails.
+/// The policies and commands of a page generate its pictures; changing one without the others fails.
 #[test]
-fn the_pictures_of_the_page_are_made_by_its_commands() {
-    let page = std::fs::read_to_string(repository("docs/command-line.md")).unwrap();
-    let policies = page.split("```yaml\n").find(|block| block.contains("name: checkout")).unwrap();
+fn the_pictures_of_the_pages_are_made_by_their_commands() {
     let desk = Desk::new();
-    desk.write("guards.yaml", policies.split("```").next().unwrap());
-    for name in ["guards.svg", "guards-compared.svg"] {
-        let command = page.lines().find(|line| line.contains(&format!("--plot {name}"))).unwrap();
-        let words = words(command.trim_start_matches("$ tidegate "));
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        desk.run(&words).code(0);
-        let kept = std::fs::read_to_string(repository("docs/images").join(name)).unwrap_or_default();
-        assert!(desk.read(name) == kept, "draw docs/images/{name} again by the command of the page");
+    let pages = [
+        ("docs/command-line.md", "name: checkout", "guards.yaml", &["guards.svg", "guards-compared.svg"][..]),
+        ("docs/protection/breakers.md", "name: search", "sheds.yaml", &["breaker-sheds.svg"]),
+    ];
+    for (path, policy, file, pictures) in pages {
+        let page = std::fs::read_to_string(repository(path)).unwrap();
+        let policies = page.split("```yaml\n").find(|block| block.contains(policy)).unwrap();
+        desk.write(file, policies.split("```").next().unwrap());
+        for name in pictures {
+            let command = page.lines().find(|line| line.contains(&format!("--plot {name}"))).unwrap();
+            let words = words(command.trim_start_matches("$ ").trim_start_matches("tidegate "));
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            desk.run(&words).code(0);
+            let kept = std::fs::read_to_string(repository("docs/images").join(name)).unwrap_or_default();
+            assert!(desk.read(name) == kept, "draw docs/images/{name} again by the command of {path}");
+        }
     }
     let traffic = "steady 20/s 2s taking 1s";
     desk.run(&["simulate", "-c", "guards.yaml", "--traffic", traffic, "--plot", "guards.png", "-q"]).code(0);

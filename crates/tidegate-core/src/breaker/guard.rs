@@ -47,8 +47,9 @@ impl Guard for CircuitBreaker {
     }
 
     /// The limit is 1, and `remaining` says whether the next call may enter. `reset_after` is the time until it may,
-    /// if time alone decides; while shedding, the time until the window is empty, if it empties. While half-open it is the time until the breaker has been idle for so long that it
-    /// becomes new, [`Duration::MAX`] if it never does.
+    /// if time alone decides. While shedding it is the time until the window is empty, zero for a window of calls.
+    /// While half-open it is the time until the breaker has been idle for so long that it becomes new,
+    /// [`Duration::MAX`] if it never does.
     fn standing(&self, state: &CircuitBreakerState, now: Tick) -> Standing {
         let at = now.max(state.inner.last);
         // Avoids copying the state, because this is called with each refusal.
@@ -66,7 +67,7 @@ impl Guard for CircuitBreaker {
             (None, Phase::HalfOpen { .. }, _) => Duration::MAX,
             (_, _, None) => Duration::ZERO,
             (None, Phase::Closed { outcomes, .. }, Some(_)) => {
-                outcomes.empty_at().map_or(Duration::MAX, |empty| empty.since(at))
+                outcomes.empty_at().unwrap_or_default().since(at)
             }
             (_, _, Some(retry)) => retry.after().unwrap_or(Duration::MAX),
         };

@@ -208,6 +208,7 @@ impl CircuitBreaker {
     pub(super) fn advance(&self, inner: &mut Inner, at: Tick, reporter: &mut ChangeReporter<'_>) {
         let idle = inner.idle_at(self.parameters.forget_after);
         if idle != Tick::MAX && at >= idle {
+            self.note_shedding(inner, at, reporter);
             let from = self.condition_of(inner, at);
             *inner = Inner::fresh(at);
             if from != Condition::Closed {

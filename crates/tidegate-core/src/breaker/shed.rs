@@ -12,7 +12,7 @@
 
 use super::machine::{Cause, ChangeReporter};
 use super::parameters::{CircuitBreaker, scramble};
-use super::rules::{Rules, WHOLE};
+use super::rules::{Figure, Rules, WHOLE};
 use super::state::{Condition, Inner, Phase};
 use super::window::Totals;
 use crate::time::Tick;
@@ -61,34 +61,33 @@ impl CircuitBreaker {
 
     /// Returns the condition of a closed breaker that is not forced.
     pub(super) fn closed_or_shedding(&self, inner: &Inner, at: Tick) -> Condition {
-        match (self.shed_share(inner, at), &inner.phase) {
-            (share @ 1.., Phase::Closed { outcomes, .. }) => {
-                Condition::Shedding { share, totals: outcomes.ahead().totals(at) }
-            }
+        let Phase::Closed { outcomes, .. } = &inner.phase else { return Condition::Closed };
+        match (self.shed_share(inner, at), self.parameters.rules.ratio_of(outcomes.ahead().totals(at))) {
+            (share @ 1.., Some(by)) => Condition::Shedding { share, by },
             _ => Condition::Closed,
         }
     }
 
-    /// Reports when a breaker begins to shed, and when it ends; changes nothing else. `at`: now, after what time has
-    /// changed was applied.
+    /// Reports when a breaker begins to shed, and when it ends; changes nothing else. What time has changed by `at` was
+    /// applied before.
     pub(super) fn note_shedding(&self, inner: &mut Inner, at: Tick, reporter: &mut ChangeReporter<'_>) {
         if self.parameters.shed_at_most.is_none() || inner.forced.is_some() {
             return;
         }
         let is = self.closed_or_shedding(inner, at);
         let Phase::Closed { outcomes, shedding, .. } = &mut inner.phase else { return };
-        let sheds = is != Condition::Closed;
-        if *shedding == sheds {
-            return;
-        }
-        *shedding = sheds;
-        let totals = outcomes.ahead().totals(at);
-        match self.parameters.rules.ratio_of(totals) {
-            Some(figure) if sheds => reporter.report(at, Condition::Closed, is, Cause::Tripped(figure)),
-            _ => {
-                let was = Condition::Shedding { share: 0, totals };
+        match is {
+            Condition::Shedding { by, .. } if !*shedding => {
+                *shedding = true;
+                reporter.report(at, Condition::Closed, is, Cause::Tripped(by));
+            }
+            Condition::Closed if *shedding => {
+                *shedding = false;
+                let totals = outcomes.ahead().totals(at);
+                let was = Condition::Shedding { share: 0, by: Figure::FailureRatio(totals) };
                 reporter.report(at, was, is, Cause::Recovered(totals));
             }
+            _ => {}
         }
     }
 }

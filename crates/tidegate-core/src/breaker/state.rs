@@ -74,8 +74,8 @@ pub enum Condition {
     Shedding {
         /// The share that is refused, in millionths.
         share: u32,
-        /// The calls in the window.
-        totals: Totals,
+        /// The figure that goes beyond its threshold.
+        by: Figure,
     },
     /// Every call is refused.
     Open {

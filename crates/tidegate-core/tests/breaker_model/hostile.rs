@@ -25,6 +25,7 @@ fn quotas() -> Vec<Quota> {
     let breaker = CircuitBreaker::builder;
     [
         breaker().min_calls(2),
+        breaker().min_calls(2).shed_at_most(0.9),
         breaker().window(Window::Calls(70)).consecutive(3).min_calls(2),
         CircuitBreaker::hystrix(),
         CircuitBreaker::resilience4j().window(Window::Calls(3)).min_calls(2),

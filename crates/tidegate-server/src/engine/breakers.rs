@@ -183,6 +183,7 @@ pub(crate) fn why(seen: &KeyedView) -> String {
     match (&seen.view.condition, &seen.view.forced) {
         (Condition::Forced { .. }, Some(forced)) => forced.reason().to_owned(),
         (Condition::Open { by: Some(figure), .. }, _) => figure.to_string(),
+        (Condition::Shedding { by, .. }, _) => by.to_string(),
         (Condition::Open { by: None, .. }, _) => "a forced state of a breaker has ended".to_owned(),
         _ => String::new(),
     }

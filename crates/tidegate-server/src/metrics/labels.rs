@@ -62,6 +62,7 @@ pub(super) struct BreakerLabels {
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
 pub(crate) enum BreakerStateLabel {
     closed,
+    shedding,
     open,
     half_open,
     forced_open,
@@ -71,8 +72,9 @@ pub(crate) enum BreakerStateLabel {
 }
 
 impl BreakerStateLabel {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::closed,
+        Self::shedding,
         Self::open,
         Self::half_open,
         Self::forced_open,
@@ -84,6 +86,7 @@ impl BreakerStateLabel {
     /// Returns the label of a state's name.
     pub(crate) fn of(word: &str) -> Self {
         match word {
+            "shedding" => Self::shedding,
             "open" => Self::open,
             "half-open" => Self::half_open,
             "forced-open" => Self::forced_open,

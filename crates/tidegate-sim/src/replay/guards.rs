@@ -61,6 +61,8 @@ pub(crate) struct GuardLimit {
     refused: Refused,
     /// The law that adjusts the limit, if any.
     law: Option<&'static str>,
+    /// Whether it is a breaker that sheds instead of opening.
+    pub(crate) sheds: bool,
     /// The breakers of its keys; `None` unless it is a breaker.
     pub(crate) breakers: Option<Followed>,
 }
@@ -70,6 +72,7 @@ struct Refused {
     full: u64,
     open: u64,
     half_open: u64,
+    shed: u64,
 }
 
 /// The guards that a request has entered.
@@ -108,6 +111,7 @@ impl Guards {
                     Quota::Adaptive(guard) => Some(guard.law().as_str()),
                     _ => None,
                 },
+                sheds: limit.sheds(),
                 breakers: matches!(**quota, Quota::Breaker(_)).then(Followed::default),
             })
         });
@@ -141,6 +145,7 @@ impl Guards {
             if !line.decision.is_allowed() {
                 match (&guard.breakers, line.decision.retry()) {
                     (None, _) => guard.refused.full += 1,
+                    (Some(_), Retry::Unknown) if guard.sheds => guard.refused.shed += 1,
                     (Some(_), Retry::Unknown) => guard.refused.half_open += 1,
                     (Some(_), _) => guard.refused.open += 1,
                 }
@@ -243,6 +248,7 @@ impl GuardLimit {
             refused_full: self.refused.full,
             refused_open: self.refused.open,
             refused_half_open: self.refused.half_open,
+            refused_shed: self.refused.shed,
             changes,
             changes_left_out: left_out,
         }

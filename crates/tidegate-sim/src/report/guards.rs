@@ -192,14 +192,15 @@ fn states(named: &str, guard: &GuardLimit, (from, until): (Tick, Tick)) -> Optio
     let height = |band: BreakerBand| Band {
         height: match band.state {
             BreakerState::Closed => Height::Low,
-            BreakerState::HalfOpen => Height::Middle,
+            BreakerState::HalfOpen | BreakerState::Shedding => Height::Middle,
             BreakerState::Open => Height::High,
         },
         from: band.from,
         until: band.until,
     };
+    let middle = if guard.sheds { "shedding" } else { "half-open" };
     let bands = bands.into_iter().map(height).collect();
-    Some(Track::Bands { name, words: ["closed", "half-open", "open"], bands })
+    Some(Track::Bands { name, words: ["closed", middle, "open"], bands })
 }
 
 fn policy_name(replay: &Replay, run: usize, guard: &GuardLimit) -> String {

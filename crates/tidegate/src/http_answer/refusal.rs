@@ -7,12 +7,14 @@
 //! # Source
 //! RFC 9457; the problem types of draft-ietf-httpapi-ratelimit-headers.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use serde::Serialize;
 use tidegate_core::{Criticality, Priority, Retry};
 
 use crate::gate::GateDecision;
-use crate::policy::{Block, Deny, Limit};
+use crate::policy::{Block, Deny};
 use crate::rounded::millis_up;
 
 /// The type of a problem that the status describes completely (RFC 9457, section 4.2.1).
@@ -270,8 +272,12 @@ fn detail_of(decision: &GateDecision, needed: Option<Criticality>) -> String {
         units => format!(", {units} kept for higher priority"),
     };
     let policy = &decision.policies.policies()[bound.policy];
-    if policy.limit(bound.limit).is_some_and(Limit::is_breaker) {
+    if let Some(limit) = policy.limit(bound.limit).filter(|limit| limit.is_breaker()) {
+        let is_shed = limit.sheds() && standing.reset_after != Duration::MAX;
         return match decision.retry() {
+            Retry::Unknown if is_shed => format!(
+                "the breaker of policy {name:?} refuses a share of the calls, since the service behind it fails; try again later"
+            ),
             Retry::After(wait) => format!(
                 "the breaker of policy {name:?} is open, since the service behind it fails; try again in {} ms",
                 millis_up(wait)

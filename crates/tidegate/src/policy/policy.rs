@@ -194,6 +194,12 @@ impl Limit {
         matches!(self.terms.quota.as_deref(), Some(Quota::Breaker(_)))
     }
 
+    /// Reports whether the limit is a breaker that sheds instead of opening.
+    #[must_use]
+    pub fn sheds(&self) -> bool {
+        matches!(self.terms.quota.as_deref(), Some(Quota::Breaker(breaker)) if breaker.sheds_at_most().is_some())
+    }
+
     /// Returns all terms of the limit, those for everyone first.
     pub fn all_terms(&self) -> impl Iterator<Item = &Terms> {
         let special = self.overrides.iter().chain(&self.tiers).flat_map(|choice| choice.values.values());

@@ -171,6 +171,10 @@ fn breaker_json(app: &App, one: &ListedBreaker, reveal: bool) -> Value {
             shown["until"] = at(until).into();
             shown["tripped_by"] = why.into();
         }
+        Condition::Shedding { share, .. } => {
+            shown["refused_share"] = (f64::from(share) / 1e6).into();
+            shown["tripped_by"] = why.into();
+        }
         Condition::HalfOpen { step, in_flight, at_most, .. } => {
             shown["probes"] = json!({ "step": step, "in_flight": in_flight, "at_most": at_most });
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidegate::{Cost, Outcome as Ended, Quota, Receipt, Tick};
-use tidegate_core::breaker::{Cause, Change, CircuitBreaker, CircuitBreakerState, Condition};
+use tidegate_core::breaker::{Cause, Change, CircuitBreaker, CircuitBreakerState, Condition, Totals};
 use tidegate_core::{Ask, Guard as _};
 
 use super::outcome::BreakerChange;
@@ -19,6 +19,8 @@ const MOST_CHANGES: usize = 1_000;
 pub enum BreakerState {
     /// Every call passes.
     Closed,
+    /// A share of the calls is refused.
+    Shedding,
     /// A few calls pass.
     HalfOpen,
     /// Every call is refused.
@@ -109,7 +111,7 @@ impl Followed {
                 Condition::HalfOpen { at_most, .. } => Some(at_most),
                 _ => None,
             },
-            why: why(&change.cause),
+            why: why(change),
         };
         (self.changes.iter().map(told).collect(), self.left_out)
     }
@@ -153,15 +155,20 @@ fn drawn(condition: &Condition) -> BreakerState {
     match condition {
         Condition::Open { .. } => BreakerState::Open,
         Condition::HalfOpen { .. } => BreakerState::HalfOpen,
+        Condition::Shedding { .. } => BreakerState::Shedding,
         // Breakers are never forced in a replay.
         _ => BreakerState::Closed,
     }
 }
 
-fn why(cause: &Cause) -> String {
-    match cause {
+fn why(change: &Change) -> String {
+    match &change.cause {
         Cause::Tripped(figure) | Cause::WouldTrip(figure) => figure.to_string(),
         Cause::Waited => "the open time was over".to_owned(),
+        Cause::Recovered(Totals { calls, failures, slow }) if change.from.as_str() == "shedding" => {
+            let slow = if *slow == 0 { String::new() } else { format!(", {slow} were slow") };
+            format!("{failures} of {calls} calls failed{slow}")
+        }
         Cause::Recovered(totals) => {
             format!("of {} probes {} failed and {} were slow", totals.calls, totals.failures, totals.slow)
         }

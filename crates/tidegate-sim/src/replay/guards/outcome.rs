@@ -23,6 +23,9 @@ pub struct GuardOutcome {
     /// Requests refused, or in shadow mode counted as such, because the breaker was half-open and had as many probes
     /// in flight as allowed.
     pub refused_half_open: u64,
+    /// Requests refused, or in shadow mode counted as such, by a breaker that was shedding.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub refused_shed: u64,
     /// The state changes of a breaker in order, at most a thousand.
     pub changes: Vec<BreakerChange>,
     /// The number of further changes.
@@ -33,8 +36,13 @@ impl GuardOutcome {
     /// Returns how many requests it refused, or in shadow mode would have refused, for any cause.
     #[must_use]
     pub const fn refused(&self) -> u64 {
-        self.refused_full + self.refused_open + self.refused_half_open
+        self.refused_full + self.refused_open + self.refused_half_open + self.refused_shed
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A change of a breaker's state.
@@ -45,7 +53,7 @@ pub struct BreakerChange {
     pub at: Tick,
     /// The key of the breaker; `(all)` if there is a single one for all requests.
     pub key: String,
-    /// The state before: `closed`, `open` or `half-open`.
+    /// The state before: `closed`, `shedding`, `open` or `half-open`.
     pub from: &'static str,
     /// The state after.
     pub to: &'static str,

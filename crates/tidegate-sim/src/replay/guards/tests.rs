@@ -99,6 +99,28 @@ fn a_breaker_opens_with_failures_and_closes_when_they_end() {
     assert!(outcome.service.unwrap().failed > 100);
 }
 
+#[test]
+fn a_breaker_that_sheds_refuses_a_share_while_calls_fail() {
+    let law = CircuitBreaker::builder().failure_ratio(0.2).shed_at_most(0.8).build().unwrap();
+    let policy = Policy::new("search", Limit::new(Quota::from(law), "breaker"));
+    let calm = "poisson 100/s 20s taking 20ms";
+    let line = format!("{calm}, poisson 100/s 20s taking 20ms failing 60%, {calm}");
+    let replay = simulated(vec![policy], &line);
+    let outcome = only(&replay);
+    let guard = &outcome.policies[0].guards[0];
+    assert_eq!((guard.refused_shed, guard.refused()), (outcome.denied, outcome.denied));
+    // Of the 2,000 calls half are in excess once the window holds only calls of that time: 0.4 / 0.8.
+    assert!((600..=1_100).contains(&outcome.denied), "{}", outcome.denied);
+    let first = &guard.changes[0];
+    assert_eq!((first.from, first.to), ("closed", "shedding"));
+    assert!(first.why.ends_with("calls failed"), "{}", first.why);
+    let last = guard.changes.last().unwrap();
+    assert_eq!((last.from, last.to), ("shedding", "closed"));
+    let guards = replay.guards(0).unwrap();
+    let (_, bands) = guards.limits()[0].breakers.as_ref().unwrap().first(Tick::EPOCH, last.at).unwrap();
+    assert!(bands.iter().any(|band| band.state == super::BreakerState::Shedding));
+}
+
 /// The breaker is simulated beside the gate: if the two disagreed, the picture would not show the breaker that
 /// refused.
 #[test]
@@ -119,7 +141,7 @@ fn the_breaker_that_is_followed_is_the_one_that_refuses() {
             match state {
                 super::BreakerState::Closed => assert!(!refused, "closed at {:?}", arrival.at),
                 super::BreakerState::Open => assert!(refused, "open at {:?}", arrival.at),
-                super::BreakerState::HalfOpen => {}
+                super::BreakerState::HalfOpen | super::BreakerState::Shedding => {}
             }
         }
         assert_eq!(only(&replay).errors, 0);
