@@ -167,7 +167,7 @@ where
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = ConcurrencyFuture<S, Req, C, A>;
+    type Future = ConcurrencyFuture<S, Req, S::Future, C, A>;
 
     /// Asks whether the service within is ready; takes no place.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {

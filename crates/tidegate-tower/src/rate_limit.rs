@@ -141,7 +141,7 @@ where
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = RateLimitFuture<S, Request<B>, A>;
+    type Future = RateLimitFuture<S, Request<B>, S::Future, S::Response, S::Error, A>;
 
     /// Asks whether the service within is ready; charges nothing.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {

@@ -100,7 +100,7 @@ where
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = RetryFuture<S, Request<B>, C>;
+    type Future = RetryFuture<S, Request<B>, S::Future, S::Response, S::Error, C>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)

@@ -17,28 +17,31 @@ use crate::guarded::{Inside, Rules};
 pin_project! {
     /// The future of [`ConcurrencyService`](crate::ConcurrencyService).
     ///
+    /// `F` is the service's future, `S::Future`. As a parameter of its own it lets the compiler prove that a call with
+    /// boxed errors is `Send`.
+    ///
     /// # Cancel safety
     /// Dropped while it waits in the line, it leaves the line. Dropped later, it returns its place, and the call counts
     /// for nothing.
-    pub struct ConcurrencyFuture<S: Service<Req>, Req, C, A> {
+    pub struct ConcurrencyFuture<S, Req, F, C, A> {
         #[pin]
-        stage: Stage<S, Req, C, A>,
+        stage: Stage<S, Req, F, C, A>,
     }
 }
 
 pin_project! {
     #[project = StageProjection]
-    enum Stage<S: Service<Req>, Req, C, A> {
+    enum Stage<S, Req, F, C, A> {
         InLine { entry: Enter, call: Option<(S, Req)>, rules: Arc<Rules<C, A>> },
         // It has its place, and waits until the service is ready.
         AtTurn { inside: Option<Inside<Permit, C, A>>, call: Option<(S, Req)> },
         // `future` comes first, so the work is dropped before its place is returned.
-        Called { #[pin] future: S::Future, inside: Inside<Permit, C, A> },
+        Called { #[pin] future: F, inside: Inside<Permit, C, A> },
     }
 }
 
-impl<S: Service<Req>, Req, C, A> ConcurrencyFuture<S, Req, C, A> {
-    pub(super) const fn called(inside: Inside<Permit, C, A>, future: S::Future) -> Self {
+impl<S, Req, F, C, A> ConcurrencyFuture<S, Req, F, C, A> {
+    pub(super) const fn called(inside: Inside<Permit, C, A>, future: F) -> Self {
         Self { stage: Stage::Called { inside, future } }
     }
 
@@ -47,7 +50,7 @@ impl<S: Service<Req>, Req, C, A> ConcurrencyFuture<S, Req, C, A> {
     }
 }
 
-impl<S, Req, C, A> Future for ConcurrencyFuture<S, Req, C, A>
+impl<S, Req, C, A> Future for ConcurrencyFuture<S, Req, S::Future, C, A>
 where
     S: Service<Req>,
     C: Classify<S::Response, S::Error>,
@@ -98,7 +101,7 @@ where
     }
 }
 
-impl<S: Service<Req>, Req, C, A> fmt::Debug for ConcurrencyFuture<S, Req, C, A> {
+impl<S, Req, F, C, A> fmt::Debug for ConcurrencyFuture<S, Req, F, C, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
             Stage::InLine { .. } => "in line",

@@ -16,23 +16,26 @@ use crate::answers::Answers;
 pin_project! {
     /// The future of [`RateLimitService`](crate::RateLimitService).
     ///
+    /// `F` is the service's future, `S::Future`. As a parameter of its own it lets the compiler prove that a call with
+    /// boxed errors is `Send`.
+    ///
     /// # Cancel safety
     /// Dropped while the request is held back, it gives back the charge. Dropped later, the charge stands: the service
     /// may have done the work.
-    pub struct RateLimitFuture<S: Service<Req>, Req, A> {
+    pub struct RateLimitFuture<S, Req, F, Res, Err, A> {
         #[pin]
-        stage: Stage<S, Req, A>,
+        stage: Stage<S, Req, F, Res, Err, A>,
     }
 }
 
 pin_project! {
     #[project = StageProjection]
-    enum Stage<S: Service<Req>, Req, A> {
-        Refused { result: Option<Result<S::Response, S::Error>> },
+    enum Stage<S, Req, F, Res, Err, A> {
+        Refused { result: Option<Result<Res, Err>> },
         Held { due: Due, call: Option<(S, Req)>, rules: Arc<Rules<A>> },
         // Its wait is over; it waits until the service is ready.
         AtTurn { charge: Uncalled, call: Option<(S, Req)>, rules: Arc<Rules<A>> },
-        Called { #[pin] future: S::Future, answer: Answer, rules: Arc<Rules<A>> },
+        Called { #[pin] future: F, answer: Answer, rules: Arc<Rules<A>> },
     }
 }
 
@@ -50,12 +53,12 @@ impl Drop for Uncalled {
 /// Waits for the time at which a reservation may be used.
 type Due = Pin<Box<dyn Future<Output = Reservation> + Send>>;
 
-impl<S: Service<Req>, Req, A> RateLimitFuture<S, Req, A> {
-    pub(super) const fn refused(result: Result<S::Response, S::Error>) -> Self {
+impl<S, Req, F, Res, Err, A> RateLimitFuture<S, Req, F, Res, Err, A> {
+    pub(super) const fn refused(result: Result<Res, Err>) -> Self {
         Self { stage: Stage::Refused { result: Some(result) } }
     }
 
-    pub(super) const fn called(future: S::Future, answer: Answer, rules: Arc<Rules<A>>) -> Self {
+    pub(super) const fn called(future: F, answer: Answer, rules: Arc<Rules<A>>) -> Self {
         Self { stage: Stage::Called { future, answer, rules } }
     }
 
@@ -65,7 +68,7 @@ impl<S: Service<Req>, Req, A> RateLimitFuture<S, Req, A> {
     }
 }
 
-impl<S, B, A> Future for RateLimitFuture<S, Request<B>, A>
+impl<S, B, A> Future for RateLimitFuture<S, Request<B>, S::Future, S::Response, S::Error, A>
 where
     S: Service<Request<B>>,
     A: Answers<S::Response, S::Error>,
@@ -108,7 +111,7 @@ where
     }
 }
 
-impl<S: Service<Req>, Req, A> fmt::Debug for RateLimitFuture<S, Req, A> {
+impl<S, Req, F, Res, Err, A> fmt::Debug for RateLimitFuture<S, Req, F, Res, Err, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
             Stage::Refused { .. } => "refused",

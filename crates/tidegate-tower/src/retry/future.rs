@@ -19,38 +19,41 @@ use crate::ready::call_when_ready;
 pin_project! {
     /// The future of [`RetryService`](crate::RetryService).
     ///
+    /// `F` is the service's future, `S::Future`. As a parameter of its own it lets the compiler prove that a call with
+    /// boxed errors is `Send`.
+    ///
     /// # Cancel safety
     /// Dropped, it drops the try in progress; the budget is not refunded for a retry that it has paid for.
-    pub struct RetryFuture<S: Service<Req>, Req, C> {
+    pub struct RetryFuture<S, Req, F, Res, Err, C> {
         #[pin]
-        stage: Stage<S, Req, C>,
+        stage: Stage<S, Req, F, Res, Err, C>,
     }
 }
 
 pin_project! {
     #[project = StageProjection]
-    enum Stage<S: Service<Req>, Req, C> {
+    enum Stage<S, Req, F, Res, Err, C> {
         // The request may not be made twice.
-        Once { #[pin] future: S::Future },
-        First { #[pin] future: S::Future, copy: Option<(Req, Arc<Again<S, C>>)> },
-        Further { tries: Tries<S::Response, S::Error> },
+        Once { #[pin] future: F },
+        First { #[pin] future: F, copy: Option<(Req, Arc<Again<S, C>>)> },
+        Further { tries: Tries<Res, Err> },
     }
 }
 
 /// The tries after the first.
 type Tries<Res, Err> = Pin<Box<dyn Future<Output = Result<Res, Err>> + Send>>;
 
-impl<S: Service<Req>, Req, C> RetryFuture<S, Req, C> {
-    pub(super) const fn once(future: S::Future) -> Self {
+impl<S, Req, F, Res, Err, C> RetryFuture<S, Req, F, Res, Err, C> {
+    pub(super) const fn once(future: F) -> Self {
         Self { stage: Stage::Once { future } }
     }
 
-    pub(super) const fn first(future: S::Future, copy: Req, again: Arc<Again<S, C>>) -> Self {
+    pub(super) const fn first(future: F, copy: Req, again: Arc<Again<S, C>>) -> Self {
         Self { stage: Stage::First { future, copy: Some((copy, again)) } }
     }
 }
 
-impl<S, B, C> Future for RetryFuture<S, Request<B>, C>
+impl<S, B, C> Future for RetryFuture<S, Request<B>, S::Future, S::Response, S::Error, C>
 where
     S: Service<Request<B>, Future: Send> + Clone + Send + 'static,
     S::Response: Send + 'static,
@@ -105,7 +108,7 @@ where
     rules.retrier.run_on(first, verdict, call, |result| rules.classify.classify(result)).await.0
 }
 
-impl<S: Service<Req>, Req, C> fmt::Debug for RetryFuture<S, Req, C> {
+impl<S, Req, F, Res, Err, C> fmt::Debug for RetryFuture<S, Req, F, Res, Err, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
             Stage::Once { .. } => "once",

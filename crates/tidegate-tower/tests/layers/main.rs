@@ -14,4 +14,5 @@ mod readiness;
 mod refusals;
 mod retry;
 mod service;
+mod spawned;
 mod stack;
