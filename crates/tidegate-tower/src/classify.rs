@@ -12,6 +12,12 @@ use tidegate_core::retry::Pushback;
 
 use crate::refused::Refused;
 
+#[cfg(feature = "grpc")]
+mod tonic;
+#[cfg(feature = "grpc")]
+#[cfg_attr(docsrs, doc(cfg(feature = "grpc")))]
+pub use self::tonic::judge_status;
+
 /// The header (or trailer) in which gRPC says how a call ended.
 pub(crate) const GRPC_STATUS: &str = "grpc-status";
 
@@ -68,16 +74,21 @@ fn of_refusal(refused: &Refused) -> Outcome {
     }
 }
 
-/// Reads a gRPC status; a value that is not a known code is a failure.
+/// Reads a gRPC status; a value that is not a number is a failure.
 fn of_grpc(status: &HeaderValue) -> Outcome {
-    match status.as_bytes() {
-        b"0" => Outcome::Success,
+    number(status).map_or(Outcome::Failure, of_code)
+}
+
+/// Judges by a gRPC status code; an unknown code is a failure.
+fn of_code(code: u64) -> Outcome {
+    match code {
+        0 => Outcome::Success,
         // CANCELLED.
-        b"1" => Outcome::Ignored,
+        1 => Outcome::Ignored,
         // RESOURCE_EXHAUSTED, UNAVAILABLE.
-        b"8" | b"14" => Outcome::Overloaded,
+        8 | 14 => Outcome::Overloaded,
         // INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, FAILED_PRECONDITION, OUT_OF_RANGE, UNIMPLEMENTED, UNAUTHENTICATED.
-        b"3" | b"5" | b"6" | b"7" | b"9" | b"11" | b"12" | b"16" => Outcome::CallersFault,
+        3 | 5 | 6 | 7 | 9 | 11 | 12 | 16 => Outcome::CallersFault,
         // UNKNOWN, DEADLINE_EXCEEDED, ABORTED, INTERNAL, DATA_LOSS.
         _ => Outcome::Failure,
     }

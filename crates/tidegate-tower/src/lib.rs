@@ -51,6 +51,9 @@ pub use answers::GrpcStatuses;
 pub use answers::{Answers, Errors, Problems};
 pub use arriving::{ArrivingRetriesLayer, ArrivingRetriesService};
 pub use breaker::{BreakerLayer, BreakerOfKey, BreakerService, Breakers, OneBreaker};
+#[cfg(feature = "grpc")]
+#[cfg_attr(docsrs, doc(cfg(feature = "grpc")))]
+pub use classify::judge_status;
 pub use classify::{ByStatus, Classify, retry_after};
 pub use concurrency::{Alike, ConcurrencyLayer, ConcurrencyService, Entering};
 pub use deadline::{DeadlineLayer, DeadlineService, ForwardDeadlineLayer, ForwardDeadlineService};
@@ -72,6 +75,11 @@ pub use tidegate::observer::RefusalCause;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/protection/layers.md")]
 struct Page;
+
+/// The programs on the page about gRPC.
+#[cfg(all(doctest, feature = "grpc"))]
+#[doc = include_str!("../../../docs/protection/grpc.md")]
+struct GrpcPage;
 
 /// The programs on the page about moving from tower_governor.
 #[cfg(doctest)]

@@ -24,10 +24,14 @@ use crate::name::Name;
 /// default if its method is idempotent. Each try waits until the service is ready. A refusal by an inner layer is not
 /// retried: see [`ByStatus`](crate::ByStatus).
 ///
+/// Each retry says in its headers how often the request was tried before: `grpc-previous-rpc-attempts` in gRPC calls, else
+/// `x-envoy-attempt-count`. [`ArrivingRetriesLayer`](crate::ArrivingRetriesLayer) of the service counts by them.
+///
 /// Clones each request before it is sent, and boxes a future for each call whose first try did not succeed.
 ///
 /// # Source
-/// RFC 9110, section 9.2.2: GET, HEAD, OPTIONS, TRACE, PUT and DELETE are idempotent.
+/// RFC 9110, section 9.2.2: GET, HEAD, OPTIONS, TRACE, PUT and DELETE are idempotent. gRPC proposal A6; the HTTP headers of
+/// Envoy's router.
 #[derive(Clone, Debug)]
 pub struct RetryLayer<C = ByStatus> {
     rules: Rules<C>,

@@ -75,6 +75,10 @@ async fn a_caller_over_its_limit_gets_a_status_with_details() {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     let details = status.get_error_details();
     assert!(details.retry_info().and_then(|info| info.retry_delay).is_some_and(|wait| !wait.is_zero()));
+    let pushback: u64 =
+        status.metadata().get("grpc-retry-pushback-ms").unwrap().to_str().unwrap().parse().unwrap();
+    let wait = details.retry_info().unwrap().retry_delay.unwrap();
+    assert_eq!(u128::from(pushback), wait.as_nanos().div_ceil(1_000_000), "for clients that retry");
     assert_eq!(details.quota_failure().unwrap().violations[0].subject, "per-user");
     client.check(ask("bob")).await.unwrap();
 

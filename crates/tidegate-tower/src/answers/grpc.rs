@@ -1,8 +1,12 @@
 //! Refusals as gRPC statuses.
 
+use std::time::Duration;
+
+use http::header::{HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use tidegate::http_answer::HttpAnswer;
 use tidegate::observer::RefusalCause;
+use tidegate::retries::header;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -10,20 +14,30 @@ use super::Answers;
 use crate::refused::Refused;
 
 /// Refusals as gRPC statuses, for tonic servers: `RESOURCE_EXHAUSTED` if the caller asked too often, `UNAVAILABLE` if
-/// the service lacks capacity, `DEADLINE_EXCEEDED` if the time was up. Adds `RetryInfo` if a wait is known, and
-/// `QuotaFailure` with the limit's name.
+/// the service lacks capacity, `DEADLINE_EXCEEDED` if the time was up. If a wait is known it adds `RetryInfo` for people and
+/// `grpc-retry-pushback-ms` for clients that retry, of which gRPC's own read only the latter. Adds `QuotaFailure` with the
+/// limit's name.
 ///
 /// # Source
-/// `google.rpc.Code` and `google/rpc/error_details.proto`.
+/// `google.rpc.Code` and `google/rpc/error_details.proto`; gRPC proposal A6.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GrpcStatuses;
 
 impl<B: Default, Err> Answers<Response<B>, Err> for GrpcStatuses {
     fn refuse(&self, refused: Refused, limit_answer: Option<&HttpAnswer<'_>>) -> Result<Response<B>, Err> {
         let mut response = status(&refused, limit_answer.map(HttpAnswer::status)).into_http();
+        if let Some(wait) = refused.retry.after() {
+            let pushback = HeaderName::from_static(header::GRPC_PUSHBACK);
+            response.headers_mut().insert(pushback, HeaderValue::from(pushback_millis(wait)));
+        }
         response.extensions_mut().insert(refused);
         Ok(response)
     }
+}
+
+/// Returns a wait in milliseconds, rounded up so that no caller comes back too early. At most 24 days: clients read a 32-bit number.
+fn pushback_millis(wait: Duration) -> i32 {
+    i32::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
 }
 
 /// Makes the gRPC status of a refusal. If a policy chose an HTTP status (`http`), the gRPC code is derived from it.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::Request;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use pin_project_lite::pin_project;
 use tidegate::Outcome;
 use tidegate::observer::LayerDid;
-use tidegate::retries::Verdict;
+use tidegate::retries::{Verdict, header};
 use tower_service::Service;
 
 use super::again::Again;
@@ -99,13 +100,30 @@ where
     B: Clone,
 {
     let calling = Arc::clone(&again);
+    let mut tried = 0;
     // Owns the request, which may not be `Sync`.
     let call = move || {
         calling.rules.name.notify(LayerDid::TriedAgain);
-        call_when_ready(calling.service(), request.clone())
+        let mut request = request.clone();
+        tried += 1;
+        number(&mut request, tried);
+        call_when_ready(calling.service(), request)
     };
     let rules = &again.rules;
     rules.retrier.run_on(first, verdict, call, |result| rules.classify.classify(result)).await.0
+}
+
+/// Writes into the headers how often the request was tried before, so that the service can tell retries from first tries.
+fn number<B>(request: &mut Request<B>, tried: u32) {
+    let headers = request.headers_mut();
+    let is_grpc =
+        headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    let (name, number) = match is_grpc {
+        true => (header::GRPC_ATTEMPTS, tried),
+        // Counted from 1, which is the first try.
+        false => (header::ENVOY_ATTEMPT, tried + 1),
+    };
+    headers.insert(HeaderName::from_static(name), HeaderValue::from(number));
 }
 
 impl<S, Req, F, Res, Err, C> fmt::Debug for RetryFuture<S, Req, F, Res, Err, C> {

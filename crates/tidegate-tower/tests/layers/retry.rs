@@ -44,6 +44,22 @@ fn a_service_that_says_not_to_is_not_asked_again() {
     assert_eq!(inner.calls(), 1);
 }
 
+#[test]
+fn retries_say_how_often_a_request_was_tried_before() {
+    let inner = ScriptedService::answering([status(200), status(503), status(503)]);
+    let mut client = layer(1.0).layer(inner.clone());
+    answer(&mut client, get()).unwrap();
+    assert!(inner.last().headers().is_empty(), "a first try says nothing");
+    // The budget now holds two retries.
+    answer(&mut client, with("x-envoy-attempt-count", "9")).unwrap();
+    assert_eq!((inner.calls(), &inner.last().headers()["x-envoy-attempt-count"]), (4, &"3".parse().unwrap()));
+    let inner = ScriptedService::answering([status(503)]);
+    answer(&mut layer(1.0).layer(inner.clone()), with("content-type", "application/grpc+proto")).unwrap();
+    let last = inner.last();
+    assert_eq!(last.headers()["grpc-previous-rpc-attempts"], "1");
+    assert!(!last.headers().contains_key("x-envoy-attempt-count"));
+}
+
 /// With three tries per call and no budget, a service that is down would get three times the load at the worst moment.
 #[test]
 fn all_clones_share_the_budget() {
