@@ -112,7 +112,11 @@ fn invented_keys_push_no_breaker_shut_and_make_no_list_long() {
     let listed = serving.get("/v1/breakers").json();
     assert!(listed["breakers"].as_array().unwrap().len() <= 1024);
     let metrics = serving.get("/metrics");
-    assert_eq!(metrics.body.lines().filter(|line| line.starts_with("tidegate_breaker_state{")).count(), 7);
+    assert_eq!(
+        metrics.body.lines().filter(|line| line.starts_with("tidegate_breaker_state{")).count(),
+        8,
+        "one for each state"
+    );
     serving.is_well();
 }
 

@@ -376,7 +376,8 @@ mod tests {
         let (_, warnings) = Config::parse(text, "f", Format::Yaml).unwrap();
         let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
         assert!(
-            warnings[0].contains("the proxy of forward_auth does not set X-Real-IP unless it is configured to"),
+            warnings[0]
+                .contains("the proxy of forward_auth does not set X-Real-IP unless it is configured to"),
             "{warnings:?}"
         );
         assert!(warnings[1].contains("asks for client_ip.trusted_proxies"), "{warnings:?}");
