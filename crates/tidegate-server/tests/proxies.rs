@@ -18,12 +18,13 @@ use std::net::SocketAddr;
 
 use http::{Method, StatusCode};
 use proxy::{FAILS_OPEN, NAMES_THE_POLICY, Proxy, SAYS_THE_PRIORITY};
+use running::wire::{application, exchange};
 use running::{Answer, Running, send, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
 /// The beginning of another recipe in the manual.
-const TELLS_WHAT_IS_MARKED: &str = "# in server\nauth_request_set $tidegate_marked";
+const TELLS_WHAT_WAS_DECIDED: &str = "# in server\nauth_request_set $tidegate_marked";
 
 const FILE: &str = "
 version: 1
@@ -190,7 +191,7 @@ policies:
 ";
     let server = start(file).await;
     let words = [("proxy_set_header X-Tidegate-Marked", "add_header X-Tidegate-Marked".to_owned())];
-    let Some(nginx) = Proxy::nginx_by_recipe(server.addr, TELLS_WHAT_IS_MARKED, &words) else { return };
+    let Some(nginx) = Proxy::nginx_by_recipe(server.addr, TELLS_WHAT_WAS_DECIDED, &words) else { return };
     let ask = async |name: &str, value: &str| {
         send(nginx.addr, Method::GET, "/api/thing", &[("host", "example.org"), (name, value)], "").await
     };
@@ -235,4 +236,89 @@ async fn haproxy_asks_and_obeys() {
     server.stopped().await;
     let unasked = get(haproxy.addr, "/index.html").await;
     assert_eq!(unasked.status, StatusCode::SERVICE_UNAVAILABLE, "nobody listens: {unasked:?}");
+}
+
+/// Policies that mark, demote and take a place, each on a path of its own. Strangers are sheddable, so they may use half
+/// of the last one.
+const TOLD: &str = "
+version: 1
+client_ip: { trusted_proxies: [127.0.0.1] }
+forward_auth: { PROXY, priority_header: x-priority, default_priority: sheddable }
+policies:
+  - { name: soft, match: { path: /mark }, over: mark, limit: { rate: 1/day } }
+  - { name: low, match: { path: /demote }, over: demote, limit: { rate: 1/day } }
+  - { name: places, match: { path: /place }, limit: { algorithm: concurrency, max: 9 } }
+  - { name: kept, match: { path: /kept }, limit: { rate: 4/day, keep_for: { critical: 50% } } }
+";
+
+/// Requests a path with forged headers, which `Connection` names too; returns the whole answer in lower case.
+async fn forged(proxy: SocketAddr, path: &str) -> String {
+    let names = "x-tidegate-marked, x-tidegate-demoted, x-tidegate-priority, x-tidegate-ticket";
+    let mut request = format!("GET {path} HTTP/1.1\r\nHost: example.org\r\nConnection: {names}, close\r\n");
+    for name in names.split(", ") {
+        request += &format!("{name}: forged\r\n");
+    }
+    request += "X_Tidegate_Marked: forged\r\nX-Priority: critical-plus\r\n\r\n";
+    exchange(proxy, request.as_bytes()).await.to_lowercase()
+}
+
+/// Requires that the application receives what Tidegate answered, and nothing that a caller wrote in its place.
+async fn the_application_sees_what_was_decided(proxy: SocketAddr) {
+    for path in ["/free", "/mark", "/demote"] {
+        let usual = forged(proxy, path).await;
+        assert!(usual.starts_with("http/1.1 200"), "{path}: {usual}");
+        assert!(!usual.contains("forged") && !usual.contains("\nx-tidegate"), "{path}: {usual}");
+        assert!(!usual.contains("critical-plus"), "{path}: {usual}");
+    }
+    let marked = forged(proxy, "/mark").await;
+    assert!(marked.contains("\nx-tidegate-marked: soft\r"), "{marked}");
+    let demoted = forged(proxy, "/demote").await;
+    assert!(demoted.contains("\nx-tidegate-demoted: low\r"), "{demoted}");
+    assert!(demoted.contains("\nx-tidegate-priority: sheddable\r"), "{demoted}");
+    let placed = forged(proxy, "/place").await;
+    assert!(placed.contains("\nx-tidegate-ticket: "), "{placed}");
+    for answer in [marked, demoted, placed] {
+        assert!(!answer.contains("forged") && !answer.contains("critical-plus"), "{answer}");
+    }
+    for expected in ["http/1.1 200", "http/1.1 200", "http/1.1 429"] {
+        let kept = forged(proxy, "/kept").await;
+        assert!(kept.starts_with(expected), "the level is the proxy's: {kept}");
+    }
+}
+
+/// The policies that tell the application something, for this proxy.
+fn told_by(proxy: &str) -> String {
+    TOLD.replace("PROXY", proxy)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_nginx_the_application_sees_what_was_decided() {
+    let (server, app) = (start(&told_by("proxy: nginx")).await, application().await);
+    let recipes = [TELLS_WHAT_WAS_DECIDED, SAYS_THE_PRIORITY];
+    let words = [("default critical;", "default sheddable;".to_owned())];
+    let Some(nginx) = Proxy::nginx_before(app, server.addr, &recipes, &words) else { return };
+    the_application_sees_what_was_decided(nginx.addr).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_caddy_the_application_sees_what_was_decided() {
+    let removed = "request_header -X-Priority";
+    for said in [removed, "request_header X-Priority sheddable"] {
+        let (server, app) = (start(&told_by("proxy: caddy")).await, application().await);
+        let words = [(removed, said.to_owned())];
+        let Some(caddy) = Proxy::caddy_before(app, server.addr, &words) else { return };
+        the_application_sees_what_was_decided(caddy.addr).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_haproxy_the_application_sees_what_was_decided() {
+    let asks = "method: x-original-method, uri: x-original-uri, host: x-original-host";
+    let lua = "http-request lua.tidegate";
+    for said in ["", "http-request set-header x-priority sheddable if { src 127.0.0.0/8 }\n  "] {
+        let (server, app) = (start(&told_by(asks)).await, application().await);
+        let words = [(lua, format!("{said}{lua}"))];
+        let Some(haproxy) = Proxy::haproxy_before(app, server.addr, &words) else { return };
+        the_application_sees_what_was_decided(haproxy.addr).await;
+    }
 }

@@ -6,7 +6,7 @@ use crate::concurrency::ConcurrencyLayer;
 
 /// The layers around a server, put in the right order whatever order they are named in:
 ///
-/// 1. the priority, which all following layers use, and the fallback's own calls too;
+/// 1. the priority, which all following layers use;
 /// 2. the fallback, which sees the refusals of all other layers;
 /// 3. the count of retries, which tells callers of overloaded answers not to retry while there are too many;
 /// 4. the deadline, so that time spent in a line counts;

@@ -117,6 +117,20 @@ impl Proxy {
         Self::nginx_of(block, &format!("server {tidegate};"), "")
     }
 
+    /// Like [`Proxy::nginx_by_recipes`], in front of this application. `words` are replaced in the block.
+    #[allow(dead_code, reason = "only the tests of the server start it")]
+    pub(crate) fn nginx_before(
+        app: SocketAddr,
+        tidegate: SocketAddr,
+        recipes: &[&str],
+        words: &[(&str, String)],
+    ) -> Option<Self> {
+        let block = recipes.iter().fold(manual("http {"), |block, begins| cooked(block, &manual(begins)));
+        let passes = format!("root /srv/site; location / {{ proxy_pass http://{app}; }}");
+        let block = in_place(in_place(block, words), &[("root /srv/site;", passes)]);
+        Self::nginx_of(block, &format!("server {tidegate};"), "")
+    }
+
     fn nginx_of(block: String, servers: &str, more: &str) -> Option<Self> {
         there("nginx")?;
         let (dir, port) = (site(), free_port());
@@ -160,7 +174,7 @@ impl Proxy {
     pub(crate) fn caddy_set(tidegate: SocketAddr, more: &str) -> Option<Self> {
         there("caddy")?;
         let (dir, port) = (site(), free_port());
-        let site = in_place(
+        let block = in_place(
             manual("example.org {"),
             &[
                 ("example.org {", format!("http://example.org:{port} {{\n  bind 127.0.0.1")),
@@ -169,9 +183,33 @@ impl Proxy {
                 ("/srv/site", dir.path().join("site").display().to_string()),
             ],
         );
+        Some(Self::caddy_of(&block, dir, port))
+    }
+
+    /// Starts Caddy with the manual's block for applications, in front of this one. `words` are replaced in the block.
+    #[allow(dead_code, reason = "only the tests of the server start it")]
+    pub(crate) fn caddy_before(
+        app: SocketAddr,
+        tidegate: SocketAddr,
+        words: &[(&str, String)],
+    ) -> Option<Self> {
+        there("caddy")?;
+        let (dir, port) = (site(), free_port());
+        let block = in_place(
+            in_place(manual("app.example.org {"), words),
+            &[
+                ("app.example.org {", format!("http://example.org:{port} {{\n  bind 127.0.0.1")),
+                ("127.0.0.1:8080", tidegate.to_string()),
+                ("127.0.0.1:3000", app.to_string()),
+            ],
+        );
+        Some(Self::caddy_of(&block, dir, port))
+    }
+
+    fn caddy_of(block: &str, dir: tempfile::TempDir, port: u16) -> Self {
         let home = dir.path().join("caddy");
         let config = format!(
-            "{{\n  admin off\n  auto_https off\n  storage file_system {}\n}}\n{site}",
+            "{{\n  admin off\n  auto_https off\n  storage file_system {}\n}}\n{block}",
             home.display()
         );
         let file = dir.path().join("Caddyfile");
@@ -181,27 +219,43 @@ impl Proxy {
         for name in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
             command.env(name, dir.path());
         }
-        Some(Self::start(command, dir, port))
+        Self::start(command, dir, port)
     }
 
     /// Starts HAProxy with the manual's script and configuration, asking this server. `None` if HAProxy is not
     /// installed.
     #[allow(dead_code, reason = "only the tests of the server start it")]
     pub(crate) fn haproxy(tidegate: SocketAddr) -> Option<Self> {
+        let page =
+            |text: &str| format!("http-request return status 200 content-type text/plain string \"{text}\"");
+        let site = format!("{} if {{ path /api/thing }}\n  {}", page("a thing"), page("the front page"));
+        Self::haproxy_of(tidegate, &[("server app 127.0.0.1:3000", site)])
+    }
+
+    /// Like [`Proxy::haproxy`], in front of this application. `words` are replaced in the configuration.
+    #[allow(dead_code, reason = "only the tests of the server start it")]
+    pub(crate) fn haproxy_before(
+        app: SocketAddr,
+        tidegate: SocketAddr,
+        words: &[(&str, String)],
+    ) -> Option<Self> {
+        let mut all = words.to_vec();
+        all.push(("server app 127.0.0.1:3000", format!("server app {app}")));
+        Self::haproxy_of(tidegate, &all)
+    }
+
+    #[allow(dead_code, reason = "only the tests of the server start it")]
+    fn haproxy_of(tidegate: SocketAddr, words: &[(&str, String)]) -> Option<Self> {
         there("haproxy")?;
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
         let script = dir.path().join("tidegate.lua");
         let asked = [("127.0.0.1:8080", tidegate.to_string())];
         std::fs::write(&script, in_place(manual("-- /etc/haproxy/tidegate.lua"), &asked)).unwrap();
-        let page =
-            |text: &str| format!("http-request return status 200 content-type text/plain string \"{text}\"");
-        let site = format!("{} if {{ path /api/thing }}\n  {}", page("a thing"), page("the front page"));
         let config = in_place(
-            manual("global\n  lua-load"),
+            in_place(manual("global\n  lua-load"), words),
             &[
                 ("/etc/haproxy/tidegate.lua", script.display().to_string()),
                 ("bind :80", format!("bind 127.0.0.1:{port}")),
-                ("server app 127.0.0.1:3000", site),
             ],
         );
         let file = dir.path().join("haproxy.cfg");

@@ -11,7 +11,7 @@ use prost::Message as _;
 use tidegate_testkit::python_program;
 
 use super::client::{RATE_LIMIT, call};
-use super::running::wire::exchange;
+use super::running::wire::{application, exchange};
 use super::running::{Running, start, start_with, until};
 use super::started;
 
@@ -33,7 +33,7 @@ pub(super) struct Envoy {
     child: Child,
     front: SocketAddr,
     log: PathBuf,
-    _app: Running,
+    _app: Option<Running>,
     _dir: tempfile::TempDir,
 }
 
@@ -52,14 +52,23 @@ impl Envoy {
         change: impl FnOnce(String) -> String,
     ) -> Self {
         let app = start("version: 1\npolicies: []\n").await;
+        Self::before(program, grpc, (app.addr, Some(app)), change).await
+    }
+
+    /// Like [`Envoy::start`], in front of this application.
+    async fn before(
+        program: PathBuf,
+        grpc: SocketAddr,
+        (addr, app): (SocketAddr, Option<Running>),
+        change: impl FnOnce(String) -> String,
+    ) -> Self {
         let front = free();
         let port = |text: String, of: u16, to: SocketAddr| {
             let (from, to) = (format!("port_value: {of} "), format!("port_value: {} ", to.port()));
             assert!(text.contains(&from), "{of}");
             text.replace(&from, &to)
         };
-        let text =
-            port(port(port(block("# envoy.yaml").to_owned(), 10_000, front), 8081, grpc), 3000, app.addr);
+        let text = port(port(port(block("# envoy.yaml").to_owned(), 10_000, front), 8081, grpc), 3000, addr);
         let dir = tempfile::tempdir().unwrap();
         let (file, log) = (dir.path().join("envoy.yaml"), dir.path().join("log"));
         std::fs::write(&file, change(text)).unwrap();
@@ -129,6 +138,23 @@ async fn envoy_limits_by_the_manuals_configuration() {
         last = exchange(envoy.front, request).await;
     }
     assert_eq!(status(&last), "429", "{last}");
+}
+
+#[tokio::test]
+async fn behind_envoy_the_application_sees_only_marks_of_the_server() {
+    let Some(program) = python_program("envoy") else { return };
+    let marks = "version: 1\npolicies: [{ name: soft, over: mark, by: [remote_address], absent: skip, limit: { rate: 1/day } }]\n";
+    let (_server, grpc) = started(marks).await;
+    let envoy = Envoy::before(program, grpc, (application().await, None), |text| text).await;
+    let mut forged = String::new();
+    for name in ["marked", "demoted", "priority", "ticket", "decision-id"] {
+        forged += &format!("x-tidegate-{name}: forged\r\n");
+    }
+    let usual = envoy.get(&forged).await;
+    assert_eq!(status(&usual), "200", "{usual}");
+    assert!(!usual.contains("forged") && !usual.contains("x-tidegate-marked"), "{usual}");
+    let marked = envoy.get(&forged).await;
+    assert!(!marked.contains("forged") && marked.contains("x-tidegate-marked: soft\r"), "{marked}");
 }
 
 #[tokio::test]

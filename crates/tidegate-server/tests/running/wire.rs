@@ -4,10 +4,33 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// Far longer than anything here takes.
 const FOREVER: Duration = Duration::from_secs(30);
+
+/// Starts an application that answers each request with the head that it received.
+pub(crate) async fn application() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    if stream.read_buf(&mut head).await.unwrap_or(0) == 0 {
+                        return;
+                    }
+                }
+                let length = head.len();
+                let start =
+                    format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+                let _ = stream.write_all(&[start.as_bytes(), head.as_slice()].concat()).await;
+            });
+        }
+    });
+    addr
+}
 
 /// Connects from this address of the loopback network.
 pub(crate) async fn connect_from(from: [u8; 4], to: SocketAddr) -> TcpStream {
