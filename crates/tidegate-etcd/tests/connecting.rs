@@ -43,7 +43,10 @@ fn an_address_where_nobody_is_is_named() {
     let address = other.local_addr().unwrap().to_string();
     std::thread::spawn(move || other.incoming().for_each(drop));
     let told = refused(&runtime, EtcdOptions::new([format!("http://{address}")]));
-    assert!(matches!(&told, ConnectError::Unreachable { tried } if tried.contains("says nothing")), "{told}");
+    assert!(
+        matches!(&told, ConnectError::Unreachable { tried } if tried.contains("does not answer")),
+        "{told}"
+    );
 }
 
 #[test]

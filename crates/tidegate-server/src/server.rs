@@ -113,6 +113,9 @@ impl Server {
         let settings = reload.first().await?;
         let tickets = match folder {
             Some(folder) => options.tickets.keep_key_in(folder.to_owned()).await?,
+            None if options.store.as_ref().is_some_and(|store| store.sharing.is_some()) => {
+                options.tickets.beside_shared_counters(&settings.policies)
+            }
             None => options.tickets,
         };
         let unknown = unknown_numbers(&settings.policies);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tidegate::config::{ReadError, TicketSettings, read_text};
 use tidegate::gate::ticket::{KeyError, Ticket, TicketKeys};
+use tidegate::{Limit, Policy, PolicySet};
 
 use crate::file_mode;
 
@@ -126,6 +127,23 @@ impl TicketOptions {
         Ok(from_variables(|name| std::env::var_os(name))?.map(|found| found.keys))
     }
 
+    /// Adds a warning if the server draws a key of its own while several nodes may share the counters of work that is
+    /// reported: of guards, of settled costs, and of failures that are charged.
+    pub(crate) fn beside_shared_counters(mut self, policies: &PolicySet) -> Self {
+        let is_reported = |policy: &&Policy| {
+            let is_guarded = policy.limits.iter().any(Limit::is_guard);
+            is_guarded || policy.settle.is_some() || policy.charges_failures()
+        };
+        if let (None, Some(policy)) = (&self.keys, policies.policies().iter().find(is_reported)) {
+            self.warnings.push(format!(
+                "policy {:?} needs to be told how work ends, by tickets, and its counters are shared by nodes; without a ticket key \
+                 (tickets.key_file) a ticket is accepted only by the node that issued it, until it restarts",
+                policy.name
+            ));
+        }
+        self
+    }
+
     /// Without configured keys, takes the key that an earlier start kept in this folder; if there is none, draws one
     /// and keeps it there, readable only by its owner. When it returns, the file is on disk.
     ///
@@ -216,6 +234,23 @@ fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_that_share_counters_are_told_to_share_a_key() {
+        let places = tidegate::concurrency::Concurrency::new(3).unwrap();
+        let places = Policy::new("uploads", Limit::new(tidegate::Quota::from(places), "concurrency"));
+        let rate = Policy::new("rate", Limit::new(tidegate::Quota::per_second(3), "rate"));
+        let warnings = |options: TicketOptions, policies: Vec<Policy>| {
+            options.beside_shared_counters(&PolicySet::new(policies).unwrap()).warnings
+        };
+        assert!(warnings(TicketOptions::default(), vec![rate.clone()]).is_empty());
+        let told = warnings(TicketOptions::default(), vec![rate, places.clone()]);
+        assert!(told[0].contains("policy \"uploads\"") && told[0].contains("tickets.key_file"), "{told:?}");
+        let keys = TicketKeys::parse(&TicketKeys::random_line().unwrap()).unwrap();
+        assert!(
+            warnings(TicketOptions { keys: Some(keys), ..TicketOptions::default() }, vec![places]).is_empty()
+        );
+    }
 
     #[test]
     fn the_environment_names_a_key_or_a_file() {

@@ -113,7 +113,8 @@ async fn a_store_that_hangs_costs_a_few_deadlines_and_is_told_once() {
             StatusCode::OK,
             "each policy says what happens: a node that decides stays in service"
         );
-        let line = "[!] store engine is gone for 0 s, on_store_error decides: no answer within 250 ms\n";
+        let line =
+            "[!] store engine has been gone for 0 s, on_store_error decides: no answer within 250 ms\n";
         assert!(ready.text.contains(line), "{ready:?}");
         let metrics = server.get("/metrics").await.text;
         for line in [

@@ -30,6 +30,10 @@ pub(crate) fn schema(desk: &Desk, document: &str) -> Value {
 
 const BREAKER: &str = "version: 1\npolicies:\n  - { name: calls, limit: { algorithm: breaker } }\n";
 
+/// A breaker that refuses a share of the calls instead of opening.
+const SHEDS: &str =
+    "version: 1\npolicies:\n  - { name: calls, limit: { algorithm: breaker, shed_at_most: 90% } }\n";
+
 /// Policies that let requests over their limits pass.
 const OVER: &str = "version: 1\nclient_ip: { trusted_proxies: [] }\npolicies:\n  - { name: soft, over: mark, limit: { rate: 1/h } }\n  - { name: heavy, over: demote, limit: { rate: 2/h } }\n";
 
@@ -68,6 +72,7 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
                 [&["replay", log, "--hit", "3"][..], &limit].concat(),
                 [&["replay", log, "odd.log", "--max-malformed", "0%"][..], &limit].concat(),
                 vec!["replay", "failing.jsonl", "-c", "breaker.yaml"],
+                vec!["replay", "failing.jsonl", "-c", "sheds.yaml"],
                 vec!["replay", log, "-c", "over.yaml"],
                 [&["replay", csv, "--by", "tenant", "--cost", "int(nothing)"][..], &limit].concat(),
                 [&["replay", csv, "--by", ""][..], &limit].concat(),
@@ -80,6 +85,7 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
                 vec!["simulate", "-c", "p.yaml", "--traffic", "steady 10/s 3s", "--hold", "1.5s"],
                 vec!["simulate", "--rate", "5/us", "--traffic", "burst 50"],
                 vec!["simulate", "-c", "breaker.yaml", "--traffic", FAILING],
+                vec!["simulate", "-c", "sheds.yaml", "--traffic", FAILING],
                 vec!["simulate", "-c", "over.yaml", "--traffic", "burst 5"],
                 vec!["simulate", "--limit", "{algorithm: concurrency, max: 2}", "--traffic", FAILING],
             ],
@@ -152,6 +158,7 @@ fn every_document_is_what_its_schema_says_and_the_same_on_every_run() {
     desk.write("failing.jsonl", failing());
     desk.write("over.yaml", OVER);
     desk.write("breaker.yaml", BREAKER);
+    desk.write("sheds.yaml", SHEDS);
     desk.write("rotating.log", crate::suggest::rotating());
     let log = sample("access.log");
     for (document, runs) in runs(&log) {

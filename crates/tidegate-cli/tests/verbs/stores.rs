@@ -282,7 +282,7 @@ fn two_processes_hold_one_limit_over_a_redis_that_is_killed_and_comes_back() {
     // The Redis may not listen yet; the nodes start all the same and keep connecting.
     let nodes = [Serving::start(&desk, &["-c", "p.yaml"]), Serving::start(&desk, &["-c", "p.yaml"])];
     let [one, other] = &nodes;
-    let gone = |node: &Serving| node.text("/readyz?verbose").contains("[!] store redis is gone");
+    let gone = |node: &Serving| node.text("/readyz?verbose").contains("[!] store redis has been gone");
     let back = |ip: &str| {
         for node in &nodes {
             // Only requests find out whether it is back.
@@ -327,7 +327,7 @@ fn a_node_starts_while_its_engine_is_away_and_finds_it_later() {
     let node = Serving::start(&desk, &["-c", "p.yaml"]);
     let ready = node.text("/readyz?verbose");
     assert!(
-        ready.contains("[!] store redis is gone") && ready.contains("no Redis server answers"),
+        ready.contains("[!] store redis has been gone") && ready.contains("no Redis server answers"),
         "{ready}"
     );
     assert_eq!(node.statuses("203.0.113.1", 4), [200, 200, 200, 429], "half of six");
