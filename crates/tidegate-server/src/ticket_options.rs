@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate::config::{ReadError, TicketSettings, read_text};
 use tidegate::gate::ticket::{KeyError, Ticket, TicketKeys};
-use tidegate::{Limit, Policy, PolicySet};
+use tidegate::policy::{Limit, Policy, PolicySet};
 
 use crate::file_mode;
 
@@ -239,7 +239,7 @@ mod tests {
     fn nodes_that_share_counters_are_told_to_share_a_key() {
         let places = tidegate::concurrency::Concurrency::new(3).unwrap();
         let places = Policy::new("uploads", Limit::new(tidegate::Quota::from(places), "concurrency"));
-        let rate = Policy::new("rate", Limit::new(tidegate::Quota::per_second(3), "rate"));
+        let rate = Policy::new("rate", Limit::new(tidegate::Quota::per_second(3).gcra().unwrap(), "rate"));
         let warnings = |options: TicketOptions, policies: Vec<Policy>| {
             options.beside_shared_counters(&PolicySet::new(policies).unwrap()).warnings
         };
