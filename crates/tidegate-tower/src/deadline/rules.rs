@@ -32,6 +32,15 @@ impl<A> Rules<A> {
         Rules { name, timeouts, needs, clock, answers }
     }
 
+    /// Returns whether work that was cut off after `time` counts as failed. It does from half of the default on.
+    ///
+    /// A caller who gives less time than that is impatient, and says nothing of the work. The border is not the default
+    /// itself, because a deadline that is handed on is shorter at each service, by the margin and by the work done so
+    /// far: with the default as the border no service behind the first one could ever fail by hanging.
+    pub(super) fn is_failure_after(&self, time: Duration) -> bool {
+        time >= self.timeouts.default_time() / 2
+    }
+
     /// Makes the result of a refused call, and tells the observer.
     pub(super) fn refuse<Res, Err>(&self, cause: RefusalCause) -> Result<Res, Err>
     where

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use tidegate::breaker::{Change, CircuitBreaker};
 use tidegate::observer::{LayerDid, LayerEvent, Observer};
-use tidegate::{Breaker, Bulkhead, KeyedBreaker, ManualClock, Outcome, Retry};
+use tidegate::{Breaker, Bulkhead, KeyedBreaker, ManualClock, Outcome, Retry, Tick};
 use tidegate_tower::{BreakerLayer, ConcurrencyLayer, DeadlineLayer, RefusalCause, Refused};
 use tower_layer::Layer;
 
@@ -79,11 +79,13 @@ fn a_refusal_of_our_own_says_nothing_of_the_service() {
 }
 
 /// A deadline outside drops the future within. If that did not count as a failure, the breaker would never open for a
-/// service that hangs.
+/// service that hangs. The border is half of the default.
 #[test]
 fn a_service_that_hangs_until_our_deadline_has_failed_and_one_whose_caller_was_impatient_has_not() {
     let second = Duration::from_secs(1);
-    for (timeout, state) in [("10S", "open"), ("2S", "open"), ("1999m", "closed")] {
+    for (timeout, state) in
+        [("10S", "open"), ("2S", "open"), ("1999m", "open"), ("1S", "open"), ("999m", "closed")]
+    {
         let (breaker, _) = breaker(1);
         let clock = ManualClock::default();
         let deadline = DeadlineLayer::within(2 * second, 30 * second).unwrap().with_clock(clock.clone());
@@ -146,7 +148,7 @@ fn one_observer_is_told_of_the_layers_and_of_the_breaker() {
     assert_eq!(heard.take(), ["places: ended, Ignored"]);
 }
 
-/// A caller that gives a server less time than its services take must not open the breakers of the server's own
+/// A caller that gives a server less than half of the usual time must not open the breakers of the server's own
 /// clients.
 #[test]
 fn a_hurried_caller_opens_no_breaker() {
@@ -154,7 +156,7 @@ fn a_hurried_caller_opens_no_breaker() {
     use tidegate_tower::{ClientStack, ForwardDeadlineLayer, Problems};
 
     let second = Duration::from_secs(1);
-    for (timeout, is_open) in [("100m", false), ("2S", true)] {
+    for (timeout, is_open) in [("100m", false), ("499m", false), ("500m", true), ("2S", true)] {
         let (breaker, clock) = breaker(1);
         let timeouts = Timeouts::new(second, 10 * second).unwrap();
         let client = ClientStack::new()
@@ -169,5 +171,28 @@ fn a_hurried_caller_opens_no_breaker() {
         clock.advance(2 * second);
         assert!(poll(called.as_mut()).is_ready());
         assert_eq!(breaker.state().as_str() == "open", is_open, "{timeout}");
+    }
+}
+
+/// A service that was called late in the work of a server had little time, however patient the server's own caller is.
+#[test]
+fn a_service_that_was_called_with_little_time_left_opens_no_breaker() {
+    use tidegate::deadline::{self, Timeouts};
+    use tidegate_tower::{ClientStack, ForwardDeadlineLayer, Problems};
+
+    for (left, cause) in [(499, RefusalCause::CutShort), (500, RefusalCause::TimedOut)] {
+        let (breaker, clock) = breaker(1);
+        let timeouts = Timeouts::new(Duration::from_secs(1), Duration::from_secs(10)).unwrap();
+        let mut client = ClientStack::new()
+            .breaker(BreakerLayer::new("store", breaker.clone()))
+            .deadline(ForwardDeadlineLayer::new(timeouts).with_clock(clock.clone()).answering(Problems))
+            .layer(ScriptedService::hanging());
+        let until = Tick::from_nanos(left * 1_000_000);
+        let mut called = Box::pin(deadline::carry(until, || call(&mut client, get())));
+        assert!(poll(called.as_mut()).is_pending());
+        clock.advance(Duration::from_secs(1));
+        let Poll::Ready(Ok(answer)) = poll(called.as_mut()) else { panic!("its time is up") };
+        assert_eq!(Refused::of_response(&answer).unwrap().cause, cause, "{left} ms");
+        assert_eq!(breaker.state().as_str() == "open", cause == RefusalCause::TimedOut, "{left} ms");
     }
 }
