@@ -5,8 +5,8 @@ use std::time::Duration;
 use http::{Request, Response};
 use tidegate::breaker::{Change, CircuitBreaker};
 use tidegate::observer::{LayerDid, LayerEvent, Observer};
-use tidegate::{Breaker, Bulkhead, KeyedBreaker, ManualClock, Outcome, Retry, Tick};
-use tidegate_tower::{BreakerLayer, ConcurrencyLayer, DeadlineLayer, RefusalCause, Refused};
+use tidegate::{Breaker, Bulkhead, KeyedBreaker, Limiter, ManualClock, Outcome, Quota, Retry, Tick};
+use tidegate_tower::{BreakerLayer, ConcurrencyLayer, DeadlineLayer, RateLimitLayer, RefusalCause, Refused};
 use tower_layer::Layer;
 
 use crate::service::{ScriptedService, answer, call, get, poll, status, with};
@@ -195,4 +195,42 @@ fn a_service_that_was_called_with_little_time_left_opens_no_breaker() {
         assert_eq!(Refused::of_response(&answer).unwrap().cause, cause, "{left} ms");
         assert_eq!(breaker.state().as_str() == "open", cause == RefusalCause::TimedOut, "{left} ms");
     }
+}
+
+/// A call that is given up while it waits for its turn here was never made, so it counts for nothing. The places and
+/// the rate limit have a clock of their own, which stands still, so only the deadline of the server ends the wait.
+#[test]
+fn a_call_that_is_given_up_while_it_waits_for_its_turn_says_nothing_of_the_service() {
+    let second = Duration::from_secs(1);
+    let places = Bulkhead::new(1).unwrap().with_clock(ManualClock::default());
+    let _permit = places.try_enter().unwrap();
+    let limiter = Limiter::new(Quota::per_second(1)).unwrap().with_clock(ManualClock::default());
+    assert!(limiter.allow().is_allowed());
+    let (breaker, clock) = breaker(1);
+    let layer = BreakerLayer::new("store", breaker.clone());
+    let in_line = layer.layer(ConcurrencyLayer::new("places", places).layer(ScriptedService::default()));
+    let held = RateLimitLayer::all("rate", limiter).waiting(second);
+    let held = layer.layer(held.layer(ScriptedService::default()));
+    let deadline = DeadlineLayer::within(2 * second, 2 * second).unwrap().with_clock(clock.clone());
+    let (mut in_line, mut held) = (deadline.layer(in_line), deadline.layer(held));
+    let mut calls = (Box::pin(call(&mut in_line, get())), Box::pin(call(&mut held, get())));
+    assert!(poll(calls.0.as_mut()).is_pending() && poll(calls.1.as_mut()).is_pending());
+    clock.advance(2 * second);
+    assert!(poll(calls.0.as_mut()).is_ready() && poll(calls.1.as_mut()).is_ready());
+    assert_eq!(breaker.state().as_str(), "closed");
+
+    // A call that is made beside one that waits counts as before.
+    let handler = tower::service_fn(move |_: Request<String>| {
+        let (mut in_line, mut made) = (in_line.clone(), layer.layer(ScriptedService::hanging()));
+        async move {
+            let (answer, _) = tokio::join!(call(&mut in_line, get()), call(&mut made, get()));
+            answer
+        }
+    });
+    let mut server = deadline.layer(handler);
+    let mut called = Box::pin(call(&mut server, get()));
+    assert!(poll(called.as_mut()).is_pending());
+    clock.advance(2 * second);
+    assert!(poll(called.as_mut()).is_ready());
+    assert_eq!(breaker.state().as_str(), "open");
 }
