@@ -16,6 +16,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
 
+use crate::clock::{self, Clock, SystemClock};
 use crate::job::message_of;
 use crate::observer::{CoalesceDid, Observer};
 use crate::{deadline, priority};
@@ -50,23 +51,31 @@ pub struct Coalesce<K, V> {
     calls: Arc<Mutex<Calls<K, V>>>,
     /// How many calls were ever begun; each call's number is taken from it.
     begun: Arc<AtomicU64>,
+    clock: Arc<dyn Clock>,
     observer: Option<Arc<dyn Observer>>,
 }
 
 /// One call, awaited by all callers that share it. Any of them drives it when polled, so it continues if the first
 /// caller goes.
 type Call<V> = Shared<Answer<V>>;
-type Answer<V> = BoxFuture<'static, Result<V, Panicked>>;
+type Answer<V> = BoxFuture<'static, Result<V, CoalesceError>>;
 
 /// The calls in flight with their numbers. Weak references: a call lives as long as a caller waits for it.
 type Calls<K, V> = HashMap<K, (u64, WeakShared<Answer<V>>), RandomState>;
 
-/// The shared call panicked; every caller that shares it gets this error.
+/// Why a caller of [`Coalesce::call`] has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the shared call panicked: {message}")]
-pub struct Panicked {
-    /// The panic's message; `no message` if its payload is not text.
-    pub message: Arc<str>,
+#[non_exhaustive]
+pub enum CoalesceError {
+    /// The shared call panicked; every caller that shares it gets this error.
+    #[error("the shared call panicked: {message}")]
+    Panicked {
+        /// The panic's message; `no message` if its payload is not text.
+        message: Arc<str>,
+    },
+    /// The deadline that this caller carries passed before there was an answer. The call goes on if others wait for it.
+    #[error("no answer of the shared call came in time")]
+    TimedOut,
 }
 
 impl<K, V> Coalesce<K, V>
@@ -87,6 +96,12 @@ where
         Self { observer: Some(Arc::new(observer)), ..self }
     }
 
+    /// Sets the clock for the callers' deadlines; the [`SystemClock`] unless set.
+    #[must_use]
+    pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
+        Self { clock: Arc::new(clock), ..self }
+    }
+
     /// Makes the call, or waits for the one in flight for the same key. In the second case `call` is not used, so it
     /// has to be the same for equal keys.
     ///
@@ -95,14 +110,29 @@ where
     ///
     /// The call carries no [deadline](crate::deadline::carried), because it may outlast the first caller's, and no
     /// [priority](crate::priority::carried), because callers that join may have a higher one. Set its own with
-    /// [`carry_through`](crate::deadline::carry_through); each caller's own deadline bounds how long that caller waits.
+    /// [`carry_through`](crate::deadline::carry_through). Each caller waits until the deadline that it carries itself. A
+    /// caller whose deadline has passed neither makes a call nor joins one.
     ///
     /// # Errors
-    /// [`Panicked`] if the call panicked.
+    /// [`CoalesceError::Panicked`] if the call panicked, and [`CoalesceError::TimedOut`] at the caller's deadline.
     ///
     /// # Cancel safety
     /// Dropped, it leaves the call to the other callers that wait for it; the last one drops the call.
-    pub async fn call<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static) -> Result<V, Panicked>
+    pub async fn call<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static) -> Result<V, CoalesceError>
+    where
+        F: Future<Output = V> + Send + 'static,
+    {
+        let Some(deadline) = deadline::carried() else { return self.join(key, call).await };
+        let until = deadline.tick(&*self.clock);
+        if self.clock.now() >= until {
+            return Err(CoalesceError::TimedOut);
+        }
+        let answer = clock::before(&*self.clock, until, self.join(key, call)).await;
+        answer.unwrap_or(Err(CoalesceError::TimedOut))
+    }
+
+    /// Waits for the call in flight for the key, or makes it.
+    fn join<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static) -> Call<V>
     where
         F: Future<Output = V> + Send + 'static,
     {
@@ -110,9 +140,9 @@ where
         match found {
             Some(shared) => {
                 self.notify(CoalesceDid::Joined);
-                shared.await
+                shared
             }
-            None => self.begin(key, call).await,
+            None => self.begin(key, call),
         }
     }
 
@@ -139,7 +169,7 @@ where
             if let Some(observer) = observer {
                 observer.on_coalesce(CoalesceDid::Ended { panicked: answer.is_err() });
             }
-            answer.map_err(|panic| Panicked { message: message_of(panic).into() })
+            answer.map_err(|panic| CoalesceError::Panicked { message: message_of(panic).into() })
         }
         .boxed()
         .shared();
@@ -192,7 +222,8 @@ impl<K: Hash + Eq, V: Clone> Drop for Listed<K, V> {
 
 impl<K, V> Default for Coalesce<K, V> {
     fn default() -> Self {
-        Self { calls: Arc::default(), begun: Arc::default(), observer: None }
+        let clock = Arc::new(SystemClock::new());
+        Self { calls: Arc::default(), begun: Arc::default(), clock, observer: None }
     }
 }
 
@@ -201,6 +232,7 @@ impl<K, V> Clone for Coalesce<K, V> {
         Self {
             calls: Arc::clone(&self.calls),
             begun: Arc::clone(&self.begun),
+            clock: Arc::clone(&self.clock),
             observer: self.observer.clone(),
         }
     }
@@ -218,12 +250,14 @@ mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::AtomicU32;
     use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
 
     use futures_util::future::poll_fn;
     use tidegate_core::{Criticality, Priority, Tick};
 
     use super::*;
     use crate::block_on::block_on;
+    use crate::clock::ManualClock;
     use crate::deadline::Deadline;
 
     /// A call that counts itself and ends at its third poll.
@@ -287,7 +321,7 @@ mod tests {
         let panics = || async { panic!("the database does") };
         let mut one = pin!(coalesce.call("key", panics));
         let mut two = pin!(coalesce.call("key", panics));
-        let told = Err(Panicked { message: "the database does".into() });
+        let told = Err(CoalesceError::Panicked { message: "the database does".into() });
         assert_eq!(poll(one.as_mut()), Poll::Ready(told.clone()));
         assert_eq!(block_on(two.as_mut()), told, "a call of its own, which panics too");
         assert_eq!(coalesce.in_flight(), 0);
@@ -298,7 +332,7 @@ mod tests {
     /// last caller that polled it.
     #[test]
     fn the_call_carries_nobodys_deadline_and_nobodys_priority() {
-        let coalesce: Coalesce<&str, Option<Deadline>> = Coalesce::new();
+        let coalesce: Coalesce<&str, Option<Deadline>> = Coalesce::new().with_clock(ManualClock::default());
         let asks = || async { deadline::carried() };
         let ranks: Coalesce<&str, Option<Priority>> = Coalesce::new();
         let rank = ranks.call("key", || async { priority::carried() });
@@ -309,6 +343,35 @@ mod tests {
         let own = move || deadline::carry_through(Tick::from_secs(9), asks());
         let answer = block_on(deadline::carry_through(mine, coalesce.call("key", own)));
         assert_eq!(answer, Ok(Some(Tick::from_secs(9).into())));
+    }
+
+    /// Each caller has its own deadline: the one with the least time leaves, and the call goes on for the other.
+    #[test]
+    fn a_caller_waits_until_its_own_deadline() {
+        let clock = ManualClock::default();
+        let coalesce: Coalesce<&str, u32> = Coalesce::new().with_clock(clock.clone());
+        let done = Arc::new(AtomicU32::new(0));
+        let seen = Arc::clone(&done);
+        let ends = move || {
+            poll_fn(move |_| match seen.load(Ordering::Relaxed) {
+                0 => Poll::Pending,
+                answer => Poll::Ready(answer),
+            })
+        };
+        let mut brief = Box::pin(deadline::carry_through(Tick::from_secs(1), coalesce.call("key", ends)));
+        let mut patient = Box::pin(deadline::carry_through(
+            Tick::from_secs(9),
+            coalesce.call("key", || async { unreachable!("the first call answers both") }),
+        ));
+        assert!(poll(brief.as_mut()).is_pending() && poll(patient.as_mut()).is_pending());
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(poll(brief.as_mut()), Poll::Ready(Err(CoalesceError::TimedOut)));
+        assert!(poll(patient.as_mut()).is_pending());
+        let late = deadline::carry_through(Tick::from_secs(1), coalesce.call("other", || async { 6 }));
+        assert_eq!(block_on(late), Err(CoalesceError::TimedOut), "it had passed before");
+        done.store(5, Ordering::Relaxed);
+        assert_eq!(block_on(patient), Ok(5));
+        assert_eq!(coalesce.in_flight(), 0);
     }
 
     /// The last waiting caller goes on one thread while another comes on a second one: the new caller gets an answer,
