@@ -55,9 +55,18 @@ macro_rules! knobs {
     ($layer:ident) => {
         impl<A: Clone> $layer<A> {
             /// Refuses requests with less time left than `least`, the least time that the work takes; zero unless set.
-            #[must_use]
-            pub fn needing(self, least: std::time::Duration) -> Self {
-                self.with(|rules| Rules { needs: least, ..rules })
+            /// With more than the default time, it refuses all requests whose caller gives no time.
+            ///
+            /// # Errors
+            /// [`QuotaError::Parameter`](tidegate::QuotaError::Parameter) if `least` is above the ceiling: every request
+            /// would be refused.
+            pub fn needing(self, least: std::time::Duration) -> Result<Self, tidegate::QuotaError> {
+                if least > self.rules.timeouts.ceiling() {
+                    let want = "is above the ceiling, so every request would be refused; lower it, or raise the ceiling";
+                    let value = format!("{least:?}");
+                    return Err(tidegate::QuotaError::Parameter { name: "needed time", value, want });
+                }
+                Ok(self.with(|rules| Rules { needs: least, ..rules }))
             }
 
             /// Sets the clock; the [`SystemClock`](tidegate::SystemClock) unless set.

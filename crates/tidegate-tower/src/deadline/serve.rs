@@ -37,7 +37,7 @@ use crate::ready::give_back;
 /// let timeouts = Timeouts::new(Duration::from_secs(2), Duration::from_secs(30))?;
 /// let app: Router = Router::new()
 ///     .route("/", get(async || format!("{:?}", tidegate::deadline::carried())))
-///     .layer(DeadlineLayer::new(timeouts).needing(Duration::from_millis(20)));
+///     .layer(DeadlineLayer::new(timeouts).needing(Duration::from_millis(20))?);
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 #[derive(Clone, Debug)]

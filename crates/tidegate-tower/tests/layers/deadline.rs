@@ -56,7 +56,7 @@ fn of_several_values_the_shortest_time_counts() {
 #[test]
 fn what_cannot_be_done_in_time_is_not_begun() {
     let inner = ScriptedService::default();
-    let mut service = layer(&ManualClock::default()).needing(SECOND).layer(inner.clone());
+    let mut service = layer(&ManualClock::default()).needing(SECOND).unwrap().layer(inner.clone());
     for (timeout, status) in [("0n", 504), ("999m", 504), ("1S", 200)] {
         assert_eq!(
             answer(&mut service, with("grpc-timeout", timeout)).unwrap().status(),
@@ -65,6 +65,17 @@ fn what_cannot_be_done_in_time_is_not_begun() {
         );
     }
     assert_eq!(inner.calls(), 1);
+}
+
+#[test]
+fn a_need_that_no_request_can_meet_is_an_error() {
+    let millis = Duration::from_millis;
+    let layer = || DeadlineLayer::within(millis(10), millis(10)).unwrap();
+    assert!(layer().needing(millis(10)).is_ok());
+    let said = "needed time 20ms is above the ceiling, so every request would be refused; lower it, or raise the ceiling";
+    assert_eq!(layer().needing(millis(20)).unwrap_err().to_string(), said);
+    let timeouts = Timeouts::new(millis(10), millis(10)).unwrap();
+    assert_eq!(ForwardDeadlineLayer::new(timeouts).needing(millis(20)).unwrap_err().to_string(), said);
 }
 
 #[test]
