@@ -114,11 +114,13 @@ fn problem<B: From<String>>(refused: &Refused) -> Response<B> {
         }
         _ => "about:blank",
     };
-    // None of the inserted strings contains a character that JSON has to escape.
+    // The debug form of the name has no control characters, which leaves two characters that JSON has to escape. The
+    // other inserted strings have none of them.
+    let detail =
+        format!("layer {:?}: {}", refused.by, refused.cause).replace('\\', r"\\").replace('"', r#"\""#);
     let body = format!(
-        r#"{{"type":"{type_}","title":"{title}","status":{},"detail":"{}","retry":"{}"}}"#,
+        r#"{{"type":"{type_}","title":"{title}","status":{},"detail":"{detail}","retry":"{}"}}"#,
         status.as_u16(),
-        refused.cause,
         refused.retry.as_str(),
     );
     let mut response = Response::new(B::from(body));

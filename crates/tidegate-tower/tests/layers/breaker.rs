@@ -26,7 +26,11 @@ fn a_service_that_fails_is_left_alone_and_tried_again() {
     assert_eq!((statuses, inner.calls()), ([500, 503, 503], 2));
     let refused = answer(&mut service, get()).unwrap();
     assert_eq!(refused.headers()["retry-after"], "5");
-    assert!(refused.body().contains("the circuit is open"), "{}", refused.body());
+    assert!(
+        refused.body().contains(r#""detail":"layer \"payments\": the circuit is open""#),
+        "{}",
+        refused.body()
+    );
     let why = Refused::of_response(&refused).unwrap();
     assert_eq!((why.cause, &*why.by), (RefusalCause::Open, "payments"));
     assert_eq!(why.retry, Retry::After(Duration::from_secs(5)));

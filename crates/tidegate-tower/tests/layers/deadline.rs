@@ -87,7 +87,11 @@ fn work_that_takes_too_long_is_given_up() {
     clock.advance(SECOND);
     let Poll::Ready(Ok(refused)) = poll(called.as_mut()) else { panic!("its time is up") };
     assert_eq!(refused.status(), 504);
-    assert!(refused.body().contains("no answer came in time"), "{}", refused.body());
+    assert!(
+        refused.body().contains(r#""detail":"layer \"deadline\": no answer came in time""#),
+        "{}",
+        refused.body()
+    );
 }
 
 fn forward(clock: &ManualClock) -> ForwardDeadlineLayer<Problems> {

@@ -7,7 +7,7 @@ use http::{Request, Response};
 use tidegate::breaker::CircuitBreaker;
 use tidegate::{Breaker, Bulkhead};
 use tidegate_tower::{
-    BreakerLayer, ClientStack, ConcurrencyLayer, FallbackLayer, LoadShedLayer, OwnErrors,
+    Answers, BreakerLayer, ClientStack, ConcurrencyLayer, FallbackLayer, LoadShedLayer, OwnErrors, Problems,
     RefusalCause, Refused,
 };
 use tower_layer::Layer;
@@ -56,6 +56,15 @@ fn a_failure_is_answered_with_something_else_and_the_rest_is_not() {
     let mut service = FallbackLayer::new(in_place).layer(inner);
     let bodies = [(); 4].map(|()| answer(&mut service, get()).unwrap().into_body());
     assert_eq!(bodies, ["in its place", "", "in its place", ""]);
+}
+
+/// A name may contain anything; the problem stays JSON.
+#[test]
+fn a_name_is_escaped_in_a_problem() {
+    let refused = Refused::new(RefusalCause::Open, "a\"b\\c\n");
+    let problem: Result<Response<String>, Infallible> = Problems.refuse(refused, None);
+    let body = problem.unwrap().into_body();
+    assert!(body.contains(r#""detail":"layer \"a\\\"b\\\\c\\n\": the circuit is open","retry""#), "{body}");
 }
 
 /// An error type of a program, which holds refusals as one of its cases.
