@@ -101,8 +101,9 @@ impl<Res, Err: From<Refused> + Error + 'static> Answers<Res, Err> for OwnErrors 
 pub trait BoxedRefused: From<Refused> {}
 
 impl BoxedRefused for Refused {}
-impl BoxedRefused for Box<dyn Error + Send + Sync> {}
-impl BoxedRefused for Box<dyn Error> {}
+// For any lifetime, although errors are `'static`: in a spawned task the compiler proves these bounds without lifetimes.
+impl BoxedRefused for Box<dyn Error + Send + Sync + '_> {}
+impl BoxedRefused for Box<dyn Error + '_> {}
 
 /// Makes the response to a refusal that has no limit's answer: the body is made from the refusal alone.
 fn problem<B: From<String>>(refused: &Refused) -> Response<B> {
