@@ -3,6 +3,8 @@
 #[cfg(feature = "grpc")]
 mod grpc;
 
+use std::error::Error;
+
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use tidegate::http_answer::{HttpAnswer, PROBLEM_JSON};
@@ -47,15 +49,61 @@ impl<B: From<String>, Err> Answers<Response<B>, Err> for Problems {
     }
 }
 
-/// Refusals as errors, for clients: any error type that implements `From<Refused>`, such as a boxed error.
+/// Refusals as errors, for clients whose errors are boxed (`Box<dyn Error + Send + Sync>`, `Box<dyn Error>`) or are
+/// [`Refused`]. For an error type of your own use [`OwnErrors`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Errors;
 
-impl<Res, Err: From<Refused>> Answers<Res, Err> for Errors {
+impl<Res, Err: BoxedRefused> Answers<Res, Err> for Errors {
     fn refuse(&self, refused: Refused, _: Option<&HttpAnswer<'_>>) -> Result<Res, Err> {
         Err(refused.into())
     }
 }
+
+/// Refusals as errors of the program's own type, for clients. The type implements `From<Refused>`, and returns the
+/// refusal as its [source](Error::source), itself or further down: outer layers find it there, and do not take it for a
+/// failure of the service.
+///
+/// # Examples
+/// ```
+/// use tidegate::breaker::CircuitBreaker;
+/// use tidegate::{Breaker, Bulkhead};
+/// use tidegate_tower::{BreakerLayer, ClientStack, ConcurrencyLayer, OwnErrors, Refused};
+///
+/// #[derive(Debug, thiserror::Error)]
+/// enum StockError {
+///     #[error("the stock was not asked")]
+///     NotAsked(#[from] Refused),
+///     #[error("the stock is gone")]
+///     Gone,
+/// }
+///
+/// let stack = ClientStack::new()
+///     .breaker(BreakerLayer::new("stock", Breaker::new(CircuitBreaker::builder())?).answering(OwnErrors))
+///     .concurrency(ConcurrencyLayer::new("stock", Bulkhead::new(16)?).answering(OwnErrors));
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnErrors;
+
+impl<Res, Err: From<Refused> + Error + 'static> Answers<Res, Err> for OwnErrors {
+    fn refuse(&self, refused: Refused, _: Option<&HttpAnswer<'_>>) -> Result<Res, Err> {
+        Refused::look_into::<Err>();
+        Err(refused.into())
+    }
+}
+
+/// Error types in which outer layers find a refusal without being told of the type.
+#[diagnostic::on_unimplemented(
+    message = "outer layers would take a refusal in `{Self}` for a failure of the service",
+    note = "for an error type of your own, use `OwnErrors` in place of `Errors`"
+)]
+pub trait BoxedRefused: From<Refused> {}
+
+impl BoxedRefused for Refused {}
+// For any lifetime, although errors are `'static`: in a spawned task the compiler proves these bounds without lifetimes.
+impl BoxedRefused for Box<dyn Error + Send + Sync + '_> {}
+impl BoxedRefused for Box<dyn Error + '_> {}
 
 /// Makes the response to a refusal that has no limit's answer: the body is made from the refusal alone.
 fn problem<B: From<String>>(refused: &Refused) -> Response<B> {
@@ -67,11 +115,13 @@ fn problem<B: From<String>>(refused: &Refused) -> Response<B> {
         }
         _ => "about:blank",
     };
-    // None of the inserted strings contains a character that JSON has to escape.
+    // The debug form of the name has no control characters, which leaves two characters that JSON has to escape. The
+    // other inserted strings have none of them.
+    let detail =
+        format!("layer {:?}: {}", refused.by, refused.cause).replace('\\', r"\\").replace('"', r#"\""#);
     let body = format!(
-        r#"{{"type":"{type_}","title":"{title}","status":{},"detail":"{}","retry":"{}"}}"#,
+        r#"{{"type":"{type_}","title":"{title}","status":{},"detail":"{detail}","retry":"{}"}}"#,
         status.as_u16(),
-        refused.cause,
         refused.retry.as_str(),
     );
     let mut response = Response::new(B::from(body));

@@ -29,8 +29,8 @@ use crate::ready::for_later;
 ///
 /// Over [`Bulkhead::adaptive`] the outcomes of calls move the limit. A future that is dropped counts for nothing, with
 /// one exception: it is a failure if a [`DeadlineLayer`](crate::DeadlineLayer) outside drops it because its time is up,
-/// and the caller had not asked for a shorter time than the default of that layer. Without this exception a service
-/// that hangs would never lower the limit.
+/// and the service had at least half of the default time of that layer. Without this exception a service that hangs
+/// would never lower the limit.
 ///
 /// # Examples
 /// ```

@@ -20,6 +20,7 @@ pub use self::describe::Describe;
 use self::inside::InGate;
 use crate::answers::{Answers, Problems};
 use crate::classify::{ByStatus, Classify};
+use crate::given_up::Made;
 use crate::name::Name;
 use crate::ready::take_ready;
 use crate::spent::Spent;
@@ -284,7 +285,7 @@ impl<D, C, A> Rules<D, C, A> {
             }
             self.over.replace(&admission, request.headers_mut());
             let inside = InGate::new(admission.undo_if_dropped(false), &self.name);
-            let mut result = carrying(inside.decision().priority, || ready.call(request)).await;
+            let mut result = carrying(inside.decision().priority, || Made::new(ready.call(request))).await;
             if let Ok(response) = &mut result {
                 self.answers.add_limit_state(response, &HttpAnswer::of_gate(inside.decision(), &described));
             }

@@ -4,54 +4,86 @@
 //! a deadline of ours has passed, the work took too long, and a limit that adapts to latencies must learn of it:
 //! otherwise a service that hangs would never lower the limit. So the deadline layer sets the flag on this thread while
 //! it drops the future within.
+//!
+//! A second flag is set by a call that is dropped while it waits for its turn, in a line of ours or for a rate limit of
+//! ours. The service was not called then, so the timeout is not its failure. The layers around that call read the flag
+//! when they are dropped, which is after the call.
 
 use std::cell::Cell;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
+use pin_project_lite::pin_project;
 use tidegate::Outcome;
 
 thread_local! {
     static TIMEOUT_IS_FAILURE: Cell<bool> = const { Cell::new(false) };
-    static SHORTER_DEADLINE: Cell<bool> = const { Cell::new(false) };
+    static NOT_CALLED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Restores a flag of this thread when dropped, also if the code in between panics.
-struct Restore {
-    flag: &'static std::thread::LocalKey<Cell<bool>>,
-    before: bool,
-}
+/// Part of a call that waits for its turn: dropped, it records that the service was not called.
+pub(crate) struct NotCalled;
 
-impl Restore {
-    fn after_setting(flag: &'static std::thread::LocalKey<Cell<bool>>, to: bool) -> Self {
-        Self { flag, before: flag.replace(to) }
+impl Drop for NotCalled {
+    fn drop(&mut self) {
+        NOT_CALLED.set(true);
     }
+}
+
+pin_project! {
+    /// The future of a service within a layer that reports how calls end. What [`NotCalled`] records while it is
+    /// dropped concerns this call; what another call recorded earlier does not.
+    pub(crate) struct Made<F> {
+        // Comes first, so it is dropped before the future.
+        begin: Begin,
+        #[pin]
+        future: F,
+    }
+}
+
+/// Forgets, when dropped, what earlier calls recorded.
+struct Begin;
+
+impl Drop for Begin {
+    fn drop(&mut self) {
+        NOT_CALLED.set(false);
+    }
+}
+
+impl<F> Made<F> {
+    pub(crate) const fn new(future: F) -> Self {
+        Self { begin: Begin, future }
+    }
+}
+
+impl<F: Future> Future for Made<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.project().future.poll(cx)
+    }
+}
+
+/// Restores the flag of this thread when dropped, also if the code in between panics.
+struct Restore {
+    before: bool,
 }
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        self.flag.set(self.before);
+        TIMEOUT_IS_FAILURE.set(self.before);
     }
-}
-
-/// Runs `work`, and records meanwhile whether the deadline that it carries was set by a caller who gives it less time
-/// than our default. If it was, a timeout does not count against the services that `work` calls.
-pub(crate) fn under_shorter_deadline<T>(is_shorter: bool, work: impl FnOnce() -> T) -> T {
-    let _restore = Restore::after_setting(&SHORTER_DEADLINE, is_shorter);
-    work()
-}
-
-/// Returns whether the carried deadline was set by a caller who gives less time than our default.
-pub(crate) fn is_under_shorter_deadline() -> bool {
-    SHORTER_DEADLINE.get()
 }
 
 /// Runs `work`, which drops a future, and records meanwhile whether the timeout counts as a failure of that future.
 pub(crate) fn dropping_for_timeout<T>(timeout_is_failure: bool, work: impl FnOnce() -> T) -> T {
-    let _restore = Restore::after_setting(&TIMEOUT_IS_FAILURE, timeout_is_failure);
+    let _restore = Restore { before: TIMEOUT_IS_FAILURE.replace(timeout_is_failure) };
+    NOT_CALLED.set(false);
     work()
 }
 
-/// Returns the outcome of work that is being dropped: a failure within [`dropping_for_timeout`] if the timeout
-/// counts, else ignored.
+/// Returns the outcome of work that is being dropped: a failure within [`dropping_for_timeout`] if the timeout counts and
+/// the service was called, else ignored.
 pub(crate) fn outcome_of_drop() -> Outcome {
-    if TIMEOUT_IS_FAILURE.get() { Outcome::Failure } else { Outcome::Ignored }
+    if TIMEOUT_IS_FAILURE.get() && !NOT_CALLED.get() { Outcome::Failure } else { Outcome::Ignored }
 }

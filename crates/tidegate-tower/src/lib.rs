@@ -14,7 +14,7 @@
 //!
 //! A layer that refuses does not call its service, and gives the reason in a [`Refused`]. [`Answers`] chooses how
 //! callers are told: as a response with a problem ([`Problems`], for HTTP servers), as a gRPC status (`GrpcStatuses`, a
-//! feature), or as an error ([`Errors`], for clients). Layers that judge how calls end can tell the refusals of an
+//! feature), or as an error ([`Errors`] and [`OwnErrors`], for clients). Layers that judge how calls end can tell the refusals of an
 //! inner layer from failures of the service ([`ByStatus`]). Every layer can tell an
 //! [`Observer`](tidegate::observer::Observer) what it does, and several layers may share one.
 //!
@@ -48,7 +48,7 @@ mod stack;
 #[cfg(feature = "grpc")]
 #[cfg_attr(docsrs, doc(cfg(feature = "grpc")))]
 pub use answers::GrpcStatuses;
-pub use answers::{Answers, Errors, Problems};
+pub use answers::{Answers, BoxedRefused, Errors, OwnErrors, Problems};
 pub use arriving::{ArrivingRetriesLayer, ArrivingRetriesService};
 pub use breaker::{BreakerLayer, BreakerOfKey, BreakerService, Breakers, OneBreaker};
 #[cfg(feature = "grpc")]

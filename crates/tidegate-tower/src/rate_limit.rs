@@ -78,7 +78,8 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
     }
 
     /// Holds requests back for up to `max_wait` if they can pass then, instead of refusing them; zero, the default,
-    /// refuses at once. Up to `max_wait` times the rate are held per key: if strangers choose keys, put a
+    /// refuses at once. A request that cannot pass before the deadline that its task
+    /// [carries](tidegate::deadline::carried) is refused at once too. Up to `max_wait` times the rate are held per key: if strangers choose keys, put a
     /// [`ConcurrencyLayer`](crate::ConcurrencyLayer) outside to bound the total.
     #[must_use]
     pub fn waiting(self, max_wait: Duration) -> Self {

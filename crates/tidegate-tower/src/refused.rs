@@ -1,8 +1,8 @@
 //! The reason why a layer did not pass a request on, or did not wait for its answer.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use http::{Response, StatusCode};
 use tidegate::Retry;
@@ -21,6 +21,18 @@ pub struct Refused {
     pub by: Arc<str>,
     /// When a retry is worthwhile.
     pub retry: Retry,
+}
+
+/// Looks for a refusal in an error of one type.
+type Look = fn(&dyn Any) -> Option<&Refused>;
+
+/// The program's own error types that may hold a refusal. [`Refused::of_error`] takes errors of any type, also of types
+/// that do not implement [`Error`], so it cannot follow the sources of a type that it was not told of.
+static OWN_TYPES: RwLock<Vec<(TypeId, Look)>> = RwLock::new(Vec::new());
+
+fn look_of(own: TypeId) -> Option<Look> {
+    let types = OWN_TYPES.read().unwrap_or_else(PoisonError::into_inner);
+    types.iter().find(|(id, _)| *id == own).map(|(_, look)| *look)
 }
 
 impl Refused {
@@ -53,18 +65,54 @@ impl Refused {
         response.extensions().get()
     }
 
-    /// Returns the refusal if the error is one, or has one boxed in it or in its chain of sources.
+    /// Returns the refusal if the error is one, or has one in its chain of [sources](Error::source): a `Refused`, a boxed
+    /// error, or an error of the program's own type that [`OwnErrors`](crate::OwnErrors) has made or that
+    /// [`Refused::look_into`] names. `None` for errors of other types, whatever they hold.
     #[must_use]
     pub fn of_error<E: 'static>(error: &E) -> Option<&Self> {
         let error: &dyn Any = error;
         if let Some(refused) = error.downcast_ref() {
             return Some(refused);
         }
-        let mut next: Option<&(dyn Error + 'static)> =
-            match error.downcast_ref::<Box<dyn Error + Send + Sync>>() {
-                Some(boxed) => Some(&**boxed),
-                None => error.downcast_ref::<Box<dyn Error>>().map(|boxed| &**boxed),
-            };
+        if let Some(boxed) = error.downcast_ref::<Box<dyn Error + Send + Sync>>() {
+            return Self::of_source(&**boxed);
+        }
+        if let Some(boxed) = error.downcast_ref::<Box<dyn Error>>() {
+            return Self::of_source(&**boxed);
+        }
+        look_of(TypeId::of::<E>()).and_then(|look| look(error))
+    }
+
+    /// Lets [`Refused::of_error`], and so [`ByStatus`](crate::ByStatus), find refusals in the sources of errors of type
+    /// `E`, in the whole program. [`OwnErrors`](crate::OwnErrors) does that for the errors that it makes. Call it once
+    /// for a type into which the program converts other errors, before a layer that is outside of the conversion.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate_tower::{RefusalCause, Refused};
+    ///
+    /// #[derive(Debug, thiserror::Error)]
+    /// #[error("the stock was not asked")]
+    /// struct NotAsked(#[source] Box<dyn std::error::Error + Send + Sync>);
+    ///
+    /// let error = NotAsked(Refused::new(RefusalCause::Open, "stock").into());
+    /// assert_eq!(Refused::of_error(&error), None);
+    /// Refused::look_into::<NotAsked>();
+    /// assert!(Refused::of_error(&error).is_some());
+    /// ```
+    pub fn look_into<E: Error + 'static>() {
+        let own = TypeId::of::<E>();
+        // Read first: all calls but the first find it.
+        if look_of(own).is_none() {
+            let look: Look = |error| Self::of_source(error.downcast_ref::<E>()?);
+            OWN_TYPES.write().unwrap_or_else(PoisonError::into_inner).push((own, look));
+        }
+    }
+
+    /// Returns the refusal if the error is one, or has one in its chain of [sources](Error::source).
+    #[must_use]
+    pub fn of_source<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e Self> {
+        let mut next = Some(error);
         while let Some(error) = next {
             if let Some(refused) = error.downcast_ref() {
                 return Some(refused);

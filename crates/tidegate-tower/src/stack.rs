@@ -128,9 +128,11 @@ where
 /// 2. the priority, told once for all tries;
 /// 3. retries, so that each try passes all following layers;
 /// 4. the circuit breaker, which sees the outcome of each try;
-/// 5. the concurrency limit: a try that waits for its turn is not in flight;
-/// 6. the rate limit that the service has set us;
+/// 5. the rate limit that the service has set us: a try that waits for it is not in flight, and holds no place;
+/// 6. the concurrency limit: a try that holds a place is in flight, so an adaptive limit measures the service alone;
 /// 7. the deadline, last: the service is told the time left when the call is sent.
+///
+/// The rate limit comes first, so a try that finds no place afterwards has spent its unit without a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientStack<
     F = Identity,
@@ -212,9 +214,9 @@ impl<F, T, B, C, R, D, P> ClientStack<F, T, B, C, R, D, P> {
 impl<S, F, T, B, C, R, D, P> Layer<S> for ClientStack<F, T, B, C, R, D, P>
 where
     D: Layer<S>,
-    R: Layer<D::Service>,
-    C: Layer<R::Service>,
-    B: Layer<C::Service>,
+    C: Layer<D::Service>,
+    R: Layer<C::Service>,
+    B: Layer<R::Service>,
     T: Layer<B::Service>,
     P: Layer<T::Service>,
     F: Layer<P::Service>,
@@ -222,8 +224,8 @@ where
     type Service = F::Service;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let called = self.rate_limit.layer(self.deadline.layer(inner));
-        let tried = self.breaker.layer(self.concurrency.layer(called));
+        let called = self.concurrency.layer(self.deadline.layer(inner));
+        let tried = self.breaker.layer(self.rate_limit.layer(called));
         self.fallback.layer(self.priority.layer(self.retry.layer(tried)))
     }
 }

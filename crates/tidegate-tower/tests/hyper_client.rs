@@ -111,3 +111,53 @@ async fn a_server_of_hyper_refuses_in_the_words_of_http() {
     assert!(body.contains("quota-exceeded"), "{body}");
     serving.abort();
 }
+
+/// Starts a server on a free port, and returns its address as a URI.
+async fn serve(app: Router) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    uri
+}
+
+/// Three services with the same rules, each a real server: A calls B, B calls C, and C hangs. Each service is told a
+/// little less than the default, which must not hide the failure from the breakers on the way.
+#[tokio::test]
+async fn a_service_that_hangs_at_the_end_of_a_chain_opens_the_breakers_of_the_chain() {
+    let millis = Duration::from_millis;
+    let timeouts = Timeouts::new(millis(200), millis(1000)).unwrap().with_margin(millis(5)).unwrap();
+    let breaker = || Breaker::new(CircuitBreaker::builder().consecutive(2)).unwrap();
+    let (of_b, of_c) = (breaker(), breaker());
+    let calling = |uri: String, breaker: &Breaker| {
+        let hyper = Client::builder(TokioExecutor::new()).build_http::<String>().map_err(Boxed::from);
+        let client = ClientStack::new()
+            .breaker(BreakerLayer::new("next", breaker.clone()).answering(Errors))
+            .deadline(ForwardDeadlineLayer::new(timeouts))
+            .layer(hyper);
+        get(move || {
+            let (mut client, uri) = (client.clone(), uri.clone());
+            async move {
+                let request = Request::get(&uri).body(String::new()).unwrap();
+                match client.ready().await.unwrap().call(request).await {
+                    Ok(answer) => (answer.status(), String::new()),
+                    Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()),
+                }
+            }
+        })
+    };
+    let server = |handler| Router::new().route("/", handler).layer(DeadlineLayer::new(timeouts));
+    // C does not even give up by itself.
+    let c = serve(Router::new().route("/", get(async || std::future::pending::<StatusCode>().await))).await;
+    let b = serve(server(calling(c, &of_c))).await;
+    let a = serve(server(calling(b, &of_b))).await;
+
+    let outside = Client::builder(TokioExecutor::new()).build_http::<String>();
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let answer = outside.get(a.parse().unwrap()).await.unwrap();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        told.push(String::from_utf8(body.to_vec()).unwrap());
+    }
+    let states = [&of_b, &of_c].map(|breaker| breaker.state().as_str());
+    assert_eq!(states, ["open"; 2], "{told:?}; {:?}, {:?}", of_b.totals(), of_c.totals());
+}

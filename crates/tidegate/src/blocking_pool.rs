@@ -149,7 +149,8 @@ impl BlockingPool {
     }
 
     /// Tells `observer` the outcome of work that is submitted through the returned pool and its clones
-    /// ([`Observer::on_pool`]).
+    /// ([`Observer::on_pool`]). It is told of ended work on the pool's thread; if it panics there, the result of the work
+    /// is not affected.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         Self { observer: Some(Arc::new(observer)), ..self }
@@ -249,7 +250,11 @@ impl BlockingPool {
             // Caught, since a panic of the observer during an unwinding panic would abort the process.
             let done = catch_unwind(AssertUnwindSafe(work));
             let took = clock.now().since(begun);
-            observer.on_pool(PoolDid::Ended { panicked: done.is_err(), took });
+            let ended = PoolDid::Ended { panicked: done.is_err(), took };
+            // Caught too: the work is done, and its caller gets its result, whatever the observer does.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| observer.on_pool(ended))) {
+                job::discard(panic);
+            }
             done.unwrap_or_else(|panic| resume_unwind(panic))
         }
     }

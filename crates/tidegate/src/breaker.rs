@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub use call::Call;
 pub use keyed::{KeyedBreaker, KeyedCall};
-pub use run::CallError;
+pub use run::{CallError, Refusal, RefusalReason};
 use shared::Shared;
 pub use tidegate_core::breaker::{
     BreakerBuilder, Cause, Change, CircuitBreaker, CircuitBreakerState, Condition, Evaluate, Figure, Force,
@@ -143,7 +143,10 @@ impl Breaker {
     /// # }
     /// ```
     pub async fn run<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, CallError<E>> {
-        run::flat(self.run_with(work, run::by_result).await)
+        let call = self.enter_to_run()?;
+        let result = work.await;
+        call.leave(run::by_result(&result));
+        result.map_err(CallError::Failed)
     }
 
     /// Awaits `work` if the breaker admits it; `classify` turns its result into an outcome.
@@ -184,7 +187,10 @@ impl Breaker {
     /// # Errors
     /// [`CallError`]: the refusal, or the error of the work.
     pub fn blocking_run<T, E>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T, CallError<E>> {
-        run::flat(self.blocking_run_with(work, run::by_result))
+        let call = self.enter_to_run()?;
+        let result = work();
+        call.leave(run::by_result(&result));
+        result.map_err(CallError::Failed)
     }
 
     /// Runs `work` on this thread if the breaker admits it; `classify` turns its result into an outcome.
@@ -200,6 +206,26 @@ impl Breaker {
         let result = work();
         call.leave(classify(&result));
         Ok(result)
+    }
+
+    /// Enters, or says why not.
+    fn enter_to_run<E>(&self) -> Result<Call, CallError<E>> {
+        let entered = self.shared.change(|law, state, now, tell| {
+            let entered = law.enter_in_place(state, Ask::allow(now, Cost::ONE), tell);
+            entered.map_err(|retry| (retry, law.condition(state, now), law.forced(state, now)))
+        });
+        match entered {
+            Ok(receipt) => Ok(Call::new(Arc::clone(&self.shared), receipt)),
+            Err((retry, condition, forced)) => {
+                let reason = match (condition, forced) {
+                    (_, Some(forced)) => RefusalReason::Forced(forced),
+                    (Condition::HalfOpen { .. }, None) => RefusalReason::HalfOpen,
+                    (Condition::Shedding { .. }, None) => RefusalReason::Shedding,
+                    _ => RefusalReason::Open,
+                };
+                Err(CallError::Refused(Refusal { denied: shared::refused(retry), reason }))
+            }
+        }
     }
 
     /// Returns the current condition of the breaker.

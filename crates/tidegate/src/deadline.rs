@@ -12,7 +12,7 @@ use std::time::Instant;
 
 pub(crate) use carried::carry_nothing;
 pub use carried::{Carrying, carried, carry, carry_through};
-pub use step::{OutOfTime, Step, StepCounts};
+pub use step::{OutOfTime, Step, StepCounts, StepError};
 use tidegate_core::Tick;
 pub use tidegate_core::deadline::Timeouts;
 

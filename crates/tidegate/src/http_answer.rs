@@ -178,7 +178,7 @@ impl<'a> HttpAnswer<'a> {
     ///     Some(concat!(
     ///         r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","#,
     ///         r#""title":"Temporary reduced capacity","status":503,"#,
-    ///         r#""detail":"policy \"reports\" refuses this request; try again later","violated-policies":["reports"],"#,
+    ///         r#""detail":"limit \"reports\" refuses this request; try again later","violated-policies":["reports"],"#,
     ///         r#""retry":"unknown","retry_after_ms":null}"#,
     ///     ))
     /// );

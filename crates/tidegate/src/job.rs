@@ -143,7 +143,7 @@ pub(crate) fn message_of(panic: Box<dyn Any + Send>) -> String {
 
 /// Drops a panic's payload. The drop is foreign code and may panic itself: the payload of that second panic is leaked,
 /// since its drop could panic again.
-fn discard(panic: Box<dyn Any + Send>) {
+pub(crate) fn discard(panic: Box<dyn Any + Send>) {
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         let _leaked = ManuallyDrop::new(second);
     }

@@ -287,7 +287,7 @@ impl KeyedLimiter {
     /// Blocks the calling thread until `cost` of the key may be spent, for at most `timeout`. Not for async code.
     ///
     /// # Errors
-    /// [`TakeError`], at once and with nothing spent, if `timeout` cannot be met, or if `cost` is not valid.
+    /// [`TakeError`], at once and with nothing spent, if `timeout` or the carried deadline cannot be met, or if `cost` is not valid.
     pub fn blocking_wait(
         &self,
         key: impl Key,

@@ -247,7 +247,7 @@ impl Limiter {
     /// thread.
     ///
     /// # Errors
-    /// [`TakeError`], at once and with nothing spent, if `timeout` cannot be met, or if `cost` is not valid.
+    /// [`TakeError`], at once and with nothing spent, if `timeout` or the carried deadline cannot be met, or if `cost` is not valid.
     pub fn blocking_wait(
         &self,
         cost: impl TryInto<Cost, Error: Into<NotACost>>,

@@ -248,8 +248,8 @@ pub enum RefusalCause {
     NoTimeLeft,
     /// It was begun, and its time was up before the answer came. It may have taken effect.
     TimedOut,
-    /// It was begun, and the time of the request that it belongs to was up before the answer came: a caller had given
-    /// that request less time than usual. It may have taken effect, and says nothing of the called service.
+    /// It was begun, and the time of the request that it belongs to was up before the answer came: less than half of the
+    /// usual time was left for the called service. It may have taken effect, and says nothing of that service.
     CutShort,
 }
 
@@ -264,7 +264,7 @@ impl fmt::Display for RefusalCause {
             Self::Undecided => "the limits could not be looked up",
             Self::NoTimeLeft => "no time is left for the request",
             Self::TimedOut => "no answer came in time",
-            Self::CutShort => "no answer came in the short time that the caller gave",
+            Self::CutShort => "no answer came in the short time that was left",
         })
     }
 }

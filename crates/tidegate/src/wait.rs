@@ -16,19 +16,20 @@ use tidegate_core::{Cost, NotACost};
 
 use crate::answer::{Answer, TakeError};
 use crate::clock::Sleep;
-use crate::deadline::Deadline;
+use crate::deadline::{self, Deadline};
 use crate::observer::Event;
 use crate::reservation::{Reservation, Source};
 use crate::time_bound::TimeBound;
 
 /// A future that ends when its cost may be spent; made by [`crate::Limiter::wait`] and [`crate::KeyedLimiter::wait`].
 ///
-/// Nothing happens before the first poll: then it takes its place in the order, and its timeout starts. Waiters are
-/// served first come, first served. It owns its limiter, so it can be stored and spawned. It runs on any executor, with
+/// Nothing happens before the first poll: then it takes its place in the order, and its timeout starts. It waits no longer
+/// than the deadline that the task [carries](crate::deadline::carried) then, whatever its own bound is: what cannot be
+/// spent by that deadline is refused at once. Waiters are served first come, first served. It owns its limiter, so it can be stored and spawned. It runs on any executor, with
 /// the timer of the limiter's clock. If it does not have to sleep, it does not allocate.
 ///
 /// # Errors
-/// At the first poll and with nothing spent: [`TakeError::Denied`] if the deadline cannot be met or the cost can never
+/// At the first poll and with nothing spent: [`TakeError::Denied`] if a deadline cannot be met or the cost can never
 /// be allowed, [`TakeError::NotACost`] for zero and less.
 ///
 /// # Cancel safety
@@ -95,19 +96,46 @@ impl Wait {
         self
     }
 
-    /// Holds the calling thread until the wait is over.
-    pub(crate) fn block(mut self) -> Result<Answer, TakeError> {
+    /// Takes its place in the order now, and returns the [`Reservation`] in place of waiting for it. Unlike
+    /// [`Limiter::reserve`](crate::Limiter::reserve) it goes by the deadline that the task carries too.
+    ///
+    /// # Errors
+    /// As [`Wait`].
+    ///
+    /// # Panics
+    /// If it was polled before.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limiter, ManualClock, Quota, Tick, deadline};
+    ///
+    /// let limiter = Limiter::new(Quota::per_second(1))?.with_clock(ManualClock::default());
+    /// let _ = limiter.allow();
+    /// let in_time = || limiter.wait(1).within(Duration::from_secs(5)).reserve();
+    /// assert!(deadline::carry(Tick::from_nanos(999_999_999), in_time).is_err(), "the next unit comes too late");
+    /// assert_eq!(deadline::carry(Tick::from_secs(1), in_time)?.wait(), Duration::from_secs(1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reserve(mut self) -> Result<Reservation, TakeError> {
         match std::mem::replace(&mut self.stage, Stage::Ended) {
-            Stage::New(source) => Ok(self.reserve(&source)?.block()),
-            Stage::Asleep(..) | Stage::Ended => unreachable!("a wait that blocks is never polled"),
+            Stage::New(source) => self.charge(&source),
+            Stage::Asleep(..) | Stage::Ended => panic!("a wait was used after it had been polled"),
         }
     }
 
-    fn reserve(&self, source: &Arc<dyn Source>) -> Result<Reservation, TakeError> {
+    /// Holds the calling thread until the wait is over.
+    pub(crate) fn block(self) -> Result<Answer, TakeError> {
+        Ok(self.reserve()?.block())
+    }
+
+    fn charge(&self, source: &Arc<dyn Source>) -> Result<Reservation, TakeError> {
         let cost = self.cost?;
         let now = source.now();
         match self.bound.max_wait(now, source.clock()) {
             Some(max_wait) => {
+                let carried = deadline::carried().map(|until| until.tick(source.clock()).since(now));
+                let max_wait = carried.map_or(max_wait, |left| left.min(max_wait));
                 let held = source.charge(now, cost, max_wait)?;
                 Ok(Reservation::new(Arc::clone(source), held))
             }
@@ -131,7 +159,7 @@ impl Future for Wait {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if let Stage::New(source) = &this.stage {
-            match this.reserve(source) {
+            match this.charge(source) {
                 Ok(reservation) if !reservation.wait().is_zero() => {
                     let sleep = reservation.clock().sleep_until(reservation.act());
                     this.stage = Stage::Asleep(Box::new(reservation), sleep);

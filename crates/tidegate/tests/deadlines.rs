@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate::clock::TokioClock;
+use tidegate::deadline::{carry, carry_through};
 use tidegate::policy::{Limit, Share};
 use tidegate::store::{CasStore, MemoryStore};
 use tidegate::{
@@ -36,6 +37,26 @@ async fn a_wait_that_ends_exactly_at_its_deadline_is_in_time() {
     keyed.wait("ann", 1).until((begun + 60 * SECOND).into_std()).await.unwrap();
     assert!(begun.elapsed() >= 60 * SECOND && begun.elapsed() < 61 * SECOND, "{:?}", begun.elapsed());
     assert_eq!(limiter.wait(1).until(begun).await.unwrap_err().retry(), Retry::Never, "it has passed");
+}
+
+/// A wait goes by the deadline that its task carries, as an entry into a bulkhead does.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_cannot_end_before_the_carried_deadline_is_refused_at_once() {
+    let limiter = Limiter::new(Quota::per_second(1)).unwrap().with_clock(TokioClock::new());
+    let keyed = KeyedLimiter::new(Quota::per_second(1), 10).unwrap().with_clock(TokioClock::new());
+    limiter.wait(1).await.unwrap();
+    keyed.wait("ann", 1).await.unwrap();
+    let begun = TokioInstant::now();
+    let soon = begun + SECOND / 2;
+    for own in [SECOND / 4, 9 * SECOND] {
+        let refused = carry_through(soon, limiter.wait(1).within(own)).await.unwrap_err();
+        assert_eq!(refused.retry(), Retry::After(SECOND - own.min(SECOND / 2)));
+        assert!(carry_through(soon, keyed.wait("ann", 1).within(own)).await.is_err());
+        assert!(carry(soon, || limiter.blocking_wait(1, own)).is_err());
+    }
+    assert_eq!(TokioInstant::now(), begun, "known at once");
+    carry_through(begun + SECOND, limiter.wait(1)).await.unwrap();
+    assert!(begun.elapsed() >= SECOND && begun.elapsed() < 2 * SECOND, "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -29,7 +29,7 @@ async fn the_third_request_of_a_client_is_answered_429_with_headers_and_a_proble
         assert!(third.contains(line), "{line}: {third}");
     }
     assert!(
-        third.contains(r#""title":"Quota exceeded","status":429,"detail":"policy \"per-client\" refuses"#),
+        third.contains(r#""title":"Quota exceeded","status":429,"detail":"limit \"per-client\" refuses"#),
         "{third}"
     );
 }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 
 use crate::classify::Classify;
+use crate::given_up::Made;
 use crate::guarded::{Entered, Inside};
 
 pin_project! {
@@ -25,7 +26,7 @@ pin_project! {
     enum Stage<F, P: Entered, Res, Err, C, A> {
         Refused { result: Option<Result<Res, Err>> },
         // `future` comes first, so the work is dropped before the breaker is told.
-        Called { #[pin] future: F, inside: Inside<P, C, A> },
+        Called { #[pin] future: Made<F>, inside: Inside<P, C, A> },
     }
 }
 
@@ -35,7 +36,7 @@ impl<F, P: Entered, Res, Err, C, A> BreakerFuture<F, P, Res, Err, C, A> {
     }
 
     pub(super) const fn called(inside: Inside<P, C, A>, future: F) -> Self {
-        Self { stage: Stage::Called { inside, future } }
+        Self { stage: Stage::Called { inside, future: Made::new(future) } }
     }
 }
 

@@ -12,6 +12,7 @@ use tower_service::Service;
 
 use crate::answers::Answers;
 use crate::classify::Classify;
+use crate::given_up::{Made, NotCalled};
 use crate::guarded::{Inside, Rules};
 
 pin_project! {
@@ -32,21 +33,21 @@ pin_project! {
 pin_project! {
     #[project = StageProjection]
     enum Stage<S, Req, F, C, A> {
-        InLine { entry: Enter, call: Option<(S, Req)>, rules: Arc<Rules<C, A>> },
+        InLine { entry: Enter, call: Option<(S, Req)>, rules: Arc<Rules<C, A>>, not_called: NotCalled },
         // It has its place, and waits until the service is ready.
         AtTurn { inside: Option<Inside<Permit, C, A>>, call: Option<(S, Req)> },
         // `future` comes first, so the work is dropped before its place is returned.
-        Called { #[pin] future: F, inside: Inside<Permit, C, A> },
+        Called { #[pin] future: Made<F>, inside: Inside<Permit, C, A> },
     }
 }
 
 impl<S, Req, F, C, A> ConcurrencyFuture<S, Req, F, C, A> {
     pub(super) const fn called(inside: Inside<Permit, C, A>, future: F) -> Self {
-        Self { stage: Stage::Called { inside, future } }
+        Self { stage: Stage::Called { inside, future: Made::new(future) } }
     }
 
     pub(super) const fn in_line(entry: Enter, service: S, request: Req, rules: Arc<Rules<C, A>>) -> Self {
-        Self { stage: Stage::InLine { entry, call: Some((service, request)), rules } }
+        Self { stage: Stage::InLine { entry, call: Some((service, request)), rules, not_called: NotCalled } }
     }
 }
 
@@ -63,20 +64,22 @@ where
         let mut stage = self.project().stage;
         loop {
             match stage.as_mut().project() {
-                StageProjection::InLine { entry, call, rules } => match ready!(Pin::new(entry).poll(cx)) {
-                    Ok(permit) => {
-                        let inside = Some(Inside::new(permit, Arc::clone(rules)));
-                        let call = call.take();
-                        stage.set(Stage::AtTurn { inside, call });
+                StageProjection::InLine { entry, call, rules, .. } => {
+                    match ready!(Pin::new(entry).poll(cx)) {
+                        Ok(permit) => {
+                            let inside = Some(Inside::new(permit, Arc::clone(rules)));
+                            let call = call.take();
+                            stage.set(Stage::AtTurn { inside, call });
+                        }
+                        Err(error) => {
+                            let denied = match &error {
+                                TakeError::Denied(denied) => Some(denied),
+                                TakeError::NotACost(_) => None,
+                            };
+                            return Poll::Ready(rules.refuse(RefusalCause::Concurrency, denied));
+                        }
                     }
-                    Err(error) => {
-                        let denied = match &error {
-                            TakeError::Denied(denied) => Some(denied),
-                            TakeError::NotACost(_) => None,
-                        };
-                        return Poll::Ready(rules.refuse(RefusalCause::Concurrency, denied));
-                    }
-                },
+                }
                 StageProjection::AtTurn { inside, call } => {
                     let (service, _) = call.as_mut().expect(ENDED);
                     if let Err(error) = ready!(service.poll_ready(cx)) {
@@ -88,7 +91,7 @@ where
                     }
                     let (mut service, request) = call.take().expect(ENDED);
                     let inside = inside.take().expect(ENDED);
-                    let future = service.call(request);
+                    let future = Made::new(service.call(request));
                     stage.set(Stage::Called { inside, future });
                 }
                 StageProjection::Called { inside, future } => {

@@ -13,14 +13,16 @@ use super::future::{DeadlineFuture, Until};
 use super::header::{read, write};
 use super::rules::{Rules, knobs};
 use crate::answers::{Answers, Errors};
-use crate::given_up::is_under_shorter_deadline;
 use crate::ready::give_back;
 
 /// Tells the next service how much time is left, for a client: the time that the task
 /// [carries](tidegate::deadline::carried) less the margin of [`Timeouts`]; the default if the task carries no deadline.
 ///
 /// gRPC requests are told in `grpc-timeout`, others in `x-envoy-expected-rq-timeout-ms`. A shorter time that the
-/// request already names stays. A call with no time left is not made. A call without an answer in time is given up.
+/// request already names stays. A call with no time left is not made. A call without an answer in time is given up. Its
+/// cause is [`TimedOut`](tidegate::observer::RefusalCause::TimedOut) if the called service had at least half of the
+/// default time, or the time that the request itself named. With less time of the carried deadline left it is
+/// [`CutShort`](tidegate::observer::RefusalCause::CutShort), which says nothing of the called service.
 #[derive(Clone, Debug)]
 pub struct ForwardDeadlineLayer<A = Errors> {
     rules: Arc<Rules<A>>,
@@ -90,7 +92,8 @@ where
         let until = Until {
             tick: until,
             is_carried: false,
-            timeout_is_failure: !(is_under_shorter_deadline() && until == carried),
+            // A time that the request itself names is the client's own choice, however short it is.
+            timeout_is_failure: until != carried || self.rules.is_failure_after(until.since(now)),
         };
         DeadlineFuture::until(self.inner.call(request), until, Arc::clone(&self.rules))
     }

@@ -13,7 +13,7 @@ use tidegate::observer::RefusalCause;
 
 use super::rules::Rules;
 use crate::answers::Answers;
-use crate::given_up::{dropping_for_timeout, under_shorter_deadline};
+use crate::given_up::dropping_for_timeout;
 
 pin_project! {
     /// The future of [`DeadlineService`](crate::DeadlineService) and [`ForwardDeadlineService`](crate::ForwardDeadlineService).
@@ -42,7 +42,7 @@ pub(super) struct Until {
     pub(super) tick: Tick,
     /// Whether the work carries this deadline (in a server), so that layers and clients inside find it.
     pub(super) is_carried: bool,
-    /// Whether a timeout counts as a failure of the work. Not if the caller asked for less time than our default.
+    /// Whether a timeout counts as a failure of the work: see [`Rules::is_failure_after`].
     pub(super) timeout_is_failure: bool,
 }
 
@@ -71,11 +71,7 @@ where
             }
             StageProjection::Called { future, until, sleep, rules } => {
                 let Until { tick, is_carried, timeout_is_failure } = *until;
-                let polled = if is_carried {
-                    carry(tick, || under_shorter_deadline(!timeout_is_failure, || future.poll(cx)))
-                } else {
-                    future.poll(cx)
-                };
+                let polled = if is_carried { carry(tick, || future.poll(cx)) } else { future.poll(cx) };
                 match polled {
                     Poll::Ready(result) => result,
                     Poll::Pending => {
@@ -90,8 +86,7 @@ where
                         let rules = Arc::clone(rules);
                         // The work is dropped before its caller gets the answer.
                         dropping_for_timeout(timeout_is_failure, || stage.set(Stage::Ended));
-                        // A client's call that was cut off by the short deadline of its own caller is not a failure of
-                        // the called service.
+                        // A client's call for which little time was left is not a failure of the called service.
                         let cause = if timeout_is_failure || is_carried {
                             RefusalCause::TimedOut
                         } else {

@@ -32,6 +32,15 @@ impl<A> Rules<A> {
         Rules { name, timeouts, needs, clock, answers }
     }
 
+    /// Returns whether work that was cut off after `time` counts as failed. It does from half of the default on.
+    ///
+    /// A caller who gives less time than that is impatient, and says nothing of the work. The border is not the default
+    /// itself, because a deadline that is handed on is shorter at each service, by the margin and by the work done so
+    /// far: with the default as the border no service behind the first one could ever fail by hanging.
+    pub(super) fn is_failure_after(&self, time: Duration) -> bool {
+        time >= self.timeouts.default_time() / 2
+    }
+
     /// Makes the result of a refused call, and tells the observer.
     pub(super) fn refuse<Res, Err>(&self, cause: RefusalCause) -> Result<Res, Err>
     where
@@ -46,9 +55,18 @@ macro_rules! knobs {
     ($layer:ident) => {
         impl<A: Clone> $layer<A> {
             /// Refuses requests with less time left than `least`, the least time that the work takes; zero unless set.
-            #[must_use]
-            pub fn needing(self, least: std::time::Duration) -> Self {
-                self.with(|rules| Rules { needs: least, ..rules })
+            /// With more than the default time, it refuses all requests whose caller gives no time.
+            ///
+            /// # Errors
+            /// [`QuotaError::Parameter`](tidegate::QuotaError::Parameter) if `least` is above the ceiling: every request
+            /// would be refused.
+            pub fn needing(self, least: std::time::Duration) -> Result<Self, tidegate::QuotaError> {
+                if least > self.rules.timeouts.ceiling() {
+                    let want = "is above the ceiling, so every request would be refused; lower it, or raise the ceiling";
+                    let value = format!("{least:?}");
+                    return Err(tidegate::QuotaError::Parameter { name: "needed time", value, want });
+                }
+                Ok(self.with(|rules| Rules { needs: least, ..rules }))
             }
 
             /// Sets the clock; the [`SystemClock`](tidegate::SystemClock) unless set.

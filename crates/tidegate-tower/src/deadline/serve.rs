@@ -15,7 +15,6 @@ use super::future::{DeadlineFuture, Until};
 use super::header::read;
 use super::rules::{Rules, knobs};
 use crate::answers::{Answers, Problems};
-use crate::given_up::under_shorter_deadline;
 use crate::ready::give_back;
 
 /// Gives each request the time that its caller allows it, for a server: see [`Timeouts`].
@@ -23,8 +22,9 @@ use crate::ready::give_back;
 /// The time is the least of all values of `grpc-timeout` and Envoy's `x-envoy-expected-rq-timeout-ms`. A value that
 /// cannot be read counts as absent; without any value the default holds. The ceiling bounds the time that a stranger may ask for.
 /// Within the service the deadline is [carried](tidegate::deadline::carried). If it passes before there is an answer,
-/// the service's future is dropped and the request is refused. A request with too little time is refused before the
-/// service is called.
+/// the service's future is dropped and the request is refused. If the service had at least half of the default time,
+/// that counts as its failure for the limits and breakers within; with less time its caller was impatient, and it counts
+/// for nothing. A request with too little time is refused before the service is called.
 ///
 /// # Examples
 /// ```
@@ -37,7 +37,7 @@ use crate::ready::give_back;
 /// let timeouts = Timeouts::new(Duration::from_secs(2), Duration::from_secs(30))?;
 /// let app: Router = Router::new()
 ///     .route("/", get(async || format!("{:?}", tidegate::deadline::carried())))
-///     .layer(DeadlineLayer::new(timeouts).needing(Duration::from_millis(20)));
+///     .layer(DeadlineLayer::new(timeouts).needing(Duration::from_millis(20))?);
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -106,11 +106,9 @@ where
             give_back(&mut self.inner);
             return DeadlineFuture::refused(rules.refuse(RefusalCause::NoTimeLeft));
         }
-        let timeout_is_failure = sent.is_none_or(|sent| sent >= rules.timeouts.default_time());
+        let timeout_is_failure = rules.is_failure_after(deadline.since(now));
         // The call itself carries the deadline too: a service may do much of its work there.
-        let future = deadline::carry(deadline, || {
-            under_shorter_deadline(!timeout_is_failure, || self.inner.call(request))
-        });
+        let future = deadline::carry(deadline, || self.inner.call(request));
         DeadlineFuture::until(
             future,
             Until { tick: deadline, is_carried: true, timeout_is_failure },

@@ -12,6 +12,7 @@ use tower_service::Service;
 
 use super::rules::Rules;
 use crate::answers::Answers;
+use crate::given_up::NotCalled;
 
 pin_project! {
     /// The future of [`RateLimitService`](crate::RateLimitService).
@@ -32,7 +33,7 @@ pin_project! {
     #[project = StageProjection]
     enum Stage<S, Req, F, Res, Err, A> {
         Refused { result: Option<Result<Res, Err>> },
-        Held { due: Due, call: Option<(S, Req)>, rules: Arc<Rules<A>> },
+        Held { due: Due, call: Option<(S, Req)>, rules: Arc<Rules<A>>, not_called: NotCalled },
         // Its wait is over; it waits until the service is ready.
         AtTurn { charge: Uncalled, call: Option<(S, Req)>, rules: Arc<Rules<A>> },
         Called { #[pin] future: F, answer: Answer, rules: Arc<Rules<A>> },
@@ -64,7 +65,7 @@ impl<S, Req, F, Res, Err, A> RateLimitFuture<S, Req, F, Res, Err, A> {
 
     pub(super) fn held(reservation: Reservation, service: S, request: Req, rules: Arc<Rules<A>>) -> Self {
         let due = Box::pin(reservation.due());
-        Self { stage: Stage::Held { due, call: Some((service, request)), rules } }
+        Self { stage: Stage::Held { due, call: Some((service, request)), rules, not_called: NotCalled } }
     }
 }
 
@@ -81,7 +82,7 @@ where
         loop {
             match stage.as_mut().project() {
                 StageProjection::Refused { result } => return Poll::Ready(result.take().expect(ENDED)),
-                StageProjection::Held { due, call, rules } => {
+                StageProjection::Held { due, call, rules, .. } => {
                     let charge = Uncalled(Some(ready!(due.as_mut().poll(cx))));
                     let (call, rules) = (call.take(), Arc::clone(rules));
                     stage.set(Stage::AtTurn { charge, call, rules });

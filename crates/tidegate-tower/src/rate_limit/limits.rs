@@ -15,7 +15,8 @@ pub trait Limits<Req>: Clone {
     /// Charges the cost at once, or refuses.
     fn allow(&self, request: &Req, cost: Cost) -> Answer;
 
-    /// Reserves the cost, to be used after a wait of at most `max_wait`.
+    /// Reserves the cost, to be used after a wait of at most `max_wait` that ends before the deadline that the task
+    /// [carries](tidegate::deadline::carried).
     ///
     /// # Errors
     /// [`Denied`]; nothing was charged.
@@ -40,7 +41,7 @@ impl<Req> Limits<Req> for All {
     }
 
     fn reserve(&self, _: &Req, cost: Cost, max_wait: Duration) -> Result<Reservation, Denied> {
-        self.limiter.reserve(cost, max_wait).map_err(denied)
+        self.limiter.wait(cost).within(max_wait).reserve().map_err(denied)
     }
 }
 
@@ -63,7 +64,7 @@ impl<Req, K: Key, F: Fn(&Req) -> K + Clone> Limits<Req> for EachKey<F> {
     }
 
     fn reserve(&self, request: &Req, cost: Cost, max_wait: Duration) -> Result<Reservation, Denied> {
-        self.limiter.reserve((self.key)(request), cost, max_wait).map_err(denied)
+        self.limiter.wait((self.key)(request), cost).within(max_wait).reserve().map_err(denied)
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use http::{Request, Response};
 use tidegate::breaker::{Change, CircuitBreaker};
 use tidegate::observer::{LayerDid, LayerEvent, Observer};
-use tidegate::{Breaker, Bulkhead, KeyedBreaker, ManualClock, Outcome, Retry};
-use tidegate_tower::{BreakerLayer, ConcurrencyLayer, DeadlineLayer, RefusalCause, Refused};
+use tidegate::{Breaker, Bulkhead, KeyedBreaker, Limiter, ManualClock, Outcome, Quota, Retry, Tick};
+use tidegate_tower::{BreakerLayer, ConcurrencyLayer, DeadlineLayer, RateLimitLayer, RefusalCause, Refused};
 use tower_layer::Layer;
 
 use crate::service::{ScriptedService, answer, call, get, poll, status, with};
@@ -26,7 +26,11 @@ fn a_service_that_fails_is_left_alone_and_tried_again() {
     assert_eq!((statuses, inner.calls()), ([500, 503, 503], 2));
     let refused = answer(&mut service, get()).unwrap();
     assert_eq!(refused.headers()["retry-after"], "5");
-    assert!(refused.body().contains("the circuit is open"), "{}", refused.body());
+    assert!(
+        refused.body().contains(r#""detail":"layer \"payments\": the circuit is open""#),
+        "{}",
+        refused.body()
+    );
     let why = Refused::of_response(&refused).unwrap();
     assert_eq!((why.cause, &*why.by), (RefusalCause::Open, "payments"));
     assert_eq!(why.retry, Retry::After(Duration::from_secs(5)));
@@ -79,11 +83,13 @@ fn a_refusal_of_our_own_says_nothing_of_the_service() {
 }
 
 /// A deadline outside drops the future within. If that did not count as a failure, the breaker would never open for a
-/// service that hangs.
+/// service that hangs. The border is half of the default.
 #[test]
 fn a_service_that_hangs_until_our_deadline_has_failed_and_one_whose_caller_was_impatient_has_not() {
     let second = Duration::from_secs(1);
-    for (timeout, state) in [("10S", "open"), ("2S", "open"), ("1999m", "closed")] {
+    for (timeout, state) in
+        [("10S", "open"), ("2S", "open"), ("1999m", "open"), ("1S", "open"), ("999m", "closed")]
+    {
         let (breaker, _) = breaker(1);
         let clock = ManualClock::default();
         let deadline = DeadlineLayer::within(2 * second, 30 * second).unwrap().with_clock(clock.clone());
@@ -146,7 +152,7 @@ fn one_observer_is_told_of_the_layers_and_of_the_breaker() {
     assert_eq!(heard.take(), ["places: ended, Ignored"]);
 }
 
-/// A caller that gives a server less time than its services take must not open the breakers of the server's own
+/// A caller that gives a server less than half of the usual time must not open the breakers of the server's own
 /// clients.
 #[test]
 fn a_hurried_caller_opens_no_breaker() {
@@ -154,7 +160,7 @@ fn a_hurried_caller_opens_no_breaker() {
     use tidegate_tower::{ClientStack, ForwardDeadlineLayer, Problems};
 
     let second = Duration::from_secs(1);
-    for (timeout, is_open) in [("100m", false), ("2S", true)] {
+    for (timeout, is_open) in [("100m", false), ("499m", false), ("500m", true), ("2S", true)] {
         let (breaker, clock) = breaker(1);
         let timeouts = Timeouts::new(second, 10 * second).unwrap();
         let client = ClientStack::new()
@@ -170,4 +176,65 @@ fn a_hurried_caller_opens_no_breaker() {
         assert!(poll(called.as_mut()).is_ready());
         assert_eq!(breaker.state().as_str() == "open", is_open, "{timeout}");
     }
+}
+
+/// A service that was called late in the work of a server had little time, however patient the server's own caller is.
+#[test]
+fn a_service_that_was_called_with_little_time_left_opens_no_breaker() {
+    use tidegate::deadline::{self, Timeouts};
+    use tidegate_tower::{ClientStack, ForwardDeadlineLayer, Problems};
+
+    for (left, cause) in [(499, RefusalCause::CutShort), (500, RefusalCause::TimedOut)] {
+        let (breaker, clock) = breaker(1);
+        let timeouts = Timeouts::new(Duration::from_secs(1), Duration::from_secs(10)).unwrap();
+        let mut client = ClientStack::new()
+            .breaker(BreakerLayer::new("store", breaker.clone()))
+            .deadline(ForwardDeadlineLayer::new(timeouts).with_clock(clock.clone()).answering(Problems))
+            .layer(ScriptedService::hanging());
+        let until = Tick::from_nanos(left * 1_000_000);
+        let mut called = Box::pin(deadline::carry(until, || call(&mut client, get())));
+        assert!(poll(called.as_mut()).is_pending());
+        clock.advance(Duration::from_secs(1));
+        let Poll::Ready(Ok(answer)) = poll(called.as_mut()) else { panic!("its time is up") };
+        assert_eq!(Refused::of_response(&answer).unwrap().cause, cause, "{left} ms");
+        assert_eq!(breaker.state().as_str() == "open", cause == RefusalCause::TimedOut, "{left} ms");
+    }
+}
+
+/// A call that is given up while it waits for its turn here was never made, so it counts for nothing. The places and
+/// the rate limit have a clock of their own, which stands still, so only the deadline of the server ends the wait.
+#[test]
+fn a_call_that_is_given_up_while_it_waits_for_its_turn_says_nothing_of_the_service() {
+    let second = Duration::from_secs(1);
+    let places = Bulkhead::new(1).unwrap().with_clock(ManualClock::default());
+    let _permit = places.try_enter().unwrap();
+    let limiter = Limiter::new(Quota::per_second(1)).unwrap().with_clock(ManualClock::default());
+    assert!(limiter.allow().is_allowed());
+    let (breaker, clock) = breaker(1);
+    let layer = BreakerLayer::new("store", breaker.clone());
+    let in_line = layer.layer(ConcurrencyLayer::new("places", places).layer(ScriptedService::default()));
+    let held = RateLimitLayer::all("rate", limiter).waiting(second);
+    let held = layer.layer(held.layer(ScriptedService::default()));
+    let deadline = DeadlineLayer::within(2 * second, 2 * second).unwrap().with_clock(clock.clone());
+    let (mut in_line, mut held) = (deadline.layer(in_line), deadline.layer(held));
+    let mut calls = (Box::pin(call(&mut in_line, get())), Box::pin(call(&mut held, get())));
+    assert!(poll(calls.0.as_mut()).is_pending() && poll(calls.1.as_mut()).is_pending());
+    clock.advance(2 * second);
+    assert!(poll(calls.0.as_mut()).is_ready() && poll(calls.1.as_mut()).is_ready());
+    assert_eq!(breaker.state().as_str(), "closed");
+
+    // A call that is made beside one that waits counts as before.
+    let handler = tower::service_fn(move |_: Request<String>| {
+        let (mut in_line, mut made) = (in_line.clone(), layer.layer(ScriptedService::hanging()));
+        async move {
+            let (answer, _) = tokio::join!(call(&mut in_line, get()), call(&mut made, get()));
+            answer
+        }
+    });
+    let mut server = deadline.layer(handler);
+    let mut called = Box::pin(call(&mut server, get()));
+    assert!(poll(called.as_mut()).is_pending());
+    clock.advance(2 * second);
+    assert!(poll(called.as_mut()).is_ready());
+    assert_eq!(breaker.state().as_str(), "open");
 }

@@ -20,6 +20,11 @@ fn a_place_is_returned_when_the_call_ends_or_goes_away() {
     let refused = answer(&mut layer.layer(ScriptedService::default()), get()).unwrap();
     assert_eq!(refused.status(), 503);
     assert!(refused.body().contains("temporary-reduced-capacity"), "{}", refused.body());
+    assert!(
+        refused.body().contains(r#"limit \"pages\" refuses this request; try again later"#),
+        "{}",
+        refused.body()
+    );
     drop(called);
     assert_eq!(answer(&mut layer.layer(ScriptedService::default()), get()).unwrap().status(), 200);
     assert_eq!(places.standing().remaining, 1);

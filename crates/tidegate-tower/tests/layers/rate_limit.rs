@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use http::Request;
-use tidegate::{Cost, KeyedLimiter, Limiter, ManualClock, Quota};
+use tidegate::{Cost, KeyedLimiter, Limiter, ManualClock, Quota, Tick, deadline};
 use tidegate_tower::{RateLimitLayer, Spent};
 use tower_layer::Layer;
 
@@ -73,6 +73,23 @@ fn a_request_is_held_back_where_that_makes_it_pass() {
     assert_eq!(inner.calls(), 2);
     clock.advance(Duration::from_secs(1));
     assert_eq!(limiter.standing().remaining, 1, "whoever went away before its turn spent nothing");
+}
+
+/// A wait beyond the deadline that the task carries would end in a request that nobody waits for.
+#[test]
+fn a_request_that_cannot_pass_before_its_deadline_is_refused_at_once() {
+    let (limiter, _) = limiter(Quota::per_second(1).burst(1));
+    let inner = ScriptedService::default();
+    let mut service =
+        RateLimitLayer::all("all", limiter.clone()).waiting(Duration::from_secs(2)).layer(inner.clone());
+    assert_eq!(answer(&mut service, get()).unwrap().status(), 200);
+
+    let until = |millis: u64| Tick::from_nanos(millis * 1_000_000);
+    let refused = deadline::carry(until(999), || answer(&mut service, get()).unwrap());
+    assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (429, &"1".parse().unwrap()));
+    let mut held = Box::pin(deadline::carry(until(1000), || call(&mut service, get())));
+    assert!(poll(held.as_mut()).is_pending(), "its turn comes in time");
+    assert_eq!(inner.calls(), 1);
 }
 
 #[test]

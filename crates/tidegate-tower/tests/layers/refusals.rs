@@ -4,11 +4,18 @@ use std::convert::Infallible;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use tidegate_tower::{FallbackLayer, LoadShedLayer};
+use tidegate::breaker::CircuitBreaker;
+use tidegate::{Breaker, Bulkhead};
+use tidegate_tower::{
+    Answers, BreakerLayer, ClientStack, ConcurrencyLayer, FallbackLayer, LoadShedLayer, OwnErrors, Problems,
+    RefusalCause, Refused,
+};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::service::{ScriptedService, answer, call, get, poll, status};
+
+type Boxed = Box<dyn std::error::Error + Send + Sync>;
 
 /// A service that is ready every second time it is polled.
 #[derive(Clone, Default)]
@@ -49,6 +56,49 @@ fn a_failure_is_answered_with_something_else_and_the_rest_is_not() {
     let mut service = FallbackLayer::new(in_place).layer(inner);
     let bodies = [(); 4].map(|()| answer(&mut service, get()).unwrap().into_body());
     assert_eq!(bodies, ["in its place", "", "in its place", ""]);
+}
+
+/// A name may contain anything; the problem stays JSON.
+#[test]
+fn a_name_is_escaped_in_a_problem() {
+    let refused = Refused::new(RefusalCause::Open, "a\"b\\c\n");
+    let problem: Result<Response<String>, Infallible> = Problems.refuse(refused, None);
+    let body = problem.unwrap().into_body();
+    assert!(body.contains(r#""detail":"layer \"a\\\"b\\\\c\\n\": the circuit is open","retry""#), "{body}");
+}
+
+/// An error type of a program, which holds refusals as one of its cases.
+#[derive(Debug, thiserror::Error)]
+enum Own {
+    #[error("not asked")]
+    NotAsked(#[from] Refused),
+    #[error("asked in vain")]
+    Failed(#[source] Boxed),
+}
+
+/// A full line of our own is told in the program's own error type. The breaker outside used to take it for a failure of
+/// the service.
+#[test]
+fn a_refusal_in_an_error_of_the_program_says_nothing_of_the_service() {
+    let inner =
+        tower::service_fn(async |_: Request<String>| Err::<Response<String>, _>(Own::Failed("gone".into())));
+    let places = Bulkhead::new(1).unwrap().with_room(0);
+    let breaker = Breaker::new(CircuitBreaker::builder().consecutive(1)).unwrap();
+    let mut client = ClientStack::new()
+        .breaker(BreakerLayer::new("there", breaker.clone()).answering(OwnErrors))
+        .concurrency(ConcurrencyLayer::new("places", places.clone()).answering(OwnErrors))
+        .layer(inner);
+    let permit = places.try_enter().unwrap();
+    let Err(Own::NotAsked(refused)) = answer(&mut client, get()) else { panic!("the places are taken") };
+    assert_eq!((refused.cause, breaker.state().as_str()), (RefusalCause::Concurrency, "closed"));
+    drop(permit);
+    assert!(matches!(answer(&mut client, get()), Err(Own::Failed(_))));
+    assert_eq!(breaker.state().as_str(), "open", "a failure of the service counts");
+
+    let deeper: Boxed =
+        Box::new(Own::Failed(Box::new(Own::NotAsked(Refused::new(RefusalCause::Busy, "there")))));
+    assert_eq!(Refused::of_error(&deeper).map(|refused| refused.cause), Some(RefusalCause::Busy));
+    assert_eq!(Refused::of_error(&Own::Failed("gone".into())), None);
 }
 
 #[cfg(feature = "grpc")]

@@ -2,6 +2,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use http::Response;
+use tidegate::concurrency::Vegas;
 use tidegate::retries::Retrier;
 use tidegate::{Bulkhead, Limiter, ManualClock, Quota};
 use tidegate_tower::{
@@ -9,7 +10,7 @@ use tidegate_tower::{
 };
 use tower_layer::Layer;
 
-use crate::service::{ScriptedService, answer, get, status, with};
+use crate::service::{ScriptedService, answer, call, get, poll, status, with};
 
 #[test]
 fn layers_come_in_the_right_order_whatever_order_they_are_named_in() {
@@ -40,6 +41,48 @@ fn a_client_falls_back_after_its_last_try() {
         .fallback(FallbackLayer::new(in_place));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut client = stack.layer(inner.clone());
-    let answered = runtime.block_on(async { crate::service::call(&mut client, get()).await.unwrap() });
+    let answered = runtime.block_on(async { call(&mut client, get()).await.unwrap() });
     assert_eq!((answered.body().as_str(), inner.calls()), ("in its place", 3));
+}
+
+/// A call that waits for its turn at the rate limit is not in flight: it holds no place, and its wait is not the latency
+/// of the service.
+#[test]
+fn a_client_takes_its_place_after_its_wait_for_the_rate_limit() {
+    let clock = ManualClock::default();
+    let places = Bulkhead::new(1).unwrap().with_room(0).with_clock(clock.clone());
+    let limiter = Limiter::new(Quota::per_second(1).burst(1)).unwrap().with_clock(clock.clone());
+    let inner = ScriptedService::default();
+    let mut client = ClientStack::new()
+        .concurrency(ConcurrencyLayer::new("places", places.clone()))
+        .rate_limit(RateLimitLayer::all("rate", limiter).waiting(Duration::from_secs(2)))
+        .layer(inner.clone());
+    assert_eq!(answer(&mut client, get()).unwrap().status(), 200);
+    let mut first = Box::pin(call(&mut client, get()));
+    let mut second = Box::pin(call(&mut client, get()));
+    assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
+    assert_eq!(places.standing().remaining, 1, "neither is in flight");
+    clock.advance(Duration::from_secs(2));
+    assert!(poll(first.as_mut()).is_ready() && poll(second.as_mut()).is_ready());
+    assert_eq!((inner.calls(), places.standing().remaining), (3, 1));
+}
+
+/// The service answers at once, so only the wait for the rate limit takes time. It used to count as the latency of the
+/// service, and a law lowered its limit for it.
+#[test]
+fn waits_for_the_rate_limit_do_not_lower_an_adaptive_limit() {
+    let clock = ManualClock::default();
+    let places = Bulkhead::adaptive(Vegas::default()).with_clock(clock.clone());
+    let limiter = Limiter::new(Quota::per_second(200).burst(1)).unwrap().with_clock(clock.clone());
+    let mut client = ClientStack::new()
+        .concurrency(ConcurrencyLayer::new("places", places.clone()))
+        .rate_limit(RateLimitLayer::all("rate", limiter).waiting(Duration::from_secs(2)))
+        .layer(ScriptedService::default());
+    let before = places.standing().limit;
+    let mut calls: Vec<_> = (0..400).map(|_| Box::pin(call(&mut client, get()))).collect();
+    for _ in 0..400 {
+        calls.retain_mut(|call| poll(call.as_mut()).is_pending());
+        clock.advance(Duration::from_millis(5));
+    }
+    assert!(calls.is_empty() && places.standing().limit >= before, "{before}: {:?}", places.standing());
 }

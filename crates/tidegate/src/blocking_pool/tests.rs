@@ -142,6 +142,25 @@ fn work_that_ended_as_its_time_was_up_has_its_result() {
     assert_eq!(has_begun.try_recv(), Ok(()));
 }
 
+#[derive(Debug)]
+struct Panics;
+
+impl Observer for Panics {
+    fn on_pool(&self, _: PoolDid) {
+        panic!("the observer does");
+    }
+}
+
+/// The observer used to run between the work and its caller, who then got the observer's panic for a result.
+#[test]
+fn a_result_outlives_an_observer_that_panics() {
+    let pool = BlockingPool::new("test", 1, 8).expect("a pool").with_observer(Panics);
+    assert_eq!(block_on(pool.run(|| 7)), Ok(7));
+    let told = block_on(pool.run(|| panic!("the driver does")));
+    assert_eq!(told, Err::<(), _>(RunError::Panicked { message: "the driver does".into() }));
+    assert_eq!(block_on(pool.run(|| 8)), Ok(8));
+}
+
 #[test]
 fn a_panic_is_told_and_its_thread_goes_on() {
     let pool = BlockingPool::new("test", 1, 4).unwrap();

@@ -2,15 +2,70 @@
 
 use std::fmt;
 
-use tidegate_core::Outcome;
+use tidegate_core::breaker::Forced;
+use tidegate_core::{Outcome, Retry};
 
 use crate::answer::Denied;
 
+/// A refusal by a breaker: the call was not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// The refusal as other limits tell it too.
+    pub denied: Denied,
+    /// Why the breaker refused.
+    pub reason: RefusalReason,
+}
+
+/// Why a breaker refused a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RefusalReason {
+    /// It is open, because the service failed too often.
+    Open,
+    /// It tries the service, and the allowed number of calls is in flight.
+    HalfOpen,
+    /// It refuses a share of the calls, and this call was one of them.
+    Shedding,
+    /// A person has forced it open.
+    Forced(Forced),
+}
+
+impl Refusal {
+    /// Returns when repeating the call is worthwhile.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        self.denied.retry()
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.reason {
+            RefusalReason::Open => f.write_str("the breaker is open")?,
+            RefusalReason::HalfOpen => {
+                f.write_str("the breaker lets no more calls through while it tries the service")?;
+            }
+            RefusalReason::Shedding => {
+                f.write_str("the breaker refuses a share of the calls, because the service fails")?;
+            }
+            RefusalReason::Forced(forced) if forced.reason().is_empty() => {
+                f.write_str("the breaker was forced open")?;
+            }
+            RefusalReason::Forced(forced) => write!(f, "the breaker was forced open: {}", forced.reason())?,
+        }
+        match self.retry().after() {
+            Some(wait) => write!(f, "; retry after {} ms", wait.as_nanos().div_ceil(1_000_000)),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Why a call through a breaker has no result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallError<E> {
     /// The breaker refused it: the call was not made.
-    Refused(Denied),
+    Refused(Refusal),
     /// The call was made and failed.
     Failed(E),
 }
@@ -18,12 +73,7 @@ pub enum CallError<E> {
 impl<E: fmt::Display> fmt::Display for CallError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(denied) => match denied.retry().after() {
-                Some(wait) => {
-                    write!(f, "the breaker is open; retry after {} ms", wait.as_nanos().div_ceil(1_000_000))
-                }
-                None => f.write_str("the breaker lets no more calls through while it tries the service"),
-            },
+            Self::Refused(refusal) => refusal.fmt(f),
             Self::Failed(error) => error.fmt(f),
         }
     }
@@ -42,12 +92,5 @@ pub(super) const fn by_result<T, E>(result: &Result<T, E>) -> Outcome {
     match result {
         Ok(_) => Outcome::Success,
         Err(_) => Outcome::Failure,
-    }
-}
-
-pub(super) fn flat<T, E>(ran: Result<Result<T, E>, Denied>) -> Result<T, CallError<E>> {
-    match ran {
-        Ok(result) => result.map_err(CallError::Failed),
-        Err(denied) => Err(CallError::Refused(denied)),
     }
 }

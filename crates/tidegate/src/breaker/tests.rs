@@ -144,6 +144,41 @@ fn work_is_run_unless_it_is_refused() {
     assert_eq!(refused.unwrap_err().to_string(), "the breaker is open; retry after 5000 ms");
 }
 
+/// Each refusal is told by what the breaker does: no breaker that a person holds open says that it tries the service.
+#[test]
+fn a_refusal_says_why() {
+    let (breaker, ..) = heard(CircuitBreaker::builder().probes(1));
+    let told = |breaker: &Breaker| {
+        let refused = breaker.blocking_run(|| -> Result<(), fmt::Error> { panic!("it is not tried") });
+        refused.unwrap_err().to_string()
+    };
+    breaker.force(Force::Open, None, "index rebuild");
+    assert_eq!(told(&breaker), "the breaker was forced open: index rebuild");
+    let mut run = std::pin::pin!(breaker.run(std::future::pending::<Result<(), fmt::Error>>()));
+    let std::task::Poll::Ready(Err(CallError::Refused(refusal))) =
+        run.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+    else {
+        panic!("it is forced open")
+    };
+    assert!(matches!(refusal.reason, RefusalReason::Forced(forced) if forced.reason() == "index rebuild"));
+    breaker.force(Force::Open, Some(90 * SECOND), "");
+    assert_eq!(told(&breaker), "the breaker was forced open; retry after 90000 ms");
+    breaker.auto();
+    let probe = breaker.try_enter().unwrap();
+    assert_eq!(told(&breaker), "the breaker lets no more calls through while it tries the service");
+    drop(probe);
+
+    let (sheds, ..) = heard(CircuitBreaker::builder().shed_at_most(0.9));
+    let refused = (0..10_000).find_map(|_| match sheds.blocking_run(|| Err::<(), _>(fmt::Error)) {
+        Err(CallError::Refused(refusal)) => Some(refusal.to_string()),
+        _ => None,
+    });
+    assert_eq!(
+        refused.as_deref(),
+        Some("the breaker refuses a share of the calls, because the service fails")
+    );
+}
+
 #[test]
 fn a_future_that_is_dropped_says_nothing() {
     let (breaker, clock, _) = heard(CircuitBreaker::builder().consecutive(1).probes(1));

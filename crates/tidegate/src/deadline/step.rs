@@ -1,11 +1,12 @@
 //! One kind of work within requests, held to the time that is left.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate_core::Tick;
 use tidegate_core::deadline::Timeouts;
+use tidegate_core::{Outcome, Tick};
 
 use super::{Deadline, carried, carry_through};
 use crate::clock::{self, Clock, SystemClock};
@@ -62,7 +63,7 @@ pub struct StepCounts {
     pub begun: u64,
     /// How often work was not begun, because it could not have been done in the time left.
     pub not_begun: u64,
-    /// How often work was begun, and dropped when its time was up.
+    /// How often work was begun, and dropped when its time was up, however long that time was.
     pub cut_off: u64,
 }
 
@@ -72,9 +73,65 @@ pub enum OutOfTime {
     /// It cannot be done in the time that is left; it was not begun.
     #[error("not enough time is left for the work; it was not begun")]
     NotBegun,
-    /// Its time was up, and it was dropped.
+    /// Its time was up, and it was dropped. It had at least half of the time that it usually has: the shorter of the
+    /// step's own time and the default.
     #[error("the work was not done in its time")]
     CutOff,
+    /// The deadline that the task carries passed, and it was dropped. Less than half of its usual time was left when it
+    /// began: its caller was impatient, or the request came to it late. That says nothing of the work.
+    #[error("the work was not done in the short time that was left for it")]
+    CutShort,
+}
+
+impl OutOfTime {
+    /// Returns what a breaker or a permit is to be told: [`Outcome::Failure`] for [`OutOfTime::CutOff`], else
+    /// [`Outcome::Ignored`].
+    #[must_use]
+    pub const fn outcome(&self) -> Outcome {
+        match self {
+            Self::CutOff => Outcome::Failure,
+            Self::NotBegun | Self::CutShort => Outcome::Ignored,
+        }
+    }
+}
+
+/// Why work that can fail has no result: see [`Step::try_run`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepError<E> {
+    /// There was not enough time for it.
+    Late(OutOfTime),
+    /// It failed in time.
+    Failed(E),
+}
+
+impl<E> StepError<E> {
+    /// Returns what a breaker or a permit is to be told: [`Outcome::Failure`] for work that failed, or that had its time
+    /// and was not done in it; [`Outcome::Ignored`] for work that was not begun, or that was cut short.
+    #[must_use]
+    pub const fn outcome(&self) -> Outcome {
+        match self {
+            Self::Late(late) => late.outcome(),
+            Self::Failed(_) => Outcome::Failure,
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for StepError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Late(late) => late.fmt(f),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error> std::error::Error for StepError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Late(_) => None,
+            Self::Failed(error) => error.source(),
+        }
+    }
 }
 
 impl Step {
@@ -91,7 +148,8 @@ impl Step {
         Self { own: Some(own), ..self }
     }
 
-    /// Sets the least time that the work takes: with less left it is not begun. Zero by default.
+    /// Sets the least time that the work takes: with less left it is not begun. Zero by default. With more than
+    /// [`Step::within`] or than the ceiling of the rules, no work is ever begun.
     #[must_use]
     pub fn needing(self, least: Duration) -> Self {
         Self { needs: least, ..self }
@@ -104,7 +162,10 @@ impl Step {
     }
 
     /// Runs work, which carries the deadline of its step, and drops it at that deadline. Work that is ready when
-    /// first polled is in time.
+    /// first polled is in time. For work that can fail, see [`Step::try_run`].
+    ///
+    /// Run it inside a breaker or a permit, not around them: if they are dropped at the deadline, they report no outcome,
+    /// and a service that hangs never opens the breaker.
     ///
     /// # Errors
     /// [`OutOfTime`], which is counted.
@@ -112,7 +173,7 @@ impl Step {
     /// # Cancel safety
     /// Dropping the future drops the work.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, OutOfTime> {
-        let Some(until) = self.until() else {
+        let Some((until, time)) = self.until() else {
             // Relaxed, here and below: each count is independent.
             self.counters.not_begun.fetch_add(1, Ordering::Relaxed);
             return Err(OutOfTime::NotBegun);
@@ -121,8 +182,70 @@ impl Step {
         let done = clock::before(&*self.clock, until, carry_through(until, work)).await;
         done.ok_or_else(|| {
             self.counters.cut_off.fetch_add(1, Ordering::Relaxed);
-            OutOfTime::CutOff
+            let usual =
+                self.own.map_or(self.timeouts.default_time(), |own| own.min(self.timeouts.default_time()));
+            if time < usual / 2 { OutOfTime::CutShort } else { OutOfTime::CutOff }
         })
+    }
+
+    /// Same as [`Step::run`], for work that returns a `Result`: one error for work that is late and for work that fails.
+    ///
+    /// # Errors
+    /// [`StepError`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the work.
+    ///
+    /// # Examples
+    /// A breaker around a service that hangs and fails:
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::breaker::{CallError, CircuitBreaker};
+    /// use tidegate::deadline::{OutOfTime, Step, StepError, Timeouts};
+    /// use tidegate::Breaker;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tidegate::QuotaError> {
+    /// let ten = Duration::from_millis(10);
+    /// let step = Step::new(Timeouts::new(ten, ten)?);
+    /// let breaker = Breaker::new(CircuitBreaker::builder().consecutive(2))?;
+    ///
+    /// let hangs = std::future::pending::<Result<u32, std::fmt::Error>>();
+    /// let late = breaker.run(step.try_run(hangs)).await;
+    /// assert_eq!(late, Err(CallError::Failed(StepError::Late(OutOfTime::CutOff))));
+    /// let failed = breaker.run(step.try_run(async { Err::<u32, _>(std::fmt::Error) })).await;
+    /// assert_eq!(failed, Err(CallError::Failed(StepError::Failed(std::fmt::Error))));
+    /// assert_eq!(breaker.state().as_str(), "open", "both counted");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// If strangers choose the deadline that the task carries, let [`StepError::outcome`] judge. Then a caller who leaves
+    /// no time opens no breaker:
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tidegate::breaker::CircuitBreaker;
+    /// # use tidegate::deadline::{self, OutOfTime, Step, StepError, Timeouts};
+    /// # use tidegate::{Breaker, ManualClock, Outcome, Tick};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let second = Duration::from_secs(1);
+    /// # let step = Step::new(Timeouts::new(second, second)?).with_clock(ManualClock::default());
+    /// # let breaker = Breaker::new(CircuitBreaker::builder().consecutive(1))?;
+    /// # let work = async { Ok::<u32, std::fmt::Error>(7) };
+    /// let judge = |result: &Result<u32, StepError<_>>| result.as_ref().map_or_else(StepError::outcome, |_| Outcome::Success);
+    /// let call = breaker.run_with(step.try_run(work), judge);
+    /// let late = deadline::carry_through(Tick::EPOCH, call).await?;
+    /// assert_eq!(late, Err(StepError::Late(OutOfTime::NotBegun)));
+    /// assert_eq!(breaker.state().as_str(), "closed");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_run<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, StepError<E>> {
+        match self.run(work).await {
+            Ok(result) => result.map_err(StepError::Failed),
+            Err(late) => Err(StepError::Late(late)),
+        }
     }
 
     /// Returns how often work was begun, and how often there was not enough time for it.
@@ -134,13 +257,15 @@ impl Step {
         StepCounts { begun, not_begun, cut_off }
     }
 
-    /// Returns the tick by which work that begins now has to end; `None` if that leaves too little time.
-    fn until(&self) -> Option<Tick> {
+    /// Returns the tick by which work that begins now has to end, and the time until then; `None` if that is too little
+    /// time.
+    fn until(&self) -> Option<(Tick, Duration)> {
         let now = self.clock.now();
         let deadline =
             carried().map_or_else(|| self.timeouts.deadline(now, None), |at: Deadline| at.tick(&*self.clock));
-        let until = now.after(self.timeouts.for_step(now, deadline, self.own)?);
-        self.timeouts.leaves(now, until, self.needs).then_some(until)
+        let time = self.timeouts.for_step(now, deadline, self.own)?;
+        let until = now.after(time);
+        self.timeouts.leaves(now, until, self.needs).then_some((until, time))
     }
 }
 
@@ -200,5 +325,28 @@ mod tests {
         clock.advance(Duration::from_nanos(1));
         assert_eq!(run.as_mut().poll(&mut cx), Poll::Ready(Err(OutOfTime::CutOff)));
         assert_eq!(step.counts(), StepCounts { begun: 1, not_begun: 0, cut_off: 1 });
+    }
+
+    /// A caller that leaves little time must not make the work look as if it hung.
+    #[test]
+    fn work_that_had_less_than_half_of_its_usual_time_was_cut_short() {
+        let (step, clock) = step();
+        let own = step.clone().within(SECOND / 2);
+        // Half of the default of 2 s, and half of the own time of 500 ms.
+        for (step, millis, late) in [
+            (&step, 999, OutOfTime::CutShort),
+            (&step, 1000, OutOfTime::CutOff),
+            (&own, 249, OutOfTime::CutShort),
+            (&own, 250, OutOfTime::CutOff),
+            (&own, 9000, OutOfTime::CutOff),
+        ] {
+            let until = clock.now().after(Duration::from_millis(millis));
+            let mut run = Box::pin(carry_through(until, step.run(pending::<()>())));
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(run.as_mut().poll(&mut cx).is_pending());
+            clock.advance(SECOND);
+            assert_eq!(run.as_mut().poll(&mut cx), Poll::Ready(Err(late)), "{millis} ms");
+        }
+        assert_eq!(step.counts().cut_off, 5, "both kinds");
     }
 }

@@ -166,16 +166,20 @@ impl<'a> Refusal<'a> {
             }
             (Cause::Undecided { .. }, _) => NOT_LOOKED_UP.to_owned(),
             (_, None) => "a policy refuses this request".to_owned(),
-            (_, Some(policy)) => match self.retry() {
-                Retry::After(wait) => {
-                    format!("policy {policy:?} refuses this request; try again in {} ms", millis_up(wait))
+            (cause, Some(name)) => {
+                // A limiter or a bulkhead of a program is no policy.
+                let kind = if let Cause::Limit { .. } = cause { "limit" } else { "policy" };
+                match self.retry() {
+                    Retry::After(wait) => {
+                        format!("{kind} {name:?} refuses this request; try again in {} ms", millis_up(wait))
+                    }
+                    Retry::Unknown => format!("{kind} {name:?} refuses this request; try again later"),
+                    Retry::Never => {
+                        let cause = if self.needed_priority().is_some() { "priority" } else { "cost" };
+                        format!("{kind} {name:?} never allows a request of this {cause}")
+                    }
                 }
-                Retry::Unknown => format!("policy {policy:?} refuses this request; try again later"),
-                Retry::Never => {
-                    let cause = if self.needed_priority().is_some() { "priority" } else { "cost" };
-                    format!("policy {policy:?} never allows a request of this {cause}")
-                }
-            },
+            }
         }
     }
 
