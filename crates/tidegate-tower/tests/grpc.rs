@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::Request;
 use tidegate::breaker::CircuitBreaker;
-use tidegate::deadline::Timeouts;
+use tidegate::deadline::{self, Timeouts};
 use tidegate::{Breaker, Bulkhead, Criticality, Enter, KeyedLimiter, Priority, Quota, priority};
 use tidegate_tower::{
     BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, ForwardDeadlineLayer, ForwardPriorityLayer,
@@ -108,6 +108,32 @@ async fn a_client_leaves_a_service_alone_that_refuses_and_says_so_in_grpcs_words
     let status = client.check(ask("ann")).await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "the circuit is open"));
     assert!(status.get_error_details().retry_info().is_some());
+}
+
+/// A channel of tonic ends a call by the time that it tells the service, earlier than the layer by the margin.
+#[tokio::test]
+async fn a_hurried_caller_opens_no_breaker_by_the_timers_of_the_channel() {
+    // Accepts connections and never answers.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let silent = tokio::spawn(async move {
+        let mut open = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            open.push(stream);
+        }
+    });
+    let channel = Endpoint::try_from(format!("http://{address}")).unwrap().connect_lazy();
+    let breaker = Breaker::new(CircuitBreaker::builder().consecutive(1)).unwrap();
+    let timeouts = Timeouts::new(PATIENCE, PATIENCE).unwrap().with_margin(Duration::from_millis(60)).unwrap();
+    let stack = ClientStack::new()
+        .breaker(BreakerLayer::new("silent", breaker.clone()).answering(GrpcStatuses))
+        .deadline(ForwardDeadlineLayer::new(timeouts).answering(GrpcStatuses));
+    let mut client = HealthClient::new(stack.layer(channel));
+    let soon = std::time::Instant::now() + Duration::from_millis(120);
+    let status = deadline::carry_through(soon, client.check(ask("ann"))).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
+    assert_eq!(breaker.state().as_str(), "closed", "little time was left, so the call is no evidence");
+    silent.abort();
 }
 
 /// A priority is metadata of a call, written by the client's layer and read by the server's.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::Request;
 use tidegate::deadline::{self, Timeouts};
@@ -19,8 +20,9 @@ use crate::ready::give_back;
 /// [carries](tidegate::deadline::carried) less the margin of [`Timeouts`]; the default if the task carries no deadline.
 ///
 /// gRPC requests are told in `grpc-timeout`, others in `x-envoy-expected-rq-timeout-ms`. A shorter time that the
-/// request already names stays. A call with no time left is not made. A call without an answer in time is given up. Its
-/// cause is [`TimedOut`](tidegate::observer::RefusalCause::TimedOut) if the called service had at least half of the
+/// request already names stays. A call with no time left is not made. A call without an answer in time is given up,
+/// and an error that comes once the time told to the service is over counts as that, since a channel of tonic ends a call by
+/// the same time. The cause is [`TimedOut`](tidegate::observer::RefusalCause::TimedOut) if the called service had at least half of the
 /// default time, or the time that the request itself named. With less time of the carried deadline left it is
 /// [`CutShort`](tidegate::observer::RefusalCause::CutShort), which says nothing of the called service.
 #[derive(Clone, Debug)]
@@ -91,6 +93,8 @@ where
         }
         let until = Until {
             tick: until,
+            // The header rounds down, by up to a millisecond.
+            told: now.after(left.saturating_sub(Duration::from_millis(1))),
             is_carried: false,
             // A time that the request itself names is the client's own choice, however short it is.
             timeout_is_failure: until != carried || self.rules.is_failure_after(until.since(now)),

@@ -40,6 +40,9 @@ pin_project! {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Until {
     pub(super) tick: Tick,
+    /// In a client, when the time that the service was told is over. An error that comes later is the timeout, noticed by a
+    /// timer of the client within: a channel of tonic ends a call by the `grpc-timeout` that it sends.
+    pub(super) told: Tick,
     /// Whether the work carries this deadline (in a server), so that layers and clients inside find it.
     pub(super) is_carried: bool,
     /// Whether a timeout counts as a failure of the work: see [`Rules::is_failure_after`].
@@ -70,9 +73,16 @@ where
                 result.take().expect("a future is not polled after it has ended")
             }
             StageProjection::Called { future, until, sleep, rules } => {
-                let Until { tick, is_carried, timeout_is_failure } = *until;
+                let Until { tick, told, is_carried, timeout_is_failure } = *until;
+                // A client's call for which little time was left is not a failure of the called service.
+                let cause = if timeout_is_failure || is_carried {
+                    RefusalCause::TimedOut
+                } else {
+                    RefusalCause::CutShort
+                };
                 let polled = if is_carried { carry(tick, || future.poll(cx)) } else { future.poll(cx) };
                 match polled {
+                    Poll::Ready(Err(_)) if !is_carried && rules.clock.now() >= told => rules.refuse(cause),
                     Poll::Ready(result) => result,
                     Poll::Pending => {
                         while {
@@ -86,12 +96,6 @@ where
                         let rules = Arc::clone(rules);
                         // The work is dropped before its caller gets the answer.
                         dropping_for_timeout(timeout_is_failure, || stage.set(Stage::Ended));
-                        // A client's call for which little time was left is not a failure of the called service.
-                        let cause = if timeout_is_failure || is_carried {
-                            RefusalCause::TimedOut
-                        } else {
-                            RefusalCause::CutShort
-                        };
                         rules.refuse(cause)
                     }
                 }

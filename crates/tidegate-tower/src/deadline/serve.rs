@@ -111,7 +111,7 @@ where
         let future = deadline::carry(deadline, || self.inner.call(request));
         DeadlineFuture::until(
             future,
-            Until { tick: deadline, is_carried: true, timeout_is_failure },
+            Until { tick: deadline, told: deadline, is_carried: true, timeout_is_failure },
             Arc::clone(rules),
         )
     }
