@@ -33,7 +33,7 @@ use self::check::{BatchSeed, CheckSeed, DryRunSeed};
 pub(crate) use self::check::{CheckBody, DryRunBody};
 use self::operator::{BlockSeed, EXAMPLE_SIGNAL, SignalSeed, StringsSeed};
 use self::settlement::SettlementSeed;
-pub(crate) use self::settlement::{Ended, OUTCOMES, SettlementBody};
+pub(crate) use self::settlement::SettlementBody;
 use crate::connections::TooSlow;
 use crate::problem::Problem;
 

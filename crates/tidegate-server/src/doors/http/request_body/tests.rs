@@ -1,6 +1,7 @@
 use tidegate::{Cost, Outcome};
 
 use super::*;
+use crate::requests::Ended;
 
 #[test]
 fn values_are_strings_numbers_and_booleans() {
@@ -126,7 +127,10 @@ fn a_settlement_says_what_it_is_of_and_something_about_it() {
             r#"{"ticket": "x", "attributes": {"a": true}}"#,
             "attribute `a`: true is not an amount that was spent",
         ),
-        (r#"{"ticket": "x", "attributes": {"a": [1, 2]}}"#, "attribute `a`: an array is nothing"),
+        (
+            r#"{"ticket": "x", "attributes": {"a": [1, 2]}}"#,
+            "attribute `a`: an array is not an amount that was spent",
+        ),
         (r#"{"ticket": "x", "attributes": {"a": 1, "a": 2}}"#, "attribute `a` is given twice"),
         (r#"{"ticket": "x", "ticket": "y", "cost": 1}"#, "`ticket` is given twice"),
         (r#"{"ticket": 5, "cost": 1}"#, "integer `5`, expected `ticket` as the string that a check answered"),
