@@ -76,7 +76,7 @@ fn undecided(most_limits: usize) -> serde_json::Value {
     let detail = format!(
         "not decided, and nothing was charged: a batch is answered with {most_limits} limits; ask again"
     );
-    serde_json::json!({ "status": StatusCode::PAYLOAD_TOO_LARGE.as_u16(), "detail": detail })
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).in_batch()
 }
 
 /// Refuses a request whose place nobody could return.

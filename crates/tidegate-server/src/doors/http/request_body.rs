@@ -16,6 +16,7 @@ mod settlement;
 mod tests;
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
@@ -108,9 +109,15 @@ pub(crate) fn check(bytes: &[u8]) -> Result<CheckBody<'_>, Problem> {
 /// Reads the body of a batch. If any check in it is invalid, nothing is charged.
 ///
 /// # Errors
-/// 400 with the position and what would work.
+/// 400 with the position, the index of the check, and what would work.
 pub(crate) fn batch(bytes: &[u8]) -> Result<Vec<CheckBody<'_>>, Problem> {
-    parse(bytes, "[{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}]", BatchSeed)
+    let wrong = Cell::new(None);
+    let read =
+        parse(bytes, "[{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}]", BatchSeed { wrong: &wrong });
+    read.map_err(|problem| match wrong.get() {
+        Some(at) => problem.with("index", at),
+        None => problem,
+    })
 }
 
 /// Reads the body of a dry run: `{check, config?}`.
