@@ -189,6 +189,53 @@ async fn a_probe_that_is_lost_gives_its_place_up_and_one_undone_says_nothing() {
     );
 }
 
+/// Regression: of three places, two were shown that no probe could take.
+#[tokio::test]
+async fn as_many_probes_are_shown_as_may_enter() {
+    let server = start(&ONE.replace("probes: 1, close_after: 1", "probes: 3, close_after: 2")).await;
+    for _ in 0..2 {
+        let answer = check(&server).await;
+        leave(&server, &answer, 500).await;
+    }
+    server.clock.advance(Duration::from_secs(5));
+    let first = check(&server).await;
+    let probes = async || only(&server, "/v1/breakers").await["probes"].clone();
+    assert_eq!(probes().await, json!({ "step": 0, "in_flight": 1, "at_most": 2 }));
+    leave(&server, &first, 200).await;
+    assert_eq!(probes().await, json!({ "step": 0, "in_flight": 0, "at_most": 1 }));
+    assert_eq!(check(&server).await.status, StatusCode::OK);
+    assert_eq!(check(&server).await.status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+/// Regression: a report that the breaker counted was answered like one that came too late.
+#[tokio::test]
+async fn a_report_says_whether_the_breaker_counts_the_call() {
+    let server = start(ONE).await;
+    let returned = |answer: Answer| {
+        let body = answer.json();
+        let own = body["policies"].as_array().unwrap().iter().find(|one| one["name"] == "payments").unwrap();
+        assert_eq!(own["effect"], "returned", "{body}");
+        own["returned"].as_u64().unwrap()
+    };
+    let (usual, ill, before) = (check(&server).await, check(&server).await, check(&server).await);
+    let (late, last) = (check(&server).await, check(&server).await);
+    assert_eq!(returned(leave(&server, &ill, 500).await), 1);
+    assert_eq!(returned(leave(&server, &usual, 200).await), 1);
+    server.clock.advance(Duration::from_secs(30));
+    assert_eq!(returned(leave(&server, &late, 200).await), 0, "its time to live was over");
+    let again = check(&server).await;
+    server.clock.advance(Duration::from_secs(10));
+    for answer in [check(&server).await, check(&server).await] {
+        assert_eq!(returned(leave(&server, &answer, 500).await), 1, "the last one opens it");
+    }
+    for answer in [&again, &before, &last] {
+        assert_eq!(returned(leave(&server, answer, 200).await), 0, "it is open by now");
+    }
+    server.clock.advance(Duration::from_secs(5));
+    let probe = check(&server).await;
+    assert_eq!(returned(leave(&server, &probe, 200).await), 1);
+}
+
 #[tokio::test]
 async fn a_person_forces_it_for_a_time_and_a_reason() {
     let server = start(ONE).await;
