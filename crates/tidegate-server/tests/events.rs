@@ -119,7 +119,7 @@ async fn a_store_that_goes_and_comes_back_is_told() {
     engine.be(running::engine::ERRS);
     let gone = running::until("the store is held to be gone", async || {
         server.check("203.0.113.9").await;
-        server.get("/readyz?verbose").await.text.contains("is gone")
+        server.get("/readyz?verbose").await.text.contains("has been gone")
     });
     gone.await;
     let down = read_until(&mut stream, "\"state\":\"down\"").await;
