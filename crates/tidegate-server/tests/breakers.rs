@@ -297,6 +297,12 @@ async fn each_key_has_a_breaker_and_keys_are_hidden() {
     let hidden = only(&server, "/v1/breakers").await;
     assert!(hidden["key"].as_str().unwrap().starts_with('#'), "{hidden}");
     assert_eq!(only(&server, "/v1/breakers?reveal=true").await["key"], "upstream=a");
+    assert_eq!(only(&server, "/v1/breakers/upstreams?reveal=1").await["key"], "upstream=a");
+    for path in ["/v1/breakers?reveal=yes", "/v1/breakers/upstreams?reveal=yes"] {
+        let refused = get(&server, path).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{path}");
+        assert_eq!(refused.detail(), "reveal `yes` is not possible; use `true` or `false`", "{path}");
+    }
     assert_eq!(only(&server, "/v1/breakers/upstreams?upstream=b").await["state"], "closed");
     let forced = put(&server, "/v1/breakers/upstreams?upstream=b", r#"{"state": "open"}"#).await;
     assert_eq!(forced.json()["breakers"][0]["state"], "forced-open");

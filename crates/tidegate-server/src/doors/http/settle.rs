@@ -38,7 +38,7 @@ const AWAITS_OUTCOME: &str =
 
 /// Settles a decision by what its work spent and how it ended.
 pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    let bytes = request_body::read(request.into_body(), request_body::MAX_BODY).await?;
+    let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let SettlementBody { ticket, usage, ended } = request_body::settle(&bytes)?;
     let cost = usage.as_ref().is_some_and(|usage| usage.cost.is_some());
     // If the body does not say how the work ended, the outcome half is left for a report.
@@ -76,7 +76,7 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
 /// Reports how the work ended. For policies with `charge: on-failure`, the outcome keeps the charge, returns it, or
 /// clears what is held against the key.
 pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    let bytes = request_body::read(request.into_body(), request_body::MAX_BODY).await?;
+    let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let SettlementBody { ticket, ended, .. } = request_body::report(&bytes)?;
     let settlement = Settlement { part: Part::Outcome, outcome: outcome_of(ended), spent: Spent::AsCharged };
     run(app, &ticket, &settlement, |SettledTicket { id, charges: settled, .. }| {
@@ -97,7 +97,7 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
 
 /// Returns the charge, or part of it.
 pub(crate) async fn refund(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    let bytes = request_body::read(request.into_body(), request_body::MAX_BODY).await?;
+    let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let SettlementBody { ticket, usage, .. } = request_body::refund(&bytes)?;
     let cost = usage.and_then(|usage| usage.cost).and_then(Cost::new);
     let settlement = Settlement { part: Part::Spent, outcome: Outcome::Ignored, spent: Spent::Refund(cost) };
