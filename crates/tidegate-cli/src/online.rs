@@ -76,8 +76,24 @@ impl fmt::Display for ServerUrl {
     }
 }
 
-/// Gets a path, or posts JSON to it, and returns the JSON of the answer. An answer that reports a problem becomes an
-/// error with its text.
+/// The server refused a request.
+#[derive(Debug)]
+pub(crate) struct RefusedByServer {
+    message: String,
+    /// The problem document of the answer; null if it has none.
+    pub(crate) problem: Value,
+}
+
+impl fmt::Display for RefusedByServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for RefusedByServer {}
+
+/// Gets a path, or posts JSON to it, and returns the JSON of the answer. An answer that reports a problem becomes
+/// the error [`RefusedByServer`].
 pub(crate) fn ask(server: &ServerUrl, path: &str, body: Option<&Value>) -> Result<Value> {
     let method = if body.is_some() { Method::POST } else { Method::GET };
     send(server, method, path, body)
@@ -109,7 +125,8 @@ fn send(server: &ServerUrl, method: Method, path: &str, body: Option<&Value>) ->
     if !status.is_success() {
         let words = |key| answer.get(key).and_then(Value::as_str);
         let why = words("detail").or_else(|| words("title")).unwrap_or("no reason given");
-        bail!("{url} answered {status}: {why}");
+        let message = format!("{url} answered {status}: {why}");
+        return Err(RefusedByServer { message, problem: answer }.into());
     }
     Ok(answer)
 }

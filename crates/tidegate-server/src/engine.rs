@@ -256,8 +256,13 @@ impl Engine {
         for policy in live.set.policies().iter().filter(|policy| breakers_of(policy).next().is_none()) {
             self.metrics.protection.forget_breakers(&policy.name);
         }
-        self.breakers.keep_those_of(&live);
+        self.breakers.keep_those_of(&before, &live);
         self.live.store(Arc::new(live));
+    }
+
+    /// Returns how many breakers of a policy are known to be forced into a state.
+    pub(crate) fn forced_breakers(&self, policy: &str) -> usize {
+        self.breakers.forced_of(policy)
     }
 
     /// Counts a decision and turns it into a [`Conclusion`].

@@ -69,12 +69,9 @@ impl Problem {
         self
     }
 
-    /// Returns the problem as one entry of a batch's answer.
+    /// Returns the problem as one entry of a batch's answer: the same members as alone.
     pub(crate) fn in_batch(self) -> Value {
-        let Inner { status, detail, mut members, .. } = *self.0;
-        members.insert("status".to_owned(), status.as_u16().into());
-        members.insert("detail".to_owned(), detail.into());
-        Value::Object(members)
+        serde_json::to_value(self.0.body()).unwrap_or_default()
     }
 
     /// Returns the status of the answer.
@@ -88,18 +85,23 @@ impl Problem {
     }
 }
 
+impl Inner {
+    fn body(&self) -> Body<'_> {
+        Body {
+            r#type: "about:blank",
+            title: self.status.canonical_reason().unwrap_or("Error"),
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            members: &self.members,
+        }
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Inner { status, detail, members, allow } = *self.0;
-        let title = status.canonical_reason().unwrap_or("Error");
-        let body = Body {
-            r#type: "about:blank",
-            title,
-            status: status.as_u16(),
-            detail: &detail,
-            members: &members,
-        };
-        let mut response = (status, json::bytes(&body)).into_response();
+        let body = json::bytes(&self.0.body());
+        let Inner { status, allow, .. } = *self.0;
+        let mut response = (status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, PROBLEM_JSON);
         if let Some(allow) = allow {

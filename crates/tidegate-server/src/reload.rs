@@ -154,7 +154,8 @@ impl Reload {
             Ok(mut settings) => {
                 let mut warnings = std::mem::take(&mut settings.warnings);
                 warnings.extend(unknown_numbers(&settings.policies));
-                warnings.extend(counter_warnings::of(&engine.live().set, &settings.policies));
+                let forced = |policy: &str| engine.forced_breakers(policy);
+                warnings.extend(counter_warnings::of(&engine.live().set, &settings.policies, forced));
                 let at_start = self.at_start.get().and_then(Option::as_ref);
                 warnings.extend(restart_warnings::of(at_start, settings.at_start.as_ref()));
                 for warning in &warnings {

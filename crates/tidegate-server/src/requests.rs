@@ -1,10 +1,11 @@
-//! Code that all doors share for requests, whatever the protocol: bounds, policy names, keys, and the steps after a
-//! decision.
+//! Code that all doors share for requests, whatever the protocol: bounds, policy names, keys, outcomes of work, and the
+//! steps after a decision.
 
 mod conclude;
 mod inline_limit;
 mod key;
 mod named;
+mod outcome;
 
 use tidegate::Rate;
 use tidegate::policy::Descriptor;
@@ -13,6 +14,7 @@ pub(crate) use self::conclude::conclude;
 pub(crate) use self::inline_limit::{InlineLimit, InlineQuotas};
 pub(crate) use self::key::key_of;
 pub(crate) use self::named::find;
+pub(crate) use self::outcome::{Ended, STATUSES};
 
 /// The most attributes of one check. Policies name a handful, and a linear look-up stays cheap.
 pub(crate) const MAX_ATTRIBUTES: usize = 64;

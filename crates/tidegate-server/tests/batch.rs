@@ -74,6 +74,72 @@ async fn a_batch_is_one_exchange_and_each_check_has_its_own_answer() {
     );
 }
 
+const REFUSING: &str = "
+version: 1
+policies:
+  - { name: in-time, match: { path: /slow }, limit: { rate: 9/min }, deadline: 1s }
+  - { name: per-user, by: [user.id], absent: skip, limit: { rate: 1/min } }
+";
+
+/// Regression: a check that a deadline or a block refused had no reason in a batch, since no limit decided it.
+#[tokio::test]
+async fn each_denied_check_has_the_body_that_it_has_alone() {
+    let server = running::start(REFUSING).await;
+    let block = r#"{"block": {"for": "1h", "reason": "abuse"}}"#;
+    let json = [("content-type", "application/json")];
+    let blocked =
+        running::send(server.addr, http::Method::PUT, "/v1/keys/per-user?user.id=eve", &json, block).await;
+    assert_eq!(blocked.status, StatusCode::OK, "{blocked:?}");
+    let hurried = json!({ "request.path": "/slow", "request.header.grpc-timeout": "200m" });
+    let of = |attributes: Value| json!({ "attributes": attributes });
+    let checks = json!([
+        of(hurried),
+        of(json!({ "user.id": "eve" })),
+        { "attributes": { "user.id": "ann" }, "cost": 2 },
+        of(json!({ "user.id": "ann" })),
+    ]);
+    let answers = batch(&server, &checks).await;
+    assert_eq!(statuses(&answers), [503, 403, 429, 200]);
+    for (check, answer) in checks.as_array().unwrap().iter().zip(&answers) {
+        let mut alone = server.post("/v1/check", &check.to_string()).await.json();
+        if answer["status"] == 200 {
+            assert!(answer.get("detail").is_none() && answer.get("type").is_none(), "{answer}");
+            continue;
+        }
+        let mut answer = answer.clone();
+        for name in ["decision_id", "tidegate-decision-id"] {
+            assert_eq!(answer[name].as_str().map(str::len), Some(26), "{answer}");
+            answer[name] = Value::Null;
+            alone[name] = Value::Null;
+        }
+        assert_eq!(answer["decision"], "denied");
+        assert!(answer["detail"].is_string() && answer["violated-policies"].is_array(), "{answer}");
+        if answer["policies"] == json!([]) {
+            assert_eq!(answer, alone);
+        } else {
+            assert_eq!(answer["detail"], alone["detail"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_check_that_cannot_be_read_is_named_by_its_index() {
+    let server = running::start(FILE).await;
+    let good = r#"{"attributes": {}}"#;
+    for (body, index) in [
+        (format!(r#"[{good}, {good}, {{"attributes": {{}}, "cost": 0}}]"#), Some(2)),
+        (format!(r#"[{good}, {{"atributes": {{}}}}, {good}]"#), Some(1)),
+        (format!(r#"[{good}, 7]"#), Some(1)),
+        (format!(r#"[{good}, {{"attributes": {{}}, "policies": ["no"]}}]"#), Some(1)),
+        (format!("[{good} {good}]"), None),
+        (good.to_owned(), None),
+    ] {
+        let refused = server.post("/v1/check/batch", &body).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{body}");
+        assert_eq!(refused.json().get("index").and_then(Value::as_u64), index, "{body}: {refused:?}");
+    }
+}
+
 /// A place that nobody could return is undone, and only that check gets an error.
 #[tokio::test]
 async fn an_error_of_one_check_is_that_checks_alone() {

@@ -189,6 +189,53 @@ async fn a_probe_that_is_lost_gives_its_place_up_and_one_undone_says_nothing() {
     );
 }
 
+/// Regression: of three places, two were shown that no probe could take.
+#[tokio::test]
+async fn as_many_probes_are_shown_as_may_enter() {
+    let server = start(&ONE.replace("probes: 1, close_after: 1", "probes: 3, close_after: 2")).await;
+    for _ in 0..2 {
+        let answer = check(&server).await;
+        leave(&server, &answer, 500).await;
+    }
+    server.clock.advance(Duration::from_secs(5));
+    let first = check(&server).await;
+    let probes = async || only(&server, "/v1/breakers").await["probes"].clone();
+    assert_eq!(probes().await, json!({ "step": 0, "in_flight": 1, "at_most": 2 }));
+    leave(&server, &first, 200).await;
+    assert_eq!(probes().await, json!({ "step": 0, "in_flight": 0, "at_most": 1 }));
+    assert_eq!(check(&server).await.status, StatusCode::OK);
+    assert_eq!(check(&server).await.status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+/// Regression: a report that the breaker counted was answered like one that came too late.
+#[tokio::test]
+async fn a_report_says_whether_the_breaker_counts_the_call() {
+    let server = start(ONE).await;
+    let returned = |answer: Answer| {
+        let body = answer.json();
+        let own = body["policies"].as_array().unwrap().iter().find(|one| one["name"] == "payments").unwrap();
+        assert_eq!(own["effect"], "returned", "{body}");
+        own["returned"].as_u64().unwrap()
+    };
+    let (usual, ill, before) = (check(&server).await, check(&server).await, check(&server).await);
+    let (late, last) = (check(&server).await, check(&server).await);
+    assert_eq!(returned(leave(&server, &ill, 500).await), 1);
+    assert_eq!(returned(leave(&server, &usual, 200).await), 1);
+    server.clock.advance(Duration::from_secs(30));
+    assert_eq!(returned(leave(&server, &late, 200).await), 0, "its time to live was over");
+    let again = check(&server).await;
+    server.clock.advance(Duration::from_secs(10));
+    for answer in [check(&server).await, check(&server).await] {
+        assert_eq!(returned(leave(&server, &answer, 500).await), 1, "the last one opens it");
+    }
+    for answer in [&again, &before, &last] {
+        assert_eq!(returned(leave(&server, answer, 200).await), 0, "it is open by now");
+    }
+    server.clock.advance(Duration::from_secs(5));
+    let probe = check(&server).await;
+    assert_eq!(returned(leave(&server, &probe, 200).await), 1);
+}
+
 #[tokio::test]
 async fn a_person_forces_it_for_a_time_and_a_reason() {
     let server = start(ONE).await;
@@ -250,6 +297,12 @@ async fn each_key_has_a_breaker_and_keys_are_hidden() {
     let hidden = only(&server, "/v1/breakers").await;
     assert!(hidden["key"].as_str().unwrap().starts_with('#'), "{hidden}");
     assert_eq!(only(&server, "/v1/breakers?reveal=true").await["key"], "upstream=a");
+    assert_eq!(only(&server, "/v1/breakers/upstreams?reveal=1").await["key"], "upstream=a");
+    for path in ["/v1/breakers?reveal=yes", "/v1/breakers/upstreams?reveal=yes"] {
+        let refused = get(&server, path).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{path}");
+        assert_eq!(refused.detail(), "reveal `yes` is not possible; use `true` or `false`", "{path}");
+    }
     assert_eq!(only(&server, "/v1/breakers/upstreams?upstream=b").await["state"], "closed");
     let forced = put(&server, "/v1/breakers/upstreams?upstream=b", r#"{"state": "open"}"#).await;
     assert_eq!(forced.json()["breakers"][0]["state"], "forced-open");
@@ -302,12 +355,16 @@ async fn mistakes_are_named_and_change_nothing() {
 #[tokio::test]
 async fn more_breakers_than_are_listed_open_all_the_same() {
     let server = start(KEYED).await;
+    // Regression: the breakers of other callers pushed the one that a person had forced out of the list.
+    put(&server, "/v1/breakers/upstreams?upstream=mine", r#"{"state": "metrics-only"}"#).await;
     for at in 0..1100 {
         let answer = to(&server, &format!("u{at}")).await;
         leave(&server, &answer, 500).await;
     }
     let body = get(&server, "/v1/breakers").await.json();
-    assert_eq!(body["breakers"].as_array().unwrap().len(), 1024);
+    let listed = body["breakers"].as_array().unwrap();
+    assert_eq!(listed.len(), 1024);
+    assert!(listed.iter().any(|one| one["state"] == "metrics-only"), "the forced one is still listed");
     for at in [0, 500, 1099] {
         assert_eq!(to(&server, &format!("u{at}")).await.status, StatusCode::SERVICE_UNAVAILABLE, "u{at}");
     }

@@ -179,3 +179,55 @@ async fn a_file_for_another_store_is_refused_where_this_one_cannot_keep_its_word
         "without such a word it is made ready for a restart"
     );
 }
+
+const BREAKER: &str =
+    "  - { name: hosts, by: [host], limit: { algorithm: breaker, consecutive: 5, replace: reset } }\n";
+
+/// Regression: the list showed a forced state that the new limit had ended, and no warning said so.
+#[tokio::test]
+async fn a_breaker_that_starts_anew_says_that_it_is_no_longer_forced() {
+    let server = Changing::start(BREAKER).await;
+    let headers = [("content-type", "application/json")];
+    let force = async || {
+        let path = "/v1/breakers/hosts?host=a";
+        let forced = send(server.addr, Method::PUT, path, &headers, r#"{"state": "open"}"#).await;
+        assert_eq!(forced.status.as_u16(), 200, "{forced:?}");
+    };
+    let check = async || {
+        let body = r#"{"attributes": {"host": "a"}}"#;
+        send(server.addr, Method::POST, "/v1/check", &[], body).await.status.as_u16()
+    };
+    let listed = async |path: &str| {
+        let answer = send(server.addr, Method::GET, path, &[], "").await.json();
+        let states = answer["breakers"].as_array().unwrap().iter().map(|one| one["state"].to_string());
+        states.collect::<Vec<_>>().join(" ")
+    };
+    force().await;
+    assert_eq!(check().await, 503);
+    assert!(server.to(&format!("{BREAKER}  - {{ name: more, limit: {{ rate: 5/h }} }}\n")).await.is_empty());
+    assert_eq!((check().await, listed("/v1/breakers").await.as_str()), (503, "\"forced-open\""));
+    assert_eq!(
+        server.to(&BREAKER.replace("consecutive: 5", "consecutive: 6")).await,
+        [
+            "policy \"hosts\": another breaker, breaker consecutive 5 in 10s open 5s before and breaker consecutive 6 in 10s open 5s now: every \
+             breaker starts closed (`replace: reset`); the state into which one was forced by hand ends"
+        ]
+    );
+    assert_eq!(listed("/v1/breakers").await, "");
+    assert_eq!(listed("/v1/breakers/hosts?host=a").await, "\"closed\"");
+    assert_eq!(check().await, 200);
+    force().await;
+    let warnings = server.to(&BREAKER.replace("by: [host]", "by: [zone]")).await;
+    let ends = "so every counter starts again and every breaker closed; the state into which one was forced by hand ends";
+    assert!(warnings.len() == 1 && warnings[0].ends_with(ends), "{warnings:?}");
+    assert_eq!(listed("/v1/breakers").await, "");
+    server.to(BREAKER).await;
+    force().await;
+    let rate = "  - { name: hosts, by: [host], limit: { rate: 5/h } }\n";
+    let warnings = server.to(rate).await;
+    let ends = "the states of its breakers are forgotten; the state into which one was forced by hand ends, and nothing counts as spent";
+    assert!(warnings.len() == 1 && warnings[0].ends_with(ends), "{warnings:?}");
+    let warnings = server.to(BREAKER).await;
+    let ends = "units spent and owed are forgotten, and every breaker starts closed";
+    assert!(warnings.len() == 1 && warnings[0].ends_with(ends), "{warnings:?}");
+}

@@ -269,3 +269,18 @@ async fn every_bad_input_is_a_problem_that_names_it() {
     let wrong = send(server.addr, Method::PUT, "/v1/check", &[], "").await;
     assert_eq!((wrong.status, wrong.header("allow")), (StatusCode::METHOD_NOT_ALLOWED, "POST"));
 }
+
+#[tokio::test]
+async fn a_compressed_body_is_told_that_it_is_not_read() {
+    let server = start(TWO).await;
+    let send_as = async |encoding: &str, body: &str| {
+        let headers = [("content-type", "application/json"), ("content-encoding", encoding)];
+        send(server.addr, Method::POST, "/v1/check", &headers, body).await
+    };
+    let refused = send_as("gzip", "\u{1f}\u{8b}").await;
+    assert_eq!(refused.status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{refused:?}");
+    assert_eq!(refused.detail(), "content-encoding: `gzip` is not read here; send the body as it is");
+    assert_eq!(refused.json()["field"], "content-encoding");
+    let usual = send_as("Identity", r#"{"attributes": {}}"#).await;
+    assert_eq!(usual.status, StatusCode::OK, "{usual:?}");
+}

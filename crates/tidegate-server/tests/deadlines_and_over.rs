@@ -97,7 +97,10 @@ async fn a_proxys_sub_request_is_held_to_the_time_that_its_caller_waits() {
     let server = start(LATE).await;
     let late = proxied(&server, "/search", ("x-envoy-expected-rq-timeout-ms", "50")).await;
     assert_eq!(late.status, StatusCode::SERVICE_UNAVAILABLE, "{late:?}");
-    assert_eq!(late.detail(), "the request cannot be answered in the time that is left");
+    assert_eq!(
+        late.detail(),
+        "a request of policy \"search\" needs 200 ms, and request.header.x-envoy-expected-rq-timeout-ms=50 leaves less; nothing was charged"
+    );
     assert_eq!(proxied(&server, "/search", ("grpc-timeout", "1S")).await.status, StatusCode::OK);
 }
 

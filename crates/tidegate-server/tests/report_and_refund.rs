@@ -147,3 +147,12 @@ policies:
     }
     assert_eq!(server.get("/v1/breakers").await.json()["breakers"][0]["state"], "closed");
 }
+
+#[tokio::test]
+async fn a_text_that_is_too_long_for_a_ticket_says_by_how_much() {
+    let server = start(TWO).await;
+    let body = json!({ "ticket": "A".repeat(21_847), "status": 200 }).to_string();
+    let refused = server.post("/v1/report", &body).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{refused:?}");
+    assert_eq!(refused.detail(), "this is not a ticket: it has 21847 bytes, and a ticket has at most 21846");
+}

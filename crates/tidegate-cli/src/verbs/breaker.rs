@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
 
 use crate::args::{Breaker, Breakers, Forcing, WhichBreaker};
 use crate::exit::Exit;
-use crate::online::{self, ServerUrl, USUAL_SERVER};
+use crate::online::{self, RefusedByServer, ServerUrl, USUAL_SERVER};
 use crate::output::Printer;
 use crate::styled::Styled;
 use crate::table::table;
@@ -25,7 +25,7 @@ pub(crate) fn run(breakers: &Breakers, printer: &Printer) -> Result<Exit> {
         Breaker::ForceClosed(forcing) => force(&server, "closed", forcing)?,
         Breaker::MetricsOnly(forcing) => force(&server, "metrics-only", forcing)?,
         Breaker::Disable(forcing) => force(&server, "disabled", forcing)?,
-        Breaker::Auto(which) => online::put(&server, &path(which), &json!({ "state": "auto" }))?,
+        Breaker::Auto(which) => put(&server, which, &json!({ "state": "auto" }))?,
     };
     printer.value(&answer, |_| Ok(listed(&answer)))?;
     Ok(Exit::Done)
@@ -39,7 +39,22 @@ fn force(server: &ServerUrl, state: &str, forcing: &Forcing) -> Result<Value> {
     if let Some(reason) = &forcing.reason {
         body["reason"] = reason.as_str().into();
     }
-    online::put(server, &path(&forcing.which), &body)
+    put(server, &forcing.which, &body)
+}
+
+/// Puts a breaker into a state. An error about the key names the option that selects one.
+fn put(server: &ServerUrl, which: &WhichBreaker, body: &Value) -> Result<Value> {
+    online::put(server, &path(which), body).map_err(|error| {
+        let problem =
+            error.downcast_ref::<RefusedByServer>().map_or(&Value::Null, |refused| &refused.problem);
+        let names = problem["key"].as_array().map_or(&[][..], Vec::as_slice);
+        let words: Vec<String> =
+            names.iter().filter_map(Value::as_str).map(|name| format!("--key {name}=...")).collect();
+        match words.is_empty() {
+            true => error,
+            false => anyhow!("{error}; write {}", words.join(" ")),
+        }
+    })
 }
 
 fn path(which: &WhichBreaker) -> String {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde_json::json;
 use tidegate::config::{Config as PolicyConfig, Diagnostic, MAX_BYTES, Severity, read_text};
-use tidegate_server::{DecidedIn, PolicyCost, round_trips, unknown_numbers};
+use tidegate_server::{DecidedIn, PolicyCost, check_store, round_trips, unknown_numbers};
 
 use crate::args::{Config, PolicyFile};
 use crate::diagnostics;
@@ -47,7 +47,10 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
                 costs.extend(
                     round_trips(&config.store, &config.policies).into_iter().map(|cost| (name.clone(), cost)),
                 );
-                found.extend(unknown.map(|message| Diagnostic::of_file(&name, Severity::Warn, message)));
+                let unbuilt = check_store(&config.store).err();
+                let unbuilt = unbuilt.map(|error| format!("{error}; the file is checked all the same"));
+                let about_file = |message| Diagnostic::of_file(&name, Severity::Warn, message);
+                found.extend(unknown.chain(unbuilt).map(about_file));
             }
             Err(mistakes) => found.extend(mistakes),
         }

@@ -391,7 +391,7 @@ fn breakers_are_listed_forced_and_left_to_themselves_golden() {
     let wrong = breaker(&["force-open", "the paymnets"]).code(1);
     assert!(wrong.err.contains("did you mean \"the payments\"?"), "{wrong:?}");
     let wrong = breaker(&["force-open", "upstreams"]).code(1);
-    assert!(wrong.err.contains("`upstream` is missing"), "{wrong:?}");
+    assert!(wrong.err.ends_with("is made of `upstream`; write --key upstream=...\n"), "{wrong:?}");
     let wrong = breaker(&["force-open", "the payments", "--for", "5"]).code(2);
     assert!(wrong.err.contains("--for"), "{wrong:?}");
     let wrong = breaker(&["force-open", "the payments", "--for", "31d"]).code(1);

@@ -84,7 +84,11 @@ fn a_folder_for_a_store_that_has_none_is_refused() {
 fn a_check_knows_which_engines_are_built_in() {
     let desk = Desk::new();
     desk.write("p.yaml", policies("{ kind: redis, url: 'redis://127.0.0.1:1', nodes: 2 }", "share: central"));
-    desk.run(&["config", "check", "p.yaml"]).code(0);
+    let checked = desk.run(&["config", "check", "p.yaml"]).code(0);
+    let warning =
+        "warn   store.kind: redis: this program was built without its client; build it with `cargo install";
+    assert!(checked.out.contains(warning), "{checked:?}");
+    assert!(checked.out.contains("1 problem (0 errors, 1 warning)"), "{checked:?}");
     let refused = desk.run(&["serve", "--check", "-c", "p.yaml"]).code(2);
     assert!(refused.err.contains("--features redis"), "{refused:?}");
 }

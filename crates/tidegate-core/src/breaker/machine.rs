@@ -114,8 +114,10 @@ impl CircuitBreaker {
         Ok(Receipt { at, act: at, cost: ask.cost, mark })
     }
 
-    /// Leaves in place with an outcome; `tell` is called for each change of condition. An exit that is too late, or
-    /// from before the last change of condition, changes nothing.
+    /// Leaves in place with an outcome; `tell` is called for each change of condition. Returns whether the exit counts:
+    /// whether its outcome is in the window, or a probe has given up its place. An exit that is too late, or from before
+    /// the last change of condition, does not count and changes nothing; nor does an outcome that says nothing of the
+    /// service, unless it is a probe's.
     pub fn leave_in_place(
         &self,
         state: &mut CircuitBreakerState,
@@ -123,35 +125,35 @@ impl CircuitBreaker {
         receipt: &Receipt,
         outcome: Outcome,
         tell: &mut dyn FnMut(Change),
-    ) {
+    ) -> bool {
         let (inner, reporter) = (&mut *state.inner, &mut ChangeReporter { report: tell });
         let at = now.max(inner.last);
         self.advance(inner, at, reporter);
         if receipt.at < inner.since || receipt.marks().1 != life(inner.epoch) {
-            return;
+            return false;
         }
         let sample = self.parameters.sample(outcome, at.since(receipt.at));
         match &mut inner.phase {
             Phase::Closed { .. } => {
                 let in_time = at < receipt.at.after(Duration::from_nanos(self.parameters.ttl()))
                     || self.parameters.ttl() == u64::MAX;
-                if let Some(sample) = sample.filter(|_| in_time) {
-                    self.count(inner, at, sample, reporter);
-                }
+                sample.filter(|_| in_time).is_some_and(|sample| self.count(inner, at, sample, reporter))
             }
             Phase::HalfOpen { step, inside, .. } => {
                 let place = Receipt { cost: Cost::ONE, ..*receipt };
                 let left = self.parameters.places(*step).leave(inside, at, &place, outcome);
                 // A place that has lapsed was given up, so the outcome of its holder does not count.
-                if left != *inside {
+                let counts = left != *inside;
+                if counts {
                     *inside = left;
                     inner.last = at;
                     if let Some(sample) = sample {
                         self.judge_probe(inner, at, sample, reporter);
                     }
                 }
+                counts
             }
-            Phase::Open { .. } => {}
+            Phase::Open { .. } => false,
         }
     }
 
@@ -199,7 +201,7 @@ impl CircuitBreaker {
             (None, Phase::Closed { .. }) => self.sheds(inner, at).then_some(Retry::Unknown),
             (None, Phase::Open { until, .. }) => self.refused_until(*until, at),
             (None, Phase::HalfOpen { step, inside, totals }) => {
-                (self.free(*step, inside, *totals, at) == 0).then_some(Retry::Unknown)
+                (self.probe_room(*step, inside, *totals, at).1 == 0).then_some(Retry::Unknown)
             }
         }
     }
@@ -243,12 +245,12 @@ impl CircuitBreaker {
         }
     }
 
-    /// Counts one call while closed.
-    fn count(&self, inner: &mut Inner, at: Tick, sample: Sample, reporter: &mut ChangeReporter<'_>) {
+    /// Counts one call while closed. Returns false for a disabled breaker, which counts nothing.
+    fn count(&self, inner: &mut Inner, at: Tick, sample: Sample, reporter: &mut ChangeReporter<'_>) -> bool {
         inner.last = at;
-        let Phase::Closed { outcomes, consecutive, .. } = &mut inner.phase else { return };
+        let Phase::Closed { outcomes, consecutive, .. } = &mut inner.phase else { return false };
         if matches!(&inner.forced, Some(Forced { to: Force::Disabled, .. })) {
-            return;
+            return false;
         }
         outcomes.add(self.parameters.window, at, sample);
         if self.parameters.rules.consecutive.is_some() {
@@ -267,6 +269,7 @@ impl CircuitBreaker {
                 self.threshold_reached(inner, at, figure, reporter);
             }
         }
+        true
     }
 
     /// Handles a figure of a closed breaker that has reached its threshold.
@@ -319,13 +322,14 @@ impl CircuitBreaker {
         reporter.report(at, from, self.condition_of(inner, at), Cause::Recovered(went));
     }
 
-    /// Returns how many probes may enter.
-    fn free(&self, step: u8, inside: &ConcurrencyState, totals: Totals, at: Tick) -> u64 {
+    /// Returns how many probes are in flight, and how many more may enter. Those that may enter are bounded by the places
+    /// of this step, and by the calls that its judgement still needs.
+    fn probe_room(&self, step: u8, inside: &ConcurrencyState, totals: Totals, at: Tick) -> (u64, u64) {
         let standing = self.parameters.places(step).standing(inside, at);
         let in_flight = standing.limit.saturating_sub(standing.remaining);
         let most = self.parameters.judgement.most().map_or(u64::MAX, u64::from);
         let left = most.saturating_sub(u64::from(totals.calls)).saturating_sub(in_flight);
-        standing.remaining.min(left)
+        (in_flight, standing.remaining.min(left))
     }
 
     /// Returns the condition of a state that is advanced to `at`.
@@ -337,9 +341,8 @@ impl CircuitBreaker {
             Phase::Closed { .. } => self.closed_or_shedding(inner, at),
             Phase::Open { since, until, by } => Condition::Open { since: *since, until: *until, by: *by },
             Phase::HalfOpen { step, inside, totals } => {
-                let standing = self.parameters.places(*step).standing(inside, at);
-                let (step, at_most, totals) = (*step, standing.limit, *totals);
-                Condition::HalfOpen { step, in_flight: at_most - standing.remaining, at_most, totals }
+                let (in_flight, more) = self.probe_room(*step, inside, *totals, at);
+                Condition::HalfOpen { step: *step, in_flight, at_most: in_flight + more, totals: *totals }
             }
         }
     }

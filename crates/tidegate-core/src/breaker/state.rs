@@ -92,7 +92,7 @@ pub enum Condition {
         step: u8,
         /// How many calls are in flight.
         in_flight: u64,
-        /// How many may be in flight.
+        /// How many may be in flight now: the places of this step, or fewer if its judgement needs fewer calls.
         at_most: u64,
         /// The outcomes of the calls that ended in this step.
         totals: Totals,

@@ -182,8 +182,11 @@ impl World {
                 };
                 let inside = self.held.iter().filter(|(caller, _)| here(caller)).count() as u64;
                 assert_eq!(in_flight, inside, "{condition:?}");
-                assert_eq!(at_most, 1 << step);
-                assert!(in_flight <= at_most, "{condition:?}");
+                assert!(in_flight <= at_most && at_most <= 1 << step, "{condition:?}");
+                // As many as are shown may enter: the places of the step, or the calls that are still to be judged.
+                let ask = Ask::allow(Tick::from_nanos(self.now), Cost::ONE);
+                let enters = matches!(breaker.enter(&self.state, ask), Transition::Allowed { .. });
+                assert_eq!(enters, in_flight < at_most, "{condition:?}");
             }
             (None, _) => {}
         }

@@ -11,12 +11,14 @@ use std::time::Duration;
 use tidegate::breaker::{Condition, Force};
 use tidegate::gate::KeyedView;
 use tidegate::policy::{Limit, Policy, text_of_key};
-use tidegate::{GateDecision, LimitDecision, Quota, Tick};
+use tidegate::store::Charge;
+use tidegate::{Cost, GateDecision, LimitDecision, Quota, Replace, Tick};
 
 use crate::live::Live;
 
 /// How many breakers are noted: a hundred services with ten policies each. Beyond that, closed breakers are forgotten
-/// before all others, and among equals the one that changed first. Forgetting does not touch its state in the store.
+/// first and those that a person forced last, and among equals the one that changed first. Callers choose keys, and so
+/// can open any number of breakers. Forgetting does not touch a breaker's state in the store.
 const NOTED: usize = 1024;
 
 /// The longest key of a noted breaker, in bytes. Callers choose keys, and all notes together must stay within a few
@@ -116,7 +118,14 @@ impl Breakers {
             _ => {}
         }
         if noted.len() >= NOTED && before.is_none() {
-            let order = |noted: &Noted| (noted.seen.view.condition != Condition::Closed, noted.since);
+            let order = |noted: &Noted| {
+                let rank = match noted.seen.view.condition {
+                    Condition::Closed => 0,
+                    Condition::Forced { .. } => 2,
+                    _ => 1,
+                };
+                (rank, noted.since)
+            };
             if let Some(key) = noted.iter().min_by_key(|(_, noted)| order(noted)).map(|(key, _)| key.clone())
             {
                 noted.remove(&key);
@@ -131,10 +140,38 @@ impl Breakers {
         BreakerChange { from, would_open }
     }
 
-    /// Forgets breakers of policies that are gone or that are no longer breakers.
-    pub(super) fn keep_those_of(&self, live: &Live) {
-        self.lock().retain(|_, noted| breaker_of(live, &noted.seen.policy, noted.seen.limit).is_some());
+    /// Forgets breakers of policies that are gone or that are no longer breakers, and those that start anew: their policy
+    /// has other keys than before, or another limit and `replace: reset`.
+    pub(super) fn keep_those_of(&self, before: &Live, live: &Live) {
+        self.lock().retain(|_, noted| {
+            let KeyedView { policy, limit, .. } = &noted.seen;
+            let Some((now, quota)) = breaker_of(live, policy, *limit) else { return false };
+            breaker_of(before, policy, *limit).is_none_or(|(was, old)| {
+                was.by == now.by && (replace_of(now, *limit) != Replace::Reset || old == quota)
+            })
+        });
     }
+
+    /// Counts the noted breakers of a policy that a person has forced into a state.
+    pub(crate) fn forced_of(&self, policy: &str) -> usize {
+        let noted = self.lock();
+        let own = noted.values().filter(|noted| noted.seen.policy == policy);
+        own.filter(|noted| matches!(noted.seen.view.condition, Condition::Forced { .. })).count()
+    }
+}
+
+/// Returns the charge by which the breaker of a key is read or forced.
+pub(super) fn charge_of<'c>(
+    (policy, limit): (&Policy, usize),
+    key: &'c [u8],
+    quota: &'c std::sync::Arc<Quota>,
+) -> Charge<'c> {
+    Charge { replace: replace_of(policy, limit), ..Charge::new(key, quota, Cost::ONE) }
+}
+
+/// Returns how a limit of a policy takes over its state when it is changed.
+fn replace_of(policy: &Policy, limit: usize) -> Replace {
+    policy.limit(limit).map_or(Replace::AsIs, |limit| limit.replace)
 }
 
 /// Returns the index of the limit that has least left for an allowed request. Skips breakers: a closed breaker always

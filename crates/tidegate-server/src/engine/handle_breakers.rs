@@ -1,16 +1,17 @@
 //! Notes the breakers that checks and settlements touch, lists them, and forces or releases them for operators.
 
 use serde_json::json;
+use tidegate::Charged;
 use tidegate::breaker::{Condition, Forced};
 use tidegate::gate::KeyedView;
 use tidegate::policy::{Descriptor, Policy, text_of_key};
 use tidegate::store::{Charge, Handling, StoreError};
 use tidegate::visible;
-use tidegate::{Charged, Cost};
 
 use super::Engine;
 use super::breakers::{
-    BreakerChange, FirstSight, ListedBreaker, Noted, Wanted, breaker_of, breakers_of, listed_of, why,
+    BreakerChange, FirstSight, ListedBreaker, Noted, Wanted, breaker_of, breakers_of, charge_of, listed_of,
+    why,
 };
 use crate::live::Live;
 use crate::metrics::BreakerStateLabel;
@@ -88,7 +89,7 @@ impl Engine {
         let noted = self.breakers.lock().values().map(|noted| noted.seen.clone()).collect::<Vec<_>>();
         for KeyedView { key, policy, limit, .. } in noted.into_iter().filter(|seen| wanted(&seen.policy)) {
             let Some((words, quota)) = breaker_of(live, &policy, limit) else { continue };
-            let charge = Charge::new(&key, quota, Cost::ONE);
+            let charge = charge_of((words, limit), &key, quota);
             self.look(words, limit, &charge, Handling::Look).await?;
         }
         let mut listed: Vec<ListedBreaker> = Vec::new();
@@ -102,7 +103,7 @@ impl Engine {
                 if !wanted(&policy.name) || self.breakers.knows(&key) {
                     continue;
                 }
-                let charge = Charge::new(&key, quota, Cost::ONE);
+                let charge = charge_of((policy, limit), &key, quota);
                 if let Some(seen) = self.look(policy, limit, &charge, Handling::Look).await? {
                     listed.extend(self.listed(live, seen));
                 }
@@ -145,7 +146,7 @@ impl Engine {
         let mut listed = Vec::new();
         for (limit, quota) in breakers_of(words) {
             let Some(bytes) = live.set.key(policy, limit, key) else { continue };
-            let charge = Charge::new(&bytes, quota, Cost::ONE);
+            let charge = charge_of((words, limit), &bytes, quota);
             if let Some(seen) = self.look(words, limit, &charge, handling).await? {
                 listed.extend(self.listed(live, seen));
             }

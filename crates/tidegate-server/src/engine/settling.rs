@@ -213,9 +213,14 @@ impl Engine {
     fn count_settled(&self, live: &Live, settled: &[(SettledCharge<'_>, Option<CostError>)]) {
         for lines in settled.chunk_by(|(one, _), (next, _)| one.policy == next.policy) {
             let policy = lines.first().and_then(|(first, _)| live.set.find(first.policy));
-            let Some(facts) = policy.and_then(|(at, _)| live.policies.get(at)) else { continue };
+            let Some((at, policy)) = policy else { continue };
+            let Some(facts) = live.policies.get(at) else { continue };
+            // A call that a breaker counts is not a unit.
+            let is_call = |one: &SettledCharge<'_>| policy.limit(one.limit).is_some_and(Limit::is_breaker);
+            let lines = lines.iter().filter(|(one, _)| !live.breaks || !is_call(one));
             // The limits of one policy count the same units, so the largest figure stands for all of them.
-            let most = |of: fn(&Fate) -> u64| lines.iter().map(|(line, _)| of(&line.fate)).max().unwrap_or(0);
+            let most =
+                |of: fn(&Fate) -> u64| lines.clone().map(|(line, _)| of(&line.fate)).max().unwrap_or(0);
             let returned = most(|fate| if let Fate::Returned(units) = fate { *units } else { 0 });
             let owed = most(|fate| if let Fate::Owed(units) = fate { *units } else { 0 });
             count_units(&facts.series.returned, returned);

@@ -1,4 +1,4 @@
-//! Warns of reloads that reset counters, or carry them over in a way that the file does not say.
+//! Warns of reloads that reset counters or breakers, or carry counters over in a way that the file does not say.
 //!
 //! If only the numbers of an algorithm change, what was spent is carried over as `replace` says in the file. But
 //! another algorithm has other counters, and another `by` has other keys. Without a warning, operators would learn of
@@ -6,18 +6,19 @@
 
 use std::mem::discriminant;
 
-use tidegate::Replace;
 use tidegate::policy::{Limit, Mode, Policy, PolicySet, Terms};
+use tidegate::{Quota, Replace};
 
 /// The most warnings of one reload: a screen or two. Further ones are only counted.
 const MOST: usize = 100;
 
-/// Returns a warning for each limit whose counters are not carried over unchanged.
-pub(super) fn of(before: &PolicySet, after: &PolicySet) -> Vec<String> {
+/// Returns a warning for each limit whose counters are not carried over unchanged. `forced` returns how many breakers of a
+/// policy are known to be forced into a state by a person.
+pub(super) fn of(before: &PolicySet, after: &PolicySet, forced: impl Fn(&str) -> usize) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut more = 0usize;
     let kept = after.policies().iter().filter_map(|new| Some((before.find(&new.name)?.1, new)));
-    for warning in kept.flat_map(|(old, new)| of_policy(old, new)) {
+    for warning in kept.flat_map(|(old, new)| of_policy(old, new, &forced)) {
         if found.len() < MOST { found.push(warning) } else { more += 1 }
     }
     if more > 0 {
@@ -26,31 +27,52 @@ pub(super) fn of(before: &PolicySet, after: &PolicySet) -> Vec<String> {
     found
 }
 
-fn of_policy(old: &Policy, new: &Policy) -> Vec<String> {
+fn of_policy(old: &Policy, new: &Policy, forced: &impl Fn(&str) -> usize) -> Vec<String> {
     if old.mode == Mode::Off || new.mode == Mode::Off {
         return Vec::new();
     }
     let name = &new.name;
     if old.by != new.by {
         let words = |by: &[String]| if by.is_empty() { "all requests".to_owned() } else { by.join(", ") };
+        let what = match old.limits.iter().chain(&old.shadow_limit).any(Limit::is_breaker) {
+            true => format!("every counter starts again and every breaker closed{}", by_hand(forced(name))),
+            false => "every counter starts again".to_owned(),
+        };
         let (old, new) = (words(&old.by), words(&new.by));
         return vec![format!(
-            "policy \"{name}\": keyed by {old} before and by {new} now: the keys differ, so every counter starts again"
+            "policy \"{name}\": keyed by {old} before and by {new} now: the keys differ, so {what}"
         )];
     }
     let limits = old.limits.iter().chain(&old.shadow_limit).zip(new.limits.iter().chain(&new.shadow_limit));
     let changed = limits.filter_map(|(old, new)| {
         let (before, after) = (limited(old)?, limited(new)?);
-        let same = discriminant(&**before.quota.as_ref()?) == discriminant(&**after.quota.as_ref()?);
-        if same {
-            return None;
+        let (was, is) = (before.quota.as_ref()?, after.quota.as_ref()?);
+        let breakers = (matches!(**was, Quota::Breaker(_)), matches!(**is, Quota::Breaker(_)));
+        if discriminant(&**was) == discriminant(&**is) {
+            let starts_anew = breakers.1 && new.replace == Replace::Reset && was != is;
+            return starts_anew.then(|| {
+                let ended = by_hand(forced(name));
+                format!(
+                    "policy \"{name}\": another breaker, {} before and {} now: every breaker starts closed (`replace: reset`){ended}",
+                    before.label, after.label
+                )
+            });
         }
-        let guards = (is_guard(before), is_guard(after));
+        let of_breakers;
         let rule = match new.replace {
-            _ if guards.0 => {
+            _ if breakers.0 => {
+                let places = if is.is_guard() { ", and requests in flight have no place" } else { "" };
+                of_breakers = format!(
+                    "the states of its breakers are forgotten{}, and nothing counts as spent{places}",
+                    by_hand(forced(name))
+                );
+                &of_breakers
+            }
+            _ if was.is_guard() => {
                 "the places in use are forgotten: requests in flight end without returning one, and nothing counts as spent"
             }
-            _ if guards.1 => {
+            _ if breakers.1 => "units spent and owed are forgotten, and every breaker starts closed",
+            _ if is.is_guard() => {
                 "units spent and owed are forgotten, and requests in flight have no place: up to `max` more may enter in addition"
             }
             Replace::AsIs => {
@@ -69,8 +91,13 @@ fn of_policy(old: &Policy, new: &Policy) -> Vec<String> {
     changed.collect()
 }
 
-fn is_guard(terms: &Terms) -> bool {
-    terms.quota.as_ref().is_some_and(|quota| quota.is_guard())
+/// Returns the end of a sentence that says how many forced states end with a reload.
+fn by_hand(forced: usize) -> String {
+    match forced {
+        0 => String::new(),
+        1 => "; the state into which one was forced by hand ends".to_owned(),
+        many => format!("; the states into which {many} were forced by hand end"),
+    }
 }
 
 /// Returns the first terms of a limit that have a quota; `None` if all are unlimited. All terms have the same

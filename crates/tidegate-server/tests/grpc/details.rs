@@ -72,6 +72,45 @@ async fn the_next_hop_is_told_that_a_request_is_over_a_limit_that_only_marks() {
     assert_eq!((marked.overall_code, marked.statuses[0].code), (1, 1));
 }
 
+const MARKING_AND_DEMOTING: &str = "
+version: 1
+policies:
+  - { name: per-address, by: [remote_address], absent: skip, limit: { rate: 1/h }, over: mark }
+  - { name: per-key, by: [api_key], absent: skip, limit: { algorithm: fixed-window, rate: 50/h } }
+  - { name: per-plan, by: [plan], absent: skip, limit: { rate: 1/h }, over: demote, demote_to: sheddable }
+  - { name: per-path, by: [path], absent: skip, limit: { rate: 1/h }, over: demote }
+";
+
+#[tokio::test]
+async fn a_call_has_the_marks_of_all_its_descriptors() {
+    let (_server, grpc) = started(MARKING_AND_DEMOTING).await;
+    let mut client = Client::connect(grpc).await;
+    let by_address: &[_] = &[("remote_address", "192.0.2.1")];
+    client.ask(&call(&[by_address])).await;
+    let marked = client.ask(&call(&[by_address])).await;
+    assert_eq!(said(&marked.request_headers_to_add, "x-tidegate-marked"), Some("per-address"));
+    // The other descriptor has less of its limit left than the one that is marked.
+    for more in [&[("api_key", "k")], &[("other", "o")]] {
+        for descriptors in [[by_address, more], [more, by_address]] {
+            let still = client.ask(&call(&descriptors)).await;
+            assert_eq!(
+                said(&still.request_headers_to_add, "x-tidegate-marked"),
+                Some("per-address"),
+                "{more:?}"
+            );
+        }
+    }
+
+    let all: [&[_]; 4] =
+        [&[("path", "/")], &[("plan", "free")], by_address, &[("path", "/"), ("api_key", "k")]];
+    client.ask(&call(&all[..2])).await;
+    let lowered = client.ask(&call(&all)).await.request_headers_to_add;
+    let told =
+        ["x-tidegate-marked", "x-tidegate-demoted", "x-tidegate-priority"].map(|name| said(&lowered, name));
+    assert_eq!(told, [Some("per-address"), Some("per-path, per-plan"), Some("sheddable")]);
+    assert_eq!(lowered.len(), 3, "{lowered:?}");
+}
+
 #[tokio::test]
 async fn decisions_are_counted_by_their_door() {
     let (server, grpc) = started(POLICIES).await;

@@ -28,9 +28,14 @@ policies:
 
 /// Starts a server with a RESP door; returns its address.
 async fn started() -> (Running, SocketAddr) {
+    started_with(POLICIES).await
+}
+
+/// Starts a server with a RESP door and these policies; returns its address.
+async fn started_with(policies: &str) -> (Running, SocketAddr) {
     let mut resp = None;
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let server = start_with(POLICIES, |mut options| {
+    let server = start_with(policies, |mut options| {
         options.resp = Some(free.into());
         resp = Some(free);
         options
@@ -115,6 +120,35 @@ async fn numbers_that_are_none_are_named_and_the_connection_goes_on() {
         let replies = say(resp, &format!("{line}\r\nPING")).await;
         assert!(replies.starts_with(said) && replies.ends_with("\r\n+PONG\r\n+OK\r\n"), "{line}: {replies}");
     }
+}
+
+#[tokio::test]
+async fn a_request_over_a_limit_is_told_with_three_more_parts() {
+    let (_server, resp) = started_with(
+        "
+version: 1
+policies:
+  - { name: soft, by: [user], limit: { rate: 2/h }, over: mark }
+  - { name: heavy, by: [user], limit: { rate: 1/h }, over: demote }
+  - { name: hard, by: [user], limit: { rate: 3/h } }
+",
+    )
+    .await;
+    let ask = async || say(resp, "TG.CHECK * user ann").await;
+    assert!(ask().await.starts_with("*8\r\n:1\r\n"));
+    let demoted = ask().await;
+    assert!(demoted.starts_with("*11\r\n:1\r\n"), "{demoted}");
+    let names = "*0\r\n*1\r\n$5\r\nheavy\r\n$14\r\nsheddable-plus\r\n+OK\r\n";
+    assert!(demoted.ends_with(names), "{demoted}");
+    let both = ask().await;
+    assert!(
+        both.ends_with("*1\r\n$4\r\nsoft\r\n*1\r\n$5\r\nheavy\r\n$14\r\nsheddable-plus\r\n+OK\r\n"),
+        "{both}"
+    );
+    let marked = say(resp, "TG.CHECK soft user ann").await;
+    assert!(marked.ends_with("*1\r\n$4\r\nsoft\r\n*0\r\n$-1\r\n+OK\r\n"), "{marked}");
+    let refused = ask().await;
+    assert!(refused.starts_with("*8\r\n:0\r\n$4\r\nhard\r\n"), "a refused request goes nowhere: {refused}");
 }
 
 /// Many clients put these two around a pipeline by default. Regression: `MULTI` was refused, but the commands were

@@ -3,7 +3,7 @@
 use ulid::Ulid;
 
 use super::running::wire::exchange;
-use super::{say, started};
+use super::{say, started, started_with};
 
 /// Returns the strings in a reply.
 fn texts(reply: &str) -> Vec<&str> {
@@ -42,4 +42,56 @@ async fn no_key_of_a_caller_is_the_mark_of_a_settled_ticket() {
         assert!(exchange(resp, &command).await.starts_with("*5\r\n:0\r\n"));
     }
     assert_eq!(say(resp, &format!("TG.SETTLE {ticket}")).await, ":1\r\n+OK\r\n", "it is still good");
+}
+
+const LOGIN: &str = "
+version: 1
+policies:
+  - { name: login, by: [user], limit: { algorithm: sliding-log, rate: 2/h }, charge: on-failure }
+";
+
+/// Failed logins are limited, whatever the client's protocol.
+#[tokio::test]
+async fn a_settlement_says_how_the_work_ended() {
+    let (_server, resp) = started_with(LOGIN).await;
+    let left = async || {
+        let peeked = say(resp, "TG.CHECK login user ann PEEK").await;
+        peeked.split("\r\n").nth(4).unwrap().to_owned()
+    };
+    let attempt = async |ending: &str| {
+        let checked = say(resp, "TG.CHECK login user ann").await;
+        let ticket = texts(&checked)[2].to_owned();
+        (say(resp, &format!("TG.SETTLE {ticket} {ending}")).await, ticket)
+    };
+    for (ending, then) in [
+        ("STATUS 401", ":1"),
+        ("STATUS 503", ":1"),
+        ("FAILED", ":1"),
+        ("OUTCOME ignored", ":1"),
+        ("OUTCOME undone", ":1"),
+        ("OUTCOME overloaded", ":1"),
+        ("STATUS 200", ":2"),
+        ("OUTCOME callers-fault", ":1"),
+        ("OUTCOME success", ":2"),
+        ("STATUS 403", ":1"),
+        ("", ":2"),
+    ] {
+        assert_eq!(attempt(ending).await.0, ":1\r\n+OK\r\n", "{ending}");
+        assert_eq!(left().await, then, "after {ending}");
+    }
+    for (ending, said) in [
+        ("STATUS 600", "-ERR STATUS: \"600\" is not an HTTP status; use a number, 100 to 599"),
+        ("STATUS", "-ERR STATUS has no value; write TG.SETTLE ticket [COST n] [STATUS n"),
+        (
+            "OUTCOME failed",
+            "-ERR OUTCOME: \"failed\" does not exist; there are success, callers-fault, failure",
+        ),
+        ("STATUS 200 FAILED", "-ERR STATUS, OUTCOME and FAILED say the same; send one of them"),
+        ("OUTCOME undone COST 1", "-ERR work that was undone has spent nothing; leave COST out"),
+        ("status 401", "-ERR \"status\" is unknown; write TG.SETTLE ticket"),
+    ] {
+        let (answer, ticket) = attempt(ending).await;
+        assert!(answer.starts_with(said), "{ending}: {answer}");
+        assert_eq!(say(resp, &format!("TG.SETTLE {ticket}")).await, ":1\r\n+OK\r\n", "nothing was settled");
+    }
 }

@@ -32,7 +32,8 @@ pub struct SettledCharge<'c> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// This many whole units or places were given back; 0 if time has returned them already, or the limit has changed
-    /// since.
+    /// since. Of a breaker: all that were charged if the outcome of the call counts, or its place as a probe was given
+    /// back; otherwise 0, as when its time to live is over.
     Returned(u64),
     /// The key was forgotten, so its limit is full again.
     Forgotten,

@@ -90,6 +90,14 @@ pub enum TicketError {
         /// What is wrong.
         why: &'static str,
     },
+    /// The text or the bytes are more than a ticket has.
+    #[error("this is not a ticket: it has {length} bytes, and a ticket has at most {most}")]
+    TooLong {
+        /// Its length.
+        length: usize,
+        /// The longest possible ticket in this form: [`Ticket::MAX_BYTES`], or the characters that they take as text.
+        most: usize,
+    },
     /// No key opens the ticket.
     #[error(
         "no key opens this ticket: it was changed or cut off, or sealed with another key, by another deployment or by this one before a \
@@ -138,10 +146,10 @@ impl Ticket {
     /// Creates a ticket from bytes. Whether they are a valid ticket shows only when it is opened.
     ///
     /// # Errors
-    /// [`TicketError::Malformed`] if there are too many bytes.
+    /// [`TicketError::TooLong`] if there are more than [`Ticket::MAX_BYTES`] bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, TicketError> {
         if bytes.len() > Self::MAX_BYTES {
-            return Err(TicketError::Malformed { why: "it is too long" });
+            return Err(TicketError::TooLong { length: bytes.len(), most: Self::MAX_BYTES });
         }
         Ok(Self(bytes.into()))
     }
@@ -170,8 +178,9 @@ impl FromStr for Ticket {
     type Err = TicketError;
 
     fn from_str(text: &str) -> Result<Self, TicketError> {
-        if text.len() > Self::MAX_BYTES.div_ceil(3) * 4 {
-            return Err(TicketError::Malformed { why: "it is too long" });
+        let most = (Self::MAX_BYTES * 4).div_ceil(3);
+        if text.len() > most {
+            return Err(TicketError::TooLong { length: text.len(), most });
         }
         let bytes = URL_SAFE_NO_PAD.decode(text);
         Self::from_bytes(

@@ -21,8 +21,10 @@
 
 use http::header::{HeaderMap, HeaderName};
 use percent_encoding::percent_encode_byte;
+use smallvec::SmallVec;
 
 use super::limit_headers::insert;
+use crate::Priority;
 use crate::gate::GateDecision;
 use crate::policy::Over;
 use crate::priority::header::TIDEGATE_PRIORITY;
@@ -76,23 +78,31 @@ impl Headers {
 
     /// Like [`write()`], with these names.
     pub fn write(&self, decision: &GateDecision, out: &mut HeaderMap) {
-        let (mut marked, mut demoted) = (String::new(), String::new());
-        for (name, over) in decision.over() {
-            let names = if matches!(over, Over::Demote { .. }) { &mut demoted } else { &mut marked };
-            let before = names.len();
-            if !names.is_empty() {
-                names.push_str(", ");
-            }
-            if !push_escaped(name, LONGEST - names.len().min(LONGEST), names) && before > 0 {
-                names.truncate(before);
+        self.write_all([decision], out);
+    }
+
+    /// Like [`Headers::write`], for one request about which several decisions were made. Writes the policies of all of
+    /// them, each once, and of their lowered priorities the lowest.
+    pub fn write_all<'d>(&self, decisions: impl IntoIterator<Item = &'d GateDecision>, out: &mut HeaderMap) {
+        let (mut marked, mut demoted) = (Names::default(), Names::default());
+        let mut lowest: Option<Priority> = None;
+        for decision in decisions {
+            for (name, over) in decision.over() {
+                if matches!(over, Over::Demote { .. }) {
+                    demoted.push(name);
+                    let priority = decision.priority;
+                    lowest = Some(lowest.map_or(priority, |before| before.min(priority)));
+                } else {
+                    marked.push(name);
+                }
             }
         }
-        if !marked.is_empty() {
-            insert(out, MARKED, marked);
+        if !marked.text.is_empty() {
+            insert(out, MARKED, marked.text);
         }
-        if !demoted.is_empty() {
-            insert(out, self.priority.clone(), decision.priority.to_string());
-            insert(out, DEMOTED, demoted);
+        if let Some(priority) = lowest {
+            insert(out, self.priority.clone(), priority.to_string());
+            insert(out, DEMOTED, demoted.text);
         }
     }
 
@@ -108,6 +118,32 @@ impl Headers {
     pub fn remove(&self, headers: &mut HeaderMap) {
         for name in [&MARKED, &DEMOTED, &self.priority] {
             headers.remove(name);
+        }
+    }
+}
+
+/// A list of names of policies, each once.
+#[derive(Default)]
+struct Names<'d> {
+    seen: SmallVec<[&'d str; 4]>,
+    /// The value of the header: percent-escaped and separated by commas.
+    text: String,
+}
+
+impl<'d> Names<'d> {
+    /// Adds a name. Omits it if it is in the list or does not fit; only the first name is cut instead.
+    fn push(&mut self, name: &'d str) {
+        if self.seen.contains(&name) {
+            return;
+        }
+        self.seen.push(name);
+        let before = self.text.len();
+        if before > 0 {
+            self.text.push_str(", ");
+        }
+        let fits = push_escaped(name, LONGEST.saturating_sub(self.text.len()), &mut self.text);
+        if !fits && before > 0 {
+            self.text.truncate(before);
         }
     }
 }

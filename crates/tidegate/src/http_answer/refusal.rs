@@ -14,7 +14,7 @@ use serde::Serialize;
 use tidegate_core::{Criticality, Priority, Retry};
 
 use crate::gate::GateDecision;
-use crate::policy::{Block, Deny};
+use crate::policy::{self, Block, Deny};
 use crate::rounded::millis_up;
 
 /// The type of a problem that the status describes completely (RFC 9457, section 4.2.1).
@@ -133,12 +133,7 @@ impl<'a> Refusal<'a> {
         match self.cause {
             Cause::Gate(decision) => match &decision.refusal {
                 Some(refusal) => match refusal.needs {
-                    Some(needs) => format!(
-                        "a request of policy {:?} needs {} ms, and {} leaves less; nothing was charged",
-                        decision.policy_name().unwrap_or_default(),
-                        millis_up(needs),
-                        refusal.entry
-                    ),
+                    Some(needs) => too_late(decision, refusal, needs),
                     None => match &refusal.block {
                         Some(block) => blocked(decision, block),
                         None => format!("{} is on a deny-list", refusal.entry),
@@ -154,8 +149,11 @@ impl<'a> Refusal<'a> {
     #[must_use]
     fn public_detail(&self) -> String {
         match (self.cause, self.policy()) {
-            (Cause::Gate(GateDecision { refusal: Some(refusal), .. }), _) if refusal.needs.is_some() => {
-                "the request cannot be answered in the time that is left".to_owned()
+            // The time that is left is what the caller sent.
+            (Cause::Gate(decision @ GateDecision { refusal: Some(refusal), .. }), _)
+                if let Some(needs) = refusal.needs =>
+            {
+                too_late(decision, refusal, needs)
             }
             (Cause::Gate(GateDecision { refusal: Some(refusal), .. }), _) if refusal.block.is_some() => {
                 "requests of this key are refused for a while".to_owned()
@@ -246,6 +244,13 @@ impl PublicRefusal<'_> {
         // The structs have string keys and whole numbers, so serializing them cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
+}
+
+/// Returns the sentence for a request whose caller waits for less than its policy needs.
+fn too_late(decision: &GateDecision, refusal: &policy::Refusal, needs: Duration) -> String {
+    let policy = decision.policy_name().unwrap_or_default();
+    let (needs, entry) = (millis_up(needs), &refusal.entry);
+    format!("a request of policy {policy:?} needs {needs} ms, and {entry} leaves less; nothing was charged")
 }
 
 fn our_shortage() -> &'static str {

@@ -16,7 +16,7 @@ use cel::{Context, ExecutionError, Program, Value};
 use tidegate_core::{Cost, Rate};
 
 use self::tree::{Tree, nesting, tidy};
-use self::variables::{Attributes, Values};
+use self::variables::{Attributes, Values, with_smaller_numbers};
 use super::cost_error::{CostError, MAX_EXPRESSION};
 use super::descriptor::Descriptor;
 use super::usage::Usage;
@@ -103,7 +103,8 @@ impl Expression {
         self.looks_up
     }
 
-    /// Evaluates the expression for a request.
+    /// Evaluates the expression for a request. A result above [`Rate::MAX_COUNT`], or beyond the range of an integer, is
+    /// [`Rate::MAX_COUNT`], so that a larger number in an attribute does not cost less than a smaller one.
     ///
     /// # Errors
     /// [`CostError`] if the evaluation fails or yields no whole number of 1 or more.
@@ -115,9 +116,16 @@ impl Expression {
             Ok(other) => {
                 return Err(CostError::NotACost { found: format!("{:?}", other.type_of()).to_lowercase() });
             }
-            Err(failed) => return Err(CostError::Failed { reason: failed.to_string() }),
+            Err(ref failed) => {
+                let smaller = |shift| self.evaluate(&Attributes(&with_smaller_numbers(descriptor, shift)));
+                if !is_too_large(failed, smaller) {
+                    return Err(CostError::Failed { reason: failed.to_string() });
+                }
+                Some(Rate::MAX_COUNT)
+            }
         };
-        units.and_then(Cost::new).ok_or_else(|| CostError::NotACost { found: format!("{value:?}") })
+        let cost = units.and_then(|units| Cost::new(units.min(Rate::MAX_COUNT)));
+        cost.ok_or_else(|| CostError::NotACost { found: format!("{value:?}") })
     }
 
     /// Evaluates the expression for the values that a settlement reports; `missing` holds the numbers for names that
@@ -133,7 +141,11 @@ impl Expression {
         let values = Values { usage, missing, shift: 0 };
         match self.evaluate(&values) {
             Ok(value) => whole(&value),
-            Err(failed) if self.is_too_large(&failed, usage, missing) => Ok(Rate::MAX_COUNT),
+            Err(failed)
+                if is_too_large(&failed, |shift| self.evaluate(&Values { usage, missing, shift })) =>
+            {
+                Ok(Rate::MAX_COUNT)
+            }
             Err(failed) => {
                 let untold = self.names().filter(|name| values.resolve(name).is_none());
                 let names: Vec<_> = untold.map(str::to_owned).collect();
@@ -145,25 +157,6 @@ impl Expression {
         }
     }
 
-    /// Reports whether an evaluation failed because its result is too large, rather than too far below zero.
-    ///
-    /// The step that overflows need not have the sign of the result, as in `1000 - 15 * llm.cached`. So the expression
-    /// is evaluated again with smaller values in the same proportions, which show the sign. If those overflow too, the
-    /// step that overflows decides.
-    fn is_too_large(&self, failed: &ExecutionError, usage: &Usage<'_>, missing: &[(String, u64)]) -> bool {
-        let Some(mut upwards) = overflows_upwards(failed) else { return false };
-        for shift in [20, 40] {
-            match self.evaluate(&Values { usage, missing, shift }) {
-                Ok(value) => return whole(&value).is_ok_and(|units| units > 0),
-                Err(failed) => match overflows_upwards(&failed) {
-                    Some(again) => upwards = again,
-                    None => return false,
-                },
-            }
-        }
-        upwards
-    }
-
     fn evaluate(&self, variables: &dyn VariableResolver) -> Result<Value, ExecutionError> {
         STANDARD.with(|standard| {
             let mut scope = standard.new_inner_scope();
@@ -171,6 +164,25 @@ impl Expression {
             self.program.execute(&scope)
         })
     }
+}
+
+/// Reports whether an evaluation failed because its result is too large, rather than too far below zero.
+///
+/// The step that overflows need not have the sign of the result, as in `1000 - 15 * llm.cached`. So the expression is
+/// evaluated again with smaller values in the same proportions, which show the sign: `smaller` evaluates it with numbers
+/// of at most 2^60, shifted right by so many bits. If those overflow too, the step that overflows decides.
+fn is_too_large(failed: &ExecutionError, smaller: impl Fn(u32) -> Result<Value, ExecutionError>) -> bool {
+    let Some(mut upwards) = overflows_upwards(failed) else { return false };
+    for shift in [20, 40] {
+        match smaller(shift) {
+            Ok(value) => return whole(&value).is_ok_and(|units| units > 0),
+            Err(failed) => match overflows_upwards(&failed) {
+                Some(again) => upwards = again,
+                None => return false,
+            },
+        }
+    }
+    upwards
 }
 
 /// Returns the result of a settlement as units, rounded up.
@@ -202,6 +214,17 @@ fn overflows_upwards(failed: &ExecutionError) -> Option<bool> {
         // From `int(…)`, whose error does not contain the value. Evaluating with smaller values shows whether it was
         // negative.
         ExecutionError::FunctionError { message, .. } if message == "integer overflow" => Some(true),
+        // From `uint(…)`. Smaller values fit if they are not negative.
+        ExecutionError::FunctionError { message, .. } if message == "unsigned integer overflow" => {
+            Some(false)
+        }
+        // From `int(…)` and `uint(…)` of a text with more digits than an integer has.
+        ExecutionError::FunctionError { message, .. } if message.contains("number too large to fit") => {
+            Some(true)
+        }
+        ExecutionError::FunctionError { message, .. } if message.contains("number too small to fit") => {
+            Some(false)
+        }
         _ => None,
     }
 }
@@ -282,6 +305,41 @@ mod tests {
             "uint(llm.cached) - uint(llm.output)",
         ] {
             assert!(units(below).is_err(), "{below}: {:?}", units(below));
+        }
+    }
+
+    #[test]
+    fn a_larger_number_in_an_attribute_never_costs_less() {
+        let cost = |source: &str, value: &'static str| {
+            let request = Descriptor::new().with("llm.tokens", value).with("user.id", "42");
+            Expression::compile(source).unwrap().cost(&request).map(Cost::units)
+        };
+        let (int, uint) = ("9223372036854775807", "18446744073709551615");
+        for (source, value) in [
+            ("int(llm.tokens) + 10", int),
+            ("int(llm.tokens) + 10", uint),
+            ("int(llm.tokens) + 10", "99999999999999999999999"),
+            ("uint(llm.tokens) * 2u", uint),
+            ("uint(llm.tokens)", "99999999999999999999999"),
+            ("uint(double(llm.tokens))", "1e30"),
+            ("int(double(llm.tokens))", "1e30"),
+            ("int(llm.tokens) * int(llm.tokens)", int),
+            ("0 - (1 - int(llm.tokens)) * 100", int),
+            ("user.id == \"42\" ? int(llm.tokens) * 2 : 1", int),
+            ("int(llm.tokens)", int),
+            ("uint(llm.tokens)", uint),
+        ] {
+            assert_eq!(cost(source, value), Ok(Rate::MAX_COUNT), "{source} with {value}");
+        }
+        for (source, value) in [
+            ("1000 - 15 * int(llm.tokens)", int),
+            ("1000 - int(llm.tokens)", "99999999999999999999999"),
+            ("int(llm.tokens) + 10", "-99999999999999999999999"),
+            ("int(double(llm.tokens))", "-1e30"),
+            ("uint(int(llm.tokens))", "-5"),
+            ("int(llm.tokens)", "many"),
+        ] {
+            assert!(cost(source, value).is_err(), "{source} with {value}: {:?}", cost(source, value));
         }
     }
 

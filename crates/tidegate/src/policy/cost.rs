@@ -3,14 +3,15 @@
 //!
 //! A cost that cannot be determined (a missing attribute, an expression that fails or yields zero, a negative number or
 //! a fraction) counts as 1, and the set counts how often that happens: a request with an unusual cost must neither
-//! switch a limit off nor fail.
+//! switch a limit off nor fail. A number above [`Rate::MAX_COUNT`], however large, counts as [`Rate::MAX_COUNT`], so
+//! that a larger number never costs less.
 
 use std::collections::HashMap;
 #[cfg(feature = "cel")]
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use tidegate_core::Cost;
+use tidegate_core::{Cost, Rate};
 
 use super::cost_error::CostError;
 use super::descriptor::Descriptor;
@@ -43,7 +44,8 @@ pub enum CostRule {
 }
 
 impl CostRule {
-    /// Determines the cost of a request. Only an expression allocates.
+    /// Determines the cost of a request, 1 to [`Rate::MAX_COUNT`] where it comes from the request. Only an expression
+    /// allocates.
     ///
     /// # Errors
     /// [`CostError`] if there is no valid cost; policies then charge 1 and count the failure.
@@ -56,8 +58,7 @@ impl CostRule {
             Self::Attribute(name) => {
                 let value =
                     descriptor.value(name).ok_or_else(|| CostError::Missing { name: name.clone() })?;
-                let units = value.parse().ok().and_then(Cost::new);
-                units.ok_or_else(|| CostError::NotACost {
+                units(value).and_then(Cost::new).ok_or_else(|| CostError::NotACost {
                     found: format!("\"{}\"", crate::visible::excerpt(value)),
                 })
             }
@@ -75,6 +76,20 @@ impl CostRule {
             Self::Fixed(cost) => Some(*cost),
             Self::Table { values, otherwise, .. } => values.values().chain([otherwise]).max().copied(),
             _ => None,
+        }
+    }
+}
+
+/// Reads a number of units, at most [`Rate::MAX_COUNT`]; `None` for a text that is not a whole number.
+fn units(text: &str) -> Option<u64> {
+    match text.parse::<u64>() {
+        Ok(units) => Some(units.min(Rate::MAX_COUNT)),
+        // A number that does not fit, as `1e30` or one of 23 digits. At this size, every number is whole. Words that
+        // Rust reads as numbers, as `infinity`, have no digit at their start.
+        Err(_) => {
+            let is_number = text.trim_start_matches('+').starts_with(|first: char| first.is_ascii_digit());
+            let number = text.parse::<f64>().ok().filter(|_| is_number)?;
+            (number >= Rate::MAX_COUNT as f64).then_some(Rate::MAX_COUNT)
         }
     }
 }
@@ -101,10 +116,23 @@ mod tests {
         let rule = CostRule::Attribute("llm.tokens".to_owned());
         let cost = |value: &'static str| rule.cost(&Descriptor::new().with("llm.tokens", value));
         assert_eq!(cost("250"), Ok(Cost::new(250).unwrap()));
-        for bad in ["0", "-1", "1.5", "", "99999999999999999999", "many"] {
+        for bad in ["0", "-1", "1.5", "", "many", "1e3", "inf", "infinity", "nan", "-99999999999999999999"] {
             assert!(cost(bad).is_err(), "{bad}");
         }
         assert!(matches!(rule.cost(&Descriptor::new()), Err(CostError::Missing { .. })));
+    }
+
+    #[test]
+    fn a_larger_number_never_costs_less() {
+        let rule = CostRule::Attribute("llm.tokens".to_owned());
+        let cost =
+            |value: &'static str| rule.cost(&Descriptor::new().with("llm.tokens", value)).map(Cost::units);
+        let digits = Box::leak("9".repeat(400).into_boxed_str());
+        for large in
+            ["1152921504606846977", "18446744073709551615", "99999999999999999999", "+1e30", "1e999", digits]
+        {
+            assert_eq!(cost(large), Ok(Rate::MAX_COUNT), "{large}");
+        }
     }
 
     #[test]

@@ -57,12 +57,17 @@ pub(super) fn finish(
             }
             Ending::Finish { receipt: made, finish, renew } => {
                 let found = cell.as_ref().filter(|_| counts);
-                if let Some((quota, next)) = next(charge, found, (made, *finish, *renew), now) {
+                let mut counted = false;
+                if let Some((quota, next)) = next(charge, found, (made, *finish, *renew), &mut counted, now) {
                     let quota = quota.cloned().unwrap_or_else(|| charge.quota.clone());
                     keep(cell, &quota, next, now);
                     (changed, counts) = (true, true);
                 }
-                receipt = came_back(&before, &stands(cell, counts), made);
+                // A breaker has no units that could come back: a call that counts has come back.
+                receipt = match counted {
+                    true => Some(*made),
+                    false => came_back(&before, &stands(cell, counts), made),
+                };
             }
         }
         let standing = stands(cell, counts);
@@ -77,11 +82,12 @@ const fn at_once<'a>(charge: &Charge<'a>) -> Charge<'a> {
 }
 
 /// Returns the state after one ending, and the quota that it is under if the cell has one; `None` where nothing
-/// changes.
+/// changes. Sets `counted` if a breaker counts the call.
 fn next<'c>(
     charge: &Charge<'_>,
     cell: Option<&'c Cell>,
     (receipt, mut finish, renew): (&Receipt, Finish, Option<Tick>),
+    counted: &mut bool,
     now: Tick,
 ) -> Option<(Option<&'c Arc<Quota>>, State)> {
     let void = cell.is_none_or(|cell| cell.is_void(receipt, now));
@@ -91,7 +97,14 @@ fn next<'c>(
         // nothing to do.
         let quota = quota.filter(|quota| !void && quota.is_guard() && charge.quota.is_guard())?;
         let state = &cell?.state;
-        let next = quota.finish(state, now, receipt, finish);
+        let next = match (&**quota, state) {
+            (Quota::Breaker(breaker), State::Breaker(state)) => {
+                let mut next = state.clone();
+                *counted = breaker.leave_in_place(&mut next, now, receipt, finish.outcome, &mut |_| ());
+                State::Breaker(next)
+            }
+            _ => quota.finish(state, now, receipt, finish),
+        };
         return (next != *state).then_some((Some(quota), next));
     }
     if void && renew.is_some_and(|until| now < until) {

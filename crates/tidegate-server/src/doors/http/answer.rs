@@ -89,11 +89,16 @@ impl<'a> Reply<'a, '_> {
         response
     }
 
-    /// Returns the entry of one check in a batch, including its status.
+    /// Returns the entry of one check in a batch: the body of the answer alone, and its status.
     pub(crate) fn in_batch(self) -> serde_json::Value {
         let decision = self.decision_body();
-        serde_json::to_value(InBatch { status: self.status().as_u16(), decision: &decision })
-            .unwrap_or_default()
+        let status = self.status();
+        let entry = if self.allowed() {
+            serde_json::to_value(InBatch { status: status.as_u16(), decision: &decision })
+        } else {
+            serde_json::to_value(RefusalBody::of(self.refusal(), &decision, status))
+        };
+        entry.unwrap_or_default()
     }
 
     /// Returns the decision alone, as the answers of explain and dry-run embed it.

@@ -48,9 +48,17 @@ pub(crate) async fn one(app: &App, uri: &Uri, policy: &str) -> Result<Response, 
     let at = breaker(&live, policy)?;
     let query = uri.query().unwrap_or_default();
     // With `reveal` alone, all breakers of the policy are listed. Any other parameter is part of a key.
-    if let Ok(reveal) = Query::of(uri, &["reveal"]).and_then(|query| query.flag("reveal")) {
-        let listed = app.engine.breakers(&live, Some(at)).await.map_err(|error| unanswered(&error))?;
-        return Ok(breakers_response(app, &listed, reveal));
+    if let Ok(query) = Query::of(uri, &["reveal"]) {
+        let is_part_of_key = || live.set.policies()[at].by.iter().any(|name| name == "reveal");
+        match query.flag("reveal") {
+            Ok(reveal) => {
+                let listed =
+                    app.engine.breakers(&live, Some(at)).await.map_err(|error| unanswered(&error))?;
+                return Ok(breakers_response(app, &listed, reveal));
+            }
+            Err(wrong) if !is_part_of_key() => return Err(wrong),
+            Err(_) => {}
+        }
     }
     let key = key_of(&live, at, query)?;
     handle(app, &live, at, &key, None).await
@@ -61,7 +69,7 @@ pub(crate) async fn put(app: &App, request: Request<Body>, policy: &str) -> Resu
     let uri = request.uri().clone();
     let live = app.engine.live();
     let at = breaker(&live, policy)?;
-    let bytes = request_body::read(request.into_body(), MAX_BODY).await?;
+    let bytes = request_body::read(request, MAX_BODY).await?;
     let wanted = wanted(&bytes)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
     handle(app, &live, at, &key, Some(&wanted)).await

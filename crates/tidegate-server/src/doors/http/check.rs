@@ -30,7 +30,7 @@ pub(crate) async fn peek(app: &App, request: Request<Body>) -> Result<Response, 
 }
 
 async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, Problem> {
-    let bytes = request_body::read(request.into_body(), request_body::MAX_BODY).await?;
+    let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let asked = request_body::check(&bytes)?;
     let live = app.engine.live();
     let only = named(&live, &asked)?;
@@ -44,7 +44,7 @@ async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, 
 /// Decides many requests, in order. All are read before the first is charged. An engine is asked for all of them in one
 /// exchange.
 pub(crate) async fn batch(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    let bytes = request_body::read(request.into_body(), request_body::MAX_BATCH_BODY).await?;
+    let bytes = request_body::read(request, request_body::MAX_BATCH_BODY).await?;
     let checks = request_body::batch(&bytes)?;
     let live = app.engine.live();
     let mut chosen = Vec::with_capacity(checks.len());
@@ -76,7 +76,7 @@ fn undecided(most_limits: usize) -> serde_json::Value {
     let detail = format!(
         "not decided, and nothing was charged: a batch is answered with {most_limits} limits; ask again"
     );
-    serde_json::json!({ "status": StatusCode::PAYLOAD_TOO_LARGE.as_u16(), "detail": detail })
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).in_batch()
 }
 
 /// Refuses a request whose place nobody could return.

@@ -37,9 +37,8 @@ struct Proposed {
 /// 400 for a malformed body, 413 if the text of the policies is too long, 422 with every mistake in it, and 503 while
 /// the most texts that may be read at once are being read.
 pub(crate) async fn dry_run(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    let (parts, body) = request.into_parts();
-    let reveal = Query::of(&parts.uri, &["reveal"])?.flag("reveal")?;
-    let bytes = request_body::read(body, MAX_PROPOSED_BODY).await?;
+    let reveal = Query::of(request.uri(), &["reveal"])?.flag("reveal")?;
+    let bytes = request_body::read(request, MAX_PROPOSED_BODY).await?;
     let asked = request_body::dry_run(&bytes)?;
     let live = app.engine.live();
     let proposed = match &asked.config {

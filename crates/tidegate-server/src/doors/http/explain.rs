@@ -48,7 +48,7 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
         let detail = "say which decision: GET /v1/explain?id=DECISION_ID, or POST the body of a check";
         return Err(Problem::bad_request(detail).with("field", "id"));
     }
-    let bytes = request_body::read(body, request_body::MAX_BODY).await?;
+    let bytes = request_body::read(Request::from_parts(parts, body), request_body::MAX_BODY).await?;
     let asked = request_body::check(&bytes)?;
     answer(app, &live, &asked, reveal).await
 }

@@ -82,7 +82,8 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
 pub(super) fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<Descriptor<'q>, Problem> {
     let by = &live.set.policies()[policy].by;
     let pairs = form_urlencoded::parse(query.as_bytes());
-    requests::key_of(by, pairs).map_err(|wrong| Problem::bad_request(wrong.to_string()))
+    requests::key_of(by, pairs)
+        .map_err(|wrong| Problem::bad_request(wrong.to_string()).with("key", by.as_slice()))
 }
 
 /// Makes the problem for a key that was not reset, although its block may have ended.

@@ -91,7 +91,7 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
 /// `PUT /v1/keys/{policy}?client.ip=203.0.113.9`: blocks one key for a while.
 pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Result<Response, Problem> {
     let uri = request.uri().clone();
-    let bytes = request_body::read(request.into_body(), MAX_BODY).await?;
+    let bytes = request_body::read(request, MAX_BODY).await?;
     // Only after the body was read, which may take a while: the policy may change meanwhile.
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;

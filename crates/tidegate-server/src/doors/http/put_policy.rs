@@ -31,7 +31,7 @@ pub(crate) async fn change(app: &Arc<App>, request: Request<Body>, name: &str) -
     let name = name.map_err(|_| Problem::bad_request("the name of a policy is UTF-8"))?.into_owned();
     let conditions = Conditions::of(request.headers());
     let text = if *request.method() == Method::PUT {
-        let bytes = request_body::read(request.into_body(), MAX_TEXT).await?;
+        let bytes = request_body::read(request, MAX_TEXT).await?;
         let text = String::from_utf8(bytes.to_vec());
         Some(text.map_err(|_| Problem::bad_request("the body is not UTF-8; a policy is YAML or JSON"))?)
     } else {

@@ -16,12 +16,14 @@ mod settlement;
 mod tests;
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
 
 use axum::body::{Body, Bytes};
-use http::StatusCode;
+use http::header::CONTENT_ENCODING;
+use http::{Request, StatusCode};
 use hyper::body::Body as _;
 use serde::de::DeserializeSeed;
 
@@ -32,19 +34,41 @@ pub(crate) use self::bounds::{
 use self::check::{BatchSeed, CheckSeed, DryRunSeed};
 pub(crate) use self::check::{CheckBody, DryRunBody};
 use self::operator::{BlockSeed, EXAMPLE_SIGNAL, SignalSeed, StringsSeed};
+pub(crate) use self::settlement::SettlementBody;
 use self::settlement::SettlementSeed;
-pub(crate) use self::settlement::{Ended, OUTCOMES, SettlementBody};
 use crate::connections::TooSlow;
 use crate::problem::Problem;
+use crate::spelling::quoted;
 
 /// The shortest body of a check, for error messages.
 const EXAMPLE_CHECK: &str = "{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}";
 
-/// Reads a whole body of at most `limit` bytes.
+/// Reads the whole body of a request, of at most `limit` bytes.
 ///
 /// # Errors
-/// 413 if it is longer, 408 if it is too slow, 400 if the connection broke off.
-pub(crate) async fn read(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
+/// 413 if it is longer, 408 if it is too slow, 400 if the connection broke off, 415 if it is compressed.
+pub(crate) async fn read(request: Request<Body>, limit: usize) -> Result<Bytes, Problem> {
+    let encoding = encoding_of(&request);
+    let read = read_body(request.into_body(), limit).await?;
+    match encoding {
+        None => Ok(read),
+        Some(encoding) => {
+            let shown = quoted(&encoding);
+            let detail = format!("content-encoding: {shown} is not read here; send the body as it is");
+            Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).with("field", "content-encoding"))
+        }
+    }
+}
+
+/// Returns the encoding of a body that is sent in another form than its own.
+fn encoding_of(request: &Request<Body>) -> Option<String> {
+    let encoding = request.headers().get(CONTENT_ENCODING)?;
+    let is_plain = encoding.is_empty() || encoding.as_bytes().eq_ignore_ascii_case(b"identity");
+    (!is_plain).then(|| String::from_utf8_lossy(encoding.as_bytes()).into_owned())
+}
+
+/// Reads a whole body, with the errors of [`read`].
+async fn read_body(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
     let too_long = || {
         let detail = format!("the body is longer than {limit} bytes; send less, or several requests");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).with("max_bytes", limit)
@@ -108,9 +132,15 @@ pub(crate) fn check(bytes: &[u8]) -> Result<CheckBody<'_>, Problem> {
 /// Reads the body of a batch. If any check in it is invalid, nothing is charged.
 ///
 /// # Errors
-/// 400 with the position and what would work.
+/// 400 with the position, the index of the check, and what would work.
 pub(crate) fn batch(bytes: &[u8]) -> Result<Vec<CheckBody<'_>>, Problem> {
-    parse(bytes, "[{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}]", BatchSeed)
+    let wrong = Cell::new(None);
+    let read =
+        parse(bytes, "[{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}]", BatchSeed { wrong: &wrong });
+    read.map_err(|problem| match wrong.get() {
+        Some(at) => problem.with("index", at),
+        None => problem,
+    })
 }
 
 /// Reads the body of a dry run: `{check, config?}`.

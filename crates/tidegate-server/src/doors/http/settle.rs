@@ -15,11 +15,12 @@ use tidegate::gate::{Fate, Part, SettledCharge};
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::CostError;
 
-use super::request_body::{self, Ended, OUTCOMES, SettlementBody};
+use super::request_body::{self, SettlementBody};
 use crate::app::App;
 use crate::engine::{SettleError, SettledTicket, Settlement, Spent};
 use crate::json;
 use crate::problem::Problem;
+use crate::requests::Ended;
 use crate::spelling::nearest;
 
 /// The note of a report that changes nothing.
@@ -37,7 +38,7 @@ const AWAITS_OUTCOME: &str =
 
 /// Settles a decision by what its work spent and how it ended.
 pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    let bytes = request_body::read(request.into_body(), request_body::MAX_BODY).await?;
+    let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let SettlementBody { ticket, usage, ended } = request_body::settle(&bytes)?;
     let cost = usage.as_ref().is_some_and(|usage| usage.cost.is_some());
     // If the body does not say how the work ended, the outcome half is left for a report.
@@ -50,7 +51,7 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
     run(app, &ticket, &settlement, |settled| {
         let mut answer = json!({
             "decision_id": settled.id.to_string(),
-            "outcome": ended.map(word),
+            "outcome": ended.map(Ended::word),
             "policies": settled.charges.iter().map(|(one, why)| part_of(one, why.as_ref())).collect::<Vec<_>>(),
         });
         let (other_half, spent) = (settled.part != part, settled.part != Part::Outcome);
@@ -75,7 +76,7 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
 /// Reports how the work ended. For policies with `charge: on-failure`, the outcome keeps the charge, returns it, or
 /// clears what is held against the key.
 pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    let bytes = request_body::read(request.into_body(), request_body::MAX_BODY).await?;
+    let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let SettlementBody { ticket, ended, .. } = request_body::report(&bytes)?;
     let settlement = Settlement { part: Part::Outcome, outcome: outcome_of(ended), spent: Spent::AsCharged };
     run(app, &ticket, &settlement, |SettledTicket { id, charges: settled, .. }| {
@@ -84,7 +85,7 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
             fate(&mut part, one.fate);
             part
         });
-        let mut answer = json!({ "decision_id": id.to_string(), "outcome": ended.map(word) });
+        let mut answer = json!({ "decision_id": id.to_string(), "outcome": ended.map(Ended::word) });
         answer["policies"] = parts.collect();
         if settled.is_empty() {
             answer["note"] = NOTHING_WAITED.into();
@@ -96,7 +97,7 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
 
 /// Returns the charge, or part of it.
 pub(crate) async fn refund(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    let bytes = request_body::read(request.into_body(), request_body::MAX_BODY).await?;
+    let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let SettlementBody { ticket, usage, .. } = request_body::refund(&bytes)?;
     let cost = usage.and_then(|usage| usage.cost).and_then(Cost::new);
     let settlement = Settlement { part: Part::Spent, outcome: Outcome::Ignored, spent: Spent::Refund(cost) };
@@ -129,14 +130,6 @@ fn outcome_of(ended: Option<Ended>) -> Outcome {
         Some(Ended::With(outcome)) => outcome,
         Some(Ended::Undone) | None => Outcome::Ignored,
     }
-}
-
-fn word(ended: Ended) -> &'static str {
-    let meant = match ended {
-        Ended::With(outcome) => Some(outcome),
-        Ended::Undone => None,
-    };
-    OUTCOMES.iter().find(|(_, outcome)| *outcome == meant).map_or("ignored", |(word, _)| word)
 }
 
 /// Makes the entry of one charge in the answer to a settlement.

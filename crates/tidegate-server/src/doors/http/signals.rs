@@ -35,7 +35,7 @@ pub(crate) fn list(app: &App) -> Response {
 pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let path = request.uri().path().to_owned();
     let name = path.strip_prefix("/v1/signals/").unwrap_or_default();
-    let bytes = request_body::read(request.into_body(), MAX_BODY).await?;
+    let bytes = request_body::read(request, MAX_BODY).await?;
     let value = request_body::signal(&bytes)?;
     app.engine.report_signal(name, value).map_err(|error| match error {
         SignalError::Unknown { name, known } => {

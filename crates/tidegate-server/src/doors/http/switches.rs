@@ -47,7 +47,7 @@ pub(crate) fn list(app: &App) -> Response {
 /// # Errors
 /// 404 that suggests the nearest name if no policy refers to the switch; 400 for a malformed body.
 pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result<Response, Problem> {
-    let bytes = request_body::read(request.into_body(), MAX_BODY).await?;
+    let bytes = request_body::read(request, MAX_BODY).await?;
     let [state, by, below, lasts, reason] =
         request_body::strings(&bytes, EXAMPLE, &["state", "by", "below", "for", "reason"])?;
     let put = Put { state: state.unwrap_or_default(), by, below, lasts, reason };

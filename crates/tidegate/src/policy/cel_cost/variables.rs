@@ -28,6 +28,32 @@ impl VariableResolver for Attributes<'_, '_> {
     }
 }
 
+/// Returns a copy of the request in which numbers are at most 2^60, and then shifted right by `shift` bits. Only 0
+/// becomes 0. All other values stay.
+pub(super) fn with_smaller_numbers<'a>(request: &'a Descriptor<'_>, shift: u32) -> Descriptor<'a> {
+    let mut smaller = Descriptor::new();
+    for (name, value) in request.pairs() {
+        match smaller_number(value, shift) {
+            Some(number) => smaller.push(name, number),
+            None => smaller.push(name, value),
+        }
+    }
+    smaller
+}
+
+fn smaller_number(text: &str, shift: u32) -> Option<String> {
+    const MOST: f64 = Rate::MAX_COUNT as f64;
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let number = text.parse::<f64>().ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_digit()))?;
+    let smaller = number.clamp(-MOST, MOST) / 2_f64.powi(shift.min(60) as i32);
+    if digits.bytes().any(|byte| !byte.is_ascii_digit()) {
+        return Some(smaller.to_string());
+    }
+    // Away from zero, so that a whole number keeps its sign.
+    let whole = if smaller < 0.0 { smaller.floor() } else { smaller.ceil() };
+    Some((whole as i64).to_string())
+}
+
 /// The variables of a settlement.
 pub(super) struct Values<'a, 'u> {
     pub(super) usage: &'a Usage<'u>,

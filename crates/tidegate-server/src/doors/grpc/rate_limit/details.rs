@@ -14,7 +14,7 @@ use tidegate::visible::excerpt;
 use tidegate::{GateDecision, Retry};
 
 use super::super::status::{Code, Status};
-use super::descriptors::CallDescriptor;
+use super::descriptors::{CallDescriptor, Units};
 use super::response::refuses;
 use crate::call_notes;
 use crate::engine::{Conclusion, Engine};
@@ -70,12 +70,10 @@ impl Details {
         allowed: bool,
     ) {
         let Some((deciding, conclusion)) = deciding_descriptor(descriptors, conclusions) else { return };
+        if allowed {
+            over_headers(live, descriptors, conclusions, answer);
+        }
         if let Conclusion::Decided(decision) = conclusion {
-            if allowed && decision.policies.lets_through() {
-                let mut marks = HeaderMap::new();
-                live.over.write(decision, &mut marks);
-                answer.request_headers_to_add.extend(pairs(&marks));
-            }
             if self.headers {
                 headers(engine, live, deciding, conclusion, decision, allowed, answer);
             } else if let Some(wait) = retry_after(decision, allowed) {
@@ -97,6 +95,24 @@ impl Details {
             answer.dynamic_metadata = Some(metadata(conclusion, &id));
         }
     }
+}
+
+/// Adds the headers for the next hop that name the policies over whose limits the request passes. Those of all
+/// descriptors count: a client could otherwise remove its mark with a header that makes one more descriptor.
+fn over_headers(
+    live: &Live,
+    descriptors: &[CallDescriptor<'_>],
+    conclusions: &[Conclusion],
+    answer: &mut RateLimitResponse,
+) {
+    let decided = descriptors.iter().zip(conclusions).filter_map(|pair| match pair {
+        // One that gives units back is no request, however full its limits are.
+        (CallDescriptor { units: Units::GiveBack(_), .. }, _) | (_, Conclusion::Unsettled { .. }) => None,
+        (_, Conclusion::Decided(decision)) => decision.policies.lets_through().then_some(decision),
+    });
+    let mut marks = HeaderMap::new();
+    live.over.write_all(decided, &mut marks);
+    answer.request_headers_to_add.extend(pairs(&marks));
 }
 
 /// Returns the descriptor that the details are about: the first that refuses, otherwise the one with the least of its

@@ -185,7 +185,7 @@ fn once<'r>(
     }
 }
 
-/// Returns the value of a header that policies name.
+/// Returns the value of a header that policies go by: those that they name, and those that say how long a caller waits.
 ///
 /// # Errors
 /// If it came with two values. The programs behind the proxy take the first, the last or both, so a caller could be
@@ -198,7 +198,7 @@ fn value_of<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Result<Cow<'r, str
     }
     if lines.any(|line| Some(line) != first) {
         let shown = quoted(name.as_str());
-        return Err(format!("the header {shown} came with several values; policies name it, send one"));
+        return Err(format!("the header {shown} came with several values; policies go by one, so send one"));
     }
     Ok(first.map(text).unwrap_or_default())
 }

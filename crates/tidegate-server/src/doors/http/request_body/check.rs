@@ -1,6 +1,7 @@
 //! Parses a check as a caller writes it: alone, in a batch, or in a dry run.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -103,9 +104,30 @@ impl Visitor<'_> for YesOrNo {
     }
 }
 
-pub(super) struct BatchSeed;
+/// Reads a batch.
+pub(super) struct BatchSeed<'i> {
+    /// Afterwards, the index of the check that cannot be read; `None` if the mistake is in no check.
+    pub(super) wrong: &'i Cell<Option<usize>>,
+}
 
-impl<'de> DeserializeSeed<'de> for BatchSeed {
+/// Reads the check with this index in a batch.
+struct IndexedSeed<'i> {
+    at: usize,
+    wrong: &'i Cell<Option<usize>>,
+}
+
+impl<'de> DeserializeSeed<'de> for IndexedSeed<'_> {
+    type Value = CheckBody<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<CheckBody<'de>, D::Error> {
+        self.wrong.set(Some(self.at));
+        let check = CheckSeed.deserialize(from)?;
+        self.wrong.set(None);
+        Ok(check)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for BatchSeed<'_> {
     type Value = Vec<CheckBody<'de>>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
@@ -113,7 +135,7 @@ impl<'de> DeserializeSeed<'de> for BatchSeed {
     }
 }
 
-impl<'de> Visitor<'de> for BatchSeed {
+impl<'de> Visitor<'de> for BatchSeed<'_> {
     type Value = Vec<CheckBody<'de>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,7 +144,7 @@ impl<'de> Visitor<'de> for BatchSeed {
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Self::Value, S::Error> {
         let mut checks = Vec::new();
-        while let Some(check) = seq.next_element_seed(CheckSeed)? {
+        while let Some(check) = seq.next_element_seed(IndexedSeed { at: checks.len(), wrong: self.wrong })? {
             if checks.len() == MAX_BATCH {
                 return Err(S::Error::custom(format_args!(
                     "a batch holds at most {MAX_BATCH} checks; send several"

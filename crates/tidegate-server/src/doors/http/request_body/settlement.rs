@@ -4,30 +4,12 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
-use tidegate::Outcome;
 use tidegate::policy::{Usage, UsageValue};
 
 use super::bounds::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
 use super::fields::{Text, TextSeed, missing, once, unknown};
+use crate::requests::Ended;
 use crate::spelling::{quoted, quoted_text};
-
-/// The words for outcomes of the work.
-pub(crate) const OUTCOMES: [(&str, Option<Outcome>); 6] = [
-    ("success", Some(Outcome::Success)),
-    ("callers-fault", Some(Outcome::CallersFault)),
-    ("failure", Some(Outcome::Failure)),
-    ("overloaded", Some(Outcome::Overloaded)),
-    ("ignored", Some(Outcome::Ignored)),
-    ("undone", None),
-];
-
-/// How the work ended, by the caller's word or by its status code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    With(Outcome),
-    /// The work was not done.
-    Undone,
-}
 
 /// The body of a settlement, a report or a refund.
 #[derive(Debug)]
@@ -94,8 +76,7 @@ impl<'de> Visitor<'de> for SettlementSeed {
             (Some(_), Some(_)) => {
                 return Err(M::Error::custom("`status` and `outcome` say the same; send one of them"));
             }
-            (Some(status), None) => Some(Ended::With(Outcome::from_status(status))),
-            (None, outcome) => outcome,
+            (ended, None) | (None, ended) => ended,
         };
         let cost = cost.flatten();
         let usage = match values {
@@ -122,9 +103,9 @@ impl<'de> Visitor<'de> for SettlementSeed {
 struct StatusSeed;
 
 impl<'de> DeserializeSeed<'de> for StatusSeed {
-    type Value = u16;
+    type Value = Ended;
 
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<u16, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Ended, D::Error> {
         from.deserialize_any(self)
     }
 }
@@ -136,28 +117,26 @@ impl StatusSeed {
 }
 
 impl Visitor<'_> for StatusSeed {
-    type Value = u16;
+    type Value = Ended;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("`status` as a number such as 200")
     }
 
-    fn visit_u64<E: Error>(self, value: u64) -> Result<u16, E> {
-        match value {
-            100..=599 => Ok(value as u16),
-            _ => Self::wrong(&value),
-        }
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Ended, E> {
+        let ended = u16::try_from(value).ok().and_then(Ended::of_status);
+        ended.map_or_else(|| Self::wrong(&value), Ok)
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<u16, E> {
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Ended, E> {
         Self::wrong(&value)
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<u16, E> {
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Ended, E> {
         Self::wrong(&format_args!("{value:?}"))
     }
 
-    fn visit_str<E: Error>(self, value: &str) -> Result<u16, E> {
+    fn visit_str<E: Error>(self, value: &str) -> Result<Ended, E> {
         Self::wrong(&quoted_text(value))
     }
 }
@@ -169,16 +148,10 @@ impl<'de> DeserializeSeed<'de> for OutcomeSeed {
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Ended, D::Error> {
         let Text(word) = TextSeed("`outcome` as a string such as \"success\"").deserialize(from)?;
-        match OUTCOMES.iter().find(|(known, _)| *known == word) {
-            Some((_, outcome)) => Ok(outcome.map_or(Ended::Undone, Ended::With)),
-            None => {
-                let known = OUTCOMES.map(|(word, _)| word).join(", ");
-                Err(D::Error::custom(format_args!(
-                    "`outcome` {} does not exist; there are {known}",
-                    quoted(&word)
-                )))
-            }
-        }
+        Ended::of_word(&word).ok_or_else(|| {
+            let known = Ended::known_words();
+            D::Error::custom(format_args!("`outcome` {} does not exist; there are {known}", quoted(&word)))
+        })
     }
 }
 

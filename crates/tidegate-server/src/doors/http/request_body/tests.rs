@@ -1,6 +1,7 @@
 use tidegate::{Cost, Outcome};
 
 use super::*;
+use crate::requests::Ended;
 
 #[test]
 fn values_are_strings_numbers_and_booleans() {

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use tidegate::http_answer::server_parts::millis_up;
-use tidegate::policy::Descriptor;
+use tidegate::policy::{self, Descriptor};
 use tidegate::{Check, Cost, Priority, Retry};
 
 use super::super::reply::Replies;
@@ -64,7 +64,8 @@ pub(super) async fn run(
         Refusal::wrong(format!("refused, since the place that it takes could not be returned: {none}"))
     })?;
     let resp3 = session.resp3;
-    replies.list(8);
+    let over = Over::of(&conclusion);
+    replies.list(if over.is_some() { 11 } else { 8 });
     answer(&live, &conclusion, resp3, replies);
     replies.text(named.id.map(|id| id.to_string()).as_deref(), resp3);
     let ticket = named.ticket.as_ref();
@@ -72,10 +73,50 @@ pub(super) async fn run(
     replies.text(sealed.map(ToString::to_string).as_deref(), resp3);
     let why_not = ticket.and_then(|ticket| ticket.error.as_ref());
     replies.text(why_not.map(ToString::to_string).as_deref(), resp3);
+    if let Some(over) = over {
+        over.write(resp3, replies);
+    }
     Ok(())
 }
 
-/// Writes the first five of the eight parts of an answer: whether it is allowed, the policy that binds, what remains,
+/// The last three parts of the answer to a request that passes over a limit. Other answers end before them, since
+/// clients may expect eight parts.
+struct Over<'c> {
+    marked: Vec<&'c str>,
+    demoted: Vec<&'c str>,
+    /// The lowered priority; `None` if no policy lowered it.
+    priority: Option<Priority>,
+}
+
+impl<'c> Over<'c> {
+    /// Returns the policies that let a request pass over their limits; `None` if there are none.
+    fn of(conclusion: &'c Conclusion) -> Option<Self> {
+        let Conclusion::Decided(decision) = conclusion else { return None };
+        if !decision.allowed || !decision.policies.lets_through() {
+            return None;
+        }
+        let mut over = Self { marked: Vec::new(), demoted: Vec::new(), priority: None };
+        for (name, action) in decision.over() {
+            if matches!(action, policy::Over::Demote { .. }) {
+                over.demoted.push(name);
+                over.priority = Some(decision.priority);
+            } else {
+                over.marked.push(name);
+            }
+        }
+        (!over.marked.is_empty() || !over.demoted.is_empty()).then_some(over)
+    }
+
+    fn write(&self, resp3: bool, replies: &mut Replies) {
+        for names in [&self.marked, &self.demoted] {
+            replies.list(names.len());
+            names.iter().for_each(|name| replies.bulk(name.as_bytes()));
+        }
+        replies.text(self.priority.map(|priority| priority.to_string()).as_deref(), resp3);
+    }
+}
+
+/// Writes the first five parts of an answer: whether it is allowed, the policy that binds, what remains,
 /// the milliseconds after which to ask again (0 if allowed, -1 if unknown, -2 for never), and the milliseconds until
 /// the limit is full.
 fn answer(live: &Live, conclusion: &Conclusion, resp3: bool, replies: &mut Replies) {

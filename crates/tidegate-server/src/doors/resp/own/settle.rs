@@ -1,4 +1,4 @@
-//! `TG.SETTLE`: settles a decision with what its work spent.
+//! `TG.SETTLE`: settles a decision with what its work spent and how it ended.
 
 use tidegate::Outcome;
 use tidegate::gate::Part;
@@ -9,29 +9,25 @@ use super::super::reply::Replies;
 use super::super::session::RespDoor;
 use super::words::{Refusal, cost, shown, text, too_few};
 use crate::engine::{SettleError, Settlement, Spent};
+use crate::requests::{Ended, STATUSES};
 
-/// `TG.SETTLE ticket [COST n] [FAILED]`: the charge stands, or is corrected to the real cost. Places are returned.
+/// How to write the command, for error messages.
+const USAGE: &str = "write TG.SETTLE ticket [COST n] [STATUS n | OUTCOME word | FAILED]";
+
+/// `TG.SETTLE ticket [COST n] [STATUS n | OUTCOME word | FAILED]`: the charge stands, or is corrected to the real cost.
+/// Places are returned. Without an outcome, the work was a success.
 pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Result<(), Refusal> {
     let [_, ticket, rest @ ..] = words else { return too_few(words, replies) };
-    let (mut spent, mut outcome) = (Spent::AsCharged, Outcome::Success);
-    let mut rest = rest;
-    loop {
-        rest = match rest {
-            [] => break,
-            [b"FAILED", rest @ ..] => {
-                outcome = Outcome::Failure;
-                rest
-            }
-            [b"COST", units, rest @ ..] => {
-                spent = Spent::Usage(Usage::cost(cost(units, 0)?));
-                rest
-            }
-            [word, ..] => {
-                let what = format!("{} is unknown; write TG.SETTLE ticket [COST n] [FAILED]", shown(word));
-                return Err(Refusal::wrong(what));
-            }
-        };
-    }
+    let Options { units, ended } = read(rest)?;
+    let spent = units.map_or(Spent::AsCharged, |units| Spent::Usage(Usage::cost(units)));
+    let (outcome, spent) = match ended {
+        None => (Outcome::Success, spent),
+        Some(Ended::With(outcome)) => (outcome, spent),
+        Some(Ended::Undone) if units.is_some() => {
+            return Err(Refusal::wrong("work that was undone has spent nothing; leave COST out"));
+        }
+        Some(Ended::Undone) => (Outcome::Ignored, Spent::Undone),
+    };
     let settlement = Settlement { part: Part::All, outcome, spent };
     let ticket: Ticket = text(ticket).parse().map_err(|error: TicketError| refused(&error.into()))?;
     let live = door.app.engine.live();
@@ -39,6 +35,56 @@ pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies)
     let charges = settled.map_err(|error| refused(&error))?;
     replies.integer(i64::try_from(charges).unwrap_or(i64::MAX));
     Ok(())
+}
+
+/// The options after the ticket.
+#[derive(Debug, Default)]
+struct Options {
+    /// The real cost.
+    units: Option<u64>,
+    ended: Option<Ended>,
+}
+
+fn read(words: &[&[u8]]) -> Result<Options, Refusal> {
+    let mut options = Options::default();
+    let mut rest = words;
+    loop {
+        let (ended, after) = match rest {
+            [] => return Ok(options),
+            [b"COST", units, after @ ..] => {
+                options.units = Some(cost(units, 0)?);
+                rest = after;
+                continue;
+            }
+            [b"FAILED", after @ ..] => (Ended::With(Outcome::Failure), after),
+            [b"STATUS", status, after @ ..] => (status_of(status)?, after),
+            [b"OUTCOME", word, after @ ..] => (outcome_of(word)?, after),
+            [word @ (b"COST" | b"STATUS" | b"OUTCOME")] => {
+                return Err(Refusal::wrong(format!("{} has no value; {USAGE}", text(word))));
+            }
+            [word, ..] => return Err(Refusal::wrong(format!("{} is unknown; {USAGE}", shown(word)))),
+        };
+        if options.ended.replace(ended).is_some() {
+            let twice = "STATUS, OUTCOME and FAILED say the same; send one of them, once";
+            return Err(Refusal::wrong(twice));
+        }
+        rest = after;
+    }
+}
+
+fn status_of(word: &[u8]) -> Result<Ended, Refusal> {
+    text(word).parse().ok().and_then(Ended::of_status).ok_or_else(|| {
+        let (least, most) = (STATUSES.start(), STATUSES.end());
+        let what = format!("STATUS: {} is not an HTTP status; use a number, {least} to {most}", shown(word));
+        Refusal::wrong(what)
+    })
+}
+
+fn outcome_of(word: &[u8]) -> Result<Ended, Refusal> {
+    Ended::of_word(&text(word)).ok_or_else(|| {
+        let known = Ended::known_words();
+        Refusal::wrong(format!("OUTCOME: {} does not exist; there are {known}", shown(word)))
+    })
 }
 
 fn refused(error: &SettleError) -> Refusal {
