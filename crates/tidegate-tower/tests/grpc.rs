@@ -9,7 +9,9 @@ use std::time::Duration;
 use http::Request;
 use tidegate::breaker::CircuitBreaker;
 use tidegate::deadline::{self, Timeouts};
-use tidegate::{Breaker, Bulkhead, Criticality, Enter, KeyedLimiter, Priority, Quota, priority};
+use tidegate::{
+    Breaker, Bulkhead, Clock, Criticality, Enter, KeyedLimiter, Priority, Quota, SystemClock, priority,
+};
 use tidegate_tower::{
     BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, ForwardDeadlineLayer, ForwardPriorityLayer,
     GrpcStatuses, PriorityLayer, RateLimitLayer, ServerStack,
@@ -106,7 +108,7 @@ async fn a_client_leaves_a_service_alone_that_refuses_and_says_so_in_grpcs_words
     }
     assert_eq!(breaker.state().as_str(), "open");
     let status = client.check(ask("ann")).await.unwrap_err();
-    assert_eq!((status.code(), status.message()), (Code::Unavailable, "the circuit is open"));
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, "health: the circuit is open"));
     assert!(status.get_error_details().retry_info().is_some());
 }
 
@@ -129,7 +131,7 @@ async fn a_hurried_caller_opens_no_breaker_by_the_timers_of_the_channel() {
         .breaker(BreakerLayer::new("silent", breaker.clone()).answering(GrpcStatuses))
         .deadline(ForwardDeadlineLayer::new(timeouts).answering(GrpcStatuses));
     let mut client = HealthClient::new(stack.layer(channel));
-    let soon = std::time::Instant::now() + Duration::from_millis(120);
+    let soon = SystemClock::default().now().after(Duration::from_millis(120));
     let status = deadline::carry_through(soon, client.check(ask("ann"))).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
     assert_eq!(breaker.state().as_str(), "closed", "little time was left, so the call is no evidence");

@@ -198,7 +198,9 @@ impl CircuitBreaker {
             (Some(Forced { to: Force::Open, until: Tick::MAX, .. }), _) => Some(Retry::Unknown),
             (Some(Forced { to: Force::Open, until, .. }), _) => Some(Retry::After(until.since(at))),
             (Some(_), _) => None,
-            (None, Phase::Closed { .. }) => self.sheds(inner, at).then_some(Retry::Unknown),
+            (None, Phase::Closed { .. }) => {
+                (self.parameters.shed_at_most.is_some() && self.sheds(inner, at)).then_some(Retry::Unknown)
+            }
             (None, Phase::Open { until, .. }) => self.refused_until(*until, at),
             (None, Phase::HalfOpen { step, inside, totals }) => {
                 (self.probe_room(*step, inside, *totals, at).1 == 0).then_some(Retry::Unknown)
@@ -210,7 +212,9 @@ impl CircuitBreaker {
     pub(super) fn advance(&self, inner: &mut Inner, at: Tick, reporter: &mut ChangeReporter<'_>) {
         let idle = inner.idle_at(self.parameters.forget_after);
         if idle != Tick::MAX && at >= idle {
-            self.note_shedding(inner, at, reporter);
+            if self.parameters.shed_at_most.is_some() {
+                self.note_shedding(inner, at, reporter);
+            }
             let from = self.condition_of(inner, at);
             *inner = Inner::fresh(at);
             if from != Condition::Closed {
@@ -229,7 +233,9 @@ impl CircuitBreaker {
             if let Some((when, figure)) = self.tripped_by_time(inner, at) {
                 self.threshold_reached(inner, when, figure, reporter);
             }
-            self.note_shedding(inner, at, reporter);
+            if self.parameters.shed_at_most.is_some() {
+                self.note_shedding(inner, at, reporter);
+            }
         }
     }
 

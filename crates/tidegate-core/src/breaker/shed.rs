@@ -48,6 +48,7 @@ impl CircuitBreaker {
     /// Says whether a call at `at` is one of the share that is refused. The draw is computed from the seed, the tick
     /// of the call, and two ticks of the key: its first use and its last. So the same history gives the same answers,
     /// and calls at the same tick share one draw.
+    #[cold]
     pub(super) fn sheds(&self, inner: &Inner, at: Tick) -> bool {
         let share = self.shed_share(inner, at);
         if share == 0 {
@@ -68,10 +69,11 @@ impl CircuitBreaker {
         }
     }
 
-    /// Reports when a breaker begins to shed, and when it ends; changes nothing else. What time has changed by `at` was
+    /// For a breaker that may shed: reports when it begins to shed, and when it ends; changes nothing else. What time has changed by `at` was
     /// applied before.
+    #[cold]
     pub(super) fn note_shedding(&self, inner: &mut Inner, at: Tick, reporter: &mut ChangeReporter<'_>) {
-        if self.parameters.shed_at_most.is_none() || inner.forced.is_some() {
+        if inner.forced.is_some() {
             return;
         }
         let is = self.closed_or_shedding(inner, at);

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http::Request;
 use tidegate::deadline::{self, Timeouts};
@@ -93,11 +92,10 @@ where
         }
         let until = Until {
             tick: until,
-            // The header rounds down, by up to a millisecond.
-            told: now.after(left.saturating_sub(Duration::from_millis(1))),
             is_carried: false,
             // A time that the request itself names is the client's own choice, however short it is.
-            timeout_is_failure: until != carried || self.rules.is_failure_after(until.since(now)),
+            always_failure: until != carried,
+            began: now,
         };
         DeadlineFuture::until(self.inner.call(request), until, Arc::clone(&self.rules))
     }

@@ -40,13 +40,32 @@ pin_project! {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Until {
     pub(super) tick: Tick,
-    /// In a client, when the time that the service was told is over. An error that comes later is the timeout, noticed by a
-    /// timer of the client within: a channel of tonic ends a call by the `grpc-timeout` that it sends.
-    pub(super) told: Tick,
     /// Whether the work carries this deadline (in a server), so that layers and clients inside find it.
     pub(super) is_carried: bool,
-    /// Whether a timeout counts as a failure of the work: see [`Rules::is_failure_after`].
-    pub(super) timeout_is_failure: bool,
+    /// When the work began.
+    pub(super) began: Tick,
+    /// Whether a timeout counts as a failure of the work however short the time was; otherwise see
+    /// [`Rules::is_failure_after`].
+    pub(super) always_failure: bool,
+}
+
+impl Until {
+    /// Returns whether a timeout counts as a failure of the work.
+    #[cold]
+    fn timeout_is_failure<A>(self, rules: &Rules<A>) -> bool {
+        self.always_failure || rules.is_failure_after(self.tick.since(self.began))
+    }
+
+    /// Returns the cause that a caller is told after a timeout.
+    #[cold]
+    fn cause<A>(self, rules: &Rules<A>) -> RefusalCause {
+        // A client's call for which little time was left is not a failure of the called service.
+        if self.is_carried || self.timeout_is_failure(rules) {
+            RefusalCause::TimedOut
+        } else {
+            RefusalCause::CutShort
+        }
+    }
 }
 
 impl<F, Res, Err, A> DeadlineFuture<F, Res, Err, A> {
@@ -73,16 +92,14 @@ where
                 result.take().expect("a future is not polled after it has ended")
             }
             StageProjection::Called { future, until, sleep, rules } => {
-                let Until { tick, told, is_carried, timeout_is_failure } = *until;
-                // A client's call for which little time was left is not a failure of the called service.
-                let cause = if timeout_is_failure || is_carried {
-                    RefusalCause::TimedOut
-                } else {
-                    RefusalCause::CutShort
-                };
+                let (until, Until { tick, is_carried, .. }) = (*until, *until);
                 let polled = if is_carried { carry(tick, || future.poll(cx)) } else { future.poll(cx) };
                 match polled {
-                    Poll::Ready(Err(_)) if !is_carried && rules.clock.now() >= told => rules.refuse(cause),
+                    // The timeout, noticed by a timer of the client within: a channel of tonic ends a call by the
+                    // `grpc-timeout` that it sends.
+                    Poll::Ready(Err(_)) if !is_carried && rules.is_told_time_over(tick) => {
+                        rules.refuse(until.cause(rules))
+                    }
                     Poll::Ready(result) => result,
                     Poll::Pending => {
                         while {
@@ -95,8 +112,8 @@ where
                         }
                         let rules = Arc::clone(rules);
                         // The work is dropped before its caller gets the answer.
-                        dropping_for_timeout(timeout_is_failure, || stage.set(Stage::Ended));
-                        rules.refuse(cause)
+                        dropping_for_timeout(until.timeout_is_failure(&rules), || stage.set(Stage::Ended));
+                        rules.refuse(until.cause(&rules))
                     }
                 }
             }

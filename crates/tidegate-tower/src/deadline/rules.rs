@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::Retry;
 use tidegate::clock::{Clock, SystemClock};
 use tidegate::deadline::Timeouts;
 use tidegate::observer::RefusalCause;
+use tidegate::{Retry, Tick};
 
 use crate::answers::Answers;
 use crate::name::Name;
@@ -38,7 +38,15 @@ impl<A> Rules<A> {
     /// itself, because a deadline that is handed on is shorter at each service, by the margin and by the work done so
     /// far: with the default as the border no service behind the first one could ever fail by hanging.
     pub(super) fn is_failure_after(&self, time: Duration) -> bool {
-        time >= self.timeouts.default_time() / 2
+        time.saturating_mul(2) >= self.timeouts.default_time()
+    }
+
+    /// Returns whether the time is over that a called service was told for a call that is given up at `until`: earlier by
+    /// the margin, and by up to the millisecond by which the header rounds down.
+    #[cold]
+    pub(super) fn is_told_time_over(&self, until: Tick) -> bool {
+        let early = self.timeouts.margin().saturating_add(Duration::from_millis(1));
+        self.clock.now() >= until.before(early)
     }
 
     /// Makes the result of a refused call, and tells the observer.

@@ -106,12 +106,11 @@ where
             give_back(&mut self.inner);
             return DeadlineFuture::refused(rules.refuse(RefusalCause::NoTimeLeft));
         }
-        let timeout_is_failure = rules.is_failure_after(deadline.since(now));
         // The call itself carries the deadline too: a service may do much of its work there.
         let future = deadline::carry(deadline, || self.inner.call(request));
         DeadlineFuture::until(
             future,
-            Until { tick: deadline, told: deadline, is_carried: true, timeout_is_failure },
+            Until { tick: deadline, began: now, is_carried: true, always_failure: false },
             Arc::clone(rules),
         )
     }
