@@ -33,7 +33,7 @@ use crate::priority::header::TIDEGATE_PRIORITY;
 pub const MARKED: HeaderName = HeaderName::from_static("x-tidegate-marked");
 /// The names of the policies that lowered the priority.
 pub const DEMOTED: HeaderName = HeaderName::from_static("x-tidegate-demoted");
-/// The lowered priority, in the text form of [`Priority`](crate::Priority); only together with [`DEMOTED`]. [`Headers`]
+/// The lowered priority, in the text form of [`Priority`]; only together with [`DEMOTED`]. [`Headers`]
 /// can have another name for it.
 pub const PRIORITY: HeaderName = HeaderName::from_static(TIDEGATE_PRIORITY);
 /// The most bytes of a list of names, so that the whole head of an answer fits nginx's buffer of 4 KiB. Names that do
