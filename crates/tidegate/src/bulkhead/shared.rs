@@ -70,7 +70,7 @@ impl Parts {
 
 impl Owner for Shared {
     fn return_places(&self, granted: &Granted) {
-        self.leave(granted, &Tick::EPOCH, Outcome::Ignored);
+        self.leave(granted, (&Tick::EPOCH, &None), Outcome::Ignored);
     }
 }
 
@@ -263,17 +263,23 @@ impl Shared {
 
     /// Returns places, gives them to waiters, and reports the outcome to the law and the throttle.
     ///
-    /// `granted` is a reference, because the atomic step would wait for a copy of it.
+    /// The ticks are when the work began, and when its answer did if that was streamed. All three are references, because
+    /// the atomic step would wait for copies of them.
     #[inline]
-    pub(super) fn leave(&self, granted: &Granted, began: &Tick, outcome: Outcome) {
+    pub(super) fn leave(
+        &self,
+        granted: &Granted,
+        (began, answered): (&Tick, &Option<Tick>),
+        outcome: Outcome,
+    ) {
         let locked = self.places.leave(granted.places());
         if locked || outcome != Outcome::Ignored {
-            self.after_leave(granted, *began, outcome, locked);
+            self.after_leave(granted, (*began, *answered), outcome, locked);
         }
     }
 
     #[inline(never)]
-    fn after_leave(&self, granted: &Granted, began: Tick, outcome: Outcome, locked: bool) {
+    fn after_leave(&self, granted: &Granted, times: (Tick, Option<Tick>), outcome: Outcome, locked: bool) {
         let timed = self.timed && outcome != Outcome::Ignored;
         if !locked && !timed {
             return;
@@ -281,7 +287,7 @@ impl Shared {
         let (now, panicked) = self.now_or_panic();
         let waiting = if locked { self.pass_on(granted, now) } else { 0 };
         if let (true, Some(at)) = (timed, now) {
-            self.learn(granted, began, outcome, (at, waiting));
+            self.learn(granted, times, outcome, (at, waiting));
         }
         resume_panic(panicked);
     }
@@ -296,11 +302,18 @@ impl Shared {
         waiting
     }
 
-    fn learn(&self, granted: &Granted, began: Tick, outcome: Outcome, (at, waiting): (Tick, usize)) {
-        let latency = at.since(began);
+    fn learn(
+        &self,
+        granted: &Granted,
+        (began, answered): (Tick, Option<Tick>),
+        outcome: Outcome,
+        (at, waiting): (Tick, usize),
+    ) {
+        let held = at.since(began);
+        let latency = answered.map_or(held, |answered| answered.since(began));
         self.latency.learn(latency);
         if let Some(moving) = &self.moving {
-            let sample = Sample { at, latency, in_flight: granted.in_flight(), outcome };
+            let sample = Sample { at, latency, held, in_flight: granted.in_flight(), outcome };
             self.announce(moving.learn(sample, |limit| self.set_limit(limit, at)));
         }
         if let Some(throttling) = &self.throttling {
