@@ -1,5 +1,6 @@
 //! Code that the bulkhead layer and the breaker layer share.
 
+use std::fmt;
 use std::sync::Arc;
 
 use tidegate::breaker::{Call, KeyedCall};
@@ -14,23 +15,38 @@ use crate::name::Name;
 
 /// What an admitted request holds: a place or a breaker's call. Dropped, it gives that back and reports no outcome.
 pub trait Entered: Send {
+    /// Notes that an answer which is streamed begins now. Does nothing unless overridden.
+    fn answer_begins(&mut self) {}
+
     /// Gives back what the request holds, and reports how the work went.
     fn leave(self, outcome: Outcome);
 }
 
 impl Entered for Permit {
+    fn answer_begins(&mut self) {
+        Self::answer_begins(self);
+    }
+
     fn leave(self, outcome: Outcome) {
         Self::leave(self, outcome);
     }
 }
 
 impl Entered for Call {
+    fn answer_begins(&mut self) {
+        Self::answer_begins(self);
+    }
+
     fn leave(self, outcome: Outcome) {
         Self::leave(self, outcome);
     }
 }
 
 impl Entered for KeyedCall {
+    fn answer_begins(&mut self) {
+        Self::answer_begins(self);
+    }
+
     fn leave(self, outcome: Outcome) {
         Self::leave(self, outcome);
     }
@@ -75,8 +91,8 @@ impl<C, A> Rules<C, A> {
 }
 
 /// An admitted request until it ends. Dropped earlier, it reports the outcome of a drop.
-pub(crate) struct Inside<P: Entered, C, A> {
-    /// `None` once it has ended.
+pub struct Inside<P: Entered, C, A> {
+    /// `None` once it has ended, or a body holds it.
     entered: Option<P>,
     rules: Arc<Rules<C, A>>,
 }
@@ -91,14 +107,32 @@ impl<P: Entered, C, A> Inside<P, C, A> {
     where
         C: Classify<Res, Err>,
     {
-        let outcome = self.rules.classify.classify(result).outcome;
-        self.end(outcome);
+        self.end(self.outcome_of(result));
     }
 
-    fn end(&mut self, outcome: Outcome) {
+    /// Judges what the service returned, as far as the head of an answer tells.
+    pub(crate) fn outcome_of<Res, Err>(&self, result: &Result<Res, Err>) -> Outcome
+    where
+        C: Classify<Res, Err>,
+    {
+        self.rules.classify.classify(result).outcome
+    }
+
+    /// Takes what the request holds, and the name of the layer, for a body that gives it back.
+    pub(crate) fn detach(&mut self) -> Option<(P, Name)> {
+        Some((self.entered.take()?, self.rules.name.clone()))
+    }
+
+    pub(crate) fn end(&mut self, outcome: Outcome) {
         let Some(entered) = self.entered.take() else { return };
         entered.leave(outcome);
         self.rules.name.ended(outcome);
+    }
+}
+
+impl<P: Entered, C, A> fmt::Debug for Inside<P, C, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inside").field("holds", &self.entered.is_some()).finish_non_exhaustive()
     }
 }
 

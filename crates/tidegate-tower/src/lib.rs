@@ -18,6 +18,9 @@
 //! inner layer from failures of the service ([`ByStatus`]). Every layer can tell an
 //! [`Observer`](tidegate::observer::Observer) what it does, and several layers may share one.
 //!
+//! Layers are done with an answer at its head. For answers that are streamed, `until_body_ends` of the concurrency, breaker
+//! and deadline layers goes on to the end of the body ([`HeldBody`], [`TimedBody`]).
+//!
 //! `poll_ready` takes nothing: `call` takes permits and units, and they are given back if its future is dropped. So a
 //! caller that polls readiness and does not call holds nothing up. A caller that calls without polling only panics if
 //! the service within does. Whatever the service within reserved when it was polled, as tower's own `ConcurrencyLimit`
@@ -26,6 +29,7 @@
 
 mod answers;
 mod arriving;
+mod body;
 mod breaker;
 mod classify;
 mod concurrency;
@@ -50,6 +54,7 @@ mod stack;
 pub use answers::GrpcStatuses;
 pub use answers::{Answers, BoxedRefused, Errors, OwnErrors, Problems};
 pub use arriving::{ArrivingRetriesLayer, ArrivingRetriesService};
+pub use body::{AtBodyEnd, AtHead, BoundsUntil, HeldBody, HoldsUntil, TimedBody};
 pub use breaker::{BreakerLayer, BreakerOfKey, BreakerService, Breakers, OneBreaker};
 #[cfg(feature = "grpc")]
 #[cfg_attr(docsrs, doc(cfg(feature = "grpc")))]
