@@ -140,6 +140,8 @@ fn until(after: &HeaderValue, date: &HeaderValue) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use tidegate::NoPlace;
+
     use super::*;
     use crate::answers::{Answers, Problems};
 
@@ -198,7 +200,7 @@ mod tests {
         #[error("the call failed")]
         struct Wrapped(#[source] Refused);
         for (cause, expected) in [
-            (RefusalCause::Concurrency, Outcome::Ignored),
+            (RefusalCause::Concurrency(NoPlace::QueueFull), Outcome::Ignored),
             (RefusalCause::RateLimit, Outcome::Ignored),
             (RefusalCause::NoTimeLeft, Outcome::Ignored),
             (RefusalCause::CutShort, Outcome::Ignored),

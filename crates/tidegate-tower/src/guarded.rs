@@ -84,8 +84,7 @@ impl<C, A> Rules<C, A> {
     {
         let retry = denied.map_or(tidegate::Retry::Never, Denied::retry);
         let refused = self.name.refuse(cause, retry);
-        let limit_answer =
-            self.named_limit.as_ref().zip(denied).map(|(named, denied)| named.answer(&denied.answer));
+        let limit_answer = self.named_limit.as_ref().zip(denied).map(|(named, denied)| named.denied(denied));
         self.answers.refuse(refused, limit_answer.as_ref())
     }
 }

@@ -4,6 +4,7 @@
 //! A limiter or a layer without an observer pays one branch per check. Events contain no keys, only digests, so that
 //! a metric or a log line cannot become a list of callers' addresses.
 
+mod named;
 mod protection;
 
 use std::fmt;
@@ -13,7 +14,9 @@ use std::time::Duration;
 use tidegate_core::breaker::Change;
 use tidegate_core::{Cost, Decision, Outcome, Retry, Tick};
 
+pub use self::named::{AnyEvent, Named};
 pub use self::protection::{CoalesceDid, PoolDid, RetryDecided, SwitchTurned, TurnedBy, TurnedOff};
+use crate::no_place::NoPlace;
 use crate::store::StoreError;
 
 /// Receives decisions of limiters, changes of breakers, switches and bulkhead limits, and actions of layers, pools,
@@ -49,6 +52,49 @@ use crate::store::StoreError;
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 pub trait Observer: fmt::Debug + Send + Sync {
+    /// Returns an observer that passes each event of one part on with a name ([`Observer::on_named`]), so that one
+    /// observer can tell the parts apart that share it.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use tidegate::Bulkhead;
+    /// use tidegate::observer::{AnyEvent, Observer};
+    ///
+    /// #[derive(Debug, Default)]
+    /// struct Limits(Mutex<Vec<(String, u64)>>);
+    ///
+    /// impl Observer for Limits {
+    ///     fn on_named(&self, name: &str, event: AnyEvent<'_>) {
+    ///         if let AnyEvent::Limit(moved) = event {
+    ///             self.0.lock().unwrap().push((name.to_owned(), moved.to));
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let limits = Arc::new(Limits::default());
+    /// let reports = Bulkhead::new(10)?.with_observer(limits.clone().named("reports"));
+    /// let search = Bulkhead::new(50)?.with_observer(limits.clone().named("search"));
+    /// reports.change(8)?;
+    /// search.change(60)?;
+    /// assert_eq!(*limits.0.lock().unwrap(), [("reports".to_owned(), 8), ("search".to_owned(), 60)]);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use]
+    fn named(self, name: &str) -> Named<Self>
+    where
+        Self: Sized,
+    {
+        Named::new(name, self)
+    }
+
+    /// Called instead of the method of its kind for each event of a part whose observer is [named](Observer::named). By
+    /// default it calls the method of its kind, without the name.
+    fn on_named(&self, name: &str, event: AnyEvent<'_>) {
+        let _ = name;
+        event.tell(self);
+    }
+
     /// Called once for every decided allow, reserve or wait; not for peeks.
     fn on_decision(&self, event: &Event) {
         let _ = event;
@@ -119,6 +165,10 @@ pub trait Observer: fmt::Debug + Send + Sync {
 }
 
 impl<O: Observer + ?Sized> Observer for Arc<O> {
+    fn on_named(&self, name: &str, event: AnyEvent<'_>) {
+        (**self).on_named(name, event);
+    }
+
     fn on_decision(&self, event: &Event) {
         (**self).on_decision(event);
     }
@@ -234,8 +284,8 @@ pub enum LayerDid {
 pub enum RefusalCause {
     /// Its caller exceeded a rate limit.
     RateLimit,
-    /// The allowed number of requests is in progress.
-    Concurrency,
+    /// A bulkhead gave no place, for this cause: the allowed number of requests is in progress.
+    Concurrency(NoPlace),
     /// The service was not ready for it.
     Busy,
     /// The breaker is open, because the service failed too often.
@@ -256,8 +306,8 @@ pub enum RefusalCause {
 impl fmt::Display for RefusalCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Concurrency(why) => return write!(f, "too many requests at once: {why}"),
             Self::RateLimit => "over the rate limit",
-            Self::Concurrency => "too many requests at once",
             Self::Busy => "the service is busy",
             Self::Open => "the circuit is open",
             Self::Policy => "a policy refuses the request",

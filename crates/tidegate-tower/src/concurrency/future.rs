@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 use tidegate::observer::RefusalCause;
-use tidegate::{Enter, Permit, TakeError};
+use tidegate::{Enter, NoPlace, Permit, TakeError};
 use tower_service::Service;
 
 use crate::answers::Answers;
@@ -81,7 +81,10 @@ where
                                 TakeError::Denied(denied) => Some(denied),
                                 TakeError::NotACost(_) => None,
                             };
-                            let refused = rules.refuse(RefusalCause::Concurrency, denied);
+                            // The entry asks for one place, and a bulkhead says why it refuses one.
+                            let why = denied.and_then(|denied| denied.no_place);
+                            let cause = RefusalCause::Concurrency(why.unwrap_or(NoPlace::TooManyPlaces));
+                            let refused = rules.refuse(cause, denied);
                             return Poll::Ready(refused.map(U::refused));
                         }
                     }

@@ -54,7 +54,7 @@ impl Permit {
 
     /// Makes a permit for an answer that grants places.
     pub(super) fn of(shared: &Arc<Shared>, answer: Answer, began: Tick) -> Result<Self, Denied> {
-        answer.map(|granted| Self::new(shared, granted, began)).map_err(|retry| shared.denied(retry))
+        answer.map(|granted| Self::new(shared, granted, began)).map_err(|refused| shared.denied(refused))
     }
 
     /// Returns how many places the permit holds.
