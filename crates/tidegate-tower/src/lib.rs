@@ -69,7 +69,7 @@ pub use load_shed::{LoadShedLayer, LoadShedService};
 pub use priority::{
     Ceiling, ForwardPriorityLayer, ForwardPriorityService, PriorityLayer, PriorityService, priority_of,
 };
-pub use rate_limit::{All, Costing, EachKey, Limits, RateLimitLayer, RateLimitService};
+pub use rate_limit::{All, Costing, EachKey, KeyOf, Limits, RateLimitLayer, RateLimitService};
 pub use refused::Refused;
 pub use retry::{RetryLayer, RetryService};
 pub use spent::Spent;

@@ -1,5 +1,8 @@
 //! Answers that are streamed: what layers hold and how they judge until the body has ended.
 
+mod served;
+mod timed;
+
 use std::collections::VecDeque;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -12,12 +15,12 @@ use http_body::{Body, Frame, SizeHint};
 use proptest::prelude::*;
 use tidegate::breaker::CircuitBreaker;
 use tidegate::concurrency::{Law, Sample};
-use tidegate::deadline::{Timeouts, carried};
+use tidegate::deadline::carried;
 use tidegate::observer::{LayerDid, LayerEvent, Observer};
 use tidegate::{Breaker, Bulkhead, ManualClock, Outcome, Tick};
 use tidegate_tower::{
-    BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, Errors, FallbackLayer, ForwardDeadlineLayer,
-    HeldBody, RefusalCause, Refused, ServerStack, TimedBody,
+    BreakerLayer, ConcurrencyLayer, DeadlineLayer, Errors, FallbackLayer, HeldBody, RefusalCause, Refused,
+    ServerStack, TimedBody,
 };
 use tower::{BoxError, Layer, service_fn};
 use tower_service::Service;
@@ -177,9 +180,9 @@ fn cases() -> Vec<Case> {
         (answer(&[data.clone(), Says::Refuses(RefusalCause::TimedOut)]), 2, Failure),
         (answer(&[data.clone(), Says::Refuses(RefusalCause::CutShort)]), 2, Ignored),
         // The head has told already.
-        (unavailable(&[data.clone()]), 2, Overloaded),
+        (unavailable(std::slice::from_ref(&data)), 2, Overloaded),
         (unavailable(&[data.clone(), Says::Fails]), 2, Overloaded),
-        (unavailable(&[data.clone()]), 0, Overloaded),
+        (unavailable(std::slice::from_ref(&data)), 0, Overloaded),
     ]
 }
 
@@ -299,102 +302,6 @@ fn a_body_that_holds_something_passes_on_all_that_the_body_within_says() {
     assert!(body.is_end_stream() && matches!(frame(&mut body), Poll::Ready(None)));
 }
 
-/// In a server: the deadline is outside, and the work inside learns that it took too long.
-#[test]
-fn a_body_ends_at_the_deadline_of_its_request() {
-    let found = Arc::new(Mutex::new(None));
-    for (given, outcome) in [(10, Outcome::Failure), (4, Outcome::Ignored)] {
-        let (clock, ends) = (ManualClock::default(), Ends::default());
-        let places = Bulkhead::new(1).unwrap();
-        let stack = ServerStack::new()
-            .deadline(
-                DeadlineLayer::within(10 * SECOND, 10 * SECOND)
-                    .unwrap()
-                    .with_clock(clock.clone())
-                    .until_body_ends(),
-            )
-            .concurrency(
-                ConcurrencyLayer::new("streams", places.clone())
-                    .with_observer(ends.clone())
-                    .until_body_ends(),
-            );
-        let says = [Says::Finds(Arc::clone(&found)), Says::Waits];
-        let mut service = stack.layer(answers(Response::new(Script::of(says))));
-        let mut request = Request::<String>::default();
-        request.headers_mut().insert("grpc-timeout", format!("{given}S").parse().unwrap());
-        let Poll::Ready(Ok(response)) = poll(pin!(service.call(request))) else { panic!("no head") };
-        let mut body = response.into_body();
-        assert!(matches!(frame(&mut body), Poll::Ready(Some(Ok(_)))));
-        assert_eq!(
-            found.lock().unwrap().take(),
-            Some(Tick::from_secs(given).into()),
-            "a call within finds it"
-        );
-        assert!(frame(&mut body).is_pending());
-        clock.advance(given as u32 * SECOND);
-        let Poll::Ready(Some(Err(error))) = frame(&mut body) else { panic!("the time is up") };
-        let refused = Refused::of_source(&*error).unwrap();
-        assert_eq!((refused.cause, &*refused.by), (RefusalCause::TimedOut, "deadline"));
-        assert_eq!((places.standing().remaining, ends.all()), (1, vec![outcome]), "the work is dropped");
-        assert!(body.is_end_stream() && matches!(frame(&mut body), Poll::Ready(None)));
-    }
-}
-
-/// A body that is always ready runs no timer, and is ended all the same.
-#[test]
-fn a_body_that_never_waits_ends_at_the_deadline_too() {
-    let clock = ManualClock::default();
-    let layer = DeadlineLayer::within(SECOND, SECOND).unwrap().with_clock(clock.clone()).until_body_ends();
-    let data = vec![Says::Data(b"1"); 3];
-    let mut body = call(layer.layer(answers(Response::new(Script::of(data))))).into_body();
-    assert!(matches!(frame(&mut body), Poll::Ready(Some(Ok(_)))));
-    clock.advance(SECOND);
-    assert!(matches!(frame(&mut body), Poll::Ready(Some(Err(_)))));
-}
-
-/// A client: the deadline is inside, and the breaker outside judges its error. A breaker takes the timeout for a failure
-/// unless less than half of the usual time was left, and any other refusal for none.
-#[test]
-fn the_body_of_a_clients_answer_ends_at_the_deadline_of_the_call() {
-    for (left, cause) in [(10, RefusalCause::TimedOut), (4, RefusalCause::CutShort)] {
-        for says in [Says::Waits, Says::Fails] {
-            let clock = ManualClock::default();
-            let breaker = Breaker::new(CircuitBreaker::builder().consecutive(1)).unwrap();
-            let timeouts = Timeouts::new(10 * SECOND, 10 * SECOND).unwrap();
-            let stack = ClientStack::new()
-                .breaker(BreakerLayer::new("model", breaker.clone()).answering(Errors).until_body_ends())
-                .deadline(ForwardDeadlineLayer::new(timeouts).with_clock(clock.clone()).until_body_ends());
-            let waits = matches!(says, Says::Waits);
-            let service = stack.layer(answers(Response::new(Script::of([Says::Data(b"1"), says]))));
-            let until = Tick::from_secs(left);
-            let mut body = tidegate::deadline::carry(until, || call(service)).into_body();
-            assert!(matches!(frame(&mut body), Poll::Ready(Some(Ok(_)))));
-            if waits {
-                assert!(frame(&mut body).is_pending());
-            }
-            // A channel of tonic ends the call itself, a moment earlier.
-            let early = if waits { Duration::ZERO } else { Duration::from_millis(1) };
-            clock.advance(left as u32 * SECOND - early);
-            let Poll::Ready(Some(Err(error))) = frame(&mut body) else { panic!("the time is up") };
-            assert_eq!(Refused::of_source(&*error).map(|refused| refused.cause), Some(cause));
-            assert_eq!(breaker.state().as_str() == "open", cause == RefusalCause::TimedOut, "{left} s");
-        }
-    }
-}
-
-/// A refusal in a body stays what it is, also after the time told to the service is over.
-#[test]
-fn a_refusal_in_a_body_is_no_timeout() {
-    let clock = ManualClock::default();
-    let timeouts = Timeouts::new(SECOND, SECOND).unwrap();
-    let layer = ForwardDeadlineLayer::new(timeouts).with_clock(clock.clone()).until_body_ends();
-    let says = Says::Refuses(RefusalCause::Open);
-    let mut body = call(layer.layer(answers(Response::new(Script::of([says]))))).into_body();
-    clock.advance(SECOND - Duration::from_nanos(1));
-    let Poll::Ready(Some(Err(error))) = frame(&mut body) else { panic!("it is refused") };
-    assert_eq!(Refused::of_source(&*error).unwrap().cause, RefusalCause::Open);
-}
-
 /// Refusals of outer layers and answers of a fallback have the type of the body within, and hold nothing.
 #[test]
 fn refusals_and_fallbacks_hold_nothing() {
@@ -475,43 +382,4 @@ fn bodies_may_go_where_the_bodies_within_may_go() {
     goes::<HeldBody<Script, tidegate::breaker::Call>>();
     goes::<HeldBody<Script, tidegate::breaker::KeyedCall>>();
     goes::<TimedBody<HeldBody<Script>>>();
-}
-
-/// Over a real connection of axum: a body whose length the head tells is dropped by the server once it is sent, and that
-/// is no broken stream; one whose reader hangs up is.
-#[tokio::test]
-async fn a_server_of_axum_tells_ended_bodies_from_readers_that_hang_up() {
-    use axum::Router;
-    use axum::routing::get;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpStream};
-
-    let (ends, places) = (Ends::default(), Bulkhead::new(8).unwrap());
-    let layer =
-        ConcurrencyLayer::new("streams", places.clone()).with_observer(ends.clone()).until_body_ends();
-    let deadline = DeadlineLayer::within(60 * SECOND, 60 * SECOND).unwrap().until_body_ends();
-    let sized = get(async || {
-        let script = Script::of([Says::Data(b"12345"), Says::Data(b"67890"), Says::Waits]);
-        Response::builder().header("content-length", "10").body(axum::body::Body::new(script)).unwrap()
-    });
-    let endless = get(async || axum::body::Body::new(Script::of([Says::Data(b"1"), Says::Waits])));
-    let app = Router::new().route("/sized", sized).route("/endless", endless);
-    let app = app.layer(ServerStack::new().deadline(deadline).concurrency(layer));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let server = listener.local_addr().unwrap();
-    let serving = tokio::spawn(async move { axum::serve(listener, app).await });
-
-    let answer = crate::over_the_wire::ask(server, "/sized", "").await;
-    assert!(answer.ends_with("1234567890"), "{answer}");
-    let mut hangs_up = TcpStream::connect(server).await.unwrap();
-    hangs_up.write_all(b"GET /endless HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-    let mut begun = [0; 12];
-    hangs_up.read_exact(&mut begun).await.unwrap();
-    assert_eq!(places.standing().remaining, 7, "its stream goes on");
-    drop(hangs_up);
-    while places.standing().remaining < 8 {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(ends.all(), [Outcome::Success, Outcome::Ignored]);
-    serving.abort();
 }

@@ -1,6 +1,5 @@
 //! Each way to be refused has a cause of its own in the refusal.
 
-use std::task::Poll;
 use std::time::Duration;
 
 use tidegate::codel::Codel;
@@ -134,7 +133,7 @@ fn whoever_a_queue_that_does_not_empty_refuses_is_told_so() {
         let Some(Ok(place)) = places.into_iter().next() else { break };
         held = place;
         let mut next = Waiter::new(bulkhead.enter());
-        if let Poll::Pending = next.poll() {
+        if next.poll().is_pending() {
             waiters.push(next);
         }
     }
