@@ -53,8 +53,8 @@ impl Timeouts {
         Ok(Self { default, ceiling, margin: Duration::ZERO })
     }
 
-    /// Sets the margin, which is subtracted from the time that the next service is told, so that its answer can come back
-    /// and be processed. It is 0 unless set, and must be below the ceiling. A request with no more time left than the
+    /// Sets the margin, which is subtracted from the time that the next service is told, so that its answer can come
+    /// back and be processed. The default is 0; it must be below the ceiling. A request with no more time left than the
     /// margin calls no further service.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ pub(crate) use self::saved::SavedPolicies;
 
 /// The most policies that the API may have.
 pub(crate) const MOST: usize = 1000;
-/// The longest text of a policy, in bytes. Most policies have some hundred bytes, those with long lists more.
+/// The longest text of a policy, in bytes. Most policies have a few hundred bytes, those with long lists more.
 pub(crate) const MAX_TEXT: usize = 64 << 10;
 /// The most bytes of all texts together, as many as a file may have.
 const MAX_TEXTS: usize = 4 << 20;

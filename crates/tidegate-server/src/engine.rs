@@ -102,7 +102,7 @@ pub(crate) struct Engine {
     decides_at_once: bool,
     /// Leases and membership of this node where several nodes share an engine.
     shared: Option<shared_gate::Shared>,
-    /// Writes the counters of a store in this process to disk, where it does so.
+    /// Writes the counters of a store in this process to disk; `None` for stores that do not.
     kept: Option<Arc<dyn PersistentCounters>>,
     live: ArcSwap<Live>,
     pub(crate) metrics: Metrics,
@@ -119,7 +119,7 @@ pub(crate) struct Engine {
     peer_names: PeerNames,
 }
 
-/// What a decision does to the counters.
+/// Whether a decision changes the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     /// Charges the request and counts the decision.
@@ -136,7 +136,7 @@ pub(crate) enum Conclusion {
     Decided(GateDecision),
     /// The store could not decide; `on_store_error` of the policies applies.
     Unsettled {
-        /// Whether it may pass.
+        /// Whether the request may pass.
         allowed: bool,
         /// The name of the first policy that refuses because its store is away.
         policy: Option<String>,

@@ -48,7 +48,7 @@ pub struct NoLadder {
     pub why: String,
 }
 
-/// The ladders of a policy set: at most four, with some 700 bytes for each key.
+/// The ladders of a policy set: at most four, with about 700 bytes for each key.
 #[derive(Debug, Default)]
 pub struct Ladders {
     ladders: Vec<Ladder>,

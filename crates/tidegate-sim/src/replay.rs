@@ -1,4 +1,5 @@
-//! Drives real gates with requests from a log or from traffic, on a clock that these set, and counts the results.
+//! Drives real gates with requests from a log or from generated traffic, on a virtual clock that shows the times of
+//! these requests, and counts the results.
 //!
 //! A request takes the same path as in a live check: a descriptor, a gate, a decision; only the clock is virtual.
 //! Several policy sets can be driven side by side during one reading of the log, to compare algorithms on the same

@@ -142,7 +142,7 @@ impl BlockingPool {
         Ok(Self { pool: Arc::new(pool), clock: Arc::new(SystemClock::new()), observer: None })
     }
 
-    /// Sets the clock for deadlines; the [`SystemClock`] unless set.
+    /// Sets the clock for deadlines; the default is the [`SystemClock`].
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }

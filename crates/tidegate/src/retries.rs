@@ -43,13 +43,13 @@ pub struct SharedBudget {
 }
 
 impl SharedBudget {
-    /// Makes a budget of which nothing was spent, on the [`SystemClock`].
+    /// Makes a full budget on the [`SystemClock`].
     #[must_use]
     pub fn new(rules: RetryBudget) -> Self {
         Self::with_clock(rules, SystemClock::new())
     }
 
-    /// Makes a budget of which nothing was spent, on `clock`.
+    /// Makes a full budget on `clock`.
     #[must_use]
     pub fn with_clock(rules: RetryBudget, clock: impl Clock + 'static) -> Self {
         let state = Arc::new(Mutex::new(rules.start(clock.now())));

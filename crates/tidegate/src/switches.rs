@@ -59,7 +59,7 @@ struct Until {
     since: Tick,
 }
 
-/// Which priorities a switch is off for, why, and for how long.
+/// The priorities for which a switch is off, the reason, and the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Off {
     /// The lowest level that the switch stays on for; `None` if it is off for all.
@@ -171,7 +171,7 @@ impl Switches {
         Ok(())
     }
 
-    /// Sets the clock for ends; the [`SystemClock`] unless set.
+    /// Sets the clock for ends; the default is the [`SystemClock`].
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }

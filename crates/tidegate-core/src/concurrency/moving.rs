@@ -97,7 +97,7 @@ struct Inner {
     law: Option<Learnt>,
 }
 
-/// What a law has learnt.
+/// The state that a law has learnt.
 #[derive(Clone, Debug, PartialEq)]
 struct Learnt {
     /// The last sample.

@@ -13,7 +13,7 @@ use tidegate::gate::ticket::{OpenTicket, Ticket};
 /// How long a ticket can be settled after its reservation has ended. A store outage shorter than this does not keep the
 /// units from being returned.
 const AFTERWARDS: Duration = Duration::from_secs(60);
-/// The most reservations that are remembered, and the most bytes of their tickets. A ticket of one limit takes some 300
+/// The most reservations that are remembered, and the most bytes of their tickets. A ticket of one limit takes about 300
 /// bytes, so both bounds bind at about the same number. Reservations beyond them stay charged until they are committed
 /// or time returns the units.
 pub(super) const MOST: usize = 1 << 16;

@@ -63,7 +63,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Returns the user agent. In access logs it is searched for on demand: the search costs some 20 ns that most
+    /// Returns the user agent. In access logs it is searched for on demand: the search costs about 20 ns that most
     /// replays need not pay. Allocates only if an access log escaped something in it.
     #[must_use]
     pub fn agent(&self) -> Cow<'a, [u8]> {

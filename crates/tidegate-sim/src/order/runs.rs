@@ -69,7 +69,7 @@ struct Run {
     lines: usize,
 }
 
-/// Held lines. Takes 24 bytes per line besides its text, and per run some 250 bytes or, for long runs, up to 16 KiB.
+/// Held lines. Takes 24 bytes per line besides its text, and per run about 250 bytes or, for long runs, up to 16 KiB.
 #[derive(Debug)]
 pub(super) struct Runs {
     /// The runs; each ends earlier than the one before it.

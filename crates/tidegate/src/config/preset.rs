@@ -15,7 +15,7 @@ pub enum Preset {
     Api,
     /// A login form: guesses per address and name, messages per phone.
     Login,
-    /// Outbound calls to a third-party API whose limit we keep ourselves.
+    /// Outbound calls to a third-party API, kept within the limit of that API.
     Outbound,
     /// All of these.
     All,

@@ -77,7 +77,7 @@ pub(super) enum Settles {
     Changes,
 }
 
-/// What ensures that a charge is settled only once.
+/// How it is ensured that a charge is settled only once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claims {
     /// The charge itself, which remembers that it was settled.

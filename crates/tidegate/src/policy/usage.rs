@@ -1,5 +1,5 @@
-//! What a settlement reports about a request once its work is done: values by name, as `llm.input` and `llm.output`, or
-//! the real cost.
+//! The report of a settlement about a request whose work is done: values by name, such as `llm.input` and `llm.output`,
+//! or the real cost.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Conditions: a policy may hold only while a number is above or below a value.
+//! Conditions: a policy may apply only while a number is above or below a value.
 //!
 //! `cpu above 80%, until 70%`: the condition begins to hold when a reading is above 80 %, and ends when one is at 70 %
 //! or below. In between it keeps its state (hysteresis), so that a number that wavers around a value does not switch a

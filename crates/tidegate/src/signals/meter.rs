@@ -37,7 +37,7 @@ impl Reading {
 #[error("this system does not report its load: /proc/stat and /proc/meminfo cannot be read")]
 pub struct Unavailable;
 
-/// Reads the shares in use of what this process may use. Each reading opens some ten small files.
+/// Reads the shares in use of what this process may use. Each reading opens about ten small files.
 ///
 /// # Examples
 /// ```

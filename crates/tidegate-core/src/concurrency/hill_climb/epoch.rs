@@ -21,7 +21,7 @@ const SPAN: f64 = 2.4;
 /// costs goodput.
 const WIDE_STEP: f64 = 1.0;
 const WIDE_SPAN: f64 = 1.6;
-/// A gross change, as a collapse or mostly failures, needs only this many mean latencies.
+/// A gross change, such as a collapse or mostly failures, needs only this many mean latencies.
 const GROSS_SPAN: f64 = 1.2;
 /// After this many mean latencies a measurement ends with the samples it has.
 const PATIENCE: f64 = 16.0;
@@ -40,7 +40,7 @@ const PROOF: f64 = 12.0;
 /// Longer mean latencies count as this, so that work of hours does not hold up what is learnt from other work.
 const LONGEST: f64 = 10e9;
 
-/// What a measurement has to show.
+/// The conditions that a measurement has to meet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Required {
     /// The share by which the limit is being moved, or will be next.

@@ -10,7 +10,7 @@ use super::status::{Code, Status};
 
 /// The length of the prefix of a message.
 const PREFIX: usize = 5;
-/// A size in bytes that fits ordinary answers: some ten statuses.
+/// A size in bytes that fits ordinary answers: about ten statuses.
 const USUAL: usize = 512;
 
 /// The longest message, in bytes. Far above anything that a client can make a proxy put into a message: a proxy that
