@@ -1,4 +1,4 @@
-//! The builder of breakers.
+//! [`BreakerBuilder`], which describes a breaker.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -121,9 +121,9 @@ impl BreakerBuilder {
     /// allow, and at most `share`, above 0 to 0.99; counted in millionths.
     ///
     /// With a failure ratio of `f`, the calls that ended well justify `1/(1 - f)` times as many calls: twice as many at
-    /// 0.5, as the SRE book's throttling with a K of 2. Refused calls do not count. The breaker then has no open time
-    /// and no probes, except after a person has forced it open. It cannot trip by [`consecutive`](Self::consecutive)
-    /// or [`failures`](Self::failures).
+    /// 0.5, like the SRE book's throttling with a K of 2. Refused calls do not count. The breaker then has no open time
+    /// and no probes, except after a person has forced it open. It cannot trip by [`consecutive`](Self::consecutive) or
+    /// [`failures`](Self::failures).
     ///
     /// # Source
     /// *Site Reliability Engineering*, 2016, chapter 21; Envoy's admission control filter, which counts in the same way.

@@ -4,9 +4,9 @@
 //! time. Above that the limit shrinks in proportion, by half at most.
 //!
 //! # When
-//! Right where latencies differ from request to request, so that a least latency means nothing: this law works with
-//! averages, which [`Vegas`](super::Vegas) does not. Wrong where load rises slowly or stays too high for long: the
-//! long average follows the latency up, and a latency that has lasted for six hundred samples counts as normal. Put
+//! Use it where latencies differ from request to request, so that a least latency means nothing: this law works with
+//! averages, which [`Vegas`](super::Vegas) does not. Do not use it where load rises slowly or stays too high for long:
+//! the long average follows the latency up, and a latency that has lasted for six hundred samples counts as normal. Put
 //! it behind a [`Windowed`](super::Windowed), so that six hundred samples are windows and not requests.
 //!
 //! # Knobs
@@ -82,11 +82,11 @@ pub struct Gradient {
     long_weight: f64,
     timeout: Duration,
     backoff: f64,
-    /// Whether every outcome but an ignored one is a latency like any other.
+    /// Whether the latency of every outcome counts alike, except for ignored ones.
     ignores_overload: bool,
 }
 
-/// What [`Gradient`] remembers: 40 bytes.
+/// The state of [`Gradient`]: 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradientState {
     limit: f64,

@@ -326,7 +326,7 @@ impl Partitions {
         self.in_use = self.in_use.saturating_sub(places);
     }
 
-    /// Takes in that a partition begins to wait. It does not catch up on the time before, in which it wanted nothing.
+    /// Records that a partition begins to wait. It does not catch up on the time before, in which it wanted nothing.
     pub fn wait(&mut self, number: usize, now: Tick) {
         let served = self.served;
         if let Some(Some(member)) = self.members.get_mut(number) {

@@ -12,10 +12,11 @@
 //! nothing.
 //!
 //! # When
-//! Right in front of a limit with a queue ordered by priority, whatever law moves that limit. It needs no knowledge
-//! of either. It needs to know which requests were turned away from the queue ([`Throttle::learn`] with
-//! [`Outcome::Overloaded`]) and when places are free ([`Throttle::sense`]), which ends the shedding within some
-//! hundredths of a second. Wrong without a queue: nothing then feeds the places while the throttle learns.
+//! Use it directly in front of a limit with a queue ordered by priority, whatever law moves that limit. It does not
+//! need to know the limit or the length of the queue. It needs to know which requests were turned away from the queue
+//! ([`Throttle::learn`] with [`Outcome::Overloaded`]) and when places are free ([`Throttle::sense`]), which ends the
+//! shedding within a few hundredths of a second. Do not use it without a queue: the places would then be empty while
+//! the throttle learns.
 //!
 //! # Knobs
 //! | knob | range | default | |
@@ -77,7 +78,8 @@ pub struct Shedding {
     surplus: f64,
 }
 
-/// What [`Shedding`] remembers: about 100 bytes, and 4 KiB on the heap for the sample of priorities, allocated at the start.
+/// The state of [`Shedding`]: about 100 bytes, and 4 KiB on the heap for the sample of priorities, allocated at the
+/// start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SheddingState {
     since: Tick,

@@ -18,7 +18,7 @@ const BEYOND: f64 = 1.1;
 /// The share of the highest unharmed number that remains after each measurement: half after 138.
 const FADING: f64 = 0.995;
 
-/// What is known about failures.
+/// The record of failures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cliff {
     at: f64,
@@ -37,8 +37,8 @@ impl Cliff {
         self.at
     }
 
-    /// Takes in a reading and returns whether work is failing because of overload. `fell`: the limit was raised, and
-    /// most of the goodput was lost.
+    /// Updates the record by a reading, and returns whether work is failing because of overload. `fell`: the limit was
+    /// raised, and most of the goodput was lost.
     pub(super) fn failing(&mut self, reading: &Reading, limit: u64, fell: bool) -> bool {
         let failing = reading.failed >= FAILING && reading.failed >= self.usual + UNUSUAL;
         self.usual += (reading.failed - self.usual) * WEIGHT;

@@ -76,7 +76,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Takes in another measurement at the same limit.
+    /// Adds another measurement at the same limit.
     pub(super) fn merge(&mut self, other: &Self) {
         self.good = (self.good + other.good).min(MEMORY * other.good).max(1.0);
         let share = (other.good / self.good).min(1.0);
