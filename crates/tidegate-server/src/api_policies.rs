@@ -45,7 +45,7 @@ impl ApiPolicies {
     /// Adds a policy, or replaces it.
     ///
     /// # Errors
-    /// [`NoRoom`].
+    /// [`NoRoom`] if there are too many policies, or their texts are too long together.
     pub(crate) fn with(&self, name: &str, text: &str) -> Result<Self, NoRoom> {
         let mut texts = self.0.clone();
         texts.insert(name.into(), text.into());

@@ -62,7 +62,7 @@ pub async fn open_store(
 /// Checks that this program has the client for the store that a file names. Opens nothing.
 ///
 /// # Errors
-/// [`OpenStoreError::NotBuilt`].
+/// [`OpenStoreError::NotBuilt`] if the client is not built in.
 pub fn check_store(settings: &StoreSettings) -> Result<(), OpenStoreError> {
     let StoreKind::Engine(engine) = &settings.kind else { return Ok(()) };
     check_engine(&engine.engine)?;

@@ -47,7 +47,8 @@ use crate::source::Input;
 /// Proposes limits for a log, reading it four to thirteen times; `watch` is told about each reading and each request.
 ///
 /// # Errors
-/// [`SuggestError`].
+/// [`SuggestError`] if the log cannot be read, is standard input, or does not suffice for a proposal; or if the key,
+/// the period or the share to keep is not valid.
 ///
 /// # Examples
 /// ```

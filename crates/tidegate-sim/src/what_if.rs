@@ -109,7 +109,8 @@ impl WhatIf {
     /// Makes a trial of candidates for the limit of a policy. Candidates may come in any order, and may be equal.
     ///
     /// # Errors
-    /// [`WhatIfError`].
+    /// [`WhatIfError`] if there are too many candidates, a candidate is not a valid limit or refills too slowly to be
+    /// exact, or the policy is not valid or charges only failures.
     pub fn new(
         policy: &Policy,
         candidates: &[Candidate],

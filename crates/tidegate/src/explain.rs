@@ -16,8 +16,7 @@ use crate::store::{StoreError, kept_back};
 
 /// The explanation of one request.
 ///
-/// Made from a peek, which spends nothing; if made from a check, the numbers are those after the check. Its text is for a terminal, one line per
-/// limit.
+/// Made from a peek, which spends nothing; if made from a check, the numbers are those after the check. As text: one line per limit.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct Explanation {
@@ -126,6 +125,9 @@ impl Gate {
     ///
     /// # Errors
     /// [`StoreError`] if no decision could be made.
+    ///
+    /// # Cancel safety
+    /// Spends nothing, so it may be dropped at any time.
     pub async fn explain_async<'a, 'd: 'a>(
         &self,
         check: impl Into<Check<'a, 'd>>,

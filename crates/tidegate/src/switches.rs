@@ -217,18 +217,18 @@ impl Switches {
         Some(off.max().unwrap_or(0))
     }
 
-    /// Turns a switch off by hand.
+    /// Turns a switch off by hand, in place of an earlier turn-off by hand.
     ///
     /// # Errors
-    /// [`UnknownSwitch`].
+    /// [`UnknownSwitch`] if there is no switch of this name.
     pub fn turn_off(&self, name: &str, off: Off) -> Result<(), UnknownSwitch> {
         self.turn(name, TurnedBy::Hand, Some(off))
     }
 
-    /// Undoes what was turned off by hand; what a signal turned off stays off.
+    /// Turns a switch on again that was turned off by hand. If a signal has turned it off too, it stays off.
     ///
     /// # Errors
-    /// [`UnknownSwitch`].
+    /// [`UnknownSwitch`] if there is no switch of this name.
     pub fn turn_on(&self, name: &str) -> Result<(), UnknownSwitch> {
         self.turn(name, TurnedBy::Hand, None)
     }
@@ -237,7 +237,7 @@ impl Switches {
     /// repeated signals the last one counts. A switch that was turned off by hand stays off.
     ///
     /// # Errors
-    /// [`UnknownSwitch`].
+    /// [`UnknownSwitch`] if there is no switch of this name.
     pub fn signal(&self, name: &str, off: Option<Off>) -> Result<(), UnknownSwitch> {
         self.turn(name, TurnedBy::Signal, off)
     }

@@ -40,7 +40,7 @@ pin_project! {
     }
 }
 
-/// A charge while the service is not yet called. Dropped, it is undone.
+/// A charge while the service is not yet called. Dropping it undoes the charge.
 struct Uncalled(Option<Reservation>);
 
 impl Drop for Uncalled {

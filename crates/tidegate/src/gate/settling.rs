@@ -206,6 +206,9 @@ impl Gate {
     ///
     /// # Errors
     /// As [`Gate::reset_charges`].
+    ///
+    /// # Cancel safety
+    /// If dropped before completion, some stores may have forgotten the keys and others not. The call can be repeated.
     pub async fn reset_charges_async(&self, charges: &[Charge<'_>]) -> Result<(), StoreError> {
         self.reset_parts(charges, Waits::Yes).await
     }

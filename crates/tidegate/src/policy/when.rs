@@ -125,7 +125,7 @@ impl Condition {
     /// Creates a condition that begins when a number is above a value, and ends when it is a tenth lower.
     ///
     /// # Errors
-    /// [`ConditionError::NotFinite`].
+    /// [`ConditionError::NotFinite`] if the value is infinite or not a number.
     pub fn above(source: Source, value: f64) -> Result<Self, ConditionError> {
         Self::of(source, Side::Above, value)
     }
@@ -133,7 +133,7 @@ impl Condition {
     /// Creates a condition that begins when a number is below a value, and ends when it is a tenth higher.
     ///
     /// # Errors
-    /// [`ConditionError::NotFinite`].
+    /// [`ConditionError::NotFinite`] if the value is infinite or not a number.
     pub fn below(source: Source, value: f64) -> Result<Self, ConditionError> {
         Self::of(source, Side::Below, value)
     }

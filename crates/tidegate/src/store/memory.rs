@@ -307,7 +307,7 @@ impl MemoryStore {
     /// Settles one step, on the spot.
     ///
     /// # Errors
-    /// [`StoreError::RepeatedKey`].
+    /// [`StoreError::RepeatedKey`] if two charges of the step name the same key.
     pub fn settle(&self, step: &Step<'_>) -> Answer {
         let mut settled = Settled::default();
         self.settle_step::<true, false>(step, &mut settled).map(|()| settled)

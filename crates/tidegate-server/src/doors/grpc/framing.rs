@@ -71,7 +71,7 @@ pub(super) fn first(bytes: &[u8]) -> Result<Option<usize>, Status> {
 /// Checks the length of a body, or of the part of it that has come, against [`MAX_MESSAGE`].
 ///
 /// # Errors
-/// [`Code::ResourceExhausted`].
+/// [`Code::ResourceExhausted`] if it is longer.
 pub(super) fn bounded(length: usize) -> Result<(), Status> {
     if length <= PREFIX + MAX_MESSAGE {
         return Ok(());

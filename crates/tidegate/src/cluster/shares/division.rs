@@ -57,7 +57,7 @@ impl Division {
         Part::WHOLE.saturating_sub(self.permanent_part().saturating_mul(nodes))
     }
 
-    /// Returns whether there are more members than the stated most.
+    /// Returns whether there are more members than the stated maximum.
     #[must_use]
     pub fn is_exceeded(&self, members: usize) -> bool {
         members > self.most as usize
