@@ -63,8 +63,8 @@ impl DiskOptions {
     }
 
     /// Sets the capacity in live keys, 1 to [`MemoryStore::MAX_KEYS`](tidegate::store::MemoryStore::MAX_KEYS); the
-    /// default is a million. May differ from run to run: if there is less room than before, the keys furthest from full
-    /// are kept.
+    /// default is a million. The capacity may differ from run to run: if there is less room than before, the keys
+    /// furthest from full are kept.
     pub fn keys(mut self, keys: usize) -> Self {
         self.keys = keys;
         self
@@ -110,7 +110,7 @@ impl DiskOptions {
     /// Sets a callback that is called when the file can no longer be written, and when it can be written again: once
     /// each. It runs on the writer thread, which waits for it, so it must not wait for the disk:
     /// [`DiskStore::flush`](crate::DiskStore::flush), [`DiskStore::close`](crate::DiskStore::close) and strict steps
-    /// fail if it calls them. A panic in it is caught; only the process's panic hook sees it.
+    /// fail if the callback calls them. A panic in it is caught; only the process's panic hook sees it.
     pub fn on_change(mut self, on_change: impl Fn(&Change) + Send + Sync + 'static) -> Self {
         self.on_change = Some(Box::new(on_change));
         self

@@ -69,7 +69,7 @@ impl RedisOptions {
     /// sentinels name it.
     ///
     /// # Errors
-    /// [`ConnectError::Address`]; [`ConnectError::Option`] if no sentinel is named.
+    /// [`ConnectError::Address`] if an address is not valid; [`ConnectError::Option`] if no sentinel is named.
     pub fn sentinel(sentinels: &[&str], name: &str, master: &str) -> Result<Self, ConnectError> {
         let sentinels = infos(sentinels, "sentinels")?;
         let master = info(master, "the address of the master")?;
@@ -79,7 +79,7 @@ impl RedisOptions {
     /// Names some nodes of a cluster, from which the store learns the others.
     ///
     /// # Errors
-    /// [`ConnectError::Address`]; [`ConnectError::Option`] if no node is named.
+    /// [`ConnectError::Address`] if an address is not valid; [`ConnectError::Option`] if no node is named.
     pub fn cluster(nodes: &[&str]) -> Result<Self, ConnectError> {
         infos(nodes, "nodes").map(|nodes| Self::of(Servers::Nodes(nodes)))
     }
@@ -115,14 +115,14 @@ impl RedisOptions {
         self
     }
 
-    /// Sets how full a limit is assumed to be after the server has lost its cell.
+    /// Sets how full a limit is assumed to be after the server has lost its cell; the default is [`AfterLoss::Half`].
     #[must_use]
     pub const fn after_loss(mut self, after_loss: AfterLoss) -> Self {
         self.after_loss = after_loss;
         self
     }
 
-    /// Sets the time limit for a server to accept a connection and to answer; the default is [`TIMEOUT`].
+    /// Sets the time limit for a server to accept a connection and to answer, above zero; the default is [`TIMEOUT`].
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -130,6 +130,7 @@ impl RedisOptions {
     }
 
     /// Sets for how long calls that were refused without being executed are sent again; the default is [`PATIENCE`].
+    /// With zero, none is sent again.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -152,7 +153,8 @@ impl RedisOptions {
         self
     }
 
-    /// Sets the certificate and key, in PEM, with which this node authenticates to the server.
+    /// Sets the certificate and key, in PEM, with which this node authenticates to the server. Without them, it sends
+    /// none.
     #[must_use]
     pub fn client_certificate(mut self, certificate: Vec<u8>, key: Vec<u8>) -> Self {
         self.tls.client_tls = Some(ClientTlsConfig { client_cert: certificate, client_key: key });

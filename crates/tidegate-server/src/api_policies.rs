@@ -21,7 +21,7 @@ const MAX_TEXTS: usize = 4 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ApiPolicies(BTreeMap<Arc<str>, Arc<str>>);
 
-/// There is no room for another policy, or the text is too long.
+/// The error if there is no room for another policy, or for a text of its length.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoRoom {
     #[error(

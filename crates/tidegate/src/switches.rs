@@ -121,7 +121,7 @@ impl Until {
     }
 }
 
-/// No switch has this name.
+/// The error if no switch has the given name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no switch `{name}`; there are {}", .known.join(", "))]
 pub struct UnknownSwitch {

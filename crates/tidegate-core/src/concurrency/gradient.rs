@@ -15,7 +15,7 @@
 //! | bounds | 1 to 2²⁰ | 20 to 200, from 20 | [`Bounds`] |
 //! | tolerance | 1 to 10 | 1.5 | how many times the long average a latency may be |
 //! | queue | 0 to 1000 | 4 | how many may wait; the step by which the limit grows |
-//! | smoothing | above 0 to 1 | 0.2 | the share of each change that is made at once |
+//! | smoothing | 0.001 to 1 | 0.2 | the share of each change that is made at once |
 //! | long window | 10 to 100,000 | 600 | how many samples the long average remembers |
 //! | timeout | 1 ns and more | never | what takes longer counts as overload |
 //! | backoff | 0.1 to 0.999 | 0.9 | what is left of the limit after an overload |

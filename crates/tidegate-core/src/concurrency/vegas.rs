@@ -16,7 +16,7 @@
 //! |---|---|---|---|
 //! | bounds | 1 to 2²⁰ | 1 to 1000, from 20 | [`Bounds`] |
 //! | queue | 1 to 100, ascending | 3 and 6 | how many may wait, in logarithms of the limit: grows below the first, shrinks above the second |
-//! | smoothing | above 0 to 1 | 1 | the share of each change that is made at once |
+//! | smoothing | 0.001 to 1 | 1 | the share of each change that is made at once |
 //! | probe every | 2 to 10,000 | 30 | how many samples for each place until the baseline is measured again |
 //! | seed | any | 0 | of the jitter, which shortens that to between half and all of it |
 //!
@@ -135,7 +135,7 @@ impl Vegas {
         Ok(Self { grow_below: f64::from(grow), shrink_above: f64::from(shrink), ..self })
     }
 
-    /// Sets the share of each change that is made at once, above 0 to 1.
+    /// Sets the share of each change that is made at once, 0.001 to 1.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.

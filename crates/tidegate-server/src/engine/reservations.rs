@@ -32,7 +32,7 @@ pub(super) type Key = (Tick, u128);
 struct Open {
     by_end: BTreeMap<Key, Ticket>,
     bytes: usize,
-    /// Whether the last reservation found no room. The log is told once each time the table gets full.
+    /// Whether the last reservation found no room. One line is logged each time the table gets full.
     full: bool,
 }
 

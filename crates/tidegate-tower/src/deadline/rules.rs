@@ -41,8 +41,9 @@ impl<A> Rules<A> {
         time.saturating_mul(2) >= self.timeouts.default_time()
     }
 
-    /// Returns whether the time is over that a called service was told for a call that is given up at `until`: earlier by
-    /// the margin, and by up to the millisecond by which the header rounds down.
+    /// Returns whether the time that the called service was told is over, for a call that is given up at `until`. The
+    /// service was told a time that ends earlier than `until`: by the margin, and by up to the millisecond by which the
+    /// header rounds down.
     #[cold]
     pub(super) fn is_told_time_over(&self, until: Tick) -> bool {
         let early = self.timeouts.margin().saturating_add(Duration::from_millis(1));

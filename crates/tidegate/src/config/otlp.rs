@@ -47,7 +47,7 @@ pub enum OtlpProtocol {
 }
 
 impl OtlpProtocol {
-    /// Returns the protocol for the name used in the file and the environment; `None` for any other name, as
+    /// Returns the protocol for the name used in the file and the environment; `None` for any other name, such as
     /// `http/json`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {

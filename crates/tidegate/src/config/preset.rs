@@ -76,7 +76,7 @@ impl fmt::Display for Preset {
     }
 }
 
-/// The name is not a preset.
+/// The error if a name is not that of a preset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown preset \"{found}\"; possible are api, login, outbound, all")]
 pub struct UnknownPreset {

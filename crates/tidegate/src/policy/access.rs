@@ -33,7 +33,7 @@ pub enum AccessEntry {
     },
 }
 
-/// The text is not an entry of a list.
+/// The error if a text is not an entry of an access list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{text}\" is neither a network as 10.0.0.0/8 nor an attribute as user.id=42")]
 pub struct AccessEntryError {

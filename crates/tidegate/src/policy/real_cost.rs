@@ -72,8 +72,8 @@ impl Policy {
     }
 }
 
-/// A settlement reports a value that no policy uses: probably a misspelling, which would silently leave the estimate
-/// charged.
+/// The error if a settlement reports a value that no policy uses. That is probably a misspelling, which would silently
+/// leave the estimate charged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no policy settles by `{}`{}", excerpt(name), hint(known))]
 pub struct UnknownUsage {
