@@ -77,8 +77,10 @@ pub(crate) use self::switches::SwitchedBy;
 pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
 pub(crate) use self::ticket_seal::TicketSeal;
 
-/// How many refused requests are remembered for later questions: some seconds of a flood, hours of ordinary service.
+/// How many refused requests are remembered for later questions: those of a few seconds in a flood, those of hours in
+/// ordinary service.
 const REMEMBERED: usize = 8192;
+/// The most bytes of the remembered requests.
 const REMEMBERED_BYTES: usize = 4 << 20;
 /// Headers that hold secrets. They are remembered only when a policy's key is made of them.
 const SECRET: [&str; 4] = [

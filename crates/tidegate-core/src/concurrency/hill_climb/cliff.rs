@@ -9,6 +9,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 const FOR: u32 = 256;
 /// Work is failing if the share of failures is at least this, and at least [`UNUSUAL`] above the usual share.
 const FAILING: f64 = 1.0 / 3.0;
+/// By how much the share of failures exceeds the usual one, at least, if work is [failing](FAILING).
 const UNUSUAL: f64 = 0.25;
 /// How fast the usual share follows the measured one: half in 35 measurements. Such lasting failures have other
 /// causes than the limit.

@@ -10,8 +10,9 @@ use crate::time::{Tick, nanos, onward};
 /// A measurement takes at least this many samples divided by the square of the step that it has to show: 150 for a
 /// fifth. The standard deviation of random arrivals is then 8 %.
 const SHOWS: f64 = 6.0;
-/// The least and the largest number of samples that a measurement takes.
+/// The least number of samples that a measurement takes.
 const FEWEST: f64 = 20.0;
+/// The largest number of samples that a measurement takes.
 const MOST: f64 = 160.0;
 /// A measurement covers at least this many mean latencies, so that work that ends in waves is measured over two
 /// waves.
@@ -20,6 +21,7 @@ const SPAN: f64 = 2.4;
 /// mean latencies suffice. While the places of a service that became slower are being given back, each mean latency
 /// costs goodput.
 const WIDE_STEP: f64 = 1.0;
+/// A measurement of a step from [`WIDE_STEP`] on covers at least this many mean latencies.
 const WIDE_SPAN: f64 = 1.6;
 /// A gross change, such as a collapse or mostly failures, needs only this many mean latencies.
 const GROSS_SPAN: f64 = 1.2;
