@@ -175,7 +175,7 @@ pub enum Retry {
 }
 
 impl Retry {
-    /// Returns the wait where it is known.
+    /// Returns the wait; `None` if it is unknown, or if a retry can never succeed.
     #[must_use]
     pub const fn after(self) -> Option<Duration> {
         match self {

@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// The default pause after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The default capacity in keys: as in memory, 27 MB.
+/// The default capacity in keys, which is that of a store in memory. It takes 27 MB.
 const KEYS: usize = 1_000_000;
 
 /// The default limit on bytes written per second: a third of what a plain SATA disk can take, which leaves room for its

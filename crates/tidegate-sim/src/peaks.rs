@@ -226,7 +226,7 @@ impl Peaks {
         self.floor == 0
     }
 
-    /// Returns the most that a key not kept can have asked for.
+    /// Returns the most units that a key that is not kept can have asked for; 0 while all keys are kept.
     #[must_use]
     pub fn floor(&self) -> u64 {
         self.floor

@@ -80,7 +80,7 @@ impl Heat {
 }
 
 impl<K> Counted<K> {
-    /// Returns a lower bound of the true amount.
+    /// Returns a lower bound of the key's true amount: the count minus its possible error.
     #[must_use]
     pub const fn least(&self) -> u64 {
         self.count.saturating_sub(self.error)

@@ -173,7 +173,7 @@ impl AdaptiveConcurrency {
         &self.parameters.law
     }
 
-    /// Returns the largest value that the limit may ever have.
+    /// Returns the largest number of places that the limit may ever have.
     #[must_use]
     pub const fn most(&self) -> u64 {
         self.parameters.places.max()

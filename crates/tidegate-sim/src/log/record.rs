@@ -88,7 +88,7 @@ impl<'a> Record<'a> {
         self.extras.iter()
     }
 
-    /// Returns one of the extras by name.
+    /// Returns one of the extras by name; `None` if the line does not have it.
     #[must_use]
     pub fn extra(&self, name: &str) -> Option<&'a [u8]> {
         self.extras().find(|(have, _)| *have == name).map(|(_, value)| value)

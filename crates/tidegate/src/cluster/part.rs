@@ -99,7 +99,7 @@ impl Part {
         self.shared.word.store(word, Ordering::Relaxed);
     }
 
-    /// Returns the part at a tick, of [`Part::WHOLE`].
+    /// Returns the part at a tick, as a number out of [`Part::WHOLE`].
     #[inline]
     #[must_use]
     pub fn at(&self, now: Tick) -> u32 {

@@ -36,7 +36,7 @@ impl OriginalHeaders {
     /// The words that [`OriginalHeaders::named`] knows.
     pub const NAMES: [&'static str; 3] = ["nginx", "caddy", "traefik"];
 
-    /// Returns the headers of a proxy by its name: `nginx`, `caddy` or `traefik`.
+    /// Returns the headers of a proxy by its name: `nginx`, `caddy` or `traefik`. `None` for any other name.
     #[must_use]
     pub fn named(proxy: &str) -> Option<Self> {
         match proxy {

@@ -130,7 +130,8 @@ impl AccessList {
         self.attributes.keys().map(String::as_str)
     }
 
-    /// Returns the entry that a request fits. A `client.ip` that is not an address fits no network.
+    /// Returns the entry that a request fits; `None` if it fits none. A `client.ip` that is not an address fits no
+    /// network.
     #[must_use]
     pub fn find(&self, descriptor: &Descriptor<'_>) -> Option<AccessEntry> {
         if !self.networks.is_empty()

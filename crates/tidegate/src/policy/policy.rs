@@ -330,7 +330,7 @@ impl Policy {
     }
 
     /// Returns the limit with the index of [`super::Line::limit`]: the policy's own limits first, then the shadow
-    /// limit.
+    /// limit. `None` if there is no such limit.
     #[must_use]
     pub fn limit(&self, index: usize) -> Option<&Limit> {
         self.limits.iter().chain(&self.shadow_limit).nth(index)

@@ -78,7 +78,7 @@ impl<'a> Usage<'a> {
         self.values.push((name.into(), value.into()));
     }
 
-    /// Returns the value of a name.
+    /// Returns the value of a name, the last one if the name occurs twice; `None` if it does not occur.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&UsageValue<'a>> {
         self.values.iter().rev().find(|(have, _)| have == name).map(|(_, value)| value)
