@@ -100,8 +100,8 @@ fn attempts_take_their_place_at_the_check() {
     assert_eq!((begun.len(), remaining(&gate, &request)), (3, vec![0, 97]));
     assert!(begun.iter().all(Charged::awaits_report));
 
-    // `Ignored`: the fault is ours, which shows nothing about the password, and the place is free again. A failure
-    // keeps its place, and so does an attempt without a report.
+    // `Ignored`: the attempt failed for another reason, which shows nothing about the password, and the place is free
+    // again. A failure keeps its place, and so does an attempt without a report.
     let fate = |one: &Charged, outcome| report(&gate, one, outcome).first().unwrap().fate;
     assert_eq!(fate(&begun[0], Outcome::Ignored), Fate::Returned(1));
     assert_eq!(fate(&begun[1], Outcome::CallersFault), Fate::Kept);
