@@ -168,7 +168,7 @@ impl KeyedLimiter {
         key.with_bytes(|key| self.shared.decide(key, Cost::ONE))
     }
 
-    /// Spends `cost` of the key now, or refuses and changes nothing. A cost above the burst is refused for good.
+    /// Spends `cost` of the key now, or refuses and changes nothing. A cost above the burst is never granted.
     ///
     /// # Errors
     /// [`NotACost`], as for [`Limiter::allow_n`](crate::Limiter::allow_n).

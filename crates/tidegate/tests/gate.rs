@@ -72,7 +72,8 @@ fn a_refund_of_a_part_gives_back_that_part_and_never_more_than_was_charged() {
     assert_eq!(report(&gate, &second, Outcome::CallersFault).len(), 0, "nothing waited for a report");
 }
 
-/// Regression: a refund went by the request, so after a reload it credited policies that had never charged the request.
+/// Regression: a refund looked up the policies by the request, so after a reload it credited policies that had never
+/// charged the request.
 #[test]
 fn after_a_reload_a_refund_reaches_the_charges_that_were_made() {
     let gate = gate(vec![policy("stays", 100), policy("goes", 100), policy("changes", 100)]);
