@@ -293,7 +293,8 @@ impl Config {
         &self.written
     }
 
-    /// Returns the line and column of a policy in the file, by its index in the set.
+    /// Returns the line and column of a policy in the file, both from 1, by its index in the set; `None` if there is no
+    /// such policy.
     #[must_use]
     pub fn place(&self, policy: usize) -> Option<(usize, usize)> {
         self.places.get(policy).map(|spot| (spot.line, spot.column))

@@ -16,8 +16,7 @@ use crate::store::{StoreError, kept_back};
 
 /// The explanation of one request.
 ///
-/// Made from a peek, which spends nothing; if made from a check, the numbers are those after the check. Its text is for a terminal, one line per
-/// limit.
+/// Made from a peek, which spends nothing; if made from a check, the numbers are those after the check. As text: one line per limit.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct Explanation {
@@ -41,7 +40,7 @@ pub struct Explanation {
     pub reasons: Vec<Reason>,
 }
 
-/// What one policy does with the request.
+/// The decision of one policy about the request.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct Reason {
@@ -59,7 +58,7 @@ pub struct Reason {
     pub limits: Vec<LimitReason>,
 }
 
-/// What one limit does with the request.
+/// The decision of one limit about the request.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct LimitReason {
@@ -83,7 +82,7 @@ pub struct LimitReason {
     pub retry: Option<&'static str>,
     /// The shortest wait until this limit would allow the request, in milliseconds rounded up; absent if it does, and if no wait is known.
     pub retry_after_ms: Option<u64>,
-    /// What would have let the request pass this limit; absent if it passed.
+    /// The smallest changes with which the request would have passed this limit; absent if it passed.
     pub allowed_with: Option<AllowedWith>,
     /// Whether this limit allowed the request but was not charged, because another limit denied it.
     pub spared: bool,
@@ -97,7 +96,7 @@ pub struct LimitReason {
     in_use: u64,
 }
 
-/// What would have let a request pass a limit that refused it.
+/// The smallest changes with which a request would have passed a limit that refused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct AllowedWith {
@@ -126,6 +125,9 @@ impl Gate {
     ///
     /// # Errors
     /// [`StoreError`] if no decision could be made.
+    ///
+    /// # Cancel safety
+    /// Spends nothing, so it may be dropped at any time.
     pub async fn explain_async<'a, 'd: 'a>(
         &self,
         check: impl Into<Check<'a, 'd>>,

@@ -135,7 +135,8 @@ impl<'a> HttpAnswer<'a> {
         self.refusal.map_or(StatusCode::OK, |refusal| refusal.status())
     }
 
-    /// Returns the name of the policy or limit that refuses.
+    /// Returns the name of the policy or limit that refuses; `None` if the request may pass, or a deny-list of the
+    /// whole set refuses it.
     #[must_use]
     pub fn policy(&self) -> Option<&'a str> {
         self.refusal?.policy()

@@ -72,7 +72,8 @@ fn a_refund_of_a_part_gives_back_that_part_and_never_more_than_was_charged() {
     assert_eq!(report(&gate, &second, Outcome::CallersFault).len(), 0, "nothing waited for a report");
 }
 
-/// Regression: a refund went by the request, so after a reload it credited policies that had never charged the request.
+/// Regression: a refund looked up the policies by the request, so after a reload it credited policies that had never
+/// charged the request.
 #[test]
 fn after_a_reload_a_refund_reaches_the_charges_that_were_made() {
     let gate = gate(vec![policy("stays", 100), policy("goes", 100), policy("changes", 100)]);
@@ -100,8 +101,8 @@ fn attempts_take_their_place_at_the_check() {
     assert_eq!((begun.len(), remaining(&gate, &request)), (3, vec![0, 97]));
     assert!(begun.iter().all(Charged::awaits_report));
 
-    // `Ignored`: the fault is ours, which shows nothing about the password, and the place is free again. A failure
-    // keeps its place, and so does an attempt without a report.
+    // `Ignored`: the attempt failed for another reason, which shows nothing about the password, and the place is free
+    // again. A failure keeps its place, and so does an attempt without a report.
     let fate = |one: &Charged, outcome| report(&gate, one, outcome).first().unwrap().fate;
     assert_eq!(fate(&begun[0], Outcome::Ignored), Fate::Returned(1));
     assert_eq!(fate(&begun[1], Outcome::CallersFault), Fate::Kept);

@@ -8,8 +8,11 @@ use super::service::{MILLION, Service};
 
 /// The most keys: more would need a table of many megabytes for a picture that looks the same.
 const MAX_KEYS: u64 = 1_000_000;
+/// The longest span that a text may name, in nanoseconds: a year.
 const MAX_SPAN: u64 = 366 * 86_400 * 1_000_000_000;
+/// The kinds of traffic: the words that a segment begins with.
 const SHAPES: [&str; 5] = ["steady", "burst", "ramp", "poisson", "idle"];
+/// The options that may follow in a segment.
 const OPTIONS: [&str; 5] = ["keys", "key", "cost", "taking", "failing"];
 
 /// An error in a line of traffic, and its place.

@@ -41,8 +41,9 @@ impl<A> Rules<A> {
         time.saturating_mul(2) >= self.timeouts.default_time()
     }
 
-    /// Returns whether the time is over that a called service was told for a call that is given up at `until`: earlier by
-    /// the margin, and by up to the millisecond by which the header rounds down.
+    /// Returns whether the time that the called service was told is over, for a call that is given up at `until`. The
+    /// service was told a time that ends earlier than `until`: by the margin, and by up to the millisecond by which the
+    /// header rounds down.
     #[cold]
     pub(super) fn is_told_time_over(&self, until: Tick) -> bool {
         let early = self.timeouts.margin().saturating_add(Duration::from_millis(1));
@@ -62,8 +63,8 @@ impl<A> Rules<A> {
 macro_rules! knobs {
     ($layer:ident) => {
         impl<A: Clone> $layer<A> {
-            /// Refuses requests with less time left than `least`, the least time that the work takes; zero unless set.
-            /// With more than the default time, it refuses all requests whose caller gives no time.
+            /// Refuses requests with less time left than `least`, the least time that the work takes; the default is
+            /// zero. With more than the default time, it refuses all requests whose caller gives no time.
             ///
             /// # Errors
             /// [`QuotaError::Parameter`](tidegate::QuotaError::Parameter) if `least` is above the ceiling: every request
@@ -77,7 +78,7 @@ macro_rules! knobs {
                 Ok(self.with(|rules| Rules { needs: least, ..rules }))
             }
 
-            /// Sets the clock; the [`SystemClock`](tidegate::SystemClock) unless set.
+            /// Sets the clock; the default is the [`SystemClock`](tidegate::SystemClock).
             #[must_use]
             pub fn with_clock(self, clock: impl tidegate::Clock + 'static) -> Self {
                 self.with(|rules| Rules { clock: Arc::new(clock), ..rules })
@@ -89,7 +90,7 @@ macro_rules! knobs {
                 $layer { rules: Arc::new(Arc::unwrap_or_clone(self.rules).answering(answers)) }
             }
 
-            /// Chooses the name that callers and observers are told; `deadline` unless chosen.
+            /// Chooses the name that callers and observers are told; the default is `deadline`.
             #[must_use]
             pub fn named(self, name: &str) -> Self {
                 self.with(|rules| Rules { name: rules.name.renamed(name), ..rules })

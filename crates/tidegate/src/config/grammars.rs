@@ -92,7 +92,7 @@ pub(super) fn share(text: &str) -> Option<f64> {
     Some(f64::from(percent) / 100.0)
 }
 
-/// Parses a decimal number from 1 to 1000, as `1.5`.
+/// Parses a decimal number from 1 to 1000, such as `1.5`.
 pub(super) fn factor(text: &str) -> Option<f64> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let factor: f64 = text.parse().ok().filter(|_| is_plain)?;

@@ -12,7 +12,7 @@ pub(super) enum Kind {
     Text,
     /// The name of a policy.
     Name,
-    /// The name of an attribute, as `user.id`.
+    /// The name of an attribute, such as `user.id`.
     Attribute,
     /// The name of a header.
     Header,
@@ -24,7 +24,7 @@ pub(super) enum Kind {
     Cost,
     /// `llm.output`, or an expression over the values that a settlement reports
     Settle,
-    /// The name of a value that a settlement reports, as `llm.output`.
+    /// The name of a value that a settlement reports, such as `llm.output`.
     Usage,
     /// A whole number in a range.
     Whole(u64, u64),

@@ -9,8 +9,8 @@ use super::window::Window;
 use crate::answer::Answer;
 use crate::policy::Deny;
 
-/// What callers are told about a limiter or a bulkhead: its name, its window, and how a refusal is answered. Create it
-/// once, beside the limiter.
+/// The facts about a limiter or a bulkhead that callers are told: its name, its window, and the form of a refusal.
+/// Create it once, beside the limiter.
 ///
 /// # Examples
 /// ```

@@ -165,7 +165,7 @@ impl<'a> Refusal<'a> {
             (Cause::Undecided { .. }, _) => NOT_LOOKED_UP.to_owned(),
             (_, None) => "a policy refuses this request".to_owned(),
             (cause, Some(name)) => {
-                // A limiter or a bulkhead of a program is no policy.
+                // A limiter or a bulkhead of a program is not a policy.
                 let kind = if let Cause::Limit { .. } = cause { "limit" } else { "policy" };
                 match self.retry() {
                     Retry::After(wait) => {

@@ -120,8 +120,8 @@ async fn decide(
     Ok(answer)
 }
 
-/// Decides the descriptors that spend or look, all or none. If they are allowed, those that give back are carried out
-/// too.
+/// Decides the descriptors that spend or peek; either all of them are charged or none. If they are allowed, the
+/// descriptors that give units back are carried out too.
 async fn decide_several(
     engine: &Engine,
     live: &Live,

@@ -33,8 +33,8 @@ const STATES: [&str; 5] = ["open", "closed", "metrics-only", "disabled", "auto"]
 
 const EXAMPLE: &str = r#"{"state": "open", "for": "5min", "reason": "upgrade"}"#;
 
-/// `GET /v1/breakers?reveal=`: the breakers of all policies. Of policies with a key, only those that are not closed, or
-/// were not at some time.
+/// `GET /v1/breakers?reveal=`: the breakers of all policies. A policy with a key has a breaker for each key; of these,
+/// only breakers that have ever been in another state than closed are listed.
 pub(crate) async fn list(app: &App, uri: &Uri) -> Result<Response, Problem> {
     let reveal = Query::of(uri, &["reveal"])?.flag("reveal")?;
     let live = app.engine.live();

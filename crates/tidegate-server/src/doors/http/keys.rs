@@ -15,7 +15,7 @@ use crate::live::{Facts, Live};
 use crate::problem::Problem;
 use crate::{requests, top_keys};
 
-/// How many keys are listed unless the query says otherwise.
+/// The default number of keys listed.
 const LISTED: usize = 20;
 
 /// `GET /v1/keys/top?policy=&by=denied|near&limit=&reveal=`: the keys that were refused most, or were near their limit

@@ -26,8 +26,9 @@ use crate::span::moment;
 use crate::spelling::quoted;
 use crate::top_keys;
 
-/// The number of keys that are listed by default, and at most. Each is looked up in the store.
+/// The default number of keys that are listed. Each is looked up in the store.
 const LISTED: usize = 20;
+/// The largest number of keys that a caller can ask for.
 const MOST_LISTED: usize = 100;
 /// The longest body, in bytes: room for a reason of 255 bytes.
 const MAX_BODY: usize = 4096;
@@ -35,6 +36,7 @@ const MAX_BODY: usize = 4096;
 const MAX_REASON: usize = 255;
 /// The longest block of a key. A caller that is to be kept out for longer belongs on a deny-list.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+/// A whole body, for error messages.
 const EXAMPLE: &str = r#"{"block": {"for": "10min", "reason": "credential stuffing"}}"#;
 
 /// The facts that are known about one key.

@@ -219,8 +219,8 @@ fn parse<'a, S: DeserializeSeed<'a>>(bytes: &'a [u8], example: &str, seed: S) ->
 /// Cuts the middle out of a sentence that is too long. serde quotes an unexpected string in full, and the string comes
 /// from the caller. The subject is at the start of the sentence, and what would work is at its end.
 fn shortened(sentence: &str) -> Cow<'_, str> {
-    /// In characters: together longer than any of our own sentences, including one quoted word that was cut and
-    /// escaped.
+    /// In characters: together longer than any of the server's own sentences, including one quoted word that was cut
+    /// and escaped.
     const START: usize = 800;
     const END: usize = 200;
     let at = |char: usize| sentence.char_indices().nth(char).map(|(at, _)| at);

@@ -31,7 +31,7 @@ const ADDRESS: (&str, &str) = ("remote_address", "client.ip");
 /// compared.
 const MAX_DESCRIPTORS: usize = 32;
 
-/// What a descriptor does to its limits.
+/// How a descriptor uses its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Units {
     /// Spends units.

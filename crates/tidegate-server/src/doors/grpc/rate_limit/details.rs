@@ -106,7 +106,7 @@ fn over_headers(
     answer: &mut RateLimitResponse,
 ) {
     let decided = descriptors.iter().zip(conclusions).filter_map(|pair| match pair {
-        // One that gives units back is no request, however full its limits are.
+        // A descriptor that gives units back is not a request, however full its limits are.
         (CallDescriptor { units: Units::GiveBack(_), .. }, _) | (_, Conclusion::Unsettled { .. }) => None,
         (_, Conclusion::Decided(decision)) => decision.policies.lets_through().then_some(decision),
     });

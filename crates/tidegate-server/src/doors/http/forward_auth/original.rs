@@ -185,7 +185,7 @@ fn once<'r>(
     }
 }
 
-/// Returns the value of a header that policies go by: those that they name, and those that say how long a caller waits.
+/// Returns the value of a header that policies use: one that they name, or one that says how long a caller waits.
 ///
 /// # Errors
 /// If it came with two values. The programs behind the proxy take the first, the last or both, so a caller could be
