@@ -21,8 +21,7 @@ pub const SEEDS: u64 = 3;
 /// The service on which each law is drawn: its capacity falls, rises and falls again.
 const STEPS: &str = "capacity steps";
 
-/// How long callers wait in the table of [`impatient`] callers: between six and ten times what most of the services
-/// take without a queue.
+/// How long [`impatient`] callers wait: four to ten times what most of the services take without a queue.
 pub const IMPATIENT: Duration = Duration::from_millis(200);
 
 /// The seeds on which the default is compared with the best published law. No parameter was chosen with them.
