@@ -197,7 +197,7 @@ pub(super) const DEFAULTS: Table = Table {
         key("mode", MODE, Some("enforce"), "The mode of policies without a mode"),
         key(
             "near_limit",
-            Kind::Percent,
+            Kind::Percent(1, 100),
             Some("80%"),
             "The used share of a limit from which a key is reported as near it",
         ),

@@ -216,7 +216,7 @@ fn expected(kind: &Kind) -> &'static str {
         Kind::Whole(..) => "a whole number",
         Kind::Rate => "a rate as 100/s",
         Kind::Span => "a span of time as 200ms",
-        Kind::Percent => "a share as 80%",
+        Kind::Percent(..) => "a share as 80%",
         Kind::Kept => "a share as 20% or a number of units",
         Kind::Condition => "a condition as cpu above 80%",
         Kind::Source => "a number as memory or signal NAME",
@@ -272,9 +272,9 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
         },
         Kind::Rate => text.parse::<WrittenRate>().map(drop).map_err(|error| error.to_string()),
         Kind::Span => span(text).map(drop).map_err(|error| error.to_string()),
-        Kind::Percent => {
-            percent(text).map(drop).ok_or_else(|| format!("\"{shown}\" is not a share; use 1% to 100%"))
-        }
+        Kind::Percent(least, most) => percent(text)
+            .map(drop)
+            .ok_or_else(|| format!("\"{shown}\" is not a share; use {least}% to {most}%")),
         Kind::Read(grammar) => {
             if (grammar.reads)(text) {
                 Ok(())
