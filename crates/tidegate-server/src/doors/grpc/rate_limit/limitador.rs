@@ -94,7 +94,7 @@ pub(in super::super) async fn check(service: &Service, message: Bytes) -> Result
     let request = super::read(&message)?;
     let engine = &service.app.engine;
     let live = engine.live();
-    let descriptors = descriptors::read(&request, &service.quotas, &live.rls_attributes)?;
+    let descriptors = descriptors::read(&request, &service.quotas, &live)?;
     if descriptors.iter().any(|descriptor| descriptor.refused.is_some()) {
         return Ok(framing::body(&response::refused(&descriptors)));
     }
@@ -130,7 +130,7 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
     let request = call(domain, descriptors, amount);
     let engine = &service.app.engine;
     let live = engine.live();
-    let descriptors = descriptors::read(&request, &service.quotas, &live.rls_attributes)?;
+    let descriptors = descriptors::read(&request, &service.quotas, &live)?;
     let refused = ReserveResponse { code: Overall::OverLimit as i32, reservation_id: String::new() };
     if descriptors.iter().any(|descriptor| descriptor.refused.is_some()) {
         return Ok(framing::body(&refused));
@@ -234,7 +234,7 @@ async fn decide<'a, 'r>(
 async fn book(service: &Service, request: &RateLimitRequest) -> Result<(), Status> {
     let engine = &service.app.engine;
     let live = engine.live();
-    for descriptor in descriptors::read(request, &service.quotas, &live.rls_attributes)? {
+    for descriptor in descriptors::read(request, &service.quotas, &live)? {
         // A value that is too long has no key under which it could be booked.
         if descriptor.refused.is_some() {
             continue;
