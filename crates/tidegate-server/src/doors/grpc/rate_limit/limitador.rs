@@ -27,6 +27,7 @@ use super::super::framing;
 use super::super::service::Service;
 use super::super::status::{Code, Status};
 use super::descriptors::{self, CallDescriptor, Units};
+use super::details::Details;
 use super::{HungUp, response};
 use crate::engine::{Committed, Engine, Held, SettleError, Settlement, Spent, TicketFor, Together};
 use crate::live::Live;
@@ -99,8 +100,11 @@ pub(in super::super) async fn check(service: &Service, message: Bytes) -> Result
         return Ok(framing::body(&response::refused(&descriptors)));
     }
     let together = decide(engine, &live, &descriptors, Check::peek, None).await?;
+    let Together { conclusions, allowed, .. } = together;
     let facts = |conclusion: &_| engine.facts(&live, conclusion);
-    Ok(framing::body(&response::decided(&descriptors, &together.conclusions, together.allowed, facts)))
+    let mut answer = response::decided(&descriptors, &conclusions, allowed, facts);
+    Details::default().write(engine, &live, &descriptors, &conclusions, &mut answer, allowed);
+    Ok(framing::body(&answer))
 }
 
 /// Books units that were spent, even beyond the limit.
