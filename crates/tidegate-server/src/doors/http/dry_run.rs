@@ -56,7 +56,7 @@ pub(crate) async fn dry_run(app: &App, request: Request<Body>) -> Result<Respons
     answer["status"] = reply.status().as_u16().into();
     answer["config"] = json!(if proposed.is_some() { "proposed" } else { "in-force" });
     answer["warnings"] = json!(proposed.map(|proposed| proposed.warnings).unwrap_or_default());
-    Ok(json::ok(&answer))
+    Ok(json::shown(&answer))
 }
 
 /// Parses proposed policies on a thread for blocking work.

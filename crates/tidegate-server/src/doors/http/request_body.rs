@@ -11,6 +11,7 @@ mod cost;
 mod fields;
 mod operator;
 mod priority;
+mod reason;
 mod settlement;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ pub(crate) use self::bounds::{
 use self::check::{BatchSeed, CheckSeed, DryRunSeed};
 pub(crate) use self::check::{CheckBody, DryRunBody};
 use self::operator::{BlockSeed, EXAMPLE_SIGNAL, SignalSeed, StringsSeed};
+pub(crate) use self::reason::reason;
 pub(crate) use self::settlement::SettlementBody;
 use self::settlement::SettlementSeed;
 use crate::connections::TooSlow;
