@@ -123,6 +123,20 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
         findings.error(node.spot, format_args!("{} is a map, found {}", table.name, node.kind()));
         return;
     };
+    // Another file, perhaps one with secrets: one mistake without its words, in place of one with the words of each line.
+    let words = || table.keys.iter().map(|key| key.name);
+    if table.name == "file"
+        && !entries.is_empty()
+        && entries
+            .iter()
+            .all(|(name, _)| nearest(&name.text, words()).is_none() && !name.text.starts_with("x-"))
+    {
+        findings.error(
+            node.spot,
+            "the file has no key of a policy file, such as version or policies; name another file",
+        );
+        return;
+    }
     check_repeats(node, findings);
     for (name, value) in entries {
         match table.key(&name.text) {
