@@ -7,8 +7,6 @@ mod key;
 mod named;
 mod outcome;
 
-use std::time::Duration;
-
 use tidegate::Rate;
 use tidegate::policy::Descriptor;
 
@@ -24,8 +22,5 @@ pub(crate) const MAX_ATTRIBUTES: usize = 64;
 pub(crate) const MAX_NAME: usize = Descriptor::MAX_NAME;
 /// The longest attribute value, in bytes: a long URL or token fits.
 pub(crate) const MAX_VALUE: usize = Descriptor::MAX_VALUE;
-/// How long a caller should wait before it asks again when the store could not decide: long enough not to add to its
-/// load.
-pub(crate) const STORE_RETRY: Duration = Duration::from_secs(1);
 /// The largest cost, equal to the largest possible burst. A larger cost could never be allowed.
 pub(crate) const MAX_COST: u64 = Rate::MAX_COUNT;

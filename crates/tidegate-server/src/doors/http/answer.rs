@@ -28,7 +28,7 @@ use super::response_headers;
 use crate::engine::{Conclusion, TicketAnswer, Want};
 use crate::json::{self, JSON};
 use crate::live::{Facts, Live};
-use crate::requests::STORE_RETRY;
+use crate::problem::STORE_RETRY;
 
 /// An answer is true only at its moment.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");

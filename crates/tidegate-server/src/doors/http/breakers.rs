@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
-use http::{Request, StatusCode, Uri};
+use http::{Request, Uri};
 use serde_json::{Value, json};
 use tidegate::breaker::{Condition, Force, Totals};
 use tidegate::policy::{Descriptor, span};
@@ -141,7 +141,7 @@ fn wanted(bytes: &[u8]) -> Result<Wanted, Problem> {
 
 fn unanswered(error: &StoreError) -> Problem {
     let detail = format!("the store did not answer; try again ({error})");
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    Problem::unavailable(detail)
 }
 
 fn breakers_response(app: &App, listed: &[ListedBreaker], reveal: bool) -> Response {

@@ -68,7 +68,7 @@ async fn proposed(app: &App, text: &str) -> Result<Proposed, Problem> {
     }
     let Ok(place) = Arc::clone(&app.proposals).try_acquire_owned() else {
         let detail = "the largest number of proposed texts is being read already; try again in a second";
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+        return Err(Problem::unavailable(detail));
     };
     let text = text.to_owned();
     let reading = move || {

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use http::{Request, StatusCode};
+use http::Request;
 use serde_json::{Value, json};
 use tidegate::policy::Descriptor;
 
@@ -88,5 +88,5 @@ pub(super) fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<D
 
 /// Makes the problem for a key that was not reset, although its block may have ended.
 fn not_forgotten(error: &NotForgotten) -> Problem {
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    Problem::unavailable(error.to_string())
 }

@@ -86,6 +86,6 @@ fn not_changed(name: &str, why: NotChanged) -> Problem {
         NotChanged::Condition => Problem::new(StatusCode::PRECONDITION_FAILED, detail),
         NotChanged::Mistakes(mistakes) => refused_policies::of_mistakes(&mistakes),
         NotChanged::Unfit(refused) => refused_policies::of_lines(refused.diagnostics),
-        NotChanged::NotSaved(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail),
+        NotChanged::NotSaved(_) => Problem::unavailable(detail),
     }
 }

@@ -20,8 +20,8 @@ use super::response::refuses;
 use crate::call_notes;
 use crate::engine::{Conclusion, Engine};
 use crate::live::Live;
-use crate::problem::Problem;
-use crate::requests::{MAX_VALUE, STORE_RETRY};
+use crate::problem::{Problem, STORE_RETRY};
+use crate::requests::MAX_VALUE;
 
 /// The metadata of a call that lists the details it wants.
 const WANTED: HeaderName = HeaderName::from_static("x-tidegate-details");
