@@ -281,6 +281,32 @@ fn a_quota_that_a_caller_brings_is_the_one_that_is_shown() {
     assert!(own.brought.is_none() && refused.brought.as_ref() == Some(&brought));
 }
 
+/// Regression: where several limits of one policy refused, `t` was that of the one with the smallest share left, and
+/// `Retry-After` that of the longest wait.
+#[cfg(feature = "http")]
+#[test]
+fn of_the_limits_of_a_policy_that_refuse_the_one_that_lasts_longest_is_shown() {
+    use tidegate::http_answer::HttpAnswer;
+
+    let second = Limit::new(Quota::per_second(1).gcra().unwrap(), "1/s");
+    let day = Limit::new(Quota::per_day(1).fixed_window().unwrap(), "1/day");
+    let mut two = Policy::new("two", second);
+    two.limits.push(day);
+    let gate = gate(vec![two]);
+    let request = Descriptor::new();
+    assert!(gate.check(&request).unwrap().allowed);
+    let refused = gate.check(&request).unwrap();
+    let pairs = HttpAnswer::of_gate(&refused, &request).pairs();
+    let header = |name: &str| {
+        let found = pairs.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone()).unwrap_or_default()
+    };
+    assert_eq!(header("ratelimit-policy"), r#""two";q=1;w=86400"#);
+    let wait = header("retry-after");
+    assert_eq!(header("ratelimit"), format!(r#""two";r=0;t={wait}"#));
+    assert!(wait.parse::<u64>().unwrap() > 86_000, "{wait}");
+}
+
 /// Regression: the end of a charge under a brought quota did not say that it was brought, so the store noted a new key.
 #[test]
 fn the_end_of_a_charge_says_that_its_quota_was_brought() {

@@ -32,8 +32,9 @@ pub(super) enum Kind {
     Rate,
     /// `200ms`
     Span,
-    /// `80%`
-    Percent,
+    /// `80%`. The two numbers are the range that the advice for a text that is no share names; a share outside it is
+    /// refused later, with the reason.
+    Percent(u8, u8),
     /// `20%`, or a number of units
     Kept,
     /// `cpu above 80%, until 70%`

@@ -45,9 +45,11 @@ pub(super) async fn answer(service: &Service, headers: &HeaderMap, message: Byte
     let request = read(&message)?;
     let engine = &service.app.engine;
     let live = engine.live();
-    let descriptors = descriptors::read(&request, &service.quotas, &live.rls_attributes)?;
+    let descriptors = descriptors::read(&request, &service.quotas, &live)?;
     let answer = if descriptors.iter().any(|descriptor| descriptor.refused.is_some()) {
-        response::refused(&descriptors)
+        let mut answer = response::refused(&descriptors);
+        details.write_unjudged(&request, &descriptors, &mut answer);
+        answer
     } else {
         decide(engine, &live, &descriptors, headers, details).await?
     };
