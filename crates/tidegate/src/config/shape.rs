@@ -70,7 +70,8 @@ pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Finding
 
 fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
     let Value::List(nodes) = &node.value else {
-        findings.error(node.spot, format_args!("{name} is a list, found {}", node.kind()));
+        let remedy = if matches!(node.value, Value::Map(_)) { "; begin each entry with `- `" } else { "" };
+        findings.error(node.spot, format_args!("{name} is a list, found {}{remedy}", node.kind()));
         return;
     };
     let most = match of {
@@ -165,7 +166,12 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
     }
     for required in table.required {
         if node.entries().iter().all(|(name, _)| name.text != *required) {
-            findings.error(node.spot, format_args!("{} has no {required}", table.name));
+            let remedy = match (table.name, *required) {
+                ("file", "version") => "; write version: 1 in its first line",
+                ("override", "key") => "; name one attribute of `by`, as key: { user.id: vip }",
+                _ => "",
+            };
+            findings.error(node.spot, format_args!("{} has no {required}{remedy}", table.name));
         }
     }
     reach::check(node, table, findings);

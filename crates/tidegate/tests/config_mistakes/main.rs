@@ -32,7 +32,7 @@ fn mistakes_of_a_file() {
         ("a", &["t:1:1  error  file is a map, found a text"][..]),
         ("[]", &["t:1:1  error  file is a map, found a list"][..]),
         ("version: 2\npolicies: []\n", &["t:1:10  error  version: 2 is out of range; use 1"][..]),
-        ("policies: []\n", &["t:1:1  error  file has no version"][..]),
+        ("policies: []\n", &["t:1:1  error  file has no version; write version: 1 in its first line"][..]),
         (
             "version: 1\nstore: { kind: redis, url: x, nodes: 3 }\nserver: { admin: 127.0.0.1:1, http: nowhere, htpp: x }\npolicies:\n",
             &[
