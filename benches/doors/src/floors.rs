@@ -49,7 +49,7 @@ impl RateLimitService for Nothing {
     }
 }
 
-/// Answers checks with our fields, and sub-requests with an empty body.
+/// Answers checks with the fields of Tidegate's answers, and sub-requests with an empty body.
 async fn axum(listener: TcpListener) -> Result<()> {
     let router =
         axum::Router::new().route("/v1/check", post(check)).route("/v1/forward-auth", any(|| async {}));
@@ -69,7 +69,7 @@ struct Attributes {
     user: String,
 }
 
-/// The fields of our answer.
+/// The fields of Tidegate's answer to a check.
 #[derive(Serialize)]
 struct Answered {
     decision: &'static str,

@@ -7,7 +7,7 @@ use crate::wire::grpc::Grpc;
 use crate::wire::http::{Http, What};
 use crate::wire::resp::{Answers, Resp};
 
-/// A row of the table: the same load for each contender, ours first.
+/// A row of the table: the same load for each contender, Tidegate first.
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) shape: Shape,
@@ -84,7 +84,7 @@ pub(crate) fn all() -> Vec<Row> {
     rows
 }
 
-/// Prints a line per contender of each row: its median, and how many times as cheap ours is.
+/// Prints a line per contender of each row: its median, and how many times as cheap Tidegate is.
 pub(crate) fn print(rows: &[Row], found: Vec<Vec<Vec<Found>>>) {
     println!(
         "| door, connections x open calls | server | calls a second | server's us a call | p50, p99 us | ours is x as cheap, p99 x theirs |"

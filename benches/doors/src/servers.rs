@@ -29,7 +29,7 @@ pub(crate) enum Kind {
     Nginx,
 }
 
-/// The policies of our server.
+/// The policies of the Tidegate server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Policies {
     /// A limit by user.

@@ -27,7 +27,7 @@ const KEYS: u64 = 100_000;
 /// How long a row is measured per round.
 const SPAN: Duration = Duration::from_millis(1500);
 
-/// Commands per pipeline, the same number as steps in one of our batches.
+/// Commands per pipeline, the same number as steps in a batch of the store.
 const PIPELINE: usize = 64;
 
 /// The work of a row.
@@ -45,7 +45,8 @@ enum Row {
     Library { tasks: u64 },
 }
 
-/// One measurement: decisions per second, and the processor time per decision in microseconds, the server's and ours.
+/// One measurement: decisions per second, and the microseconds of processor time per decision of the server and of this
+/// program.
 struct Found {
     per_second: f64,
     server: f64,

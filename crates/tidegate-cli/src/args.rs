@@ -229,7 +229,7 @@ pub(crate) struct Simulate {
 }
 
 #[derive(Args, Debug)]
-#[command(mut_arg("server", |arg| arg.help("The running server, instead of a policy file [default: http://127.0.0.1:8080, if there is no policy file]")))]
+#[command(mut_arg("server", |arg| arg.help("The running server, instead of a policy file; if it needs a token, set TIDEGATE_TOKEN [default: http://127.0.0.1:8080, if there is no policy file]")))]
 pub(crate) struct Explain {
     /// An attribute of the request, such as client.ip=203.0.113.9; may be repeated
     #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = pair)]

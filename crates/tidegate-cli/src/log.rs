@@ -28,7 +28,8 @@ use crate::args::Global;
 use crate::exit::Mistake;
 use crate::styled::Styled;
 
-/// How long the process waits at its end until the log is written. A reader that needs longer has been slow already.
+/// How long the process waits at its end until the log is written. A reader that needs longer was already too slow
+/// before.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The log of this process. Dropping it writes the remaining lines, for at most a second.

@@ -125,7 +125,12 @@ fn send(server: &ServerUrl, method: Method, path: &str, body: Option<&Value>) ->
     if !status.is_success() {
         let words = |key| answer.get(key).and_then(Value::as_str);
         let why = words("detail").or_else(|| words("title")).unwrap_or("no reason given");
-        let message = format!("{url} answered {status}: {why}");
+        let remedy = if status == StatusCode::UNAUTHORIZED {
+            "; the token that is sent is that of TIDEGATE_TOKEN"
+        } else {
+            ""
+        };
+        let message = format!("{url} answered {status}: {why}{remedy}");
         return Err(RefusedByServer { message, problem: answer }.into());
     }
     Ok(answer)

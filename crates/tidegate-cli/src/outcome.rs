@@ -18,8 +18,9 @@ use crate::output::Printer;
 use crate::styled::{Look, Styled};
 use crate::table::{Cell, table};
 
-/// The lanes of a run's curves.
+/// The lane of a run's curves with all requests.
 const OFFERED: usize = 0;
+/// The lane with the requests that were admitted.
 const ADMITTED: usize = 1;
 
 /// A threshold and its result.

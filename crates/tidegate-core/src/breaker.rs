@@ -15,7 +15,7 @@
 //!   stays half-open because a holder never came back. A cancelled probe has no outcome, and gives its place back.
 //! * The calls of each step are judged by a [`Judgement`]. Each step doubles how many calls may be in flight, instead
 //!   of letting a share of all calls through: work in flight is what overwhelms a recovering service, and a limit on
-//!   it needs neither counts of refusals nor random numbers.
+//!   work in flight needs neither counts of refusals nor random numbers.
 //! * A breaker that [sheds](BreakerBuilder::shed_at_most) does not open. It stays closed, and refuses by chance the
 //!   share of calls that goes beyond what its threshold allows.
 //! * A person can [`Force`] the breaker into a state, for a time and with a reason.

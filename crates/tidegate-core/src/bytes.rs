@@ -174,7 +174,8 @@ impl<'a> Reader<'a> {
     /// Checks the header and returns the reader with the algorithm's byte.
     ///
     /// # Errors
-    /// [`DecodeError::Short`] or [`DecodeError::Version`].
+    /// [`DecodeError::Short`] if the bytes end within the header; [`DecodeError::Version`] if the format version is not
+    /// known.
     pub fn open(bytes: &'a [u8]) -> Result<(u8, Self), DecodeError> {
         match bytes {
             [version @ 1..=FORMAT, kind, rest @ ..] => Ok((*kind, Self { version: *version, rest })),
@@ -192,7 +193,7 @@ impl<'a> Reader<'a> {
     /// Checks that no bytes are left.
     ///
     /// # Errors
-    /// [`DecodeError::Long`].
+    /// [`DecodeError::Long`] if there are more bytes.
     pub fn close(self) -> Result<(), DecodeError> {
         match self.rest.len() {
             0 => Ok(()),
@@ -215,7 +216,7 @@ impl<'a> Reader<'a> {
     /// Reads one byte.
     ///
     /// # Errors
-    /// [`DecodeError::Short`].
+    /// [`DecodeError::Short`] if the bytes end before the field does.
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         self.take::<1>().map(|[byte]| byte)
     }
@@ -223,7 +224,7 @@ impl<'a> Reader<'a> {
     /// Reads four bytes.
     ///
     /// # Errors
-    /// [`DecodeError::Short`].
+    /// [`DecodeError::Short`] if the bytes end before the field does.
     pub fn u32(&mut self) -> Result<u32, DecodeError> {
         self.take().map(u32::from_le_bytes)
     }
@@ -231,7 +232,7 @@ impl<'a> Reader<'a> {
     /// Reads eight bytes.
     ///
     /// # Errors
-    /// [`DecodeError::Short`].
+    /// [`DecodeError::Short`] if the bytes end before the field does.
     pub fn u64(&mut self) -> Result<u64, DecodeError> {
         self.take().map(u64::from_le_bytes)
     }
@@ -239,7 +240,7 @@ impl<'a> Reader<'a> {
     /// Reads sixteen bytes.
     ///
     /// # Errors
-    /// [`DecodeError::Short`].
+    /// [`DecodeError::Short`] if the bytes end before the field does.
     pub fn u128(&mut self) -> Result<u128, DecodeError> {
         self.take().map(u128::from_le_bytes)
     }
@@ -247,7 +248,7 @@ impl<'a> Reader<'a> {
     /// Reads the bits of a float.
     ///
     /// # Errors
-    /// [`DecodeError::Short`].
+    /// [`DecodeError::Short`] if the bytes end before the field does.
     pub fn f64(&mut self) -> Result<f64, DecodeError> {
         self.u64().map(f64::from_bits)
     }
@@ -255,7 +256,7 @@ impl<'a> Reader<'a> {
     /// Reads a tick.
     ///
     /// # Errors
-    /// [`DecodeError::Short`].
+    /// [`DecodeError::Short`] if the bytes end before the field does.
     pub fn tick(&mut self) -> Result<Tick, DecodeError> {
         self.u64().map(Tick::from_nanos)
     }

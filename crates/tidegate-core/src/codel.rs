@@ -1,18 +1,18 @@
 //! CoDel for a queue of waiting work: drops work that has waited long, but only while *all* work waits long.
 //!
-//! A burst makes some work wait; that is what a queue is for. If even the quickest had to wait, it is no burst: more
-//! arrives than can be served. So the least wait of each interval decides. If it is above the target, the service
-//! counts as overloaded for the next interval. During that, work that has waited more than twice the target by its
-//! turn is dropped instead of served, since its caller is about to give up.
+//! A burst makes some work wait, which is the purpose of a queue. But if even the work that waited least had to wait
+//! long, this is not a burst: more work arrives than can be served. So the least wait of each interval decides. If it
+//! is above the target, the service counts as overloaded for the next interval. During that, work that has waited more
+//! than twice the target by its turn is dropped instead of served, since its caller is about to give up.
 //!
 //! Once a queue has stood for an interval, it is served from its *newest* end (adaptive LIFO): the caller of the
 //! newest work still waits for an answer, the caller of the oldest may not. After the queue was empty it is served in
 //! order again.
 //!
 //! # When
-//! Right for any queue in front of a limit: it needs no knowledge of the service, and does nothing while all is well.
-//! Wrong where waits are long by design, as for batch jobs. It drops work only after a wait; to refuse work on
-//! arrival, use a throttle or a limit.
+//! Use it for any queue in front of a limit: it needs no knowledge of the service, and does nothing while waits are
+//! short. Do not use it where waits are long by design, as for batch jobs. It drops work only after a wait; to refuse
+//! work on arrival, use a throttle or a limit.
 //! | knob | range | default | |
 //! |---|---|---|---|
 //! | target | 1 ns to 1 h | 5 ms | the least wait of an interval above which the service is overloaded |
@@ -57,7 +57,7 @@ pub struct Codel {
     interval: Duration,
 }
 
-/// What [`Codel`] remembers of a queue: 48 bytes.
+/// The state of [`Codel`] for one queue: 48 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodelState {
     /// The latest tick seen.
@@ -71,7 +71,7 @@ pub struct CodelState {
     emptied: Tick,
 }
 
-/// What to do with work that is taken out of the queue.
+/// Whether work that is taken out of the queue is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "whoever is to be dropped must not be served"]
 pub enum Turn {
@@ -120,8 +120,8 @@ impl Codel {
         CodelState { last: now, interval_ends: now, least: None, overloaded: false, emptied: now }
     }
 
-    /// Takes in that work which waited for `waited` leaves the queue, and returns what to do with it. The first turn
-    /// of an interval is always served.
+    /// Records that work which has waited for `waited` leaves the queue, and returns whether to serve or to drop it.
+    /// The first turn of an interval is always served.
     pub fn take(&self, state: &mut CodelState, at: Tick, waited: Duration) -> Turn {
         let at = step(state, at);
         let least = match state.least {
@@ -147,7 +147,7 @@ impl Codel {
         (state.overloaded && waited > self.target * 2) || (self.stands(state, now) && waited > self.interval)
     }
 
-    /// Takes in that the queue is empty, which ends an overload.
+    /// Records that the queue is empty, which ends an overload.
     pub fn emptied(&self, state: &mut CodelState, at: Tick) {
         state.emptied = step(state, at);
         state.overloaded = false;

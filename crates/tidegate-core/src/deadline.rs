@@ -1,7 +1,7 @@
 //! Deadlines: how long work may take, by the time that its caller gives, the rules set here, and the time left.
 //!
 //! A request that nobody waits for any more is useless load. So a deadline comes in with the request, and each step
-//! gets no more than the time left. The next service is told the time left, less the time its answer needs to come
+//! gets no more than the time left. The next service is told the time left minus the time that its answer needs to come
 //! back. Work that cannot finish in time is not started.
 
 use core::time::Duration;
@@ -53,8 +53,8 @@ impl Timeouts {
         Ok(Self { default, ceiling, margin: Duration::ZERO })
     }
 
-    /// Sets the margin, which is subtracted from the time that the next service is told, so that its answer can come back
-    /// and be processed. It is 0 unless set, and must be below the ceiling. A request with no more time left than the
+    /// Sets the margin, which is subtracted from the time that the next service is told, so that its answer can come
+    /// back and be processed. The default is 0; it must be below the ceiling. A request with no more time left than the
     /// margin calls no further service.
     ///
     /// # Errors
@@ -101,8 +101,8 @@ impl Timeouts {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Returns the time to tell the next service: the time left, at most the ceiling, less the margin. `None`: no
-    /// time is left for that service, and it should not be called.
+    /// Returns the time to tell the next service: the time left, at most the ceiling, minus the margin. `None`: no time
+    /// is left for that service, and it should not be called.
     #[must_use]
     pub fn for_next_hop(&self, now: Tick, deadline: Tick) -> Option<Duration> {
         let left = deadline.since(now).min(self.ceiling).checked_sub(self.margin)?;

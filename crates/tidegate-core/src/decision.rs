@@ -10,8 +10,8 @@ use crate::time::Tick;
 ///
 /// Zero is not a cost: asking for nothing is a peek, which has its own call. Make a cost from a plain number with
 /// [`TryFrom`], from a `NonZero` with [`From`], or from a literal in a constant, where a zero does not compile. Calls
-/// that take `impl TryInto<Cost>` accept all of these. They answer a number that is not a cost with [`NotACost`],
-/// whatever the limit, and decide and spend nothing.
+/// that take `impl TryInto<Cost>` accept all of these. For a number that is not a cost they return [`NotACost`], under
+/// any limit; nothing is decided or spent then.
 ///
 /// # Examples
 /// ```
@@ -134,8 +134,8 @@ impl fmt::Display for Cost {
 
 /// One request to a limit.
 ///
-/// *Allow* is a `max_wait` of zero, *reserve* is any `max_wait`, *wait* is the time left until a deadline. An
-/// algorithm needs no second implementation for them.
+/// *Allow* is a `max_wait` of zero, *reserve* is any `max_wait`, *wait* is the time left until a deadline. One function
+/// of an algorithm serves all three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The tick of the request. A tick before the last change of the state counts as the tick of that change.
@@ -175,7 +175,7 @@ pub enum Retry {
 }
 
 impl Retry {
-    /// Returns the wait where it is known.
+    /// Returns the wait; `None` if it is unknown, or if a retry can never succeed.
     #[must_use]
     pub const fn after(self) -> Option<Duration> {
         match self {
@@ -218,7 +218,7 @@ pub enum Transition<S> {
 }
 
 impl<S> Transition<S> {
-    /// A refusal that no wait can turn into a yes.
+    /// A refusal with [`Retry::Never`]: waiting does not help.
     pub const NEVER: Self = Self::Denied { retry: Retry::Never };
 
     /// Returns the same transition over another state type.
@@ -239,7 +239,7 @@ pub struct Receipt {
     pub at: Tick,
     /// When the work may act: `at` plus the wait.
     pub act: Tick,
-    /// What was charged.
+    /// The units or places charged.
     pub cost: Cost,
     /// Four numbers for the algorithm that issued the receipt; zero where it needs fewer.
     pub mark: [u64; 4],

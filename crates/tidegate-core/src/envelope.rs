@@ -65,7 +65,7 @@ pub struct Envelope {
     period: u64,
     burst: u64,
     last: Tick,
-    /// The largest value, over all spans that end now, of what was admitted less what the rate returned.
+    /// The largest value, over all spans that end now, of the units admitted minus the units that the rate returned.
     level: u128,
     /// The highest level so far.
     highest: u128,

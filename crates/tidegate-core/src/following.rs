@@ -11,9 +11,9 @@
 //! rising one lowers it at once. And the rate takes a *climb* time to rise from the floor to the ceiling.
 //!
 //! # When
-//! Right for a resource that must not run out and reacts slowly to load, such as memory, where a concurrency law
-//! would notice a shortage too late; and for following a number of your own. Wrong where latency or refusals tell
-//! more directly: see [`concurrency`](crate::concurrency) and [`throttle`](crate::throttle). It knows only its
+//! Use it for a resource that must not run out and reacts slowly to load, such as memory, where a concurrency law would
+//! notice a shortage too late; and for following a number of your own. Do not use it where latency or refusals show the
+//! load more directly: see [`concurrency`](crate::concurrency) and [`throttle`](crate::throttle). It knows only its
 //! readings: when they stop, the rate stays.
 //!
 //! # Knobs
@@ -146,9 +146,9 @@ impl Following {
         FollowingState { last: now, smoothed: None, held: self.low }
     }
 
-    /// Takes in a reading of the signal; NaN is ignored. A reading above the high mark counts as that mark. A reading
-    /// more than the band below the low mark counts as the low mark less the band. So an extreme reading does not
-    /// take long to make up for.
+    /// Updates the state by a reading of the signal; NaN is ignored. A reading above the high mark counts as that mark.
+    /// A reading more than the band below the low mark counts as the low mark minus the band. So the effect of one
+    /// extreme reading does not last long.
     pub fn sense(&self, state: &mut FollowingState, at: Tick, signal: f64) {
         if signal.is_nan() {
             return;

@@ -1,8 +1,8 @@
-//! Guards: limits that work enters and leaves; and how the work in between ended.
+//! Guards: limits on work in progress, which work enters and leaves; and the outcomes with which it leaves.
 //!
-//! A limit counts what was asked for; a guard counts work in progress. When work leaves a guard, it reports how it
-//! ended, not what it cost. Otherwise both have one shape: a state and a request make a transition, and the later
-//! report makes the next state.
+//! A rate limit counts what was asked for; a guard counts work in progress. When work leaves a guard, it reports how it
+//! ended, not what it cost. Apart from that, guards and rate limits have the same interface: one function takes a state
+//! and a request and returns a transition, and another takes the later report and returns the next state.
 
 use core::fmt::Debug;
 
@@ -19,7 +19,7 @@ pub enum Outcome {
     CallersFault,
     /// The service failed.
     Failure,
-    /// The service, or something behind it, had too much to do and said so.
+    /// The service, or one that it calls, reported that it has too much to do.
     Overloaded,
     /// Unknown, or not related to the service: a caller who hung up. A guard learns nothing from it.
     #[default]
@@ -75,7 +75,7 @@ pub trait Guard: Clone + Debug + Eq + Bytes {
     /// depends on when others leave.
     fn enter(&self, state: &Self::State, ask: Ask) -> Transition<Self::State>;
 
-    /// Leaves with an outcome.
+    /// Returns the state after the work with this receipt has left with an outcome; unchanged if its place has lapsed.
     fn leave(&self, state: &Self::State, now: Tick, receipt: &Receipt, outcome: Outcome) -> Self::State;
 
     /// Returns the standing of the guard at `now`; changes nothing.

@@ -6,18 +6,18 @@
 //!
 //! * [`time`]: ticks, and the rate kept as an exact ratio
 //! * [`decision`]: the request to a limit, and its answer
-//! * [`guard`]: limits that work enters and leaves, and how work ends
+//! * [`guard`]: limits on work in progress, which work enters and leaves; and the outcomes of work
 //! * [`priority`]: how much a request matters
 //! * [`quota`]: a complete limit of any algorithm, and its state
 //! * [`rate`]: the rate-limit algorithms, one file each
 //! * [`breaker`]: circuit breakers, which refuse calls to a service that fails
-//! * [`concurrency`]: how much may be in flight, and what moves that limit
+//! * [`concurrency`]: limits on how much work is in flight, fixed or moved by a law
 //! * [`deadline`], [`retry`], [`retry_budget`]: how long work may take, and whether it is worth trying again
-//! * [`throttle`]: which share of arrivals is refused, by how earlier work ended
+//! * [`throttle`]: computes the share of arrivals to refuse from how earlier work ended
 //! * [`codel`]: which waiting request is served next, and which has waited too long
 //! * [`following`]: a rate that follows a signal, such as the memory in use
-//! * [`division`]: one limit divided among holders that grant it on their own
-//! * [`envelope`]: by how much admissions exceeded a limit, and how much of it they used
+//! * [`division`]: divides one limit among holders, each of which grants its part without asking the others
+//! * [`envelope`]: measures by how much admissions exceeded a limit, and how much of the limit they used
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

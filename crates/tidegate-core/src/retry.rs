@@ -123,8 +123,8 @@ impl Retries {
         Ok(Self { tries, base, most, most_pushback: Self::PUSHBACK_UP_TO })
     }
 
-    /// Sets the longest time that a service may name; [`Retries::PUSHBACK_UP_TO`] unless set. If the service names a
-    /// longer one, there is no further try.
+    /// Sets the longest time that a service may name; the default is [`Retries::PUSHBACK_UP_TO`]. If the service names
+    /// a longer one, there is no further try.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is above [`Rate::MAX_PERIOD`].

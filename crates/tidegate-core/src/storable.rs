@@ -1,5 +1,5 @@
-//! What a store needs to know about the states of a limit: how large they get, and how to treat one after the clock
-//! was set back.
+//! Properties of a limit's states that stores need: how large they get, and how to treat one after the clock was set
+//! back.
 
 use crate::time::{MAX_STEP_BACK, Tick};
 

@@ -36,7 +36,7 @@ impl Tick {
         self.0
     }
 
-    /// Returns how long ago `earlier` was; zero when it is not earlier.
+    /// Returns the time from `earlier` to this tick; zero if `earlier` is not earlier.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// The default pause after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The default capacity in keys: as in memory, 27 MB.
+/// The default capacity in keys, which is that of a store in memory. It takes 27 MB.
 const KEYS: usize = 1_000_000;
 
 /// The default limit on bytes written per second: a third of what a plain SATA disk can take, which leaves room for its
@@ -62,9 +62,9 @@ impl DiskOptions {
         }
     }
 
-    /// Sets the capacity in live keys, 1 to [`MemoryStore::MAX_KEYS`](tidegate::store::MemoryStore::MAX_KEYS); a
-    /// million unless set. May differ from run to run: if there is less room than before, the keys furthest from full
-    /// are kept.
+    /// Sets the capacity in live keys, 1 to [`MemoryStore::MAX_KEYS`](tidegate::store::MemoryStore::MAX_KEYS); the
+    /// default is a million. The capacity may differ from run to run: if there is less room than before, the keys
+    /// furthest from full are kept.
     pub fn keys(mut self, keys: usize) -> Self {
         self.keys = keys;
         self
@@ -78,29 +78,29 @@ impl DiskOptions {
         self
     }
 
-    /// Sets the interval between writes, 1 ms to 1 h; 200 ms unless set. A crash may grant again what was granted in
-    /// the last interval and during its write. Nothing is written if no change would still matter after an interval.
+    /// Sets the interval between writes, 1 ms to 1 h; the default is 200 ms. A crash may grant again what was granted
+    /// in the last interval and during its write. Nothing is written if no change would still matter after an interval.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
     }
 
-    /// Sets the pause after a failed write, 1 ms to 1 h; a second unless set.
+    /// Sets the pause after a failed write, 1 ms to 1 h; the default is one second.
     pub fn retry(mut self, retry: Duration) -> Self {
         self.retry = retry;
         self
     }
 
-    /// Sets the most bytes of changes written per second, at least 1; 64 MiB unless set. If more changes than that, the
-    /// intervals between writes grow, up to the time it takes to write the whole table twice: once for the changes and
-    /// once for the copy that keeps the file short.
+    /// Sets the most bytes of changes written per second, at least 1; the default is 64 MiB. If more changes than that,
+    /// the intervals between writes grow, up to the time it takes to write the whole table twice: once for the changes
+    /// and once for the copy that keeps the file short.
     pub fn bytes_per_second(mut self, bytes: u64) -> Self {
         self.bytes_per_second = bytes.max(1);
         self
     }
 
-    /// Sets the clock that is read when the file is read, which should be the gate's; the system's unless set. States
-    /// far ahead of it were written by a clock that was fast, and are set back
+    /// Sets the clock that is read when the file is read, which should be the gate's; the default is the system's
+    /// clock. States far ahead of it were written by a clock that was fast, and are set back
     /// ([`Opened::clock_was_ahead`](crate::Opened::clock_was_ahead)).
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
@@ -110,7 +110,7 @@ impl DiskOptions {
     /// Sets a callback that is called when the file can no longer be written, and when it can be written again: once
     /// each. It runs on the writer thread, which waits for it, so it must not wait for the disk:
     /// [`DiskStore::flush`](crate::DiskStore::flush), [`DiskStore::close`](crate::DiskStore::close) and strict steps
-    /// fail if it calls them. A panic in it is caught; only the process's panic hook sees it.
+    /// fail if the callback calls them. A panic in it is caught; only the process's panic hook sees it.
     pub fn on_change(mut self, on_change: impl Fn(&Change) + Send + Sync + 'static) -> Self {
         self.on_change = Some(Box::new(on_change));
         self

@@ -44,7 +44,7 @@ impl DiskStore {
     /// Blocks the calling thread.
     ///
     /// # Errors
-    /// [`OpenError`], which names the file and suggests a remedy. The file loses nothing by it.
+    /// [`OpenError`], which names the file and suggests a remedy. Nothing in the file is lost.
     pub fn open(options: DiskOptions) -> Result<Self, OpenError> {
         let ready = opening::open(&options, present)?;
         let path = ready.file.path.clone();
@@ -114,7 +114,7 @@ impl DiskStore {
     /// store continues in memory, but later changes are not kept; strict steps fail.
     ///
     /// # Errors
-    /// [`CloseError`] if the latest changes could not be written. Later calls return the same.
+    /// [`CloseError`] if the latest changes could not be written. Later calls return the same result.
     pub fn close(&self) -> Result<(), CloseError> {
         self.inner.close()
     }

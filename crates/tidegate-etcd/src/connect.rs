@@ -46,6 +46,9 @@ impl Etcd {
     ///
     /// # Errors
     /// [`ConnectError`], which names the fault and a remedy.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the connection is closed. Nothing is written to etcd.
     pub async fn connect(options: EtcdOptions) -> Result<Self, ConnectError> {
         let addresses =
             options.addresses.iter().map(|address| parse(address)).collect::<Result<Vec<_>, _>>()?;

@@ -54,14 +54,14 @@ impl EtcdOptions {
         self
     }
 
-    /// Sets the certificates for connections; the system's authorities unless set.
+    /// Sets the certificates for connections; the default is the system's authorities.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = tls;
         self
     }
 
-    /// Sets the prefix of all keys; `tidegate` unless set. Deployments that share an etcd need different ones. The
+    /// Sets the prefix of all keys; the default is `tidegate`. Deployments that share an etcd need different ones. The
     /// version of the layout follows it: with `tg` or `tg/`, keys begin with `tg/1/`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
@@ -74,7 +74,7 @@ impl EtcdOptions {
         format!("{}{LAYOUT}", self.prefix.trim_end_matches('/'))
     }
 
-    /// Sets the time limit of one exchange, and of connecting; 5 s unless set.
+    /// Sets the time limit of one exchange, and of connecting; the default is 5 s.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;

@@ -93,7 +93,7 @@ struct Owner {
 
 impl Owner {
     async fn run(mut self, mut received: mpsc::Receiver<Job>) {
-        // A panic is a bug in this crate. It costs one exchange, instead of the link for good.
+        // A panic is a bug in this crate. It costs one exchange, instead of the link for ever.
         while AssertUnwindSafe(self.run_until_panic(&mut received)).catch_unwind().await.is_err() {
             tracing::error!("a mistake in the Redis store ended an exchange; the connection is made anew");
             self.ready = None;

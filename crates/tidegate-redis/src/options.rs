@@ -26,7 +26,7 @@ pub const SHARDS: u32 = 16;
 pub const STEPS_IN_A_CALL: usize = 128;
 
 /// The default number of hashes per namespace in a cluster. Each hash has a slot of its own, so this many spread evenly
-/// over some tens of masters.
+/// over a few tens of masters.
 pub const CLUSTER_SHARDS: u32 = 1024;
 
 /// The servers of a store, and how to use them. Made by one of [`RedisOptions::single`], [`RedisOptions::sentinel`],
@@ -69,7 +69,7 @@ impl RedisOptions {
     /// sentinels name it.
     ///
     /// # Errors
-    /// [`ConnectError::Address`]; [`ConnectError::Option`] if no sentinel is named.
+    /// [`ConnectError::Address`] if an address is not valid; [`ConnectError::Option`] if no sentinel is named.
     pub fn sentinel(sentinels: &[&str], name: &str, master: &str) -> Result<Self, ConnectError> {
         let sentinels = infos(sentinels, "sentinels")?;
         let master = info(master, "the address of the master")?;
@@ -79,7 +79,7 @@ impl RedisOptions {
     /// Names some nodes of a cluster, from which the store learns the others.
     ///
     /// # Errors
-    /// [`ConnectError::Address`]; [`ConnectError::Option`] if no node is named.
+    /// [`ConnectError::Address`] if an address is not valid; [`ConnectError::Option`] if no node is named.
     pub fn cluster(nodes: &[&str]) -> Result<Self, ConnectError> {
         infos(nodes, "nodes").map(|nodes| Self::of(Servers::Nodes(nodes)))
     }
@@ -97,7 +97,7 @@ impl RedisOptions {
         }
     }
 
-    /// Sets the namespace: 1 to 64 letters, digits, `-`, `_` or `.`; `tidegate` unless set. Nodes with the same
+    /// Sets the namespace: 1 to 64 letters, digits, `-`, `_` or `.`; the default is `tidegate`. Nodes with the same
     /// namespace share its limits.
     #[must_use]
     pub fn namespace(mut self, namespace: &str) -> Self {
@@ -105,9 +105,9 @@ impl RedisOptions {
         self
     }
 
-    /// Sets the number of hashes over which cells are spread, 1 to 65,536: [`SHARDS`] unless set, [`CLUSTER_SHARDS`] in
-    /// a cluster. All nodes of a namespace have to use the same number; a node with another one gets
-    /// [`ConnectError::Shards`]. Few hashes make batches cheap. Many make cells small: a hash of up to 512 cells
+    /// Sets the number of hashes over which cells are spread, 1 to 65,536; the default is [`SHARDS`], and
+    /// [`CLUSTER_SHARDS`] in a cluster. All nodes of a namespace have to use the same number; a node with another one
+    /// gets [`ConnectError::Shards`]. Few hashes make batches cheap. Many make cells small: a hash of up to 512 cells
     /// (`hash-max-listpack-entries`) takes less than half the memory. In a cluster each hash is on one master.
     #[must_use]
     pub const fn shards(mut self, shards: u32) -> Self {
@@ -115,21 +115,22 @@ impl RedisOptions {
         self
     }
 
-    /// Sets how full a limit is assumed to be after the server has lost its cell.
+    /// Sets how full a limit is assumed to be after the server has lost its cell; the default is [`AfterLoss::Half`].
     #[must_use]
     pub const fn after_loss(mut self, after_loss: AfterLoss) -> Self {
         self.after_loss = after_loss;
         self
     }
 
-    /// Sets the time limit for a server to accept a connection and to answer; [`TIMEOUT`] unless set.
+    /// Sets the time limit for a server to accept a connection and to answer, above zero; the default is [`TIMEOUT`].
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sets for how long calls that were refused without being executed are sent again; [`PATIENCE`] unless set.
+    /// Sets for how long calls that were refused without being executed are sent again; the default is [`PATIENCE`].
+    /// With zero, none is sent again.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -152,7 +153,8 @@ impl RedisOptions {
         self
     }
 
-    /// Sets the certificate and key, in PEM, with which this node authenticates to the server.
+    /// Sets the certificate and key, in PEM, with which this node authenticates to the server. Without them, it sends
+    /// none.
     #[must_use]
     pub fn client_certificate(mut self, certificate: Vec<u8>, key: Vec<u8>) -> Self {
         self.tls.client_tls = Some(ClientTlsConfig { client_cert: certificate, client_key: key });

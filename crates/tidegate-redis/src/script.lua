@@ -1,28 +1,33 @@
--- Decides steps over the cells of the hashes KEYS, or writes cells if they have not changed. Sent by tidegate-redis; see call.rs.
+-- Decides steps over the cells of the hashes in KEYS, or writes cells if they have not changed. Called by the crate
+-- tidegate-redis; call.rs describes the arguments and the reply.
 --
--- Every number here is a double. All of them are whole and below 2^53, where doubles are exact, but for spans of time since a cell was
--- changed: such a span, times the rate, may be larger. Rounding never brings a number from above 2^53 to below it, so it is then still
--- larger than anything it is compared with, and the limit has been full meanwhile either way.
+-- Every number here is a double. All are whole and below 2^53, where doubles are exact. The only exceptions are spans
+-- of time since a cell was changed or lost, which may be larger once they are multiplied. Rounding never turns a number
+-- above 2^53 into one below it. So such a product is still larger than everything it is compared with, and the result
+-- is right: the limit has become full in that time.
 --
--- Ticks are two numbers: seconds, and nanoseconds below 10^9.
+-- A tick is two numbers: seconds, and nanoseconds below 10^9.
 local call, get, put, byte, sub, find = redis.call, struct.unpack, struct.pack, string.byte, string.sub, string.find
 local EXACT, FAR, NEVER = 9007199254740992, 10, '\0\0\0\0\0\0\0\0'
 
--- Says whether the tick (s, n) lies more than ten seconds before (fs, fn): the clock was set back, and the library says what follows.
+-- Returns whether the tick (s, n) lies more than ten seconds before (fs, fn). Then the clock was set back, and the
+-- library has to decide.
 local function far_behind(s, n, fs, fn)
   return fs - s > FAR or (fs - s == FAR and fn > n)
 end
 
--- Returns what a draw spends whose whole cost does not fit into what is left: as many units as fit beside those that are kept back. False
--- where not one does, and for charges that are no draws, which have no unit. What is left may be below zero. The quotient of two whole
--- numbers below 2^53 rounds to a whole number only where it is one.
+-- Returns what a draw spends if its whole cost is more than the limit has left: as many units as fit, without those
+-- that are kept back. Returns false if not even one unit fits, and for charges that are not draws; those have no unit.
+-- `left` may be below zero. A quotient of two whole numbers below 2^53 is rounded to a whole number only if it is one.
 local function drawn(left, unit, kept_back)
   local units = unit and math.floor(left / unit) - kept_back or 0
   return units >= 1 and units * unit
 end
 
--- A rule returns the cell that follows, false where the charge is refused, or nil where the library has to decide.
--- v: the cell, false where there is none; (s, n): now; (es, en): when the shard's cells were lost, zeros for never; the rest: see `ask`.
+-- Decides a charge of a GCRA limit. This function and `window` are the rules. A rule returns the new cell, false if the
+-- charge is refused, or nil if the library has to decide.
+-- v: the cell, or false if there is none; (s, n): the present; (es, en): when the cells of the shard were lost, zeros
+-- if never; the other parameters are those that `ask` returns.
 local function gcra(v, s, n, es, en, prefix, need, add, most, horizon, unit, kept_back, grain, rate)
   local spent, grains, length = 0, 1e9 / grain, #prefix
   if v then
@@ -33,7 +38,7 @@ local function gcra(v, s, n, es, en, prefix, need, add, most, horizon, unit, kep
       return nil
     end
     if s < ls or (s == ls and n < ln) then
-      -- The clock stepped back: the cell stands still.
+      -- The clock stepped back: no time passes for the cell.
       if far_behind(s, n, ls, ln) then return nil end
       s, n, spent = ls, ln, held
     else
@@ -50,7 +55,8 @@ local function gcra(v, s, n, es, en, prefix, need, add, most, horizon, unit, kep
   return put('<c0I4I4I7', prefix, s, n, spent + add)
 end
 
--- A calendar's windows have a first and a last tick, as the caller expects them, all others a span.
+-- Decides a charge of a windowed limit. For a calendar window the caller gives its first and last tick, (cs, cn) and
+-- (ds, dn); all other windows have a span.
 local function window(v, s, n, es, en, prefix, need, add, most, horizon, unit, kept_back, wait, span, span_n, cs, cn, ds, dn)
   local fs, fn, ts, tn, used, length = 0, 0, 0, 0, 0, #prefix
   if v then
@@ -74,7 +80,7 @@ local function window(v, s, n, es, en, prefix, need, add, most, horizon, unit, k
   end
   if used > 0 and (s < ts or (s == ts and n <= tn)) then
     if used + need > most then
-      -- Whoever waits until the window ends opens the next one ahead of time.
+      -- A charge that may wait until the window ends is booked in the next window, which the library opens.
       if (ts - s) * 1e9 + tn - n < wait then return nil end
       add = drawn(most - used, unit, kept_back)
       if not add then return false end
@@ -83,7 +89,7 @@ local function window(v, s, n, es, en, prefix, need, add, most, horizon, unit, k
     if need > most then return false end
     fs, fn, used = s, n, 0
     if cs then
-      -- An engine whose clock is in another window than the caller expects asks the library.
+      -- By the server's clock it is another window than the caller expects: the library has to decide.
       fs, fn, ts, tn = cs, cn, ds, dn
       if s < fs or (s == fs and n < fn) or s > ts or (s == ts and n > tn) then return nil end
     end
@@ -92,8 +98,9 @@ local function window(v, s, n, es, en, prefix, need, add, most, horizon, unit, k
   return put('<c0I4I4I4I4I7', prefix, s, n, fs, fn, used + add)
 end
 
--- Reads what one charge asks for, as `apply` takes it, behind the place in the text where the next ask begins. Values and no table with names: that
--- would be a tenth of a call. A draw asks for the most that it may ever get, and has a unit, and a number of units that are kept back.
+-- Reads the ask at position `at` of the text: what one charge asks for. Returns the position of the next ask, and then
+-- the arguments for `apply`. These are separate values, because making a table with names takes a tenth of the time of
+-- a call. A draw asks for the most that it may ever get; it also has a unit, and a number of units that are kept back.
 local function ask(text, at)
   local kind, flags, need, add, most, horizon, length
   kind, flags, need, add, most, horizon, length, at = get('<BBddddB', text, at)
@@ -111,21 +118,23 @@ local function ask(text, at)
   return next, window, binding, prefix, need, add, most, horizon, unit, kept_back, wait, 0, 0, fs, fn, ts, tn
 end
 
--- Returns whether a charge binds, and what its rule returns.
+-- Calls the rule of a charge. Returns whether the charge can refuse its step, and the result of the rule.
 local function apply(v, s, n, es, en, _, rule, binding, ...)
   return binding, rule(v, s, n, es, en, ...)
 end
 
--- Returns when the cells of a hash were lost, as its epoch tells it, and whether that is news. The epoch is kept beside the cells: the run of
--- the server that wrote last, and when an earlier one's cells were lost. A hash of another run, or without an epoch, has lost them now.
+-- Returns the packed tick at which the cells of a hash were lost, and whether this loss is not recorded yet. The epoch
+-- is a field of the hash: the run of the server that wrote last, and the tick at which cells of an earlier run were
+-- lost. If the epoch is of another run, or missing, the cells count as lost now. Without a run, losses are not watched.
 local function lost_at(epoch, run, s, n)
   if run == '' then return '', false end
   if epoch and #epoch == 24 and sub(epoch, 1, 16) == run then return sub(epoch, 17), false end
   return put('<I4I4', s, n), true
 end
 
--- Returns the server's time, or the latest tick that the node has seen where that is later: a clock that stepped back a little stands still. One
--- that stepped back far is followed, and cells stand still by themselves. Where steps are also asked by callers' clocks, time never steps back.
+-- Returns the server's time, or the latest tick that the node has seen if that is later: after a small step back of the
+-- clock, time stands still. After a large step back the clock is followed, and each cell handles that by itself. If
+-- steps are also decided by callers' clocks, time never steps back.
 local function time()
   local now = call('TIME')
   local ls, ln, by_callers = get('<I4I4B', ARGV[3])
@@ -134,16 +143,18 @@ local function time()
   return s, n
 end
 
--- ARGV[2]: the run; [3]: the latest tick that the node has seen, and 1 where it may be a caller's; [4]: how many cells each hash has, a byte
--- each; [5]: the asks; [6]: the plan; [7]: a tick for each step, or nothing for the server's time; [8] and on: the fields of the cells.
--- The plan has for each step a byte that says what to do (1: spend or draw, 2: look, 3: leave it to the library), a byte with the number of
--- charges, and two bytes for each charge: the number of its cell and that of its ask.
+-- The arguments of a call that decides (ARGV[1] is 'd'): ARGV[2]: the run; [3]: the latest tick that the node has seen,
+-- and 1 if it may be from a caller's clock; [4]: the number of cells in each hash, one byte each; [5]: the asks; [6]:
+-- the plan; [7]: a tick for each step, or empty for the server's time; from [8] on: the fields of the cells.
+-- The plan has for each step a byte with the operation (1: spend or draw, 2: decide without a change, 3: leave it to
+-- the library), a byte with the number of charges, and for each charge two bytes: the numbers of its cell and of its
+-- ask.
 --
--- Returns the cells as they were; the time, as seconds and nanoseconds; a letter for each step (y: allowed, n: refused, c: left to the
--- library); and for each hash the tick at which it lost cells.
+-- Returns the cells as they were; the time, as seconds and nanoseconds; a letter for each step (y: allowed, n: refused,
+-- c: left to the library); and for each hash the tick at which it lost cells.
 --
--- The usual call: one step over one cell, by the server's time. Decides as `decide` does, without its lists, and before the functions are made
--- that only the other calls need.
+-- This block handles the usual call: one step over one cell, by the server's time. It decides as `decide` does, but
+-- needs no lists. It comes before the functions that only other calls need, so that a usual call does not make them.
 if ARGV[1] == 'd' and #ARGV == 8 and #ARGV[6] == 4 and ARGV[7] == '' then
   local s, n = time()
   local key, field, run = KEYS[1], ARGV[8], ARGV[2]
@@ -171,8 +182,8 @@ if ARGV[1] == 'd' and #ARGV == 8 and #ARGV[6] == 4 and ARGV[7] == '' then
   return { v, s, n, letter, lost }
 end
 
--- Reads the cells of each hash. What was lost is written down before anything is decided by it. The epoch is asked for behind the cells: the
--- answer of one hash is then the list of all cells, without a copy.
+-- Reads the cells of each hash. Losses are recorded before anything is decided. The epoch is read after the cells of
+-- its hash, so that with a single hash the reply is the list of all cells, without a copy.
 local function read(run, counts, first, s, n)
   local values, lost, cells, anew = {}, {}, 0, {}
   for key = 1, #KEYS do
@@ -202,7 +213,8 @@ local function read(run, counts, first, s, n)
   return values, lost, cells
 end
 
--- Returns when the cells of each lost hash were lost, cell by cell: seconds and nanoseconds.
+-- Returns for each cell the tick at which the cells of its hash were lost, as a list of seconds and one of nanoseconds
+-- (no entries if never), and whether any were lost.
 local function losses(lost, counts)
   local es, en, first, some = {}, {}, 1, false
   for key = 1, #KEYS do
@@ -217,7 +229,7 @@ local function losses(lost, counts)
   return es, en, some
 end
 
--- Writes the cells that follow, each hash in one command.
+-- Writes the new cells, with one command per hash.
 local function write_all(after, counts)
   local cell = 0
   for key = 1, #KEYS do
@@ -245,7 +257,7 @@ local function decide()
   local values, lost, cells = read(ARGV[2], ARGV[4], 8, s, n)
   if not values then return lost end
   local es, en, some_lost = losses(lost, ARGV[4])
-  -- Each kind of charge once, however many name it.
+  -- Each ask is read once, however many charges refer to it.
   local asks, text, ends = {}, ARGV[5], 1
   while ends <= #text do
     local one = { ask(text, ends) }
@@ -254,7 +266,8 @@ local function decide()
   local plan, at, step, letters = { byte(ARGV[6], 1, -1) }, 1, 0, {}
   local follow, after, held, some_held, changed = {}, {}, {}, false, false
   for cell = 1, cells do after[cell] = false end
-  -- What the charge before asked for, as charges that follow one another are mostly of one policy; a to g are its rule's own numbers.
+  -- The ask of the previous charge, because consecutive charges are mostly of one policy. a to g are the arguments that
+  -- only its rule knows.
   local number, _, rule, binding, prefix, need, add, most, horizon, unit, kept_back, a, b, c, d, e, f, g = 0
   local plain, length, grains, head, ls, ln = false, 0, 0, '', 0, 0
   while plan[at] do
@@ -277,8 +290,8 @@ local function decide()
           end
         end
         local v = after[cell] or values[cell]
-        -- The usual charge, decided as `gcra` decides it, with its grain in a and its rate in b; the call alone would be a tenth of the time.
-        -- Whatever is unusual about the cell is left to the rule.
+        -- The usual charge is decided here as in `gcra`, with the grain in a and the rate in b: the call of that
+        -- function would add a tenth to the time. A cell that is unusual in any way is left to the rule.
         local decided = false
         if plain and v and v ~= true and #v == length + 15 and find(v, prefix, 1, true) == 1 then
           local vs, vn, spent = get('<I4I4I7', v, length + 1)
@@ -308,7 +321,7 @@ local function decide()
       end
     end
     if letter == 99 then
-      -- Later steps over these cells wait for the library as well: the order of steps is kept.
+      -- Later steps over these cells are left to the library too, so that the order of steps is kept.
       for i = at + 2, at + 2 * many, 2 do held[plan[i]], some_held = true, true end
     elseif many > 1 and letter == 121 and op == 1 then
       for i = at + 2, at + 2 * many, 2 do
@@ -324,8 +337,10 @@ local function decide()
   return values
 end
 
--- ARGV: run, cells of each hash, and of each cell its field, what it must still hold, and what is written; nothing stands for no cell, and
--- one letter for a key that is no hash. Returns 1 where it wrote, and 0 where something has changed.
+-- Writes cells if none of them has changed. ARGV[2]: the run; [3]: the number of cells in each hash; then for each cell
+-- its field, the content it must still have, and the new content. Empty content means that there is no cell, and '!'
+-- that the key holds a value that is not a hash. Returns 1 if it wrote, and 0 if a cell has changed or a hash has the
+-- epoch of another run.
 local function write()
   local run, at = ARGV[2], 4
   for key = 1, #KEYS do

@@ -53,7 +53,7 @@ impl RedisStore {
     /// [`ConnectError`] names the fault and a remedy. The store itself recovers from later losses of the connection.
     ///
     /// # Cancel safety
-    /// Dropped, it leaves only the script on the server.
+    /// If the future is dropped, at most the loaded script and the notes of first use stay on the server.
     ///
     /// # Examples
     /// ```no_run

@@ -16,8 +16,9 @@ use crate::work::{CellName, CellWrite, Found};
 
 /// The steps between scans while little is found.
 const EVERY: usize = 256;
-/// The fields per scan while little is found, and while much is found.
+/// The fields per scan while little is found.
 const FEW: usize = 16;
+/// The fields per scan while much is found.
 const MANY: usize = 256;
 
 /// The state of the scan.

@@ -44,7 +44,7 @@ pub(crate) enum Found {
     NoHash,
 }
 
-/// What the script does with a step.
+/// How the script decides a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// Spends or draws, as the encoded charges say.
@@ -84,7 +84,7 @@ pub(crate) struct CellWrite {
 pub(crate) enum Work {
     /// Decide steps in order, all by the same kind of clock, over cells that one script call may touch.
     Decide(Vec<Prepared>),
-    /// Write cells, all or none.
+    /// Write cells, all of them or none.
     Write(Vec<CellWrite>),
     /// Read or write a note.
     Note(Note),

@@ -12,7 +12,7 @@ pub(crate) use self::saved::SavedPolicies;
 
 /// The most policies that the API may have.
 pub(crate) const MOST: usize = 1000;
-/// The longest text of a policy, in bytes. Most policies have some hundred bytes, those with long lists more.
+/// The longest text of a policy, in bytes. Most policies have a few hundred bytes, those with long lists more.
 pub(crate) const MAX_TEXT: usize = 64 << 10;
 /// The most bytes of all texts together, as many as a file may have.
 const MAX_TEXTS: usize = 4 << 20;
@@ -21,7 +21,7 @@ const MAX_TEXTS: usize = 4 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ApiPolicies(BTreeMap<Arc<str>, Arc<str>>);
 
-/// There is no room for another policy, or the text is too long.
+/// The error if there is no room for another policy, or for a text of its length.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoRoom {
     #[error(
@@ -45,7 +45,7 @@ impl ApiPolicies {
     /// Adds a policy, or replaces it.
     ///
     /// # Errors
-    /// [`NoRoom`].
+    /// [`NoRoom`] if there are too many policies, or their texts are too long together.
     pub(crate) fn with(&self, name: &str, text: &str) -> Result<Self, NoRoom> {
         let mut texts = self.0.clone();
         texts.insert(name.into(), text.into());

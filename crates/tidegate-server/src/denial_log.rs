@@ -12,9 +12,10 @@ use tidegate::{Limiter, Quota, QuotaError};
 const BURST: u64 = 5;
 /// How many lines one policy may log a minute after that.
 const PER_MINUTE: u64 = 6;
-/// How many lines all policies may log at once, and how many a second after that. This is as much as the log accepts
-/// from one place in the program; beyond it, the log itself would drop lines.
+/// How many lines all policies together may log at once.
 const BURST_OF_ALL: u64 = 50;
+/// How many lines all policies together may log a second after that: as many as the log accepts from one place in the
+/// program. With more, the log itself would drop lines.
 const PER_SECOND_OF_ALL: u64 = 1;
 
 /// Limits the denials that are logged for one policy, or for all together.

@@ -77,8 +77,10 @@ pub(crate) use self::switches::SwitchedBy;
 pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
 pub(crate) use self::ticket_seal::TicketSeal;
 
-/// How many refused requests are remembered for later questions: some seconds of a flood, hours of ordinary service.
+/// How many refused requests are remembered for later questions: those of a few seconds in a flood, those of hours in
+/// ordinary service.
 const REMEMBERED: usize = 8192;
+/// The most bytes of the remembered requests.
 const REMEMBERED_BYTES: usize = 4 << 20;
 /// Headers that hold secrets. They are remembered only when a policy's key is made of them.
 const SECRET: [&str; 4] = [
@@ -102,7 +104,7 @@ pub(crate) struct Engine {
     decides_at_once: bool,
     /// Leases and membership of this node where several nodes share an engine.
     shared: Option<shared_gate::Shared>,
-    /// Writes the counters of a store in this process to disk, where it does so.
+    /// Writes the counters of a store in this process to disk; `None` for stores that do not.
     kept: Option<Arc<dyn PersistentCounters>>,
     live: ArcSwap<Live>,
     pub(crate) metrics: Metrics,
@@ -119,7 +121,7 @@ pub(crate) struct Engine {
     peer_names: PeerNames,
 }
 
-/// What a decision does to the counters.
+/// Whether a decision changes the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     /// Charges the request and counts the decision.
@@ -136,7 +138,7 @@ pub(crate) enum Conclusion {
     Decided(GateDecision),
     /// The store could not decide; `on_store_error` of the policies applies.
     Unsettled {
-        /// Whether it may pass.
+        /// Whether the request may pass.
         allowed: bool,
         /// The name of the first policy that refuses because its store is away.
         policy: Option<String>,

@@ -13,7 +13,7 @@ use tokio::sync::broadcast::{self, Receiver, Sender};
 
 /// The most listeners. They are people and their tools, each with its own connection.
 pub(crate) const MOST_LISTENERS: usize = 16;
-/// How many events are kept for the slowest listener, shared by all listeners: some hundred KiB.
+/// How many events are kept for the slowest listener, shared by all listeners: a few hundred KiB.
 const WAITING: usize = 512;
 /// How many denials are sent in one second. The others are only counted.
 const DENIALS_A_SECOND: u32 = 50;

@@ -1,8 +1,11 @@
 //! Writes answers as JSON.
 
+use std::borrow::Cow;
+
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use serde::Serialize;
+use tidegate::visible;
 
 /// The media type of every JSON answer that is not an error.
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -19,6 +22,19 @@ pub(crate) fn bytes(value: &impl Serialize) -> Vec<u8> {
         Ok(()) => bytes,
         Err(_) => Vec::new(),
     }
+}
+
+/// Answers 200 with a value that operators look at, and that may have text of strangers: characters that terminals act
+/// on, or that are invisible, are written as `\uXXXX`, which means the same to programs.
+pub(crate) fn shown(value: &impl Serialize) -> Response {
+    let bytes = bytes(value);
+    let escaped = match std::str::from_utf8(&bytes).map(visible::json) {
+        Ok(Cow::Owned(escaped)) => escaped.into_bytes(),
+        Ok(Cow::Borrowed(_)) | Err(_) => bytes,
+    };
+    let mut response = escaped.into_response();
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
 }
 
 /// Answers 200 with a value as JSON.

@@ -1,11 +1,11 @@
 //! Serves a Tidegate gate over HTTP, gRPC and RESP: the check API, forward-auth sub-requests, Envoy's rate limit services,
 //! commands of Redis clients, metrics, reload and graceful stop.
 //!
-//! * [`Server`]: from bind to exit. [`ServerOptions`] are the settings that cannot change meanwhile, [`Timeouts`] among
-//!   them
+//! * [`Server`]: runs from bind to exit. [`ServerOptions`] are the settings that stay the same until then, including
+//!   [`Timeouts`]
 //! * [`Source`]: where the configuration comes from, at start and at every reload. [`Settings`] are its result
 //! * [`open_store`]: opens the store that a file names
-//! * [`Token`]: the secret that callers show if others can reach the server
+//! * [`Token`]: the secret that callers send; required if more than the own machine can reach the server
 //! * [`TicketOptions`]: the keys and lifetime of the tickets that settle decisions later, here or at another node
 //!
 //! # Examples

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::HeaderName;
-use tidegate::config::Written;
+use tidegate::config::{Envoy, Written};
 use tidegate::http_answer::server_parts::Window;
 use tidegate::http_answer::{HeaderForm, over};
 use tidegate::policy::{Limit, Policy, PolicySet};
@@ -45,6 +45,9 @@ pub(crate) struct Live {
     /// demand.
     #[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "read by that door alone"))]
     pub(crate) rls_attributes: Box<[Box<str>]>,
+    /// How that door's calls say which priority their requests have.
+    #[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "read by that door alone"))]
+    pub(crate) envoy: Envoy,
     /// Counts the configurations put in force since start, from 1.
     pub(crate) number: u64,
     /// When it came into force, by the gate's clock.
@@ -92,6 +95,7 @@ impl Live {
             written: settings.written.clone(),
             api: Arc::clone(&settings.api),
             rls_attributes: rls.into(),
+            envoy: settings.envoy.clone(),
             headers: settings.headers,
             over: over_headers(settings),
             settles: policies.iter().any(settles),

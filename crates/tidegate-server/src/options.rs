@@ -14,16 +14,16 @@ use crate::otlp::{OtlpError, otlp_of};
 use crate::stores::{OpenStore, OpenStoreError, open_store};
 use crate::ticket_options::{TicketKeyError, TicketOptions};
 
-/// The settings of a server beside its configuration.
+/// The settings of a server besides its configuration.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerOptions {
-    /// The address for HTTP; port 0 takes a free one. 127.0.0.1:8080 by default, so that nobody else can reach it by
-    /// accident.
+    /// The address for HTTP; port 0 takes a free one. 127.0.0.1:8080 by default, so that other machines cannot reach it
+    /// by accident.
     pub http: Address,
     /// The address for operations over HTTP (policies, keys, breakers, signals, metrics, explain, reload). If set, they
-    /// are served only there, and the other doors only decide. `None`, the default: at `http`. Health is answered at
-    /// both. Port 0 takes a free one.
+    /// are served only there, and the other doors only decide. `None`, the default: they are served at `http`. Health
+    /// is answered at both. Port 0 takes a free one.
     pub admin: Option<Address>,
     /// The address for Envoy's rate limit service over gRPC; none by default. Port 0 takes a free one. Needs the
     /// feature `grpc`.
@@ -41,7 +41,7 @@ pub struct ServerOptions {
     /// encrypted. A `client_ca` keeps others out like a token.
     pub tls: Option<TlsSettings>,
     /// How long requests in flight may take to finish on a stop. 10 s by default: less than the time after which
-    /// Kubernetes (30 s) and systemd (90 s) kill.
+    /// Kubernetes (30 s) and systemd (90 s) kill a process.
     pub drain: Duration,
     /// The most connections at once, 1 or more; 10,000 by default. The limit of open files may lower it;
     /// [`crate::Server::bind`] raises that limit as far as it may.
@@ -75,7 +75,8 @@ pub struct ServerOptions {
 #[non_exhaustive]
 pub struct Timeouts {
     /// For the head of a request, from accept or from its first byte on a kept connection; then 408 and closed. 10 s by
-    /// default: callers are servers nearby, and a head is small. A TLS handshake before it has the same time again.
+    /// default: callers are servers nearby, and a head is small. A TLS handshake before it has a limit of the same
+    /// length of its own.
     pub head: Duration,
     /// Between two requests on a kept connection; then closed. 150 s by default, longer than proxies keep theirs (nginx
     /// 60 s, Traefik 90 s, Caddy 120 s), so that the proxy closes first and never writes into a closing connection.
@@ -161,7 +162,7 @@ impl ServerOptions {
         Ok(options)
     }
 
-    /// Uses a store that was opened before.
+    /// Uses a store that is already open, and logs its warnings.
     pub fn decide_by(&mut self, opened: OpenStore) {
         for warning in &opened.warnings {
             tracing::warn!("{warning}");

@@ -3,14 +3,19 @@
 //! # Source
 //! RFC 9457; the problem types of draft-ietf-httpapi-ratelimit-headers for refusals.
 
+use std::time::Duration;
+
 use axum::response::{IntoResponse, Response};
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{StatusCode, header};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tidegate::http_answer::PROBLEM_JSON;
 
 use crate::json;
+
+/// How long a caller should wait before it asks again when the store did not answer: long enough not to add to its load.
+pub(crate) const STORE_RETRY: Duration = Duration::from_secs(1);
 
 /// The answer to a request that is malformed, not allowed, or failed: anything but a decision.
 ///
@@ -25,6 +30,8 @@ struct Inner {
     detail: String,
     members: Map<String, Value>,
     allow: Option<HeaderValue>,
+    /// Whether the same request may work a little later.
+    passes: bool,
 }
 
 #[derive(Serialize)]
@@ -39,7 +46,13 @@ struct Body<'a> {
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self(Box::new(Inner { status, detail: detail.into(), members: Map::new(), allow: None }))
+        Self(Box::new(Inner {
+            status,
+            detail: detail.into(),
+            members: Map::new(),
+            allow: None,
+            passes: false,
+        }))
     }
 
     /// 400: the request is malformed, and nothing was charged.
@@ -50,6 +63,13 @@ impl Problem {
     /// 404.
     pub(crate) fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// 503: nothing was done, because something is short or gone for a while. The answer says when to try again.
+    pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
+        let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+        problem.0.passes = true;
+        problem
     }
 
     /// 409: it was done already, or cannot be done in this state.
@@ -100,12 +120,15 @@ impl Inner {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let body = json::bytes(&self.0.body());
-        let Inner { status, allow, .. } = *self.0;
+        let Inner { status, allow, passes, .. } = *self.0;
         let mut response = (status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, PROBLEM_JSON);
         if let Some(allow) = allow {
             headers.insert(ALLOW, allow);
+        }
+        if passes {
+            headers.insert(RETRY_AFTER, STORE_RETRY.as_secs().into());
         }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tidegate\""));

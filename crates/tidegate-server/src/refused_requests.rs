@@ -26,6 +26,7 @@ const SHARDS: usize = 16;
 /// The number of bits that hold the masked place: 5 for the shard, 27 for the sequence. 5 bits can number twice as many
 /// shards as there are, so the id of a request that is not remembered names a shard that does not exist.
 const PLACE_BITS: u32 = 32;
+/// The number of bits of the sequence within the masked place.
 const SEQUENCE_BITS: u32 = 27;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
 /// The longest request that is kept, in bytes: one long value, or twice the headers of a browser.

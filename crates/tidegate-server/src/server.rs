@@ -99,7 +99,8 @@ impl Server {
     /// table on a thread of its own. A configuration that is not read within 10 s is an error.
     ///
     /// # Errors
-    /// [`ServeError`]: the configuration, the address, a missing token, an unusable certificate.
+    /// [`ServeError`] if the configuration is refused, an address cannot be used, a required token is missing, or a
+    /// certificate or another file is unusable.
     pub async fn bind(options: ServerOptions, source: Source) -> Result<Self, ServeError> {
         options.check_token()?;
         options.check_plain_doors()?;

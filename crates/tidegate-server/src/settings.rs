@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate::config::{
-    self, Config, Diagnostic, ForwardAuth, HeaderForm, StoreSettings, TicketSettings, Written,
+    self, Config, Diagnostic, Envoy, ForwardAuth, HeaderForm, StoreSettings, TicketSettings, Written,
 };
 use tidegate::policy::{ClientIp, PolicySet};
 
@@ -23,6 +23,8 @@ pub struct Settings {
     pub client_ip: ClientIp,
     /// The proxy that asks `/v1/forward-auth`; `None`: that door refuses all requests, and says why.
     pub forward_auth: Option<ForwardAuth>,
+    /// How calls of Envoy's rate limit service say which priority their requests have.
+    pub envoy: Envoy,
     /// The rate-limit headers of answers.
     pub headers: HeaderForm,
     /// The header in which answers state the lowered priority of a request that a policy demoted. `None` or an invalid
@@ -61,6 +63,7 @@ impl From<Config> for Settings {
             policies,
             client_ip,
             forward_auth,
+            envoy,
             headers,
             priority_header,
             server,
@@ -73,6 +76,7 @@ impl From<Config> for Settings {
             policies,
             client_ip,
             forward_auth,
+            envoy,
             headers,
             priority_header,
             warnings: Vec::new(),

@@ -42,7 +42,8 @@ pub use self::round_trips::{DecidedIn, PolicyCost, round_trips};
 /// is read on its own thread.
 ///
 /// # Errors
-/// [`OpenStoreError`].
+/// [`OpenStoreError`] if the settings do not fit this build or this machine, a store on disk cannot be read or is in
+/// use, or an engine answers and refuses. An engine that does not answer is not an error.
 pub async fn open_store(
     settings: &StoreSettings,
     keys: Option<usize>,
@@ -61,7 +62,7 @@ pub async fn open_store(
 /// Checks that this program has the client for the store that a file names. Opens nothing.
 ///
 /// # Errors
-/// [`OpenStoreError::NotBuilt`].
+/// [`OpenStoreError::NotBuilt`] if the client is not built in.
 pub fn check_store(settings: &StoreSettings) -> Result<(), OpenStoreError> {
     let StoreKind::Engine(engine) = &settings.kind else { return Ok(()) };
     check_engine(&engine.engine)?;
@@ -81,7 +82,7 @@ fn check_engine(engine: &EngineKind) -> Result<(), OpenStoreError> {
     }
 }
 
-/// Connects to the engine by which the nodes of a file agree, without becoming one of the nodes.
+/// Connects to the engine that the nodes of a file share, without joining them as a node.
 ///
 /// # Errors
 /// [`OpenStoreError`], also if the engine does not answer; [`OpenStoreError::NoCoordinator`] for a store that cannot
@@ -132,8 +133,8 @@ async fn open_engine(
     Ok(OpenStore { sharing: Some(sharing), away, warnings, ..opened })
 }
 
-/// Connects to the engine by which regions agree, or dials it in the background. Returns the region, and a warning for
-/// the operator.
+/// Connects to the engine that divides limits among regions, or dials it in the background. Returns the region, and a
+/// warning for the operator.
 async fn open_region(settings: &RegionSettings) -> Result<(Region, Option<String>), OpenStoreError> {
     let kind = settings.through.engine.word();
     let (dialled, away) = dial::first(kind, dial_of(kind, &settings.through)?).await?;

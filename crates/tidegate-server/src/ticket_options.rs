@@ -26,7 +26,7 @@ pub struct TicketOptions {
     /// The keys. `None`: with a store on disk that a config file opened, a random one that is kept in its folder, so
     /// that tickets survive a restart like the counters; otherwise a random one that ends with the process.
     pub keys: Option<TicketKeys>,
-    /// How long a ticket can be settled, 1 ns to 30 days. 10 minutes by default: calls of language models and logins
+    /// How long a ticket can be settled, 1 ns to 30 days. 10 minutes by default: calls to language models and logins
     /// end within that. Settled tickets are remembered for as long, each under one key of the store.
     pub ttl: Duration,
     /// The name of this node, shown to callers who hand its tickets to another node. `None`: the address that it
@@ -68,7 +68,7 @@ pub enum TicketKeyError {
         /// The system's error.
         why: Arc<io::Error>,
     },
-    /// What was read is not a key.
+    /// The text that was read is not a key.
     #[error("{from}: {why}")]
     Key {
         /// Where it was read from.

@@ -166,7 +166,7 @@ policies:
     );
 }
 
-/// An answer has at most some 5 MB, whatever the checks ask.
+/// An answer has at most about 5 MB, whatever the checks ask.
 #[tokio::test]
 async fn an_answer_is_bounded_by_the_limits_that_it_tells_of() {
     let limits: String =

@@ -49,7 +49,7 @@ async fn a_blocked_key_is_refused_until_the_block_ends_or_is_ended() {
     let explained = server.post("/v1/explain", body).await.json();
     assert_eq!(
         explained["lines"][0],
-        "DENIED by a block of its key under per-ip for 600.00 s more: credential stuffing"
+        "DENIED by a block of its key under per-ip for 10 min more: credential stuffing"
     );
     let metrics = server.get("/metrics").await.text;
     for line in ["tidegate_blocked_total{policy=\"per-ip\"} 1", "tidegate_blocked_keys{policy=\"per-ip\"} 1"]

@@ -49,7 +49,10 @@ async fn a_busy_bulkhead_answers_503_and_no_time_golden() {
     assert_eq!(body["title"], "Temporary reduced capacity");
     assert_eq!((&body["retry"], &body["retry_after_ms"]), (&json!("unknown"), &json!(null)));
     assert_eq!(body["violated-policies"], json!(["work"]));
-    assert_eq!(busy.detail(), "policy \"work\" has no room for 1 now, for an unknown time; try again later");
+    assert_eq!(
+        busy.detail(),
+        "policy \"work\" has 0 of 2 places free and 1 asked for; a place is free again when work in flight ends"
+    );
 }
 
 #[tokio::test]

@@ -66,7 +66,7 @@ async fn a_store_that_answers_later_works_behind_every_door() {
     assert_eq!(reset.status, StatusCode::OK, "{reset:?}");
     assert_eq!(server.check("a").await.json()["remaining"], 1);
     let ready = server.get("/readyz?verbose").await.text;
-    assert!(ready.contains("[+] store engine: "), "{ready}");
+    assert!(ready.contains("[+] store engine\n"), "{ready}");
 }
 
 #[tokio::test]
@@ -177,6 +177,7 @@ async fn what_was_charged_in_an_outage_is_settled_here_and_the_rest_when_the_sto
     let during = attempt().await.unwrap();
     let refused = report(&before, 200).await;
     assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{refused:?}");
+    assert_eq!(refused.header("retry-after"), "1", "{refused:?}");
     let kept = report(&during, 401).await;
     assert_eq!(kept.json()["policies"][0]["effect"], "kept", "{kept:?}");
     assert_eq!(report(&during, 401).await.status, StatusCode::CONFLICT, "once");

@@ -48,7 +48,7 @@ pub struct NoLadder {
     pub why: String,
 }
 
-/// The ladders of a policy set: at most four, with some 700 bytes for each key.
+/// The ladders of a policy set: at most four, with about 700 bytes for each key.
 #[derive(Debug, Default)]
 pub struct Ladders {
     ladders: Vec<Ladder>,
@@ -94,8 +94,8 @@ impl Ladders {
         }
     }
 
-    /// Returns the ladder of a policy, by its position in
-    /// [`Outcome::policies`](crate::replay::Outcome::policies).
+    /// Returns the ladder of a policy, by its position in [`Outcome::policies`](crate::replay::Outcome::policies);
+    /// `None` if it has none.
     #[must_use]
     pub fn of_row(&self, row: usize) -> Option<&Ladder> {
         self.ladders.iter().find(|ladder| ladder.row == row)

@@ -48,7 +48,7 @@ impl Levels {
         self.now = level;
     }
 
-    /// Returns the level that was set last.
+    /// Returns the level that was set last; 0 before the first.
     #[must_use]
     pub const fn now(&self) -> u64 {
         self.now
@@ -68,7 +68,7 @@ impl Levels {
         self.highest.iter().enumerate().map(move |(bin, level)| (at(bin), *level))
     }
 
-    /// Returns the highest level of all bins.
+    /// Returns the highest level of all bins; 0 if no level was set.
     #[must_use]
     pub fn most(&self) -> u64 {
         self.highest.iter().copied().max().unwrap_or(0)

@@ -5,13 +5,15 @@
 //! * [`traffic`]: requests generated from one line of text
 //! * [`trace`]: operations on one limit, line by line
 //! * [`chart`]: charts, as SVG, PNG and for a terminal
-//! * [`replay`]: real gates driven by a log or by traffic, and the results
+//! * [`replay`]: drives real gates with a log or with generated traffic, and returns the results
 //! * [`what_if`]: many limits tried side by side during one reading of a log
-//! * [`ladder`]: limits around the replayed one, for a line in the report that can be moved
-//! * [`suggest`]: a limit proposed from a log, with the evidence
+//! * [`ladder`]: tries limits above and below the replayed one, so that the reader of a report can move the limit in
+//!   its chart
+//! * [`suggest`]: proposes a limit from a log, with the evidence
 //! * [`report`]: one page with the tables and charts of a replay
-//! * [`overload`]: services under too much load, and what protects them, judged
-//! * [`fleet`]: many nodes that share a limit through an engine, with faults between them, judged
+//! * [`overload`]: simulates services under too much load, and compares the controls that protect them
+//! * [`fleet`]: simulates many nodes that share a limit through an engine, with faults between them, and checks what
+//!   they admit
 //! * [`series`], [`levels`], [`served`], [`peaks`]: what happened over time, and which keys were fastest, in
 //!   bounded memory
 //!

@@ -60,7 +60,7 @@ impl OrderTally {
     }
 
     /// Returns a window that would have sufficed, as people write it, rounded up: in seconds up to two minutes, in
-    /// minutes up to two hours, in hours above.
+    /// minutes up to two hours, in hours above. `None` if no line came too late.
     #[must_use]
     pub fn window_advised(&self) -> Option<String> {
         let secs = self.window_needed()?.as_secs();

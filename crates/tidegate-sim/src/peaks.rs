@@ -105,7 +105,7 @@ impl Seen<'_> {
 }
 
 impl Peaks {
-    /// Makes peaks over `window` for up to `capacity` keys, at least two. Takes some 200 bytes per key with its name.
+    /// Makes peaks over `window` for up to `capacity` keys, at least two. Takes about 200 bytes per key with its name.
     #[must_use]
     pub fn new(window: Duration, capacity: usize) -> Self {
         let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -154,8 +154,8 @@ impl Peaks {
 
     /// Prefetches the memory that the next [`Peaks::see`] of each of these keys needs, so that the loads overlap.
     pub(crate) fn fetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
-        // Compute all hashes first: a processor looks only some hundred instructions ahead, and must find the loads
-        // of many keys there.
+        // Compute all hashes first: a processor looks only a few hundred instructions ahead, and must find the loads of
+        // many keys there.
         let hashes: SmallVec<[u64; 16]> = keys.map(|key| self.hasher.hash_one(key)).collect();
         let total = |hash: &u64| self.places.get(hash).map_or(0, |place| self.hot[*place as usize].total());
         black_box(hashes.iter().fold(0, |read, hash| read ^ total(hash)));
@@ -226,7 +226,7 @@ impl Peaks {
         self.floor == 0
     }
 
-    /// Returns the most that a key not kept can have asked for.
+    /// Returns the most units that a key that is not kept can have asked for; 0 while all keys are kept.
     #[must_use]
     pub fn floor(&self) -> u64 {
         self.floor

@@ -1,4 +1,5 @@
-//! Drives real gates with requests from a log or from traffic, on a clock that these set, and counts the results.
+//! Drives real gates with requests from a log or from generated traffic, on a virtual clock that shows the times of
+//! these requests, and counts the results.
 //!
 //! A request takes the same path as in a live check: a descriptor, a gate, a decision; only the clock is virtual.
 //! Several policy sets can be driven side by side during one reading of the log, to compare algorithms on the same
@@ -309,7 +310,7 @@ impl Replay {
         self.is_recorded
     }
 
-    /// Returns the curves of a run: lanes offered, admitted and denied, in requests.
+    /// Returns the curves of a run: lanes offered, admitted and denied, in requests. `None` if there is no such run.
     #[must_use]
     pub fn series(&self, run: usize) -> Option<&Series> {
         self.runs.get(run).map(|run| &run.series)
@@ -326,7 +327,7 @@ impl Replay {
     }
 
     /// Returns the curves of one policy or shadow limit of a run, by its position in [`Outcome::policies`]: lanes
-    /// matched, passed by it and denied by it, in cost units.
+    /// matched, passed by it and denied by it, in cost units. `None` if there is no such run or row.
     #[must_use]
     pub fn policy_series(&self, run: usize, row: usize) -> Option<&Series> {
         Some(&self.runs.get(run)?.row(row)?.series)
@@ -340,8 +341,8 @@ impl Replay {
         self.runs.get(run)?.row(row)?.granted.as_ref()
     }
 
-    /// Returns the peaks of the keys of one policy or shadow limit of a run, by its position in
-    /// [`Outcome::policies`].
+    /// Returns the peaks of the keys of one policy or shadow limit of a run, by its position in [`Outcome::policies`];
+    /// `None` if there is no such run or row.
     #[must_use]
     pub fn policy_peaks(&self, run: usize, row: usize) -> Option<&Peaks> {
         Some(&self.runs.get(run)?.row(row)?.peaks)

@@ -1,7 +1,7 @@
 //! Proposes limits from a log: where the crowd of keys ends, what a limit there costs, and when the log cannot tell.
 //!
 //! The log is read four times, and more often if counts are large: at most thirteen times. The first reading measures
-//! how much burst each key needs at each of some thirty rates (`needs`). The second looks at the requests of the keys
+//! how much burst each key needs at each of about thirty rates (`needs`). The second looks at the requests of the keys
 //! that stand out (`watch`, `signs`). Then a gap is sought that separates the most traffic at the cost of the fewest
 //! keys (`cut`, `gap`, `choose`); keys that a user signed in with, offices and jobs on a timer are spared. Rate and
 //! burst are chosen separately, on the curve of what the spared keys need (`curve`), and minimised in further
@@ -47,7 +47,8 @@ use crate::source::Input;
 /// Proposes limits for a log, reading it four to thirteen times; `watch` is told about each reading and each request.
 ///
 /// # Errors
-/// [`SuggestError`].
+/// [`SuggestError`] if the log cannot be read, is standard input, or does not suffice for a proposal; or if the key,
+/// the period or the share to keep is not valid.
 ///
 /// # Examples
 /// ```
@@ -56,7 +57,7 @@ use crate::source::Input;
 /// use tidegate_sim::source::Input;
 /// use tidegate_sim::suggest::{Finding, SuggestOptions, suggest};
 ///
-/// // Forty clients of some twenty requests an hour each, and one of 600 in ten minutes.
+/// // Forty clients of about twenty requests an hour each, and one of 600 in ten minutes.
 /// let mut requests: Vec<(u64, u64)> = (0..40).flat_map(|c| (0..20).map(move |n| (n * 177 + c * (n % 5), c))).collect();
 /// requests.extend((0..600).map(|second| (1_000 + second, 99)));
 /// requests.sort_unstable();

@@ -84,7 +84,7 @@ pub struct Trace<'m> {
     line: u64,
 }
 
-/// The most charges with an `id` that may be unsettled, some 300 bytes each under one limit.
+/// The most charges with an `id` that may be unsettled, about 300 bytes each under one limit.
 const MOST_HELD: usize = 1_000_000;
 
 /// An allowed line that can still be settled.
@@ -134,7 +134,7 @@ impl<'m> Trace<'m> {
         }
     }
 
-    /// Returns the numbers that policies use, with what becomes of the policies: a trace tells none of them.
+    /// Returns the numbers that policies use, with the effect on each policy: a trace contains none of these numbers.
     #[must_use]
     pub fn unknown_numbers(&self) -> Vec<UnknownNumber> {
         match &self.subject {

@@ -34,10 +34,10 @@ pub struct Traffic {
     segments: Arc<[Segment]>,
 }
 
-/// Parses how long requests take, as `taking` has it: from 1 ns to 366 days.
+/// Parses the duration of a request, as after the word `taking`: from 1 ns to 366 days.
 ///
 /// # Errors
-/// Why the text is no such time.
+/// A message that says why the text is not such a duration.
 ///
 /// # Examples
 /// ```
@@ -51,8 +51,8 @@ pub fn request_time(text: &str) -> Result<Duration, String> {
     grammar::time(text).map(Duration::from_nanos).map_err(|error| error.what)
 }
 
-/// The most requests: what a fast machine decides in some minutes. A text that asks for more probably has a wrong
-/// unit.
+/// The most requests: as many as a fast machine decides in a few minutes. A text that asks for more probably has a
+/// wrong unit.
 const MAX_REQUESTS: u128 = 1_000_000_000;
 
 /// The key of a request.
@@ -127,7 +127,8 @@ impl Traffic {
         }
     }
 
-    /// Returns the number of the first segment with requests but without durations, counted from 1.
+    /// Returns the number of the first segment with requests but without durations, counted from 1; `None` if there is
+    /// no such segment.
     #[must_use]
     pub fn untimed(&self) -> Option<usize> {
         let untimed = |segment: &Segment| segment.taking.is_none() && segment.shape.requests() > 0;

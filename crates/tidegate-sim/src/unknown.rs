@@ -18,7 +18,7 @@ pub struct UnknownNumber {
     effect: Effect,
 }
 
-/// What an unknown number does to a policy.
+/// The effect of an unknown number on a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Effect {
     /// The condition, as written, never held.

@@ -1,11 +1,11 @@
 //! Computes what many limits would have done to one log, side by side during one reading.
 //!
-//! For each candidate, a rate and a burst, it counts the requests that would have been denied and the keys hit,
-//! exactly as a gate with that `gcra` limit would have decided them. A gate per candidate would give the same
-//! numbers, but a hundred gates would take a hundred times the memory and time. Two facts make it cheap. As long as a
-//! candidate has denied a key nothing, its state for the key depends on the rate alone, so all candidates of one rate
-//! share it. And among candidates of one rate, the one with the smallest burst denies first. So a key takes one
-//! number per rate, plus a state for each candidate that has denied it something.
+//! For each candidate, a rate and a burst, it counts the requests that would have been denied and the keys hit, exactly
+//! as a gate with that `gcra` limit would have decided them. A gate per candidate would give the same numbers, but a
+//! hundred gates would take a hundred times the memory and time. Two facts make this cheap. As long as a candidate has
+//! denied no request of a key, its state for the key depends on the rate alone, so all candidates of one rate share one
+//! state. And among candidates of one rate, the one with the smallest burst denies first. So a key takes one number per
+//! rate, plus a state for each candidate that has denied one of its requests.
 //!
 //! The candidates replace the limit of one policy, on its own. The match, the key, the lists and the cost come from
 //! the policy; its limits, tiers and overrides are ignored, and so are denials by other policies. Several keys (`by`)
@@ -29,10 +29,10 @@ use crate::log::Record;
 use crate::meter::Meter;
 use crate::peaks::Distinct;
 
-/// How much is remembered.
+/// How much a [`WhatIf`] remembers and reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WhatIfOptions {
-    /// The most keys remembered at once, at least two: some 200 bytes each, and 8 more per distinct rate. If there
+    /// The most keys remembered at once, at least two: about 200 bytes each, and 8 more per distinct rate. If there
     /// are more, keys that are as good as new (nothing denied, every bucket drained) are forgotten first, which
     /// changes no decision.
     pub keys: usize,
@@ -109,7 +109,8 @@ impl WhatIf {
     /// Makes a trial of candidates for the limit of a policy. Candidates may come in any order, and may be equal.
     ///
     /// # Errors
-    /// [`WhatIfError`].
+    /// [`WhatIfError`] if there are too many candidates, a candidate is not a valid limit or refills too slowly to be
+    /// exact, or the policy is not valid or charges only failures.
     pub fn new(
         policy: &Policy,
         candidates: &[Candidate],

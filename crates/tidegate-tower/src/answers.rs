@@ -96,7 +96,7 @@ impl<Res, Err: From<Refused> + Error + 'static> Answers<Res, Err> for OwnErrors 
 /// Error types in which outer layers find a refusal without being told of the type.
 #[diagnostic::on_unimplemented(
     message = "outer layers would take a refusal in `{Self}` for a failure of the service",
-    note = "for an error type of your own, use `OwnErrors` in place of `Errors`"
+    note = "on a server, leave `Problems`, the default; on a client with an error type of your own, use `OwnErrors`"
 )]
 pub trait BoxedRefused: From<Refused> {}
 

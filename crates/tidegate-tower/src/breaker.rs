@@ -82,13 +82,13 @@ impl<B> BreakerLayer<B> {
 }
 
 impl<B, C: Clone, A: Clone, U> BreakerLayer<B, C, A, U> {
-    /// Chooses how refusals are told; [`Problems`] unless chosen.
+    /// Chooses how refusals are told; the default is [`Problems`].
     #[must_use]
     pub fn answering<N>(self, answers: N) -> BreakerLayer<B, C, N, U> {
         self.with(|rules| rules.answering(answers))
     }
 
-    /// Chooses how calls are judged; [`ByStatus`] unless chosen.
+    /// Chooses how calls are judged; the default is [`ByStatus`].
     #[must_use]
     pub fn judging<D>(self, classify: D) -> BreakerLayer<B, D, A, U> {
         self.with(|rules| rules.judging(classify))
@@ -169,7 +169,7 @@ where
     type Error = S::Error;
     type Future = BreakerFuture<S::Future, B::Call, S::Response, S::Error, C, A, U>;
 
-    /// Asks whether the service within is ready; `call` asks the breaker.
+    /// Asks whether the inner service is ready; `call` asks the breaker.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }

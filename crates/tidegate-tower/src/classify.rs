@@ -21,9 +21,10 @@ pub use self::tonic::judge_status;
 /// The header (or trailer) in which gRPC says how a call ended.
 pub(crate) const GRPC_STATUS: &str = "grpc-status";
 
-/// Judges how work ended, and reads what the service said about trying again. Implemented for functions.
+/// Judges how work ended, and reads what the service said about trying again. Implemented for every `Fn(&Result<Res,
+/// Err>) -> Verdict`.
 pub trait Classify<Res, Err> {
-    /// Judges what a service returned.
+    /// Returns the outcome of a call by its result, and when the service asks to retry, if it says so.
     fn classify(&self, result: &Result<Res, Err>) -> Verdict;
 }
 

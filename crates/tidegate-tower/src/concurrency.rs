@@ -24,11 +24,12 @@ use crate::ready::for_later;
 
 /// Limits how many calls to a service are in flight at once. Clones share the places.
 ///
-/// A request that finds no free place waits in the bulkhead's line, if the line has room, until the deadline that the
-/// task carries, or for a shorter time that [`entering`](ConcurrencyLayer::entering) sets; all others are refused. A place is taken when the request's turn comes. It is returned when the head
-/// of the answer is there, or when the future is dropped; for streamed answers it can be kept [until the body
-/// ends](ConcurrencyLayer::until_body_ends). While a request waits in the line, it reserves nothing at the
-/// service within: that is asked whether it is ready when the turn has come.
+/// A request that finds no free place waits in the bulkhead's line. It waits until the deadline that the task carries,
+/// or for a shorter time that [`entering`](ConcurrencyLayer::entering) sets, and is then refused. If the line is full,
+/// it is refused at once. A place is taken when the request's turn comes. It is returned when the head of the answer is
+/// there, or when the future is dropped; for streamed answers it can be kept [until the body
+/// ends](ConcurrencyLayer::until_body_ends). While a request waits in the line, it reserves nothing at the inner service,
+/// which is asked whether it is ready only when the request has its place.
 ///
 /// Over [`Bulkhead::adaptive`] the outcomes of calls move the limit. A future that is dropped counts for nothing, with
 /// one exception: it is a failure if a [`DeadlineLayer`](crate::DeadlineLayer) outside drops it because its time is up,
@@ -108,13 +109,13 @@ impl<E, C: Clone, A: Clone, U> ConcurrencyLayer<E, C, A, U> {
         ConcurrencyLayer { bulkhead: self.bulkhead, entering, rules: self.rules, until: PhantomData }
     }
 
-    /// Chooses how refusals are told; [`Problems`] unless chosen.
+    /// Chooses how refusals are told; the default is [`Problems`].
     #[must_use]
     pub fn answering<B>(self, answers: B) -> ConcurrencyLayer<E, C, B, U> {
         self.with(|rules| rules.answering(answers))
     }
 
-    /// Chooses how the outcome of a call is judged, for adaptive limits; [`ByStatus`] unless chosen.
+    /// Chooses how the outcome of a call is judged, for adaptive limits; the default is [`ByStatus`].
     #[must_use]
     pub fn judging<D>(self, classify: D) -> ConcurrencyLayer<E, D, A, U> {
         self.with(|rules| rules.judging(classify))
@@ -203,7 +204,7 @@ where
     type Error = S::Error;
     type Future = ConcurrencyFuture<S, Req, S::Future, C, A, U>;
 
-    /// Asks whether the service within is ready; takes no place.
+    /// Asks whether the inner service is ready; takes no place.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }

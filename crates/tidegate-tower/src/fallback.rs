@@ -43,13 +43,13 @@ impl<F> FallbackLayer<F> {
 }
 
 impl<F, C> FallbackLayer<F, C> {
-    /// Chooses which answers are failures; [`ByStatus`] unless chosen.
+    /// Chooses which answers are failures; the default is [`ByStatus`].
     #[must_use]
     pub fn judging<D>(self, classify: D) -> FallbackLayer<F, D> {
         FallbackLayer { in_place: self.in_place, classify, name: self.name }
     }
 
-    /// Chooses the name that observers are told; `fallback` unless chosen.
+    /// Chooses the name that observers are told; the default is `fallback`.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         Self { name: self.name.renamed(name), ..self }

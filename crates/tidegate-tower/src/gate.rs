@@ -1,4 +1,4 @@
-//! Gate layer: puts all policies of a gate around a service, admitted and settled all or none.
+//! Gate layer: puts the policies of a gate around a service. A request is charged to all policies or to none.
 
 mod describe;
 mod inside;
@@ -25,13 +25,13 @@ use crate::name::Name;
 use crate::ready::take_ready;
 use crate::spent::Spent;
 
-/// Puts a service behind the policies of a gate (rate limits, places, breakers), all or none of them. Clones share the
-/// gate.
+/// Puts a service behind the policies of a gate (rate limits, places, breakers). Clones share the gate.
 ///
-/// [`Describe`] turns a request into the attributes that policies go by. The request is admitted or refused as a whole:
-/// if one limit refuses it, no other limit is charged. Each policy says how its refusal is answered; the headers of the
-/// answer tell of all limits. When the service has answered, limits are settled and places returned, with the outcome
-/// by [`Classify`]. A request that a queue delays waits first; only then is the service asked whether it is ready.
+/// [`Describe`] turns a request into the attributes that policies match and count by. The request is admitted or
+/// refused as a whole: if one limit refuses it, no other limit is charged. Each policy says how its refusal is
+/// answered; the headers of the answer show all limits. When the service has answered, limits are settled and places
+/// returned, with the outcome by [`Classify`]. A request that a queue delays waits first; only then is the service
+/// asked whether it is ready.
 ///
 /// The deadline that the task [carries](tidegate::deadline::carried), from a [`DeadlineLayer`](crate::DeadlineLayer)
 /// outside, is stated to the policies in force ([`Gate::state_time_left`]): one with a
@@ -117,7 +117,7 @@ impl<D> GateLayer<D> {
 }
 
 impl<D: Clone, C: Clone, A: Clone> GateLayer<D, C, A> {
-    /// Chooses how callers are told of refusals; [`Problems`] unless chosen.
+    /// Chooses how callers are told of refusals; the default is [`Problems`].
     #[must_use]
     pub fn answering<N>(self, answers: N) -> GateLayer<D, C, N> {
         let Rules { gate, describe, name, classify, settling, undecided, over, .. } =
@@ -126,7 +126,7 @@ impl<D: Clone, C: Clone, A: Clone> GateLayer<D, C, A> {
         GateLayer { rules: Arc::new(rules) }
     }
 
-    /// Chooses how the outcome of a request is judged; [`ByStatus`] unless chosen.
+    /// Chooses how the outcome of a request is judged; the default is [`ByStatus`].
     #[must_use]
     pub fn judging<N>(self, classify: N) -> GateLayer<D, N, A> {
         let Rules { gate, describe, name, answers, settling, undecided, over, .. } =
@@ -142,14 +142,14 @@ impl<D: Clone, C: Clone, A: Clone> GateLayer<D, C, A> {
         self.with(|rules| Rules { settling: true, ..rules })
     }
 
-    /// Chooses what happens to requests that cannot be decided; they are refused unless chosen.
+    /// Chooses what happens to requests that cannot be decided; the default is to refuse them.
     #[must_use]
     pub fn when_undecided(self, undecided: WhenUndecided) -> Self {
         self.with(|rules| Rules { undecided, ..rules })
     }
 
     /// Chooses the header that tells the service the lowered priority of a request that a policy demotes, in place of
-    /// the caller's header of this name; [`x-tidegate-priority`](over::PRIORITY) unless chosen. The headers that
+    /// the caller's header of this name; the default is [`x-tidegate-priority`](over::PRIORITY). The headers that
     /// [`PriorityLayer`](crate::PriorityLayer) reads and [`ForwardPriorityLayer`](crate::ForwardPriorityLayer) writes
     /// are chosen at those layers.
     #[must_use]
@@ -157,7 +157,7 @@ impl<D: Clone, C: Clone, A: Clone> GateLayer<D, C, A> {
         self.with(|rules| Rules { over: rules.over.priority_in(name), ..rules })
     }
 
-    /// Chooses the name that observers are told; `gate` unless chosen. Callers are told the policy's name instead.
+    /// Chooses the name that observers are told; the default is `gate`. Callers are told the policy's name instead.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         self.with(|rules| Rules { name: rules.name.renamed(name), ..rules })
@@ -215,7 +215,7 @@ where
     type Error = S::Error;
     type Future = GateFuture<S::Response, S::Error>;
 
-    /// Asks whether the service within is ready; charges nothing.
+    /// Asks whether the inner service is ready; charges nothing.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }

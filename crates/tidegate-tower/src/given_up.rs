@@ -1,13 +1,13 @@
 //! Records in a thread-local flag whether a future is being dropped because its time is up.
 //!
 //! A future that is dropped does not learn the reason. If the caller hung up, the drop says nothing about the work. If
-//! a deadline of ours has passed, the work took too long, and a limit that adapts to latencies must learn of it:
-//! otherwise a service that hangs would never lower the limit. So the deadline layer sets the flag on this thread while
-//! it drops the future within.
+//! the deadline of a [`DeadlineLayer`](crate::DeadlineLayer) has passed, the work took too long, and a limit that
+//! adapts to latencies must learn of it: otherwise a service that hangs would never lower the limit. So the deadline
+//! layer sets the flag on this thread while it drops the inner future.
 //!
-//! A second flag is set by a call that is dropped while it waits for its turn, in a line of ours or for a rate limit of
-//! ours. The service was not called then, so the timeout is not its failure. The layers around that call read the flag
-//! when they are dropped, which is after the call.
+//! A second flag is set by a call that is dropped while it waits for its turn, in a concurrency layer's line or for a
+//! rate limit layer's permit. The service was not called then, so the timeout is not its failure. The layers around
+//! that call read the flag when they are dropped, which is after the call.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -31,8 +31,8 @@ impl Drop for NotCalled {
 }
 
 pin_project! {
-    /// The future of a service within a layer that reports how calls end. What [`NotCalled`] records while it is
-    /// dropped concerns this call; what another call recorded earlier does not.
+    /// The future of the inner service of a layer that reports how calls end. When it is dropped, it first clears the
+    /// flag of [`NotCalled`], so that the flag then tells about this call and not about an earlier one.
     pub(crate) struct Made<F> {
         // Comes first, so it is dropped before the future.
         begin: Begin,
@@ -75,7 +75,8 @@ impl Drop for Restore {
     }
 }
 
-/// Runs `work`, which drops a future, and records meanwhile whether the timeout counts as a failure of that future.
+/// Runs `work`, which drops a future. While it runs, a flag of this thread says whether the timeout counts as a failure
+/// of that future.
 pub(crate) fn dropping_for_timeout<T>(timeout_is_failure: bool, work: impl FnOnce() -> T) -> T {
     let _restore = Restore { before: TIMEOUT_IS_FAILURE.replace(timeout_is_failure) };
     NOT_CALLED.set(false);

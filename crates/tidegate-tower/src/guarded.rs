@@ -13,7 +13,7 @@ use crate::classify::Classify;
 use crate::given_up::outcome_of_drop;
 use crate::name::Name;
 
-/// What an admitted request holds: a place or a breaker's call. Dropped, it gives that back and reports no outcome.
+/// A place or a breaker's call, held by an admitted request. Dropping it gives it back and reports no outcome.
 pub trait Entered: Send {
     /// Notes that an answer which is streamed begins now. Does nothing unless overridden.
     fn answer_begins(&mut self) {}

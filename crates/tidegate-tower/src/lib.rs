@@ -3,28 +3,29 @@
 //! * [`RateLimitLayer`]: limits requests per time, for all callers together or per key
 //! * [`ConcurrencyLayer`]: limits requests in flight, by a fixed or an adaptive number, with a bounded line before them
 //! * [`BreakerLayer`]: refuses calls to a failing service until it answers again
-//! * [`GateLayer`]: all policies of a gate, settled all or none
-//! * [`DeadlineLayer`], [`ForwardDeadlineLayer`]: read the time left from a header, and tell it to the next service
-//! * [`PriorityLayer`], [`ForwardPriorityLayer`]: read a request's priority from a header, and tell it to the next
+//! * [`GateLayer`]: applies all policies of a gate; a request is charged to all of them or to none
+//! * [`DeadlineLayer`], [`ForwardDeadlineLayer`]: read the time left from a header, and send it to the next service
+//! * [`PriorityLayer`], [`ForwardPriorityLayer`]: read a request's priority from a header, and send it to the next
 //!   service
 //! * [`RetryLayer`]: retries failed calls that may succeed then, within a budget
 //! * [`LoadShedLayer`]: refuses requests that a busy service would leave waiting
-//! * [`FallbackLayer`]: replaces answers that failed
+//! * [`FallbackLayer`]: answers in place of calls that failed or were refused
 //! * [`ServerStack`], [`ClientStack`]: all of them in the right order
 //!
-//! A layer that refuses does not call its service, and gives the reason in a [`Refused`]. [`Answers`] chooses how
-//! callers are told: as a response with a problem ([`Problems`], for HTTP servers), as a gRPC status (`GrpcStatuses`, a
-//! feature), or as an error ([`Errors`] and [`OwnErrors`], for clients). Layers that judge how calls end can tell the refusals of an
-//! inner layer from failures of the service ([`ByStatus`]). Every layer can tell an
+//! A layer that refuses a request does not call its inner service, and gives the reason in a [`Refused`]. [`Answers`]
+//! chooses how callers are told: as a response with a problem ([`Problems`], for HTTP servers), as a gRPC status
+//! (`GrpcStatuses`, a feature), or as an error ([`Errors`] and [`OwnErrors`], for clients). Layers that judge how calls
+//! end can tell the refusals of an inner layer from failures of the service ([`ByStatus`]). Every layer can tell an
 //! [`Observer`](tidegate::observer::Observer) what it does, and several layers may share one.
 //!
-//! Layers are done with an answer at its head. For answers that are streamed, `until_body_ends` of the concurrency, breaker
-//! and deadline layers goes on to the end of the body ([`HeldBody`], [`TimedBody`]).
+//! By default a layer ends its part of a call at the head of the answer. For answers that are streamed,
+//! `until_body_ends` of the concurrency, breaker and deadline layers goes on to the end of the body ([`HeldBody`],
+//! [`TimedBody`]).
 //!
-//! `poll_ready` takes nothing: `call` takes permits and units, and they are given back if its future is dropped. So a
-//! caller that polls readiness and does not call holds nothing up. A caller that calls without polling only panics if
-//! the service within does. Whatever the service within reserved when it was polled, as tower's own `ConcurrencyLimit`
-//! does, is given back if a request is refused or has to wait.
+//! `poll_ready` of a layer takes no permits and no units: `call` takes them, and they are given back if its future is
+//! dropped. So a caller that polls readiness and never calls does not block others. Calling without polling first
+//! panics only if the inner service panics. An inner service may reserve something when it is polled, as tower's own
+//! `ConcurrencyLimit` does; this is given back if the layer refuses the request or makes it wait.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod answers;

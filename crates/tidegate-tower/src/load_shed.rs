@@ -14,14 +14,14 @@ use crate::answers::{Answers, Problems};
 use crate::name::Name;
 use crate::ready::give_back;
 
-/// Makes a service that is always ready, and refuses requests while the service within is not.
+/// Makes a service that is always ready, and refuses requests while the inner service is not ready.
 ///
 /// A service that is not ready is dropped and replaced by a clone. Otherwise it would keep what it may have reserved
 /// while it was polled, such as a place in the line of tower's `ConcurrencyLimit` or `Buffer`, although no one waits
 /// for it. This costs a clone of the service per refusal.
 ///
 /// Meant for services that report in `poll_ready` that they are busy. A [`ConcurrencyLayer`](crate::ConcurrencyLayer)
-/// needs none: it takes places when it is called, and refuses by itself.
+/// does not need this layer: it takes places when it is called, and refuses by itself.
 #[derive(Clone, Debug)]
 pub struct LoadShedLayer<A = Problems> {
     answers: A,
@@ -35,7 +35,7 @@ impl Default for LoadShedLayer {
 }
 
 impl LoadShedLayer {
-    /// Makes a layer that refuses while the service within is not ready.
+    /// Makes a layer that refuses while the inner service is not ready.
     #[must_use]
     pub fn new() -> Self {
         Self { answers: Problems, name: Name::new("load-shed") }
@@ -43,13 +43,13 @@ impl LoadShedLayer {
 }
 
 impl<A> LoadShedLayer<A> {
-    /// Chooses how refusals are told; [`Problems`] unless chosen.
+    /// Chooses how refusals are told; the default is [`Problems`].
     #[must_use]
     pub fn answering<B>(self, answers: B) -> LoadShedLayer<B> {
         LoadShedLayer { answers, name: self.name }
     }
 
-    /// Chooses the name that refusals and observers are told; `load-shed` unless chosen.
+    /// Chooses the name that refusals and observers are told; the default is `load-shed`.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         Self { name: self.name.renamed(name), ..self }
@@ -107,8 +107,8 @@ where
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) => true,
             Poll::Pending => {
-                // It may stand in a line. It would then be handed a place that no one else gets until this connection
-                // polls again.
+                // The inner service may be waiting in a line for a place. A place given to it now would stay unused
+                // until this connection polls again.
                 give_back(&mut self.inner);
                 false
             }

@@ -87,7 +87,7 @@ impl<F> RateLimitLayer<EachKey<F>> {
 }
 
 impl<L, A: Clone> RateLimitLayer<L, A> {
-    /// Chooses how callers are told of refusals; [`Problems`] unless chosen.
+    /// Chooses how callers are told of refusals; the default is [`Problems`].
     #[must_use]
     pub fn answering<B>(self, answers: B) -> RateLimitLayer<L, B> {
         RateLimitLayer {
@@ -119,7 +119,7 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
         self.with(|rules| Rules { name: rules.name.observed(observer), ..rules })
     }
 
-    /// Sets a request's cost, or its estimated cost; 1 unless set.
+    /// Sets a request's cost, or its estimated cost; the default is 1.
     #[must_use]
     pub fn costing<C>(self, cost: C) -> RateLimitLayer<Costing<L, C>, A> {
         RateLimitLayer { limits: Costing::new(self.limits, cost), rules: self.rules }
@@ -163,7 +163,7 @@ where
     type Error = S::Error;
     type Future = RateLimitFuture<S, Request<B>, S::Future, S::Response, S::Error, A>;
 
-    /// Asks whether the service within is ready; charges nothing.
+    /// Asks whether the inner service is ready; charges nothing.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }

@@ -46,8 +46,9 @@ impl Refused {
     /// corresponds to gRPC's `DEADLINE_EXCEEDED`, which the gRPC answers use. It is not 503, because clients retry a
     /// 503, and a request without time left, or one that was cut off and may have taken effect, should not be retried.
     ///
-    /// A policy of a gate chooses its own status, which its response has; for a request that comes too late that is 503
-    /// unless chosen. This function returns 429 for a policy, and 504 for a request that comes too late.
+    /// A policy of a gate chooses the status of its own refusals, and the response has that status; for a request that
+    /// comes too late the default is 503. This function returns 429 for a policy, and 504 for a request that comes too
+    /// late.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self.cause {

@@ -52,14 +52,14 @@ impl<C> RetryLayer<C> {
         Self { rules: Rules { all: true, ..self.rules } }
     }
 
-    /// Chooses which results are retried; [`ByStatus`] unless chosen.
+    /// Chooses which results are retried; the default is [`ByStatus`].
     #[must_use]
     pub fn judging<D>(self, classify: D) -> RetryLayer<D> {
         let Rules { retrier, all, name, .. } = self.rules;
         RetryLayer { rules: Rules { retrier, classify, all, name } }
     }
 
-    /// Chooses the name that observers are told; `retry` unless chosen.
+    /// Chooses the name that observers are told; the default is `retry`.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         Self { rules: Rules { name: self.rules.name.renamed(name), ..self.rules } }

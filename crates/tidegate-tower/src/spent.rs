@@ -53,9 +53,9 @@ impl Spent {
         self.settle_by(Usage::cost(units))
     }
 
-    /// Settles the charge by the usage that the work reported, such as `llm.output`, for policies of a gate that go by
-    /// such names. A rate limit uses [`Usage::cost`](field@Usage::cost) alone, and is not settled without it. Returns
-    /// whether this call settled it.
+    /// Settles the charge by the usage that the work reported, such as `llm.output`, for policies of a gate that settle
+    /// by such names. A rate limit uses [`Usage::cost`](field@Usage::cost) alone, and is not settled without it.
+    /// Returns whether this call settled it.
     pub fn settle_by(&self, usage: Usage<'static>) -> bool {
         let mut charge = self.lock();
         match (&*charge, usage.cost) {

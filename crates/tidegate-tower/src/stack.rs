@@ -128,7 +128,7 @@ where
 /// 2. the priority, told once for all tries;
 /// 3. retries, so that each try passes all following layers;
 /// 4. the circuit breaker, which sees the outcome of each try;
-/// 5. the rate limit that the service has set us: a try that waits for it is not in flight, and holds no place;
+/// 5. the rate limit that the called service has set: a try that waits for it is not in flight, and holds no place;
 /// 6. the concurrency limit: a try that holds a place is in flight, so an adaptive limit measures the service alone;
 /// 7. the deadline, last: the service is told the time left when the call is sent.
 ///

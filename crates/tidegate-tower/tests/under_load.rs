@@ -16,7 +16,7 @@ fn share(lane: &[u32], from: u64, to: u64) -> f64 {
     f64::from(seconds.iter().sum::<u32>()) / f64::from(USERS) / seconds.len() as f64
 }
 
-/// Without protection, a dependency that is slow for seven seconds takes the service down for good: users retry, and
+/// Without protection, a dependency that is slow for seven seconds takes the service down permanently: users retry, and
 /// the store works off requests that no user waits for any more. With protection every user gets an answer, during the
 /// outage from a stand-in.
 #[test]

@@ -70,6 +70,9 @@ impl ZooKeeper {
     ///
     /// # Errors
     /// [`ConnectError`], which names the fault and a remedy.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nodes that it has already made stay; a later call uses them.
     pub async fn connect(options: ZooKeeperOptions) -> Result<Self, ConnectError> {
         options.addresses.iter().try_for_each(|address| check(address))?;
         if options.addresses.is_empty() {

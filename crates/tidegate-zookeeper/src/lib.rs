@@ -4,7 +4,7 @@
 //! * [`ZooKeeperCoordinator`]: membership by a session, and small documents with versions ([`tidegate::cluster`])
 //! * [`ZooKeeperMap`]: cells with versions, for [`CasStore`](tidegate::store::CasStore): two round trips per decision
 //!
-//! Decisions through ZooKeeper are exact and slow: some thousand per second from one node, fewer from each if many
+//! Decisions through ZooKeeper are exact and slow: a few thousand per second from one node, fewer from each if many
 //! nodes contend for one key. ZooKeeper is best at coordination: which nodes there are, which share of each limit a
 //! node has, which policies are in force.
 //!

@@ -42,8 +42,8 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Sets the path of the node that holds all others; `/tidegate` unless set. Deployments that share an ensemble need
-    /// different ones. The version of the layout follows it: with `/tg`, all nodes are in `/tg/1`.
+    /// Sets the path of the node that holds all others; the default is `/tidegate`. Deployments that share an ensemble
+    /// need different ones. The version of the layout follows it: with `/tg`, all nodes are in `/tg/1`.
     #[must_use]
     pub fn path(mut self, path: impl Into<String>) -> Self {
         self.path = path.into();
@@ -55,7 +55,7 @@ impl ZooKeeperOptions {
         format!("{}{LAYOUT}", self.path)
     }
 
-    /// Sets the time limit of one exchange, and of connecting; 5 s unless set.
+    /// Sets the time limit of one exchange, and of connecting; the default is 5 s.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;

@@ -11,7 +11,7 @@ use crate::error::{ConnectError, OLDEST};
 /// The time limit per address.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The most bytes of an answer that are read; a normal answer has some hundred.
+/// The most bytes of an answer that are read; a normal answer has a few hundred.
 const LONGEST: u64 = 4096;
 
 enum Probed {

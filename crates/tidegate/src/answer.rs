@@ -14,13 +14,13 @@ use crate::store::Settled;
 
 /// The decision of the binding quota, and its index.
 ///
-/// Denied: the quota with the longest [`Retry`] binds, [`Retry::Never`] ranking above all, so that waiting it out
-/// satisfies every quota. Delayed: the quota with the longest wait. Allowed at once: the quota with the least
+/// Denied: the quota with the longest [`Retry`] binds, and [`Retry::Never`] counts as the longest. After that wait,
+/// every quota allows the cost. Delayed: the quota with the longest wait. Allowed at once: the quota with the least
 /// remaining.
 ///
 /// Whether the cost is allowed is stored; the other values are computed on demand, since a division costs as much as
-/// the decision itself. Plain numbers, `Copy`; all values are as of the moment of the decision, however much later they
-/// are asked for.
+/// the decision itself. Plain numbers, `Copy`; all values describe the moment of the decision, even if they are read
+/// much later.
 #[derive(Clone, Copy)]
 pub struct Answer {
     allowed: bool,

@@ -142,7 +142,7 @@ impl BlockingPool {
         Ok(Self { pool: Arc::new(pool), clock: Arc::new(SystemClock::new()), observer: None })
     }
 
-    /// Sets the clock for deadlines; the [`SystemClock`] unless set.
+    /// Sets the clock for deadlines; the default is the [`SystemClock`].
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }
@@ -161,10 +161,10 @@ impl BlockingPool {
     /// and the task's [priority](priority::carried).
     ///
     /// # Errors
-    /// [`RunError`].
+    /// [`RunError`] if the pool is full, the deadline passes, the work panics, or the pool is dropped.
     ///
     /// # Cancel safety
-    /// Dropped, it removes the work from the line if it was not begun; work that was begun continues.
+    /// If the future is dropped, work that was not begun is removed from the line; work that was begun continues.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -178,7 +178,10 @@ impl BlockingPool {
     /// Same as [`BlockingPool::run`], with an explicit deadline.
     ///
     /// # Errors
-    /// [`RunError`].
+    /// [`RunError`] if the pool is full, the deadline passes, the work panics, or the pool is dropped.
+    ///
+    /// # Cancel safety
+    /// As [`BlockingPool::run`].
     pub async fn run_until<T: Send + 'static>(
         &self,
         deadline: impl Into<Deadline>,

@@ -31,8 +31,8 @@ use crate::observer::Observer;
 /// Refuses calls to a service while it fails, and admits them again step by step.
 ///
 /// A clone shares the state. Entering and leaving each take one short lock and one clock reading. A closed breaker
-/// allocates only for the first call in an empty window. It takes some 200 bytes, and its window: a quarter of a byte
-/// for each call that it counts, or twelve bytes for each bucket of time.
+/// allocates only for the first call in an empty window. A breaker takes about 200 bytes plus its window: a quarter of a
+/// byte for each call in a window of calls, or twelve bytes for each bucket in a window of time.
 ///
 /// # Examples
 /// ```
@@ -50,7 +50,7 @@ use crate::observer::Observer;
 ///
 /// clock.advance(Duration::from_secs(5));
 /// let probe = payments.try_enter()?;
-/// drop(probe); // says nothing, and lets another one try
+/// drop(probe); // reports no outcome, and lets another call probe
 /// assert_eq!(payments.state().as_str(), "half-open");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -104,7 +104,7 @@ impl Breaker {
         Self::build(law.clone(), time.again(), Some(Arc::new(observer)))
     }
 
-    /// Enters, or refuses at once.
+    /// Enters the breaker without waiting. Report the outcome by [`Call::leave`].
     ///
     /// # Errors
     /// [`Denied`]: while open, with the time until the first probe. With [`Retry::Unknown`](crate::Retry::Unknown)
@@ -208,7 +208,7 @@ impl Breaker {
         Ok(result)
     }
 
-    /// Enters, or says why not.
+    /// Enters the breaker, or returns the refusal with its reason.
     fn enter_to_run<E>(&self) -> Result<Call, CallError<E>> {
         let entered = self.shared.change(|law, state, now, tell| {
             let entered = law.enter_in_place(state, Ask::allow(now, Cost::ONE), tell);
@@ -270,8 +270,8 @@ impl Breaker {
         });
     }
 
-    /// Ends a forced state: from now on the breaker goes by its calls again. After [`Force::Open`] the service is
-    /// tried by probes first.
+    /// Ends a forced state: from now on the outcomes of calls decide the state again. After [`Force::Open`] the service
+    /// is tried by probes first.
     pub fn auto(&self) {
         self.shared.change(|law, state, now, tell| law.force_in_place(state, now, None, tell));
     }

@@ -72,7 +72,7 @@ pub struct Bulkhead {
 
 impl Bulkhead {
     /// Makes a bulkhead of `max` places, 1 to [`Concurrency::MAX_PLACES`]. Up to 65,536 callers wait for a place, first
-    /// come, first served. Deadlines go by the [`SystemClock`](crate::SystemClock).
+    /// come, first served. Deadlines are measured by the [`SystemClock`](crate::SystemClock).
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when `max` is out of range.
@@ -140,7 +140,7 @@ impl Bulkhead {
     }
 
     /// Takes one place when this caller's turn comes, waiting no longer than the deadline that the task
-    /// [carries](crate::deadline::carried).
+    /// [carries](crate::deadline::carried). See [`Enter`] for errors and cancel safety.
     ///
     /// # Examples
     /// ```
@@ -159,12 +159,12 @@ impl Bulkhead {
         self.enter_n(Cost::ONE)
     }
 
-    /// Takes several places when this caller's turn comes.
+    /// Takes several places when this caller's turn comes, all at once; see [`Enter`] for errors and cancel safety.
     pub fn enter_n(&self, places: impl TryInto<Cost, Error: Into<NotACost>>) -> Enter {
         Enter::new(Arc::clone(&self.shared), places.try_into().map_err(Into::into))
     }
 
-    /// Takes one place within `timeout`, blocking the calling thread until then.
+    /// Takes one place, blocking the calling thread until it has one, for at most `timeout`.
     ///
     /// # Errors
     /// As [`Enter`].
@@ -172,7 +172,7 @@ impl Bulkhead {
         self.enter().within(timeout).blocking()
     }
 
-    /// Takes one place until `deadline`, blocking the calling thread until then.
+    /// Takes one place, blocking the calling thread until it has one or `deadline` passes.
     ///
     /// # Errors
     /// As [`Enter`].

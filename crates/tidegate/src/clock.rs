@@ -34,8 +34,8 @@ use tidegate_core::Tick;
 /// A sleep in progress; dropping it cancels it.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The longest single sleep: timers add it to an `Instant`, which cannot represent the 146 years of a limit. Sleepers
-/// check the clock again afterwards, so a longer sleep is only split.
+/// The longest single sleep. Timers add it to an `Instant`, which cannot represent the longest time that a limit may
+/// take, 146 years. Sleepers check the clock again afterwards, so a longer sleep is only split.
 const LONGEST_SLEEP: Duration = Duration::from_secs(86_400);
 
 /// A source of the current tick, and of sleeps until a tick.

@@ -1,5 +1,5 @@
-//! Coordinates the nodes of a deployment through an engine: which nodes are there, which part of each limit is whose,
-//! and which policies are in force.
+//! Coordinates the nodes of a deployment through an engine: which nodes there are, which part of each limit each of
+//! them may use, and which policies are in force.
 //!
 //! Requests never wait for any of this. A node that cannot reach the engine continues with its [`Part`] until that
 //! ends, and with its policies for as long as necessary.

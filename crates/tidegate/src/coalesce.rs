@@ -96,7 +96,7 @@ where
         Self { observer: Some(Arc::new(observer)), ..self }
     }
 
-    /// Sets the clock for the callers' deadlines; the [`SystemClock`] unless set.
+    /// Sets the clock for the callers' deadlines; the default is the [`SystemClock`].
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }
@@ -117,7 +117,8 @@ where
     /// [`CoalesceError::Panicked`] if the call panicked, and [`CoalesceError::TimedOut`] at the caller's deadline.
     ///
     /// # Cancel safety
-    /// Dropped, it leaves the call to the other callers that wait for it; the last one drops the call.
+    /// If the future is dropped, the call goes on for the other callers that wait for it; when the last of them drops
+    /// its future, the call is dropped.
     pub async fn call<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static) -> Result<V, CoalesceError>
     where
         F: Future<Output = V> + Send + 'static,
@@ -190,7 +191,7 @@ where
             }
         };
         self.notify(if others.is_some() { CoalesceDid::Joined } else { CoalesceDid::Called });
-        // If another caller was faster, its call is used and ours is dropped.
+        // If another caller was faster, its call is used and this one is dropped.
         others.unwrap_or(shared)
     }
 

@@ -14,6 +14,7 @@ mod contradiction;
 mod costs;
 mod diagnostic;
 mod durable;
+mod envoy;
 mod file;
 mod format;
 mod forward_auth;
@@ -53,6 +54,7 @@ pub use crate::header_form::HeaderForm;
 pub use added::AddedPolicy;
 pub use address::{Address, NoAddress, UnixAddress};
 pub use diagnostic::{Diagnostic, Severity, report};
+pub use envoy::Envoy;
 pub use file::{ReadError, read_file, read_text};
 pub use format::Format;
 pub use forward_auth::{ForwardAuth, OriginalHeaders};
@@ -130,6 +132,8 @@ pub struct Config {
     pub client_ip: ClientIp,
     /// The proxy that uses the forward-auth door; `None`: no proxy, and the door is closed.
     pub forward_auth: Option<ForwardAuth>,
+    /// How Envoy's calls say which priority their requests have.
+    pub envoy: Envoy,
     /// Where counters are stored.
     pub store: StoreSettings,
     /// How decisions are settled later.
@@ -247,6 +251,7 @@ impl Config {
         let built = policies::policies(file, &mut findings);
         let client_ip = client_ip(file.get("client_ip"));
         let forward_auth = forward_auth::forward_auth(file, &mut findings);
+        let envoy = envoy::envoy(file, &mut findings);
         let access = policies::access(file.get("access"));
         let priority_header = priority_header::read(file.get("defaults"), &mut findings);
         relations::check(file, &mut findings);
@@ -275,6 +280,7 @@ impl Config {
             server: server(file.get("server")),
             client_ip,
             forward_auth,
+            envoy,
             store: store::read(file),
             tickets: tickets(file.get("tickets")),
             headers: headers(file.get("defaults")),
@@ -293,7 +299,8 @@ impl Config {
         &self.written
     }
 
-    /// Returns the line and column of a policy in the file, by its index in the set.
+    /// Returns the line and column of a policy in the file, both from 1, by its index in the set; `None` if there is no
+    /// such policy.
     #[must_use]
     pub fn place(&self, policy: usize) -> Option<(usize, usize)> {
         self.places.get(policy).map(|spot| (spot.line, spot.column))

@@ -16,8 +16,7 @@ use crate::store::{StoreError, kept_back};
 
 /// The explanation of one request.
 ///
-/// Made from a peek, which spends nothing; if made from a check, the numbers are those after the check. Its text is for a terminal, one line per
-/// limit.
+/// Made from a peek, which spends nothing; if made from a check, the numbers are those after the check. As text: one line per limit.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct Explanation {
@@ -41,7 +40,7 @@ pub struct Explanation {
     pub reasons: Vec<Reason>,
 }
 
-/// What one policy does with the request.
+/// The decision of one policy about the request.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct Reason {
@@ -59,7 +58,7 @@ pub struct Reason {
     pub limits: Vec<LimitReason>,
 }
 
-/// What one limit does with the request.
+/// The decision of one limit about the request.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct LimitReason {
@@ -83,7 +82,8 @@ pub struct LimitReason {
     pub retry: Option<&'static str>,
     /// The shortest wait until this limit would allow the request, in milliseconds rounded up; absent if it does, and if no wait is known.
     pub retry_after_ms: Option<u64>,
-    /// What would have let the request pass this limit; absent if it passed.
+    /// The smallest changes with which the request would have passed this limit; absent if it passed, and for a breaker, whose state depends on
+    /// how calls end.
     pub allowed_with: Option<AllowedWith>,
     /// Whether this limit allowed the request but was not charged, because another limit denied it.
     pub spared: bool,
@@ -95,9 +95,11 @@ pub struct LimitReason {
     /// Places in use; if the number of places was lowered, this may exceed it.
     #[cfg_attr(feature = "config", serde(skip))]
     in_use: u64,
+    #[cfg_attr(feature = "config", serde(skip))]
+    is_breaker: bool,
 }
 
-/// What would have let a request pass a limit that refused it.
+/// The smallest changes with which a request would have passed a limit that refused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct AllowedWith {
@@ -126,6 +128,9 @@ impl Gate {
     ///
     /// # Errors
     /// [`StoreError`] if no decision could be made.
+    ///
+    /// # Cancel safety
+    /// Spends nothing, so it may be dropped at any time.
     pub async fn explain_async<'a, 'd: 'a>(
         &self,
         check: impl Into<Check<'a, 'd>>,
@@ -201,6 +206,7 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
         let quota = held.map(|(quota, _)| &**quota);
         let brought = held.is_some_and(|(_, brought)| brought);
         let keep_for = policy.limit(limit.limit).map(|of| of.keep_for).unwrap_or_default();
+        let is_breaker = policy.limit(limit.limit).is_some_and(Limit::is_breaker);
         LimitReason {
             limit: match terms {
                 Some(_) if brought => "the check's own quota".to_owned(),
@@ -227,11 +233,13 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
             of: standing.limit,
             retry: refused.then(|| limit.decision.retry().as_str()),
             retry_after_ms: if refused { limit.decision.retry().after().map(millis_up) } else { None },
-            allowed_with: refused.then(|| allowed_with(limit, quota, (keep_for, decision.priority))),
+            allowed_with: (refused && !is_breaker)
+                .then(|| allowed_with(limit, quota, (keep_for, decision.priority))),
             spared: !decision.allowed && !refused,
             binds: !decision.allowed && decision.binding == Some(place),
             word: quota.map_or(("limit", ""), word),
             in_use: standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt),
+            is_breaker,
         }
     })
     .collect()
@@ -267,7 +275,6 @@ fn allowed_with(
 fn word(quota: &Quota) -> (&'static str, &'static str) {
     match quota {
         Quota::Concurrency(_) => ("max", ""),
-        Quota::Breaker(_) => ("breaker", ""),
         Quota::FixedWindow(_) | Quota::SlidingWindow(_) | Quota::SlidingCounter(_) | Quota::SlidingLog(_) => {
             ("rate", " per window")
         }
@@ -291,108 +298,4 @@ fn result(relevance: &Relevance, limits: &[LimitReason]) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::policy::{Kept, Match};
-    use crate::{ManualClock, Tick};
-    use tidegate_core::rate::CalendarUnit;
-
-    #[test]
-    fn each_policy_says_what_it_saw() {
-        let quota = |rate, burst| Quota::per_second(rate).burst(burst).gcra().unwrap();
-        let shield = Policy::new("shield", Limit::new(quota(5000, 5000), "gcra 5000/s"));
-        let mut client = Policy::new("per-ip", Limit::new(quota(2, 1), "gcra 2/s burst 1"));
-        client.by = vec!["client.ip".to_owned()];
-        let mut login = Policy::new("login", Limit::new(quota(1, 1), "gcra 1/s"));
-        login.matching = Match::any().path("/login").unwrap();
-        let set = PolicySet::new(vec![shield, client, login]).unwrap();
-        let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
-        let request = Descriptor::new().with("client.ip", "203.0.113.9").with("request.path", "/");
-        let before = gate.explain(&request).unwrap().to_string();
-        assert!(before.contains("needs 1, has 1 of 1"), "what is there, not what would be left: {before}");
-        assert!(gate.check(&request).unwrap().allowed);
-        assert_eq!(
-            gate.explain(&request).unwrap().to_string(),
-            "DENIED by per-ip, retry after 0.50 s
-  1 shield   allowed     gcra 5000/s: needs 1, has 4999 of 5000; key (all); not charged, another limit denied
-  2 per-ip   DENIED      gcra 2/s burst 1: needs 1, has 0 of 1; key client.ip=203.0.113.9
-  3 login    not charged path does not match
-    would be allowed with   burst >= 2
-"
-        );
-    }
-
-    #[test]
-    fn what_would_be_allowed_is_a_word_of_the_file() {
-        let hour = || Quota::per_hour(1000);
-        let zone = Quota::per_hour(1000).calendar_window(CalendarUnit::Hour, "UTC");
-        for (quota, expected) in [
-            (hour().gcra(), "burst >= 1100"),
-            (hour().token_bucket(), "burst >= 1100"),
-            (hour().leaky_bucket(), "burst >= 1100"),
-            (hour().fixed_window(), "rate >= 1100 per window"),
-            (zone, "rate >= 1100 per window"),
-            (hour().sliding_window(10), "rate >= 1100 per window"),
-            (hour().sliding_counter(), "rate >= 1100 per window"),
-            (hour().sliding_log(), "rate >= 1100 per window"),
-        ] {
-            let set = PolicySet::new(vec![Policy::new("p", Limit::new(quota.unwrap(), "l"))]).unwrap();
-            let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
-            let request = Descriptor::new();
-            assert!(gate.check(Check::of(&request).cost(800)).unwrap().allowed);
-            let told = gate.explain(Check::of(&request).cost(300)).unwrap().to_string();
-            assert!(
-                told.ends_with(&format!("would be allowed with   {expected}   or   cost <= 200\n")),
-                "{told}"
-            );
-            let told = gate.explain(Check::of(&request).cost(Rate::MAX_COUNT)).unwrap().to_string();
-            assert!(told.ends_with("would be allowed with   cost <= 200\n"), "{told}");
-        }
-    }
-
-    #[test]
-    fn a_part_that_is_kept_back_is_told_with_the_priority_that_would_do() {
-        let mut limit = Limit::new(Quota::per_hour(10).gcra().unwrap(), "gcra 10/h");
-        limit.keep_for = KeepFor::default().with(Criticality::Critical, Kept::Percent(20));
-        let set = PolicySet::new(vec![Policy::new("p", limit)]).unwrap();
-        let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
-        let request = Descriptor::new();
-        let report = Check::of(&request).priority(Criticality::Sheddable);
-        assert!(gate.check(report.cost(7)).unwrap().allowed);
-        assert_eq!(
-            gate.explain(report.cost(2)).unwrap().to_string(),
-            "DENIED by p, retry after 360.00 s
-  1 p   DENIED      gcra 10/h: needs 2, has 3 of 10, keeps 2 for higher priority; key (all)
-    would be allowed with   burst >= 12   or   cost <= 1   or   priority >= critical
-"
-        );
-        let never = gate.explain(report.cost(9)).unwrap().to_string();
-        assert!(never.starts_with("DENIED by p, never allowed at this cost and priority\n"), "{never}");
-        let critical = gate.explain(Check::of(&request).cost(2)).unwrap().to_string();
-        assert!(critical.contains("allowed     gcra 10/h: needs 2, has 3 of 10; key (all)"), "{critical}");
-    }
-
-    #[test]
-    fn a_guard_tells_how_many_are_inside() {
-        let places = Quota::concurrency(2, Duration::from_secs(30)).unwrap();
-        let set =
-            PolicySet::new(vec![Policy::new("work", Limit::new(places, "concurrency 2 ttl 30s"))]).unwrap();
-        let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
-        let request = Descriptor::new();
-        for _ in 0..2 {
-            assert!(
-                gate.check(Check::of(&request).cost(800)).unwrap().allowed,
-                "one place, whatever it costs others"
-            );
-        }
-        assert_eq!(
-            gate.explain(&request).unwrap().to_string(),
-            "DENIED by work, it is unknown when it would be allowed
-  1 work   DENIED      concurrency 2 ttl 30s: needs 1, 2 places, 2 in use; key (all)
-    would be allowed with   max >= 3
-"
-        );
-    }
-}
+mod tests;

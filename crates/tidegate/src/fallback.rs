@@ -111,7 +111,7 @@ impl<T: Clone> LastAnswer<T> {
         Self { clock: Arc::new(SystemClock::new()), most_age, last: Arc::default() }
     }
 
-    /// Sets the clock that measures ages; the [`SystemClock`] unless set.
+    /// Sets the clock that measures ages; the default is the [`SystemClock`].
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }

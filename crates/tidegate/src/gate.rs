@@ -116,9 +116,9 @@ pub struct LimitDecision {
 
 impl LimitDecision {
     /// Returns how much a request of this priority may still take at once: what remains, minus what is kept back from
-    /// it. For a limit that may delay, it is all that remains, because the part that is kept back may lie in the delay.
-    /// While a fallback store decides in place of an engine for one of several nodes, the number may be less than what
-    /// this node could take.
+    /// it. For a limit that may delay requests, nothing is subtracted, because the units kept back may be ones that a
+    /// request waits for. While a fallback store decides in place of an engine for one of several nodes, the number may
+    /// be less than what this node could take.
     #[must_use]
     #[inline]
     pub const fn remaining(&self) -> u64 {
@@ -151,7 +151,8 @@ pub struct GateDecision {
     pub brought: Option<Arc<Quota>>,
     /// The tick of the decision, by the clock that decided.
     pub at: Tick,
-    /// Who decided: of several stores the one furthest from the caller, and a fallback before all others.
+    /// Who decided. If several stores decided, the one furthest from the caller is named; if one of them was a
+    /// fallback, the fallback.
     pub by: DecidedBy,
     /// The policies that applied.
     pub policies: InForce,

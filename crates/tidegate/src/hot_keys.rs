@@ -25,9 +25,9 @@ use tidegate_core::{QuotaError, Tick};
 /// Counts keys in a fixed number of counters. Shared by reference; adding takes one short lock.
 ///
 /// Counting a key that has a counter takes about 50 ns. A key that takes over the smallest counter scans all of them
-/// under the lock: about 200 ns with 512, and proportionally more with more. Some hundreds are enough, because a key
-/// that is worth special treatment makes up a hundredth of the total or more. Memory: each counter holds its key twice
-/// and about 70 bytes.
+/// under the lock: about 200 ns with 512, and proportionally more with more. A few hundred counters are enough, because
+/// a key that is worth special treatment makes up a hundredth of the total or more. Memory: each counter holds its key
+/// twice and about 70 bytes.
 ///
 /// # Examples
 /// ```
@@ -80,7 +80,7 @@ impl Heat {
 }
 
 impl<K> Counted<K> {
-    /// Returns a lower bound of the true amount.
+    /// Returns a lower bound of the key's true amount: the count minus its possible error.
     #[must_use]
     pub const fn least(&self) -> u64 {
         self.count.saturating_sub(self.error)

@@ -66,7 +66,7 @@ pub mod server_parts {
     pub use super::refusal::{PublicRefusal, Refusal, RefusalProblem};
     pub use super::shown::ShownLimits;
     pub use super::window::Window;
-    pub use crate::rounded::millis_up;
+    pub use crate::rounded::{millis_up, seconds_up};
 }
 
 /// The media type of a refusal's body.
@@ -135,7 +135,8 @@ impl<'a> HttpAnswer<'a> {
         self.refusal.map_or(StatusCode::OK, |refusal| refusal.status())
     }
 
-    /// Returns the name of the policy or limit that refuses.
+    /// Returns the name of the policy or limit that refuses; `None` if the request may pass, or a deny-list of the
+    /// whole set refuses it.
     #[must_use]
     pub fn policy(&self) -> Option<&'a str> {
         self.refusal?.policy()

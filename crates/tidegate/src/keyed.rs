@@ -112,8 +112,8 @@ impl KeyedLimiter {
         self.rebuilt(|shared| shared.observer = Some(Arc::new(observer)))
     }
 
-    /// Returns a limiter that calls `own` for the limit of each key; `None` means the standard one. A construction step, as
-    /// [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter that asks the function `own` for the limit of each key; if it returns `None`, the standard limit
+    /// applies. A construction step, as [`KeyedLimiter::with_clock`] is.
     ///
     /// `own` gets the key's bytes, which [`Key`] documents for each kind of key. It is called once per operation, outside every lock. It should
     /// look up rather than compute, and return clones of one `Arc` per class of keys. When the limit of a key changes, the units spent are
@@ -168,7 +168,7 @@ impl KeyedLimiter {
         key.with_bytes(|key| self.shared.decide(key, Cost::ONE))
     }
 
-    /// Spends `cost` of the key now, or refuses and changes nothing. A cost above the burst is refused for good.
+    /// Spends `cost` of the key now, or refuses and changes nothing. A cost above the burst is never granted.
     ///
     /// # Errors
     /// [`NotACost`], as for [`Limiter::allow_n`](crate::Limiter::allow_n).
@@ -227,7 +227,7 @@ impl KeyedLimiter {
         self.shared.decide_each(keys, tell);
     }
 
-    /// Spends one unit of each of `keys` and passes whether it did; see [`KeyedLimiter::allow_each`].
+    /// Spends one unit of each of `keys`, and tells `tell` for each whether it did; see [`KeyedLimiter::allow_each`].
     pub fn admit_each<K: Key>(&self, keys: &[K], tell: impl FnMut(&K, bool)) {
         self.shared.decide_each(keys, tell);
     }

@@ -4,9 +4,10 @@
 //!   in bounded memory
 //! * [`Precision`]: trades the accuracy of the time against the cost of a check
 //! * [`Bulkhead`]: bounds work in flight; a permit returns its place by itself; [`concurrency`]: the laws that adapt
-//!   the limit, and tenants' shares
-//! * [`deadline`]: the time left: read from a header, carried through the task, told to the next service
-//! * [`priority`]: a request's importance: read from a header, carried through the task, told to the next service
+//!   the number of places, and tenants' shares
+//! * [`deadline`]: the time left for a request, read from a header, carried through the task, and sent to the next
+//!   service
+//! * [`priority`]: a request's importance, read from a header, carried through the task, and sent to the next service
 //! * [`retries`]: retries within a shared budget
 //! * [`fallback`]: answers in place of work that was refused or failed
 //! * [`coalesce`]: merges identical calls in flight into one
@@ -16,18 +17,21 @@
 //! * [`Breaker`], [`KeyedBreaker`]: refuse calls to a failing service until it answers again
 //! * [`queue`]: runs jobs in order at a constant rate
 //! * [`observer`]: callbacks for decisions
-//! * [`Key`], [`Cost`], [`Deadline`]: the arguments of all of these
-//! * `http_answer`, a feature: an answer's headers, and the 429 with its problem
+//! * [`Key`], [`Cost`], [`Deadline`]: arguments that many of these calls take
+//! * `http_answer` (feature `http`): a decision in HTTP terms: the rate-limit headers, and the refusal with its problem
+//!   document
 //! * [`clock`]: sources of ticks, with a virtual clock for tests
-//! * [`cluster`]: what several nodes agree on through an engine
+//! * [`cluster`]: how several nodes divide limits and share policies through an engine, a store outside the process
+//!   that all nodes use, such as Redis or etcd
 //! * [`explain`]: why a request was denied, and by which policy
 //! * [`gate`]: policies, store and clock together: one check over many limits, and the settling of its charges
 //! * [`policy`]: which requests are limited, and how
-//! * `config`, a feature: policies and server settings read from a file
+//! * `config` (feature `config`): policies and server settings read from a file
 //! * [`signals`]: how much of the machine is in use, for laws that adapt limits
 //! * [`store`]: settles lists of charges, each list atomically, all or nothing
 //! * [`visible`]: makes untrusted text safe to print
-//! * [`Quota`], [`Decision`] and other common types come from [`tidegate_core`]; [`rate`]: one file per algorithm
+//! * [`Quota`], [`Decision`] and other common types come from [`tidegate_core`]; [`rate`] has the rate-limit
+//!   algorithms, one file each
 #![doc = include_str!("docs/limiting.md")]
 #![doc = include_str!("docs/features.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,7 +1,7 @@
 //! One limit, or several that are charged together.
 //!
-//! The common path has three steps: a quota, a limiter, a check. Reserving and waiting are the same step with a delay. All of them are one step
-//! of [`crate::store::settle`], so a limiter decides exactly as a gate over a store does.
+//! The common path is: make a quota, make a limiter, check. Reserving and waiting are checks that accept a delay. Each of them is one step of
+//! [`crate::store::settle`], so a limiter decides exactly as a gate over a store does.
 //!
 //! One GCRA quota, the common case, is one atomic word (the `word` module), and checks of it take no lock. All other states are behind one lock,
 //! held for the arithmetic only: no clock is read, no observer called and nothing allocated under it (except for states that grow, such as logs,
@@ -31,7 +31,7 @@ use crate::reservation::{Reservation, Source};
 use crate::store::Cell;
 use crate::wait::Wait;
 
-/// One limit of any [`Quota`], or several that are charged all or none.
+/// One limit of any [`Quota`], or several that are charged together: all of them or none.
 ///
 /// A clone shares the state and costs one reference count, so a limiter can be stored in a struct field, a handler's state or a closure. It has
 /// no type parameters.
@@ -268,7 +268,7 @@ impl Limiter {
         self.wait(cost).until(deadline).block()
     }
 
-    /// Returns what [`Limiter::allow`] would answer, with the standing of now. Changes nothing and tells no observer.
+    /// Returns what [`Limiter::allow`] would answer, with the current standing. Changes nothing and tells no observer.
     #[must_use]
     pub fn peek(&self) -> Answer {
         self.shared.peek(Cost::ONE)

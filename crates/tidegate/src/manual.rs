@@ -13,6 +13,21 @@ struct Deadlines;
 #[doc = include_str!("../../../docs/protection/retries.md")]
 struct Retries;
 
+/// The defaults that the page about retries gives.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::Rate;
+/// use tidegate::retries::{Retries, RetryBudget};
+///
+/// assert_eq!(Retries::default(), Retries::new(3, Duration::from_millis(50), Duration::from_secs(2))?);
+/// assert_eq!(Retries::PUSHBACK_UP_TO, Duration::from_secs(60));
+/// let floor = Rate::new(10, Duration::from_secs(1))?;
+/// assert_eq!(RetryBudget::default(), RetryBudget::new(0.2)?.with_floor(floor)?.with_span(Duration::from_secs(10))?);
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+struct RetryDefaults;
+
 /// Isolation of dependencies.
 #[doc = include_str!("../../../docs/protection/isolation.md")]
 struct Isolation;

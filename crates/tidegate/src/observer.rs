@@ -91,7 +91,7 @@ pub trait Observer: fmt::Debug + Send + Sync {
         event.tell(self);
     }
 
-    /// Called once for every decided allow, reserve or wait; not for peeks.
+    /// Called once for each decision of an allow, a reserve or a wait; not for peeks.
     fn on_decision(&self, event: &Event) {
         let _ = event;
     }

@@ -33,8 +33,7 @@ const SLACK: Duration = Duration::from_millis(10);
 /// Takes jobs and passes them to its worker. Clones share one queue. When the last clone is dropped, the worker runs
 /// the waiting jobs and ends.
 ///
-/// Memory grows with the waiting jobs, of which there are at most `places`: one allocation for the job, one for its
-/// result.
+/// Memory grows with the waiting jobs, at most `places`: each takes one allocation for the job and one for its result.
 ///
 /// # Examples
 /// ```

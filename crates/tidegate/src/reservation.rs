@@ -114,7 +114,8 @@ impl Reservation {
     /// Waits until the work may start, and returns the reservation, to be used or settled.
     ///
     /// # Cancel safety
-    /// Dropped before it ends, it cancels the reservation, as a dropped [`Wait`](crate::Wait) does.
+    /// If the future is dropped before it completes, the reservation is cancelled, as with a dropped
+    /// [`Wait`](crate::Wait).
     ///
     /// # Examples
     /// ```

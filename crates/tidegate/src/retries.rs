@@ -43,13 +43,13 @@ pub struct SharedBudget {
 }
 
 impl SharedBudget {
-    /// Makes a budget of which nothing was spent, on the [`SystemClock`].
+    /// Makes a full budget on the [`SystemClock`].
     #[must_use]
     pub fn new(rules: RetryBudget) -> Self {
         Self::with_clock(rules, SystemClock::new())
     }
 
-    /// Makes a budget of which nothing was spent, on `clock`.
+    /// Makes a full budget on `clock`.
     #[must_use]
     pub fn with_clock(rules: RetryBudget, clock: impl Clock + 'static) -> Self {
         let state = Arc::new(Mutex::new(rules.start(clock.now())));
@@ -95,7 +95,7 @@ impl fmt::Debug for SharedBudget {
 pub struct Verdict {
     /// How it ended.
     pub outcome: Outcome,
-    /// What the service asked for about retrying.
+    /// When the service asks to be retried, if it said so.
     pub pushback: Option<Pushback>,
 }
 
@@ -165,8 +165,8 @@ impl Retrier {
     /// Makes a call, and repeats it where that may help: see [`Retries::next`]. The deadline is the one that the task
     /// [carries](crate::deadline::carried); without one there is none.
     ///
-    /// Returns the last answer, and if that was no success, why it was not retried. A try that hangs is not ended:
-    /// give each try a time limit within `call`, for example by a [`Step`](crate::deadline::Step).
+    /// Returns the last answer, and if it was not a success, the reason why it was not retried. A try that hangs is not
+    /// ended: give each try a time limit within `call`, for example by a [`Step`](crate::deadline::Step).
     ///
     /// # Cancel safety
     /// Dropping the future drops the try in progress; retries that were granted stay spent.

@@ -57,7 +57,7 @@ pub type Answer = Result<Settled, StoreError>;
 /// Whether a step is settled already or will be later.
 #[must_use = "an answer that comes later has to be awaited"]
 pub enum Settling {
-    /// Settled: the answer is in `out`. Or failed: there is no answer.
+    /// `Ok`: the answer is in `out`. `Err`: no decision was made, and `out` has no answer.
     Done(Result<(), StoreError>),
     /// Not settled yet: polling the future asks the engine.
     ///

@@ -59,7 +59,7 @@ struct Until {
     since: Tick,
 }
 
-/// Which priorities a switch is off for, why, and for how long.
+/// The priorities for which a switch is off, the reason, and the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Off {
     /// The lowest level that the switch stays on for; `None` if it is off for all.
@@ -121,7 +121,7 @@ impl Until {
     }
 }
 
-/// No switch has this name.
+/// The error if no switch has the given name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no switch `{name}`; there are {}", .known.join(", "))]
 pub struct UnknownSwitch {
@@ -171,7 +171,7 @@ impl Switches {
         Ok(())
     }
 
-    /// Sets the clock for ends; the [`SystemClock`] unless set.
+    /// Sets the clock for ends; the default is the [`SystemClock`].
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }
@@ -217,18 +217,18 @@ impl Switches {
         Some(off.max().unwrap_or(0))
     }
 
-    /// Turns a switch off by hand.
+    /// Turns a switch off by hand, in place of an earlier turn-off by hand.
     ///
     /// # Errors
-    /// [`UnknownSwitch`].
+    /// [`UnknownSwitch`] if there is no switch of this name.
     pub fn turn_off(&self, name: &str, off: Off) -> Result<(), UnknownSwitch> {
         self.turn(name, TurnedBy::Hand, Some(off))
     }
 
-    /// Undoes what was turned off by hand; what a signal turned off stays off.
+    /// Turns a switch on again that was turned off by hand. If a signal has turned it off too, it stays off.
     ///
     /// # Errors
-    /// [`UnknownSwitch`].
+    /// [`UnknownSwitch`] if there is no switch of this name.
     pub fn turn_on(&self, name: &str) -> Result<(), UnknownSwitch> {
         self.turn(name, TurnedBy::Hand, None)
     }
@@ -237,7 +237,7 @@ impl Switches {
     /// repeated signals the last one counts. A switch that was turned off by hand stays off.
     ///
     /// # Errors
-    /// [`UnknownSwitch`].
+    /// [`UnknownSwitch`] if there is no switch of this name.
     pub fn signal(&self, name: &str, off: Option<Off>) -> Result<(), UnknownSwitch> {
         self.turn(name, TurnedBy::Signal, off)
     }

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use crate::store::Settled;
 
-/// The most bytes of keys that a thread keeps: a usual check has some hundreds. Keys made from callers' input may be
+/// The most bytes of keys that a thread keeps: a usual check has a few hundred. Keys made from callers' input may be
 /// longer, and that memory must not stay with every thread that has seen one.
 const KEPT: usize = 16 * 1024;
 
@@ -24,8 +24,8 @@ pub(crate) struct Buffers {
 
 /// A thread's buffers while a check uses them. Returned to the thread when dropped.
 ///
-/// A nested check, as a store of many gates may make, finds none and allocates its own. So does the first check of a
-/// thread.
+/// A nested check, such as one made by a store over several gates, finds no buffers and allocates its own. So does the
+/// first check of a thread.
 #[derive(Debug)]
 pub(crate) struct Borrowed(Option<Box<Buffers>>);
 

@@ -23,10 +23,11 @@ use crate::time_bound::TimeBound;
 
 /// A future that ends when its cost may be spent; made by [`crate::Limiter::wait`] and [`crate::KeyedLimiter::wait`].
 ///
-/// Nothing happens before the first poll: then it takes its place in the order, and its timeout starts. It waits no longer
-/// than the deadline that the task [carries](crate::deadline::carried) then, whatever its own bound is: what cannot be
-/// spent by that deadline is refused at once. Waiters are served first come, first served. It owns its limiter, so it can be stored and spawned. It runs on any executor, with
-/// the timer of the limiter's clock. If it does not have to sleep, it does not allocate.
+/// Nothing happens before the first poll, which reserves the cost and starts the timeout. It waits no longer than the
+/// deadline that the task [carries](crate::deadline::carried) at that moment, whatever its own bound is: a cost that
+/// cannot be spent by that deadline is refused at once. Waiters are served first come, first served. It owns its
+/// limiter, so it can be stored and spawned. It runs on any executor, with the timer of the limiter's clock. If it does
+/// not have to sleep, it does not allocate.
 ///
 /// # Errors
 /// At the first poll and with nothing spent: [`TakeError::Denied`] if a deadline cannot be met or the cost can never
@@ -96,8 +97,8 @@ impl Wait {
         self
     }
 
-    /// Takes its place in the order now, and returns the [`Reservation`] in place of waiting for it. Unlike
-    /// [`Limiter::reserve`](crate::Limiter::reserve) it goes by the deadline that the task carries too.
+    /// Reserves now, and returns the [`Reservation`] instead of waiting for it. Unlike
+    /// [`Limiter::reserve`](crate::Limiter::reserve), it also observes the deadline that the task carries.
     ///
     /// # Errors
     /// As [`Wait`].

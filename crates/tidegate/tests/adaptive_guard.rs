@@ -1,5 +1,5 @@
 //! An adaptive limit among the limits of a gate: it learns from admissions that end, shares of it are kept, and its law
-//! hears of the machine.
+//! gets the readings of the machine.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -67,7 +67,7 @@ fn what_leaves_teaches_the_law_and_what_is_dropped_does_not() {
     assert!(limit(&gate) < 5, "{}", limit(&gate));
 }
 
-/// When another limit refuses, the place that was taken first is returned, and the law does not hear of it.
+/// When another limit refuses, the place that was taken first is returned, and the law gets no sample.
 #[test]
 fn a_check_that_another_limit_refuses_teaches_nothing() {
     let clock = ManualClock::at(START);
@@ -102,7 +102,7 @@ fn a_share_is_kept_of_the_limit_as_it_stands() {
     assert!(grown > 30, "{grown}");
     assert_eq!(fill(&gate, &low).len() as u64, grown - grown.div_ceil(4));
 
-    // Down to a limit of one place: no part of one place can be kept for good.
+    // Down to a limit of one place: no part of one place can be kept for ever.
     for _ in 0..200 {
         let admission = gate.admit(plain).unwrap().admitted().unwrap();
         clock.advance(Duration::from_millis(60));

@@ -131,6 +131,11 @@ fn what_does_not_belong_is_named() {
         (", min: 30, max: 20", "min 30 is more than max 20; use 1 to 20"),
         (", max: 20, start: 30", "start 30 is outside the bounds; use 1 to 20"),
         (", min: 20, start: 3", "start 3 is outside the bounds; use 20 or more"),
+        (
+            ", law: aimd, backoff: 5%",
+            "backoff 5% leaves less than a tenth of the limit after one overload; use 10% to 99%",
+        ),
+        (", law: aimd, backoff: half", "backoff: \"half\" is not a share; use 10% to 99%"),
         (", law: aimd, backoff: 100%", "backoff 100% leaves the limit as it is; use 10% to 99%"),
         (", law: gradient, tolerance: 20", "tolerance 20 is too much; use 1 to 10"),
         (", max: 0", "max: 0 is out of range; use 1 to 65536"),

@@ -157,6 +157,15 @@ fn mistakes_name_the_key_and_what_would_work() {
         (", slow_after: 1s", "slow_after needs slow_calls too"),
         (", risk: 5%, close_after: 3", "risk and close_after exclude each other"),
         (", risk: 50%", "risk: more than 40% is not evidence; use 1% to 40%"),
+        // Regression: the advice was a range whose end was refused next.
+        (", risk: half", "risk: \"half\" is not a share; use 1% to 40%"),
+        (", shed_at_most: half", "shed_at_most: \"half\" is not a share; use 1% to 99%"),
+        (
+            ", shed_at_most: 100%",
+            "shed_at_most: 100% would let in no call to see whether the service recovers; use 1% to 99%",
+        ),
+        (", slow_calls: half, slow_after: 1s", "slow_calls: \"half\" is not a share; use 1% to 100%"),
+        (", slow_calls: 0%, slow_after: 1s", "slow_calls: 0% of all calls are always slow; use 1% to 100%"),
         (", window: 100 calls, buckets: 5", "buckets are parts of a time; a window of calls has none"),
         (", window: 10 calls, min_calls: 11", "min_calls"),
         (", window: 2d", "window"),

@@ -39,7 +39,7 @@ async fn a_wait_that_ends_exactly_at_its_deadline_is_in_time() {
     assert_eq!(limiter.wait(1).until(begun).await.unwrap_err().retry(), Retry::Never, "it has passed");
 }
 
-/// A wait goes by the deadline that its task carries, as an entry into a bulkhead does.
+/// A wait obeys the deadline that its task carries, as an entry into a bulkhead does.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_cannot_end_before_the_carried_deadline_is_refused_at_once() {
     let limiter = Limiter::new(Quota::per_second(1)).unwrap().with_clock(TokioClock::new());

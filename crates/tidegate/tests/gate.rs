@@ -72,7 +72,8 @@ fn a_refund_of_a_part_gives_back_that_part_and_never_more_than_was_charged() {
     assert_eq!(report(&gate, &second, Outcome::CallersFault).len(), 0, "nothing waited for a report");
 }
 
-/// Regression: a refund went by the request, so after a reload it credited policies that had never charged the request.
+/// Regression: a refund looked up the policies by the request, so after a reload it credited policies that had never
+/// charged the request.
 #[test]
 fn after_a_reload_a_refund_reaches_the_charges_that_were_made() {
     let gate = gate(vec![policy("stays", 100), policy("goes", 100), policy("changes", 100)]);
@@ -100,8 +101,8 @@ fn attempts_take_their_place_at_the_check() {
     assert_eq!((begun.len(), remaining(&gate, &request)), (3, vec![0, 97]));
     assert!(begun.iter().all(Charged::awaits_report));
 
-    // `Ignored`: the fault is ours, which shows nothing about the password, and the place is free again. A failure
-    // keeps its place, and so does an attempt without a report.
+    // `Ignored`: the attempt failed for another reason, which shows nothing about the password, and the place is free
+    // again. A failure keeps its place, and so does an attempt without a report.
     let fate = |one: &Charged, outcome| report(&gate, one, outcome).first().unwrap().fate;
     assert_eq!(fate(&begun[0], Outcome::Ignored), Fate::Returned(1));
     assert_eq!(fate(&begun[1], Outcome::CallersFault), Fate::Kept);
@@ -278,6 +279,32 @@ fn a_quota_that_a_caller_brings_is_the_one_that_is_shown() {
     let own = gate.check(&request).unwrap();
     assert_eq!(shown(&own, "ratelimit-policy"), format!(r#""rate";q=1;w=3600, {places}"#));
     assert!(own.brought.is_none() && refused.brought.as_ref() == Some(&brought));
+}
+
+/// Regression: where several limits of one policy refused, `t` was that of the one with the smallest share left, and
+/// `Retry-After` that of the longest wait.
+#[cfg(feature = "http")]
+#[test]
+fn of_the_limits_of_a_policy_that_refuse_the_one_that_lasts_longest_is_shown() {
+    use tidegate::http_answer::HttpAnswer;
+
+    let second = Limit::new(Quota::per_second(1).gcra().unwrap(), "1/s");
+    let day = Limit::new(Quota::per_day(1).fixed_window().unwrap(), "1/day");
+    let mut two = Policy::new("two", second);
+    two.limits.push(day);
+    let gate = gate(vec![two]);
+    let request = Descriptor::new();
+    assert!(gate.check(&request).unwrap().allowed);
+    let refused = gate.check(&request).unwrap();
+    let pairs = HttpAnswer::of_gate(&refused, &request).pairs();
+    let header = |name: &str| {
+        let found = pairs.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone()).unwrap_or_default()
+    };
+    assert_eq!(header("ratelimit-policy"), r#""two";q=1;w=86400"#);
+    let wait = header("retry-after");
+    assert_eq!(header("ratelimit"), format!(r#""two";r=0;t={wait}"#));
+    assert!(wait.parse::<u64>().unwrap() > 86_000, "{wait}");
 }
 
 /// Regression: the end of a charge under a brought quota did not say that it was brought, so the store noted a new key.

@@ -154,7 +154,7 @@ fn a_queue_keeps_places() {
     assert_eq!(allowed(&gate, &request, Critical), 4);
 }
 
-/// Regression: a part kept beyond `max_wait` refused all other requests for good, and the check of the file accepted
+/// Regression: a part kept beyond `max_wait` refused all other requests for ever, and the check of the file accepted
 /// it.
 #[test]
 fn a_queue_keeps_no_more_than_passes_within_its_longest_delay() {

@@ -30,8 +30,7 @@ pub(crate) struct Grpc {
     keys: Vec<usize>,
     /// The next stream id; clients use odd ones.
     stream: u32,
-    /// The flow-control window for sending, and the bytes that we have read and not yet returned to the server's
-    /// window.
+    /// The flow-control window for sending, and the bytes that were read and not yet returned to the server's window.
     window: i64,
     owed: u32,
 }

@@ -13,7 +13,7 @@ use super::values::{Speed, hold, keys, listed, period, share, speed};
 pub(crate) struct Replay {
     #[command(flatten)]
     pub(crate) policies: PolicyFile,
-    /// Attributes that make the key, if the limit is given by flags
+    /// Attributes that make the key, if the limit is given by flags; '' for one key of all requests
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip", help_heading = LIMIT)]
     pub(crate) by: Vec<String>,
     /// Cost of a request, if the limit is given by flags: a number, an attribute or an expression

@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct WhichServer {
-    /// The running server [default: http://127.0.0.1:8080]
+    /// The running server; if it needs a token, set TIDEGATE_TOKEN [default: http://127.0.0.1:8080]
     // Global, so that subcommands such as those of `breaker` have it too; likewise in `Trust`.
     #[arg(long, global = true, env = "TIDEGATE_SERVER", value_name = "URL")]
     pub(crate) server: Option<String>,

@@ -17,7 +17,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tidegate::{Limiter, Quota};
 
-/// The most bytes that wait to be written: some thousand lines, a fraction of a second of a slow reader.
+/// The most bytes that wait to be written: a few thousand lines, a fraction of a second of a slow reader.
 const MOST_BYTES: usize = 1 << 20;
 /// The overhead counted for each line, in bytes.
 const LINE_BYTES: usize = 64;

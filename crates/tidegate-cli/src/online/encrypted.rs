@@ -75,7 +75,7 @@ mod with_rustls {
         /// Performs the handshake with a server of this name.
         ///
         /// # Errors
-        /// The reason why the server's certificate, or ours, was rejected.
+        /// The reason why the server's certificate, or this client's own, was rejected.
         pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
             let name = ServerName::try_from(host.to_owned()).context("no name that a certificate has")?;
             Ok(TlsConnector::from(Arc::clone(&self.0)).connect(name, stream).await?)

@@ -1,4 +1,6 @@
 //! Puts load on a running server and reports its answers: how fast they came, and whether they were right.
+//!
+//! An *ask* is one request to the server: whether a key may pass.
 
 mod answer;
 mod client;

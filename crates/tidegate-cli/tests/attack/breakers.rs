@@ -17,6 +17,12 @@ policies:
   - name: upstreams
     by: [upstream]
     limit: { algorithm: breaker, consecutive: 3, open_for: 1h, jitter: 0%, ttl: 1min }
+  - name: per-user
+    by: [user.id]
+    limit: { rate: 1000/s }
+  - name: previews
+    when: switch previews off
+    limit: { rate: 1000000/s }
 ";
 
 fn post(addr: SocketAddr, path: &str, body: &Value) -> Answer {
@@ -120,15 +126,34 @@ fn invented_keys_push_no_breaker_shut_and_make_no_list_long() {
     serving.is_well();
 }
 
-/// Reasons are shown on terminals and in logs.
+/// Reasons are shown on terminals, in logs and in answers.
 #[test]
 fn a_reason_breaks_no_line_and_no_bound() {
     let desk = Desk::with(FILE);
     let mut serving = desk.serve(&[]);
     let path = "/v1/breakers/upstreams?upstream=a";
-    for reason in ["\u{1b}[2J", "a\r\nb", "\0", &"x".repeat(256), &"\u{85}".repeat(3)] {
-        let body = json!({ "state": "open", "reason": reason }).to_string();
-        assert_eq!(ask(serving.addr, "PUT", path, &[JSON], body.as_bytes()).status, 400, "{reason:?}");
+    for reason in [
+        "\u{1b}[2J",
+        "a\r\nb",
+        "\0",
+        &"x".repeat(256),
+        &"\u{85}".repeat(3),
+        // Regression: these were kept, and shown as they are in `/v1/breakers` and in refusals.
+        "upgrade \u{202e}dekcatta",
+        "\u{2066}open",
+        "up\u{200b}grade",
+        "\u{feff}",
+    ] {
+        let bodies = [
+            (path, json!({ "state": "open", "reason": reason })),
+            ("/v1/keys/per-user?user.id=a", json!({ "block": { "for": "1min", "reason": reason } })),
+            ("/v1/switches/previews", json!({ "state": "off", "reason": reason })),
+        ];
+        for (path, body) in bodies {
+            let answer = ask(serving.addr, "PUT", path, &[JSON], body.to_string().as_bytes());
+            assert_eq!(answer.status, 400, "{path}: {reason:?}");
+            assert_eq!(answer.json()["field"], "reason", "{path}: {reason:?}");
+        }
     }
     for lasts in ["-5s", "1e300d", "99999999999999999999s", "5", "", "0ns", "31d"] {
         let body = json!({ "state": "open", "for": lasts }).to_string();

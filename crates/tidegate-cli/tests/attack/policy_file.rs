@@ -6,7 +6,7 @@ use crate::rounds;
 use crate::seed::Seed;
 use crate::serving::{Desk, ended};
 
-/// The most CPU time for reading a file, in seconds, enforced by the system: some ten times what the most expensive
+/// The most CPU time for reading a file, in seconds, enforced by the system: about ten times what the most expensive
 /// file takes without optimisation. It does not depend on how busy the machine is.
 const WORK: usize = 20;
 

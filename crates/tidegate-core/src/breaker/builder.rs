@@ -1,4 +1,4 @@
-//! The builder of breakers.
+//! [`BreakerBuilder`], which describes a breaker.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::time::nanos;
 /// |---|---|---|
 /// | window | 10 s in 10 buckets | an outage is seen within seconds, and a burst of a second does not fill it |
 /// | trips at | half of 20 calls or more failed | where a tenth of calls fails, half of 20 do once in 140,000 windows, and half of 5 once in 117 |
-/// | open for | 5 s, doubling up to 60 s, less up to a fifth at random | a restart takes seconds; longer outages get fewer probes; callers spread |
+/// | open for | 5 s, doubling up to 60 s, minus up to a fifth at random | a restart takes seconds; longer outages get fewer probes; callers spread |
 /// | probes | 3 in flight, each for 60 s at most | enough to continue when one hangs |
 /// | judged by | evidence, at a risk of 5 % | see [`Judgement`] |
 /// | steps | 3 more, each with twice as many in flight | a cold service does not get the full load at once |
@@ -121,9 +121,9 @@ impl BreakerBuilder {
     /// allow, and at most `share`, above 0 to 0.99; counted in millionths.
     ///
     /// With a failure ratio of `f`, the calls that ended well justify `1/(1 - f)` times as many calls: twice as many at
-    /// 0.5, as the SRE book's throttling with a K of 2. Refused calls do not count. The breaker then has no open time
-    /// and no probes, except after a person has forced it open. It cannot trip by [`consecutive`](Self::consecutive)
-    /// or [`failures`](Self::failures).
+    /// 0.5, like the SRE book's throttling with a K of 2. Refused calls do not count. The breaker then has no open time
+    /// and no probes, except after a person has forced it open. It cannot trip by [`consecutive`](Self::consecutive) or
+    /// [`failures`](Self::failures).
     ///
     /// # Source
     /// *Site Reliability Engineering*, 2016, chapter 21; Envoy's admission control filter, which counts in the same way.

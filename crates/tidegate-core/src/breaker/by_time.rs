@@ -11,7 +11,7 @@ use crate::time::Tick;
 /// The most comparisons of figures for the time since the last change: a window has at most a thousand spans.
 const MOST_EVALUATIONS: u32 = 1_001;
 
-/// What time alone has changed.
+/// The change that time alone has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Nothing.

@@ -6,7 +6,7 @@ use super::rules::Figure;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::Tick;
 
-/// What a person makes a breaker do, whatever the outcomes of its calls.
+/// The states that a person can force a breaker into, whatever the outcomes of its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Force {
     /// Refuse every call. When this ends, the service is tried by probes first.
@@ -75,7 +75,7 @@ impl Forced {
     }
 }
 
-/// What a breaker that only measures ([`Force::MetricsOnly`]) would have done since it was forced into that state.
+/// How often, and why, a breaker that was forced to measure only ([`Force::MetricsOnly`]) would have opened since then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WouldTrip {

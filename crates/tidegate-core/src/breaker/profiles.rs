@@ -44,10 +44,10 @@ impl CircuitBreaker {
     /// Describes Hystrix' breaker with its defaults: 50 % or more of at least 20 calls in 10 s (10 buckets), compared
     /// every 500 ms. It opens for 5 s, and the first call strictly later is the single probe.
     ///
-    /// Map what Hystrix counts as errors (failures, timeouts, rejections of its pool and semaphore) to
-    /// [`Failure`](crate::Outcome::Failure) and [`Overloaded`](crate::Outcome::Overloaded), and what it leaves out
-    /// (bad requests) to [`Ignored`](crate::Outcome::Ignored); as [`CallersFault`](crate::Outcome::CallersFault)
-    /// those would count as calls. An unsubscribed probe gives its place back, where Hystrix opens again.
+    /// Map the errors that Hystrix counts (failures, timeouts, rejections of its pool and semaphore) to
+    /// [`Failure`](crate::Outcome::Failure) and [`Overloaded`](crate::Outcome::Overloaded), and what it leaves out (bad
+    /// requests) to [`Ignored`](crate::Outcome::Ignored); as [`CallersFault`](crate::Outcome::CallersFault) those would
+    /// count as calls. An unsubscribed probe gives its place back, where Hystrix opens again.
     pub const fn hystrix() -> BreakerBuilder {
         Self::peer(Window::Time { span: Duration::from_secs(10), buckets: 10 }, 20, Duration::from_secs(5))
             .evaluate(Evaluate::Every(Duration::from_millis(500)))

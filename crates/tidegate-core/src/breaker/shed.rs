@@ -1,9 +1,9 @@
 //! Breakers that shed: instead of opening, they refuse the share of calls that goes beyond what a threshold allows.
 //!
-//! With a threshold of `f`, the calls that ended well justify `1/(1 - f)` times as many calls. What exceeds that is
-//! refused by chance: the share `(bad - f·calls)/((1 - f)·(calls + 1))`, where `bad` of the `calls` in the window
-//! failed, or were slow. Refused calls do not count, so a refusal changes nothing and has nothing to store. The calls
-//! that still enter show whether the service recovers, so there are no probes.
+//! With a threshold of `f`, the calls that ended well justify `1/(1 - f)` times as many calls. Calls beyond that number
+//! are refused by chance: the share refused is `(bad - f·calls)/((1 - f)·(calls + 1))`, where `bad` of the `calls` in
+//! the window failed, or were slow. Refused calls do not count, so a refusal changes nothing and has nothing to store.
+//! The calls that still enter show whether the service recovers, so there are no probes.
 //!
 //! # Source
 //! "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21, section on client-side

@@ -53,8 +53,8 @@ impl CircuitBreaker {
         self.at(state, now).0.inner.forced.clone()
     }
 
-    /// Returns what a breaker that only measures would have done since it was forced into that state; `None` if it
-    /// would not have opened, or is in another state.
+    /// Returns how often a breaker that only measures would have opened since it was forced into that state; `None` if
+    /// it would not have opened, or is in another state.
     #[must_use]
     pub fn would_trip(&self, state: &CircuitBreakerState, now: Tick) -> Option<WouldTrip> {
         self.at(state, now).0.inner.would_trip

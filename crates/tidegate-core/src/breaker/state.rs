@@ -12,7 +12,7 @@ use crate::concurrency::ConcurrencyState;
 use crate::storable::Storable;
 use crate::time::{Tick, nanos};
 
-/// What a [`CircuitBreaker`] remembers of a key: some 150 bytes, and the window: a quarter of a byte for each call
+/// What a [`CircuitBreaker`] remembers of a key: about 150 bytes, and the window: a quarter of a byte for each call
 /// that it counts, or twelve bytes for each bucket. While probes are in flight, also 16 bytes for each distinct tick
 /// at which their places lapse.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(super) struct Inner {
     pub(super) last_open_time: u64,
     pub(super) phase: Phase,
     pub(super) forced: Option<Forced>,
-    /// What it would have done since it was forced to measure only.
+    /// How often it would have opened since it was forced to measure only.
     pub(super) would_trip: Option<WouldTrip>,
 }
 

@@ -52,7 +52,7 @@ fn a_line_that_stands_is_served_from_its_newest_end_until_it_empties() {
     }
 }
 
-/// The newest wait for a millisecond each, so nothing is overloaded; the oldest are passed over for good.
+/// The newest wait for a millisecond each, so nothing is overloaded; the oldest are passed over for ever.
 #[test]
 fn those_who_are_passed_over_are_given_up_after_an_interval() {
     let codel = Codel::default();

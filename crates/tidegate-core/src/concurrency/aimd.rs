@@ -2,10 +2,10 @@
 //! while the limit was needed, and shrinks by a tenth for each that was refused or took too long.
 //!
 //! # When
-//! Right in front of a service that says clearly when it is overloaded (429, 503, a time-out that means something).
-//! The law uses that signal alone, so latencies may vary freely. Wrong where overload shows as slowness alone: below
-//! the time-out the limit only grows. The limit also never settles: it climbs until the service reports overload, and
-//! so keeps the service at its edge.
+//! Use it directly in front of a service that says clearly when it is overloaded (429, 503, a time-out that means
+//! something). The law uses that signal alone, so latencies may vary freely. Do not use it where overload shows only as
+//! slowness: below the time-out the limit only grows. The limit also never settles: it climbs until the service reports
+//! overload, and so keeps the service at its edge.
 //!
 //! # Knobs
 //! | knob | range | default | |
@@ -62,7 +62,7 @@ pub struct Aimd {
     failures_grow: bool,
 }
 
-/// What [`Aimd`] remembers: 8 bytes.
+/// The state of [`Aimd`]: 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AimdState {
     limit: u64,
@@ -80,7 +80,7 @@ impl Default for Aimd {
 }
 
 impl Aimd {
-    /// Netflix' arithmetic with Netflix' knobs: every outcome but overload counts as a success, failures included.
+    /// Netflix' arithmetic with Netflix' knobs: every outcome except overload counts as a success, failures included.
     #[must_use]
     pub fn netflix() -> Self {
         Self { failures_grow: true, ..Self::default() }

@@ -6,9 +6,9 @@
 //! applies while the processor is busy, and for a while after; otherwise the limit is the largest of the bounds.
 //!
 //! # When
-//! Right on a server whose own processor does the work: a busy processor is then the one sign of overload that
-//! depends neither on callers nor on dependencies. Wrong where work waits for other services: the processor idles
-//! while the dependency drowns, and the law does nothing. It needs readings of the processor ([`Signal::Cpu`]),
+//! Use it on a server whose own processor does the work: a busy processor is then the one sign of overload that depends
+//! neither on callers nor on dependencies. Do not use it where work waits for other services: the processor idles while
+//! the dependency is overloaded, and the law does nothing. It needs readings of the processor ([`Signal::Cpu`]),
 //! typically each half second; without them it never limits.
 //!
 //! # Knobs
@@ -96,7 +96,7 @@ enum Arithmetic {
     GoZero,
 }
 
-/// What [`Bbr`] remembers: 152 bytes, and up to 32 on the heap for each bucket, allocated at the start.
+/// The state of [`Bbr`]: 152 bytes, and up to 32 on the heap for each bucket, allocated at the start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BbrState {
     cpu: Cpu,

@@ -55,19 +55,19 @@ impl Bounds {
         Self { least, most, start: Self::START }
     }
 
-    /// Returns the least limit.
+    /// Returns the least number of places that a law may set.
     #[must_use]
     pub const fn least(&self) -> u64 {
         self.least
     }
 
-    /// Returns the largest limit.
+    /// Returns the largest number of places that a law may set.
     #[must_use]
     pub const fn most(&self) -> u64 {
         self.most
     }
 
-    /// Returns the limit before the first sample.
+    /// Returns the number of places before the first sample.
     #[must_use]
     pub const fn start(&self) -> u64 {
         self.start

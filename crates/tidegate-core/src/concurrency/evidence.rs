@@ -9,7 +9,7 @@ use core::time::Duration;
 use super::law::Sample;
 use crate::guard::Outcome;
 
-/// What a sample shows.
+/// The evidence in a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Evidence {
     /// The service did the work, in this many nanoseconds.

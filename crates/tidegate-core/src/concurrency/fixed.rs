@@ -1,9 +1,9 @@
 //! A bulkhead of fixed size: a number of places that does not move.
 //!
-//! Work takes a place when it enters and returns it when it leaves. A refusal means that all places are in use, so
-//! the answer cannot say when the same ask would pass. A holder that never comes back (a crashed process, a lost
-//! answer) would keep its place for good. So where holders can be lost, places have a time to live: a place that was
-//! not returned by then lapses.
+//! Work takes a place when it enters and returns it when it leaves. A refusal means that all places are in use, so the
+//! answer cannot say when the same ask would pass. A holder that never comes back (a crashed process, a lost answer)
+//! would keep its place for ever. So where holders can be lost, places have a time to live: a place that was not
+//! returned by then lapses.
 //!
 //! The state holds the number of places in use for each tick at which places lapse. That tick is also in the receipt,
 //! which is how a receipt finds its own place: once the place has lapsed there is no entry for the tick, and entries
@@ -48,7 +48,7 @@ pub struct Concurrency {
     ttl: u64,
 }
 
-/// What [`Concurrency`] remembers of a key: 40 bytes, and on the heap, from the second distinct tick at which places
+/// The state of [`Concurrency`] for one key: 40 bytes, and on the heap, from the second distinct tick at which places
 /// lapse, 16 bytes for each tick. With one time to live there are at most 2,501 ticks, 40 KiB, and never more than
 /// places in use.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@
 //! time. Above that the limit shrinks in proportion, by half at most.
 //!
 //! # When
-//! Right where latencies differ from request to request, so that a least latency means nothing: this law works with
-//! averages, which [`Vegas`](super::Vegas) does not. Wrong where load rises slowly or stays too high for long: the
-//! long average follows the latency up, and a latency that has lasted for six hundred samples counts as normal. Put
+//! Use it where latencies differ from request to request, so that a least latency means nothing: this law works with
+//! averages, which [`Vegas`](super::Vegas) does not. Do not use it where load rises slowly or stays too high for long:
+//! the long average follows the latency up, and a latency that has lasted for six hundred samples counts as normal. Put
 //! it behind a [`Windowed`](super::Windowed), so that six hundred samples are windows and not requests.
 //!
 //! # Knobs
@@ -15,7 +15,7 @@
 //! | bounds | 1 to 2²⁰ | 20 to 200, from 20 | [`Bounds`] |
 //! | tolerance | 1 to 10 | 1.5 | how many times the long average a latency may be |
 //! | queue | 0 to 1000 | 4 | how many may wait; the step by which the limit grows |
-//! | smoothing | above 0 to 1 | 0.2 | the share of each change that is made at once |
+//! | smoothing | 0.001 to 1 | 0.2 | the share of each change that is made at once |
 //! | long window | 10 to 100,000 | 600 | how many samples the long average remembers |
 //! | timeout | 1 ns and more | never | what takes longer counts as overload |
 //! | backoff | 0.1 to 0.999 | 0.9 | what is left of the limit after an overload |
@@ -82,11 +82,11 @@ pub struct Gradient {
     long_weight: f64,
     timeout: Duration,
     backoff: f64,
-    /// Whether every outcome but an ignored one is a latency like any other.
+    /// Whether the latency of every outcome counts alike, except for ignored ones.
     ignores_overload: bool,
 }
 
-/// What [`Gradient`] remembers: 40 bytes.
+/// The state of [`Gradient`]: 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradientState {
     limit: f64,

@@ -1,11 +1,11 @@
-//! Hill climbing on goodput: moves the limit to where most work ends well, and no higher than that takes.
+//! Hill climbing on goodput: moves the limit to the value at which most work succeeds, and no higher than necessary.
 //!
 //! Latency alone cannot tell an overloaded service from one whose own dependency became slower, and it shows nothing
-//! where errors and time-outs come back as fast as ever. The purpose of a limit can be counted directly: how much
-//! work ends well per second. So this law makes experiments. It measures the goodput at its limit and tries another
-//! limit for a moment. It keeps the new limit if more places brought more goodput, or if fewer places lost none. This
-//! covers contended locks, stable time-outs, dropped requests, changing capacity and slow dependencies in one rule:
-//! the limit is too high if a smaller one completes as much work.
+//! where errors and time-outs come back as fast as ever. But the purpose of a limit can be counted directly: the work
+//! that succeeds per second, called *goodput*. So this law makes experiments. It measures the goodput at its limit and
+//! tries another limit for a moment. It keeps the new limit if more places brought more goodput, or if fewer places
+//! lost none. This covers contended locks, stable time-outs, dropped requests, changing capacity and slow dependencies
+//! in one rule: the limit is too high if a smaller one completes as much work.
 //!
 //! Latency decides which experiment comes next, and how much evidence it needs. The *base* is the mean latency
 //! without a queue. Close to the base nothing waits, so the law tries twice as many places, or as many as the best
@@ -18,9 +18,9 @@
 //! what Little's law asks for, so that a spike finds places.
 //!
 //! # When
-//! Right as the default, for a service about which nothing is known. Put a short queue in front of it, so that a free
-//! place is taken at once. Wrong for a handful of requests per second: a measurement takes twenty or more samples, so
-//! the limit then takes minutes to move.
+//! Use it as the default, for a service about which nothing is known. Put a short queue in front of it, so that a free
+//! place is taken at once. Do not use it for a handful of requests per second: a measurement takes twenty or more
+//! samples, so the limit then takes minutes to move.
 //!
 //! # Knobs
 //! | knob | range | default | |
@@ -51,10 +51,11 @@ use state::{CHANGED, HEADROOM, LEAP, STEP};
 /// The share of the best goodput that remains after each measurement: half after 138.
 const FADING: f64 = 0.995;
 
-/// Failures below the limit are due to the load if this many times as much work ends as ended well of late.
+/// Failures below the limit are due to the load if more work ends than this many times the work that succeeded
+/// recently.
 const OVERLOADED: f64 = 1.1;
 
-/// Moves the limit to where most work ends well.
+/// Moves the limit to the value at which most work succeeds.
 ///
 /// # Picture
 /// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-capacity-steps.svg)

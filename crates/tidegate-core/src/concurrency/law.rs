@@ -54,7 +54,7 @@ pub enum Signal {
 /// * *Deterministic*: the same samples give the same limits. A law that needs random numbers takes a seed as a
 ///   parameter.
 pub trait Law: Clone + Debug {
-    /// What the law remembers between samples.
+    /// The state that the law keeps between samples.
     type State: Clone + Debug;
 
     /// Returns the state before the first sample.
@@ -63,11 +63,11 @@ pub trait Law: Clone + Debug {
     /// Returns how many places there are now.
     fn limit(&self, state: &Self::State) -> u64;
 
-    /// Takes in one finished piece of work. Called for each piece of work (hot path): does not allocate once the
-    /// state has its full size.
+    /// Updates the state by one finished piece of work. Called for each piece of work (hot path): does not allocate
+    /// once the state has its full size.
     fn learn(&self, state: &mut Self::State, sample: &Sample);
 
-    /// Takes in a reading of the machine. The default does nothing, for laws that use latencies alone.
+    /// Updates the state by a reading of the machine. The default does nothing, for laws that use latencies alone.
     fn sense(&self, state: &mut Self::State, at: Tick, signal: Signal) {
         let _ = (state, at, signal);
     }

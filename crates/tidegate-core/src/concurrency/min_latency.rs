@@ -6,10 +6,10 @@
 //! the result is added as room for growth and bursts.
 //!
 //! # When
-//! Right where latencies vary but have a meaningful median, and where a moment with few places each minute does no
-//! harm: the baseline is measured, not estimated. Wrong where that moment costs too much: with the default knobs it
-//! is fifty requests, three at a time. Wrong also where work takes seconds, since the measurement then lasts a minute
-//! itself.
+//! Use it where latencies vary but have a meaningful median, and where a moment with few places each minute does no
+//! harm: the baseline is measured, not estimated. Do not use it where that moment costs too much (with the default
+//! knobs it lasts for fifty requests, three at a time), nor where work takes seconds, since the measurement itself then
+//! lasts a minute.
 //!
 //! # Knobs
 //! | knob | range | default | |
@@ -87,11 +87,11 @@ pub struct MinLatency {
     every: Duration,
     requests: u32,
     seed: u64,
-    /// Whether every response but an ignored one is a latency, however it ended.
+    /// Whether the latency of every response counts, however it ended, unless it was ignored.
     measures_all: bool,
 }
 
-/// What [`MinLatency`] remembers: 96 bytes, and 2 KiB on the heap for the median, allocated at the start.
+/// The state of [`MinLatency`]: 96 bytes, and 2 KiB on the heap for the median, allocated at the start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MinLatencyState {
     limit: f64,

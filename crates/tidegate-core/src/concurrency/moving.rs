@@ -5,9 +5,9 @@
 //! in use on entry. The laws are the same as those of a bulkhead within a process.
 //!
 //! # What teaches nothing
-//! Two kinds of exits are no samples. One is work that ended as [`Outcome::Ignored`]: it was undone, or its outcome
-//! is unknown. The other is an exit after the place has lapsed, which comes too late; a holder that never comes back
-//! gives no sample either.
+//! Two kinds of exits do not count as samples. One is work that ended as [`Outcome::Ignored`]: it was undone, or its
+//! outcome is unknown. The other is an exit after the place has lapsed, which comes too late. A holder that never comes
+//! back gives no sample either.
 //!
 //! # When nothing is inside
 //! A law learns from exits, so a limit below the cost of an ask would refuse that ask for ever. An ask therefore
@@ -81,9 +81,9 @@ struct Parameters {
     at_start: u64,
 }
 
-/// What [`AdaptiveConcurrency`] remembers of a key: 56 bytes, and the heap memory of the places in use, as in
-/// [`ConcurrencyState`]. From the first sample also the law's state: 260 bytes, plus 2 KiB for the minimum latency,
-/// or up to 32 bytes for each bucket of BBR.
+/// The state of [`AdaptiveConcurrency`] for one key: 56 bytes, and the heap memory of the places in use, as in
+/// [`ConcurrencyState`]. From the first sample also the law's state: 260 bytes, plus 2 KiB for the minimum latency, or
+/// up to 32 bytes for each bucket of BBR.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConcurrencyState {
     /// Boxed, because most limits have states of a few words, and all states lie in one table.
@@ -97,7 +97,7 @@ struct Inner {
     law: Option<Learnt>,
 }
 
-/// What a law has learnt.
+/// The state that a law has learnt.
 #[derive(Clone, Debug, PartialEq)]
 struct Learnt {
     /// The last sample.
@@ -173,7 +173,7 @@ impl AdaptiveConcurrency {
         &self.parameters.law
     }
 
-    /// Returns the largest value that the limit may ever have.
+    /// Returns the largest number of places that the limit may ever have.
     #[must_use]
     pub const fn most(&self) -> u64 {
         self.parameters.places.max()

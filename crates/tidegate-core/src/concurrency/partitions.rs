@@ -72,7 +72,7 @@ impl Partition {
         Ok(Self { lends: checked("lends", percent)?, ..self })
     }
 
-    /// Returns the weight.
+    /// Returns the share of the borrowed places, relative to other borrowers: 1 to 1,000,000.
     #[must_use]
     pub const fn get_weight(&self) -> u32 {
         self.weight
@@ -326,7 +326,7 @@ impl Partitions {
         self.in_use = self.in_use.saturating_sub(places);
     }
 
-    /// Takes in that a partition begins to wait. It does not catch up on the time before, in which it wanted nothing.
+    /// Records that a partition begins to wait. It does not catch up on the time before, in which it wanted nothing.
     pub fn wait(&mut self, number: usize, now: Tick) {
         let served = self.served;
         if let Some(Some(member)) = self.members.get_mut(number) {
@@ -336,8 +336,8 @@ impl Partitions {
     }
 
     /// Returns which of the waiting partitions is next, given how many places each asks for. Partitions within their
-    /// guarantee come first; among equals, the one that has received the least service for its weight. Looks at each
-    /// of them.
+    /// guarantee come first; among equals, the one that has received the least service for its weight. `None` if no
+    /// existing partition waits. Looks at each of them.
     #[must_use]
     pub fn next(&self, waiting: impl Iterator<Item = (usize, u64)>, now: Tick) -> Option<usize> {
         let rank = |(number, places): (usize, u64)| {

@@ -6,30 +6,30 @@
 //! the limit.
 //!
 //! # When
-//! Right in front of a service whose latency shows how busy it is: workers behind a queue, a pool of connections.
-//! Wrong where latencies differ for other reasons, for example if some requests read one row and others a thousand:
-//! the cheapest becomes the baseline, all others seem to wait, and the limit falls to its least. Average such samples
-//! first, by [`Windowed`](super::Windowed).
+//! Use it directly in front of a service whose latency shows how busy it is: workers behind a queue, a pool of
+//! connections. Do not use it where latencies differ for other reasons, for example if some requests read one row and
+//! others a thousand: the cheapest becomes the baseline, all others seem to wait, and the limit falls to its least.
+//! Average such samples first, by [`Windowed`](super::Windowed).
 //!
 //! # Knobs
 //! | knob | range | default | |
 //! |---|---|---|---|
 //! | bounds | 1 to 2²⁰ | 1 to 1000, from 20 | [`Bounds`] |
 //! | queue | 1 to 100, ascending | 3 and 6 | how many may wait, in logarithms of the limit: grows below the first, shrinks above the second |
-//! | smoothing | above 0 to 1 | 1 | the share of each change that is made at once |
+//! | smoothing | 0.001 to 1 | 1 | the share of each change that is made at once |
 //! | probe every | 2 to 10,000 | 30 | how many samples for each place until the baseline is measured again |
 //! | seed | any | 0 | of the jitter, which shortens that to between half and all of it |
 //!
 //! # The baseline
-//! A service that becomes slower for good needs a new baseline, so it is measured from time to time. Netflix takes
-//! the next sample. Under load that sample has waited: the queue becomes part of the baseline, and the limit grows by
-//! a queue with each probe until it is at its largest. Here a probe takes only samples from work that entered while
-//! *few* were inside: at most half the number that the service works on at once (`in flight · baseline/latency`,
-//! smoothed). If the load leaves room, such samples occur by themselves. Otherwise the limit is lowered to that half
-//! until ten samples have come, and then restored. With the default knobs that takes about one round trip in twenty.
+//! A service that becomes slower permanently needs a new baseline, so it is measured from time to time. Netflix takes
+//! the next sample. Under load that sample has waited: the queue becomes part of the baseline, and the limit grows by a
+//! queue with each probe until it is at its largest. Here a probe takes only samples from work that entered while *few*
+//! were inside: at most half the number that the service works on at once (`in flight · baseline/latency`, smoothed).
+//! If the load leaves room, such samples occur by themselves. Otherwise the limit is lowered to that half until ten
+//! samples have come, and then restored. With the default knobs that takes about one round trip in twenty.
 //! [`Vegas::netflix`] has Netflix' arithmetic.
 //!
-//! Errors are no measurement: failed work and callers' mistakes do not change the baseline, except in that profile.
+//! Failed work and callers' mistakes are not measurements: they do not change the baseline, except in that profile.
 //!
 //! # Source
 //! `VegasLimit` of Netflix' concurrency-limits, after L. Brakmo and L. Peterson, "TCP Vegas", 1995. Draining before a measurement is what
@@ -86,7 +86,7 @@ pub struct Vegas {
     probes_under_load: bool,
 }
 
-/// What [`Vegas`] remembers: 72 bytes.
+/// The state of [`Vegas`]: 72 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VegasState {
     limit: f64,
@@ -135,7 +135,7 @@ impl Vegas {
         Ok(Self { grow_below: f64::from(grow), shrink_above: f64::from(shrink), ..self })
     }
 
-    /// Sets the share of each change that is made at once, above 0 to 1.
+    /// Sets the share of each change that is made at once, 0.001 to 1.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.

@@ -4,9 +4,9 @@
 //! their average latency and the highest number inside to the law behind it.
 //!
 //! # When
-//! Right around [`Vegas`](super::Vegas) and [`Gradient`](super::Gradient) if latencies vary more from request to
-//! request than by load, as they do for services that do more than one thing. Wrong where the limit has to follow in
-//! less than a window: with a window of a second, a law that moves by steps takes a minute for sixty steps.
+//! Use it around [`Vegas`](super::Vegas) and [`Gradient`](super::Gradient) if latencies vary more from request to
+//! request than by load, as they do for services that do more than one thing. Do not use it where the limit has to
+//! follow in less than a window: with a window of a second, a law that moves by steps takes a minute for sixty steps.
 //! [`Bbr`](super::Bbr) has windows of its own.
 //!
 //! # Knobs
@@ -14,11 +14,11 @@
 //! |---|---|---|---|
 //! | window | 1 ms to 1 h, ascending | 1 s to 1 s | twice the least latency of the previous window, clamped to this range |
 //! | samples | 1 to 100,000 | 10 | a window with fewer is dropped |
-//! | shortest | up to 1 s | 100 µs | quicker work, such as an answer from a cache, is no sample |
+//! | shortest | up to 1 s | 100 µs | quicker work, such as an answer from a cache, does not count as a sample |
 //!
 //! A window with any overload is passed on as overloaded. Netflix' wrapper needs successes even for that: while
-//! *everything* times out no window is ever ready, and the limit stays where it was. Here such a window is passed on
-//! as well. Failures, callers' mistakes and ignored work are no samples.
+//! *everything* times out no window is ever ready, and the limit stays where it was. Here such a window is passed on as
+//! well. Failures, callers' mistakes and ignored work do not count as samples.
 //!
 //! # Source
 //! `WindowedLimit` of Netflix' concurrency-limits, with its average of samples.
@@ -58,7 +58,7 @@ pub struct Windowed<L> {
     shortest: Duration,
 }
 
-/// What [`Windowed`] remembers: 112 bytes, and the state of its law.
+/// The state of [`Windowed`]: 112 bytes, and the state of its law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WindowedState<S> {
     inner: S,
@@ -114,7 +114,8 @@ impl<L: Law> Windowed<L> {
         Ok(Self { samples: in_range("samples", samples, &(1..=100_000), want)?, ..self })
     }
 
-    /// Sets the latency below which work is no sample, up to 1 s. A service that is always quicker is never measured.
+    /// Sets the latency below which work does not count as a sample, up to 1 s. A service that is always quicker is
+    /// never measured.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is longer.

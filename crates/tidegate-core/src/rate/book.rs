@@ -1,10 +1,10 @@
 //! The book of a limit that refills evenly: what it keeps so that charges can be settled in any order.
 //!
 //! Charges stand in a line, in the order in which they were made. Each has a *position*: the sum of all charges up to
-//! and including it. Giving a charge back must leave the charges behind it what they hold. A state of one number
-//! cannot tell how much that is once an amount in between was given back. So the book keeps such amounts as *holes*
-//! in the line: a position and an amount. The charges behind a position hold the distance to the end of the line,
-//! less the holes in between.
+//! and including it. Giving a charge back must leave the charges behind it what they hold. A state of one number cannot
+//! tell how much that is once an amount in between was given back. So the book keeps such amounts as *holes* in the
+//! line: a position and an amount. The charges behind a position hold the distance to the end of the line minus the
+//! holes in between.
 //!
 //! A hole also says how much of it could not be given back yet, because charges behind it still rely on it. That part is tried
 //! again whenever something else is settled. So a burst that is undone charge by charge comes back entirely, in any order.
@@ -42,7 +42,7 @@ const fn most_holes(bandwidths: usize) -> usize {
     if fit < MAX_HOLES { fit } else { MAX_HOLES }
 }
 
-/// What a key needs to know of its line of charges besides the arrival time. 112 bytes, and 64 for each hole.
+/// The data that a key keeps about its line of charges besides the arrival time. 112 bytes, and 64 for each hole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Book {
     /// The sum of all amounts given back from the middle of the line. The line ends at the arrival time plus this sum.

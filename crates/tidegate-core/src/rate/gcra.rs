@@ -59,7 +59,7 @@ impl Gcra {
         self.rate
     }
 
-    /// Returns the burst.
+    /// Returns the burst: the most units that a full limit grants at once.
     #[must_use]
     pub const fn burst(&self) -> u64 {
         self.pace.at_once

@@ -59,7 +59,7 @@ pub(crate) struct Ledger {
     past: Option<Box<Past>>,
 }
 
-/// What the list of slots does not show.
+/// The numbers that the list of slots does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Past {
     /// Nothing acts before this tick; if it is [`Tick::MAX`], nothing acts any more.

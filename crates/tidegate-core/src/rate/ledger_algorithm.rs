@@ -1,5 +1,4 @@
-//! The sliding log and the sliding window as algorithms: all they share, which is everything but the division of time
-//! into slots.
+//! The part that the sliding log and the sliding window share: everything except the division of time into slots.
 
 /// Implements an algorithm for parameters that divide time into slots; the state is a ledger of these slots.
 macro_rules! ledger_algorithm {

@@ -36,7 +36,7 @@ pub struct Room {
 ///   of lower priority does.
 /// * *Deterministic*: the same calls give the same answers.
 pub trait Throttle: Clone + Debug {
-    /// What the throttle remembers between calls.
+    /// The state that the throttle keeps between calls.
     type State: Clone + Debug;
 
     /// Returns the state before the first arrival.
@@ -45,11 +45,12 @@ pub trait Throttle: Clone + Debug {
     /// Decides one arrival and counts it, whether admitted or refused.
     fn admit(&self, state: &mut Self::State, arrival: &Arrival) -> bool;
 
-    /// Takes in how admitted work ended and how long it took, including its wait in a queue in front of the limit.
+    /// Updates the state by the outcome of admitted work and the time that it took, including its wait in a queue in
+    /// front of the limit.
     fn learn(&self, state: &mut Self::State, at: Tick, latency: Duration, outcome: Outcome);
 
-    /// Takes in the state of the places behind the throttle. The default does nothing, for throttles that use ends of
-    /// work alone.
+    /// Updates the state by the places behind the throttle. The default does nothing, for throttles that use only the
+    /// outcomes of work.
     fn sense(&self, state: &mut Self::State, at: Tick, room: Room) {
         let _ = (state, at, room);
     }

@@ -7,9 +7,9 @@
 //! derivative part, since it was found to be of no use.
 //!
 //! # When
-//! Right in front of a limit with a queue, as a server has: the controller keeps the queue nearly empty without
-//! knowing the capacity. It needs to be told the state of the places ([`Throttle::sense`]) at least once in each
-//! period. Wrong in a caller, which does not see the queue. It is also slow to react to load that comes and goes
+//! Use it directly in front of a limit with a queue, as a server has: the controller keeps the queue nearly empty
+//! without knowing the capacity. It needs to be told the state of the places ([`Throttle::sense`]) at least once in
+//! each period. Do not use it in a caller, which does not see the queue. It reacts slowly to load that comes and goes
 //! within one period.
 //!
 //! # Knobs
@@ -74,7 +74,7 @@ pub struct Pid {
     most: f64,
 }
 
-/// What [`Pid`] remembers: 120 bytes, and 4 KiB on the heap for the sample of priorities, allocated at the start.
+/// The state of [`Pid`]: 120 bytes, and 4 KiB on the heap for the sample of priorities, allocated at the start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PidState {
     /// When the period began.

@@ -20,8 +20,9 @@ use super::law::Arrival;
 /// One cell for each priority.
 const CELLS: usize = Criticality::ALL.len() * Priority::COHORTS as usize;
 
-/// How many arrivals complete a sample, and after how long it is complete with fewer.
+/// How many arrivals complete a sample.
 const SAMPLE: u32 = 1000;
+/// The time after which a sample is complete with fewer arrivals.
 const SAMPLE_TIME: Duration = Duration::from_secs(1);
 
 /// An arrival with at least this draw is admitted at any share: the last thousandth of the draws.

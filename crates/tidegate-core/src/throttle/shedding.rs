@@ -1,21 +1,22 @@
 //! Shedding by priority: refuses on arrival the requests that the queue would turn away anyway.
 //!
-//! A limit with a queue ordered by importance already serves the right requests. But a request that waits in vain
-//! learns late that there is no room, and sorting it in costs time. So the throttle admits only a little more than
-//! can be worked on: enough that the queue is never empty, and that additional room is noticed. After each period it
-//! knows which share of the admitted requests found room. The next share to admit is the last one, multiplied by that
-//! share and by 1.2. The least important are refused first.
+//! A limit with a queue ordered by importance already serves the right requests. But a request that waits without ever
+//! getting a place is refused late, and inserting it into the queue costs time. So the throttle admits only a little
+//! more than can be worked on: enough that the queue is never empty, and that additional room is noticed. After each
+//! period it knows which share of the admitted requests found room. The next share to admit is the last one, multiplied
+//! by that share and by 1.2. The least important are refused first.
 //!
-//! The admitted share falls by at most a fifth in a period. While a service stands still for a moment, its queue
-//! turns everything away, and replies that come back together leave the queue empty and full by turns. A throttle
-//! that followed either would leave places idle afterwards; one that closes slowly only lets some requests wait in
-//! vain.
+//! The admitted share falls by at most a fifth in a period. While a service stands still for a moment, its queue turns
+//! everything away, and replies that come back together leave the queue empty and full by turns. A throttle that
+//! followed either would leave places idle afterwards; one that closes slowly only lets a few requests wait for
+//! nothing.
 //!
 //! # When
-//! Right in front of a limit with a queue ordered by priority, whatever law moves that limit. It needs no knowledge
-//! of either. It needs to know which requests were turned away from the queue ([`Throttle::learn`] with
-//! [`Outcome::Overloaded`]) and when places are free ([`Throttle::sense`]), which ends the shedding within some
-//! hundredths of a second. Wrong without a queue: nothing then feeds the places while the throttle learns.
+//! Use it directly in front of a limit with a queue ordered by priority, whatever law moves that limit. It does not
+//! need to know the limit or the length of the queue. It needs to know which requests were turned away from the queue
+//! ([`Throttle::learn`] with [`Outcome::Overloaded`]) and when places are free ([`Throttle::sense`]), which ends the
+//! shedding within a few hundredths of a second. Do not use it without a queue: the places would then be empty while
+//! the throttle learns.
 //!
 //! # Knobs
 //! | knob | range | default | |
@@ -77,7 +78,8 @@ pub struct Shedding {
     surplus: f64,
 }
 
-/// What [`Shedding`] remembers: some 100 bytes, and 4 KiB on the heap for the sample of priorities, allocated at the start.
+/// The state of [`Shedding`]: about 100 bytes, and 4 KiB on the heap for the sample of priorities, allocated at the
+/// start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SheddingState {
     since: Tick,

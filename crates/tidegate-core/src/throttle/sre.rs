@@ -6,10 +6,10 @@
 //! refused share. `K` times as many requests as were accepted still pass, so recovery is noticed.
 //!
 //! # When
-//! Right in a caller, in front of a service that answers overload with a clear refusal: even refusing costs the
-//! service something, and this spares it that. It needs to know neither the service's capacity nor the other callers.
-//! Wrong as the only protection of a service, which cannot rely on its callers. Wrong also where few requests are
-//! made, since one failure of two is already half.
+//! Use it in a caller, in front of a service that answers overload with a clear refusal: even refusing costs the
+//! service something, and this throttle spares it that cost. It needs to know neither the service's capacity nor the
+//! other callers. Do not use it as the only protection of a service, which cannot rely on its callers, nor where few
+//! requests are made, since one failure of two is already half.
 //!
 //! # Knobs
 //! | knob | range | default | |
@@ -70,8 +70,8 @@ pub struct Sre {
     counts_ends: bool,
 }
 
-/// What [`Sre`] remembers: 88 bytes, and on the heap 4 KiB for the sample of priorities and 16 bytes for each bucket, allocated at the
-/// start.
+/// The state of [`Sre`]: 88 bytes, and on the heap 4 KiB for the sample of priorities and 16 bytes for each bucket,
+/// allocated at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SreState {
     sums: Sums<2>,

@@ -1,4 +1,4 @@
-// Drives Guava's RateLimiter on a stopwatch turned by hand and prints what it did: the fixture that the profiles are held to.
+// Runs Guava's RateLimiter on a stopwatch that is set by hand, and prints its answers: the fixture that the profiles are compared with.
 //
 //   javac -cp /usr/share/java/guava.jar -d /tmp/peer Guava.java
 //   java -cp /usr/share/java/guava.jar:/tmp/peer com.google.common.util.concurrent.Guava > ../fixtures/guava.txt
@@ -7,7 +7,7 @@ package com.google.common.util.concurrent;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
 
-/** Lives in Guava's package, since its stopwatch is open to that package alone. */
+/** In Guava's package, because the stopwatch is private to it. */
 public final class Guava {
   private static final class Hand extends RateLimiter.SleepingStopwatch {
     long micros;

@@ -1,4 +1,4 @@
-// Drives golang.org/x/time/rate with explicit times and prints what it did: the fixture that the profile is held to.
+// Runs golang.org/x/time/rate with explicit times, and prints its answers: the fixture that the profile is compared with.
 //
 //	go mod init peer && go get golang.org/x/time@2b4e4390 && go run x_time.go > ../fixtures/x_time.txt
 package main
@@ -47,7 +47,7 @@ func run(random *rand.Rand, perSecond float64, burst int) {
 			ok := limiter.AllowN(at(), n)
 			fmt.Printf("allow %d %d -> %v 0 %v\n", now, n, ok, limiter.TokensAt(at()))
 		case kind < 8:
-			// The peer grants this with a wait of 292 years, the profile never.
+			// The library grants this with a wait of 292 years; the profile never grants it.
 			if missing := float64(n) - limiter.TokensAt(at()); missing > 0 && missing/perSecond > 9.2e9 {
 				continue
 			}
@@ -69,7 +69,7 @@ func run(random *rand.Rand, perSecond float64, burst int) {
 				perSecond = 10
 			}
 			limiter.SetLimitAt(at(), rate.Limit(perSecond))
-			// The profile gives nothing back of what was reserved before a change.
+			// The profile gives back nothing that was reserved before a change.
 			held = nil
 			fmt.Printf("limit %d %v -> true 0 %v\n", now, perSecond, limiter.TokensAt(at()))
 		}

@@ -64,7 +64,10 @@ fn once<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>
 
 fn names_this_machine(authority: &str) -> bool {
     let host = match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or(rest, |(inside, _)| inside),
+        Some(rest) => match rest.split_once(']') {
+            Some((inside, port)) if port.is_empty() || port.starts_with(':') => inside,
+            _ => return false,
+        },
         None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
     };
     let name = host.trim_end_matches('.');
@@ -112,6 +115,8 @@ mod tests {
             (&[("host", "localhost:8080"), ("sec-fetch-site", "same-origin")], true),
             (&[("host", "localhost:8080"), ("sec-fetch-site", "none")], true),
             (&[("host", "evil.example:8080")], false),
+            (&[("host", "[127.0.0.1]evil.example")], false),
+            (&[("host", "[::1")], false),
             (&[("host", "evil.example"), ("origin", "http://evil.example")], false),
         ] {
             assert_eq!(refuse(&headers(pairs), false).is_ok(), passes, "{pairs:?}");

@@ -46,7 +46,7 @@ pub(crate) enum Stage {
     Busy,
 }
 
-/// What the server orders a connection to do. A later variant overrides an earlier one.
+/// An order of the server to a connection. A later variant overrides an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Order {

@@ -20,7 +20,7 @@ pub(super) struct TimedBody {
     due: Option<Pin<Box<Sleep>>>,
 }
 
-/// The whole body did not arrive within this time.
+/// The error if the whole body did not arrive within this time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the body did not arrive within {} ms", .0.as_millis())]
 pub(crate) struct TooSlow(pub(crate) Duration);

@@ -46,7 +46,7 @@ impl UnixSocket {
             fs::remove_file(path)?;
         }
         let socket = Socket::new_stream()?;
-        // Set before the file exists, so that nobody whom the mode excludes can connect in between. On systems that
+        // Set before the file exists, so that users excluded by the mode cannot connect in between. On systems that
         // ignore this, the change below takes effect a moment later.
         let unbound = fs::File::from(socket.as_fd().try_clone_to_owned()?);
         drop(unbound.set_permissions(fs::Permissions::from_mode(0o600)));

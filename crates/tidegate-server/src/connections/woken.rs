@@ -28,7 +28,7 @@ impl Wake for Noted {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Release: whoever reads the flag sees what happened before.
+        // Release: a thread that reads the flag sees everything that happened before the wake.
         self.woken.store(true, Ordering::Release);
         self.task.wake();
     }

@@ -39,7 +39,7 @@ pub(crate) struct Noted {
     pub(crate) since: Tick,
 }
 
-/// What changed in a breaker since it was last seen.
+/// The changes of a breaker since it was last seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BreakerChange {
     /// The state before, if it was a different one.
@@ -48,7 +48,7 @@ pub(super) struct BreakerChange {
     pub(super) would_open: u32,
 }
 
-/// What is known of a breaker that is seen for the first time.
+/// Facts about a breaker that has no note yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FirstSight {
     /// Whether it was in its state before this process started, so that it has not changed now.

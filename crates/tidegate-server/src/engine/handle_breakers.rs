@@ -41,8 +41,8 @@ impl Engine {
         }
     }
 
-    /// Returns what is known of a breaker, should it be seen for the first time; `acted` says whether an operator has
-    /// just put it into its state.
+    /// Returns the facts about a breaker in case it has no note yet; `acted` says whether an operator has just put it
+    /// into its state.
     fn first_sight(&self, seen: &KeyedView, acted: bool) -> FirstSight {
         let same_before = match seen.view.condition {
             Condition::Open { since, .. } => since < self.started,

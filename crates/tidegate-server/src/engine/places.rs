@@ -8,8 +8,8 @@ use super::Engine;
 use crate::live::Live;
 
 impl Engine {
-    /// Returns the standing of places by policy name, for each policy that has a single key. Of several limits, the
-    /// smallest counts.
+    /// Returns the standing of places by policy name, for each policy that has a single key. If there are several
+    /// limits, the smallest counts.
     pub(crate) fn places(&self, live: &Live) -> HashMap<String, PlacesStanding> {
         let mut places: HashMap<String, PlacesStanding> = HashMap::new();
         for one in self.gate.places() {

@@ -13,10 +13,11 @@ use tidegate::gate::ticket::{OpenTicket, Ticket};
 /// How long a ticket can be settled after its reservation has ended. A store outage shorter than this does not keep the
 /// units from being returned.
 const AFTERWARDS: Duration = Duration::from_secs(60);
-/// The most reservations that are remembered, and the most bytes of their tickets. A ticket of one limit takes some 300
-/// bytes, so both bounds bind at about the same number. Reservations beyond them stay charged until they are committed
-/// or time returns the units.
+/// The most reservations that are remembered. Reservations beyond it stay charged until they are committed or time
+/// returns the units.
 pub(super) const MOST: usize = 1 << 16;
+/// The most bytes of the tickets of remembered reservations. A ticket of one limit takes about 300 bytes, so [`MOST`]
+/// of those fit.
 pub(super) const MOST_BYTES: usize = 32 << 20;
 /// How many reservations are returned at a time: an engine settles them in a few round trips.
 const AT_ONCE: usize = 64;
@@ -32,7 +33,7 @@ pub(super) type Key = (Tick, u128);
 struct Open {
     by_end: BTreeMap<Key, Ticket>,
     bytes: usize,
-    /// Whether the last reservation found no room. The log is told once each time the table gets full.
+    /// Whether the last reservation found no room. One line is logged each time the table gets full.
     full: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Compares what this node admits under a policy with the limit in the file, whoever decided: a lease, an engine, or
-//! this node alone during an outage.
+//! Compares the units that this node admits under a policy with the limit in the file. It counts all admissions, by a
+//! lease, by an engine, or by this node alone during an outage.
 //!
-//! Only policies are judged whose limit defines exactly what it allows: enforced, without `by`, with a single limit
-//! that is a rate and a burst, the same for all requests, that delays no request and whose charges are not changed
-//! afterwards.
+//! A policy is judged only if its limit defines exactly what it allows. Such a policy is enforced and has no `by`. It
+//! has a single limit, which is a rate and a burst, is the same for all requests and delays none, and whose charges are
+//! not changed afterwards.
 
 use std::sync::Arc;
 

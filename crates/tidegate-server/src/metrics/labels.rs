@@ -104,7 +104,7 @@ pub(super) struct OverLabels {
     pub(super) action: OverAction,
 }
 
-/// What was done, instead of refusing it, with a request that is over a limit.
+/// The action taken, in place of a refusal, for a request that is over a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
 pub(super) enum OverAction {
@@ -207,7 +207,7 @@ pub(super) struct UnitsLabels {
     pub(super) fate: UnitsFate,
 }
 
-/// What a settlement did with units.
+/// How a settlement changed the units charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
 pub(super) enum UnitsFate {

@@ -9,9 +9,9 @@ use tidegate::Tick;
 pub(crate) struct Peak([AtomicU64; 2]);
 
 impl Peak {
-    /// The number of bits of a share, in parts per million. The minute is stored above them, so that a newer minute is
-    /// always larger.
+    /// The number of bits of a share. The minute is stored above them, so that a newer minute is always larger.
     const SHARE_BITS: u32 = 20;
+    /// The whole, in the unit of shares: parts per million.
     const WHOLE: u64 = 1_000_000;
 
     fn minute(now: Tick) -> u64 {

@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use crate::metrics::otlp::{self, Fate, Fates};
 
-/// The most spans that wait, including those being sent: some megabytes.
+/// The most spans that wait, including those being sent: a few megabytes of memory.
 pub(super) const QUEUE: usize = 4096;
 
 /// The number of waiting spans, and the fates of the others.

@@ -58,7 +58,8 @@ impl Reload {
     /// hold for the configuration in force.
     ///
     /// # Errors
-    /// [`NotChanged`].
+    /// [`NotChanged`] if the API may not change this policy, `holds` returns `false`, the result is not a valid
+    /// configuration, or it cannot be stored.
     ///
     /// # Cancel safety
     /// Not cancel safe: if dropped while writing, a change may be stored but not in force until the next start. Run it

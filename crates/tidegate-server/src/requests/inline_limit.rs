@@ -30,7 +30,7 @@ impl InlineQuotas {
     /// Returns the quota of a limit.
     ///
     /// # Errors
-    /// Which number is out of range.
+    /// A message that names the number that is out of range.
     pub(crate) fn of(&self, limit: InlineLimit) -> Result<Arc<Quota>, String> {
         let mut slots = self.slots.lock();
         if let Some(at) = slots.iter().position(|(known, _)| *known == limit) {

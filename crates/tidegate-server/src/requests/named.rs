@@ -4,7 +4,7 @@ use tidegate::policy::PolicySet;
 
 use crate::spelling::{nearest, quoted};
 
-/// No policy has this name.
+/// The error if no policy has the given name.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no policy {}{}", quoted(name), meant.as_ref().map(|meant| format!("; did you mean {meant:?}?")).unwrap_or_default())]
 pub(crate) struct NoPolicy {

@@ -32,6 +32,9 @@ impl ServerHandle {
     ///
     /// # Errors
     /// [`Refused`] with every mistake. The old configuration stays in force.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped while files are read, the old configuration stays in force.
     pub async fn reload(&self) -> Result<(), Refused> {
         self.app.read_again().await.map(drop)
     }

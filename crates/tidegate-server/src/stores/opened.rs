@@ -148,7 +148,7 @@ pub(super) fn of_region(message: &impl ToString) -> String {
 }
 
 impl OpenStoreError {
-    /// Returns the number of keys that there is not enough memory for, if that is the error.
+    /// Returns the number of keys that there is not enough memory for; `None` for every other error.
     #[must_use]
     pub const fn too_many_keys(&self) -> Option<usize> {
         match self {

@@ -1,4 +1,4 @@
-//! What policies cost in round trips, if their store is an engine.
+//! Computes how many round trips each policy costs if its store is an engine.
 //!
 //! Each fact comes from the code that decides it: which limits the Redis script supports, which are leased, how many
 //! round trips a compare-and-set takes.

@@ -50,7 +50,7 @@ pub fn check_tls(settings: &TlsSettings) -> Result<Vec<String>, TlsError> {
 /// Reads the files. May block as long as a file system does.
 ///
 /// # Errors
-/// [`TlsError`].
+/// [`TlsError`] if a file cannot be read, or certificate and key cannot be used together.
 pub(super) fn read(settings: &TlsSettings) -> Result<Read, TlsError> {
     let chain = certificates(CERT, &settings.cert)?;
     let key = key(&settings.key)?;

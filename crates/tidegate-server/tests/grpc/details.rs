@@ -1,6 +1,7 @@
 //! The optional details beside the statuses of an answer.
 
 use envoy_types::pb::envoy::config::core::v3::HeaderValue;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use envoy_types::pb::google::protobuf::value::Kind;
 
 use super::client::{Client, RATE_LIMIT, call, framed};
@@ -49,6 +50,39 @@ async fn a_call_that_asks_is_told_which_policy_decided_and_under_which_name() {
     let explained = server.get(&format!("/v1/explain?id={id}")).await;
     assert_eq!(explained.status, 200, "{explained:?}");
     assert!(explained.text.contains("DENIED by logins"), "{}", explained.text);
+}
+
+/// Regression: such a refusal had no reason in any detail, and that of a policy with a status of its own had this status
+/// in the body of an answer that is 429.
+#[tokio::test]
+async fn every_refusal_says_why_with_the_status_that_the_client_gets() {
+    let file = "
+version: 1
+access: { deny: [198.51.100.7] }
+policies:
+  - { name: busy, by: [remote_address], limit: { rate: 1/min }, deny: { status: 503 } }
+";
+    let (_server, grpc) = started(file).await;
+    let mut client = Client::connect(grpc).await;
+    let of = |address: &str| call(&[&[("remote_address", address)]]);
+    let mut nothing = of("192.0.2.3");
+    nothing.descriptors[0].limit = Some(RateLimitOverride { requests_per_unit: 0, unit: 1 });
+    client.ask(&of("192.0.2.1")).await;
+    let long = of(&"x".repeat(8193));
+    for (call, detail) in [
+        (of("192.0.2.1"), "policy \\\"busy\\\" refuses this request; try again in "),
+        (of("198.51.100.7"), "a deny-list refuses this request"),
+        (long, "the value of the entry \\\"remote_address\\\" has 8193 bytes, and at most 8192 are judged"),
+        (nothing, "the limit of the call grants 0 requests; nothing was charged"),
+    ] {
+        let body = framed(&prost::Message::encode_to_vec(&call));
+        let wanted = [("x-tidegate-details", "headers")];
+        let refused = client.call(RATE_LIMIT, &wanted, body).await.unwrap().answer();
+        assert_eq!(refused.overall_code, 2, "{detail}");
+        assert_eq!(said(&refused.response_headers_to_add, "content-type"), Some("application/problem+json"));
+        let body = String::from_utf8(refused.raw_body).unwrap();
+        assert!(body.contains(detail) && body.contains("\"status\":429"), "{detail}: {body}");
+    }
 }
 
 #[tokio::test]

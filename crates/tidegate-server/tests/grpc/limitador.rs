@@ -265,3 +265,35 @@ async fn nodes_of_one_engine_give_a_reservation_back_once_and_wait_for_an_engine
     until_left(&mut client, "ann", 100).await;
     assert_eq!(left(&mut others, "bob").await, (98, 1), "it is not given back once more");
 }
+
+/// Regression: the answer said that the request passes, and not that it is over a limit that marks it.
+#[tokio::test]
+async fn a_check_tells_the_marks_of_a_request_and_when_a_refused_one_may_return() {
+    let file = "
+version: 1
+policies:
+  - { name: soft, by: [user], limit: { rate: 1/day }, over: mark }
+  - { name: softer, by: [user], limit: { rate: 2/day }, over: demote }
+  - { name: hard, by: [user], limit: { rate: 3/day } }
+";
+    let (_server, grpc) = started(file).await;
+    let mut client = Client::connect(grpc).await;
+    let check = call(&[&[("user", "ann")]]);
+    let headers = |answer: RateLimitResponse| {
+        let all = answer.request_headers_to_add.into_iter().chain(answer.response_headers_to_add);
+        all.map(|header| (header.key, header.value)).collect::<Vec<_>>()
+    };
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let marked = pair("x-tidegate-marked", "soft");
+    let lowered = [pair("x-tidegate-demoted", "softer"), pair("x-tidegate-priority", "sheddable-plus")];
+    for expected in [vec![], vec![marked.clone()], [vec![marked], lowered.to_vec()].concat()] {
+        let mut told = headers(ask(&mut client, "CheckRateLimit", &check).await);
+        told.sort();
+        let mut expected = expected;
+        expected.sort();
+        assert_eq!(told, expected);
+        let _: RateLimitResponse = ask(&mut client, "Report", &check).await;
+    }
+    let refused = headers(ask(&mut client, "CheckRateLimit", &check).await);
+    assert_eq!(refused, [pair("retry-after", "28800")]);
+}

@@ -20,6 +20,7 @@ mod load;
 #[allow(dead_code, reason = "the tests of TLS make more of them")]
 #[path = "../tls/made.rs"]
 mod made;
+mod priority;
 mod quota;
 mod quota_parts;
 mod real;

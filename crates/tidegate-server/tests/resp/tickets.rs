@@ -87,6 +87,8 @@ async fn a_settlement_says_how_the_work_ended() {
             "-ERR OUTCOME: \"failed\" does not exist; there are success, callers-fault, failure",
         ),
         ("STATUS 200 FAILED", "-ERR STATUS, OUTCOME and FAILED say the same; send one of them"),
+        ("COST 1 COST 2", "-ERR COST is given twice; send it once"),
+        ("STATUS +200", "-ERR STATUS: \"+200\" is not an HTTP status; use a number, 100 to 599"),
         ("OUTCOME undone COST 1", "-ERR work that was undone has spent nothing; leave COST out"),
         ("status 401", "-ERR \"status\" is unknown; write TG.SETTLE ticket"),
     ] {

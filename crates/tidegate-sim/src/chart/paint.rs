@@ -168,8 +168,9 @@ pub(super) enum Sample<'a> {
     Line(&'a str, RGBColor),
 }
 
-/// The left edge of a legend, and the height of each of its lines.
+/// The left edge of a legend.
 const LEFT: i32 = 20;
+/// The height of each line of a legend.
 const LEGEND_LINE: i32 = 20;
 
 impl<'a> Sample<'a> {

@@ -13,9 +13,11 @@ use super::{Chart, ChartError, Curve, TimeAxis};
 
 /// The most panels drawn on a page.
 const MOST: usize = 12;
-/// The heights of a panel, of the space above the first panel, and of the space below the last.
+/// The height of a panel.
 const HEIGHT: u32 = 124;
+/// The height of the space above the first panel.
 const HEAD: u32 = 84;
+/// The height of the space below the last panel.
 const FOOT: u32 = 34;
 /// The horizontal position where the differences begin.
 const MIDDLE: u32 = 510;

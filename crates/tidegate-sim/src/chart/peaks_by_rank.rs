@@ -14,10 +14,14 @@ use crate::thousands::grouped;
 /// enough room.
 const FAR: f64 = 30.0;
 
-/// The edges of the plot within the picture, in its units: the plot area that [`paint::WHOLE_PAGE`] leaves.
+/// The left edge of the plot within the picture, in its units. The four edges are those of the plot area that
+/// [`paint::WHOLE_PAGE`] leaves.
 pub(super) const LEFT: f64 = 64.0;
+/// The right edge of the plot.
 pub(super) const RIGHT: f64 = paint::WIDTH as f64 - 28.0;
+/// The upper edge of the plot.
 pub(super) const TOP: f64 = 90.0;
+/// The lower edge of the plot.
 pub(super) const BOTTOM: f64 = paint::HEIGHT as f64 - 54.0;
 
 /// One key in a chart of peaks.

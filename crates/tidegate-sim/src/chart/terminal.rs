@@ -24,6 +24,7 @@ pub struct Bars<'a> {
 
 /// The character that marks the highest value of a step.
 const HIGHEST: char = '·';
+/// The top character of a bar, by the filled eighths of its cell.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// The columns taken by the numbers at the left and the axis.
 const MARGIN: usize = 8;

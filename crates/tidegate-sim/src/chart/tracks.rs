@@ -13,14 +13,17 @@ use super::{Chart, ChartError, Curve, TimeAxis};
 
 /// The most tracks drawn on a page.
 const MOST: usize = 12;
-/// The heights of a track of curves, of a track of bands, of the space above the first track, and of the space
-/// below the last.
+/// The height of a track of curves.
 const HEIGHT: u32 = 148;
+/// The height of a track of bands.
 const LOW: u32 = 104;
+/// The height of the space above the first track.
 const HEAD: u32 = 44;
+/// The height of the space below the last track.
 const FOOT: u32 = 44;
-/// The space around the plot of a track; its name stands above. Only the last track has time labels below.
+/// The space around the plot of a track; its name stands above.
 const TRACK: Surroundings = Surroundings { above: 30, below: 6, label_height: 4, label_size: 11 };
+/// The space around the plot of the last track, the only one with time labels below.
 const LAST: Surroundings = Surroundings { above: 30, below: 6, label_height: 22, label_size: 11 };
 
 /// The height of a band. It tells the state without colour.

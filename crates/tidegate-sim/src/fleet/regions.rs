@@ -18,8 +18,9 @@ use super::node::Parts;
 use super::scenario::{Act, Scenario};
 use super::table::{BURST, Bounds, RATE, Row, leased, limit, secs, with};
 
-/// The number of regions, and of nodes in all of them.
+/// The number of regions.
 const REGIONS: usize = 3;
+/// The number of nodes in all regions together.
 const NODES: usize = 9;
 
 /// The demand, in multiples of the rate.

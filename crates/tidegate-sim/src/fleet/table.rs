@@ -19,8 +19,9 @@ use super::world::run;
 
 /// The number of nodes, unless a scenario is about their number.
 const NODES: usize = 10;
-/// The limit, unless a scenario is about it: units per second, and burst.
+/// The rate of the limit in units per second, unless a scenario is about it.
 pub(super) const RATE: u64 = 2_000;
+/// The burst of the limit, unless a scenario is about it.
 pub(super) const BURST: u64 = 1_000;
 /// The time that the engine has to answer.
 const DEADLINE: Duration = Duration::from_millis(250);

@@ -177,7 +177,8 @@ pub(super) fn shown(tried: Tried<'_>, peaks: &Peaks) -> (Vec<Rung>, usize) {
 /// first that denies nothing. The range always includes the replayed limit.
 fn worth_showing(denied: &[u64], replayed: usize) -> (usize, usize) {
     let most = denied.first().copied().unwrap_or(0);
-    // Rungs below this one deny over nine tenths of what the lowest rung denies, and are no practical choice.
+    // Rungs below this one deny over nine tenths of the requests that the lowest rung denies, and are not a practical
+    // choice.
     let from = denied.partition_point(|denied| *denied > most - most / 10).saturating_sub(1).min(replayed);
     let nothing = denied.iter().position(|denied| *denied == 0).unwrap_or(denied.len());
     let to = (nothing + 2).max(replayed + 1).min(denied.len());

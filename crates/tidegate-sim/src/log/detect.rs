@@ -9,7 +9,7 @@ use super::malformed::excerpt;
 use super::reader::{Reader, is_blank};
 use super::tail::Tail;
 
-/// No known format fits the first lines of a log.
+/// The error if no known format fits the first lines of a log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the format cannot be told from its first lines; name it with --format; it begins: {excerpt}")]
 pub struct FormatError {

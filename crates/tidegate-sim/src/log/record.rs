@@ -63,7 +63,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Returns the user agent. In access logs it is searched for on demand: the search costs some 20 ns that most
+    /// Returns the user agent. In access logs it is searched for on demand: the search costs about 20 ns that most
     /// replays need not pay. Allocates only if an access log escaped something in it.
     #[must_use]
     pub fn agent(&self) -> Cow<'a, [u8]> {
@@ -88,7 +88,7 @@ impl<'a> Record<'a> {
         self.extras.iter()
     }
 
-    /// Returns one of the extras by name.
+    /// Returns one of the extras by name; `None` if the line does not have it.
     #[must_use]
     pub fn extra(&self, name: &str) -> Option<&'a [u8]> {
         self.extras().find(|(have, _)| *have == name).map(|(_, value)| value)

@@ -2,7 +2,7 @@
 
 use tidegate::policy::Named;
 
-/// The attributes of a record that are described. Each one left out saves some 20 ns per line.
+/// The attributes of a record that are described. Each one left out saves about 20 ns per line.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(super) method: bool,

@@ -34,10 +34,11 @@ pub(crate) struct Held<'a> {
 /// The bytes before each line: its time, the caller's mark, its length, and the position of the time in it.
 pub(super) const HEAD: usize = 24;
 
-/// The capacities of a run's second and longest pieces of memory, in bytes; from the second on, each piece is twice
-/// as long as the one before. The first piece holds one line, since in a log that runs backwards each line is a run.
-/// The longest is two pages; a longer line gets a piece of its own.
+/// The capacity in bytes of a run's second piece of memory. From then on, each piece is twice as long as the one
+/// before, up to [`LONGEST_PIECE`]. The first piece holds one line, since in a log that runs backwards each line is a
+/// run.
 const SECOND_PIECE: usize = 512;
+/// The capacity in bytes of a run's longest pieces: two pages. A longer line gets a piece of its own.
 const LONGEST_PIECE: usize = 8 << 10;
 
 /// How many runs are kept when empty, since a log that goes back often starts them again. With two pieces each, they
@@ -69,7 +70,7 @@ struct Run {
     lines: usize,
 }
 
-/// Held lines. Takes 24 bytes per line besides its text, and per run some 250 bytes or, for long runs, up to 16 KiB.
+/// Held lines. Takes 24 bytes per line besides its text, and per run about 250 bytes or, for long runs, up to 16 KiB.
 #[derive(Debug)]
 pub(super) struct Runs {
     /// The runs; each ends earlier than the one before it.

@@ -21,6 +21,9 @@ pub const SEEDS: u64 = 3;
 /// The service on which each law is drawn: its capacity falls, rises and falls again.
 const STEPS: &str = "capacity steps";
 
+/// How long [`impatient`] callers wait: four to ten times what most of the services take without a queue.
+pub const IMPATIENT: Duration = Duration::from_millis(200);
+
 /// The seeds on which the default is compared with the best published law. No parameter was chosen with them.
 pub const UNSEEN_SEEDS: RangeInclusive<u64> = 1001..=1012;
 
@@ -42,6 +45,7 @@ pub fn page() -> String {
         write_rows(&mut page, &rows, |score| score.p99.as_millis().to_string());
     }
     beside_the_best(&mut page, &table);
+    impatient_callers(&mut page, &table);
     let few = [DEFAULT, NONE, RIGHT];
     for (times, name) in [(0.5, "Goodput at half the capacity"), (1.0, "Goodput at the capacity")] {
         heading(&mut page, name, &few);
@@ -120,6 +124,21 @@ fn beside_the_best(page: &mut String, table: &[Backend]) {
             );
         }
     }
+}
+
+/// Writes the goodput where callers wait for [`IMPATIENT`] only.
+fn impatient_callers(page: &mut String, table: &[Backend]) {
+    let peers = [&[DEFAULT][..], &PUBLISHED].concat();
+    let impatient: Vec<Backend> = table.iter().map(impatient).collect();
+    let title = format!("Callers who wait {} ms, at 2 times the capacity", IMPATIENT.as_millis());
+    heading(page, &title, &peers);
+    write_rows(page, &scores(&impatient, &peers, 2.0), |score| format!("{:.2}", score.goodput));
+}
+
+/// Returns the service with callers who wait for [`IMPATIENT`] only.
+#[must_use]
+pub fn impatient(backend: &Backend) -> Backend {
+    Backend { deadline: IMPATIENT, ..backend.clone() }
 }
 
 fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {

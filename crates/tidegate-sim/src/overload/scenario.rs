@@ -31,8 +31,8 @@ pub struct Score {
     pub p99: Duration,
 }
 
-/// Runs half the capacity for 2 s, then `times` the capacity for 20 s. Returns the mean score over `seeds`; those 20
-/// s count in full, learning included.
+/// Runs half the capacity for 2 s, then `times` the capacity for 20 s. Returns the mean score over `seeds`. The 20 s
+/// count from their first moment, also while the protection still learns.
 #[must_use]
 pub fn overload(
     backend: &Backend,

@@ -124,6 +124,18 @@ fn short_runs_of_the_default_are_as_they_were() {
 }
 
 #[test]
+fn where_a_large_limit_wins_it_loses_to_the_default_if_callers_wait_for_a_shorter_time() {
+    let [aimd, ..] = PUBLISHED;
+    for name in ["timer", "latency shift", "mixed costs"] {
+        let service = backend::table().into_iter().find(|backend| backend.name == name).unwrap();
+        let impatient = figures::impatient(&service);
+        let [default, aimd] =
+            [DEFAULT, aimd].map(|law| scenario::overload(&impatient, &law, 2.0, 1..=1).goodput);
+        assert!(default > aimd + 0.5, "{name}: {default} and {aimd}");
+    }
+}
+
+#[test]
 fn the_pictures_of_the_manual_are_what_the_simulation_draws() {
     let images = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/images");
     for (name, svg) in figures::pictures().unwrap() {

@@ -1,4 +1,4 @@
-//! What the limits of a policy grant to one key within the window that its peaks are measured in.
+//! Computes the units that the limits of a policy grant to one key within the window of its peaks.
 
 use std::time::Duration;
 

@@ -24,8 +24,9 @@ use super::account::key_name;
 use crate::levels::Levels;
 use crate::served::Served;
 
-/// The bins of each level, and their width at first: a minute is drawn in steps of a tenth of a second.
+/// The number of bins of each level.
 const BINS: usize = 600;
+/// The width of the bins at first. With [`BINS`] of them, a minute is drawn in steps of a tenth of a second.
 const BIN_WIDTH: Duration = Duration::from_millis(100);
 /// The most delayed requests that are counted at once, 8 bytes each.
 const MOST_WAITING: usize = 1 << 20;

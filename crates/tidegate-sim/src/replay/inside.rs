@@ -8,7 +8,7 @@ use tidegate::{Charged, Outcome, Tick};
 
 use super::guards::Entered;
 
-/// The most requests inside at once, over all runs; some 300 bytes each. Beyond it, the next one to leave leaves
+/// The most requests inside at once, over all runs; about 300 bytes each. Beyond it, the next one to leave leaves
 /// early, and is counted.
 const MOST: usize = 1 << 20;
 

@@ -9,7 +9,7 @@ pub struct ReplayOptions {
     pub store_keys: usize,
     /// The most keys whose peaks are kept, per policy and per shadow limit; about 200 bytes each.
     pub peak_keys: usize,
-    /// Whether requests and paths are also counted for each of these keys: up to 2 KiB more each, usually some 200
+    /// Whether requests and paths are also counted for each of these keys: up to 2 KiB more each, usually about 200
     /// bytes.
     pub details: bool,
     /// The bins of each curve.

@@ -60,7 +60,7 @@ pub(super) struct RequestEnding {
     pub(super) took: Option<Duration>,
 }
 
-/// What an admitted request holds until it leaves.
+/// The places and counts that an admitted request holds until it leaves.
 #[derive(Debug)]
 pub(super) struct Admitted {
     /// How long the request waits first.

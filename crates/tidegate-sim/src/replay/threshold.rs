@@ -155,8 +155,7 @@ impl FromStr for Threshold {
         let measure = MEASURES.iter().find(|(name, _)| *name == word).map(|(_, measure)| *measure);
         let measure = measure.ok_or_else(|| {
             let names = MEASURES.map(|(name, _)| name);
-            let near = crate::words::nearest(word, &names);
-            from.error(start, format!("`{word}` is not a measure{near}; use {}", names.join(", ")))
+            from.error(start, format!("`{word}` is not a measure{}", crate::words::possible(word, &names)))
         })?;
         let mut policy = None;
         if from.takes("{") {
@@ -362,7 +361,7 @@ mod tests {
         let rows = [
             (
                 "denid > 1",
-                "--fail-if, column 1: `denid` is not a measure; did you mean `denied`?; use requests, matched, allowed, denied, delayed, shadow_denied, marked, demoted, keys_hit, errors, malformed, late",
+                "--fail-if, column 1: `denid` is not a measure; did you mean `denied`? use requests, matched, allowed, denied, delayed, shadow_denied, marked, demoted, keys_hit, errors, malformed, late",
             ),
             ("denied{police=x} > 1", "--fail-if, column 8: `police` is not a label; use policy=NAME"),
             ("denied{policy=x > 1", "--fail-if, column 17: `}` is missing"),

@@ -1,6 +1,6 @@
 "use strict";
-// Moves the line of each chart of peaks along the limits that were tried, and shows what each of them did. All numbers were
-// computed beforehand; nothing is worked out here. Names are a stranger's words, so they are only ever set as text.
+// Moves the line of each chart of peaks along the limits that were tried, and shows the results of each limit. All numbers
+// were computed before; nothing is computed here. Names are untrusted, so they are inserted as text only.
 for (const section of document.querySelectorAll("section.trial")) {
   const find = (selector) => section.querySelector(selector);
   const data = JSON.parse(find("script").textContent);
@@ -69,7 +69,7 @@ for (const section of document.querySelectorAll("section.trial")) {
       await navigator.clipboard.writeText(code.textContent);
       copied.textContent = "copied";
     } catch {
-      // Without the right to write there, the text is selected for whoever copies it by hand.
+      // Without permission to write to the clipboard, the text is selected, so that the reader can copy it by hand.
       getSelection().selectAllChildren(code);
       copied.textContent = "selected: copy it with the keyboard";
     }

@@ -180,8 +180,8 @@ impl Peaks {
         let keys = ranking.iter().map(|key| PeakOfKey { peak: key.peak, is_hit: key.denied > 0 }).collect();
         let window = window_words(peaks.window());
         Some(Self {
-            title: format!("{}: the fastest of each {}", policy.name, policy.by.join(" and ")),
-            unit: format!("cost in any {window}"),
+            title: format!("{}: the busiest {window} of each {}", policy.name, policy.by.join(" and ")),
+            unit: format!("units in its busiest {window}"),
             keys,
             of: policy.keys,
             level: replay.granted(0, row).map(|granted| level(granted, &window)),

@@ -31,7 +31,7 @@ pub struct SuggestOptions {
     pub cost: Option<WrittenCost>,
     /// How much of the log may be faulty.
     pub trust: Trust,
-    /// The most keys remembered at once, some 700 bytes each.
+    /// The most keys remembered at once, about 700 bytes each.
     pub keys: usize,
     /// The IPv6 prefix by which clients are keyed.
     pub ipv6_prefix: u8,

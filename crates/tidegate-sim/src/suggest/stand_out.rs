@@ -13,7 +13,7 @@ use super::watch::Watch;
 /// The most keys reported of each fate.
 const SHOWN: usize = 5;
 
-/// What a suggestion does with a key that stands out.
+/// How a suggestion treats a key that stands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
@@ -33,7 +33,7 @@ pub struct StandsOut {
     /// Its hash, for looking it up again.
     #[serde(skip)]
     pub(super) hash: u64,
-    /// What the suggestion does with it.
+    /// How the suggestion treats it.
     pub fate: Fate,
     /// What its requests look like.
     pub looks: ClientKind,

@@ -36,8 +36,8 @@ pub enum Finding {
     /// Some keys look like crawlers, or are refused most of the time, but ask no faster than others that should be
     /// spared.
     NoFaster,
-    /// The keys that look like crawlers, or are refused most of the time, are shared with people, whom a limit would
-    /// cut too.
+    /// The keys that look like crawlers, or are refused most of the time, are shared with people, and a limit would
+    /// refuse those too.
     Shared,
     /// Some keys stand out, but cutting them would save too little to be worth a limit.
     NotWorthIt {
@@ -60,7 +60,7 @@ impl Finding {
     }
 }
 
-/// What one limit would have done to the log.
+/// The requests and keys of the log that one limit would have denied.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ReplayResult {
     /// Requests denied.

@@ -21,7 +21,7 @@ use super::signs::{ClientKind, Evidence, Loads};
 use crate::log::Record;
 use crate::peaks::GivenHash;
 
-/// The most keys watched, some 4 KiB each.
+/// The most keys watched, about 4 KiB each.
 const WATCHED: usize = 2_000;
 /// The number of keys that are always watched: those that ask for most in all, and those with the highest peaks.
 const LARGEST: usize = 50;

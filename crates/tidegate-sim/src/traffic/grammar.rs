@@ -8,8 +8,11 @@ use super::service::{MILLION, Service};
 
 /// The most keys: more would need a table of many megabytes for a picture that looks the same.
 const MAX_KEYS: u64 = 1_000_000;
+/// The longest span that a text may name, in nanoseconds: a year.
 const MAX_SPAN: u64 = 366 * 86_400 * 1_000_000_000;
+/// The kinds of traffic: the words that a segment begins with.
 const SHAPES: [&str; 5] = ["steady", "burst", "ramp", "poisson", "idle"];
+/// The options that may follow in a segment.
 const OPTIONS: [&str; 5] = ["keys", "key", "cost", "taking", "failing"];
 
 /// An error in a line of traffic, and its place.
@@ -111,11 +114,9 @@ impl Word<'_> {
         match self.text.split_once(':') {
             Some(("exponential", mean)) => Ok(Service::Exponential(part("exponential:".len(), mean)?)),
             Some((other, _)) => {
-                let near = crate::words::nearest(other, &["exponential"]);
-                let what = format!(
-                    "`{other}` is not a spread of times{near}; use 20ms, 20ms..400ms or exponential:50ms"
-                );
-                Err(self.error(what))
+                let forms = "20ms, 20ms..400ms or exponential:50ms";
+                let possible = crate::words::nearest_and_forms(other, &["exponential"], forms);
+                Err(self.error(format!("`{other}` is not a spread of times{possible}")))
             }
             None => Ok(Service::Always(self.span()?)),
         }
@@ -151,24 +152,24 @@ impl Word<'_> {
 pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
     let shape = words.want("a segment (steady, burst, ramp, poisson or idle)")?;
     let shape = match shape.text {
-        "steady" => {
-            Shape::Steady { pace: words.want("a rate")?.pace()?, span: words.want("a span")?.span()? }
-        }
-        "poisson" => {
-            Shape::Poisson { pace: words.want("a rate")?.pace()?, span: words.want("a span")?.span()? }
-        }
+        "steady" => Shape::Steady {
+            pace: words.want("a rate, such as 80/s,")?.pace()?,
+            span: words.want("a length of time, such as 1min,")?.span()?,
+        },
+        "poisson" => Shape::Poisson {
+            pace: words.want("a rate, such as 80/s,")?.pace()?,
+            span: words.want("a length of time, such as 1min,")?.span()?,
+        },
         "ramp" => Shape::Ramp {
-            from: words.want("a rate to begin with")?.pace()?,
-            to: words.want("a rate to end with")?.pace()?,
-            span: words.want("a span")?.span()?,
+            from: words.want("a rate to begin with, such as 10/s,")?.pace()?,
+            to: words.want("a rate to end with, such as 200/s,")?.pace()?,
+            span: words.want("a length of time, such as 1min,")?.span()?,
         },
         "burst" => Shape::Burst { count: words.want("a count")?.number("count", 1_000_000_000)? },
-        "idle" => Shape::Idle { span: words.want("a span")?.span()? },
+        "idle" => Shape::Idle { span: words.want("a length of time, such as 1min,")?.span()? },
         other => {
-            let near = crate::words::nearest(other, &SHAPES);
-            return Err(
-                shape.error(format!("`{other}` is not a kind of traffic{near}; use {}", SHAPES.join(", ")))
-            );
+            let possible = crate::words::possible(other, &SHAPES);
+            return Err(shape.error(format!("`{other}` is not a kind of traffic{possible}")));
         }
     };
     let (mut keys, mut cost) = (Keys::Uniform(1), Cost::ONE);
@@ -178,19 +179,17 @@ pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
         option.only_once(&before)?;
         before.push(option.text);
         match option.text {
-            "key" => keys = Keys::One(words.want("a name")?.text.into()),
+            "key" => keys = Keys::One(words.want("the name of the key")?.text.into()),
             "keys" => keys = many(words.want("`uniform:N` or `zipf:S:N`")?)?,
             "cost" => {
                 let word = words.want("a cost")?;
                 cost = Cost::new(word.number("cost", 1 << 60)?).unwrap_or_default();
             }
-            "taking" => taking = Some(words.want("a time, such as 20ms")?.service()?),
-            "failing" => failing = Some(words.want("a share, such as 30%")?.share()?),
+            "taking" => taking = Some(words.want("a time, such as 20ms,")?.service()?),
+            "failing" => failing = Some(words.want("a share, such as 30%,")?.share()?),
             other => {
-                let near = crate::words::nearest(other, &OPTIONS);
-                return Err(
-                    option.error(format!("`{other}` is not an option{near}; use {}", OPTIONS.join(", ")))
-                );
+                let possible = crate::words::possible(other, &OPTIONS);
+                return Err(option.error(format!("`{other}` is not an option{possible}")));
             }
         }
     }
@@ -209,8 +208,9 @@ pub(super) fn keys(text: &str) -> Result<Keys, TrafficError> {
 
 fn many(word: Word<'_>) -> Result<Keys, TrafficError> {
     let refuse = || {
-        let near = crate::words::nearest(word.text.split(':').next().unwrap_or(""), &["uniform", "zipf"]);
-        word.error(format!("`{}` is not a choice of keys{near}; use uniform:N or zipf:S:N", word.text))
+        let name = word.text.split(':').next().unwrap_or("");
+        let possible = crate::words::nearest_and_forms(name, &["uniform", "zipf"], "uniform:N or zipf:S:N");
+        word.error(format!("`{}` is not a choice of keys{possible}", word.text))
     };
     let count = |text: &str| {
         let number = text.parse().ok().filter(|number| (1..=MAX_KEYS).contains(number));
@@ -240,9 +240,9 @@ mod tests {
             ("", "traffic, column 1: a segment (steady, burst, ramp, poisson or idle) is missing"),
             (
                 "stedy 1/s 1s",
-                "traffic, column 1: `stedy` is not a kind of traffic; did you mean `steady`?; use steady, burst, ramp, poisson, idle",
+                "traffic, column 1: `stedy` is not a kind of traffic; did you mean `steady`? use steady, burst, ramp, poisson, idle",
             ),
-            ("idle 1s, steady 1/s", "traffic, column 20: a span is missing"),
+            ("idle 1s, steady 1/s", "traffic, column 20: a length of time, such as 1min, is missing"),
             (
                 "steady 100 1s",
                 "traffic, column 8: \"100\" does not say per what; write 100/s, 100/min or 100/day",
@@ -258,17 +258,17 @@ mod tests {
             ("burst 0", "traffic, column 7: count `0` is not a whole number from 1 to 1000000000"),
             (
                 "burst 5 keys zip:1:2",
-                "traffic, column 14: `zip:1:2` is not a choice of keys; did you mean `zipf`?; use uniform:N or zipf:S:N",
+                "traffic, column 14: `zip:1:2` is not a choice of keys; did you mean `zipf`? use uniform:N or zipf:S:N",
             ),
             (
                 "burst 5 kyes uniform:3",
-                "traffic, column 9: `kyes` is not an option; did you mean `keys`?; use keys, key, cost, taking, failing",
+                "traffic, column 9: `kyes` is not an option; did you mean `keys`? use keys, key, cost, taking, failing",
             ),
             (
                 "burst 5 takng 20ms",
-                "traffic, column 9: `takng` is not an option; did you mean `taking`?; use keys, key, cost, taking, failing",
+                "traffic, column 9: `takng` is not an option; did you mean `taking`? use keys, key, cost, taking, failing",
             ),
-            ("burst 5 taking", "traffic, column 15: a time, such as 20ms is missing"),
+            ("burst 5 taking", "traffic, column 15: a time, such as 20ms, is missing"),
             (
                 "burst 5 taking 20ms..40x",
                 "traffic, column 22: unknown unit \"x\"; use ns, us, ms, s, min, h, day, week, month or year",
@@ -279,7 +279,7 @@ mod tests {
             ),
             (
                 "burst 5 taking exponentail:20ms",
-                "traffic, column 16: `exponentail` is not a spread of times; did you mean `exponential`?; use 20ms, 20ms..400ms or exponential:50ms",
+                "traffic, column 16: `exponentail` is not a spread of times; did you mean `exponential`? use 20ms, 20ms..400ms or exponential:50ms",
             ),
             (
                 "burst 5 taking exponential:0s",

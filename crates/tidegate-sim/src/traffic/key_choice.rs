@@ -94,7 +94,7 @@ mod tests {
         for (text, says) in [
             (
                 "zip:1:2",
-                "`zip:1:2` is not a choice of keys; did you mean `zipf`?; use one, uniform:N or zipf:S:N",
+                "`zip:1:2` is not a choice of keys; did you mean `zipf`? use one, uniform:N or zipf:S:N",
             ),
             ("", "`` is not a choice of keys; use one, uniform:N or zipf:S:N"),
             ("uniform:0", "`0` is not a number of keys from 1 to 1000000"),

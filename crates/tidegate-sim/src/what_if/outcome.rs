@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::candidate::Candidate;
 use super::key_table::Key;
 
-/// What one limit would have done.
+/// The requests and keys that one limit would have denied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WhatIfOutcome {
     /// The limit.

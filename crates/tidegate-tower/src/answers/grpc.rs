@@ -14,9 +14,9 @@ use super::Answers;
 use crate::refused::Refused;
 
 /// Refusals as gRPC statuses, for tonic servers: `RESOURCE_EXHAUSTED` if the caller asked too often, `UNAVAILABLE` if
-/// the service lacks capacity, `DEADLINE_EXCEEDED` if the time was up. If a wait is known it adds `RetryInfo` for people and
-/// `grpc-retry-pushback-ms` for clients that retry, of which gRPC's own read only the latter. Adds `QuotaFailure` with the
-/// limit's name.
+/// the service lacks capacity, `DEADLINE_EXCEEDED` if the time was up. If a wait is known, it adds `RetryInfo` for
+/// people, and `grpc-retry-pushback-ms` for clients that retry; gRPC's own clients read only `grpc-retry-pushback-ms`.
+/// Adds `QuotaFailure` with the limit's name.
 ///
 /// # Source
 /// `google.rpc.Code` and `google/rpc/error_details.proto`; gRPC proposal A6.

@@ -16,7 +16,7 @@ pin_project! {
     /// The future of [`BreakerService`](crate::BreakerService).
     ///
     /// # Cancel safety
-    /// Dropped, it reports no outcome to the breaker, and frees the place of a probe.
+    /// Dropping the future reports no outcome to the breaker, and frees the place of a probe.
     pub struct BreakerFuture<F, P: Entered, Res, Err, C, A, U = AtHead> {
         #[pin]
         stage: Stage<F, P, Res, Err, C, A>,

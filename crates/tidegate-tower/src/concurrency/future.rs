@@ -24,8 +24,8 @@ pin_project! {
     /// boxed errors is `Send`.
     ///
     /// # Cancel safety
-    /// Dropped while it waits in the line, it leaves the line. Dropped later, it returns its place, and the call counts
-    /// for nothing.
+    /// If the future is dropped while it waits in the line, it leaves the line. If it is dropped later, it returns its
+    /// place, and the call counts for nothing.
     pub struct ConcurrencyFuture<S, Req, F, C, A, U = AtHead> {
         #[pin]
         stage: Stage<S, Req, F, C, A>,

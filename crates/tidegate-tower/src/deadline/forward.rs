@@ -18,7 +18,8 @@ use crate::body::{AtBodyEnd, AtHead, BoundsUntil};
 use crate::ready::give_back;
 
 /// Tells the next service how much time is left, for a client: the time that the task
-/// [carries](tidegate::deadline::carried) less the margin of [`Timeouts`]; the default if the task carries no deadline.
+/// [carries](tidegate::deadline::carried) minus the margin of [`Timeouts`]; the default if the task carries no
+/// deadline.
 ///
 /// gRPC requests are told in `grpc-timeout`, others in `x-envoy-expected-rq-timeout-ms`. A shorter time that the
 /// request already names stays. A call with no time left is not made. A call without an answer in time is given up,

@@ -21,7 +21,7 @@ pin_project! {
     /// The future of [`DeadlineService`](crate::DeadlineService) and [`ForwardDeadlineService`](crate::ForwardDeadlineService).
     ///
     /// # Cancel safety
-    /// Dropped, it drops the service's future.
+    /// Dropping the future drops the service's future.
     pub struct DeadlineFuture<F, Res, Err, A, U = AtHead> {
         #[pin]
         stage: Stage<F, Res, Err, A>,

@@ -18,7 +18,7 @@ pub(super) fn read(headers: &HeaderMap) -> Option<Duration> {
     grpc.into_iter().chain(envoy).min()
 }
 
-/// Returns the shortest of a header's times. Most requests have none, and one look-up says so.
+/// Returns the shortest of a header's times. Most requests have none, which a single look-up shows.
 #[inline]
 fn shortest(headers: &HeaderMap, name: &HeaderName, read: fn(&[u8]) -> Option<Duration>) -> Option<Duration> {
     headers.get(name)?;

@@ -42,8 +42,8 @@ impl<A> Rules<A> {
         time.saturating_mul(2) >= self.timeouts.default_time()
     }
 
-    /// Returns when the time is over that a called service was told for a call that is given up at `until`: earlier by
-    /// the margin, and by up to the millisecond by which the header rounds down.
+    /// Returns when the time ends that the called service was told, for a call that is given up at `until`. That is
+    /// earlier than `until` by the margin, and by up to the millisecond by which the header rounds down.
     #[cold]
     pub(super) fn told_time_ends(&self, until: Tick) -> Tick {
         until.before(self.timeouts.margin().saturating_add(Duration::from_millis(1)))
@@ -69,8 +69,8 @@ impl<A> Rules<A> {
 macro_rules! knobs {
     ($layer:ident) => {
         impl<A: Clone, U> $layer<A, U> {
-            /// Refuses requests with less time left than `least`, the least time that the work takes; zero unless set.
-            /// With more than the default time, it refuses all requests whose caller gives no time.
+            /// Refuses requests with less time left than `least`, the least time that the work takes; the default is
+            /// zero. With more than the default time, it refuses all requests whose caller gives no time.
             ///
             /// # Errors
             /// [`QuotaError::Parameter`](tidegate::QuotaError::Parameter) if `least` is above the ceiling: every request
@@ -84,7 +84,7 @@ macro_rules! knobs {
                 Ok(self.with(|rules| Rules { needs: least, ..rules }))
             }
 
-            /// Sets the clock; the [`SystemClock`](tidegate::SystemClock) unless set.
+            /// Sets the clock; the default is the [`SystemClock`](tidegate::SystemClock).
             #[must_use]
             pub fn with_clock(self, clock: impl tidegate::Clock + 'static) -> Self {
                 self.with(|rules| Rules { clock: Arc::new(clock), ..rules })
@@ -97,7 +97,7 @@ macro_rules! knobs {
                 $layer { rules, until: self.until }
             }
 
-            /// Chooses the name that callers and observers are told; `deadline` unless chosen.
+            /// Chooses the name that callers and observers are told; the default is `deadline`.
             #[must_use]
             pub fn named(self, name: &str) -> Self {
                 self.with(|rules| Rules { name: rules.name.renamed(name), ..rules })

@@ -7,10 +7,10 @@ use tidegate::{Cost, Descriptor, Priority, priority};
 /// Do not trust what a stranger sends: take a client's address from the connection or from a known proxy, and its
 /// account from the component that has authenticated it.
 pub trait Describe<Req> {
-    /// Returns the attributes that policies go by: see [`Descriptor`] for their names. How long the caller waits need
-    /// not be among them behind a [`DeadlineLayer`](crate::DeadlineLayer). Without one, policies with a deadline and
-    /// queues go by `request.header.grpc-timeout` and `request.header.x-envoy-expected-rq-timeout-ms`, if they are
-    /// there.
+    /// Returns the attributes that policies match and count by: see [`Descriptor`] for their names. How long the caller
+    /// waits need not be among them behind a [`DeadlineLayer`](crate::DeadlineLayer). Without one, policies with a
+    /// deadline and queues read `request.header.grpc-timeout` and `request.header.x-envoy-expected-rq-timeout-ms`, if
+    /// they are there.
     fn describe(&self, request: &Req) -> Descriptor<'static>;
 
     /// Returns what the request costs, or its estimated cost. `None`, the default, leaves the cost to the policies.

@@ -57,7 +57,7 @@ impl ForwardPriorityLayer {
         Self { default: Some(priority.into()), ..self }
     }
 
-    /// Chooses the header that the next service reads; `x-tidegate-priority` unless chosen.
+    /// Chooses the header that the next service reads; the default is `x-tidegate-priority`.
     ///
     /// # Examples
     /// ```

@@ -97,7 +97,7 @@ impl<C> PriorityLayer<C> {
         PriorityLayer { default: self.default, ceiling, header: self.header }
     }
 
-    /// Chooses the header in which callers name their priority; `x-tidegate-priority` unless chosen. If a
+    /// Chooses the header in which callers name their priority; the default is `x-tidegate-priority`. If a
     /// [`GateLayer`](crate::GateLayer) inside lowers a priority, it [writes it
     /// there](crate::GateLayer::telling_priority_in) if it is told the same name.
     ///

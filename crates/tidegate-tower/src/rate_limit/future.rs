@@ -21,8 +21,8 @@ pin_project! {
     /// boxed errors is `Send`.
     ///
     /// # Cancel safety
-    /// Dropped while the request is held back, it gives back the charge. Dropped later, the charge stands: the service
-    /// may have done the work.
+    /// If the future is dropped while the request is held back, the charge is given back. If it is dropped later, the
+    /// charge stands: the service may have done the work.
     pub struct RateLimitFuture<S, Req, F, Res, Err, A> {
         #[pin]
         stage: Stage<S, Req, F, Res, Err, A>,
@@ -40,7 +40,7 @@ pin_project! {
     }
 }
 
-/// A charge while the service is not yet called. Dropped, it is undone.
+/// A charge while the service is not yet called. Dropping it undoes the charge.
 struct Uncalled(Option<Reservation>);
 
 impl Drop for Uncalled {

@@ -6,7 +6,7 @@ use tidegate::retries::Retrier;
 
 use crate::name::Name;
 
-/// What is retried, how often, and which observer is told.
+/// The settings of a retry layer: the retrier, the judge of results, and the observer.
 #[derive(Clone, Debug)]
 pub(super) struct Rules<C> {
     pub(super) retrier: Retrier,
@@ -16,7 +16,7 @@ pub(super) struct Rules<C> {
     pub(super) name: Name,
 }
 
-/// What retries need. Shared by all calls, so that a call that succeeds at once copies none of it.
+/// The data that retries need. All calls share it, so a call that succeeds at once copies nothing.
 #[derive(Debug)]
 pub(super) struct Again<S, C> {
     /// Never polled for readiness, so it reserves nothing; cloned for each retry.

@@ -24,7 +24,7 @@ pin_project! {
     /// boxed errors is `Send`.
     ///
     /// # Cancel safety
-    /// Dropped, it drops the try in progress; the budget is not refunded for a retry that it has paid for.
+    /// Dropping the future drops the try in progress; the budget is not refunded for a retry that it has paid for.
     pub struct RetryFuture<S, Req, F, Res, Err, C> {
         #[pin]
         stage: Stage<S, Req, F, Res, Err, C>,

@@ -43,7 +43,7 @@ fn a_service_that_is_not_ready_is_not_waited_for() {
     let mut service = LoadShedLayer::new().layer(Flickers::default());
     let statuses = [(); 4].map(|()| answer(&mut service, get()).unwrap().status().as_u16());
     assert_eq!(statuses, [200, 503, 200, 503]);
-    // tower's own layer panics here, or in the service within, if a clone is called that was not polled.
+    // tower's own layer panics here, or in the inner service, if a clone is called that was not polled.
     let mut clone = service.clone();
     let Poll::Ready(Ok(refused)) = poll(std::pin::pin!(clone.call(get()))) else { panic!("refused at once") };
     assert_eq!(refused.status(), 503);
@@ -76,8 +76,8 @@ enum Own {
     Failed(#[source] Boxed),
 }
 
-/// A full line of our own is told in the program's own error type. The breaker outside used to take it for a failure of
-/// the service.
+/// A refusal by a full line is returned in the program's own error type. The breaker outside used to take it for a
+/// failure of the service.
 #[test]
 fn a_refusal_in_an_error_of_the_program_says_nothing_of_the_service() {
     let inner =

@@ -223,7 +223,7 @@ impl Drop for PanicsWhenDropped {
 }
 
 /// A result without a receiver is dropped on the pool's thread. If that panicked, the thread died and was counted as
-/// busy for good: a pool of one thread never ran anything again.
+/// busy for ever: a pool of one thread never ran anything again.
 #[test]
 fn a_result_that_panics_when_it_is_dropped_leaves_the_thread_to_others() {
     let pool = BlockingPool::new("test", 1, 4).unwrap();

@@ -19,11 +19,11 @@ use crate::store::{Absent, BreakerView, Charge, Handling, MemoryStore, Occupancy
 
 /// One breaker for each key, for a bounded number of keys: for a service with many addresses, or for many services.
 ///
-/// Keys are hashed under a secret seed, as those of a [`KeyedLimiter`](crate::KeyedLimiter). A key whose breaker is
-/// as good as new takes no memory, so the time window, [`ttl`](super::BreakerBuilder::ttl) and
+/// Keys are hashed under a secret seed, as those of a [`KeyedLimiter`](crate::KeyedLimiter). A key whose breaker is as
+/// good as new takes no memory, so the time window, [`ttl`](super::BreakerBuilder::ttl) and
 /// [`forget_after`](super::BreakerBuilder::forget_after) determine how long a key is kept. In a full table the key
-/// that is nearest to that is evicted first. A call changes the state of its key in place. A closed key allocates
-/// only for its first call. [Observers](KeyedBreaker::with_observer) receive a digest of the key.
+/// whose breaker is nearest to being as good as new is evicted first. A call changes the state of its key in place. A
+/// closed key allocates only for its first call. [Observers](KeyedBreaker::with_observer) receive a digest of the key.
 ///
 /// # Examples
 /// ```
@@ -96,7 +96,7 @@ impl KeyedBreaker {
         Self { shared: Arc::new(Keys { quota, time, store, capacity, observer, digests }) }
     }
 
-    /// Enters the breaker of a key, or refuses at once.
+    /// Enters the breaker of a key without waiting. Report the outcome by [`KeyedCall::leave`].
     ///
     /// # Errors
     /// [`Denied`], as [`Breaker::try_enter`](crate::Breaker::try_enter).
@@ -138,9 +138,9 @@ impl KeyedBreaker {
     /// forced with an end gives its room back after that end, once it was unused for
     /// [`forget_after`](super::BreakerBuilder::forget_after) (five minutes if the breaker [never
     /// forgets](super::BreakerBuilder::never_forget)), or right at the end if it was forced to admit calls and none
-    /// came. A key forced without an end is kept until it is released or [reset](KeyedBreaker::reset). In a full
-    /// table a key that is forced open is evicted only if all other candidates are refused as well. A key that is
-    /// forced to admit calls may be evicted as any other key, and then goes by its calls again.
+    /// came. A key forced without an end is kept until it is released or [reset](KeyedBreaker::reset). In a full table
+    /// a key that is forced open is evicted only if all other candidates are refused as well. A key that is forced to
+    /// admit calls may be evicted like any other key; after that, the outcomes of its calls decide its state again.
     ///
     /// # Examples
     /// ```
@@ -165,8 +165,8 @@ impl KeyedBreaker {
         });
     }
 
-    /// Ends the forced state of a key: from now on it goes by its calls again. After [`Force::Open`] it is tried by
-    /// probes first.
+    /// Ends the forced state of a key: from now on the outcomes of its calls decide its state again. After
+    /// [`Force::Open`] it is tried by probes first.
     pub fn auto(&self, key: impl Key) {
         key.with_bytes(|key| {
             let now = self.shared.time.now();

@@ -11,7 +11,7 @@ use crate::answer::Denied;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// The refusal as other limits tell it too.
+    /// The refusal in the form that all limits share.
     pub denied: Denied,
     /// Why the breaker refused.
     pub reason: RefusalReason,
@@ -23,7 +23,7 @@ pub struct Refusal {
 pub enum RefusalReason {
     /// It is open, because the service failed too often.
     Open,
-    /// It tries the service, and the allowed number of calls is in flight.
+    /// It is half-open, and the allowed number of probes is in flight.
     HalfOpen,
     /// It refuses a share of the calls, and this call was one of them.
     Shedding,

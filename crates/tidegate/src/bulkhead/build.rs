@@ -19,7 +19,7 @@ use crate::observer::Observer;
 use crate::policy::{KeepFor, KeepForError};
 use crate::signals::Watch;
 
-/// How many callers may wait by default: as many as the most places there can be.
+/// The default bound on waiting callers, equal to the largest number of places.
 const ROOM: usize = Concurrency::MAX_PLACES as usize;
 
 impl Bulkhead {
@@ -31,8 +31,8 @@ impl Bulkhead {
     /// it nothing. A lowered limit admits nobody until enough have left; a raised limit wakes waiters.
     ///
     /// A caller who asks for more places than the limit takes them all when its turn comes and no place is taken. Until
-    /// it leaves, the places beyond the limit are a debt ([`Standing::debt`](crate::Standing)). In this way the law
-    /// also learns from a limit below what every caller asks for, and raises it. If a part is
+    /// it leaves, the places beyond the limit are a debt ([`Standing::debt`](crate::Standing)). In this way the law can
+    /// raise a limit that is smaller than the number of places each caller asks for. If a part is
     /// [kept](Bulkhead::with_keep_for), or places are [divided](Bulkhead::with_tenants), such a caller would take
     /// places promised to others. It is then refused with [`Retry::Unknown`](crate::Retry::Unknown): it may succeed
     /// later. In these cases, choose the law's least limit ([`Bounds`](crate::concurrency::Bounds)) at least as high as
@@ -96,7 +96,7 @@ impl Bulkhead {
     /// [limit](crate::concurrency::HillClimb) that follows how much work succeeds, a [short
     /// line](Bulkhead::with_short_line) in front of it, and [shedding](crate::throttle::Shedding) in front of the line.
     /// `docs/protection/overload.md` measures what it achieves at two and ten times the load that a service can take,
-    /// on simulated services, with this very type.
+    /// on simulated services that run this type.
     ///
     /// It learns from permits that are [left with an outcome](crate::Permit::leave). If all permits are dropped, the
     /// limit stays at 20. Not for services with a handful of requests per second, which teach it too slowly. Not
@@ -147,8 +147,8 @@ impl Bulkhead {
         self.rebuilt(|_, rules| change(rules))
     }
 
-    /// Returns a bulkhead with the same number of places and the same rules whose deadlines go by `clock`. A step of
-    /// construction: the result is empty and shares nothing with earlier clones.
+    /// Returns a bulkhead with the same number of places and the same rules, which measures deadlines by `clock`. A
+    /// step of construction: the result is empty and shares nothing with earlier clones.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         let now = clock.now();
@@ -216,7 +216,7 @@ impl Bulkhead {
     /// [`Enter::of`](super::Enter::of). Each tenant has its own part, lends idle places, and receives places that
     /// others lend by its weight. A full queue refuses a waiter of the tenant that has the most waiters for its weight.
     /// Priorities and the order then apply within a tenant. So a tenant gains nothing over others by calling everything
-    /// critical, except for [kept parts](Bulkhead::with_keep_for), which go by the claimed priority.
+    /// critical, except for [kept parts](Bulkhead::with_keep_for), for which the claimed priority counts.
     ///
     /// Entering and leaving take a lock, and choosing the next waiter looks at all tenants that wait. A step of
     /// construction, like [`Bulkhead::with_clock`].

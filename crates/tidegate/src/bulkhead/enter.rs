@@ -1,4 +1,4 @@
-//! The future that waits for a place.
+//! [`Enter`], the future that waits for a place in a bulkhead.
 
 use std::fmt;
 use std::future::Future;
@@ -28,9 +28,10 @@ use crate::time_bound::TimeBound;
 ///
 /// Nothing happens before the first poll: only then does the caller join the line, and only then does its timeout
 /// start. It waits no longer than the deadline that the task [carries](crate::deadline::carried) when the entry is
-/// first polled or tried, whatever its own bound ([`Enter::within`], [`Enter::until`]) is. A higher priority comes first; among equals the bulkhead's order decides ([`QueueOrder`](crate::QueueOrder)).
-/// Nobody overtakes a waiter that comes first, even if that waiter needs more places than are free. The future owns its
-/// bulkhead, so it can be stored and spawned; it runs on any executor. It does not allocate unless it has to wait.
+/// first polled or tried, whatever its own bound ([`Enter::within`], [`Enter::until`]) is. Callers of higher priority
+/// enter first; among equals the bulkhead's order decides ([`QueueOrder`](crate::QueueOrder)). No caller overtakes the
+/// waiter whose turn is next, even if that waiter needs more places than are free. The future owns its bulkhead, so it
+/// can be stored and spawned; it runs on any executor. It does not allocate unless it has to wait.
 ///
 /// # Errors
 /// In each case no place is taken, and [`Denied::no_place`](crate::Denied::no_place) says why.
@@ -39,11 +40,13 @@ use crate::time_bound::TimeBound;
 ///   full, a more important caller took this one's position in the queue, the turn is not expected before the deadline,
 ///   or a throttle refused.
 /// * [`TakeError::Denied`] with [`Retry::Never`](crate::Retry::Never): more places are asked for than there are (with a law: than there can
-///   be), or its deadline had passed before the first poll; if it has to wait, also if the carried one had.
+///   be), or its own deadline had passed before the first poll, or no place is free and the carried deadline has
+///   passed.
 /// * [`TakeError::NotACost`]: `places` is zero or negative.
 ///
 /// # Cancel safety
-/// Dropping it before it ends leaves the line. A place that it was given and has not fetched goes to the next waiter.
+/// Dropping the future before it completes removes the caller from the line. A place that was already given to it goes
+/// to the next waiter.
 ///
 /// # Panics
 /// When polled again after it ended.
@@ -55,7 +58,7 @@ pub struct Enter {
     priority: Option<Priority>,
     tenant: SmallVec<[u8; 32]>,
     bound: TimeBound,
-    /// The deadline that the task carried when a place was tried in vain.
+    /// The deadline that the task carried when [`Enter::try_now`] found no place.
     carried: Option<Deadline>,
     /// When the caller arrived; [`Tick::EPOCH`] if the bulkhead does not measure how long work takes.
     arrived: Tick,
@@ -111,9 +114,9 @@ impl Enter {
         self
     }
 
-    /// Sets the priority. A more important caller comes first, replaces the least important waiter of a full queue, and
-    /// has the part that is [kept for it](crate::Bulkhead::with_keep_for). By default it is the priority that the task
-    /// [carries](crate::priority::carried) when the entry is first polled or tried, or
+    /// Sets the priority. A more important caller enters first, replaces the least important waiter of a full queue,
+    /// and may use the places that are [kept](crate::Bulkhead::with_keep_for) for its priority. By default it is the
+    /// priority that the task [carries](crate::priority::carried) when the entry is first polled or tried, or
     /// [`Criticality::Critical`](crate::Criticality::Critical) if it carries none.
     ///
     /// # Examples
@@ -292,8 +295,8 @@ impl Future for Enter {
                 Ok(joined) => joined,
                 Err(answer) => return Poll::Ready(this.end(answer, this.arrived)),
             };
-            // Set before the clock makes a timer, which may panic. The entry is then dropped, and has to leave the
-            // line.
+            // Set before the clock makes a timer, since that may panic: the entry is then dropped, and its drop leaves
+            // the line.
             this.stage = Stage::InLine { ticket, expiry, sleep: None };
         }
         let Stage::InLine { ticket, expiry, sleep } = &mut this.stage else {

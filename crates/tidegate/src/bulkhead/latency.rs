@@ -18,8 +18,8 @@ const MOST_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct MeanLatency(AtomicU64);
 
 impl MeanLatency {
-    /// Takes in one sample. When two samples arrive at once, one may be lost; in a mean of about a hundred that does
-    /// not matter.
+    /// Adds one sample to the mean. When two samples arrive at once, one may be lost; in a mean of about a hundred that
+    /// does not matter.
     pub(super) fn learn(&self, latency: Duration) {
         let latency = nanos(latency);
         // Relaxed, here and below: no other data depends on the number.

@@ -239,7 +239,7 @@ fn a_law_learns_from_two_at_once_while_one_waits() {
         waits.join().unwrap();
         leaves.join().unwrap();
         is_empty(&bulkhead);
-        // A sample that arrived while the law was locked is taken in with the next one.
+        // A sample that arrived while the law was locked is passed to the law with the next one.
         bulkhead.try_enter().unwrap().leave(Outcome::Success);
         assert_eq!(bulkhead.standing().limit, 5);
     });

@@ -12,14 +12,14 @@ use tidegate_core::concurrency::{Concurrency, Law, Sample, Signal};
 
 use crate::sync::Mutex;
 
-/// How many samples wait for a locked law: many more than arrive while it takes in one, unless the thread that holds it
-/// is preempted.
+/// The most samples that wait for a locked law: many more than arrive while it processes one, unless the thread that
+/// holds it is preempted.
 const INBOX: usize = 256;
 
 /// A law, its state, and its inbox.
 pub(super) struct Moving {
-    /// Held while samples are taken in, and while the resulting limit is set under the lock of the line. Never taken
-    /// while that lock is held.
+    /// Held while samples are passed to the law, and while the resulting limit is set under the lock of the line. Never
+    /// taken while that lock is held.
     law: Mutex<Box<dyn ErasedLaw>>,
     inbox: Mutex<Vec<Sample>>,
 }
@@ -47,7 +47,7 @@ impl Moving {
         places(&**self.law.lock())
     }
 
-    /// Takes in a sample, or leaves it in the inbox. `apply` sets the resulting limit.
+    /// Passes a sample to the law, or leaves it in the inbox. `apply` sets the resulting limit.
     pub(super) fn learn<T>(&self, sample: Sample, apply: impl FnOnce(u64) -> T) -> Option<T> {
         let mut law = match self.law.try_lock() {
             Some(law) => law,
@@ -70,7 +70,7 @@ impl Moving {
         Some(apply(places(&**law)))
     }
 
-    /// Takes in how much of the machine is in use. `apply` sets the resulting limit.
+    /// Tells the law how much of the machine is in use. `apply` sets the resulting limit.
     pub(super) fn sense<T>(&self, at: Tick, signal: Signal, apply: impl FnOnce(u64) -> T) -> T {
         let mut law = self.law.lock();
         law.sense(at, signal);

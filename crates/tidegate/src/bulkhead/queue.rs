@@ -176,7 +176,8 @@ impl Queue {
         if self.newest_first(now) { self.oldest(last.rank) } else { Some(*last) }
     }
 
-    /// Takes in the wait of a waiter at its turn. Returns true if it was too long, in which case the waiter is refused.
+    /// Tells CoDel how long a waiter has waited at its turn. Returns true if it was too long, in which case the waiter
+    /// is refused.
     pub(super) fn waited_too_long(&mut self, since: Tick, now: Tick) -> bool {
         let QueueOrder::Adaptive(codel) = self.order else { return false };
         let state = self.codel.get_or_insert_with(|| codel.start(now));

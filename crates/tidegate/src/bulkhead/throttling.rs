@@ -55,7 +55,7 @@ impl Throttling {
         self.throttle.lock().learn(at, latency, outcome);
     }
 
-    /// Takes in how many places are free and how many callers wait.
+    /// Tells the throttle how many places are free and how many callers wait.
     pub(super) fn sense(&self, at: Tick, room: Room) {
         self.throttle.lock().sense(at, room);
     }

@@ -90,33 +90,33 @@ pub trait Coordinator: Debug + Send + Sync + 'static {
     /// number. `report` is its report about itself, as in [`Member::report`].
     ///
     /// # Errors
-    /// [`CoordinatorError::Unavailable`].
+    /// [`CoordinatorError::Unavailable`] if the engine does not answer.
     fn join(&self, name: &str, report: &[u8]) -> Later<Result<u64, CoordinatorError>>;
 
     /// Renews this node's membership and replaces its report. Call it well within [`Coordinator::keeps`].
     ///
     /// # Errors
     /// [`CoordinatorError::Forgotten`] if it came too late, or before [`Coordinator::join`];
-    /// [`CoordinatorError::Unavailable`].
+    /// [`CoordinatorError::Unavailable`] if the engine does not answer.
     fn renew(&self, report: &[u8]) -> Later<Result<(), CoordinatorError>>;
 
     /// Ends this node's membership at once. Succeeds also if the node is not a member.
     ///
     /// # Errors
-    /// [`CoordinatorError::Unavailable`].
+    /// [`CoordinatorError::Unavailable`] if the engine does not answer.
     fn leave(&self) -> Later<Result<(), CoordinatorError>>;
 
     /// Returns all members, ordered by their numbers.
     ///
     /// # Errors
-    /// [`CoordinatorError::Unavailable`].
+    /// [`CoordinatorError::Unavailable`] if the engine does not answer.
     fn members(&self) -> Later<Result<Vec<Member>, CoordinatorError>>;
 
     /// Reads a document, at least as new as when this node last joined or renewed: a node that renews and then reads
     /// has seen everything that was written before it renewed.
     ///
     /// # Errors
-    /// [`CoordinatorError::Unavailable`].
+    /// [`CoordinatorError::Unavailable`] if the engine does not answer.
     fn read(&self, document: &str) -> Later<Result<Document, CoordinatorError>>;
 
     /// Writes a document if it still has the given version, and returns its new version; `None` if another node has

@@ -52,11 +52,11 @@ impl Part {
     /// The whole: the parts of all nodes add up to at most this.
     pub const WHOLE: u32 = 1 << 20;
 
-    /// Makes the even part of one of `nodes` nodes, rounded down, which does not end; 0 counts as 1. With more than
+    /// Makes the even part of one of `nodes` nodes, rounded down; it never expires. 0 counts as 1. With more than
     /// [`Part::WHOLE`] nodes the part is zero.
     ///
-    /// When a part that was [set](Part::set) has ended, this one holds again. So `nodes` must be the most nodes that
-    /// there may ever be, and whoever sets parts must leave this much for each of them.
+    /// When a part that was [set](Part::set) has ended, this one holds again. So `nodes` must be the largest number of
+    /// nodes that there may ever be, and code that sets parts must leave this even part for each node.
     #[must_use]
     pub fn even(nodes: u64) -> Self {
         let permanent = u64::from(Self::WHOLE) / nodes.max(1);
@@ -99,7 +99,7 @@ impl Part {
         self.shared.word.store(word, Ordering::Relaxed);
     }
 
-    /// Returns the part at a tick, of [`Part::WHOLE`].
+    /// Returns the part at a tick, as a number out of [`Part::WHOLE`].
     #[inline]
     #[must_use]
     pub fn at(&self, now: Tick) -> u32 {

@@ -7,7 +7,7 @@
 //! mistake in a file stops no node, and it is visible if only some nodes understand a file.
 //!
 //! [`put`] keeps the last sixteen versions that were in force before. [`rollback`] puts one of them again, as a new
-//! version: versions only grow, and each node applies it as any other.
+//! version: versions only grow, and each node applies it like any other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,7 +123,7 @@ async fn read(coordinator: &dyn Coordinator, name: &str) -> Result<(Option<Versi
 /// Returns the policies in force; `None` where none were ever put.
 ///
 /// # Errors
-/// [`PutError::Coordinator`], [`PutError::Foreign`].
+/// [`PutError::Coordinator`] if the engine does not answer; [`PutError::Foreign`] for a document in an unknown form.
 pub async fn current(coordinator: &dyn Coordinator) -> Result<Option<Version>, PutError> {
     Ok(read(coordinator, NAME).await?.0)
 }
@@ -133,7 +133,10 @@ pub async fn current(coordinator: &dyn Coordinator) -> Result<Option<Version>, P
 /// checks them again.
 ///
 /// # Errors
-/// [`PutError`]. After [`CoordinatorError::Unavailable`] they may or may not be in force.
+/// [`PutError`]. After [`CoordinatorError::Unavailable`] the policies may or may not be in force.
+///
+/// # Cancel safety
+/// If the future is dropped before it completes, the policies may or may not be in force.
 ///
 /// # Examples
 /// ```
@@ -198,7 +201,7 @@ async fn keep(coordinator: &dyn Coordinator, version: &Version) -> Result<(), Pu
 /// Returns the versions that are kept and were in force before the present one, ascending.
 ///
 /// # Errors
-/// [`PutError::Coordinator`].
+/// [`PutError::Coordinator`] if the engine does not answer.
 pub async fn history(coordinator: &dyn Coordinator) -> Result<Vec<Version>, PutError> {
     let mut versions = Vec::new();
     for slot in 0..KEPT {
@@ -209,7 +212,8 @@ pub async fn history(coordinator: &dyn Coordinator) -> Result<Vec<Version>, PutE
     Ok(versions)
 }
 
-/// Puts an earlier version in force again, as a new version, and returns the new number.
+/// Puts an earlier version in force again, as a new version, and returns the new number. Dropping the future is as for
+/// [`put`].
 ///
 /// # Errors
 /// As [`put`]; [`PutError::NoVersion`] if the version is not kept.
@@ -225,10 +229,10 @@ pub async fn rollback(coordinator: &dyn Coordinator, version: u64) -> Result<u64
     }
 }
 
-/// Returns for each node which version of the policies it follows, and which one it refuses.
+/// Returns for each node the version of the policies that it follows, and the version that it refuses, if any.
 ///
 /// # Errors
-/// [`CoordinatorError`].
+/// [`CoordinatorError`] if the engine does not answer.
 pub async fn nodes(coordinator: &dyn Coordinator) -> Result<Vec<Following>, CoordinatorError> {
     let members = coordinator.members().await?;
     let following = |member: super::Member| {
@@ -245,6 +249,9 @@ pub async fn nodes(coordinator: &dyn Coordinator) -> Result<Vec<Following>, Coor
 /// `own_report` belongs to the [driver](super::shares::Driver) that keeps this node a member
 /// ([`Driver::own_report`](super::shares::Driver::own_report)). While the engine is unavailable, the present
 /// policies stay in force.
+///
+/// # Cancel safety
+/// If the future is dropped, the node stops following; the result of a version that is being applied is not reported.
 pub async fn follow<Applying: Future<Output = Result<(), String>> + Send>(
     coordinator: Arc<dyn Coordinator>,
     clock: Arc<dyn Clock>,

@@ -8,8 +8,8 @@
 //! # Never more than the whole
 //! For each node, the document states what it may use (`part`) and what it may still be using (`held`). Only `held`
 //! counts, and its sum never exceeds the pool: every writer of the document ensures that, and the engine accepts each
-//! version only once, however many nodes believe to lead. A part grows only by what no node holds. A part that shrinks
-//! does so at once, and the difference stays held until one of these is true:
+//! version only once, even if several nodes believe that they lead. A part grows only by a part of the pool that no
+//! node holds. A part that shrinks does so at once, and the difference stays held until one of these is true:
 //!
 //! * its node reports that it follows this document, or a later one
 //! * its node is not a member any more: it has left, or the engine has not heard of it for as long as it
@@ -32,7 +32,7 @@
 //! # What may go wrong
 //! * A node that cannot reach the engine keeps its part for up to four fifths of that time, and then only has its piece
 //!   of the thirty-second.
-//! * There may be more nodes, or regions, than the stated most. Each of them has its piece, so the sum exceeds the
+//! * There may be more nodes, or regions, than the stated maximum. Each of them has its piece, so the sum exceeds the
 //!   whole by the pieces of the extra nodes until the leader has shrunk the pool by as much. [`Status::too_many`]
 //!   reports that.
 //! * The monotonic clock of a machine may stand still while others' go on, as on a paused virtual machine: such a node

@@ -211,7 +211,11 @@ fn key_and_error_text(error: &QuotaError, stated: &Stated<'_, '_>) -> (&'static 
             ("start", format!("start {} is outside the bounds; use {bounds}", written("start")))
         }
         "backoff" => {
-            ("backoff", format!("backoff {} leaves the limit as it is; use 10% to 99%", written("backoff")))
+            let wrong = match written("backoff").trim() {
+                "100%" => "leaves the limit as it is",
+                _ => "leaves less than a tenth of the limit after one overload",
+            };
+            ("backoff", format!("backoff {} {wrong}; use 10% to 99%", written("backoff")))
         }
         "tolerance" => ("tolerance", format!("tolerance {} is too much; use 1 to 10", written("tolerance"))),
         name => {

@@ -70,7 +70,7 @@ impl UnixAddress {
         &self.path
     }
 
-    /// Returns the file mode, which decides who may connect: those with write permission. 0o600 unless set.
+    /// Returns the file mode, which decides who may connect: those with write permission. The default is 0o600.
     #[must_use]
     pub const fn mode(&self) -> u32 {
         self.mode

@@ -219,8 +219,8 @@ fn error_text(error: &QuotaError, words: &Words<'_>, sheds: bool) -> String {
     }
 }
 
-/// Returns the breaker in short form, as `breaker failures 50% in 10s open 5s`, or `breaker failures 5% in 30s shed
-/// 80% at most`.
+/// Returns the breaker in short form, such as `breaker failures 50% in 10s open 5s`, or `breaker failures 5% in 30s
+/// shed 80% at most`.
 fn label(stated: &Stated<'_, '_>) -> String {
     let text = |key: &str| stated.text(key).unwrap_or_default();
     let mut label = "breaker".to_owned();

@@ -30,7 +30,7 @@ pub(super) const ENTRIES: usize = 100_000;
 pub(super) const ELEMENTS: usize = 10_000;
 /// Limits of one policy, and attributes of one key: each check goes through all of them.
 pub(super) const FEW: usize = 16;
-/// Methods of one match: there are some forty.
+/// Methods of one match: there are about forty.
 pub(super) const METHODS: usize = 64;
 /// Headers of one match, and as many other attributes: a request has at most 64 in total.
 pub(super) const MATCHED: usize = 24;

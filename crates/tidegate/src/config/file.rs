@@ -59,7 +59,7 @@ pub fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, ReadError> {
 /// Reads a whole text file of at most `most` bytes: as [`read_file`], but the bytes must be UTF-8.
 ///
 /// # Errors
-/// [`ReadError`].
+/// [`ReadError`] as [`read_file`], and if the bytes are not UTF-8.
 pub fn read_text(path: &Path, most: u64) -> Result<String, ReadError> {
     String::from_utf8(read_file(path, most)?)
         .map_err(|error| ReadError::NotText { at: error.utf8_error().valid_up_to() })

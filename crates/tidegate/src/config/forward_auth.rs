@@ -36,7 +36,7 @@ impl OriginalHeaders {
     /// The words that [`OriginalHeaders::named`] knows.
     pub const NAMES: [&'static str; 3] = ["nginx", "caddy", "traefik"];
 
-    /// Returns the headers of a proxy by its name: `nginx`, `caddy` or `traefik`.
+    /// Returns the headers of a proxy by its name: `nginx`, `caddy` or `traefik`. `None` for any other name.
     #[must_use]
     pub fn named(proxy: &str) -> Option<Self> {
         match proxy {
@@ -118,7 +118,7 @@ impl ForwardAuth {
 
     /// Returns the status of every refusal; `None`: each policy has its own.
     ///
-    /// For nginx it is 403 unless set: `auth_request` turns any refusal but 401 and 403 into a 500.
+    /// For nginx the default is 403, because `auth_request` turns every refusal other than 401 and 403 into a 500.
     #[must_use]
     pub fn deny_status(&self) -> Option<u16> {
         let usual = matches!(self.original, OriginalHeaders::Nginx).then_some(403);

@@ -33,6 +33,9 @@ pub(super) const SHARE: Grammar = Grammar {
     expected: "is not a share; use 0% to 100%",
     examples: &["50%"],
 };
+/// A share of the calls that may be slow. `0%` is read, so that its error can say why it makes no sense.
+pub(super) const SLOW: Grammar =
+    Grammar { expected: "is not a share; use 1% to 100%", reads: SHARE.reads, examples: SHARE.examples };
 pub(super) const FACTOR: Grammar = Grammar {
     reads: |text| factor(text).is_some(),
     expected: "is not a factor; use 1 to 1000, as 1.5",
@@ -92,7 +95,7 @@ pub(super) fn share(text: &str) -> Option<f64> {
     Some(f64::from(percent) / 100.0)
 }
 
-/// Parses a decimal number from 1 to 1000, as `1.5`.
+/// Parses a decimal number from 1 to 1000, such as `1.5`.
 pub(super) fn factor(text: &str) -> Option<f64> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let factor: f64 = text.parse().ok().filter(|_| is_plain)?;

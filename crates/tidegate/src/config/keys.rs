@@ -176,6 +176,25 @@ const FORWARD_AUTH: Table = Table {
     required: &[],
 };
 
+const ENVOY: Table = Table {
+    name: "envoy",
+    keys: &[
+        key(
+            "priority_entry",
+            Kind::Attribute,
+            None,
+            "The key of the entry in which Envoy sends the request's priority; default: no entry does",
+        ),
+        key(
+            "default_priority",
+            Kind::Word(&LEVELS, &[]),
+            Some("critical"),
+            "The priority of Envoy's requests whose priority_entry is missing or empty",
+        ),
+    ],
+    required: &[],
+};
+
 const TICKETS: Table = Table {
     name: "tickets",
     keys: &[
@@ -197,7 +216,7 @@ pub(super) const DEFAULTS: Table = Table {
         key("mode", MODE, Some("enforce"), "The mode of policies without a mode"),
         key(
             "near_limit",
-            Kind::Percent,
+            Kind::Percent(1, 100),
             Some("80%"),
             "The used share of a limit from which a key is reported as near it",
         ),
@@ -247,6 +266,12 @@ pub(super) const FILE: Table = Table {
             Kind::Table(&FORWARD_AUTH),
             None,
             "The proxy that calls /v1/forward-auth, and the headers that describe the original request",
+        ),
+        key(
+            "envoy",
+            Kind::Table(&ENVOY),
+            None,
+            "How calls of Envoy's rate limit service say which priority their requests have",
         ),
         key("store", Kind::Table(&STORE), None, "Where counters are stored"),
         key("tickets", Kind::Table(&TICKETS), None, "The tickets with which decisions are settled later"),

@@ -12,7 +12,7 @@ pub(super) enum Kind {
     Text,
     /// The name of a policy.
     Name,
-    /// The name of an attribute, as `user.id`.
+    /// The name of an attribute, such as `user.id`.
     Attribute,
     /// The name of a header.
     Header,
@@ -24,7 +24,7 @@ pub(super) enum Kind {
     Cost,
     /// `llm.output`, or an expression over the values that a settlement reports
     Settle,
-    /// The name of a value that a settlement reports, as `llm.output`.
+    /// The name of a value that a settlement reports, such as `llm.output`.
     Usage,
     /// A whole number in a range.
     Whole(u64, u64),
@@ -32,8 +32,9 @@ pub(super) enum Kind {
     Rate,
     /// `200ms`
     Span,
-    /// `80%`
-    Percent,
+    /// `80%`. The two numbers are the range that the advice for a text that is no share names; a share outside it is
+    /// refused later, with the reason.
+    Percent(u8, u8),
     /// `20%`, or a number of units
     Kept,
     /// `cpu above 80%, until 70%`

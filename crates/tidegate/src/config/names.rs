@@ -110,11 +110,11 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
     }
 }
 
-/// Attributes of which people write the last word alone as a cost.
+/// Attributes whose last word people tend to write alone as a cost.
 const COSTS: [&str; 4] = ["llm.tokens", "llm.input", "llm.output", "llm.total"];
 
-/// Returns what to write instead of a cost that is a single word, as `tokens`; `None` for any other text. As an
-/// expression, such a word would evaluate to text, which is not a cost, and each request would be charged 1.
+/// Returns the attribute to write instead of a cost that is a single word, such as `tokens`; `None` for any other text.
+/// As an expression, such a word would evaluate to text, which is not a cost, and each request would be charged 1.
 pub(super) fn instead_of_a_word(text: &str) -> Option<String> {
     let text = text.trim();
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
@@ -141,8 +141,8 @@ pub(super) fn instead_of_a_word(text: &str) -> Option<String> {
     Some(format!("is one word, and the name of an attribute has a dot; write {attribute}{own}"))
 }
 
-/// Checks a name in an expression. A prefix of names, as `request.header`, is allowed there: it is the map of all names
-/// that begin with it.
+/// Checks a name in an expression. A prefix of names, such as `request.header`, is allowed there: it is the map of all
+/// names that begin with it.
 #[cfg(feature = "cel")]
 pub(super) fn attribute_of_expression(name: &str) -> Result<(), String> {
     if matches!(name, "request" | "request.header" | "client") { Ok(()) } else { attribute(name) }

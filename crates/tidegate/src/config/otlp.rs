@@ -24,7 +24,7 @@ pub(super) const SAMPLE: Grammar = Grammar {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct OtlpSettings {
-    /// The collector, as `http://127.0.0.1:4317`; `None`: the one that the environment variables name, if any.
+    /// The collector, such as `http://127.0.0.1:4317`; `None`: the one that the environment variables name, if any.
     pub endpoint: Option<String>,
     /// The protocol for the collector.
     pub protocol: OtlpProtocol,
@@ -47,7 +47,7 @@ pub enum OtlpProtocol {
 }
 
 impl OtlpProtocol {
-    /// Returns the protocol for the name used in the file and the environment; `None` for any other name, as
+    /// Returns the protocol for the name used in the file and the environment; `None` for any other name, such as
     /// `http/json`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {

@@ -229,7 +229,7 @@ fn all_limits(node: &Node, owner: PolicyFacts<'_>, findings: &mut Findings) -> O
         (None, None) => {
             let silent = node.entries().iter().any(|(name, _)| name.text == "limit" || name.text == "limits");
             if !silent && matches!(node.value, Value::Map(_)) {
-                findings.error(node.spot, "policy has no limit");
+                findings.error(node.spot, "policy has no limit; write limit or limits");
             }
             None
         }

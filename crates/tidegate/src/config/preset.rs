@@ -15,7 +15,7 @@ pub enum Preset {
     Api,
     /// A login form: guesses per address and name, messages per phone.
     Login,
-    /// Outbound calls to a third-party API whose limit we keep ourselves.
+    /// Outbound calls to a third-party API, kept within the limit of that API.
     Outbound,
     /// All of these.
     All,
@@ -76,7 +76,7 @@ impl fmt::Display for Preset {
     }
 }
 
-/// The name is not a preset.
+/// The error if a name is not that of a preset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown preset \"{found}\"; possible are api, login, outbound, all")]
 pub struct UnknownPreset {

@@ -27,7 +27,7 @@ const TAKEN: [&str; 21] = [
     "upgrade",
     "www-authenticate",
 ];
-/// Prefixes of the headers of our own answers, and of the headers in which proxies describe a request.
+/// Prefixes of the headers of Tidegate's own answers, and of the headers in which proxies describe a request.
 const TAKEN_BEGINNINGS: [&str; 5] =
     ["access-control-", "ratelimit", "x-forwarded-", "x-ratelimit-", "x-tidegate-"];
 

@@ -97,7 +97,7 @@ impl LimitSpec {
         }
     }
 
-    /// Returns the limit in short form, as `gcra 100/s burst 200`.
+    /// Returns the limit in short form, such as `gcra 100/s burst 200`.
     pub(super) fn label(&self) -> String {
         if self.rate == WrittenRate::Unlimited {
             return "unlimited".to_owned();

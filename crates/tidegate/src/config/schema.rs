@@ -123,7 +123,7 @@ fn of(kind: &Kind) -> Option<Value> {
             "pattern": "^\\s*([0-9][0-9_]*(\\.[0-9]+)?\\s*[A-Za-z\u{b5}\u{3bc}]+\\s*)+$",
             "examples": ["200ms", "10s", "1h30min"],
         }),
-        Kind::Percent => json!({ "type": "string", "pattern": "^[0-9]{1,3}\\s*%$", "examples": ["80%"] }),
+        Kind::Percent(..) => json!({ "type": "string", "pattern": "^[0-9]{1,3}\\s*%$", "examples": ["80%"] }),
         Kind::Kept => json!({ "anyOf": [
             { "type": "string", "pattern": "^([0-9]{1,3}\\s*%|[0-9][0-9_]*[kK]?)$", "examples": ["20%"] },
             { "type": "integer", "minimum": 0, "maximum": Rate::MAX_COUNT },

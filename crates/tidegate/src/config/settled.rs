@@ -59,7 +59,7 @@ impl UsageNames {
 }
 
 /// Returns the known name that `name` is probably a typing error of: a letter is missing or doubled, or two
-/// neighbouring letters are swapped. Two names that differ by one substituted letter, as `cpu.seconds` and
+/// neighbouring letters are swapped. Two names that differ by one substituted letter, such as `cpu.seconds` and
 /// `gpu.seconds`, are accepted.
 fn slip_of<'w>(name: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     let sorted = |text: &str| {

@@ -70,7 +70,8 @@ pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Finding
 
 fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
     let Value::List(nodes) = &node.value else {
-        findings.error(node.spot, format_args!("{name} is a list, found {}", node.kind()));
+        let remedy = if matches!(node.value, Value::Map(_)) { "; begin each entry with `- `" } else { "" };
+        findings.error(node.spot, format_args!("{name} is a list, found {}{remedy}", node.kind()));
         return;
     };
     let most = match of {
@@ -123,6 +124,20 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
         findings.error(node.spot, format_args!("{} is a map, found {}", table.name, node.kind()));
         return;
     };
+    // Another file, perhaps one with secrets: one mistake without its words, in place of one with the words of each line.
+    let words = || table.keys.iter().map(|key| key.name);
+    if table.name == "file"
+        && !entries.is_empty()
+        && entries
+            .iter()
+            .all(|(name, _)| nearest(&name.text, words()).is_none() && !name.text.starts_with("x-"))
+    {
+        findings.error(
+            node.spot,
+            "the file has no key of a policy file, such as version or policies; name another file",
+        );
+        return;
+    }
     check_repeats(node, findings);
     for (name, value) in entries {
         match table.key(&name.text) {
@@ -151,7 +166,12 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
     }
     for required in table.required {
         if node.entries().iter().all(|(name, _)| name.text != *required) {
-            findings.error(node.spot, format_args!("{} has no {required}", table.name));
+            let remedy = match (table.name, *required) {
+                ("file", "version") => "; write version: 1 in its first line",
+                ("override", "key") => "; name one attribute of `by`, as key: { user.id: vip }",
+                _ => "",
+            };
+            findings.error(node.spot, format_args!("{} has no {required}{remedy}", table.name));
         }
     }
     reach::check(node, table, findings);
@@ -216,7 +236,7 @@ fn expected(kind: &Kind) -> &'static str {
         Kind::Whole(..) => "a whole number",
         Kind::Rate => "a rate as 100/s",
         Kind::Span => "a span of time as 200ms",
-        Kind::Percent => "a share as 80%",
+        Kind::Percent(..) => "a share as 80%",
         Kind::Kept => "a share as 20% or a number of units",
         Kind::Condition => "a condition as cpu above 80%",
         Kind::Source => "a number as memory or signal NAME",
@@ -272,9 +292,9 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
         },
         Kind::Rate => text.parse::<WrittenRate>().map(drop).map_err(|error| error.to_string()),
         Kind::Span => span(text).map(drop).map_err(|error| error.to_string()),
-        Kind::Percent => {
-            percent(text).map(drop).ok_or_else(|| format!("\"{shown}\" is not a share; use 1% to 100%"))
-        }
+        Kind::Percent(least, most) => percent(text)
+            .map(drop)
+            .ok_or_else(|| format!("\"{shown}\" is not a share; use {least}% to {most}%")),
         Kind::Read(grammar) => {
             if (grammar.reads)(text) {
                 Ok(())

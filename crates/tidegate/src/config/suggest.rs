@@ -4,7 +4,7 @@ use super::budget;
 
 /// Returns the most similar word, if one is similar enough.
 pub(super) fn nearest<'w>(found: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
-    // The time of a comparison grows with the length, and all our words are shorter.
+    // The time of a comparison grows with the length, and all known words are shorter.
     if found.len() > budget::WORD {
         return None;
     }

@@ -61,7 +61,7 @@ impl fmt::Display for DoorName {
     }
 }
 
-/// The word is not a door. Prints as the end of a sentence about the word.
+/// The error if a word does not name a door. Prints as the end of a sentence that begins with the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not a door; write http, admin, grpc or resp")]
 pub struct UnknownDoor;

@@ -42,8 +42,8 @@ impl Written {
         &self.0.name
     }
 
-    /// Returns the place of a policy in the file, as `tidegate.yaml:12:5`; `None` if the file has no policy of this
-    /// name.
+    /// Returns the place of a policy in the file, such as `tidegate.yaml:12:5`; `None` if the file has no policy of
+    /// this name.
     #[must_use]
     pub fn place(&self, policy: &str) -> Option<String> {
         let spot = self.0.places.get(policy)?;

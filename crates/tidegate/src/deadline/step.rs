@@ -84,7 +84,7 @@ pub enum OutOfTime {
 }
 
 impl OutOfTime {
-    /// Returns what a breaker or a permit is to be told: [`Outcome::Failure`] for [`OutOfTime::CutOff`], else
+    /// Returns the outcome to report to a breaker or a permit: [`Outcome::Failure`] for [`OutOfTime::CutOff`], else
     /// [`Outcome::Ignored`].
     #[must_use]
     pub const fn outcome(&self) -> Outcome {
@@ -105,8 +105,8 @@ pub enum StepError<E> {
 }
 
 impl<E> StepError<E> {
-    /// Returns what a breaker or a permit is to be told: [`Outcome::Failure`] for work that failed, or that had its time
-    /// and was not done in it; [`Outcome::Ignored`] for work that was not begun, or that was cut short.
+    /// Returns the outcome to report to a breaker or a permit: [`Outcome::Failure`] for work that failed, or that had
+    /// its time and was not done in it; [`Outcome::Ignored`] for work that was not begun, or that was cut short.
     #[must_use]
     pub const fn outcome(&self) -> Outcome {
         match self {
@@ -191,7 +191,7 @@ impl Step {
     /// Same as [`Step::run`], for work that returns a `Result`: one error for work that is late and for work that fails.
     ///
     /// # Errors
-    /// [`StepError`].
+    /// [`StepError::Late`] if the time did not suffice, [`StepError::Failed`] with the error of the work.
     ///
     /// # Cancel safety
     /// Dropping the future drops the work.

@@ -72,8 +72,15 @@ impl Explanation {
 impl LimitReason {
     fn write(&self, f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
         let what = if self.shadow_limit { "shadow limit, " } else { "" };
-        write!(f, "{what}{}: needs {}, ", self.limit, self.needs)?;
+        write!(f, "{what}{}: ", self.limit)?;
+        match (self.counts, self.retry, self.retry_after_ms) {
+            _ if !self.is_breaker => write!(f, "needs {}, ", self.needs)?,
+            (_, None, _) => f.write_str("lets this call through")?,
+            (_, _, Some(wait)) => write!(f, "is open, lets the first probe through in {}", seconds(wait))?,
+            _ => f.write_str("refuses this call, it is unknown for how long")?,
+        }
         match self.counts {
+            _ if self.is_breaker => {}
             "places" => write!(f, "{} places, {} in use", self.of, self.in_use)?,
             _ => write!(f, "has {} of {}", self.has, self.of)?,
         }
@@ -88,10 +95,18 @@ impl LimitReason {
     }
 }
 
-/// Formats milliseconds as seconds with two decimals, rounded up.
+/// Formats milliseconds, rounded up: below two minutes as seconds with two decimals, else in whole seconds, minutes, hours and days.
 fn seconds(millis: u64) -> String {
-    let hundredths = millis.div_ceil(10);
-    format!("{}.{:02} s", hundredths / 100, hundredths % 100)
+    if millis < 120_000 {
+        let hundredths = millis.div_ceil(10);
+        return format!("{}.{:02} s", hundredths / 100, hundredths % 100);
+    }
+    let whole = millis.div_ceil(1000);
+    let parts =
+        [(whole / 86_400, "d"), (whole / 3600 % 24, "h"), (whole / 60 % 60, "min"), (whole % 60, "s")];
+    let parts: Vec<String> =
+        parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count} {unit}")).collect();
+    parts.join(" ")
 }
 
 #[cfg(test)]
@@ -99,7 +114,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_told_in_hundredths() {
+    fn short_waits_are_told_in_hundredths_and_long_ones_in_the_units_of_a_clock() {
         assert_eq!([410, 1, 61_001].map(seconds), ["0.41 s", "0.01 s", "61.01 s"]);
+        assert_eq!(
+            [120_000, 600_000, 78_866_160, 2 * 86_400_000].map(seconds),
+            ["2 min", "10 min", "21 h 54 min 27 s", "2 d"]
+        );
     }
 }

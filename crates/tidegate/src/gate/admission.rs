@@ -50,8 +50,8 @@ impl<G: Deref<Target = Gate>> Entry<G> {
 /// * [`finish`](Admission::finish): the work was done; limits settle what it spent, and guards and `charge: on-failure` use the outcome;
 /// * [`cancel`](Admission::cancel): the work was not done, and nothing was spent;
 /// * `into_ticket`: another party reports the end later;
-/// * dropped: places of guards are left without an outcome; limits keep what was charged, for the work may have been done.
-///   [`undo_if_dropped`](Admission::undo_if_dropped) changes that: dropping then means cancelling.
+/// * dropped: places of guards are left without an outcome; limits keep what was charged, because the work may have been
+///   done. [`undo_if_dropped`](Admission::undo_if_dropped) changes that: dropping then means cancelling.
 ///
 /// `G` dereferences to the gate: `&Gate` from [`Gate::admit`], `Arc<Gate>` from [`Gate::admit_owned`], which may be stored and spawned. Takes about
 /// a kilobyte, mostly the decision. Ending it takes one step of each store in which something changes: where places are left, where the outcome
@@ -59,9 +59,10 @@ impl<G: Deref<Target = Gate>> Entry<G> {
 ///
 /// # A store that fails
 /// If a store does not settle an ending, the call returns an error, and the parts of other stores are settled all the same. Steps that can be
-/// repeated safely are tried once more: leaving places, and cancelling. Otherwise the charges of limits stay, whatever dropping means, because the
-/// work was done. A store that fails the second time too keeps what it holds; places stay until their time to live is over. The same holds for a
-/// store that was [`StoreError::Unavailable`]: it may have settled its part, and giving back twice could give back what others hold.
+/// repeated safely are tried once more: leaving places, and cancelling. In all other cases the charges of limits stay, even after
+/// `undo_if_dropped`, because the work was done. A store that fails the second time too keeps what it holds; places stay until their time to live
+/// is over. The same holds for a store that was [`StoreError::Unavailable`]: it may have settled its part, and giving back twice could give back
+/// what others hold.
 ///
 /// # Examples
 /// A call to a language model is admitted on an estimate and settled with its real usage:
@@ -185,9 +186,10 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         &self.charged
     }
 
-    /// Sets what dropping means: cancelling, or (the default) leaving places and keeping charges.
+    /// Sets what a drop does: `true` cancels the admission; `false`, the default, leaves its places and keeps its
+    /// charges.
     ///
-    /// For work that is not done if the caller goes away: a caller that hangs up before the work began has then spent nothing.
+    /// Use `true` until the work begins: then a caller that hangs up before that has spent nothing.
     pub fn undo_if_dropped(mut self, undo: bool) -> Self {
         self.undo = undo;
         self
@@ -223,8 +225,8 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         self.finish_with(outcome, |_| None)
     }
 
-    /// Ends the admission, each limit with the units that `used` says were really spent of it; `None`: what was charged. See [`Gate::finish`] for
-    /// what is given back, what is owed, and what the outcome decides.
+    /// Ends the admission. `used` returns the units really spent of each charge; `None`: the units charged. See [`Gate::finish`] for what is
+    /// given back, what is owed, and what the outcome decides.
     ///
     /// # Errors
     /// [`StoreError`] if a store did not settle the ending: limits keep what they were charged, and places are left if possible.
@@ -262,7 +264,7 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         }
     }
 
-    /// Cancels the admission: everything is as if it had not been asked for.
+    /// Cancels the admission: the limits are as if it had never been made.
     ///
     /// # Errors
     /// [`StoreError`] if a store did not settle it; see [A store that fails](Admission#a-store-that-fails).

@@ -44,7 +44,8 @@ impl Gate {
     /// the block has no effect.
     ///
     /// # Errors
-    /// [`BlockError`].
+    /// [`BlockError`] if there is no such policy, the key lacks an attribute of its `by`, or the maximum number of keys
+    /// is blocked.
     ///
     /// # Examples
     /// ```

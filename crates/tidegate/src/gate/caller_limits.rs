@@ -27,6 +27,10 @@ impl Gate {
     ///
     /// # Errors
     /// [`StoreError`] if the store did not settle it.
+    ///
+    /// # Cancel safety
+    /// If dropped before completion, an engine that is being asked settles the charge all the same, and `out` is not
+    /// written.
     pub async fn settle_charge_async(
         &self,
         op: Op<'_>,

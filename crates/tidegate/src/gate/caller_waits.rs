@@ -47,7 +47,7 @@ impl Gate {
     /// Shortens the delays that queues may accept, so that none ends after the check's deadline or after the caller has
     /// stopped waiting.
     ///
-    /// What the request's headers say bounds delays only: an engine that is given up at a time that the caller chose
+    /// The time in the request's headers bounds delays only: an engine that is given up at a time that the caller chose
     /// would leave the decision to its fallback, so a caller could get through by sending a header.
     #[inline]
     pub(super) fn shorten_waits(

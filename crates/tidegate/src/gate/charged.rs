@@ -1,8 +1,7 @@
 //! The charges of a check: what is needed to settle it later, and no more.
 //!
 //! Holds the charges, not the request: policies may change in between, and headers with secrets need not be kept for a
-//! report. Of a key, only the bytes are kept as the store has them. They contain the values of `by`, and are never
-//! printed.
+//! report. A key is kept as the bytes that the store uses. They contain the values of `by`, and are never printed.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! The question to a gate.
+//! [`Check`]: one question to a gate, with its options.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ pub struct Check<'a, 'd> {
     pub priority: Priority,
     /// Whether to decide as usual but spend nothing.
     pub peek: bool,
-    /// Applies only these policies, and the lists that hold for all. They are policies of [`Among`]'s own set,
-    /// whichever set is in force.
+    /// The policies to apply, besides the lists that hold for all policies; `None`: every policy of the set in force.
+    /// They belong to the set that the [`Among`] was made from, even if the gate has another set in force by now.
     pub among: Option<&'a Among>,
     /// A quota that the caller brings. It applies to this check in place of the limits' own quotas, including those of
-    /// shadow limits. Places of guards stay under their own limits, unless the brought quota is a guard of the same kind;
-    /// a brought guard applies to guards only. If a policy does not limit a caller (no match, an unlimited tier), the
-    /// quota does not apply either. A store remembers the quota only in the keys that it charges, so callers may bring
-    /// any number of different ones.
+    /// shadow limits. It does not replace a guard's limit, unless it is itself a guard of the same kind; a guard that
+    /// is brought replaces guards only. If a policy does not limit a caller (no match, an unlimited tier), the quota
+    /// does not apply either. A store remembers the quota only in the keys that it charges, so callers may bring any
+    /// number of different ones.
     pub quota: Option<&'a Arc<Quota>>,
     /// The time after which the answer is useless: an `Instant`, or a tick of the gate's clock.
     ///
@@ -39,8 +39,8 @@ pub struct Check<'a, 'd> {
     /// that much later. An engine that has not answered by then is given up: the check fails with
     /// [`StoreError::Unavailable`](crate::store::StoreError::Unavailable), and what was taken is given back, as if the
     /// caller had gone away ([`Gate::check_async`](super::Gate::check_async)). No fallback decides in its place: a
-    /// [`Fallback`](crate::store::Fallback) has a deadline of its own. After the deadline no engine is asked. Decisions
-    /// within this process take no time and are made all the same.
+    /// [`Fallback`](crate::store::Fallback) has a deadline of its own. After the deadline no engine is asked. Stores in
+    /// this process still decide then, because that takes no time.
     pub deadline: Option<Deadline>,
 }
 

@@ -220,7 +220,7 @@ impl<'p> Merged<'p> {
     /// Adds the plan of a check.
     ///
     /// # Errors
-    /// [`StoreError::TwoQuotas`].
+    /// [`StoreError::TwoQuotas`] if the check brings another quota for a key that the plan already has.
     fn add(&mut self, check: usize, plan: Plan<'p>) -> Result<(), StoreError> {
         let mut part = PartOf { check, lines: SmallVec::new() };
         for mut line in plan.lines {

@@ -32,8 +32,8 @@ pub struct SettledCharge<'c> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// This many whole units or places were given back; 0 if time has returned them already, or the limit has changed
-    /// since. Of a breaker: all that were charged if the outcome of the call counts, or its place as a probe was given
-    /// back; otherwise 0, as when its time to live is over.
+    /// since. For a breaker: the whole charge if the outcome of the call counts or its place as a probe was given back;
+    /// otherwise 0, for example after its time to live.
     Returned(u64),
     /// The key was forgotten, so its limit is full again.
     Forgotten,
@@ -68,7 +68,7 @@ pub(super) struct PartEndings<'c> {
     places: SmallVec<[usize; 2]>,
 }
 
-/// For which charges a store is asked.
+/// The charges for which a store is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Settles {
     /// For all charges, because the caller wants the standing of their limits.
@@ -77,7 +77,7 @@ pub(super) enum Settles {
     Changes,
 }
 
-/// What ensures that a charge is settled only once.
+/// How it is ensured that a charge is settled only once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claims {
     /// The charge itself, which remembers that it was settled.

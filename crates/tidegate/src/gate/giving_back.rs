@@ -17,9 +17,9 @@ use crate::store::{Charge, Ending, Op, Step, StepClock, StoreError};
 impl Gate {
     /// Gives back what a check of this cost would charge now, to each limit that it meets; refuses nothing.
     ///
-    /// At most what is in use is given back, whether the caller or somebody else spent it: only callers that are
-    /// trusted with the whole limit should be allowed to ask for it. A limit that stores each charge separately
-    /// (`sliding-log`) gives nothing back; neither do places and breakers, which need their charges.
+    /// Gives back at most the units in use, even if another caller spent them: only callers that are trusted with the
+    /// whole limit should be allowed to ask for it. A limit that stores each charge separately (`sliding-log`) gives
+    /// nothing back; neither do places and breakers, which need their charges.
     ///
     /// Takes two or three steps of a store per limit, the first of them a peek. If a step fails, the limits before
     /// it have given back. Between the steps one unit may be charged, and another request refused because of it.

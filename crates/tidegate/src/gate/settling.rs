@@ -1,4 +1,4 @@
-//! Settles what a check charged, once its work has ended.
+//! Settles the charges of a check, once its work has ended.
 //!
 //! Settlement concerns only the charges that were made: newer policies are neither charged nor credited, and a limit
 //! that has changed since gives nothing back, since it is unknown what the charge still holds of it. Limits settle by
@@ -18,8 +18,8 @@ use super::waits::{Waits, run_without_waiting};
 use crate::store::{Answer, Charge, Ending, Op, Step, StepClock, StoreError};
 
 impl Gate {
-    /// Settles what a check charged, or a part of it: each limit with the units that `used` says were spent of it;
-    /// `None`: what was charged. If less was spent, the difference is given back as far as the charge still holds it;
+    /// Settles the charges of a check, or a part of them. For each charge, `used` returns the units really spent;
+    /// `None`: the units charged. If less was spent, the difference is given back as far as the charge still holds it;
     /// if more was spent, the excess is booked as a debt.
     ///
     /// For policies that charge failures only, the outcome decides: [`Outcome::CallersFault`] keeps the charge.
@@ -127,8 +127,8 @@ impl Gate {
     }
 
     /// Settles charges, and takes some marks in the same steps. Each step is all or nothing and has the marks in it.
-    /// What happened to each charge is written into `finished`. Returns `false` if every step refused the marks; in
-    /// that case nothing has changed.
+    /// The result of each charge is written into `finished`. Returns `false` if every step refused the marks; in that
+    /// case nothing has changed.
     ///
     /// Works on data that its caller holds, so that the future of a request that waits for an engine stays small.
     ///
@@ -206,6 +206,9 @@ impl Gate {
     ///
     /// # Errors
     /// As [`Gate::reset_charges`].
+    ///
+    /// # Cancel safety
+    /// If dropped before completion, some stores may have forgotten the keys and others not. The call can be repeated.
     pub async fn reset_charges_async(&self, charges: &[Charge<'_>]) -> Result<(), StoreError> {
         self.reset_parts(charges, Waits::Yes).await
     }

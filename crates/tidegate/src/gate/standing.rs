@@ -13,6 +13,9 @@ impl Gate {
     ///
     /// # Errors
     /// [`StoreError`] if the store did not answer, or the word has no store.
+    ///
+    /// # Cancel safety
+    /// Changes nothing, so it may be dropped at any time.
     pub async fn standing_async(
         &self,
         share: Option<Share>,

@@ -10,8 +10,8 @@ use crate::answer::{Answer, Denied};
 use crate::no_place::NoPlace;
 use crate::policy::Deny;
 
-/// What callers are told about a limiter or a bulkhead: its name, its window, and how a refusal is answered. Create it
-/// once, beside the limiter.
+/// The facts about a limiter or a bulkhead that callers are told: its name, its window, and the form of a refusal.
+/// Create it once, beside the limiter.
 ///
 /// # Examples
 /// ```

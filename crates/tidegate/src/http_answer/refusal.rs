@@ -15,7 +15,7 @@ use tidegate_core::{Criticality, Priority, Retry};
 
 use crate::gate::GateDecision;
 use crate::no_place::NoPlace;
-use crate::policy::{self, Block, Deny};
+use crate::policy::{self, Block, Deny, Limit};
 use crate::rounded::millis_up;
 
 /// The type of a problem that the status describes completely (RFC 9457, section 4.2.1).
@@ -174,7 +174,7 @@ impl<'a> Refusal<'a> {
             }
             (_, None) => "a policy refuses this request".to_owned(),
             (cause, Some(name)) => {
-                // A limiter or a bulkhead of a program is no policy.
+                // A limiter or a bulkhead of a program is not a policy.
                 let kind = if let Cause::Limit { .. } = cause { "limit" } else { "policy" };
                 match self.retry() {
                     Retry::After(wait) => {
@@ -312,6 +312,12 @@ fn detail_of(decision: &GateDecision, needed: Option<Criticality>) -> String {
             standing.limit,
             if kept.is_empty() { "" } else { "," },
             millis_up(wait)
+        ),
+        (Retry::Unknown, _) if policy.limit(bound.limit).is_some_and(Limit::is_guard) => format!(
+            "policy {name:?} has {} of {} places free{kept}{} and {cost} asked for; a place is free again when work in flight ends",
+            standing.remaining,
+            standing.limit,
+            if kept.is_empty() { "" } else { "," },
         ),
         (Retry::Unknown, _) => {
             format!("policy {name:?} has no room for {cost} now{kept}, for an unknown time; try again later")

@@ -1,5 +1,6 @@
 //! Selects the limits of an answer that headers show, for all forms of headers.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -73,7 +74,7 @@ pub struct ShownLimits<'a> {
 }
 
 impl<'a> ShownLimits<'a> {
-    /// Selects the tightest limit of each policy that can refuse. `window` returns the window, in seconds, of the quota
+    /// Selects the tightest limit of each policy that can refuse: among refusals the one that lasts longest. `window` returns the window, in seconds, of the quota
     /// that applied under the policy at an index; `None` if time gives nothing back.
     #[must_use]
     pub fn of(
@@ -91,9 +92,11 @@ impl<'a> ShownLimits<'a> {
                 !policy.and_then(|policy| policy.limit(line.limit)).is_some_and(Limit::is_breaker)
             };
             let enforced = lines.iter().filter(|line| line.binding).filter(is_limit);
+            // Among refusals the one that lasts longest, as for the whole answer: its wait is the one to obey.
             let tightest = enforced.min_by_key(|line| {
+                let retry = (!line.decision.is_allowed()).then(|| line.decision.retry());
                 let left = u128::from(line.remaining()) << 64;
-                (line.decision.is_allowed(), left / u128::from(line.decision.standing.limit.max(1)))
+                (Reverse(retry), left / u128::from(line.decision.standing.limit.max(1)))
             });
             let Some(line) = tightest else { continue };
             let policy = &policies[line.policy];

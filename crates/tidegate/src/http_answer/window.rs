@@ -1,4 +1,4 @@
-//! The window of a limit in headers: the time after which a used-up limit is full again.
+//! The window of a limit in headers: the time after which a used-up limit is full again, or the length of its window.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tidegate_core::{Algorithm, Ask, Cost, Quota, Tick, Transition};
 
 use crate::rounded::seconds_up;
 
-/// The time after which a used-up limit is full again. Compute it once per quota, since it costs a decision.
+/// The time after which a used-up limit is full again; of a sliding window its length. Compute it once per quota, since it costs a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Window {
@@ -33,8 +33,13 @@ impl Window {
         if matches!(quota, Quota::FixedWindow(window) if window.calendar_parts().is_some()) {
             return Self::Calendar;
         }
-        if quota.is_guard() {
-            return Self::Never;
+        // Their buckets and windows begin at fixed ticks, so the time until a used-up limit is full again depends on
+        // when it was used up. The window is what both sides agree on.
+        match quota {
+            Quota::SlidingWindow(window) => return Self::Seconds(seconds_up(window.rate().period()).max(1)),
+            Quota::SlidingCounter(window) => return Self::Seconds(seconds_up(window.rate().period()).max(1)),
+            quota if quota.is_guard() => return Self::Never,
+            _ => {}
         }
         let now = Tick::from_secs(1 << 32);
         let fresh = quota.fresh(now);
@@ -73,6 +78,9 @@ mod tests {
         assert_eq!(window(Quota::per_second(3).burst(10).gcra()), Window::Seconds(4));
         assert_eq!(window(Quota::per_minute(60).fixed_window()), Window::Seconds(60));
         assert_eq!(window(Quota::per_hour(3).sliding_log()), Window::Seconds(3600));
+        // Regression: these were 104 and 62 seconds, by where the buckets of an arbitrary tick begin.
+        assert_eq!(window(Quota::per_minute(60).sliding_counter()), Window::Seconds(60));
+        assert_eq!(window(Quota::per_minute(60).sliding_window(10)), Window::Seconds(60));
         assert_eq!(window(Quota::concurrency(50, Duration::from_secs(30))), Window::Never);
     }
 }

@@ -144,8 +144,8 @@ impl Shared {
         None
     }
 
-    /// Returns the answer for units without spending them, by the word; `None` if the word changed meanwhile, or is
-    /// away.
+    /// Returns the answer for units without spending them, by the word; `None` if the word changed meanwhile, or the
+    /// lock has to decide.
     pub(super) fn peek_by_clock(&self, units: u64) -> Option<Answer> {
         let (form, word) = self.word.read()?;
         let now = form.scaled(self.time.now())?;

@@ -32,7 +32,8 @@ pub(super) struct Returns {
 }
 
 impl Returns {
-    /// Records a receipt that may be settled until `tick`. Called while the word is away.
+    /// Records a receipt that may be settled until `tick`. Called under the limiter's lock, while `NO_WORD` stands in
+    /// place of the word.
     pub(super) fn issued(&self, tick: Tick) {
         // Relaxed: putting the word back releases it, and a thread that gives back has loaded the word before.
         self.receipts.fetch_max(tick.as_nanos(), Ordering::Relaxed);

@@ -81,12 +81,12 @@ impl Shared {
         shared
     }
 
-    /// Runs `then` on the cells under the lock; the word is away meanwhile.
+    /// Runs `then` on the cells under the lock. Meanwhile `NO_WORD` stands in place of the word.
     pub(super) fn with_cells<R>(&self, now: Tick, then: impl FnOnce(&mut Limits) -> R) -> R {
         let mut limits = self.limits.lock();
         limits.word_to_cell(&self.word, now);
         let result = then(&mut limits);
-        // With an observer the word stays away, since every check has to be reported.
+        // With an observer the word is not put back, since every check has to be reported.
         if self.observer.is_none() {
             limits.cell_to_word(&self.word, now);
         }

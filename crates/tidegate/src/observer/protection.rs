@@ -40,7 +40,7 @@ pub struct TurnedOff<'a> {
     pub reason: &'a str,
 }
 
-/// What happened to work that was given to a pool for blocking work.
+/// An event of work that was given to a pool for blocking work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PoolDid {

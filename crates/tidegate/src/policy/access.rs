@@ -33,7 +33,7 @@ pub enum AccessEntry {
     },
 }
 
-/// The text is not an entry of a list.
+/// The error if a text is not an entry of an access list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{text}\" is neither a network as 10.0.0.0/8 nor an attribute as user.id=42")]
 pub struct AccessEntryError {
@@ -130,7 +130,8 @@ impl AccessList {
         self.attributes.keys().map(String::as_str)
     }
 
-    /// Returns the entry that a request fits. A `client.ip` that is not an address fits no network.
+    /// Returns the entry that a request fits; `None` if it fits none. A `client.ip` that is not an address fits no
+    /// network.
     #[must_use]
     pub fn find(&self, descriptor: &Descriptor<'_>) -> Option<AccessEntry> {
         if !self.networks.is_empty()

@@ -91,7 +91,8 @@ impl Expression {
         &self.source
     }
 
-    /// Returns the names of the attributes that the expression uses, and of groups of attributes, as `request.header`.
+    /// Returns the names of the attributes that the expression uses, and of groups of attributes, such as
+    /// `request.header`.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }

@@ -1,9 +1,9 @@
 //! Finds the client's address behind proxies: the address of the peer, or what trusted proxies report.
 //!
 //! Each proxy appends the address it saw to the right of a list, so only the right end can be trusted, and only as far
-//! as the proxies are ours. The search starts at the peer and goes from right to left as long as the address reached is
-//! trusted; the first address that is not trusted is the client. Anything further left was written by that client and
-//! is ignored.
+//! as the operator's own proxies wrote it. The search starts at the peer and goes from right to left as long as the
+//! address reached is trusted; the first address that is not trusted is the client. Anything further left was written
+//! by that client and is ignored.
 //!
 //! An entry that cannot be parsed is an error, and so is a missing header from a trusted proxy: the client is then
 //! unknown. If the proxy counted as the client, the caller would share the proxy's limit and escape the deny-lists.
@@ -29,7 +29,7 @@ pub enum ForwardHeader {
     XForwardedFor,
     /// `forwarded`, RFC 7239: a list of `for=` elements, the nearest last.
     Forwarded,
-    /// A header that holds one address, as `cf-connecting-ip` or `x-real-ip`; the name is in lower case.
+    /// A header that holds one address, such as `cf-connecting-ip` or `x-real-ip`; the name is in lower case.
     Single(String),
 }
 
@@ -58,7 +58,7 @@ impl ForwardHeader {
 /// How the client's address is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIp {
-    /// Networks of our own proxies. Empty: no header is trusted, and the peer is the client.
+    /// Networks of the operator's own proxies. Empty: no header is trusted, and the peer is the client.
     pub trusted_proxies: Vec<IpNet>,
     /// The header that is read; all others are ignored.
     pub header: ForwardHeader,
@@ -209,7 +209,7 @@ impl ClientIp {
         Ok(found)
     }
 
-    /// Reports whether a peer is one of our own proxies, whose headers are trusted.
+    /// Reports whether a peer is one of the trusted proxies, whose headers are read.
     #[must_use]
     pub fn trusts(&self, peer: IpAddr) -> bool {
         self.trusting(canonical(peer)).is_some()

@@ -37,7 +37,7 @@ pub(crate) struct Compiled {
     pub(crate) same_key_as: usize,
     /// The number of key attributes that a request must have to be charged.
     pub(crate) needs: usize,
-    /// Whether the policy applies to requests that we send.
+    /// Whether the policy applies to requests that this service sends.
     pub(crate) outbound: bool,
     /// Whether the policy may skip requests that match: it has an allow-list of its own, or a condition.
     pub(crate) may_skip: bool,
@@ -81,14 +81,14 @@ pub(crate) struct Ready {
     pub(crate) varies: bool,
     /// The levels of the rate, if it moves.
     levels: Option<Box<Levels>>,
-    /// What the limit keeps for requests of higher priority, if anything.
+    /// The parts that the limit keeps for requests of higher priority; `None`: it keeps nothing.
     keeps: Option<Box<Keeps>>,
     /// Whether a request takes exactly one place, whatever cost its caller states: a guard of a policy without a cost
     /// rule.
     pub(crate) one_place: bool,
 }
 
-/// What a limit keeps for requests of higher priority.
+/// The parts of a limit that are kept for requests of higher priority.
 #[derive(Debug)]
 struct Keeps {
     keep_for: KeepFor,
@@ -222,7 +222,7 @@ impl Compiled {
 struct Estimate {
     learning: Learning,
     learned: OnceLock<Arc<Learned>>,
-    /// What each limit grants at once, for limits that are the same for all requests.
+    /// The units that each limit grants at once, for limits that are the same for all requests.
     most: OnceLock<Box<[u64]>>,
 }
 

@@ -84,8 +84,8 @@ impl CostRule {
 fn units(text: &str) -> Option<u64> {
     match text.parse::<u64>() {
         Ok(units) => Some(units.min(Rate::MAX_COUNT)),
-        // A number that does not fit, as `1e30` or one of 23 digits. At this size, every number is whole. Words that
-        // Rust reads as numbers, as `infinity`, have no digit at their start.
+        // A number that does not fit, such as `1e30` or one of 23 digits. At this size, every number is whole. Words
+        // that Rust reads as numbers, such as `infinity`, have no digit at their start.
         Err(_) => {
             let is_number = text.trim_start_matches('+').starts_with(|first: char| first.is_ascii_digit());
             let number = text.parse::<f64>().ok().filter(|_| is_number)?;
@@ -94,7 +94,7 @@ fn units(text: &str) -> Option<u64> {
     }
 }
 
-/// Reports whether a text is the name of an attribute, as `llm.tokens`, rather than an expression.
+/// Reports whether a text is the name of an attribute, such as `llm.tokens`, rather than an expression.
 ///
 /// Names contain a dot: a single word as a cost is more likely a mistake.
 #[cfg(any(test, feature = "config"))]

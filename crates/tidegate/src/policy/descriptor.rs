@@ -56,7 +56,7 @@ impl<'a> Descriptor<'a> {
         self.pairs.push((name.into(), value.into()));
     }
 
-    /// Returns the value of a name; if the name occurs twice, the last one.
+    /// Returns the value of a name, the last one if the name occurs twice; `None` if it does not occur.
     #[must_use]
     #[inline]
     pub fn value(&self, name: &str) -> Option<&str> {

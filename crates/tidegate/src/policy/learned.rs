@@ -51,7 +51,7 @@ impl Learning {
     }
 }
 
-/// What one policy has learned. At most 4 KiB, allocated at the first settlement.
+/// The costs that one policy has learned. At most 4 KiB, allocated at the first settlement.
 #[derive(Debug)]
 pub(super) struct Learned {
     /// 0 until enough is known.

@@ -27,7 +27,7 @@ pub(crate) struct Readings<'d> {
     mixed: Box<[Reading<'d>]>,
 }
 
-/// What a server may do to a path in addition to the strict normalisation.
+/// The changes that a server may make to a path in addition to the strict normalisation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Leniency {
     /// Decodes the escapes of `/` and `\`.

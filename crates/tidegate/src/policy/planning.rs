@@ -23,8 +23,8 @@ use super::set::{PolicySet, demotes};
 const LIKELY: usize = 4;
 
 impl PolicySet {
-    /// Returns the refusal by a deny-list or a deadline, before any limit is checked. Costs nothing if the set has
-    /// neither; policies are looked up only if one of them has one.
+    /// Returns the refusal by a deny-list or a deadline, before any limit is checked; `None` if neither refuses. Costs
+    /// nothing if the set has neither; policies are looked up only if one of them has one.
     ///
     /// A policy in shadow mode refuses no request. A policy with a switch is evaluated for the default priority.
     #[must_use]

@@ -37,18 +37,18 @@ pub enum ChargeOn {
     /// At the check.
     #[default]
     Check,
-    /// At the check, and given back if a report says that the request did not fail. So of concurrent attempts no more
-    /// pass than the limit allows.
+    /// At the check; the charge is given back if a report says that the request did not fail. Charging first means that
+    /// no more concurrent attempts pass than the limit allows.
     Failure,
 }
 
 /// The direction of the requests of a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// Requests that come to us.
+    /// Requests that this service receives.
     #[default]
     Inbound,
-    /// Requests that we send: their descriptor has `request.direction` = `outbound`.
+    /// Requests that this service sends: their descriptor has `request.direction` = `outbound`.
     Outbound,
 }
 
@@ -101,7 +101,7 @@ impl Default for Deny {
 pub struct Terms {
     /// The limit; `None`: deliberately unlimited.
     pub quota: Option<Arc<Quota>>,
-    /// The short form for people, as `gcra 100/s burst 200`.
+    /// The short form for people, such as `gcra 100/s burst 200`.
     pub label: String,
 }
 
@@ -234,7 +234,7 @@ pub struct Policy {
     pub name: String,
     /// The requests that the policy applies to.
     pub matching: Match,
-    /// Whether those requests come to us or are sent by us.
+    /// Whether this service receives those requests or sends them.
     pub direction: Direction,
     /// The conditions for the policy: a request is charged only while all of them hold.
     pub when: Vec<Condition>,
@@ -265,8 +265,8 @@ pub struct Policy {
     pub shed: Deny,
     /// The policy's allow-list and deny-list.
     pub access: Access,
-    /// The share of a limit, in percent, from which a key counts as near it; 80 by default, as on the dashboards of our
-    /// peers.
+    /// The share of a limit, in percent, from which a key counts as near it; 80 by default, as in Envoy's rate limit
+    /// service.
     pub near_limit: u8,
     /// What happens if the store cannot decide.
     pub on_store_error: OnStoreError,
@@ -330,7 +330,7 @@ impl Policy {
     }
 
     /// Returns the limit with the index of [`super::Line::limit`]: the policy's own limits first, then the shadow
-    /// limit.
+    /// limit. `None` if there is no such limit.
     #[must_use]
     pub fn limit(&self, index: usize) -> Option<&Limit> {
         self.limits.iter().chain(&self.shadow_limit).nth(index)

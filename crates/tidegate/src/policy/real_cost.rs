@@ -1,8 +1,8 @@
 //! The real cost of a request, computed from what its settlement reports when the work is done.
 //!
-//! A check charges an estimate. The settlement reports values by name, as `llm.input` and `llm.output`, and each policy
-//! computes its own units from them: 1 of "requests per minute", 1,300 of "tokens per minute". A settlement contains
-//! only what is reported with it and not the request, so it can be made on any node, and requests need not be
+//! A check charges an estimate. The settlement reports values by name, such as `llm.input` and `llm.output`, and each
+//! policy computes its own units from them: 1 of "requests per minute", 1,300 of "tokens per minute". A settlement
+//! contains only what is reported with it and not the request, so it can be made on any node, and requests need not be
 //! remembered. If the real cost cannot be computed, the estimate stays charged, so the request is not free.
 
 use tidegate_core::Rate;
@@ -72,8 +72,8 @@ impl Policy {
     }
 }
 
-/// A settlement reports a value that no policy uses: probably a misspelling, which would silently leave the estimate
-/// charged.
+/// The error if a settlement reports a value that no policy uses. That is probably a misspelling, which would silently
+/// leave the estimate charged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no policy settles by `{}`{}", excerpt(name), hint(known))]
 pub struct UnknownUsage {

@@ -24,7 +24,7 @@ pub struct SourceStanding {
     pub age: Option<Duration>,
 }
 
-/// The signal does not exist, or its value is not a finite number.
+/// The error if no policy uses a reported signal, or its value is not a finite number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignalError {

@@ -229,7 +229,8 @@ impl PolicySet {
         self.policies.is_empty()
     }
 
-    /// Returns a policy and its index by name. Takes one hash, however many policies there are.
+    /// Returns a policy and its index by name; `None` if there is no such policy. Takes one hash, however many policies
+    /// there are.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<(usize, &Policy)> {
         let place = *self.places.get(name)?;
@@ -242,7 +243,8 @@ impl PolicySet {
         &self.access
     }
 
-    /// Returns how often the cost of a policy could not be determined and 1 was charged, since the set was created.
+    /// Returns how often the cost of a policy could not be determined and 1 was charged, since the set was created; 0
+    /// for an index without a policy.
     #[must_use]
     pub fn cost_fallbacks(&self, policy: usize) -> u64 {
         self.compiled.get(policy).map_or(0, Compiled::cost_fallbacks)

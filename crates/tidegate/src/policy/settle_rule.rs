@@ -15,7 +15,7 @@ use crate::visible::excerpt;
 pub struct SettleRule {
     /// The value or expression to settle by.
     pub by: SettleBy,
-    /// The numbers for names that are not reported, as 0 for `llm.cached`.
+    /// The numbers for names that are not reported, such as 0 for `llm.cached`.
     pub missing: Vec<(String, u64)>,
 }
 

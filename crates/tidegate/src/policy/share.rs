@@ -1,5 +1,5 @@
-//! Where policies are decided, and a bit set of these places by which a gate sees at once whether it can decide a set
-//! alone.
+//! Where policies are decided. A bit set of these places shows a gate in one comparison whether its own store can
+//! decide a whole policy set.
 
 /// Where a policy is decided if several nodes enforce it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

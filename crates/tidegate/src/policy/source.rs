@@ -67,7 +67,7 @@ pub enum SourceError {
     },
 }
 
-/// The text is not a value of the source.
+/// The error if a text is not a value of a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{text}\" is not a value of {source_word}; write {example}")]
 pub struct MeasureError {

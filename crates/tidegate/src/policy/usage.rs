@@ -1,5 +1,5 @@
-//! What a settlement reports about a request once its work is done: values by name, as `llm.input` and `llm.output`, or
-//! the real cost.
+//! The report of a settlement about a request whose work is done: values by name, such as `llm.input` and `llm.output`,
+//! or the real cost.
 
 use std::borrow::Cow;
 
@@ -78,7 +78,7 @@ impl<'a> Usage<'a> {
         self.values.push((name.into(), value.into()));
     }
 
-    /// Returns the value of a name.
+    /// Returns the value of a name, the last one if the name occurs twice; `None` if it does not occur.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&UsageValue<'a>> {
         self.values.iter().rev().find(|(have, _)| have == name).map(|(_, value)| value)

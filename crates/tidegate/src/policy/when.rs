@@ -1,4 +1,4 @@
-//! Conditions: a policy may hold only while a number is above or below a value.
+//! Conditions: a policy may apply only while a number is above or below a value.
 //!
 //! `cpu above 80%, until 70%`: the condition begins to hold when a reading is above 80 %, and ends when one is at 70 %
 //! or below. In between it keeps its state (hysteresis), so that a number that wavers around a value does not switch a
@@ -125,7 +125,7 @@ impl Condition {
     /// Creates a condition that begins when a number is above a value, and ends when it is a tenth lower.
     ///
     /// # Errors
-    /// [`ConditionError::NotFinite`].
+    /// [`ConditionError::NotFinite`] if the value is infinite or not a number.
     pub fn above(source: Source, value: f64) -> Result<Self, ConditionError> {
         Self::of(source, Side::Above, value)
     }
@@ -133,7 +133,7 @@ impl Condition {
     /// Creates a condition that begins when a number is below a value, and ends when it is a tenth higher.
     ///
     /// # Errors
-    /// [`ConditionError::NotFinite`].
+    /// [`ConditionError::NotFinite`] if the value is infinite or not a number.
     pub fn below(source: Source, value: f64) -> Result<Self, ConditionError> {
         Self::of(source, Side::Below, value)
     }

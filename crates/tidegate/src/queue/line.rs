@@ -76,7 +76,7 @@ struct Waiting {
     since: Tick,
 }
 
-/// What the worker does next.
+/// The worker's next action.
 pub(super) enum Next {
     Start(Job),
     Due(Tick),

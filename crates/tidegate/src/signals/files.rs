@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io::Read;
 
-/// The most bytes read of a file: a list of a thousand processors has some 100 KiB, and one of all mounts of a large
-/// host some 500 KiB.
+/// The most bytes read of a file: a list of a thousand processors has about 100 KiB, and one of all mounts of a large
+/// host about 500 KiB.
 const LONGEST: u64 = 4 << 20;
 
 /// A source of file texts: the kernel, or a test. Returns `None` for a file that is missing or cannot be read.

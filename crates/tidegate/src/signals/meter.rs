@@ -11,7 +11,7 @@ use super::control_groups::{ControlGroups, Processors};
 use super::files::{Files, kernel};
 use super::parse::{self, Spent};
 
-/// The shares in use of what this process may use.
+/// One reading of the machine: how much is in use of the processor time and of the memory that this process may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reading {
@@ -37,7 +37,8 @@ impl Reading {
 #[error("this system does not report its load: /proc/stat and /proc/meminfo cannot be read")]
 pub struct Unavailable;
 
-/// Reads the shares in use of what this process may use. Each reading opens some ten small files.
+/// Reads how much of the processor time and memory that this process may use is in use. Each reading opens about ten
+/// small files.
 ///
 /// # Examples
 /// ```
@@ -95,7 +96,7 @@ impl Meter {
     fn processors(&mut self, now: Tick) -> Option<u16> {
         let machine = self.text("/proc/stat").and_then(|text| parse::stat(&text, &self.allowed));
         let processors = machine.map_or(f64::INFINITY, |machine| machine.processors as f64);
-        // A quota of at least as many processors as there are is no limit.
+        // A quota of at least as many processors as the machine has is not a limit.
         let quota = |group: &Processors| {
             let quota = group.quota(&*self.files)?.processors();
             (quota < processors).then_some(quota)

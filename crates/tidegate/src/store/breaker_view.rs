@@ -2,7 +2,7 @@
 
 use tidegate_core::breaker::{CircuitBreakerState, Condition, Forced, Totals, WouldTrip};
 
-/// What an operator does with the breakers of a step.
+/// An operator's request to the breakers of a step.
 #[derive(Clone, Copy, Debug)]
 pub enum Handling<'a> {
     /// Reads the state and changes nothing.
@@ -23,7 +23,7 @@ pub struct BreakerView {
     pub totals: Totals,
     /// The state that an operator has forced it into, if any.
     pub forced: Option<Forced>,
-    /// What it would have done since it was set to measure only.
+    /// How often it would have opened since it was forced to measure only.
     pub would_trip: Option<WouldTrip>,
     /// The whole state that the store keeps.
     pub(crate) state: CircuitBreakerState,

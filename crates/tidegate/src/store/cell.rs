@@ -23,7 +23,7 @@ const CELL: u8 = 0;
 /// until which it matters.
 const RESET_CELL: u8 = 1;
 
-/// What a store keeps of one key: the state, and the quota it was written under.
+/// The data that a store keeps for one key: the state, and the quota it was written under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// The limit that the state was written under; when the key's limit has changed, the state is carried over on next
@@ -122,7 +122,7 @@ pub(super) fn retry(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick, ruled: 
 
 /// Searches for the least wait after which the charge is allowed if the key stays under its old limit until then. The
 /// result is at least that wait, and at most a thousandth more. The search starts from the wait that the new limit
-/// named, and takes some twenty to thirty decisions. For a long log or many buckets, each decision carries the whole
+/// named, and takes about twenty to thirty decisions. For a long log or many buckets, each decision carries the whole
 /// list over, so at most [`FEW`] are made, and the wait may be longer than necessary.
 #[cold]
 fn retry_under_change(charge: &Charge<'_>, cell: &Cell, now: Tick, named: Duration) -> Retry {

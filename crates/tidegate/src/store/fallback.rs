@@ -2,15 +2,16 @@
 //!
 //! A [`Fallback`] wraps an engine's store. While the engine answers, it passes steps on, with a deadline for answers
 //! that come later. A step that the engine cannot decide is treated as its charges say ([`OnStoreError`]): it is
-//! allowed, refused, or decided by a store of this process, which grants this node's part of the limit.
+//! allowed, refused, or decided by a store of this process, which grants this node's part of the limit. Below, *here*
+//! means by this module, without the engine.
 //!
 //! # Which errors count
-//! [`StoreError::Unavailable`], as which a missed deadline counts too: the step is decided here, and after several in a
-//! row, so are the next ones (see [Outages](#outages)). [`StoreError::Contended`], [`StoreError::Corrupt`] and
-//! [`StoreError::CellTooLarge`] are errors of keys and not of the engine: that step is decided here, and the next one
-//! goes to the engine again. The same holds for a missed deadline during which the engine answered other exchanges
-//! ([`Store::exchanges`]), as when other nodes win every write of the same key. All other errors are mistakes of the
-//! caller and are returned.
+//! After [`StoreError::Unavailable`] or a missed deadline, the step is decided here. After several in a row, the next
+//! steps are decided here too, without asking the engine (see [Outages](#outages)). [`StoreError::Contended`],
+//! [`StoreError::Corrupt`] and [`StoreError::CellTooLarge`] are errors of keys and not of the engine: that step is
+//! decided here, and the next one goes to the engine again. The same holds for a missed deadline during which the
+//! engine answered other exchanges ([`Store::exchanges`]), as when other nodes win every write of the same key. All
+//! other errors are mistakes of the caller and are returned.
 //!
 //! # Outages
 //! A single step without an answer is decided here and does not count as an outage: answers are lost or late now and
@@ -42,7 +43,7 @@
 //! that begins with its first charge begins on each node separately.
 //!
 //! That bound is in addition to what the engine has granted before: a key that was used up in the engine starts anew
-//! here. Over an outage and the time before it: at most twice the limit, and `N` requests more.
+//! here. So over an outage and the time before it, the nodes grant at most twice the limit plus `N` requests.
 //!
 //! The same fraction of each node's part is kept for requests of higher priority ([`Charge::kept_back`]) as of the
 //! whole limit. So a request of lower priority passes only if it fits into the rest. A request that asks for more than
@@ -149,8 +150,8 @@ impl FallbackBuilder {
         self
     }
 
-    /// Sets a function that is called once when the engine goes and once when it is back, however many requests there
-    /// are.
+    /// Sets a function that is called once when the engine starts to count as gone, and once when it counts as up
+    /// again, however many requests there are.
     ///
     /// It is called on the thread of the step that found out, outside every lock. Changes that follow each other
     /// closely on different threads may arrive out of order; [`Change::at`] tells their order.
@@ -219,7 +220,8 @@ impl Store for Fallback {
             // Draws fetch units from an engine to spend them in this process; the stand-in's units are in this process
             // already.
             Op::Draw => self.shared.ask(step, out),
-            // A forced state belongs to the breaker in the engine; the stand-in's breakers go by their own evidence.
+            // A forced state belongs to the breaker in the engine; the stand-in's breakers decide by the outcomes that
+            // they have seen themselves.
             Op::Breaker(_) => self.shared.engine.settle_into(step, out),
         }
     }

@@ -31,15 +31,15 @@
 //!
 //! # When units are drawn
 //! A key without recent requests is decided in one call, which draws what the request needs. The higher its demand, the
-//! more is drawn at once, up to the demand of a configured time ([`LeasedBuilder::target`]). When half of the pocket is
-//! spent, the next draw is made in the background. At most one draw per key is in flight, and requests that need it
-//! wait for it together, for the target time, or for three round trips if that is longer. If the draw has not arrived
-//! by then, they ask the engine themselves, and so do later requests until it arrives or fails. Where the engine has no
-//! units left, it grants those of the near future, and tells from when they may be spent; until then, requests are
-//! refused here without a call. Requests are refused without a call also after the engine refuses, until the time that
-//! it names, or for as long as units may be held ([`LeasedBuilder::lasts`]) if that is shorter: then the node notices
-//! units that were settled with less, given back, or reset elsewhere. Units that come back through this node are drawn
-//! again at once.
+//! more is drawn at once, up to the units that the demand needs in a configured time ([`LeasedBuilder::target`]). When
+//! half of the pocket is spent, the next draw is made in the background. At most one draw per key is in flight, and
+//! requests that need it wait for it together, for the target time, or for three round trips if that is longer. If the
+//! draw has not arrived by then, they ask the engine themselves, and so do later requests until it arrives or fails.
+//! Where the engine has no units left, it grants those of the near future, and tells from when they may be spent; until
+//! then, requests are refused here without a call. Requests are refused without a call also after the engine refuses,
+//! until the time that it names, or for as long as units may be held ([`LeasedBuilder::lasts`]) if that is shorter:
+//! then the node notices units that were settled with less, given back, or reset elsewhere. Units that come back
+//! through this node are drawn again at once.
 //!
 //! This store has no timer. Requests start the draws. [`Leased::tick`] gives back what idle keys hold; the server calls
 //! it a few times within the time that units may be held. If it is not called, idle units stay spent until the limit
@@ -94,13 +94,14 @@ use crate::later::Later;
 /// engine's limit is smaller by as much; with a smaller share, nodes draw more often.
 pub const OUTSTANDING: u64 = 50;
 
-/// By default, a node draws its own demand of this time at once: some tens of round trips within one building.
+/// The default size of a draw: as many units as the node's own demand needs in this time, which is a few tens of round
+/// trips within one building.
 pub const TARGET: Duration = Duration::from_millis(50);
 
 /// The default time for which units may be held: units stranded at an idle node come back after that.
 pub const LASTS: Duration = Duration::from_secs(1);
 
-/// The default number of keys that have pockets: some 30 MB.
+/// The default number of keys that have pockets: about 30 MB.
 pub const KEYS: usize = 65_536;
 
 /// The default options.
@@ -197,7 +198,8 @@ impl LeasedBuilder {
         self
     }
 
-    /// Sets for how long a time of its own demand a node draws units at once; [`TARGET`] by default.
+    /// Sets the size of a draw, as a span of time: a node draws as many units at once as its own demand needs in that
+    /// time; [`TARGET`] by default.
     pub const fn target(mut self, target: Duration) -> Self {
         self.options.target = target;
         self

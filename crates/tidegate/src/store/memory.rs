@@ -20,11 +20,11 @@
 //! which has `11n/30` lines, the odds that any two collide are about `n · 5.5 · 2⁻⁴⁸`: 2·10⁻⁸ for a million.
 //!
 //! An outsider cannot choose keys that meet in one line, whether keys are kept in full or not: tests with keys that
-//! crowd another table, and with patterns of keys, found them spread as by chance (`table/flooding.rs`). The hash,
-//! foldhash, is keyed and fast but not cryptographic, which suffices against callers who only see whether they are
-//! allowed. An attacker who can time single checks to the nanosecond, on the same machine, might learn the seed. That
-//! attacker could then have a victim's key evicted (last, where it is over its limit), and could share a victim's limit
-//! where keys are not kept in full.
+//! collide under another seed, and with patterns of keys, found them spread as random keys are (`table/flooding.rs`).
+//! The hash, foldhash, is keyed and fast but not cryptographic, which suffices against callers who only see whether
+//! they are allowed. An attacker who can time single checks to the nanosecond, on the same machine, might learn the
+//! seed. That attacker could then have a victim's key evicted (last, where it is over its limit), and could share a
+//! victim's limit where keys are not kept in full.
 //!
 //! # Time
 //! Words do not record when they were last changed, so a store's ticks must not step back: an earlier tick than the
@@ -35,8 +35,8 @@
 //!
 //! # Quotas
 //! A slot names the limit of its word by number ([`classes`]). 32,767 limits, counted once for each owner, can be in
-//! use at once; numbers that no live key needs are reused ([`reclaim`]). The state of a charge whose quota is passing
-//! ([`Charge::inline_quota`]) lies in the overflow, without a number.
+//! use at once; numbers that no live key needs are reused ([`reclaim`]). The state of a charge whose quota holds for
+//! one step only ([`Charge::inline_quota`]) lies in the overflow, without a number.
 
 mod batch;
 mod capacity;
@@ -88,7 +88,7 @@ pub use tracked::{Recorder, TrackedStore};
 /// Keeps the state of a bounded number of keys.
 ///
 /// Memory is allocated when the store is made and does not grow: 24 bytes per key of the capacity, 48 where keys are
-/// kept in full. If that is more than a megabyte, a background thread touches all of it once, for some 13 ms for a
+/// kept in full. If that is more than a megabyte, a background thread touches all of it once, for about 13 ms for a
 /// million keys: so no check waits for the system to provide memory, and a machine that has too little shows it at the
 /// start. States that do not fit a word (all but GCRA's: logs, windows of many buckets) allocate their own size as they
 /// come.
@@ -307,7 +307,7 @@ impl MemoryStore {
     /// Settles one step, on the spot.
     ///
     /// # Errors
-    /// [`StoreError::RepeatedKey`].
+    /// [`StoreError::RepeatedKey`] if two charges of the step name the same key.
     pub fn settle(&self, step: &Step<'_>) -> Answer {
         let mut settled = Settled::default();
         self.settle_step::<true, false>(step, &mut settled).map(|()| settled)

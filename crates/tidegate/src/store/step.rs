@@ -81,13 +81,13 @@ impl<'a> Charge<'a> {
     }
 }
 
-/// What a step does with its charges.
+/// The operation of a step on its charges.
 #[derive(Clone, Copy, Debug)]
 pub enum Op<'a> {
     /// Spends every charge if all binding ones are allowed.
     Take,
-    /// Spends like `Take`, but of each charge as much of its cost as fits within its longest wait, at least one unit:
-    /// for nodes that take units ahead of time. Either all binding charges get something, or none does.
+    /// Spends like `Take`, but takes only as many units of each charge's cost as fit within its longest wait, at least
+    /// one. For nodes that take units ahead of time. Either all binding charges get units, or none does.
     ///
     /// The amount taken is the cost of the receipt ([`Settlement::receipt`]), so such a step has to ask for receipts;
     /// units that turn out not to be needed are given back by ending the receipt. The wait in an answer is the time
@@ -104,7 +104,7 @@ pub enum Op<'a> {
     /// Forgets the keys: their limits are full again. Charges made before give nothing back when they end, unless a
     /// full store has evicted the note of the reset.
     Reset,
-    /// Does what an operator wants of the breakers among the limits, and returns the state of the last of them in
+    /// Applies an operator's request to the breakers among the limits, and returns the state of the last one in
     /// [`Settled::breaker`].
     Breaker(Handling<'a>),
 }
@@ -175,7 +175,7 @@ pub enum DecidedBy {
     Fallback,
 }
 
-/// What a settlement does with one key.
+/// The operation of a settlement on one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// Ends a charge that was made before.

@@ -35,7 +35,7 @@ fn kinds(clock: &Fuse) -> [Bulkhead; 3] {
         .map(|bulkhead| bulkhead.with_clock(clock.clone()))
 }
 
-/// Regression: a clock that panicked between taking a place and making its permit lost the place for good.
+/// Regression: a clock that panicked between taking a place and making its permit lost the place for ever.
 #[test]
 fn a_clock_that_panics_while_somebody_enters_or_leaves_loses_no_place() {
     for reads in 0..9 {

@@ -32,7 +32,7 @@ fn mistakes_of_a_file() {
         ("a", &["t:1:1  error  file is a map, found a text"][..]),
         ("[]", &["t:1:1  error  file is a map, found a list"][..]),
         ("version: 2\npolicies: []\n", &["t:1:10  error  version: 2 is out of range; use 1"][..]),
-        ("policies: []\n", &["t:1:1  error  file has no version"][..]),
+        ("policies: []\n", &["t:1:1  error  file has no version; write version: 1 in its first line"][..]),
         (
             "version: 1\nstore: { kind: redis, url: x, nodes: 3 }\nserver: { admin: 127.0.0.1:1, http: nowhere, htpp: x }\npolicies:\n",
             &[
@@ -76,8 +76,8 @@ fn mistakes_of_a_file() {
         (
             "version: 1\n? [a, b]\n: 1\n3: 4\npolicies: []\n",
             &[
-                "t:2:3  error  unknown key \"<a list>\" in file; possible are version, server, client_ip, forward_auth, store, tickets, defaults, access, policies",
-                "t:4:1  error  unknown key \"3\" in file; possible are version, server, client_ip, forward_auth, store, tickets, defaults, access, policies",
+                "t:2:3  error  unknown key \"<a list>\" in file; possible are version, server, client_ip, forward_auth, envoy, store, tickets, defaults, access, policies",
+                "t:4:1  error  unknown key \"3\" in file; possible are version, server, client_ip, forward_auth, envoy, store, tickets, defaults, access, policies",
             ][..],
         ),
         (
@@ -93,6 +93,24 @@ fn mistakes_of_a_file() {
     ] {
         assert_eq!(yaml(text), expected, "{text}");
     }
+}
+
+/// Regression: a file with something else in it was told line by line, in the log and in answers of `/v1/reload`. Such a
+/// file may hold secrets, as a link to another file does.
+#[test]
+fn another_file_is_one_mistake_without_its_words() {
+    let expected = [
+        "t:1:1  error  the file has no key of a policy file, such as version or policies; name another file",
+    ];
+    for text in [
+        "root:*:20228:0:99999:7::: x\ndaemon: $y$j9T$secret\n",
+        "password: hunter2\n",
+        "secret: 1\ntoken: 6f0d2b8e1c9a4f57\n",
+    ] {
+        assert_eq!(yaml(text), expected, "{text}");
+    }
+    // One word that is nearly right makes it a policy file with mistakes.
+    assert!(yaml("polices: []\npassword: x\n")[0].contains("did you mean \"policies\"?"));
 }
 
 /// Regression: each of these was accepted, or answered with the list of all words. A cost of one word is text to an

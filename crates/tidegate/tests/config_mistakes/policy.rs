@@ -214,7 +214,9 @@ fn mistakes_of_a_policy() {
         ),
         (
             &["limit: { rate: 5/s, overrides: [{ key: { a: 1, b: 2 }, rate: 9/s }, { rate: 9/s }] }"][..],
-            &["t:5:73  error  policy \"p\": override has no key"][..],
+            &[
+                "t:5:73  error  policy \"p\": override has no key; name one attribute of `by`, as key: { user.id: vip }",
+            ][..],
         ),
         (
             &[
@@ -275,7 +277,7 @@ fn mistakes_of_a_policy() {
             &["limit:"][..],
             &["t:5:5  error  policy \"p\": limit has no value; give it one or leave it out"][..],
         ),
-        (&["by: a"][..], &["t:4:5  error  policy \"p\": policy has no limit"][..]),
+        (&["by: a"][..], &["t:4:5  error  policy \"p\": policy has no limit; write limit or limits"][..]),
         (
             &[
                 "breaker: { failure_rate: 50% }",

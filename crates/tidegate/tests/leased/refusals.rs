@@ -1,4 +1,5 @@
-//! How a node handles refusals of the engine: it does not ask again in vain, and it finds units that come back.
+//! How a node handles refusals of the engine: it does not ask again while that is useless, and it finds units that come
+//! back.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -69,6 +69,7 @@ pub(super) fn matched(runs: &Replay, outcomes: &[Outcome], by: Option<&[String]>
     }
     if let Some(by) = by.filter(|by| runs.unseen().iter().any(|name| by.contains(name))) {
         what.insert_str(0, &format!("--by {}: ", by.join(",")));
+        what.push_str("; write --by with one of these, or --by '' for one key of all requests");
     }
     Err(Mistake(what).into())
 }

@@ -1,4 +1,4 @@
-//! What stores need of the laws: the byte forms of their states, the largest size, and how a state is carried to
+//! The functions of laws that stores need: the byte forms of states, their largest size, and carrying a state to
 //! changed knobs.
 
 use super::{Adaptive, AdaptiveState};

@@ -11,7 +11,7 @@ pub(super) struct Cpu {
 }
 
 impl Cpu {
-    /// Takes in a reading with the weight `1 − kept`; the average so far keeps the weight `kept`. The first reading
+    /// Averages in a reading with the weight `1 − kept`; the average so far keeps the weight `kept`. The first reading
     /// becomes the average.
     pub(super) fn read(&mut self, thousandths: u16, kept: f64) {
         let reading = f64::from(thousandths);
@@ -19,7 +19,7 @@ impl Cpu {
         self.heard = true;
     }
 
-    /// Takes in a reading as the other libraries do: starting from zero, and truncated to whole thousandths each
+    /// Averages in a reading as the other libraries do: starting from zero, and truncated to whole thousandths each
     /// time.
     pub(super) fn read_whole(&mut self, thousandths: u16, kept: f64) {
         self.used = (self.used * kept + f64::from(thousandths) * (1.0 - kept)).trunc();

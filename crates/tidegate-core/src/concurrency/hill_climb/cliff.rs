@@ -9,6 +9,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 const FOR: u32 = 256;
 /// Work is failing if the share of failures is at least this, and at least [`UNUSUAL`] above the usual share.
 const FAILING: f64 = 1.0 / 3.0;
+/// By how much the share of failures exceeds the usual one, at least, if work is [failing](FAILING).
 const UNUSUAL: f64 = 0.25;
 /// How fast the usual share follows the measured one: half in 35 measurements. Such lasting failures have other
 /// causes than the limit.
@@ -18,7 +19,7 @@ const BEYOND: f64 = 1.1;
 /// The share of the highest unharmed number that remains after each measurement: half after 138.
 const FADING: f64 = 0.995;
 
-/// What is known about failures.
+/// The record of failures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cliff {
     at: f64,
@@ -37,8 +38,8 @@ impl Cliff {
         self.at
     }
 
-    /// Takes in a reading and returns whether work is failing because of overload. `fell`: the limit was raised, and
-    /// most of the goodput was lost.
+    /// Updates the record by a reading, and returns whether work is failing because of overload. `fell`: the limit was
+    /// raised, and most of the goodput was lost.
     pub(super) fn failing(&mut self, reading: &Reading, limit: u64, fell: bool) -> bool {
         let failing = reading.failed >= FAILING && reading.failed >= self.usual + UNUSUAL;
         self.usual += (reading.failed - self.usual) * WEIGHT;

@@ -10,8 +10,9 @@ use crate::time::{Tick, nanos, onward};
 /// A measurement takes at least this many samples divided by the square of the step that it has to show: 150 for a
 /// fifth. The standard deviation of random arrivals is then 8 %.
 const SHOWS: f64 = 6.0;
-/// The least and the largest number of samples that a measurement takes.
+/// The least number of samples that a measurement takes.
 const FEWEST: f64 = 20.0;
+/// The largest number of samples that a measurement takes.
 const MOST: f64 = 160.0;
 /// A measurement covers at least this many mean latencies, so that work that ends in waves is measured over two
 /// waves.
@@ -20,8 +21,9 @@ const SPAN: f64 = 2.4;
 /// mean latencies suffice. While the places of a service that became slower are being given back, each mean latency
 /// costs goodput.
 const WIDE_STEP: f64 = 1.0;
+/// A measurement of a step from [`WIDE_STEP`] on covers at least this many mean latencies.
 const WIDE_SPAN: f64 = 1.6;
-/// A gross change, as a collapse or mostly failures, needs only this many mean latencies.
+/// A gross change, such as a collapse or mostly failures, needs only this many mean latencies.
 const GROSS_SPAN: f64 = 1.2;
 /// After this many mean latencies a measurement ends with the samples it has.
 const PATIENCE: f64 = 16.0;
@@ -40,7 +42,7 @@ const PROOF: f64 = 12.0;
 /// Longer mean latencies count as this, so that work of hours does not hold up what is learnt from other work.
 const LONGEST: f64 = 10e9;
 
-/// What a measurement has to show.
+/// The conditions that a measurement has to meet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Required {
     /// The share by which the limit is being moved, or will be next.
@@ -76,7 +78,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Takes in another measurement at the same limit.
+    /// Adds another measurement at the same limit.
     pub(super) fn merge(&mut self, other: &Self) {
         self.good = (self.good + other.good).min(MEMORY * other.good).max(1.0);
         let share = (other.good / self.good).min(1.0);

@@ -31,8 +31,9 @@ const DOUBTFUL: f64 = 0.9;
 const SPARE: f64 = 1.1;
 /// A latency that grew by this factor with fewer places shows that the service has changed.
 const SLOWER: f64 = 1.5;
-/// The longest rest between two experiments, in measurements, reached after five experiments in a row that changed
-/// nothing. Experiments cost goodput where the peak is sharp; a service that changes ends the rest by its goodput.
+/// One more than the longest rest between two experiments, in measurements. That rest is reached after five experiments
+/// in a row that changed nothing. Experiments cost goodput where the peak is sharp; a service that changes ends the
+/// rest by its goodput.
 const MOST_RESTS: u32 = 27;
 
 /// The result of a trial.

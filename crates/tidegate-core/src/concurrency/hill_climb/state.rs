@@ -14,8 +14,9 @@ pub(super) const LEAP: f64 = 2.0;
 /// While the limit does not bind it is at least this many times what Little's law asks for: a spike to twice the load
 /// finds places.
 pub(super) const HEADROOM: f64 = 2.0;
-/// If the goodput differs from the known one by more than this share, the service has changed, and the known goodput
-/// is forgotten. Half of 160 samples that arrive at random stay within this share by five standard deviations.
+/// If the goodput differs from the known one by more than this share, the service has changed, and the known goodput is
+/// forgotten. The rate of 160 samples that arrive at random has a standard deviation of 8 %, so it stays within this
+/// share by five standard deviations.
 pub(super) const CHANGED: f64 = 0.4;
 
 /// What [`HillClimb`](super::HillClimb) remembers: 256 bytes, and nothing on the heap.

@@ -6,6 +6,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 const CELLS_A_DOUBLING: usize = 8;
 /// Cells for latencies up to 2⁶⁴ ns, and one for longer ones.
 const CELLS: usize = 64 * CELLS_A_DOUBLING + 1;
+/// The index of the cell for longer latencies.
 const ENDLESS: usize = CELLS - 1;
 
 /// A histogram of latencies: 2 KiB on the heap, allocated at the start.

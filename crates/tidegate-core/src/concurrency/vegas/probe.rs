@@ -42,7 +42,7 @@ impl Probe {
         (0.5 + self.jitter.unit() / 2.0) * every * limit <= self.count as f64
     }
 
-    /// Takes in how many of the work inside were being worked on rather than waiting.
+    /// Records how many of the pieces of work inside were being worked on rather than waiting.
     pub(super) fn worked_on(&mut self, count: f64) {
         self.working.add(count, 16, 1.0 / 16.0);
     }

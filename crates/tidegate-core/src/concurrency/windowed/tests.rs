@@ -44,7 +44,7 @@ use Outcome::{CallersFault, Failure, Ignored, Overloaded, Success};
 #[test]
 fn the_published_numbers() {
     let law = Windowed::new(Hears);
-    // Nine in the first second are too few, so they are dropped; work quicker than 100 µs is no sample.
+    // Nine in the first second are too few, so they are dropped; work quicker than 100 µs does not count as a sample.
     let nine = (1..=9).map(|number| (number * 100, 5000, 50, Success));
     let quick = [(950, 99, 90, Success), (1001, 99, 90, Success)];
     // Ten in the second window; the last of them ends it.

@@ -10,7 +10,7 @@ use jiff::{Timestamp, ToSpan};
 use super::CalendarUnit;
 use crate::time::Tick;
 
-/// The table of zones. It reads a zone at the first request and keeps it: at most all of them, some six hundred.
+/// The table of zones. It reads a zone at the first request and keeps it: at most all of them, about six hundred.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
 /// Returns all names, in alphabetical order.

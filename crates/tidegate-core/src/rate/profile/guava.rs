@@ -1,9 +1,10 @@
 //! The arithmetic of Guava's `RateLimiter`: `SmoothBursty` and `SmoothWarmingUp`.
 //!
-//! Stored permits are 64-bit floats; the next free ticket is in whole microseconds since the limiter was made. A
-//! caller waits for the ticket and leaves its own cost to the next caller. It breaks our laws in these points: every
-//! part of a cost is truncated to whole microseconds, so fast rates run too fast; any cost is granted once the ticket
-//! is free; a bursty limiter starts empty; a change of rate leaves the debt so far at the old rate.
+//! Stored permits are 64-bit floats; the next free ticket is in whole microseconds since the limiter was made. A caller
+//! waits for the ticket and leaves its own cost to the next caller. It breaks the [laws](crate::Algorithm#laws) of this
+//! crate's algorithms in these points: every part of a cost is truncated to whole microseconds, so fast rates run too
+//! fast; any cost is granted once the ticket is free; a bursty limiter starts empty; a change of rate leaves the debt
+//! so far at the old rate.
 //!
 //! Guava gives nothing back and books nothing afterwards. Here the last charge can be reduced or undone at any time,
 //! exactly as if it had been so from the start. Once somebody was charged after it, nothing comes back. Units used

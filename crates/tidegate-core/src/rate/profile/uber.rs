@@ -1,8 +1,9 @@
 //! The arithmetic of `go.uber.org/ratelimit`: a pacer that hands out times, with slack.
 //!
 //! Each take is due one interval after the one before; a caller that fell behind may catch up on at most `slack`
-//! intervals. It breaks our laws in two points: the interval is `period / rate` truncated to whole nanoseconds, so a rate
-//! above a billion a second does not limit; and a clock that steps back makes callers wait for the old time to return.
+//! intervals. It breaks the [laws](crate::Algorithm#laws) of this crate's algorithms in two points: the interval is
+//! `period / rate` truncated to whole nanoseconds, so a rate above a billion a second does not limit; and a clock that
+//! steps back makes callers wait for the old time to return.
 //!
 //! The library gives nothing back and books nothing afterwards. Here the last charge can be reduced or undone at any
 //! time, exactly as if it had been so from the start. Once somebody was charged after it, nothing comes back, because

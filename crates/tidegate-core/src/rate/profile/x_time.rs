@@ -2,7 +2,8 @@
 //!
 //! A token bucket in 64-bit floats: tokens grow with `seconds · limit`, a reservation may take them below zero, and the
 //! wait is the debt divided by the limit, truncated to the nanosecond. A new limiter has its whole burst, even if its
-//! limit is so low, or zero, that the burst would never return (since v0.7.0 of 2024). It breaks our laws in these points:
+//! limit is so low, or zero, that the burst would never return (since v0.7.0 of 2024). It breaks the
+//! [laws](crate::Algorithm#laws) of this crate's algorithms in these points:
 //! * a time before the last one is taken as it is and becomes the last one, so the time until the old one counts twice;
 //! * the truncated wait may be a nanosecond short, and rates are floats, so nothing is exact;
 //! * a reservation that has acted gives nothing back, and one that has not gives back only units that were not reserved since.

@@ -78,7 +78,7 @@ impl Bandwidth {
         self.rate
     }
 
-    /// Returns the capacity.
+    /// Returns the capacity: the most tokens that the bandwidth holds.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.capacity

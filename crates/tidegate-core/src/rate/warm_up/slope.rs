@@ -23,7 +23,7 @@ impl ColdFactor {
         Self(thousandths)
     }
 
-    /// Returns the thousandths.
+    /// Returns how many times slower a cold limit is, in thousandths.
     #[must_use]
     pub const fn as_thousandths(self) -> u32 {
         self.0

@@ -20,7 +20,7 @@ pub(super) struct Answers {
     unread: Duration,
 }
 
-/// The caller is gone, or does not read.
+/// The error if the caller is gone, or does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CallerGone;
 

@@ -10,7 +10,7 @@ use super::status::{Code, Status};
 
 /// The length of the prefix of a message.
 const PREFIX: usize = 5;
-/// A size in bytes that fits ordinary answers: some ten statuses.
+/// A size in bytes that fits ordinary answers: about ten statuses.
 const USUAL: usize = 512;
 
 /// The longest message, in bytes. Far above anything that a client can make a proxy put into a message: a proxy that
@@ -71,7 +71,7 @@ pub(super) fn first(bytes: &[u8]) -> Result<Option<usize>, Status> {
 /// Checks the length of a body, or of the part of it that has come, against [`MAX_MESSAGE`].
 ///
 /// # Errors
-/// [`Code::ResourceExhausted`].
+/// [`Code::ResourceExhausted`] if it is longer.
 pub(super) fn bounded(length: usize) -> Result<(), Status> {
     if length <= PREFIX + MAX_MESSAGE {
         return Ok(());

@@ -45,9 +45,11 @@ pub(super) async fn answer(service: &Service, headers: &HeaderMap, message: Byte
     let request = read(&message)?;
     let engine = &service.app.engine;
     let live = engine.live();
-    let descriptors = descriptors::read(&request, &service.quotas, &live.rls_attributes)?;
+    let descriptors = descriptors::read(&request, &service.quotas, &live)?;
     let answer = if descriptors.iter().any(|descriptor| descriptor.refused.is_some()) {
-        response::refused(&descriptors)
+        let mut answer = response::refused(&descriptors);
+        details.write_unjudged(&request, &descriptors, &mut answer);
+        answer
     } else {
         decide(engine, &live, &descriptors, headers, details).await?
     };
@@ -120,8 +122,8 @@ async fn decide(
     Ok(answer)
 }
 
-/// Decides the descriptors that spend or look, all or none. If they are allowed, those that give back are carried out
-/// too.
+/// Decides the descriptors that spend or peek; either all of them are charged or none. If they are allowed, the
+/// descriptors that give units back are carried out too.
 async fn decide_several(
     engine: &Engine,
     live: &Live,

@@ -55,7 +55,7 @@ pub(super) const PATH: &str = "/grpc.reflection.v1.ServerReflection/ServerReflec
 pub(super) const PATH_ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 /// The longest time between two questions. Tools ask them in sequence, and end the call when they know enough.
 const SILENCE: Duration = Duration::from_secs(60);
-/// The longest question, in bytes. A name has some hundred bytes, and each answer repeats its question.
+/// The longest question, in bytes. A name has about a hundred bytes, and each answer repeats its question.
 const MOST: usize = 4096;
 
 /// Made on the first question, which takes a third of a millisecond.

@@ -28,11 +28,10 @@ use super::response_headers;
 use crate::engine::{Conclusion, TicketAnswer, Want};
 use crate::json::{self, JSON};
 use crate::live::{Facts, Live};
+use crate::problem::STORE_RETRY;
 
 /// An answer is true only at its moment.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-/// How long to wait before asking again when the store could not decide: long enough not to add to its load.
-const STORE_RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Serialize)]
 struct InBatch<'a> {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
-use http::{Request, StatusCode, Uri};
+use http::{Request, Uri};
 use serde_json::{Value, json};
-use tidegate::breaker::{Condition, Force, Forced, Totals};
+use tidegate::breaker::{Condition, Force, Totals};
 use tidegate::policy::{Descriptor, span};
 use tidegate::store::StoreError;
 
@@ -33,8 +33,8 @@ const STATES: [&str; 5] = ["open", "closed", "metrics-only", "disabled", "auto"]
 
 const EXAMPLE: &str = r#"{"state": "open", "for": "5min", "reason": "upgrade"}"#;
 
-/// `GET /v1/breakers?reveal=`: the breakers of all policies. Of policies with a key, only those that are not closed, or
-/// were not at some time.
+/// `GET /v1/breakers?reveal=`: the breakers of all policies. A policy with a key has a breaker for each key; of these,
+/// only breakers that have ever been in another state than closed are listed.
 pub(crate) async fn list(app: &App, uri: &Uri) -> Result<Response, Problem> {
     let reveal = Query::of(uri, &["reveal"])?.flag("reveal")?;
     let live = app.engine.live();
@@ -136,29 +136,17 @@ fn wanted(bytes: &[u8]) -> Result<Wanted, Problem> {
         Err(error) => Err(error.to_string()),
     });
     let lasts = lasts.transpose().map_err(|detail| refuse("for", detail))?;
-    let reason = reason.unwrap_or_default();
-    if reason.len() > Forced::MAX_REASON {
-        let detail =
-            format!("the reason has {} bytes; at most {} are kept", reason.len(), Forced::MAX_REASON);
-        return Err(refuse("reason", detail));
-    }
-    if reason.chars().any(char::is_control) {
-        return Err(refuse(
-            "reason",
-            "the reason has a control character; write one line of text".to_owned(),
-        ));
-    }
-    Ok(Wanted::Forced { to, lasts, reason })
+    Ok(Wanted::Forced { to, lasts, reason: request_body::reason(reason)? })
 }
 
 fn unanswered(error: &StoreError) -> Problem {
     let detail = format!("the store did not answer; try again ({error})");
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    Problem::unavailable(detail)
 }
 
 fn breakers_response(app: &App, listed: &[ListedBreaker], reveal: bool) -> Response {
     let each: Vec<Value> = listed.iter().map(|one| breaker_json(app, one, reveal)).collect();
-    json::ok(&json!({ "breakers": each }))
+    json::shown(&json!({ "breakers": each }))
 }
 
 fn breaker_json(app: &App, one: &ListedBreaker, reveal: bool) -> Value {

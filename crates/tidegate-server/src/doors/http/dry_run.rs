@@ -56,7 +56,7 @@ pub(crate) async fn dry_run(app: &App, request: Request<Body>) -> Result<Respons
     answer["status"] = reply.status().as_u16().into();
     answer["config"] = json!(if proposed.is_some() { "proposed" } else { "in-force" });
     answer["warnings"] = json!(proposed.map(|proposed| proposed.warnings).unwrap_or_default());
-    Ok(json::ok(&answer))
+    Ok(json::shown(&answer))
 }
 
 /// Parses proposed policies on a thread for blocking work.
@@ -68,7 +68,7 @@ async fn proposed(app: &App, text: &str) -> Result<Proposed, Problem> {
     }
     let Ok(place) = Arc::clone(&app.proposals).try_acquire_owned() else {
         let detail = "the largest number of proposed texts is being read already; try again in a second";
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+        return Err(Problem::unavailable(detail));
     };
     let text = text.to_owned();
     let reading = move || {

@@ -26,7 +26,7 @@ impl Conditions {
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let list = |name: HeaderName| {
             let lines = headers.get_all(name).iter();
-            // A value that is not text cannot be one of our tags: it counts as a list without tags.
+            // A value that is not text cannot be a tag of this server: it counts as a list without tags.
             let lines: Vec<&str> = lines.map(|line| HeaderValue::to_str(line).unwrap_or_default()).collect();
             (!lines.is_empty()).then(|| lines.join(","))
         };
@@ -45,7 +45,7 @@ impl Conditions {
     }
 }
 
-/// Returns whether a tag is in a list; `*` in the list matches any tag. Our tags contain no comma.
+/// Returns whether a tag is in a list; `*` in the list matches any tag. The server's tags contain no comma.
 fn has(list: &str, tag: Option<&str>) -> bool {
     tag.is_some_and(|tag| list.split(',').map(str::trim).any(|one| one == "*" || one == tag))
 }

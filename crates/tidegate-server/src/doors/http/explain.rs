@@ -59,7 +59,7 @@ async fn answer(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> 
     let answered = decide(app, live, asked, only.as_deref(), Want::Peek, ticket, held, |reply| {
         explained(app, &live.set, reply, only.as_deref(), reveal)
     });
-    answered.await.map(|body| json::ok(&body)).map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
+    answered.await.map(|body| json::shown(&body)).map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
 }
 
 /// Returns a decision with its reasons, under the policy set of that decision. `only`: the policies that were asked.

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use http::{Request, StatusCode};
+use http::Request;
 use serde_json::{Value, json};
 use tidegate::policy::Descriptor;
 
@@ -15,7 +15,7 @@ use crate::live::{Facts, Live};
 use crate::problem::Problem;
 use crate::{requests, top_keys};
 
-/// How many keys are listed unless the query says otherwise.
+/// The default number of keys listed.
 const LISTED: usize = 20;
 
 /// `GET /v1/keys/top?policy=&by=denied|near&limit=&reveal=`: the keys that were refused most, or were near their limit
@@ -62,7 +62,7 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
     }
     rows.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     let keys: Vec<Value> = rows.into_iter().take(most).map(|(_, row)| row).collect();
-    Ok(json::ok(&json!({ "by": by, "counted": counted, "largest_error": error, "keys": keys })))
+    Ok(json::shown(&json!({ "by": by, "counted": counted, "largest_error": error, "keys": keys })))
 }
 
 /// `DELETE /v1/keys/{policy}?client.ip=203.0.113.9`: resets what one key has spent, and ends its block. The parameters
@@ -75,7 +75,7 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
     let unblocked = let_go.map_err(|error| not_forgotten(&error))?;
     let digest = app.redact.key(&live.set, words, &key, false);
     let answer = json!({ "policy": words.name, "key": digest, "reset": true, "unblocked": unblocked });
-    Ok(json::ok(&answer))
+    Ok(json::shown(&answer))
 }
 
 /// Reads the key of a policy from the parameters of a request, which are the attributes that the policy's `by` names.
@@ -88,5 +88,5 @@ pub(super) fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<D
 
 /// Makes the problem for a key that was not reset, although its block may have ended.
 fn not_forgotten(error: &NotForgotten) -> Problem {
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    Problem::unavailable(error.to_string())
 }

@@ -68,6 +68,8 @@ fn checks(app: &App, serving: bool) -> String {
                 visible::line(&reason)
             )
         }
+        // An engine has no slots of this process.
+        (None, None) if occupancy.capacity == 0 => format!("[+] store {kind}"),
         (None, None) => format!("[+] store {kind}: {} of {} slots", occupancy.used, occupancy.capacity),
         (Some(Outage { reason, lasts }), _) => {
             let seconds = lasts.as_secs();

@@ -54,7 +54,7 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
     }
     if moving {
         // The tag covers the policy, not these figures. So a caller that has the tag is still sent the body.
-        let mut response = json::ok(&shown);
+        let mut response = json::shown(&shown);
         write_tag(&tag, &mut response);
         return Ok(response);
     }
@@ -191,7 +191,7 @@ fn matching(matching: &Match) -> Value {
 /// Answers with an entity tag, and without a body if the caller has this version.
 fn tagged(value: &Value, tag: &str, request: &Request<Body>) -> Response {
     let has_it = Conditions::of(request.headers()).is_known(Some(tag));
-    let mut response = if has_it { StatusCode::NOT_MODIFIED.into_response() } else { json::ok(value) };
+    let mut response = if has_it { StatusCode::NOT_MODIFIED.into_response() } else { json::shown(value) };
     write_tag(tag, &mut response);
     response
 }

@@ -26,15 +26,15 @@ use crate::span::moment;
 use crate::spelling::quoted;
 use crate::top_keys;
 
-/// The number of keys that are listed by default, and at most. Each is looked up in the store.
+/// The default number of keys that are listed. Each is looked up in the store.
 const LISTED: usize = 20;
+/// The largest number of keys that a caller can ask for.
 const MOST_LISTED: usize = 100;
 /// The longest body, in bytes: room for a reason of 255 bytes.
 const MAX_BODY: usize = 4096;
-/// The longest reason, in bytes.
-const MAX_REASON: usize = 255;
 /// The longest block of a key. A caller that is to be kept out for longer belongs on a deny-list.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+/// A whole body, for error messages.
 const EXAMPLE: &str = r#"{"block": {"for": "10min", "reason": "credential stuffing"}}"#;
 
 /// The facts that are known about one key.
@@ -61,7 +61,7 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
         let text = app.redact.key(&live.set, words, &key, true);
         let known = known.into_iter().find(|(key, _)| *key == text).map(|(_, known)| known);
         let standing = standing(app, &live, at, &key).await;
-        return Ok(json::ok(&key_json(&text, &known.unwrap_or_default(), &standing)));
+        return Ok(json::shown(&key_json(&text, &known.unwrap_or_default(), &standing)));
     }
     let query = query?;
     let reveal = query.flag("reveal")?;
@@ -85,7 +85,7 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
     }
     let next = from.saturating_add(most);
     let next = (next < total).then_some(next);
-    Ok(json::ok(&json!({ "policy": words.name, "known": total, "keys": keys, "next": next })))
+    Ok(json::shown(&json!({ "policy": words.name, "known": total, "keys": keys, "next": next })))
 }
 
 /// `PUT /v1/keys/{policy}?client.ip=203.0.113.9`: blocks one key for a while.
@@ -96,7 +96,8 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
     let [lasts, reason] = request_body::block(&bytes, EXAMPLE)?;
-    let (lasts, reason) = wanted(&lasts.unwrap_or_default(), reason.unwrap_or_default())?;
+    let lasts = duration(&lasts.unwrap_or_default())?;
+    let reason = request_body::reason(reason)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
     if words.mode != Mode::Enforce {
         let detail = format!(
@@ -112,28 +113,17 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
     })?;
     let digest = app.redact.text(&text, false);
     tracing::info!(policy = words.name, key = digest, reason, lasts_s = lasts.as_secs(), "a key is blocked");
-    Ok(json::ok(&json!({ "policy": words.name, "key": digest, "block": block_json(&block) })))
+    Ok(json::shown(&json!({ "policy": words.name, "key": digest, "block": block_json(&block) })))
 }
 
-/// Checks how long a block lasts, and its reason.
-fn wanted(lasts: &str, reason: String) -> Result<(Duration, String), Problem> {
-    let refuse = |field: &str, detail: String| Err(Problem::bad_request(detail).with("field", field));
-    let lasts = match span(lasts) {
-        Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => lasts,
-        Ok(_) => {
-            let detail = format!("{} is not a time to block a key for; use up to 30d", quoted(lasts));
-            return refuse("for", detail);
-        }
-        Err(error) => return refuse("for", error.to_string()),
-    };
-    let length = reason.len();
-    if length > MAX_REASON {
-        return refuse("reason", format!("the reason has {length} bytes; at most {MAX_REASON} are kept"));
+/// Reads how long a block lasts.
+fn duration(lasts: &str) -> Result<Duration, Problem> {
+    let refuse = |detail: String| Err(Problem::bad_request(detail).with("field", "for"));
+    match span(lasts) {
+        Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => Ok(lasts),
+        Ok(_) => refuse(format!("{} is not a time to block a key for; use up to 30d", quoted(lasts))),
+        Err(error) => refuse(error.to_string()),
     }
-    if reason.chars().any(char::is_control) {
-        return refuse("reason", "the reason has a control character; write one line of text".to_owned());
-    }
-    Ok((lasts, reason))
 }
 
 /// Returns the known keys of a policy: blocked ones first, then by refusals.

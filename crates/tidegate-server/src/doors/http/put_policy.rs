@@ -56,12 +56,12 @@ pub(crate) async fn change(app: &Arc<App>, request: Request<Body>, name: &str) -
     if deleted {
         let mut answer = json!({ "policy": name, "deleted": true });
         extend(&mut answer, told);
-        return Ok(json::ok(&answer));
+        return Ok(json::shown(&answer));
     }
     let (_, policy) = live.set.find(&name).ok_or_else(failed)?;
     let (mut answer, tag) = json_and_tag(app, &live, policy);
     extend(&mut answer, told);
-    let mut response = json::ok(&answer);
+    let mut response = json::shown(&answer);
     *response.status_mut() = if new { StatusCode::CREATED } else { StatusCode::OK };
     if let Ok(tag) = HeaderValue::try_from(tag) {
         response.headers_mut().insert(ETAG, tag);
@@ -86,6 +86,6 @@ fn not_changed(name: &str, why: NotChanged) -> Problem {
         NotChanged::Condition => Problem::new(StatusCode::PRECONDITION_FAILED, detail),
         NotChanged::Mistakes(mistakes) => refused_policies::of_mistakes(&mistakes),
         NotChanged::Unfit(refused) => refused_policies::of_lines(refused.diagnostics),
-        NotChanged::NotSaved(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail),
+        NotChanged::NotSaved(_) => Problem::unavailable(detail),
     }
 }

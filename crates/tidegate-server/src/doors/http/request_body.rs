@@ -11,6 +11,7 @@ mod cost;
 mod fields;
 mod operator;
 mod priority;
+mod reason;
 mod settlement;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ pub(crate) use self::bounds::{
 use self::check::{BatchSeed, CheckSeed, DryRunSeed};
 pub(crate) use self::check::{CheckBody, DryRunBody};
 use self::operator::{BlockSeed, EXAMPLE_SIGNAL, SignalSeed, StringsSeed};
+pub(crate) use self::reason::reason;
 pub(crate) use self::settlement::SettlementBody;
 use self::settlement::SettlementSeed;
 use crate::connections::TooSlow;
@@ -213,14 +215,31 @@ fn parse<'a, S: DeserializeSeed<'a>>(bytes: &'a [u8], example: &str, seed: S) ->
         return Err(Problem::bad_request(format!("the body is empty; send JSON such as {example}")));
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    seed.deserialize(&mut json).and_then(|value| json.end().map(|()| value)).map_err(|error| explain(&error))
+    seed.deserialize(&mut json).and_then(|value| json.end().map(|()| value)).map_err(|error| {
+        match encoded_otherwise(bytes) {
+            Some(encoding) => Problem::bad_request(format!(
+                "the body begins with the mark of {encoding}; send UTF-8 without a mark"
+            )),
+            None => explain(&error),
+        }
+    })
+}
+
+/// Returns the encoding that the mark at the beginning of a body names. JSON between programs is UTF-8 without a mark
+/// (RFC 8259, section 8.1).
+fn encoded_otherwise(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0xef, 0xbb, 0xbf, ..] => Some("UTF-8"),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some("UTF-16"),
+        _ => None,
+    }
 }
 
 /// Cuts the middle out of a sentence that is too long. serde quotes an unexpected string in full, and the string comes
 /// from the caller. The subject is at the start of the sentence, and what would work is at its end.
 fn shortened(sentence: &str) -> Cow<'_, str> {
-    /// In characters: together longer than any of our own sentences, including one quoted word that was cut and
-    /// escaped.
+    /// In characters: together longer than any of the server's own sentences, including one quoted word that was cut
+    /// and escaped.
     const START: usize = 800;
     const END: usize = 200;
     let at = |char: usize| sentence.char_indices().nth(char).map(|(at, _)| at);
@@ -235,7 +254,8 @@ fn shortened(sentence: &str) -> Cow<'_, str> {
 fn explain(error: &serde_json::Error) -> Problem {
     let text = error.to_string();
     let sentence = shortened(text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]));
-    let (line, column) = (error.line(), error.column());
+    // A wrong type of the whole body is found before anything is read, at column 0.
+    let (line, column) = (error.line(), error.column().max(1));
     let detail = if error.is_data() {
         format!("{sentence} (line {line}, column {column})")
     } else {

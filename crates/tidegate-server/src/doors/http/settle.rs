@@ -182,26 +182,20 @@ fn refuse(why: SettleError) -> Problem {
         }
         SettleError::Ticket(error) => {
             let status = match &error {
-                TicketError::Settled => StatusCode::CONFLICT,
-                TicketError::Expired { .. } => StatusCode::GONE,
-                TicketError::Elsewhere { .. } => StatusCode::MISDIRECTED_REQUEST,
-                TicketError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
-                _ => StatusCode::BAD_REQUEST,
-            };
-            let problem = match &error {
                 TicketError::Store(store) => {
                     let detail =
                         format!("the store did not settle it and nothing changed; try again ({store})");
-                    Problem::new(status, detail)
+                    return Problem::unavailable(detail);
                 }
-                error => Problem::new(status, error.to_string()),
+                TicketError::Settled => StatusCode::CONFLICT,
+                TicketError::Expired { .. } => StatusCode::GONE,
+                TicketError::Elsewhere { .. } => StatusCode::MISDIRECTED_REQUEST,
+                _ => StatusCode::BAD_REQUEST,
             };
+            let problem = Problem::new(status, error.to_string()).with("field", "ticket");
             match error {
-                TicketError::Elsewhere { issuer, .. } => {
-                    problem.with("field", "ticket").with("issuer", &*issuer)
-                }
-                TicketError::Store(_) => problem,
-                _ => problem.with("field", "ticket"),
+                TicketError::Elsewhere { issuer, .. } => problem.with("issuer", &*issuer),
+                _ => problem,
             }
         }
     }

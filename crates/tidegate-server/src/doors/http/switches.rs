@@ -20,8 +20,6 @@ use crate::spelling::{nearest, quoted};
 
 /// The longest body, in bytes: room for a reason of 255 bytes.
 const MAX_BODY: usize = 4096;
-/// The longest reason, in bytes; the same as for a breaker.
-const MAX_REASON: usize = 255;
 /// The longest time for which a switch can be off, unless it is off until turned on.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 const EXAMPLE: &str =
@@ -39,7 +37,7 @@ struct Put {
 
 /// `GET /v1/switches`: every switch that policies refer to.
 pub(crate) fn list(app: &App) -> Response {
-    json::ok(&json!({ "switches": app.engine.switches().iter().map(switch_json).collect::<Vec<Value>>() }))
+    json::shown(&json!({ "switches": app.engine.switches().iter().map(switch_json).collect::<Vec<Value>>() }))
 }
 
 /// `PUT /v1/switches/{name}`: turns a switch off or on, and answers its state.
@@ -68,7 +66,7 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
     }
     let all = app.engine.switches();
     let one = all.iter().filter(|one| one.name == name);
-    Ok(json::ok(&json!({ "switches": one.map(switch_json).collect::<Vec<Value>>() })))
+    Ok(json::shown(&json!({ "switches": one.map(switch_json).collect::<Vec<Value>>() })))
 }
 
 fn wanted(put: &Put) -> Result<(SwitchedBy, Option<Off>), Problem> {
@@ -99,21 +97,13 @@ fn wanted(put: &Put) -> Result<(SwitchedBy, Option<Off>), Problem> {
         }
         other => return Err(word("state", other, &["on", "off"])),
     }
-    let reason = put.reason.as_deref().unwrap_or_default();
-    if reason.len() > MAX_REASON {
-        let detail = format!("the reason has {} bytes; at most {MAX_REASON} are kept", reason.len());
-        return Err(refuse("reason", detail));
-    }
-    if reason.chars().any(char::is_control) {
-        let detail = "the reason has a control character; write one line of text".to_owned();
-        return Err(refuse("reason", detail));
-    }
+    let reason = request_body::reason(put.reason.clone())?;
     let mut off = match put.below.as_deref() {
-        None => Off::for_all(reason),
+        None => Off::for_all(&reason),
         Some(below) => {
             let level = Criticality::ALL.into_iter().find(|level| level.as_str() == below);
             let words = Criticality::ALL.map(Criticality::as_str);
-            Off::below(level.ok_or_else(|| word("below", below, &words))?, reason)
+            Off::below(level.ok_or_else(|| word("below", below, &words))?, &reason)
         }
     };
     if let Some(text) = &put.lasts {

@@ -89,7 +89,7 @@ enum Trust {
     Open,
     /// Nothing: a token is needed and none was shown.
     Unknown,
-    /// What the token allows, while it is among the tokens in force.
+    /// The scopes of the token, while it is among the tokens in force.
     Holder { grant: Arc<Grant>, among: Arc<Tokens> },
 }
 

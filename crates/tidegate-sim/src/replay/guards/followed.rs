@@ -9,7 +9,7 @@ use tidegate_core::{Ask, Guard as _};
 
 use super::outcome::BreakerChange;
 
-/// The most keys whose breakers are followed, some 500 bytes each. Changes of later keys are not reported.
+/// The most keys whose breakers are followed, about 500 bytes each. Changes of later keys are not reported.
 const MOST_KEYS: usize = 10_000;
 /// The most changes that are kept.
 const MOST_CHANGES: usize = 1_000;

@@ -10,7 +10,7 @@ use crate::log::Record;
 use crate::peaks::GivenHash;
 use crate::suggest::signs::{Evidence, agent_name};
 
-/// The agents counted at once, some 4 KiB each. Once counted, an agent with more than one request in 65 stays
+/// The agents counted at once, about 4 KiB each. Once counted, an agent with more than one request in 65 stays
 /// counted.
 const COUNTED: usize = 64;
 

@@ -9,7 +9,7 @@ use foldhash::quality::FixedState;
 use crate::log::Record;
 use crate::suggest::signs::{Evidence, PATHS};
 
-/// The pages followed: those with the smallest hashes, a fair sample of all, in some 50 KiB.
+/// The pages followed: those with the smallest hashes, a fair sample of all, in about 50 KiB.
 const FOLLOWED: usize = 1_024;
 /// The least share, and the least number, of a crawler's sampled pages that a client with another agent asks for too.
 const READ: (f64, usize) = (0.02, 2);

@@ -21,9 +21,9 @@ const ASKING: u64 = 1;
 /// A reader has answered: the tick is used.
 const WANTED: u64 = 2;
 
-/// The keeper is woken when this many readings have found no tick ...
+/// The keeper is woken when this many readings have found no tick within [`MISSED_WITHIN`].
 const MISSES: u32 = 64;
-/// ... within this many nanoseconds: a hundred thousand checks a second.
+/// The time for [`MISSES`], in nanoseconds: together they mean a hundred thousand checks a second.
 const MISSED_WITHIN: u64 = 640_000;
 
 /// A keeper that is later than this, in nanoseconds, counts as dead: a forked process has none.

@@ -38,7 +38,7 @@ impl Division {
         Self { most: u32::try_from(most).unwrap_or(u32::MAX).clamp(1, ALWAYS) }
     }
 
-    /// Returns the permanent part of each node.
+    /// Returns the permanent part of each node, as a number out of [`Part::WHOLE`].
     #[must_use]
     pub const fn permanent_part(&self) -> u32 {
         ALWAYS / self.most
@@ -57,7 +57,7 @@ impl Division {
         Part::WHOLE.saturating_sub(self.permanent_part().saturating_mul(nodes))
     }
 
-    /// Returns whether there are more members than the stated most.
+    /// Returns whether there are more members than the stated maximum.
     #[must_use]
     pub fn is_exceeded(&self, members: usize) -> bool {
         members > self.most as usize

@@ -44,7 +44,7 @@ impl Shares {
         self.nodes.binary_search_by_key(&joined, |node| node.joined).ok().map(|at| &self.nodes[at])
     }
 
-    /// Encodes the document: some 40 bytes a node.
+    /// Encodes the document: about 40 bytes a node.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut text = format!("{HEAD}\nturn {}\nline {}\nopen {}\n", self.turn, self.line, self.open);
         for node in &self.nodes {

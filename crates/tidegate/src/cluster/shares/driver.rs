@@ -46,7 +46,7 @@ pub struct Status {
     pub part: u32,
     /// Until when that part is valid, unless it is renewed.
     pub until: Tick,
-    /// Whether there are more members than the stated most; with regions, more regions.
+    /// Whether there are more members than the stated maximum; with regions, more regions.
     pub too_many: bool,
     /// Why the last round failed; `None` if it did not.
     pub failed: Option<String>,

@@ -27,8 +27,8 @@ fn counted(demands: &[u64]) -> u64 {
 /// The side of the protocol that writes the document: a node that joined before all others, or believes so.
 ///
 /// A pure state machine: time, the document and the members are passed in, and a document is returned. Any node that
-/// believes to lead may call it: its result keeps the promise of [the module](super#never-more-than-the-whole) if it is
-/// written in place of exactly the document that was passed in.
+/// believes that it leads may call it: its result keeps the promise of [the module](super#never-more-than-the-whole) if
+/// it is written in place of exactly the document that was passed in.
 #[derive(Clone, Debug)]
 pub(super) struct Leader {
     division: Division,

@@ -2,8 +2,8 @@
 //! use than the pool?
 //!
 //! Each exchange is split: the engine acts on a request at some time or never, and its answer arrives at some later
-//! time or never. Nodes crash and start again, believe to lead when they do not, and do not answer. The document may be
-//! deleted. All orders of events are tried, up to a bound; beyond it, long random walks with more nodes.
+//! time or never. Nodes crash and start again, believe that they lead when they do not, and do not answer. The document
+//! may be deleted. All orders of events are tried, up to a bound; beyond it, long random walks with more nodes.
 
 mod world;
 

@@ -14,8 +14,9 @@ use super::keys::attribute;
 use crate::policy::Glob;
 use crate::visible::excerpt;
 
-/// The most bytes and the deepest nesting of an expression: the parser recurses on the caller's stack.
+/// The most bytes of an expression.
 const LONGEST: usize = 2000;
+/// The deepest nesting of an expression: the parser recurses on the caller's stack.
 const DEEPEST: usize = 32;
 
 /// Which descriptor of a call an expression refers to.

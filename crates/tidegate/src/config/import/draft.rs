@@ -53,7 +53,7 @@ pub(super) struct Draft {
     pub(super) left_out: LeftOut,
     pub(super) by: Vec<String>,
     pub(super) granted: Granted,
-    /// A line of the policy that says what happens over the limit, as `mode: shadow`.
+    /// A line of the policy that says what happens over the limit, such as `mode: shadow`.
     pub(super) lenient: Option<&'static str>,
     /// The index of the original file.
     pub(super) file: usize,

@@ -18,10 +18,15 @@ pub(super) const KEYS: [Key; 15] = [
     ),
     key("start", Kind::Whole(1, Concurrency::MAX_PLACES), None, "The limit before the first sample"),
     key("min", Kind::Whole(1, Concurrency::MAX_PLACES), None, "The smallest value of the limit"),
-    key("backoff", Kind::Percent, None, "The share that the limit falls to after an overload"),
+    key("backoff", Kind::Percent(10, 99), None, "The share that the limit falls to after an overload"),
     key("timeout", Kind::Span, None, "A call that takes longer counts as an overload"),
     key("tolerance", Kind::Read(&FACTOR), None, "How many times longer than usual calls may take, 1 to 10"),
-    key("smoothing", Kind::Percent, None, "The share of each change of the limit that is made at once"),
+    key(
+        "smoothing",
+        Kind::Percent(1, 100),
+        None,
+        "The share of each change of the limit that is made at once",
+    ),
     key("long_window", Kind::Whole(10, 100_000), None, "The number of calls that define the usual latency"),
     key(
         "probe_every",
@@ -38,7 +43,7 @@ pub(super) const KEYS: [Key; 15] = [
         None,
         "The number of calls in a measurement of the least latency",
     ),
-    key("busy_from", Kind::Percent, None, "The use of the processor from which the limit holds"),
+    key("busy_from", Kind::Percent(1, 100), None, "The use of the processor from which the limit holds"),
     key("cool_off", Kind::Span, None, "How long the limit still holds after the processor was last busy"),
 ];
 

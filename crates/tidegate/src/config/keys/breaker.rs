@@ -3,7 +3,7 @@
 use tidegate_core::breaker::{CircuitBreaker, Window};
 use tidegate_core::concurrency::Concurrency;
 
-use crate::config::grammars::{EVALUATE, FACTOR, FAILURES, FORGET, SHARE, WINDOW};
+use crate::config::grammars::{EVALUATE, FACTOR, FAILURES, FORGET, SHARE, SLOW, WINDOW};
 use crate::config::kind::{Key, Kind, key};
 
 /// The algorithm of a circuit breaker.
@@ -36,10 +36,10 @@ pub(super) const KEYS: [Key; 18] = [
         "The breaker opens after this many failures in a row",
     ),
     key("slow_after", Kind::Span, None, "A call that takes longer is slow"),
-    key("slow_calls", Kind::Read(&SHARE), None, "The breaker opens when this share of the calls was slow"),
+    key("slow_calls", Kind::Read(&SLOW), None, "The breaker opens when this share of the calls was slow"),
     key(
         "shed_at_most",
-        Kind::Percent,
+        Kind::Percent(1, 99),
         None,
         "Instead of opening, a breaker refuses what goes beyond its thresholds, and at most this share of the calls",
     ),
@@ -93,7 +93,12 @@ pub(super) const KEYS: [Key; 18] = [
 
 /// How probes are judged; at most one of the three is given.
 pub(super) const JUDGED_BY: [Key; 3] = [
-    key("risk", Kind::Percent, None, "The probability that the verdict on the probes is wrong, 1% to 40%"),
+    key(
+        "risk",
+        Kind::Percent(1, 40),
+        None,
+        "The probability that the verdict on the probes is wrong, 1% to 40%",
+    ),
     key(
         "close_after",
         Kind::Whole(1, MOST_CALLS),

@@ -105,7 +105,12 @@ const COST: Table = Table {
             None,
             "The units that a check charges until enough was learned",
         ),
-        key("quantile", Kind::Percent, Some("90%"), "The share of requests that cost at most the estimate"),
+        key(
+            "quantile",
+            Kind::Percent(1, 100),
+            Some("90%"),
+            "The share of requests that cost at most the estimate",
+        ),
         key(
             "caller",
             Kind::Word(&["ignored", "believed"], &[]),
@@ -209,7 +214,7 @@ pub(in crate::config) const POLICY: Table = Table {
         ),
         key(
             "near_limit",
-            Kind::Percent,
+            Kind::Percent(1, 100),
             None,
             "The used share of the limit from which a key is reported as near it",
         ),

@@ -88,7 +88,7 @@ impl TicketKeys {
     /// Creates a single random key, for a process that was given none: only that process can open its tickets.
     ///
     /// # Errors
-    /// [`KeyError::Random`].
+    /// [`KeyError::Random`] if the system gives no random bytes.
     pub fn random() -> Result<Self, KeyError> {
         random_key().map(Self::new)
     }
@@ -97,7 +97,7 @@ impl TicketKeys {
     /// keeps its key.
     ///
     /// # Errors
-    /// [`KeyError::Random`].
+    /// [`KeyError::Random`] if the system gives no random bytes.
     pub fn random_line() -> Result<String, KeyError> {
         Ok(STANDARD_NO_PAD.encode(random_key()?))
     }

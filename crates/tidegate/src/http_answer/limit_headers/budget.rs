@@ -1,10 +1,10 @@
 //! Selects the limits that the headers of an answer show if there is no room for all.
 //!
-//! A proxy reads the head of our answer into one buffer, of 4 KiB in nginx by default, and turns a head that does not
-//! fit into an error for the caller. So the lists of limits take at most [`BUDGET`] bytes in total, which leaves half
-//! of that buffer for the status, the headers of fixed size and the proxy's own. If all limits fit, they are in the
-//! order of the policies. If not, the most binding come first: the one that binds, which is always shown, then those
-//! that refuse, then those with the smallest share left.
+//! A proxy reads the head of the server's answer into one buffer, of 4 KiB in nginx by default, and turns a head that
+//! does not fit into an error for the caller. So the lists of limits take at most [`BUDGET`] bytes in total, which
+//! leaves half of that buffer for the status, the headers of fixed size and the proxy's own. If all limits fit, they
+//! are in the order of the policies. If not, the most binding come first: the one that binds, which is always shown,
+//! then those that refuse, then those with the smallest share left.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;

@@ -1,4 +1,5 @@
-//! The word against the lock, in all interleavings: permits are neither lost nor doubled while the word is away.
+//! The word against the lock, in all interleavings: permits are neither lost nor doubled while [`NO_WORD`] stands in
+//! place of the word.
 
 use std::sync::Arc as Plain;
 use std::time::Duration;

@@ -47,8 +47,8 @@ impl Tree {
     }
 }
 
-/// Returns the dotted name that a node stands for: written with fields, as `user.id`, or with a text in brackets, as
-/// `user["id"]`.
+/// Returns the dotted name that a node stands for: written with fields, such as `user.id`, or with a text in brackets,
+/// as `user["id"]`.
 fn named(node: &Expr) -> Option<String> {
     let (operand, field) = match node {
         Expr::Ident(name) => return Some(name.clone()),

@@ -8,7 +8,8 @@ const MAX_COUNT: u64 = tidegate_core::Rate::MAX_COUNT;
 /// Parses a whole number: digits, `_` between digits, `k` for thousand.
 ///
 /// # Errors
-/// [`GrammarError::Number`].
+/// [`GrammarError::Number`] if the text is not such a number, or the number is above
+/// [`Rate::MAX_COUNT`](tidegate_core::Rate::MAX_COUNT).
 pub(crate) fn whole_number(text: &str) -> Result<u64, GrammarError> {
     let refuse = || GrammarError::Number { text: text.to_owned() };
     let (digits, factor) = match text.strip_suffix(['k', 'K']) {

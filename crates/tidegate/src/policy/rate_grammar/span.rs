@@ -10,7 +10,7 @@ use super::written::MAX_PERIOD;
 /// The most decimals of a number: a second has nine down to the nanosecond.
 const DECIMALS: usize = 9;
 
-/// Parses a span of time: one or more pairs of number and unit, as `200ms`, `10s`, `1h30min`, `2 min`, `1.5s`.
+/// Parses a span of time: one or more pairs of number and unit, such as `200ms`, `10s`, `1h30min`, `2 min`, `1.5s`.
 ///
 /// The range is zero to 146 years. Exact: a number with decimals must be a whole number of nanoseconds.
 ///

@@ -44,7 +44,8 @@ impl Health {
     }
 }
 
-/// A change of state, for logs and metrics: one when an engine goes, and one when it is back.
+/// A change of state, for logs and metrics: one when an engine starts to count as gone, and one when it counts as up
+/// again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {

@@ -1,4 +1,4 @@
-//! Computes what a node grants of a limit by itself: the limit divided by the number of nodes.
+//! Computes the part of a limit that a node grants by itself: the limit divided by the number of nodes.
 //!
 //! The limit stays as it is, and costs are multiplied: with three nodes each unit counts three times, so that one node
 //! grants a third of the burst and a third of the rate, whatever the algorithm. Answers are divided again.

@@ -275,7 +275,7 @@ impl Shared {
         self.without(step, &mut settled).map(|()| settled)
     }
 
-    /// Decides a step without the engine after waiting for it in vain, at the present tick.
+    /// Decides a step at the present tick without the engine, which did not answer in time.
     fn without_late(&self, step: &OwnedStep) -> Answer {
         let now = self.clock.now();
         step.with(|step| self.without_answer(&Step { now: step.now.max(now), ..*step }))

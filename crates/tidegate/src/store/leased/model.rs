@@ -80,7 +80,7 @@ fn window() -> World {
 }
 
 /// Draws, faults and steps of time: few enough for a run of seconds. For a long run, `LEASE_MODEL` sets the three
-/// numbers, as `4,1,2`.
+/// numbers, such as `4,1,2`.
 fn bounds(step: Duration, usual: [u64; 3]) -> Bounds {
     let told = std::env::var("LEASE_MODEL").ok();
     let told = told.map(|told| told.split(',').map(|number| number.parse().unwrap()).collect::<Vec<u64>>());

@@ -56,7 +56,7 @@ impl Inner {
         terms.target.max(round_trip.saturating_mul(ROUND_TRIPS))
     }
 
-    /// Returns the terms of each charge; `None` for a passing quota, which is not leased.
+    /// Returns the terms of each charge; `None` for a quota that holds for one step only, which is not leased.
     pub(super) fn terms_of(&self, step: &Step<'_>) -> TermsOfLines {
         let of = |charge: &Charge<'_>| if charge.inline_quota { None } else { self.terms.of(charge.quota) };
         step.charges.iter().map(of).collect()

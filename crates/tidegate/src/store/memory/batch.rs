@@ -49,7 +49,7 @@ impl MemoryStore {
     /// Reads from the lines of keys that steps will soon name.
     pub(super) fn touch_each(&self, keys: &[&[u8]]) {
         for keys in keys.chunks(KEYS) {
-            // All keys are hashed first: a processor looks only some hundred instructions ahead, and has to find the
+            // All keys are hashed first: a processor looks only a few hundred instructions ahead, and has to find the
             // reads of many keys there.
             let fingerprints: Fingerprints = keys.iter().map(|key| self.fingerprint(key)).collect();
             black_box(fingerprints.iter().fold(0, |touched, fingerprint| touched ^ self.touch(*fingerprint)));

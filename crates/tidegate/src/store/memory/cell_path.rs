@@ -82,8 +82,8 @@ impl Table {
         }
     }
 
-    /// Writes a cell into a seized slot: as a word if it fits one and its quota is not passing, otherwise into the
-    /// overflow.
+    /// Writes a cell into a seized slot: as a word if it fits one and its quota holds for more than this step,
+    /// otherwise into the overflow.
     pub(super) fn write(
         &self,
         both: &Both<'_>,

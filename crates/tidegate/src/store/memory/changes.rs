@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The limit 0 means that the slot holds nothing that matters; none of its further fields follow. The last eight bytes
-//! are the XxHash64 of all bytes before. A key under a limit whose state fits a word takes some 36 bytes.
+//! are the XxHash64 of all bytes before. A key under a limit whose state fits a word takes about 36 bytes.
 
 use std::sync::Arc;
 
@@ -132,7 +132,7 @@ impl ChangeWriter {
         out.u8(u8::from(full_keys));
         out.u64(lines as u64);
         out.tick(tick);
-        // The cast is exact: only so many fit in a sheet of some tens of kilobytes.
+        // The cast is exact: only so many fit in a sheet of a few tens of kilobytes.
         out.u32(self.limits.len() as u32);
         for (owner, quota) in &self.limits {
             out.u32(*owner);

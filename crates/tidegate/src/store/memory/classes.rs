@@ -1,8 +1,8 @@
 //! The list of the limits whose states fit a word, by number.
 //!
 //! A slot has no room for its limit and its owner, only for a number of 15 bits; this list holds the limits, once for
-//! each owner. Equal limits share a number. The first few numbers are assigned for good; the others are reused when no
-//! slot carries them any more ([`super::reclaim`]). So 32,767 limits can be in use at once; the states of further
+//! each owner. Equal limits share a number. The first few numbers are assigned permanently; the others are reused when
+//! no slot carries them any more ([`super::reclaim`]). So 32,767 limits can be in use at once; the states of further
 //! limits go into the overflow, which is slower and equally exact.
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use super::limit::{CachedClass, Entry, Limit, PermanentLimit};
 use super::name::Class;
 use super::sweep::Sweep;
 
-/// The number of limits that keep their numbers for good, and are found without searching a list that grows.
+/// The number of limits that keep their numbers permanently, and are found without searching a list that grows.
 pub(super) const FEW: usize = 8;
 
 /// A sweep begins when fewer numbers than this are left: a quarter of them, more than are used up while any table is

@@ -39,7 +39,7 @@ impl MemoryStore {
     /// was under way may be missing, or be there twice; the later entry counts.
     ///
     /// The bytes do not contain the seed. They contain fingerprints and, in a store of full keys, keys of up to 15
-    /// bytes as they are: store them only where the keys themselves may be stored. Some 90 bytes a key.
+    /// bytes as they are: store them only where the keys themselves may be stored. About 90 bytes a key.
     ///
     /// # Examples
     /// ```

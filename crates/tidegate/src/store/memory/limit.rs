@@ -85,7 +85,7 @@ impl Entry {
     }
 }
 
-/// One of the first limits, which keep their numbers for good. The form is kept as plain numbers, not atomics.
+/// One of the first limits, which keep their numbers permanently. The form is kept as plain numbers, not atomics.
 #[derive(Debug)]
 pub(crate) struct PermanentLimit {
     pub(super) entry: Entry,

@@ -22,8 +22,9 @@ use crate::store::Cell;
 /// Identifies the byte form of a piece, as opposed to those of cells.
 const PIECE: u8 = 2;
 
-/// The bytes around a piece's content: version, kind, part and number before it, the checksum after it.
+/// The bytes before a piece's content: version, kind, part and number.
 const HEAD: usize = 11;
+/// The bytes of the checksum after a piece's content.
 const CHECKSUM: usize = 8;
 
 /// Why an exported table was not restored.

@@ -15,7 +15,7 @@ use super::table::Table;
 /// Tables of fewer slots are not prefaulted.
 const FEW: usize = (1 << 20) / size_of::<Slot>();
 
-/// The number of pages, some ten microseconds' worth, after which the thread yields the core and checks whether the
+/// The number of pages, about ten microseconds' worth, after which the thread yields the core and checks whether the
 /// table still exists.
 const STRETCH: usize = 8;
 

@@ -16,7 +16,7 @@ pub(crate) enum WordOutcome {
     Undecided,
 }
 
-/// What a word is read by: a limit, and the present time, as a tick and in the limit's scaled time.
+/// The data needed to read a word: a limit, and the present time, as a tick and in the limit's scaled time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading<'t> {
     pub(crate) limit: Limit<'t>,

@@ -12,9 +12,9 @@ use foldhash::quality::FoldHasher;
 /// The secret under which a [`MemoryStore`](super::MemoryStore) hashes keys.
 ///
 /// Under the same seed a key has the same fingerprint, so an exported table means the same keys in the next process.
-/// The seed is a secret: whoever knows it can make keys that evict a victim's key, or that share a victim's limit. Keep
-/// it where a private key would be kept: readable by the process alone, apart from the exports, and in no log. `Debug`
-/// does not print it.
+/// The seed is a secret: an attacker who knows it can make keys that evict a victim's key, or that share a victim's
+/// limit. Keep it where a private key would be kept: readable by the process alone, apart from the exports, and in no
+/// log. `Debug` does not print it.
 ///
 /// # Examples
 /// ```

@@ -68,7 +68,7 @@ impl Sought {
     }
 }
 
-/// What a table keeps of each key to tell keys apart.
+/// The part of each key that a table keeps to tell keys apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     Fingerprints,
@@ -154,7 +154,7 @@ impl Table {
         self.slots() * slot
     }
 
-    /// Returns what the table keeps of its keys.
+    /// Returns which part of each key the table keeps.
     pub(super) fn keep(&self) -> Keep {
         if self.full_keys.is_some() { Keep::Keys } else { Keep::Fingerprints }
     }

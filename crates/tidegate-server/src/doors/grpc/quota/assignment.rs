@@ -14,8 +14,9 @@ use tidegate_core::division::Bucket as Portion;
 
 use super::limit::Pace;
 
-/// The field of an answer that holds the action for a bucket, and the field of the bucket within it.
+/// The field of an answer that holds the action for a bucket.
 const ACTIONS: u32 = 1;
+/// The field of such an action that holds the bucket.
 const BUCKET_ID: u32 = 1;
 
 /// The part of a limit that a bucket of a proxy gets.

@@ -173,7 +173,7 @@ impl Bucket {
         let until = now.after(ttl).after(ON_ITS_WAY);
         let mut held: SmallVec<[Locked<'_>; 1]> = lines.iter().map(Line::lock).collect();
         for (at, line) in held.iter_mut().enumerate() {
-            // Requests that the tightest limit denied are no demand on the others.
+            // Requests that the tightest limit denied do not count as demand on the others.
             let is_asked_for_all = self.given.is_none() || at == self.binding;
             let asked = if is_asked_for_all { allowed.saturating_add(denied) } else { allowed };
             line.report(asked, now);

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use tidegate::Tick;
 use tidegate::store::DecidedBy;
 use tidegate::visible::excerpt;
+use tidegate::{Check, Priority, Tick};
 use tokio::task::consume_budget;
 use tokio::time::timeout;
 
 use super::super::framing;
-use super::super::rate_limit::descriptors;
+use super::super::rate_limit::descriptors::{self, CallDescriptor};
 use super::super::service::Service;
 use super::super::status::{Code, Status};
 use super::assignment::Assignment;
@@ -100,11 +100,10 @@ impl Buckets {
         let booking = async {
             for bucket in self.buckets.values_mut().filter(|bucket| bucket.unbooked > 0) {
                 let requests = std::mem::take(&mut bucket.unbooked);
-                if let Ok(descriptors) =
-                    descriptors::read(&bucket.call, &service.quotas, &live.rls_attributes)
+                if let Ok(descriptors) = descriptors::read(&bucket.call, &service.quotas, &live)
                     && let [descriptor] = &*descriptors
                     && descriptor.refused.is_none()
-                    && let Err(error) = engine.book(descriptor.check(), requests).await
+                    && let Err(error) = engine.book(check(descriptor), requests).await
                 {
                     (refused, why) = (refused + 1, Some(error));
                 }
@@ -204,10 +203,16 @@ fn is_forgotten(bucket: &mut Bucket, allowed: u64, denied: u64, now: Tick) -> bo
     now.since(*bucket.quiet.get_or_insert(now)) >= QUIET
 }
 
+/// Returns the check of a bucket. All have the default priority: buckets of several priorities would share one limit,
+/// which is divided as if the same part of it were kept back from each.
+fn check<'a, 'r>(descriptor: &'a CallDescriptor<'r>) -> Check<'a, 'r> {
+    descriptor.check().priority(Priority::default())
+}
+
 /// Finds the limits that a bucket meets.
 async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, (number, now): (u64, Tick)) {
     let call = bucket.call.clone();
-    let descriptors = descriptors::read(&call, &service.quotas, &live.rls_attributes);
+    let descriptors = descriptors::read(&call, &service.quotas, live);
     // A name or a value that cannot be judged is refused, as by the rate limit service.
     let Some(descriptor) = descriptors.ok().and_then(|descriptors| descriptors.into_iter().next()) else {
         return bucket.blanket(false, number, now);
@@ -216,7 +221,7 @@ async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, (numbe
         return bucket.blanket(false, number, now);
     }
     let engine = &service.app.engine;
-    match engine.decide(live, descriptor.check().peek(), None, Want::Peek, None, Transport::grpc).await {
+    match engine.decide(live, check(&descriptor).peek(), None, Want::Peek, None, Transport::grpc).await {
         // While an engine is away, a proxy keeps its part. A bucket without a part is looked up again with the next
         // report.
         Conclusion::Unsettled { .. } if bucket.keep_limits(number, now) => {}

@@ -10,8 +10,9 @@ use tidegate_core::division::Division;
 
 use super::limit::{Divided, Pace};
 
-/// The bytes that a pool takes beside its key, and the bytes that each holder takes.
+/// The bytes that a pool takes beside its key and its holders.
 const POOL: usize = 1024;
+/// The bytes that each holder of a pool takes.
 const HOLDER: usize = 160;
 
 /// The division of one limit. Several pools must be locked in the order of their numbers.

@@ -21,9 +21,11 @@ const USAGES: u32 = 2;
 const BUCKET_ID: u32 = 1;
 const ALLOWED: u32 = 3;
 const DENIED: u32 = 4;
-/// The field of `BucketId`, and those of each of its pairs.
+/// The field of `BucketId` that holds its pairs.
 const PAIRS: u32 = 1;
+/// The field of a pair that holds its key.
 const KEY: u32 = 1;
+/// The field of a pair that holds its value.
 const VALUE: u32 = 2;
 
 /// A report, decoded bucket by bucket.

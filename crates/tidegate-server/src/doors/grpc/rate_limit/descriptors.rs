@@ -9,10 +9,12 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use smallvec::SmallVec;
+use tidegate::config::Envoy;
 use tidegate::visible::excerpt;
-use tidegate::{Check, Cost, Descriptor, Quota};
+use tidegate::{Check, Cost, Descriptor, Priority, Quota};
 
 use super::super::status::{Code, Status};
+use crate::live::Live;
 use crate::requests::{InlineLimit, InlineQuotas, MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 
 /// The attribute with the domain.
@@ -31,7 +33,7 @@ const ADDRESS: (&str, &str) = ("remote_address", "client.ip");
 /// compared.
 const MAX_DESCRIPTORS: usize = 32;
 
-/// What a descriptor does to its limits.
+/// How a descriptor uses its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Units {
     /// Spends units.
@@ -56,6 +58,8 @@ pub(in super::super) enum Refused {
 pub(in super::super) struct CallDescriptor<'r> {
     pub(in super::super) request: Descriptor<'r>,
     pub(in super::super) units: Units,
+    /// That of the whole call.
+    pub(in super::super) priority: Priority,
     /// The limit that replaces the policies' own.
     pub(in super::super) quota: Option<Arc<Quota>>,
     pub(in super::super) refused: Option<Refused>,
@@ -64,7 +68,7 @@ pub(in super::super) struct CallDescriptor<'r> {
 impl<'r> CallDescriptor<'r> {
     /// Returns the check for the gate.
     pub(in super::super) fn check(&self) -> Check<'_, 'r> {
-        let mut check = Check::of(&self.request);
+        let mut check = Check::of(&self.request).priority(self.priority);
         match self.units {
             // A check without a cost spends one unit, or the policy's default. An explicit cost of one would override
             // that default.
@@ -77,7 +81,7 @@ impl<'r> CallDescriptor<'r> {
     }
 }
 
-/// Reads all descriptors of a call. `wanted` are the attributes with the prefix `rls.` that policies use.
+/// Reads all descriptors of a call, under the configuration in force.
 ///
 /// # Errors
 /// [`Code::InvalidArgument`] for mistakes that only a proxy's configuration can make: no domain, no descriptors or too
@@ -85,7 +89,7 @@ impl<'r> CallDescriptor<'r> {
 pub(in super::super) fn read<'r>(
     call: &'r RateLimitRequest,
     quotas: &InlineQuotas,
-    wanted: &'r [Box<str>],
+    live: &'r Live,
 ) -> Result<SmallVec<[CallDescriptor<'r>; 1]>, Status> {
     let wrong = |message: String| Err(Status::new(Code::InvalidArgument, message));
     if call.domain.is_empty() {
@@ -99,6 +103,7 @@ pub(in super::super) fn read<'r>(
         1..=MAX_DESCRIPTORS => {}
         many => return wrong(format!("there are {many} descriptors; send at most {MAX_DESCRIPTORS}")),
     }
+    let priority = priority(call, &live.envoy);
     let mut all = SmallVec::new();
     all.reserve_exact(call.descriptors.len());
     for (index, descriptor) in call.descriptors.iter().enumerate() {
@@ -106,15 +111,22 @@ pub(in super::super) fn read<'r>(
         all.push(CallDescriptor {
             request: Descriptor::new(),
             units: Units::Peek,
+            priority,
             quota: None,
             refused: None,
         });
         let Some(parsed) = all.last_mut() else { break };
         read_one(call, descriptor, quotas, parsed)?;
         // Pushed last, so that these attributes win over entries with the same names.
-        describe(&mut parsed.request, (call, index), &descriptor.entries, wanted);
+        describe(&mut parsed.request, (call, index), &descriptor.entries, &live.rls_attributes);
     }
     Ok(all)
+}
+
+/// Returns the priority of a call. It is one for all its descriptors, as they describe one request of the proxy's client.
+fn priority(call: &RateLimitRequest, envoy: &Envoy) -> Priority {
+    let entries = call.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
+    envoy.priority(entries.map(|entry| (&*entry.key, &*entry.value)))
 }
 
 /// Adds the attributes about the descriptor itself that policies use.

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 
 use envoy_types::pb::envoy::config::core::v3::HeaderValue;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value};
+use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
-use tidegate::http_answer::PROBLEM_JSON;
-use tidegate::http_answer::server_parts::{Refusal, ShownLimits};
+use tidegate::http_answer::server_parts::{Refusal, ShownLimits, seconds_up};
 use tidegate::policy::Mode;
 use tidegate::visible::excerpt;
 use tidegate::{GateDecision, Retry};
@@ -19,11 +20,17 @@ use super::response::refuses;
 use crate::call_notes;
 use crate::engine::{Conclusion, Engine};
 use crate::live::Live;
+use crate::problem::{Problem, STORE_RETRY};
+use crate::requests::MAX_VALUE;
 
 /// The metadata of a call that lists the details it wants.
 const WANTED: HeaderName = HeaderName::from_static("x-tidegate-details");
 /// The id of the decision, in headers and in the metadata of the answer.
 const DECISION_ID: &str = "x-tidegate-decision-id";
+
+/// The status in problem documents: the one that Envoy answers to a refusal unless its `rate_limited_status` is set. The
+/// status of the policy has no effect there.
+const ANSWERED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 
 /// The details that a call wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,12 +80,23 @@ impl Details {
         if allowed {
             over_headers(live, descriptors, conclusions, answer);
         }
-        if let Conclusion::Decided(decision) = conclusion {
-            if self.headers {
+        match conclusion {
+            Conclusion::Decided(decision) if self.headers => {
                 headers(engine, live, deciding, conclusion, decision, allowed, answer);
-            } else if let Some(wait) = retry_after(decision, allowed) {
-                answer.response_headers_to_add.push(pair(RETRY_AFTER.as_str(), wait));
             }
+            Conclusion::Decided(decision) => {
+                if let Some(wait) = retry_after(decision.retry(), allowed) {
+                    answer.response_headers_to_add.push(pair(RETRY_AFTER.as_str(), wait));
+                }
+            }
+            Conclusion::Unsettled { policy, .. } if !allowed => {
+                let wait = retry_after(Retry::After(STORE_RETRY), allowed);
+                answer.response_headers_to_add.extend(wait.map(|wait| pair(RETRY_AFTER.as_str(), wait)));
+                if self.headers {
+                    problem(Refusal::undecided(policy.as_deref()).public(ANSWERED, None).to_json(), answer);
+                }
+            }
+            Conclusion::Unsettled { .. } => {}
         }
         // A tracing span shows the decision id too.
         if !self.decision && !call_notes::wanted() {
@@ -97,6 +115,36 @@ impl Details {
     }
 }
 
+impl Details {
+    /// Adds the reason to a refusal that no policy decided: a value that is too long, or a limit of the call itself that
+    /// grants nothing.
+    pub(super) fn write_unjudged(
+        self,
+        call: &RateLimitRequest,
+        descriptors: &[CallDescriptor<'_>],
+        answer: &mut RateLimitResponse,
+    ) {
+        let refused = descriptors.iter().zip(&call.descriptors).find(|(read, _)| read.refused.is_some());
+        let Some((_, written)) = refused.filter(|_| self.headers) else { return };
+        let long = written.entries.iter().find(|entry| entry.value.len() > MAX_VALUE);
+        let detail = match long {
+            Some(Entry { key, value }) => format!(
+                "the value of the entry \"{}\" has {} bytes, and at most {MAX_VALUE} are judged; nothing was charged",
+                excerpt(key),
+                value.len()
+            ),
+            None => "the limit of the call grants 0 requests; nothing was charged".to_owned(),
+        };
+        problem(Problem::new(ANSWERED, detail).in_batch().to_string(), answer);
+    }
+}
+
+/// Adds a problem document as the body of the proxy's answer.
+fn problem(body: String, answer: &mut RateLimitResponse) {
+    answer.raw_body = body.into_bytes();
+    answer.response_headers_to_add.push(pair(CONTENT_TYPE.as_str(), "application/problem+json".to_owned()));
+}
+
 /// Adds the headers for the next hop that name the policies over whose limits the request passes. Those of all
 /// descriptors count: a client could otherwise remove its mark with a header that makes one more descriptor.
 fn over_headers(
@@ -106,7 +154,7 @@ fn over_headers(
     answer: &mut RateLimitResponse,
 ) {
     let decided = descriptors.iter().zip(conclusions).filter_map(|pair| match pair {
-        // One that gives units back is no request, however full its limits are.
+        // A descriptor that gives units back is not a request, however full its limits are.
         (CallDescriptor { units: Units::GiveBack(_), .. }, _) | (_, Conclusion::Unsettled { .. }) => None,
         (_, Conclusion::Decided(decision)) => decision.policies.lets_through().then_some(decision),
     });
@@ -136,12 +184,10 @@ fn deciding_descriptor<'a, 'r>(
 }
 
 /// Returns the whole seconds after which a refused client may return; at least one.
-fn retry_after(decision: &GateDecision, allowed: bool) -> Option<String> {
-    match decision.retry() {
+fn retry_after(retry: Retry, allowed: bool) -> Option<String> {
+    match retry {
         _ if allowed => None,
-        Retry::After(wait) => {
-            Some(wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).max(1).to_string())
-        }
+        Retry::After(wait) => Some(seconds_up(wait).max(1).to_string()),
         Retry::Unknown | Retry::Never => None,
     }
 }
@@ -164,9 +210,7 @@ fn headers(
     });
     shown.write(live.headers, &mut out);
     if !allowed && !decision.allowed {
-        let refusal = Refusal::of_gate(decision);
-        answer.raw_body = refusal.public(refusal.status(), None).to_json().into_bytes();
-        out.insert(CONTENT_TYPE, PROBLEM_JSON);
+        problem(Refusal::of_gate(decision).public(ANSWERED, None).to_json(), answer);
     }
     answer.response_headers_to_add.extend(pairs(&out));
 }

@@ -27,6 +27,7 @@ use super::super::framing;
 use super::super::service::Service;
 use super::super::status::{Code, Status};
 use super::descriptors::{self, CallDescriptor, Units};
+use super::details::Details;
 use super::{HungUp, response};
 use crate::engine::{Committed, Engine, Held, SettleError, Settlement, Spent, TicketFor, Together};
 use crate::live::Live;
@@ -94,13 +95,16 @@ pub(in super::super) async fn check(service: &Service, message: Bytes) -> Result
     let request = super::read(&message)?;
     let engine = &service.app.engine;
     let live = engine.live();
-    let descriptors = descriptors::read(&request, &service.quotas, &live.rls_attributes)?;
+    let descriptors = descriptors::read(&request, &service.quotas, &live)?;
     if descriptors.iter().any(|descriptor| descriptor.refused.is_some()) {
         return Ok(framing::body(&response::refused(&descriptors)));
     }
     let together = decide(engine, &live, &descriptors, Check::peek, None).await?;
+    let Together { conclusions, allowed, .. } = together;
     let facts = |conclusion: &_| engine.facts(&live, conclusion);
-    Ok(framing::body(&response::decided(&descriptors, &together.conclusions, together.allowed, facts)))
+    let mut answer = response::decided(&descriptors, &conclusions, allowed, facts);
+    Details::default().write(engine, &live, &descriptors, &conclusions, &mut answer, allowed);
+    Ok(framing::body(&answer))
 }
 
 /// Books units that were spent, even beyond the limit.
@@ -130,7 +134,7 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
     let request = call(domain, descriptors, amount);
     let engine = &service.app.engine;
     let live = engine.live();
-    let descriptors = descriptors::read(&request, &service.quotas, &live.rls_attributes)?;
+    let descriptors = descriptors::read(&request, &service.quotas, &live)?;
     let refused = ReserveResponse { code: Overall::OverLimit as i32, reservation_id: String::new() };
     if descriptors.iter().any(|descriptor| descriptor.refused.is_some()) {
         return Ok(framing::body(&refused));
@@ -234,7 +238,7 @@ async fn decide<'a, 'r>(
 async fn book(service: &Service, request: &RateLimitRequest) -> Result<(), Status> {
     let engine = &service.app.engine;
     let live = engine.live();
-    for descriptor in descriptors::read(request, &service.quotas, &live.rls_attributes)? {
+    for descriptor in descriptors::read(request, &service.quotas, &live)? {
         // A value that is too long has no key under which it could be booked.
         if descriptor.refused.is_some() {
             continue;

@@ -6,7 +6,7 @@
 
 use std::str::from_utf8;
 
-/// What a field holds.
+/// The type of a field's content.
 #[derive(Clone, Copy)]
 enum Shape {
     Call,

@@ -20,7 +20,7 @@ use http::header::{
 use percent_encoding::percent_encode_byte;
 use tidegate::Priority;
 use tidegate::config::ForwardAuth;
-use tidegate::policy::{Descriptor, IpSource};
+use tidegate::policy::{ClientIpError, Descriptor, IpSource};
 
 use super::super::request_body::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 use super::priority::priority;
@@ -82,7 +82,11 @@ impl<'r> Original<'r> {
         let host = host_name(text(host)).ok_or_else(|| is_not_a("host", family.host(), host))?;
         let priority = priority(headers, peer, proxy, proxys)?;
         let lines = proxy.forwarded.iter().flat_map(|name| headers.get_all(name)).map(HeaderValue::as_bytes);
-        let client = proxy.client_ip.find(peer, lines).map_err(|error| proxys(error.to_string()))?;
+        let client = proxy.client_ip.find(peer, lines).map_err(|error| match error {
+            // A caller can write this entry, as it can the host.
+            ClientIpError::Unreadable { hop: 2.., .. } => Problem::bad_request(error.to_string()),
+            error => proxys(error.to_string()),
+        })?;
         if client.from == IpSource::Peer {
             proxy.took_peer_for_caller(client.address, headers);
         }
@@ -185,7 +189,7 @@ fn once<'r>(
     }
 }
 
-/// Returns the value of a header that policies go by: those that they name, and those that say how long a caller waits.
+/// Returns the value of a header that policies use: one that they name, or one that says how long a caller waits.
 ///
 /// # Errors
 /// If it came with two values. The programs behind the proxy take the first, the last or both, so a caller could be
@@ -262,7 +266,8 @@ fn host_name(authority: Cow<'_, str>) -> Option<Cow<'_, str>> {
         _ => authority.as_ref(),
     };
     let host = host.strip_suffix('.').unwrap_or(host);
-    if host.is_empty() {
+    // A second port: servers disagree on where the name ends.
+    if host.is_empty() || (host.contains(':') && !host.starts_with('[')) {
         return None;
     }
     let plain = host.len() == authority.len() && !host.bytes().any(|byte| byte.is_ascii_uppercase());

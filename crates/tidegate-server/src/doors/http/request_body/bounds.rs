@@ -8,7 +8,7 @@ pub(crate) const MAX_BODY: usize = 64 * 1024;
 pub(crate) const MAX_BATCH_BODY: usize = 1024 * 1024;
 /// The most checks in one batch.
 pub(crate) const MAX_BATCH: usize = 1000;
-/// After how many limits in a batch's answer no more of its checks are decided: an answer of some 5 MB.
+/// After how many limits in a batch's answer no more of its checks are decided: an answer of about 5 MB.
 pub(crate) const MAX_BATCH_LIMITS: usize = 20_000;
 /// The longest text of proposed policies: some eight hundred policies. A longer file can be tried with `tidegate
 /// replay`.

@@ -52,6 +52,18 @@ fn every_mistake_is_named_with_its_place() {
     }
 }
 
+#[test]
+fn a_body_in_another_encoding_is_told_so() {
+    let utf16: Vec<u8> = "\u{feff}{}".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for (body, encoding) in [(&b"\xef\xbb\xbf{\"attributes\": {}}"[..], "UTF-8"), (&utf16, "UTF-16")] {
+        let problem = check(body).unwrap_err();
+        let expected = format!("the body begins with the mark of {encoding}; send UTF-8 without a mark");
+        assert_eq!(problem.detail(), expected);
+    }
+    // The first column is 1.
+    assert!(check(b"[1]").unwrap_err().detail().ends_with("(line 1, column 1)"));
+}
+
 /// Regression: a string of 60 KB in place of a number was returned in full, because a precision does not cut `Debug`
 /// output.
 #[test]

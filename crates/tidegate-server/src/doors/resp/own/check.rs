@@ -8,9 +8,8 @@ use tidegate::{Check, Cost, Priority, Retry};
 use super::super::reply::Replies;
 use super::super::session::{RespDoor, Session};
 use super::attributes;
-use super::words::{Refusal, cost, shown, text, too_few};
+use super::words::{Refusal, cost, once, shown, text, too_few};
 use crate::engine::{Conclusion, Held, TicketFor, Want};
-use crate::live::Live;
 use crate::metrics::Transport;
 use crate::requests;
 
@@ -24,7 +23,7 @@ const OPTIONS: [&str; 4] = ["COST", "PRIORITY", "PEEK", "TICKET"];
 #[derive(Debug, Default)]
 struct Options {
     cost: Option<Cost>,
-    priority: Priority,
+    priority: Option<Priority>,
     peek: bool,
     ticket: bool,
 }
@@ -48,7 +47,7 @@ pub(super) async fn run(
         }
     };
     let only = only.as_deref();
-    let check = Check::of(&request).maybe_cost(options.cost).priority(options.priority);
+    let check = Check::of(&request).maybe_cost(options.cost).priority(options.priority.unwrap_or_default());
     let want = if options.peek { Want::Peek } else { Want::Take };
     // Without the option, a ticket is made if a policy expects a settlement: nothing else returns a place before its
     // time to live is over.
@@ -66,7 +65,7 @@ pub(super) async fn run(
     let resp3 = session.resp3;
     let over = Over::of(&conclusion);
     replies.list(if over.is_some() { 11 } else { 8 });
-    answer(&live, &conclusion, resp3, replies);
+    answer(&conclusion, resp3, replies);
     replies.text(named.id.map(|id| id.to_string()).as_deref(), resp3);
     let ticket = named.ticket.as_ref();
     let sealed = ticket.and_then(|ticket| ticket.ticket.as_ref());
@@ -119,7 +118,7 @@ impl<'c> Over<'c> {
 /// Writes the first five parts of an answer: whether it is allowed, the policy that binds, what remains,
 /// the milliseconds after which to ask again (0 if allowed, -1 if unknown, -2 for never), and the milliseconds until
 /// the limit is full.
-fn answer(live: &Live, conclusion: &Conclusion, resp3: bool, replies: &mut Replies) {
+fn answer(conclusion: &Conclusion, resp3: bool, replies: &mut Replies) {
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let decision = match conclusion {
         Conclusion::Decided(decision) => decision,
@@ -132,7 +131,8 @@ fn answer(live: &Live, conclusion: &Conclusion, resp3: bool, replies: &mut Repli
         }
     };
     replies.integer(i64::from(decision.allowed));
-    let policy = decision.policy().and_then(|at| live.set.policies().get(at));
+    // Of the set that decided: a reload may have put another in force since.
+    let policy = decision.policy().and_then(|at| decision.policies.policies().get(at));
     replies.text(policy.map(|policy| &*policy.name), resp3);
     let binding = decision.binding.map(|at| &decision.limits[at]);
     replies.integer(binding.map_or(-1, |limit| whole(limit.remaining())));
@@ -162,13 +162,16 @@ fn read<'w>(words: &[&'w [u8]]) -> Result<(Descriptor<'w>, Options), Refusal> {
                 rest
             }
             [b"COST", units, rest @ ..] => {
-                options.cost = Cost::new(cost(units, 1)?);
+                if let Some(cost) = Cost::new(cost(units, 1)?) {
+                    once(&mut options.cost, "COST", cost)?;
+                }
                 rest
             }
             [b"PRIORITY", level, rest @ ..] => {
                 let read = text(level).parse();
-                options.priority =
+                let read =
                     read.map_err(|error| Refusal::wrong(format!("PRIORITY: {} {error}", shown(level))))?;
+                once(&mut options.priority, "PRIORITY", read)?;
                 rest
             }
             [name, ..] if is_option(name) => {

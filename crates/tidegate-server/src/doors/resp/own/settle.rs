@@ -7,7 +7,7 @@ use tidegate::policy::Usage;
 
 use super::super::reply::Replies;
 use super::super::session::RespDoor;
-use super::words::{Refusal, cost, shown, text, too_few};
+use super::words::{Refusal, cost, number, once, shown, text, too_few};
 use crate::engine::{SettleError, Settlement, Spent};
 use crate::requests::{Ended, STATUSES};
 
@@ -52,7 +52,7 @@ fn read(words: &[&[u8]]) -> Result<Options, Refusal> {
         let (ended, after) = match rest {
             [] => return Ok(options),
             [b"COST", units, after @ ..] => {
-                options.units = Some(cost(units, 0)?);
+                once(&mut options.units, "COST", cost(units, 0)?)?;
                 rest = after;
                 continue;
             }
@@ -73,7 +73,7 @@ fn read(words: &[&[u8]]) -> Result<Options, Refusal> {
 }
 
 fn status_of(word: &[u8]) -> Result<Ended, Refusal> {
-    text(word).parse().ok().and_then(Ended::of_status).ok_or_else(|| {
+    number(word).and_then(Ended::of_status).ok_or_else(|| {
         let (least, most) = (STATUSES.start(), STATUSES.end());
         let what = format!("STATUS: {} is not an HTTP status; use a number, {least} to {most}", shown(word));
         Refusal::wrong(what)

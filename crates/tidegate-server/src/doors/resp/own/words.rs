@@ -1,6 +1,7 @@
 //! Shows and parses words of commands, and makes the errors about them.
 
 use std::borrow::Cow;
+use std::str::FromStr;
 
 use tidegate::visible::excerpt;
 
@@ -29,10 +30,24 @@ pub(super) fn shown(word: &[u8]) -> String {
 /// Parses the number after `COST`.
 pub(super) fn cost(word: &[u8], least: u64) -> Result<u64, Refusal> {
     const MOST: u64 = crate::requests::MAX_COST;
-    let read = text(word).parse().ok().filter(|units| (least..=MOST).contains(units));
+    let read = number(word).filter(|units| (least..=MOST).contains(units));
     read.ok_or_else(|| {
         Refusal::wrong(format!("COST: {} is not a whole number from {least} to {MOST}", shown(word)))
     })
+}
+
+/// Parses a whole number in decimal digits, without a sign.
+pub(super) fn number<N: FromStr>(word: &[u8]) -> Option<N> {
+    // `str::parse` would accept a plus.
+    text(word).parse().ok().filter(|_| word.first().is_some_and(u8::is_ascii_digit))
+}
+
+/// Sets an option of a command, which may be given once.
+pub(super) fn once<T>(option: &mut Option<T>, name: &str, value: T) -> Result<(), Refusal> {
+    match option.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Refusal::wrong(format!("{name} is given twice; send it once"))),
+    }
 }
 
 /// Answers a command that has too few words.

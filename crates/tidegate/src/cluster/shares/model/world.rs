@@ -248,7 +248,7 @@ impl World {
                 let peer = &mut self.peers[at];
                 peer.look = match std::mem::replace(&mut peer.look, Look::Idle) {
                     Look::Idle => Look::Read { version: self.version, found: self.document.clone() },
-                    // Writes whether it leads or not: a node that looks believes to lead.
+                    // Writes whether it leads or not: a node that looks believes that it leads.
                     Look::Read { version, found } => {
                         match peer.leader.next_document(tick, found.as_ref(), &members, drawn) {
                             Some(next) => Look::Writes { version, next },

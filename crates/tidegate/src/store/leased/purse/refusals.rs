@@ -1,4 +1,4 @@
-//! Remembers what the engine has refused for one key, so that it is not asked again in vain.
+//! Remembers the engine's refusals for one key, so that the node does not repeat a request that would be refused again.
 //!
 //! A refusal is remembered for at most as long as units may be held. The engine may grant the units earlier than it
 //! said, when a charge is settled with less than it took, another node gives back unspent units, or the key is reset.

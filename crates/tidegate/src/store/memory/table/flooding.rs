@@ -1,7 +1,8 @@
 //! Hash-flooding attempts: keys that were chosen to meet in the same lines.
 //!
-//! An attacker has the code and can choose keys that collide in any table but ours, whose seed is drawn when it is
-//! made. Keys that crowd one line there must not meet here, and no pattern of keys may crowd lines under any seed.
+//! An attacker has the code and can choose keys that collide in any table except the victim's, whose seed is drawn when
+//! it is made. Keys that crowd one line there must not meet here, and no pattern of keys may crowd lines under any
+//! seed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -67,8 +68,8 @@ fn no_pattern_of_keys_crowds_lines() {
     }
 }
 
-/// Keys that all lie in sixteen lines of a table that an attacker has are spread over ours: of 2,000 keys on 3,667
-/// lines, five are in crowded lines by chance, and sixty with odds of 1 in 10¹⁰.
+/// Keys that all lie in sixteen lines of an attacker's own table are spread over the victim's table: of 2,000 keys on
+/// 3,667 lines, five are in crowded lines by chance, and sixty with odds of 1 in 10¹⁰.
 #[test]
 fn keys_that_crowd_one_table_are_strangers_in_another() {
     let (theirs, ours) =

@@ -158,6 +158,8 @@ fn hosts_are_one_spelling() {
         ("[::1]:80", Some("[::1]")),
         ("[::1]", Some("[::1]")),
         ("a@b", None),
+        ("example.org:80:90", None),
+        ("::1", None),
         ("", None),
         (".", None),
     ] {
