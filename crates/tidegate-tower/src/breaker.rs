@@ -3,6 +3,7 @@
 mod breakers;
 mod future;
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -14,6 +15,7 @@ use tower_service::Service;
 pub use self::breakers::{BreakerOfKey, Breakers, OneBreaker};
 pub use self::future::BreakerFuture;
 use crate::answers::{Answers, Problems};
+use crate::body::{AtBodyEnd, AtHead, HoldsUntil};
 use crate::classify::{ByStatus, Classify};
 use crate::guarded::{Inside, Rules};
 use crate::name::Name;
@@ -37,9 +39,10 @@ use crate::ready::give_back;
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct BreakerLayer<B = OneBreaker, C = ByStatus, A = Problems> {
+pub struct BreakerLayer<B = OneBreaker, C = ByStatus, A = Problems, U = AtHead> {
     breakers: B,
     rules: Arc<Rules<C, A>>,
+    until: PhantomData<U>,
 }
 
 impl BreakerLayer {
@@ -74,20 +77,20 @@ impl<F> BreakerLayer<BreakerOfKey<F>> {
 impl<B> BreakerLayer<B> {
     fn over(name: &str, breakers: B) -> Self {
         let rules = Rules { name: Name::new(name), named_limit: None, classify: ByStatus, answers: Problems };
-        Self { breakers, rules: Arc::new(rules) }
+        Self { breakers, rules: Arc::new(rules), until: PhantomData }
     }
 }
 
-impl<B, C: Clone, A: Clone> BreakerLayer<B, C, A> {
+impl<B, C: Clone, A: Clone, U> BreakerLayer<B, C, A, U> {
     /// Chooses how refusals are told; the default is [`Problems`].
     #[must_use]
-    pub fn answering<N>(self, answers: N) -> BreakerLayer<B, C, N> {
+    pub fn answering<N>(self, answers: N) -> BreakerLayer<B, C, N, U> {
         self.with(|rules| rules.answering(answers))
     }
 
     /// Chooses how calls are judged; the default is [`ByStatus`].
     #[must_use]
-    pub fn judging<D>(self, classify: D) -> BreakerLayer<B, D, A> {
+    pub fn judging<D>(self, classify: D) -> BreakerLayer<B, D, A, U> {
         self.with(|rules| rules.judging(classify))
     }
 
@@ -98,44 +101,73 @@ impl<B, C: Clone, A: Clone> BreakerLayer<B, C, A> {
         self.with(|rules| rules.observed(observer))
     }
 
-    fn with<D, N>(self, change: impl FnOnce(Rules<C, A>) -> Rules<D, N>) -> BreakerLayer<B, D, N> {
-        BreakerLayer { breakers: self.breakers, rules: Arc::new(change(Arc::unwrap_or_clone(self.rules))) }
+    /// Judges a call when the body of its answer has ended, has failed or is dropped, for answers that are streamed. By
+    /// default a call is judged by the head of its answer, so that a stream that breaks off counts as a success. The
+    /// service then answers with a [`HeldBody`](crate::HeldBody), whose page says which end has which outcome.
+    ///
+    /// Whether a call was slow depends on the time to the head. A call that lasts longer than the breaker's
+    /// [`ttl`](tidegate::breaker::BreakerBuilder::ttl) does not count, and a probe frees its place then: choose a longer
+    /// one for long streams. While the breaker is half open, its next step waits for the ends of the probes' bodies.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::Breaker;
+    /// use tidegate::breaker::CircuitBreaker;
+    /// use tidegate_tower::{BreakerLayer, ClientStack, Errors};
+    ///
+    /// let breaker = Breaker::new(CircuitBreaker::builder().ttl(Duration::from_secs(600)))?;
+    /// let layer = BreakerLayer::new("model", breaker).answering(Errors).until_body_ends();
+    /// let stack = ClientStack::new().breaker(layer);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn until_body_ends(self) -> BreakerLayer<B, C, A, AtBodyEnd> {
+        BreakerLayer { breakers: self.breakers, rules: self.rules, until: PhantomData }
+    }
+
+    fn with<D, N>(self, change: impl FnOnce(Rules<C, A>) -> Rules<D, N>) -> BreakerLayer<B, D, N, U> {
+        let Self { breakers, rules, until } = self;
+        BreakerLayer { breakers, rules: Arc::new(change(Arc::unwrap_or_clone(rules))), until }
     }
 }
 
-impl<S, B: Clone, C, A> Layer<S> for BreakerLayer<B, C, A> {
-    type Service = BreakerService<S, B, C, A>;
+impl<S, B: Clone, C, A, U> Layer<S> for BreakerLayer<B, C, A, U> {
+    type Service = BreakerService<S, B, C, A, U>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        BreakerService { inner, breakers: self.breakers.clone(), rules: Arc::clone(&self.rules) }
+        let (breakers, rules) = (self.breakers.clone(), Arc::clone(&self.rules));
+        BreakerService { inner, breakers, rules, until: PhantomData }
     }
 }
 
 /// A service behind a circuit breaker: see [`BreakerLayer`].
 #[derive(Debug)]
-pub struct BreakerService<S, B = OneBreaker, C = ByStatus, A = Problems> {
+pub struct BreakerService<S, B = OneBreaker, C = ByStatus, A = Problems, U = AtHead> {
     inner: S,
     breakers: B,
     rules: Arc<Rules<C, A>>,
+    until: PhantomData<U>,
 }
 
-impl<S: Clone, B: Clone, C, A> Clone for BreakerService<S, B, C, A> {
+impl<S: Clone, B: Clone, C, A, U> Clone for BreakerService<S, B, C, A, U> {
     fn clone(&self) -> Self {
-        let Self { inner, breakers, rules } = self;
-        Self { inner: inner.clone(), breakers: breakers.clone(), rules: Arc::clone(rules) }
+        let Self { inner, breakers, rules, until } = self;
+        Self { inner: inner.clone(), breakers: breakers.clone(), rules: Arc::clone(rules), until: *until }
     }
 }
 
-impl<S, Req, B, C, A> Service<Req> for BreakerService<S, B, C, A>
+impl<S, Req, B, C, A, U> Service<Req> for BreakerService<S, B, C, A, U>
 where
     S: Service<Req> + Clone,
     B: Breakers<Req>,
     C: Classify<S::Response, S::Error>,
     A: Answers<S::Response, S::Error>,
+    U: HoldsUntil<S::Response, B::Call>,
 {
-    type Response = S::Response;
+    type Response = U::Response;
     type Error = S::Error;
-    type Future = BreakerFuture<S::Future, B::Call, S::Response, S::Error, C, A>;
+    type Future = BreakerFuture<S::Future, B::Call, S::Response, S::Error, C, A, U>;
 
     /// Asks whether the inner service is ready; `call` asks the breaker.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {

@@ -34,7 +34,8 @@ impl<Res, Err, F: Fn(&Result<Res, Err>) -> Verdict> Classify<Res, Err> for F {
     }
 }
 
-/// Judges by the gRPC status if it comes with the headers, else by the HTTP status; an error is a failure.
+/// Judges by the gRPC status if it comes with the headers, else by the HTTP status; an error is a failure. A status in the
+/// trailers counts for layers that go on [until the body ends](crate::AtBodyEnd).
 ///
 /// HTTP: below 400 is a success, 429 and 503 are overload, other 4xx are the caller's fault, other 5xx a failure. gRPC:
 /// `OK` is a success, `UNAVAILABLE` and `RESOURCE_EXHAUSTED` are overload, `CANCELLED` is ignored, codes that blame the
@@ -73,6 +74,16 @@ fn of_refusal(refused: &Refused) -> Outcome {
         RefusalCause::TimedOut => Outcome::Failure,
         _ => Outcome::Ignored,
     }
+}
+
+/// Judges by the trailers of an answer whose head was a success.
+pub(crate) fn of_trailers(trailers: &HeaderMap) -> Outcome {
+    trailers.get(GRPC_STATUS).map_or(Outcome::Success, of_grpc)
+}
+
+/// Judges an answer whose body failed: a refusal of an inner layer as [`ByStatus`] does, any other error as a failure.
+pub(crate) fn of_body_error<E: 'static>(error: &E) -> Outcome {
+    Refused::of_error(error).map_or(Outcome::Failure, of_refusal)
 }
 
 /// Reads a gRPC status; a value that is not a number is a failure.
@@ -130,6 +141,8 @@ fn until(after: &HeaderValue, date: &HeaderValue) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use tidegate::NoPlace;
+
     use super::*;
     use crate::answers::{Answers, Problems};
 
@@ -188,7 +201,7 @@ mod tests {
         #[error("the call failed")]
         struct Wrapped(#[source] Refused);
         for (cause, expected) in [
-            (RefusalCause::Concurrency, Outcome::Ignored),
+            (RefusalCause::Concurrency(NoPlace::QueueFull), Outcome::Ignored),
             (RefusalCause::RateLimit, Outcome::Ignored),
             (RefusalCause::NoTimeLeft, Outcome::Ignored),
             (RefusalCause::CutShort, Outcome::Ignored),

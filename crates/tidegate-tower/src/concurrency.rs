@@ -3,18 +3,20 @@
 mod entering;
 mod future;
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tidegate::http_answer::NamedLimit;
 use tidegate::observer::Observer;
-use tidegate::{Bulkhead, Enter};
+use tidegate::{Bulkhead, Enter, Permit};
 use tower_layer::Layer;
 use tower_service::Service;
 
 pub use self::entering::{Alike, Entering};
 pub use self::future::ConcurrencyFuture;
 use crate::answers::{Answers, Problems};
+use crate::body::{AtBodyEnd, AtHead, HoldsUntil};
 use crate::classify::{ByStatus, Classify};
 use crate::guarded::{Inside, Rules};
 use crate::name::Name;
@@ -25,7 +27,8 @@ use crate::ready::for_later;
 /// A request that finds no free place waits in the bulkhead's line. It waits until the deadline that the task carries,
 /// or for a shorter time that [`entering`](ConcurrencyLayer::entering) sets, and is then refused. If the line is full,
 /// it is refused at once. A place is taken when the request's turn comes. It is returned when the head of the answer is
-/// there, or when the future is dropped. While a request waits in the line, it reserves nothing at the inner service,
+/// there, or when the future is dropped; for streamed answers it can be kept [until the body
+/// ends](ConcurrencyLayer::until_body_ends). While a request waits in the line, it reserves nothing at the inner service,
 /// which is asked whether it is ready only when the request has its place.
 ///
 /// Over [`Bulkhead::adaptive`] the outcomes of calls move the limit. A future that is dropped counts for nothing, with
@@ -65,10 +68,11 @@ use crate::ready::for_later;
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct ConcurrencyLayer<E = Alike, C = ByStatus, A = Problems> {
+pub struct ConcurrencyLayer<E = Alike, C = ByStatus, A = Problems, U = AtHead> {
     bulkhead: Bulkhead,
     entering: E,
     rules: Arc<Rules<C, A>>,
+    until: PhantomData<U>,
 }
 
 impl ConcurrencyLayer {
@@ -92,28 +96,28 @@ impl ConcurrencyLayer {
     pub fn new(name: &str, bulkhead: Bulkhead) -> Self {
         let named_limit = Some(NamedLimit::of_places(name));
         let rules = Rules { name: Name::new(name), named_limit, classify: ByStatus, answers: Problems };
-        Self { bulkhead, entering: Alike, rules: Arc::new(rules) }
+        Self { bulkhead, entering: Alike, rules: Arc::new(rules), until: PhantomData }
     }
 }
 
-impl<E, C: Clone, A: Clone> ConcurrencyLayer<E, C, A> {
+impl<E, C: Clone, A: Clone, U> ConcurrencyLayer<E, C, A, U> {
     /// Reads from each request how it enters: its [priority](Enter::priority), its [tenant](Enter::of), its longest
     /// wait. By default all requests are alike, except for the priority that each task
     /// [carries](tidegate::priority::carried). Called once per request.
     #[must_use]
-    pub fn entering<F>(self, entering: F) -> ConcurrencyLayer<F, C, A> {
-        ConcurrencyLayer { bulkhead: self.bulkhead, entering, rules: self.rules }
+    pub fn entering<F>(self, entering: F) -> ConcurrencyLayer<F, C, A, U> {
+        ConcurrencyLayer { bulkhead: self.bulkhead, entering, rules: self.rules, until: PhantomData }
     }
 
     /// Chooses how refusals are told; the default is [`Problems`].
     #[must_use]
-    pub fn answering<B>(self, answers: B) -> ConcurrencyLayer<E, C, B> {
+    pub fn answering<B>(self, answers: B) -> ConcurrencyLayer<E, C, B, U> {
         self.with(|rules| rules.answering(answers))
     }
 
     /// Chooses how the outcome of a call is judged, for adaptive limits; the default is [`ByStatus`].
     #[must_use]
-    pub fn judging<D>(self, classify: D) -> ConcurrencyLayer<E, D, A> {
+    pub fn judging<D>(self, classify: D) -> ConcurrencyLayer<E, D, A, U> {
         self.with(|rules| rules.judging(classify))
     }
 
@@ -123,52 +127,82 @@ impl<E, C: Clone, A: Clone> ConcurrencyLayer<E, C, A> {
         self.with(|rules| rules.observed(observer))
     }
 
-    fn with<D, B>(self, change: impl FnOnce(Rules<C, A>) -> Rules<D, B>) -> ConcurrencyLayer<E, D, B> {
-        let Self { bulkhead, entering, rules } = self;
-        ConcurrencyLayer { bulkhead, entering, rules: Arc::new(change(Arc::unwrap_or_clone(rules))) }
+    /// Keeps the place until the body of the answer has ended, has failed or is dropped, for answers that are streamed:
+    /// server-sent events, downloads, streams of gRPC. By default the place is free when the head of the answer is
+    /// there. The service then answers with a [`HeldBody`](crate::HeldBody), whose page says which end has which outcome.
+    ///
+    /// An adaptive limit learns when the body has ended. Laws that take a long latency for a queue learn the time to the
+    /// head, since the length of a stream depends on its content and its reader; laws that count finished work learn the
+    /// whole time in the place ([`Sample`](tidegate::concurrency::Sample)).
+    ///
+    /// Costs two reference counts, and for a bulkhead with a law, a throttle or a short line a reading of the clock.
+    ///
+    /// # Examples
+    /// ```
+    /// use axum::{Router, body::Body, routing::get};
+    /// use tidegate::Bulkhead;
+    /// use tidegate_tower::ConcurrencyLayer;
+    ///
+    /// // At most 64 streams at once, however soon their heads are sent.
+    /// let streams = ConcurrencyLayer::new("streams", Bulkhead::new(64)?).until_body_ends();
+    /// let app: Router = Router::new().route("/", get(async || Body::from("the tokens"))).layer(streams);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn until_body_ends(self) -> ConcurrencyLayer<E, C, A, AtBodyEnd> {
+        let Self { bulkhead, entering, rules, .. } = self;
+        ConcurrencyLayer { bulkhead, entering, rules, until: PhantomData }
+    }
+
+    fn with<D, B>(self, change: impl FnOnce(Rules<C, A>) -> Rules<D, B>) -> ConcurrencyLayer<E, D, B, U> {
+        let Self { bulkhead, entering, rules, until } = self;
+        ConcurrencyLayer { bulkhead, entering, rules: Arc::new(change(Arc::unwrap_or_clone(rules))), until }
     }
 }
 
-impl<S, E: Clone, C, A> Layer<S> for ConcurrencyLayer<E, C, A> {
-    type Service = ConcurrencyService<S, E, C, A>;
+impl<S, E: Clone, C, A, U> Layer<S> for ConcurrencyLayer<E, C, A, U> {
+    type Service = ConcurrencyService<S, E, C, A, U>;
 
     fn layer(&self, inner: S) -> Self::Service {
         let (bulkhead, entering) = (self.bulkhead.clone(), self.entering.clone());
-        ConcurrencyService { inner, bulkhead, entering, rules: Arc::clone(&self.rules) }
+        ConcurrencyService { inner, bulkhead, entering, rules: Arc::clone(&self.rules), until: PhantomData }
     }
 }
 
 /// A service with a bounded number of calls in flight: see [`ConcurrencyLayer`].
 #[derive(Debug)]
-pub struct ConcurrencyService<S, E = Alike, C = ByStatus, A = Problems> {
+pub struct ConcurrencyService<S, E = Alike, C = ByStatus, A = Problems, U = AtHead> {
     inner: S,
     bulkhead: Bulkhead,
     entering: E,
     rules: Arc<Rules<C, A>>,
+    until: PhantomData<U>,
 }
 
-impl<S: Clone, E: Clone, C, A> Clone for ConcurrencyService<S, E, C, A> {
+impl<S: Clone, E: Clone, C, A, U> Clone for ConcurrencyService<S, E, C, A, U> {
     fn clone(&self) -> Self {
-        let Self { inner, bulkhead, entering, rules } = self;
+        let Self { inner, bulkhead, entering, rules, until } = self;
         Self {
             inner: inner.clone(),
             bulkhead: bulkhead.clone(),
             entering: entering.clone(),
             rules: Arc::clone(rules),
+            until: *until,
         }
     }
 }
 
-impl<S, Req, E, C, A> Service<Req> for ConcurrencyService<S, E, C, A>
+impl<S, Req, E, C, A, U> Service<Req> for ConcurrencyService<S, E, C, A, U>
 where
     S: Service<Req> + Clone,
     E: Entering<Req>,
     C: Classify<S::Response, S::Error>,
     A: Answers<S::Response, S::Error>,
+    U: HoldsUntil<S::Response, Permit>,
 {
-    type Response = S::Response;
+    type Response = U::Response;
     type Error = S::Error;
-    type Future = ConcurrencyFuture<S, Req, S::Future, C, A>;
+    type Future = ConcurrencyFuture<S, Req, S::Future, C, A, U>;
 
     /// Asks whether the inner service is ready; takes no place.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {

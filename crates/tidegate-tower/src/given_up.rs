@@ -88,3 +88,9 @@ pub(crate) fn dropping_for_timeout<T>(timeout_is_failure: bool, work: impl FnOnc
 pub(crate) fn outcome_of_drop() -> Outcome {
     if TIMEOUT_IS_FAILURE.get() && !NOT_CALLED.get() { Outcome::Failure } else { Outcome::Ignored }
 }
+
+/// Returns the outcome of an answer whose body is being dropped before it has ended: as [`outcome_of_drop`], and the
+/// service was called.
+pub(crate) fn outcome_of_dropped_body() -> Outcome {
+    if TIMEOUT_IS_FAILURE.get() { Outcome::Failure } else { Outcome::Ignored }
+}

@@ -1,5 +1,6 @@
 //! Code that the bulkhead layer and the breaker layer share.
 
+use std::fmt;
 use std::sync::Arc;
 
 use tidegate::breaker::{Call, KeyedCall};
@@ -14,23 +15,38 @@ use crate::name::Name;
 
 /// A place or a breaker's call, held by an admitted request. Dropping it gives it back and reports no outcome.
 pub trait Entered: Send {
+    /// Notes that an answer which is streamed begins now. Does nothing unless overridden.
+    fn answer_begins(&mut self) {}
+
     /// Gives back what the request holds, and reports how the work went.
     fn leave(self, outcome: Outcome);
 }
 
 impl Entered for Permit {
+    fn answer_begins(&mut self) {
+        Self::answer_begins(self);
+    }
+
     fn leave(self, outcome: Outcome) {
         Self::leave(self, outcome);
     }
 }
 
 impl Entered for Call {
+    fn answer_begins(&mut self) {
+        Self::answer_begins(self);
+    }
+
     fn leave(self, outcome: Outcome) {
         Self::leave(self, outcome);
     }
 }
 
 impl Entered for KeyedCall {
+    fn answer_begins(&mut self) {
+        Self::answer_begins(self);
+    }
+
     fn leave(self, outcome: Outcome) {
         Self::leave(self, outcome);
     }
@@ -68,15 +84,14 @@ impl<C, A> Rules<C, A> {
     {
         let retry = denied.map_or(tidegate::Retry::Never, Denied::retry);
         let refused = self.name.refuse(cause, retry);
-        let limit_answer =
-            self.named_limit.as_ref().zip(denied).map(|(named, denied)| named.answer(&denied.answer));
+        let limit_answer = self.named_limit.as_ref().zip(denied).map(|(named, denied)| named.denied(denied));
         self.answers.refuse(refused, limit_answer.as_ref())
     }
 }
 
 /// An admitted request until it ends. Dropped earlier, it reports the outcome of a drop.
-pub(crate) struct Inside<P: Entered, C, A> {
-    /// `None` once it has ended.
+pub struct Inside<P: Entered, C, A> {
+    /// `None` once it has ended, or a body holds it.
     entered: Option<P>,
     rules: Arc<Rules<C, A>>,
 }
@@ -91,14 +106,32 @@ impl<P: Entered, C, A> Inside<P, C, A> {
     where
         C: Classify<Res, Err>,
     {
-        let outcome = self.rules.classify.classify(result).outcome;
-        self.end(outcome);
+        self.end(self.outcome_of(result));
     }
 
-    fn end(&mut self, outcome: Outcome) {
+    /// Judges what the service returned, as far as the head of an answer tells.
+    pub(crate) fn outcome_of<Res, Err>(&self, result: &Result<Res, Err>) -> Outcome
+    where
+        C: Classify<Res, Err>,
+    {
+        self.rules.classify.classify(result).outcome
+    }
+
+    /// Takes what the request holds, and the name of the layer, for a body that gives it back.
+    pub(crate) fn detach(&mut self) -> Option<(P, Name)> {
+        Some((self.entered.take()?, self.rules.name.clone()))
+    }
+
+    pub(crate) fn end(&mut self, outcome: Outcome) {
         let Some(entered) = self.entered.take() else { return };
         entered.leave(outcome);
         self.rules.name.ended(outcome);
+    }
+}
+
+impl<P: Entered, C, A> fmt::Debug for Inside<P, C, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inside").field("holds", &self.entered.is_some()).finish_non_exhaustive()
     }
 }
 

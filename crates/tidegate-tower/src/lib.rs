@@ -18,6 +18,10 @@
 //! end can tell the refusals of an inner layer from failures of the service ([`ByStatus`]). Every layer can tell an
 //! [`Observer`](tidegate::observer::Observer) what it does, and several layers may share one.
 //!
+//! By default a layer ends its part of a call at the head of the answer. For answers that are streamed,
+//! `until_body_ends` of the concurrency, breaker and deadline layers goes on to the end of the body ([`HeldBody`],
+//! [`TimedBody`]).
+//!
 //! `poll_ready` of a layer takes no permits and no units: `call` takes them, and they are given back if its future is
 //! dropped. So a caller that polls readiness and never calls does not block others. Calling without polling first
 //! panics only if the inner service panics. An inner service may reserve something when it is polled, as tower's own
@@ -26,6 +30,7 @@
 
 mod answers;
 mod arriving;
+mod body;
 mod breaker;
 mod classify;
 mod concurrency;
@@ -50,6 +55,7 @@ mod stack;
 pub use answers::GrpcStatuses;
 pub use answers::{Answers, BoxedRefused, Errors, OwnErrors, Problems};
 pub use arriving::{ArrivingRetriesLayer, ArrivingRetriesService};
+pub use body::{AtBodyEnd, AtHead, BoundsUntil, HeldBody, HoldsUntil, TimedBody};
 pub use breaker::{BreakerLayer, BreakerOfKey, BreakerService, Breakers, OneBreaker};
 #[cfg(feature = "grpc")]
 #[cfg_attr(docsrs, doc(cfg(feature = "grpc")))]
@@ -64,7 +70,7 @@ pub use load_shed::{LoadShedLayer, LoadShedService};
 pub use priority::{
     Ceiling, ForwardPriorityLayer, ForwardPriorityService, PriorityLayer, PriorityService, priority_of,
 };
-pub use rate_limit::{All, Costing, EachKey, Limits, RateLimitLayer, RateLimitService};
+pub use rate_limit::{All, Costing, EachKey, KeyOf, Limits, RateLimitLayer, RateLimitService};
 pub use refused::Refused;
 pub use retry::{RetryLayer, RetryService};
 pub use spent::Spent;

@@ -18,7 +18,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 pub use self::future::RateLimitFuture;
-pub use self::limits::{All, Costing, EachKey, Limits};
+pub use self::limits::{All, Costing, EachKey, KeyOf, Limits};
 use self::rules::Rules;
 use crate::answers::{Answers, Problems};
 use crate::ready::{for_later, give_back};
@@ -60,6 +60,25 @@ impl RateLimitLayer<All> {
 impl<F> RateLimitLayer<EachKey<F>> {
     /// Limits the requests of each key, which `key` reads from a request. It has to return a key for every request:
     /// return a common one for requests that lack one, since letting them pass would be a way around the limit.
+    ///
+    /// The key of a function may borrow from the request. That of a closure may not, because the compiler does not see
+    /// that what it returns lives as long as its argument.
+    ///
+    /// # Examples
+    /// ```
+    /// use axum::extract::Request;
+    /// use tidegate::{KeyedLimiter, Quota};
+    /// use tidegate_tower::RateLimitLayer;
+    ///
+    /// fn api_key(request: &Request) -> &[u8] {
+    ///     request.headers().get("x-api-key").map_or(b"", |key| key.as_bytes())
+    /// }
+    ///
+    /// let limiter = KeyedLimiter::new(Quota::per_second(100), 100_000)?;
+    /// let layer = RateLimitLayer::each("per-key", limiter, api_key);
+    /// # let app: axum::Router = axum::Router::new().route("/", axum::routing::get(async || "")).layer(layer);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
     #[must_use]
     pub fn each(name: &str, limiter: KeyedLimiter, key: F) -> Self {
         let rules = Rules::new(name, [Quota::clone(&limiter.quota())]);

@@ -8,6 +8,7 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::rate::GcraReport;
 use tidegate_core::{Decision, NotACost, Retry, Standing};
 
+use crate::no_place::NoPlace;
 use crate::observer::Event;
 use crate::store::Settled;
 
@@ -250,6 +251,8 @@ impl CheckResult for bool {
 pub struct Denied {
     /// The whole answer.
     pub answer: Answer,
+    /// Why a [`Bulkhead`](crate::Bulkhead) gave no place; `None` for refusals by a limiter or a breaker.
+    pub no_place: Option<NoPlace>,
 }
 
 impl Denied {
@@ -262,7 +265,7 @@ impl Denied {
 
 impl From<Answer> for Denied {
     fn from(answer: Answer) -> Self {
-        Self { answer }
+        Self { answer, no_place: None }
     }
 }
 
@@ -272,8 +275,17 @@ impl fmt::Display for Denied {
             Retry::After(wait) => {
                 write!(f, "refused; retry after {} ms", wait.as_nanos().div_ceil(1_000_000))
             }
-            Retry::Unknown => f.write_str("refused now; it is unknown when a retry can pass"),
-            Retry::Never => f.write_str("refused for good; no retry of the same request can pass"),
+            retry => {
+                match (self.no_place, retry) {
+                    (Some(why), _) => write!(f, "refused: {why}")?,
+                    (None, Retry::Never) => f.write_str("refused for good")?,
+                    (None, _) => f.write_str("refused now")?,
+                }
+                f.write_str(match retry {
+                    Retry::Never => "; no retry of the same request can pass",
+                    _ => "; it is unknown when a retry can pass",
+                })
+            }
         }
     }
 }

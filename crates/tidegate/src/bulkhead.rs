@@ -33,13 +33,15 @@ pub use enter::Enter;
 use line::PlaceRequest;
 pub use permit::Permit;
 pub use queue::QueueOrder;
+use rules::TurnedAway;
 use shared::Shared;
 pub use tenants::Tenants;
 use tidegate_core::concurrency::{Concurrency, Signal};
-use tidegate_core::{Cost, NotACost, QuotaError, Retry, Standing};
+use tidegate_core::{Cost, NotACost, QuotaError, Standing};
 
 use crate::answer::{Denied, TakeError};
 use crate::deadline::Deadline;
+use crate::no_place::NoPlace;
 use crate::priority::named_or_carried;
 
 /// Limits how much work is under way at once, in one process.
@@ -82,7 +84,7 @@ impl Bulkhead {
     /// [`Criticality::Critical`](crate::Criticality::Critical) if it carries none.
     ///
     /// # Errors
-    /// [`Denied`] with [`Retry::Unknown`] when all places are taken, when others wait for a
+    /// [`Denied`] with [`Retry::Unknown`](crate::Retry::Unknown) when all places are taken, when others wait for a
     /// place, or when a [throttle](Bulkhead::with_throttle) refuses.
     #[inline]
     pub fn try_enter(&self) -> Result<Permit, Denied> {
@@ -92,7 +94,7 @@ impl Bulkhead {
     /// Takes several places without waiting: all of them, or none.
     ///
     /// # Errors
-    /// [`TakeError::Denied`] as for [`Bulkhead::try_enter`], with [`Retry::Never`] when the
+    /// [`TakeError::Denied`] as for [`Bulkhead::try_enter`], with [`Retry::Never`](crate::Retry::Never) when the
     /// bulkhead has fewer places than asked for. [`TakeError::NotACost`] when `places` is zero or negative.
     #[inline]
     pub fn try_enter_n(
@@ -121,16 +123,16 @@ impl Bulkhead {
     fn enter_through_line(&self, places: Cost) -> Result<Permit, Denied> {
         let (places, priority) = (places.units(), named_or_carried(None));
         let request = PlaceRequest { places, priority, tenant: &[] };
-        let too_many = self.shared.too_many(request).map(|retry| self.shared.denied(retry));
+        let too_many = self.shared.too_many(request).map(|refused| self.shared.denied(refused));
         too_many.map_or(Ok(()), Err)?;
         let began = self.shared.begin();
         if !self.shared.admits(began, || priority) {
-            return Err(self.shared.denied(Retry::Unknown));
+            return Err(self.shared.denied(TurnedAway::now(NoPlace::Throttled)));
         }
         match self.shared.enter(places, || request) {
             Ok(granted) => Ok(Permit::new(&self.shared, granted, began)),
-            Err(retry) => {
-                let denied = self.shared.denied(retry);
+            Err(refused) => {
+                let denied = self.shared.denied(refused);
                 self.shared.turned_away(began);
                 Err(denied)
             }
@@ -180,7 +182,7 @@ impl Bulkhead {
 
     /// Changes the number of places. Permits that are held stay valid: after a decrease, nobody enters until enough
     /// have left. A waiter who asks for more places than there are now is refused with
-    /// [`Retry::Never`].
+    /// [`Retry::Never`](crate::Retry::Never).
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when `max` is out of range, or a law moves the limit. The bulkhead is then unchanged.

@@ -172,14 +172,14 @@ impl<'a> HttpAnswer<'a> {
     /// let _permit = reports.try_enter()?;
     /// let refused = reports.try_enter().unwrap_err();
     /// let places = NamedLimit::of_places("reports");
-    /// let told = places.answer(&refused.answer);
+    /// let told = places.denied(&refused);
     /// assert_eq!(told.status(), 503);
     /// assert_eq!(
     ///     told.body().as_deref(),
     ///     Some(concat!(
     ///         r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","#,
     ///         r#""title":"Temporary reduced capacity","status":503,"#,
-    ///         r#""detail":"limit \"reports\" refuses this request; try again later","violated-policies":["reports"],"#,
+    ///         r#""detail":"limit \"reports\" refuses this request: all places are taken; try again later","violated-policies":["reports"],"#,
     ///         r#""retry":"unknown","retry_after_ms":null}"#,
     ///     ))
     /// );

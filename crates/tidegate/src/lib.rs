@@ -64,6 +64,7 @@ mod later;
 mod limiter;
 #[cfg(doctest)]
 mod manual;
+mod no_place;
 pub mod observer;
 pub mod policy;
 mod precision;
@@ -93,6 +94,7 @@ pub use header_form::HeaderForm;
 pub use key::Key;
 pub use keyed::KeyedLimiter;
 pub use limiter::Limiter;
+pub use no_place::NoPlace;
 pub use policy::{Descriptor, Policy, PolicySet};
 pub use precision::Precision;
 pub use queue::JobQueue;

@@ -4,17 +4,16 @@
 //! A limiter or a layer without an observer pays one branch per check. Events contain no keys, only digests, so that
 //! a metric or a log line cannot become a list of callers' addresses.
 
+mod events;
 mod protection;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidegate_core::breaker::Change;
-use tidegate_core::{Cost, Decision, Outcome, Retry, Tick};
 
+pub use self::events::{Event, KeyDigest, LayerDid, LayerEvent, LimitMoved, RefusalCause};
 pub use self::protection::{CoalesceDid, PoolDid, RetryDecided, SwitchTurned, TurnedBy, TurnedOff};
-use crate::store::StoreError;
 
 /// Receives decisions of limiters, changes of breakers, switches and bulkhead limits, and actions of layers, pools,
 /// coalesced calls and retriers.
@@ -49,6 +48,49 @@ use crate::store::StoreError;
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 pub trait Observer: fmt::Debug + Send + Sync {
+    /// Returns an observer that passes each event of one part on with a name ([`Observer::on_named`]), so that one
+    /// observer can tell the parts apart that share it.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use tidegate::Bulkhead;
+    /// use tidegate::observer::{AnyEvent, Observer};
+    ///
+    /// #[derive(Debug, Default)]
+    /// struct Limits(Mutex<Vec<(String, u64)>>);
+    ///
+    /// impl Observer for Limits {
+    ///     fn on_named(&self, name: &str, event: AnyEvent<'_>) {
+    ///         if let AnyEvent::Limit(moved) = event {
+    ///             self.0.lock().unwrap().push((name.to_owned(), moved.to));
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let limits = Arc::new(Limits::default());
+    /// let reports = Bulkhead::new(10)?.with_observer(limits.clone().named("reports"));
+    /// let search = Bulkhead::new(50)?.with_observer(limits.clone().named("search"));
+    /// reports.change(8)?;
+    /// search.change(60)?;
+    /// assert_eq!(*limits.0.lock().unwrap(), [("reports".to_owned(), 8), ("search".to_owned(), 60)]);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use]
+    fn named(self, name: &str) -> Named<Self>
+    where
+        Self: Sized,
+    {
+        Named::new(name, self)
+    }
+
+    /// Called instead of the method of its kind for each event of a part whose observer is [named](Observer::named). By
+    /// default it calls the method of its kind, without the name.
+    fn on_named(&self, name: &str, event: AnyEvent<'_>) {
+        let _ = name;
+        event.tell(self);
+    }
+
     /// Called once for each decision of an allow, a reserve or a wait; not for peeks.
     fn on_decision(&self, event: &Event) {
         let _ = event;
@@ -119,6 +161,10 @@ pub trait Observer: fmt::Debug + Send + Sync {
 }
 
 impl<O: Observer + ?Sized> Observer for Arc<O> {
+    fn on_named(&self, name: &str, event: AnyEvent<'_>) {
+        (**self).on_named(name, event);
+    }
+
     fn on_decision(&self, event: &Event) {
         (**self).on_decision(event);
     }
@@ -164,135 +210,119 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
     }
 }
 
-/// A change of the number of places of a bulkhead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LimitMoved {
-    /// When it changed, by the bulkhead's clock.
-    pub at: Tick,
-    /// The number of places before.
-    pub from: u64,
-    /// The number of places after.
-    pub to: u64,
+/// An observer that hands each event on with a name: made by [`Observer::named`].
+///
+/// Costs a call through a pointer for each event. Parts without an observer have no name either, so it costs them
+/// nothing.
+#[derive(Clone, Debug)]
+pub struct Named<O> {
+    name: Arc<str>,
+    observer: O,
 }
 
-/// An action of a layer around a service on one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LayerEvent<'a> {
-    /// The name that the layer was given, or else the word for its kind.
-    pub layer: &'a str,
-    /// What it did.
-    pub did: LayerDid,
-    /// The store's error, for [`LayerDid::NotSettled`].
-    pub error: Option<&'a StoreError>,
-}
-
-impl<'a> LayerEvent<'a> {
-    /// Makes an event, for layers in other crates.
-    #[must_use]
-    pub const fn new(layer: &'a str, did: LayerDid) -> Self {
-        Self { layer, did, error: None }
-    }
-
-    /// Adds a store's error.
-    #[must_use]
-    pub const fn with_error(self, error: &'a StoreError) -> Self {
-        Self { error: Some(error), ..self }
+impl<O> Named<O> {
+    fn new(name: &str, observer: O) -> Self {
+        Self { name: name.into(), observer }
     }
 }
 
-/// An action of a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One event of any kind, as passed to [`Observer::on_named`].
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub enum LayerDid {
-    /// It refused a request, or gave up on it.
-    Refused {
-        /// Why.
-        cause: RefusalCause,
-        /// When a retry is worthwhile.
-        retry: Retry,
-    },
-    /// A request that it admitted has ended; [`Outcome::Ignored`] if its caller went away before. Reported by layers
-    /// that judge how requests end: those of concurrency limits, breakers and gates.
-    Ended {
-        /// How it ended.
-        outcome: Outcome,
-    },
-    /// The store of a gate did not settle a request that has ended. Limits keep the amount charged, which may be more
-    /// or less than was spent, and places are returned if possible. [`LayerEvent::error`] has the reason.
-    NotSettled,
-    /// It retried a call.
-    TriedAgain,
-    /// It replaced a failure by a fallback.
-    FellBack,
+pub enum AnyEvent<'a> {
+    /// [`Observer::on_decision`].
+    Decision(&'a Event),
+    /// [`Observer::on_cancel`].
+    Cancel(&'a Event),
+    /// [`Observer::on_settle`], with the units really spent.
+    Settle(&'a Event, u64),
+    /// [`Observer::on_change`].
+    Change(&'a Change),
+    /// [`Observer::on_key_change`].
+    KeyChange(&'a Change, KeyDigest),
+    /// [`Observer::on_limit`].
+    Limit(&'a LimitMoved),
+    /// [`Observer::on_layer`].
+    Layer(&'a LayerEvent<'a>),
+    /// [`Observer::on_switch`].
+    Switch(&'a SwitchTurned<'a>),
+    /// [`Observer::on_pool`].
+    Pool(PoolDid),
+    /// [`Observer::on_coalesce`].
+    Coalesce(CoalesceDid),
+    /// [`Observer::on_retry`].
+    Retry(&'a RetryDecided),
 }
 
-/// Why a request was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RefusalCause {
-    /// Its caller exceeded a rate limit.
-    RateLimit,
-    /// The allowed number of requests is in progress.
-    Concurrency,
-    /// The service was not ready for it.
-    Busy,
-    /// The breaker is open, because the service failed too often.
-    Open,
-    /// A policy of a gate refused it.
-    Policy,
-    /// No decision was possible: a store did not answer.
-    Undecided,
-    /// It was not begun, because its time was up, or would have been before it could end.
-    NoTimeLeft,
-    /// It was begun, and its time was up before the answer came. It may have taken effect.
-    TimedOut,
-    /// It was begun, and the time of the request that it belongs to was up before the answer came: less than half of the
-    /// usual time was left for the called service. It may have taken effect, and says nothing of that service.
-    CutShort,
-}
-
-impl fmt::Display for RefusalCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::RateLimit => "over the rate limit",
-            Self::Concurrency => "too many requests at once",
-            Self::Busy => "the service is busy",
-            Self::Open => "the circuit is open",
-            Self::Policy => "a policy refuses the request",
-            Self::Undecided => "the limits could not be looked up",
-            Self::NoTimeLeft => "no time is left for the request",
-            Self::TimedOut => "no answer came in time",
-            Self::CutShort => "no answer came in the short time that was left",
-        })
+impl AnyEvent<'_> {
+    /// Passes the event to the method of its kind.
+    pub fn tell(self, observer: &(impl Observer + ?Sized)) {
+        match self {
+            Self::Decision(event) => observer.on_decision(event),
+            Self::Cancel(event) => observer.on_cancel(event),
+            Self::Settle(event, used) => observer.on_settle(event, used),
+            Self::Change(change) => observer.on_change(change),
+            Self::KeyChange(change, key) => observer.on_key_change(change, key),
+            Self::Limit(moved) => observer.on_limit(moved),
+            Self::Layer(event) => observer.on_layer(event),
+            Self::Switch(turned) => observer.on_switch(turned),
+            Self::Pool(did) => observer.on_pool(did),
+            Self::Coalesce(did) => observer.on_coalesce(did),
+            Self::Retry(decided) => observer.on_retry(decided),
+        }
     }
 }
 
-/// One decision of a limiter. Plain numbers, `Copy`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Event {
-    /// When the limiter was asked, by its clock.
-    pub at: Tick,
-    /// The units asked for.
-    pub cost: Cost,
-    /// The longest delay the caller accepted; zero for an allow, [`Duration::MAX`] for a wait without a deadline.
-    pub max_wait: Duration,
-    /// The decision, by the binding quota.
-    pub decision: Decision,
-    /// The index of the quota that `decision` comes from, from 0.
-    pub binding: usize,
-    /// The digest of the key that was charged; `None` for a limiter without keys.
-    pub key: Option<KeyDigest>,
-}
+impl<O: Observer> Observer for Named<O> {
+    /// The outer of two names wins.
+    fn on_named(&self, name: &str, event: AnyEvent<'_>) {
+        self.observer.on_named(name, event);
+    }
 
-/// A number that stands for a key: equal for equal keys of one limiter, but unrelated between limiters or processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KeyDigest(pub(crate) u64);
+    fn on_decision(&self, event: &Event) {
+        self.on_named(&self.name, AnyEvent::Decision(event));
+    }
 
-impl fmt::Display for KeyDigest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
+    fn on_cancel(&self, event: &Event) {
+        self.on_named(&self.name, AnyEvent::Cancel(event));
+    }
+
+    fn on_settle(&self, event: &Event, used: u64) {
+        self.on_named(&self.name, AnyEvent::Settle(event, used));
+    }
+
+    fn on_change(&self, change: &Change) {
+        self.on_named(&self.name, AnyEvent::Change(change));
+    }
+
+    fn on_key_change(&self, change: &Change, key: KeyDigest) {
+        self.on_named(&self.name, AnyEvent::KeyChange(change, key));
+    }
+
+    fn on_limit(&self, moved: &LimitMoved) {
+        self.on_named(&self.name, AnyEvent::Limit(moved));
+    }
+
+    fn on_layer(&self, event: &LayerEvent<'_>) {
+        self.on_named(&self.name, AnyEvent::Layer(event));
+    }
+
+    fn on_switch(&self, turned: &SwitchTurned<'_>) {
+        self.on_named(&self.name, AnyEvent::Switch(turned));
+    }
+
+    fn on_pool(&self, did: PoolDid) {
+        self.on_named(&self.name, AnyEvent::Pool(did));
+    }
+
+    fn on_coalesce(&self, did: CoalesceDid) {
+        self.on_named(&self.name, AnyEvent::Coalesce(did));
+    }
+
+    fn on_retry(&self, decided: &RetryDecided) {
+        self.on_named(&self.name, AnyEvent::Retry(decided));
     }
 }
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests;

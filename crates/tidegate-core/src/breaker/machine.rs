@@ -126,13 +126,27 @@ impl CircuitBreaker {
         outcome: Outcome,
         tell: &mut dyn FnMut(Change),
     ) -> bool {
+        self.leave_answered_in_place(state, now, (receipt, None), outcome, tell)
+    }
+
+    /// Leaves in place like [`CircuitBreaker::leave_in_place`], after an answer whose beginning came at the tick
+    /// `answered`, and whose end comes now. Whether the call was slow depends on the time to the beginning: how long a
+    /// stream lasts depends on its content and on its reader. `None`: the answer began when it ended.
+    pub fn leave_answered_in_place(
+        &self,
+        state: &mut CircuitBreakerState,
+        now: Tick,
+        (receipt, answered): (&Receipt, Option<Tick>),
+        outcome: Outcome,
+        tell: &mut dyn FnMut(Change),
+    ) -> bool {
         let (inner, reporter) = (&mut *state.inner, &mut ChangeReporter { report: tell });
         let at = now.max(inner.last);
         self.advance(inner, at, reporter);
         if receipt.at < inner.since || receipt.marks().1 != life(inner.epoch) {
             return false;
         }
-        let sample = self.parameters.sample(outcome, at.since(receipt.at));
+        let sample = self.parameters.sample(outcome, answered.unwrap_or(at).since(receipt.at));
         match &mut inner.phase {
             Phase::Closed { .. } => {
                 let in_time = at < receipt.at.after(Duration::from_nanos(self.parameters.ttl()))

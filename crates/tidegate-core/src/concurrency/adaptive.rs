@@ -183,6 +183,7 @@ mod tests {
         let sample = Sample {
             at: Tick::EPOCH,
             latency: core::time::Duration::from_millis(1),
+            held: core::time::Duration::from_millis(1),
             in_flight: 1,
             outcome: crate::guard::Outcome::Success,
         };

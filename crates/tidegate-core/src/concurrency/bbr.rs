@@ -71,7 +71,7 @@ use served::{Counting, Served};
 /// // 500 requests a second, of 20 ms each.
 /// for millis in (0..1000).step_by(2) {
 ///     let (at, latency) = (Tick::EPOCH.after(Duration::from_millis(millis)), Duration::from_millis(20));
-///     law.learn(&mut state, &Sample { at, latency, in_flight: 10, outcome: Outcome::Success });
+///     law.learn(&mut state, &Sample { at, latency, held: latency, in_flight: 10, outcome: Outcome::Success });
 /// }
 /// assert_eq!(law.limit(&state), Bounds::MOST, "the machine has time");
 ///
@@ -282,7 +282,8 @@ impl Law for Bbr {
         self.settle(state, sample.at, met);
         state.flying = interpolate(state.flying, sample.in_flight.saturating_sub(1) as f64, 0.1);
         if self.counts(sample.outcome) {
-            state.served.count(self.counting(), sample.latency);
+            // The limit is a rate times a time, so the time has to be that of the place.
+            state.served.count(self.counting(), sample.held);
         }
     }
 

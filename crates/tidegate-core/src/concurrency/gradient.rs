@@ -61,7 +61,7 @@ const PLAIN: u32 = 10;
 ///
 /// let law = Gradient::default();
 /// let mut state = law.start(Tick::EPOCH);
-/// let mut sample = Sample { at: Tick::EPOCH, latency: Duration::from_millis(10), in_flight: 20, outcome: Outcome::Success };
+/// let mut sample = Sample { at: Tick::EPOCH, latency: Duration::from_millis(10), held: Duration::from_millis(10), in_flight: 20, outcome: Outcome::Success };
 /// for _ in 0..10 {
 ///     sample.in_flight = law.limit(&state);
 ///     law.learn(&mut state, &sample);
@@ -200,7 +200,7 @@ impl Gradient {
     fn back_off(&self, state: &mut GradientState, sample: &Sample) {
         // Nanoseconds as a whole number; the cast saturates.
         let usual = Duration::from_nanos(state.long.get().unwrap_or(0.0) as u64);
-        let began = sample.at.before(sample.latency.max(usual));
+        let began = sample.at.before(sample.held.max(usual));
         if state.backed_off.is_none_or(|last| began > last || onward(last, sample.at) < last) {
             state.limit = self.bounds.clamp(state.limit * self.backoff);
             state.backed_off = Some(sample.at);

@@ -18,8 +18,17 @@ pub struct Sample {
     /// earlier ([`MAX_STEP_BACK`](crate::time::MAX_STEP_BACK)). A larger step back is taken as a clock that was set
     /// back, and is used as it is.
     pub at: Tick,
-    /// How long it took, from entry to exit, without the time that it waited in a queue in front of the limit.
+    /// How long its caller waited for the answer: from entry to exit, or, for an answer that is streamed, to the
+    /// answer's beginning. The time in a queue in front of the limit is not part of it.
+    ///
+    /// Laws that take a long latency for a queue (AIMD, Vegas, Gradient, MinLatency) go by this time. How long a stream
+    /// lasts depends on its content and on how fast its reader is, and says nothing of a queue.
     pub latency: Duration,
+    /// How long its place was held: from entry to exit. The same as `latency` unless the answer is streamed.
+    ///
+    /// Laws that count finished work in a time (HillClimb, BBR) go by this time: places are rate times the time for
+    /// which each is held (Little's law).
+    pub held: Duration,
     /// How many places were in use when it entered, its own included: 1 or more.
     pub in_flight: u64,
     /// How it ended. [`Outcome::Ignored`] changes no law's state, so such samples may be left out.

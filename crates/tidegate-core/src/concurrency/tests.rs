@@ -34,9 +34,15 @@ fn tick() -> impl Strategy<Value = Tick> {
 
 fn law_input() -> impl Strategy<Value = LawInput> {
     let in_flight = prop_oneof![9 => 1u64..2000, 1 => any::<u64>()];
-    let sample = (tick(), latency(), in_flight, outcome());
-    let sample =
-        sample.prop_map(|(at, latency, in_flight, outcome)| Sample { at, latency, in_flight, outcome });
+    let streamed = prop_oneof![3 => Just(Duration::ZERO), 1 => latency()];
+    let sample = (tick(), (latency(), streamed), in_flight, outcome());
+    let sample = sample.prop_map(|(at, (latency, streamed), in_flight, outcome)| Sample {
+        at,
+        latency,
+        held: latency.saturating_add(streamed),
+        in_flight,
+        outcome,
+    });
     let signal = (tick(), any::<u16>(), any::<bool>());
     let signal = signal.prop_map(|(at, reading, cpu)| {
         LawInput::Signal(at, if cpu { Signal::Cpu(reading) } else { Signal::Memory(reading) })
@@ -101,6 +107,44 @@ proptest! {
     }
 }
 
+/// Returns the limit after a thousand answers, one each 10 ms, which begin after `latency` and hold their places for
+/// `held`, in milliseconds.
+fn limit_after<L: Law>(law: &L, latency: impl Fn(u64) -> u64, held: impl Fn(u64) -> u64) -> u64 {
+    let mut state = law.start(Tick::EPOCH);
+    for number in 1..=1000 {
+        let at = Tick::EPOCH.after(Duration::from_secs(60)).after(Duration::from_millis(10 * number));
+        let [latency, held] = [latency(number), held(number)].map(Duration::from_millis);
+        let in_flight = law.limit(&state);
+        law.learn(&mut state, &Sample { at, latency, held, in_flight, outcome: Outcome::Success });
+    }
+    law.limit(&state)
+}
+
+/// Streams of 1 to 20 s that all begin after 50 ms: their lengths are those of their contents, and no queue.
+#[test]
+fn laws_that_compare_latencies_do_not_take_a_long_stream_for_a_queue() {
+    let (begins, ends) = (|_| 50, |number| 1000 * (number % 20 + 1));
+    fn compare<L: Law>(law: &L, begins: impl Fn(u64) -> u64 + Copy, ends: impl Fn(u64) -> u64 + Copy) {
+        let streamed = limit_after(law, begins, ends);
+        assert_eq!(streamed, limit_after(law, begins, begins), "{law:?}");
+        assert!(streamed > limit_after(law, ends, ends), "{law:?}: what it would make of the whole time");
+    }
+    compare(&Vegas::default(), begins, ends);
+    compare(&Gradient::default(), begins, ends);
+    compare(&Aimd::default().timeout(Duration::from_millis(500)).unwrap(), begins, ends);
+}
+
+/// A hundred answers a second that hold their places for two seconds need two hundred places, however soon they begin.
+#[test]
+fn laws_that_count_work_go_by_the_time_in_the_place() {
+    fn compare<L: Law>(law: &L) {
+        let (begins, ends) = (|_| 20, |_| 2000);
+        assert_eq!(limit_after(law, begins, ends), limit_after(law, ends, ends), "{law:?}");
+    }
+    compare(&Bbr::default());
+    compare(&HillClimb::default());
+}
+
 /// The sizes that the documentation of each state gives.
 #[test]
 fn states_are_as_small_as_documented() {
@@ -114,5 +158,5 @@ fn states_are_as_small_as_documented() {
         size_of::<AdaptiveState>(),
         size_of::<WindowedState<()>>(),
     ];
-    assert_eq!(sizes, [8, 72, 40, 152, 256, 96, 256, 80]);
+    assert_eq!(sizes, [8, 72, 40, 152, 256, 96, 256, 112]);
 }

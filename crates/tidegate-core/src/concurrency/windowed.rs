@@ -44,7 +44,7 @@ use crate::time::{Tick, onward, span};
 /// let mut state = law.start(Tick::EPOCH);
 /// for millis in (0..=3040).step_by(10) {
 ///     let (at, latency) = (Tick::EPOCH.after(Duration::from_millis(millis)), Duration::from_millis(millis % 20 + 1));
-///     law.learn(&mut state, &Sample { at, latency, in_flight: 20, outcome: Outcome::Success });
+///     law.learn(&mut state, &Sample { at, latency, held: latency, in_flight: 20, outcome: Outcome::Success });
 /// }
 /// // Three windows of a hundred samples of 1 and 11 ms: their averages differ by a hundredth, and nothing waits.
 /// assert_eq!(law.limit(&state), 26);
@@ -58,7 +58,7 @@ pub struct Windowed<L> {
     shortest: Duration,
 }
 
-/// The state of [`Windowed`]: 80 bytes, and the state of its law.
+/// The state of [`Windowed`]: 112 bytes, and the state of its law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WindowedState<S> {
     inner: S,
@@ -75,9 +75,12 @@ struct Gathered {
     /// The sum of the latencies, in nanoseconds.
     sum: u128,
     least: Option<Duration>,
+    /// The sum of the times for which the places were held, in nanoseconds.
+    held: u128,
     in_flight: u64,
-    /// The longest latency of an overloaded sample; `None` if there was no overload.
-    overloaded: Option<Duration>,
+    /// The overloaded sample with the longest latency: its latency, and how long its place was held. `None` if there was
+    /// no overload.
+    overloaded: Option<(Duration, Duration)>,
 }
 
 impl<L: Law> Windowed<L> {
@@ -134,11 +137,12 @@ impl<L: Law> Windowed<L> {
         state.ends = state.last.after(length.clamp(self.least, self.most));
         let (at, in_flight) = (state.last, window.in_flight);
         let sample = match window.overloaded {
-            Some(latency) => Sample { at, latency, in_flight, outcome: Outcome::Overloaded },
+            Some((latency, held)) => Sample { at, latency, held, in_flight, outcome: Outcome::Overloaded },
             None if window.count < u64::from(self.samples) => return,
             None => {
-                let latency = span(window.sum / u128::from(window.count.max(1)));
-                Sample { at, latency, in_flight, outcome: Outcome::Success }
+                let mean = |sum| span(sum / u128::from(window.count.max(1)));
+                let (latency, held) = (mean(window.sum), mean(window.held));
+                Sample { at, latency, held, in_flight, outcome: Outcome::Success }
             }
         };
         self.law.learn(&mut state.inner, &sample);
@@ -178,10 +182,13 @@ impl<L: Law> Law for Windowed<L> {
 impl Gathered {
     fn add(&mut self, sample: &Sample, shortest: Duration) {
         match sample.outcome {
-            Outcome::Overloaded => self.overloaded = self.overloaded.max(Some(sample.latency)),
+            Outcome::Overloaded => {
+                self.overloaded = self.overloaded.max(Some((sample.latency, sample.held)));
+            }
             Outcome::Success if sample.latency >= shortest => {
                 self.count += 1;
                 self.sum = self.sum.saturating_add(sample.latency.as_nanos());
+                self.held = self.held.saturating_add(sample.held.as_nanos());
                 self.least = Some(self.least.map_or(sample.latency, |least| least.min(sample.latency)));
             }
             _ => return,

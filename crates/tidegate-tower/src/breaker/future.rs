@@ -1,11 +1,13 @@
 //! The future of a service behind a circuit breaker.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 
+use crate::body::{AtHead, HoldsUntil};
 use crate::classify::Classify;
 use crate::given_up::Made;
 use crate::guarded::{Entered, Inside};
@@ -15,9 +17,10 @@ pin_project! {
     ///
     /// # Cancel safety
     /// Dropping the future reports no outcome to the breaker, and frees the place of a probe.
-    pub struct BreakerFuture<F, P: Entered, Res, Err, C, A> {
+    pub struct BreakerFuture<F, P: Entered, Res, Err, C, A, U = AtHead> {
         #[pin]
         stage: Stage<F, P, Res, Err, C, A>,
+        until: PhantomData<U>,
     }
 }
 
@@ -30,39 +33,47 @@ pin_project! {
     }
 }
 
-impl<F, P: Entered, Res, Err, C, A> BreakerFuture<F, P, Res, Err, C, A> {
+impl<F, P: Entered, Res, Err, C, A, U> BreakerFuture<F, P, Res, Err, C, A, U> {
     pub(super) const fn refused(result: Result<Res, Err>) -> Self {
-        Self { stage: Stage::Refused { result: Some(result) } }
+        Self { stage: Stage::Refused { result: Some(result) }, until: PhantomData }
     }
 
     pub(super) const fn called(inside: Inside<P, C, A>, future: F) -> Self {
-        Self { stage: Stage::Called { inside, future: Made::new(future) } }
+        Self { stage: Stage::Called { inside, future: Made::new(future) }, until: PhantomData }
     }
 }
 
-impl<F, P, Res, Err, C, A> Future for BreakerFuture<F, P, Res, Err, C, A>
+impl<F, P, Res, Err, C, A, U> Future for BreakerFuture<F, P, Res, Err, C, A, U>
 where
     F: Future<Output = Result<Res, Err>>,
     P: Entered,
     C: Classify<Res, Err>,
+    U: HoldsUntil<Res, P>,
 {
-    type Output = Result<Res, Err>;
+    type Output = Result<U::Response, Err>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().stage.project() {
             StageProjection::Refused { result } => {
-                Poll::Ready(result.take().expect("a future is not polled after it has ended"))
+                let result = result.take().expect("a future is not polled after it has ended");
+                Poll::Ready(result.map(U::refused))
             }
             StageProjection::Called { inside, future } => {
                 let result = ready!(future.poll(cx));
-                inside.ended(&result);
-                Poll::Ready(result)
+                let outcome = inside.outcome_of(&result);
+                Poll::Ready(match result {
+                    Ok(response) => Ok(U::answered(response, outcome, inside)),
+                    Err(error) => {
+                        inside.end(outcome);
+                        Err(error)
+                    }
+                })
             }
         }
     }
 }
 
-impl<F, P: Entered, Res, Err, C, A> fmt::Debug for BreakerFuture<F, P, Res, Err, C, A> {
+impl<F, P: Entered, Res, Err, C, A, U> fmt::Debug for BreakerFuture<F, P, Res, Err, C, A, U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
             Stage::Refused { .. } => "refused",

@@ -1,16 +1,18 @@
 //! The future of a service with a bounded number of calls in flight.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 use tidegate::observer::RefusalCause;
-use tidegate::{Enter, Permit, TakeError};
+use tidegate::{Enter, NoPlace, Permit, TakeError};
 use tower_service::Service;
 
 use crate::answers::Answers;
+use crate::body::{AtHead, HoldsUntil};
 use crate::classify::Classify;
 use crate::given_up::{Made, NotCalled};
 use crate::guarded::{Inside, Rules};
@@ -24,9 +26,10 @@ pin_project! {
     /// # Cancel safety
     /// If the future is dropped while it waits in the line, it leaves the line. If it is dropped later, it returns its
     /// place, and the call counts for nothing.
-    pub struct ConcurrencyFuture<S, Req, F, C, A> {
+    pub struct ConcurrencyFuture<S, Req, F, C, A, U = AtHead> {
         #[pin]
         stage: Stage<S, Req, F, C, A>,
+        until: PhantomData<U>,
     }
 }
 
@@ -41,23 +44,25 @@ pin_project! {
     }
 }
 
-impl<S, Req, F, C, A> ConcurrencyFuture<S, Req, F, C, A> {
+impl<S, Req, F, C, A, U> ConcurrencyFuture<S, Req, F, C, A, U> {
     pub(super) const fn called(inside: Inside<Permit, C, A>, future: F) -> Self {
-        Self { stage: Stage::Called { inside, future: Made::new(future) } }
+        Self { stage: Stage::Called { inside, future: Made::new(future) }, until: PhantomData }
     }
 
     pub(super) const fn in_line(entry: Enter, service: S, request: Req, rules: Arc<Rules<C, A>>) -> Self {
-        Self { stage: Stage::InLine { entry, call: Some((service, request)), rules, not_called: NotCalled } }
+        let call = Some((service, request));
+        Self { stage: Stage::InLine { entry, call, rules, not_called: NotCalled }, until: PhantomData }
     }
 }
 
-impl<S, Req, C, A> Future for ConcurrencyFuture<S, Req, S::Future, C, A>
+impl<S, Req, C, A, U> Future for ConcurrencyFuture<S, Req, S::Future, C, A, U>
 where
     S: Service<Req>,
     C: Classify<S::Response, S::Error>,
     A: Answers<S::Response, S::Error>,
+    U: HoldsUntil<S::Response, Permit>,
 {
-    type Output = Result<S::Response, S::Error>;
+    type Output = Result<U::Response, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         const ENDED: &str = "a future is not polled after it has ended";
@@ -76,7 +81,11 @@ where
                                 TakeError::Denied(denied) => Some(denied),
                                 TakeError::NotACost(_) => None,
                             };
-                            return Poll::Ready(rules.refuse(RefusalCause::Concurrency, denied));
+                            // The entry asks for one place, and a bulkhead says why it refuses one.
+                            let why = denied.and_then(|denied| denied.no_place);
+                            let cause = RefusalCause::Concurrency(why.unwrap_or(NoPlace::TooManyPlaces));
+                            let refused = rules.refuse(cause, denied);
+                            return Poll::Ready(refused.map(U::refused));
                         }
                     }
                 }
@@ -87,7 +96,7 @@ where
                         if let Some(mut inside) = inside.take() {
                             inside.ended(&result);
                         }
-                        return Poll::Ready(result);
+                        return Poll::Ready(result.map(U::refused));
                     }
                     let (mut service, request) = call.take().expect(ENDED);
                     let inside = inside.take().expect(ENDED);
@@ -96,15 +105,21 @@ where
                 }
                 StageProjection::Called { inside, future } => {
                     let result = ready!(future.poll(cx));
-                    inside.ended(&result);
-                    return Poll::Ready(result);
+                    let outcome = inside.outcome_of(&result);
+                    return Poll::Ready(match result {
+                        Ok(response) => Ok(U::answered(response, outcome, inside)),
+                        Err(error) => {
+                            inside.end(outcome);
+                            Err(error)
+                        }
+                    });
                 }
             }
         }
     }
 }
 
-impl<S, Req, F, C, A> fmt::Debug for ConcurrencyFuture<S, Req, F, C, A> {
+impl<S, Req, F, C, A, U> fmt::Debug for ConcurrencyFuture<S, Req, F, C, A, U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
             Stage::InLine { .. } => "in line",

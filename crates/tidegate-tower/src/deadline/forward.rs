@@ -1,5 +1,6 @@
 //! Deadline layer of a client: tells the next service how much of the task's time is left.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -13,6 +14,7 @@ use super::future::{DeadlineFuture, Until};
 use super::header::{read, write};
 use super::rules::{Rules, knobs};
 use crate::answers::{Answers, Errors};
+use crate::body::{AtBodyEnd, AtHead, BoundsUntil};
 use crate::ready::give_back;
 
 /// Tells the next service how much time is left, for a client: the time that the task
@@ -22,12 +24,13 @@ use crate::ready::give_back;
 /// gRPC requests are told in `grpc-timeout`, others in `x-envoy-expected-rq-timeout-ms`. A shorter time that the
 /// request already names stays. A call with no time left is not made. A call without an answer in time is given up,
 /// and an error that comes once the time told to the service is over counts as that, since a channel of tonic ends a call by
-/// the same time. The cause is [`TimedOut`](tidegate::observer::RefusalCause::TimedOut) if the called service had at least half of the
+/// the same time; a [`Refused`](crate::Refused) of a layer inside [stays](crate::Refused::of_error) what it is. The cause is [`TimedOut`](tidegate::observer::RefusalCause::TimedOut) if the called service had at least half of the
 /// default time, or the time that the request itself named. With less time of the carried deadline left it is
 /// [`CutShort`](tidegate::observer::RefusalCause::CutShort), which says nothing of the called service.
 #[derive(Clone, Debug)]
-pub struct ForwardDeadlineLayer<A = Errors> {
+pub struct ForwardDeadlineLayer<A = Errors, U = AtHead> {
     rules: Arc<Rules<A>>,
+    until: PhantomData<U>,
 }
 
 impl ForwardDeadlineLayer {
@@ -35,41 +38,65 @@ impl ForwardDeadlineLayer {
     /// otherwise](Self::answering).
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
-        Self { rules: Arc::new(Rules::new(timeouts, Errors)) }
+        Self { rules: Arc::new(Rules::new(timeouts, Errors)), until: PhantomData }
+    }
+}
+
+impl<A> ForwardDeadlineLayer<A> {
+    /// Bounds the body of an answer too: at the deadline of the call the body ends with an error, a
+    /// [`Refused`](crate::Refused). By default the deadline bounds the head only. The service then answers with a
+    /// [`TimedBody`](crate::TimedBody). An error of the body that comes once the time told to the service is over counts as
+    /// the timeout.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::deadline::Timeouts;
+    /// use tidegate_tower::{ClientStack, ForwardDeadlineLayer};
+    ///
+    /// let timeouts = Timeouts::new(Duration::from_secs(10), Duration::from_secs(60))?;
+    /// let stack = ClientStack::new().deadline(ForwardDeadlineLayer::new(timeouts).until_body_ends());
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn until_body_ends(self) -> ForwardDeadlineLayer<A, AtBodyEnd> {
+        ForwardDeadlineLayer { rules: self.rules, until: PhantomData }
     }
 }
 
 knobs!(ForwardDeadlineLayer);
 
-impl<S, A> Layer<S> for ForwardDeadlineLayer<A> {
-    type Service = ForwardDeadlineService<S, A>;
+impl<S, A, U> Layer<S> for ForwardDeadlineLayer<A, U> {
+    type Service = ForwardDeadlineService<S, A, U>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        ForwardDeadlineService { inner, rules: Arc::clone(&self.rules) }
+        ForwardDeadlineService { inner, rules: Arc::clone(&self.rules), until: PhantomData }
     }
 }
 
 /// A client that tells the next service its deadlines: see [`ForwardDeadlineLayer`].
 #[derive(Debug)]
-pub struct ForwardDeadlineService<S, A = Errors> {
+pub struct ForwardDeadlineService<S, A = Errors, U = AtHead> {
     inner: S,
     rules: Arc<Rules<A>>,
+    until: PhantomData<U>,
 }
 
-impl<S: Clone, A> Clone for ForwardDeadlineService<S, A> {
+impl<S: Clone, A, U> Clone for ForwardDeadlineService<S, A, U> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), rules: Arc::clone(&self.rules) }
+        Self { inner: self.inner.clone(), rules: Arc::clone(&self.rules), until: PhantomData }
     }
 }
 
-impl<S, A, B> Service<Request<B>> for ForwardDeadlineService<S, A>
+impl<S, A, B, U> Service<Request<B>> for ForwardDeadlineService<S, A, U>
 where
-    S: Service<Request<B>> + Clone,
+    S: Service<Request<B>, Error: 'static> + Clone,
     A: Answers<S::Response, S::Error>,
+    U: BoundsUntil<S::Response>,
 {
-    type Response = S::Response;
+    type Response = U::Response;
     type Error = S::Error;
-    type Future = DeadlineFuture<S::Future, S::Response, S::Error, A>;
+    type Future = DeadlineFuture<S::Future, S::Response, S::Error, A, U>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)

@@ -1,8 +1,9 @@
 //! A future that is given up at a deadline.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
@@ -13,6 +14,7 @@ use tidegate::observer::RefusalCause;
 
 use super::rules::Rules;
 use crate::answers::Answers;
+use crate::body::{AtHead, BodyDeadline, BoundsUntil};
 use crate::given_up::dropping_for_timeout;
 
 pin_project! {
@@ -20,9 +22,10 @@ pin_project! {
     ///
     /// # Cancel safety
     /// Dropping the future drops the service's future.
-    pub struct DeadlineFuture<F, Res, Err, A> {
+    pub struct DeadlineFuture<F, Res, Err, A, U = AtHead> {
         #[pin]
         stage: Stage<F, Res, Err, A>,
+        bounds: PhantomData<U>,
     }
 }
 
@@ -66,24 +69,41 @@ impl Until {
             RefusalCause::CutShort
         }
     }
+
+    /// Returns the same deadline for the body of an answer.
+    #[cold]
+    fn of_body<A>(self, rules: &Rules<A>) -> BodyDeadline {
+        BodyDeadline {
+            until: self.tick,
+            clock: Arc::clone(&rules.clock),
+            is_carried: self.is_carried,
+            errors_from: (!self.is_carried).then(|| rules.told_time_ends(self.tick)),
+            cause: self.cause(rules),
+            is_failure: self.timeout_is_failure(rules),
+            name: rules.name.clone(),
+            sleep: Mutex::new(None),
+        }
+    }
 }
 
-impl<F, Res, Err, A> DeadlineFuture<F, Res, Err, A> {
+impl<F, Res, Err, A, U> DeadlineFuture<F, Res, Err, A, U> {
     pub(super) const fn refused(result: Result<Res, Err>) -> Self {
-        Self { stage: Stage::Refused { result: Some(result) } }
+        Self { stage: Stage::Refused { result: Some(result) }, bounds: PhantomData }
     }
 
     pub(super) const fn until(future: F, until: Until, rules: Arc<Rules<A>>) -> Self {
-        Self { stage: Stage::Called { future, until, sleep: None, rules } }
+        Self { stage: Stage::Called { future, until, sleep: None, rules }, bounds: PhantomData }
     }
 }
 
-impl<F, Res, Err, A> Future for DeadlineFuture<F, Res, Err, A>
+impl<F, Res, Err, A, U> Future for DeadlineFuture<F, Res, Err, A, U>
 where
     F: Future<Output = Result<Res, Err>>,
+    Err: 'static,
     A: Answers<Res, Err>,
+    U: BoundsUntil<Res>,
 {
-    type Output = Result<Res, Err>;
+    type Output = Result<U::Response, Err>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut stage = self.project().stage;
@@ -97,10 +117,12 @@ where
                 match polled {
                     // The timeout, noticed by a timer of the client within: a channel of tonic ends a call by the
                     // `grpc-timeout` that it sends.
-                    Poll::Ready(Err(_)) if !is_carried && rules.is_told_time_over(tick) => {
+                    Poll::Ready(Err(error)) if !is_carried && rules.is_timeout(tick, &error) => {
                         rules.refuse(until.cause(rules))
                     }
-                    Poll::Ready(result) => result,
+                    Poll::Ready(result) => {
+                        return Poll::Ready(result.map(|head| U::answered(head, || until.of_body(rules))));
+                    }
                     Poll::Pending => {
                         while {
                             let sleeping = sleep.get_or_insert_with(|| rules.clock.sleep_until(tick));
@@ -119,11 +141,11 @@ where
             }
             StageProjection::Ended => panic!("a future is not polled after it has ended"),
         };
-        Poll::Ready(result)
+        Poll::Ready(result.map(U::refused))
     }
 }
 
-impl<F, Res, Err, A> fmt::Debug for DeadlineFuture<F, Res, Err, A> {
+impl<F, Res, Err, A, U> fmt::Debug for DeadlineFuture<F, Res, Err, A, U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match &self.stage {
             Stage::Refused { .. } => "refused",

@@ -10,6 +10,7 @@ use tidegate::{Retry, Tick};
 
 use crate::answers::Answers;
 use crate::name::Name;
+use crate::refused::Refused;
 
 /// The settings of a deadline layer.
 #[derive(Clone, Debug)]
@@ -41,13 +42,18 @@ impl<A> Rules<A> {
         time.saturating_mul(2) >= self.timeouts.default_time()
     }
 
-    /// Returns whether the time that the called service was told is over, for a call that is given up at `until`. The
-    /// service was told a time that ends earlier than `until`: by the margin, and by up to the millisecond by which the
-    /// header rounds down.
+    /// Returns when the time ends that the called service was told, for a call that is given up at `until`. That is
+    /// earlier than `until` by the margin, and by up to the millisecond by which the header rounds down.
     #[cold]
-    pub(super) fn is_told_time_over(&self, until: Tick) -> bool {
-        let early = self.timeouts.margin().saturating_add(Duration::from_millis(1));
-        self.clock.now() >= until.before(early)
+    pub(super) fn told_time_ends(&self, until: Tick) -> Tick {
+        until.before(self.timeouts.margin().saturating_add(Duration::from_millis(1)))
+    }
+
+    /// Says whether an error of a called service is the timeout, noticed by a timer of the client within: whether the time
+    /// that the service was told is over, and no layer inside has refused the call.
+    #[cold]
+    pub(super) fn is_timeout<Err: 'static>(&self, until: Tick, error: &Err) -> bool {
+        self.clock.now() >= self.told_time_ends(until) && Refused::of_error(error).is_none()
     }
 
     /// Makes the result of a refused call, and tells the observer.
@@ -62,7 +68,7 @@ impl<A> Rules<A> {
 /// The setters that both deadline layers have.
 macro_rules! knobs {
     ($layer:ident) => {
-        impl<A: Clone> $layer<A> {
+        impl<A: Clone, U> $layer<A, U> {
             /// Refuses requests with less time left than `least`, the least time that the work takes; the default is
             /// zero. With more than the default time, it refuses all requests whose caller gives no time.
             ///
@@ -86,8 +92,9 @@ macro_rules! knobs {
 
             /// Chooses how refusals are told.
             #[must_use]
-            pub fn answering<B>(self, answers: B) -> $layer<B> {
-                $layer { rules: Arc::new(Arc::unwrap_or_clone(self.rules).answering(answers)) }
+            pub fn answering<B>(self, answers: B) -> $layer<B, U> {
+                let rules = Arc::new(Arc::unwrap_or_clone(self.rules).answering(answers));
+                $layer { rules, until: self.until }
             }
 
             /// Chooses the name that callers and observers are told; the default is `deadline`.
@@ -103,7 +110,7 @@ macro_rules! knobs {
             }
 
             fn with(self, change: impl FnOnce(Rules<A>) -> Rules<A>) -> Self {
-                Self { rules: Arc::new(change(Arc::unwrap_or_clone(self.rules))) }
+                Self { rules: Arc::new(change(Arc::unwrap_or_clone(self.rules))), until: self.until }
             }
         }
     };

@@ -1,5 +1,6 @@
 //! Deadline layer of a server: reads the time from a request, and carries it through the task.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use super::future::{DeadlineFuture, Until};
 use super::header::read;
 use super::rules::{Rules, knobs};
 use crate::answers::{Answers, Problems};
+use crate::body::{AtBodyEnd, AtHead, BoundsUntil};
 use crate::ready::give_back;
 
 /// Gives each request the time that its caller allows it, for a server: see [`Timeouts`].
@@ -41,15 +43,16 @@ use crate::ready::give_back;
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct DeadlineLayer<A = Problems> {
+pub struct DeadlineLayer<A = Problems, U = AtHead> {
     rules: Arc<Rules<A>>,
+    until: PhantomData<U>,
 }
 
 impl DeadlineLayer {
     /// Makes a layer that gives each request its time by these rules.
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
-        Self { rules: Arc::new(Rules::new(timeouts, Problems)) }
+        Self { rules: Arc::new(Rules::new(timeouts, Problems)), until: PhantomData }
     }
 
     /// Same as [`DeadlineLayer::new`], with a default and a ceiling, and no margin for the network.
@@ -61,37 +64,65 @@ impl DeadlineLayer {
     }
 }
 
+impl<A> DeadlineLayer<A> {
+    /// Bounds the body of an answer too: at the deadline of its request the body ends with an error, a
+    /// [`Refused`](crate::Refused). By default the deadline bounds the head only, and a body goes on for as long as it
+    /// likes. The service then answers with a [`TimedBody`](crate::TimedBody), which also carries the deadline while it is
+    /// polled. A server breaks off the connection (HTTP/1.1) or the stream (HTTP/2), so that the caller can tell a body
+    /// that was cut off from a whole one.
+    ///
+    /// Costs two reference counts for each answer, a reading of the clock for each frame, and a timer if a frame has to
+    /// be waited for.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use axum::{Router, body::Body, routing::get};
+    /// use tidegate_tower::DeadlineLayer;
+    ///
+    /// let whole = DeadlineLayer::within(Duration::from_secs(10), Duration::from_secs(60))?.until_body_ends();
+    /// let app: Router = Router::new().route("/", get(async || Body::from("the report"))).layer(whole);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn until_body_ends(self) -> DeadlineLayer<A, AtBodyEnd> {
+        DeadlineLayer { rules: self.rules, until: PhantomData }
+    }
+}
+
 knobs!(DeadlineLayer);
 
-impl<S, A> Layer<S> for DeadlineLayer<A> {
-    type Service = DeadlineService<S, A>;
+impl<S, A, U> Layer<S> for DeadlineLayer<A, U> {
+    type Service = DeadlineService<S, A, U>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        DeadlineService { inner, rules: Arc::clone(&self.rules) }
+        DeadlineService { inner, rules: Arc::clone(&self.rules), until: PhantomData }
     }
 }
 
 /// A service whose requests have deadlines: see [`DeadlineLayer`].
 #[derive(Debug)]
-pub struct DeadlineService<S, A = Problems> {
+pub struct DeadlineService<S, A = Problems, U = AtHead> {
     inner: S,
     rules: Arc<Rules<A>>,
+    until: PhantomData<U>,
 }
 
-impl<S: Clone, A> Clone for DeadlineService<S, A> {
+impl<S: Clone, A, U> Clone for DeadlineService<S, A, U> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), rules: Arc::clone(&self.rules) }
+        Self { inner: self.inner.clone(), rules: Arc::clone(&self.rules), until: PhantomData }
     }
 }
 
-impl<S, A, B> Service<Request<B>> for DeadlineService<S, A>
+impl<S, A, B, U> Service<Request<B>> for DeadlineService<S, A, U>
 where
-    S: Service<Request<B>> + Clone,
+    S: Service<Request<B>, Error: 'static> + Clone,
     A: Answers<S::Response, S::Error>,
+    U: BoundsUntil<S::Response>,
 {
-    type Response = S::Response;
+    type Response = U::Response;
     type Error = S::Error;
-    type Future = DeadlineFuture<S::Future, S::Response, S::Error, A>;
+    type Future = DeadlineFuture<S::Future, S::Response, S::Error, A, U>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)

@@ -58,13 +58,30 @@ impl<F> EachKey<F> {
     }
 }
 
-impl<Req, K: Key, F: Fn(&Req) -> K + Clone> Limits<Req> for EachKey<F> {
+/// Reads the key of a request, which may borrow from it. Implemented for functions.
+pub trait KeyOf<'r, Req: 'r> {
+    /// The key.
+    type Key: Key;
+
+    /// Returns the key of a request.
+    fn key_of(&self, request: &'r Req) -> Self::Key;
+}
+
+impl<'r, Req: 'r, K: Key, F: Fn(&'r Req) -> K> KeyOf<'r, Req> for F {
+    type Key = K;
+
+    fn key_of(&self, request: &'r Req) -> K {
+        self(request)
+    }
+}
+
+impl<Req, F: for<'r> KeyOf<'r, Req> + Clone> Limits<Req> for EachKey<F> {
     fn allow(&self, request: &Req, cost: Cost) -> Answer {
-        self.limiter.allow_n((self.key)(request), cost).expect("a cost is one")
+        self.limiter.allow_n(self.key.key_of(request), cost).expect("a cost is one")
     }
 
     fn reserve(&self, request: &Req, cost: Cost, max_wait: Duration) -> Result<Reservation, Denied> {
-        self.limiter.wait((self.key)(request), cost).within(max_wait).reserve().map_err(denied)
+        self.limiter.wait(self.key.key_of(request), cost).within(max_wait).reserve().map_err(denied)
     }
 }
 

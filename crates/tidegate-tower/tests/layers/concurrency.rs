@@ -21,7 +21,9 @@ fn a_place_is_returned_when_the_call_ends_or_goes_away() {
     assert_eq!(refused.status(), 503);
     assert!(refused.body().contains("temporary-reduced-capacity"), "{}", refused.body());
     assert!(
-        refused.body().contains(r#"limit \"pages\" refuses this request; try again later"#),
+        refused
+            .body()
+            .contains(r#"limit \"pages\" refuses this request: all places are taken; try again later"#),
         "{}",
         refused.body()
     );
@@ -75,4 +77,47 @@ fn a_wait_ends_at_the_first_of_its_bounds() {
     clock.advance(second);
     let Poll::Ready(Ok(refused)) = poll(called.as_mut()) else { panic!("it waits for a second") };
     assert_eq!(refused.status(), 503);
+}
+
+/// The cause goes from the bulkhead to the observer, to outer layers and to callers.
+#[test]
+fn a_refusal_says_why_there_is_no_place() {
+    use std::sync::{Arc, Mutex};
+    use tidegate::NoPlace;
+    use tidegate::observer::{LayerDid, LayerEvent, Observer};
+    use tidegate_tower::{RefusalCause, Refused};
+
+    #[derive(Clone, Debug, Default)]
+    struct Causes(Arc<Mutex<Vec<RefusalCause>>>);
+    impl Observer for Causes {
+        fn on_layer(&self, event: &LayerEvent<'_>) {
+            if let LayerDid::Refused { cause, .. } = event.did {
+                self.0.lock().unwrap().push(cause);
+            }
+        }
+    }
+
+    let (clock, causes) = (ManualClock::default(), Causes::default());
+    let second = Duration::from_secs(1);
+    let places = Bulkhead::new(1).unwrap().with_room(1).with_longest_wait(second).with_clock(clock.clone());
+    let _permit = places.try_enter().unwrap();
+    let layer = ConcurrencyLayer::new("pages", places).with_observer(causes.clone());
+    let mut service = layer.layer(ScriptedService::default());
+    let mut waits = Box::pin(call(&mut service, get()));
+    assert!(poll(waits.as_mut()).is_pending());
+    let full = answer(&mut service, get()).unwrap();
+    assert_eq!(
+        Refused::of_response(&full).unwrap().to_string(),
+        "pages: too many requests at once: the queue is full"
+    );
+    assert!(
+        full.body().contains("refuses this request: the queue is full; try again later"),
+        "{}",
+        full.body()
+    );
+    clock.advance(second);
+    let Poll::Ready(Ok(over)) = poll(waits.as_mut()) else { panic!("it waits for a second") };
+    assert!(over.body().contains("the longest wait is over"), "{}", over.body());
+    let expected = [NoPlace::QueueFull, NoPlace::QueueTimeout].map(RefusalCause::Concurrency);
+    assert_eq!(*causes.0.lock().unwrap(), expected);
 }

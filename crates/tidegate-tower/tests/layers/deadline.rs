@@ -174,3 +174,44 @@ fn a_client_gets_its_refusals_as_errors() {
     let Poll::Ready(Err(error)) = poll(called.as_mut()) else { panic!("its time is up") };
     assert_eq!(*error.downcast::<Refused>().unwrap(), Refused::new(RefusalCause::TimedOut, "deadline"));
 }
+
+/// The called service is over its time, and a layer inside has refused the call for a reason of its own: a full queue, say.
+#[test]
+fn a_refusal_of_a_layer_inside_is_no_timeout() {
+    use tidegate::Bulkhead;
+    use tidegate_tower::ConcurrencyLayer;
+
+    type Boxed = Box<dyn std::error::Error + Send + Sync>;
+    #[derive(Debug, thiserror::Error)]
+    #[error("the stock was not asked")]
+    struct NotAsked(#[source] Refused);
+
+    let (clock, places) = (ManualClock::default(), Bulkhead::new(1).unwrap().with_room(0));
+    let permit = places.try_enter().unwrap();
+    let forward = || forward(&clock).answering(Errors);
+    let cause = |result: Result<Response<String>, Boxed>| {
+        Refused::of_source(&*result.unwrap_err()).map(|refused| refused.cause)
+    };
+    // The layer inside refuses when the told time is over.
+    let stock = tower::service_fn(async |_: Request<String>| Ok::<_, Boxed>(Response::new(String::new())));
+    let full = ConcurrencyLayer::new("stock", places).answering(Errors).layer(stock);
+    let refused = tower::service_fn(|request: Request<String>| {
+        clock.advance(2 * SECOND - SECOND / 10);
+        full.clone().call(request)
+    });
+    let result = answer(&mut forward().layer(refused), get());
+    assert_eq!(cause(result), Some(RefusalCause::Concurrency(tidegate::NoPlace::Full)));
+    // Also in the sources of another error.
+    let wrapped = tower::service_fn(async |_: Request<String>| {
+        clock.advance(2 * SECOND - SECOND / 10);
+        Err::<Response<String>, Boxed>(NotAsked(Refused::new(RefusalCause::Open, "stock")).into())
+    });
+    assert_eq!(cause(answer(&mut forward().layer(wrapped), get())), Some(RefusalCause::Open));
+    // Any other error at that time is the timeout.
+    let failed = tower::service_fn(async |_: Request<String>| {
+        clock.advance(2 * SECOND - SECOND / 10);
+        Err::<Response<String>, Boxed>("the channel is closed".into())
+    });
+    assert_eq!(cause(answer(&mut forward().layer(failed), get())), Some(RefusalCause::TimedOut));
+    drop(permit);
+}

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod any_order;
+mod body;
 mod breaker;
 mod concurrency;
 mod deadline;

@@ -13,6 +13,18 @@ fn limiter(quota: impl TryInto<Quota, Error: std::fmt::Debug>) -> (Limiter, Manu
     (Limiter::new(quota).unwrap().with_clock(clock.clone()), clock)
 }
 
+/// A key that is read by a function is not copied.
+#[test]
+fn a_key_may_borrow_from_the_request() {
+    fn key(request: &Request<String>) -> &str {
+        request.body()
+    }
+    let limiter = KeyedLimiter::new(Quota::per_day(1), 10).unwrap();
+    let mut service = RateLimitLayer::each("per-body", limiter, key).layer(ScriptedService::default());
+    let mut ask = |body: &str| answer(&mut service, Request::new(body.to_owned())).unwrap().status().as_u16();
+    assert_eq!(["ann", "bob", "ann"].map(&mut ask), [200, 200, 429]);
+}
+
 /// tower's own layer cannot be cloned, and axum makes a service per connection: each would have a limit of its own.
 #[test]
 fn all_services_of_a_layer_share_its_limit() {

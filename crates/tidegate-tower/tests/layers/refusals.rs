@@ -90,7 +90,10 @@ fn a_refusal_in_an_error_of_the_program_says_nothing_of_the_service() {
         .layer(inner);
     let permit = places.try_enter().unwrap();
     let Err(Own::NotAsked(refused)) = answer(&mut client, get()) else { panic!("the places are taken") };
-    assert_eq!((refused.cause, breaker.state().as_str()), (RefusalCause::Concurrency, "closed"));
+    assert_eq!(
+        (refused.cause, breaker.state().as_str()),
+        (RefusalCause::Concurrency(tidegate::NoPlace::Full), "closed")
+    );
     drop(permit);
     assert!(matches!(answer(&mut client, get()), Err(Own::Failed(_))));
     assert_eq!(breaker.state().as_str(), "open", "a failure of the service counts");

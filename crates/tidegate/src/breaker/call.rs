@@ -14,11 +14,13 @@ pub struct Call {
     shared: Arc<Shared>,
     /// `None` once it has ended.
     receipt: Option<Receipt>,
+    /// When the answer began, if it was streamed.
+    answered: Option<Tick>,
 }
 
 impl Call {
     pub(super) const fn new(shared: Arc<Shared>, receipt: Receipt) -> Self {
-        Self { shared, receipt: Some(receipt) }
+        Self { shared, receipt: Some(receipt), answered: None }
     }
 
     /// Returns the tick at which it entered, by the breaker's clock.
@@ -27,14 +29,43 @@ impl Call {
         self.receipt.map_or(Tick::EPOCH, |receipt| receipt.at)
     }
 
-    /// Reports how the call went. Its latency is the time since it entered.
+    /// Notes that an answer which is streamed begins now, while the call goes on. Whether the call was slow then depends
+    /// on the time until now. Only the first call counts. Reads the clock once.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::breaker::CircuitBreaker;
+    /// use tidegate::{Breaker, ManualClock, Outcome};
+    ///
+    /// let clock = ManualClock::default();
+    /// let slow = CircuitBreaker::builder().slow_calls(Duration::from_secs(1), 1.0).min_calls(1);
+    /// let model = Breaker::new(slow)?.with_clock(clock.clone());
+    /// let mut call = model.try_enter()?;
+    /// clock.advance(Duration::from_millis(300)); // until the first token
+    /// call.answer_begins();
+    /// clock.advance(Duration::from_secs(20)); // until the last one
+    /// call.leave(Outcome::Success);
+    /// assert_eq!(model.state().as_str(), "closed", "the call was not slow");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn answer_begins(&mut self) {
+        if self.answered.is_none() {
+            self.answered = Some(self.shared.time.now());
+        }
+    }
+
+    /// Reports how the call went. Its latency is the time since it entered, until its [answer
+    /// began](Call::answer_begins) if that was streamed.
     pub fn leave(mut self, outcome: Outcome) {
         self.end(outcome);
     }
 
     fn end(&mut self, outcome: Outcome) {
         let Some(receipt) = self.receipt.take() else { return };
-        self.shared.change(|law, state, now, tell| law.leave_in_place(state, now, &receipt, outcome, tell));
+        let answered = (&receipt, self.answered);
+        self.shared
+            .change(|law, state, now, tell| law.leave_answered_in_place(state, now, answered, outcome, tell));
     }
 }
 

@@ -103,7 +103,12 @@ impl KeyedBreaker {
     pub fn try_enter(&self, key: impl Key) -> Result<KeyedCall, Denied> {
         key.with_bytes(|key| {
             let receipt = self.shared.enter(key).map_err(shared::refused)?;
-            Ok(KeyedCall { shared: Arc::clone(&self.shared), key: key.into(), receipt: Some(receipt) })
+            Ok(KeyedCall {
+                shared: Arc::clone(&self.shared),
+                key: key.into(),
+                receipt: Some(receipt),
+                answered: None,
+            })
         })
     }
 
@@ -208,10 +213,10 @@ impl Keys {
 
     /// Leaves the breaker of a key. If the key was reset meanwhile, its state is younger than the receipt, and the
     /// outcome does not count.
-    fn leave(&self, key: &[u8], receipt: &Receipt, outcome: Outcome) {
+    fn leave(&self, key: &[u8], answered: (&Receipt, Option<Tick>), outcome: Outcome) {
         let now = self.time.now();
         self.change(key, (now, Absent::Stays), |law, state, at, tell| {
-            law.leave_in_place(state, at, receipt, outcome, tell);
+            law.leave_answered_in_place(state, at, answered, outcome, tell);
         });
     }
 
@@ -261,17 +266,27 @@ pub struct KeyedCall {
     shared: Arc<Keys>,
     key: SmallVec<[u8; 32]>,
     receipt: Option<Receipt>,
+    /// When the answer began, if it was streamed.
+    answered: Option<Tick>,
 }
 
 impl KeyedCall {
-    /// Reports how the call went. Its latency is the time since it entered.
+    /// Notes that an answer which is streamed begins now, as [`Call::answer_begins`](super::Call::answer_begins) does.
+    pub fn answer_begins(&mut self) {
+        if self.answered.is_none() {
+            self.answered = Some(self.shared.time.now());
+        }
+    }
+
+    /// Reports how the call went. Its latency is the time since it entered, until its [answer
+    /// began](KeyedCall::answer_begins) if that was streamed.
     pub fn leave(mut self, outcome: Outcome) {
         self.end(outcome);
     }
 
     fn end(&mut self, outcome: Outcome) {
         let Some(receipt) = self.receipt.take() else { return };
-        self.shared.leave(&self.key, &receipt, outcome);
+        self.shared.leave(&self.key, (&receipt, self.answered), outcome);
     }
 }
 

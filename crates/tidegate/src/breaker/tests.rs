@@ -134,6 +134,26 @@ fn slow_calls_are_timed_from_entering_to_leaving() {
     assert_eq!(heard.words(), ["closed to open: 1 of 2 calls were slow"]);
 }
 
+/// How long a stream lasts says nothing of the service: whether a call was slow depends on when its answer began.
+#[test]
+fn a_stream_is_slow_if_it_begins_late_and_not_if_it_ends_late() {
+    let slow = || CircuitBreaker::builder().slow_calls(SECOND, 1.0).min_calls(1);
+    for (begins, state) in [(SECOND, "closed"), (SECOND + Duration::from_nanos(1), "open")] {
+        let (breaker, clock, _) = heard(slow());
+        let keyed = KeyedBreaker::new(slow(), 10).unwrap().with_clock(clock.clone());
+        let (mut call, mut of_key) = (breaker.try_enter().unwrap(), keyed.try_enter("store").unwrap());
+        clock.advance(begins);
+        call.answer_begins();
+        of_key.answer_begins();
+        clock.advance(20 * SECOND);
+        call.answer_begins();
+        of_key.answer_begins();
+        call.leave(Outcome::Success);
+        of_key.leave(Outcome::Success);
+        assert_eq!((breaker.state().as_str(), keyed.state("store").as_str()), (state, state), "{begins:?}");
+    }
+}
+
 #[test]
 fn work_is_run_unless_it_is_refused() {
     let (breaker, ..) = heard(CircuitBreaker::builder().consecutive(1));

@@ -8,17 +8,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Cost, NotACost, Priority, Retry, Tick};
+use tidegate_core::{Cost, NotACost, Priority, Tick};
 
 use super::line::{Answer, PlaceRequest, Ticket};
 use super::permit::Permit;
 use super::places::EnterFailure;
+use super::rules::TurnedAway;
 use super::shared::Shared;
 use crate::answer::TakeError;
 use crate::block_on::block_on;
 use crate::clock::Sleep;
 use crate::deadline::{self, Deadline};
 use crate::key::Key;
+use crate::no_place::NoPlace;
 use crate::priority::named_or_carried;
 use crate::time_bound::TimeBound;
 
@@ -32,12 +34,12 @@ use crate::time_bound::TimeBound;
 /// can be stored and spawned; it runs on any executor. It does not allocate unless it has to wait.
 ///
 /// # Errors
-/// In each case no place is taken.
+/// In each case no place is taken, and [`Denied::no_place`](crate::Denied::no_place) says why.
 ///
-/// * [`TakeError::Denied`] with [`Retry::Unknown`]: its deadline, the one that the task carries, or the bulkhead's longest wait passed, the queue is
+/// * [`TakeError::Denied`] with [`Retry::Unknown`](crate::Retry::Unknown): its deadline, the one that the task carries, or the bulkhead's longest wait passed, the queue is
 ///   full, a more important caller took this one's position in the queue, the turn is not expected before the deadline,
 ///   or a throttle refused.
-/// * [`TakeError::Denied`] with [`Retry::Never`]: more places are asked for than there are (with a law: than there can
+/// * [`TakeError::Denied`] with [`Retry::Never`](crate::Retry::Never): more places are asked for than there are (with a law: than there can
 ///   be), or its own deadline had passed before the first poll, or no place is free and the carried deadline has
 ///   passed.
 /// * [`TakeError::NotACost`]: `places` is zero or negative.
@@ -63,6 +65,12 @@ pub struct Enter {
     stage: Stage,
 }
 
+/// When a wait ends, and the cause that its caller is told.
+type Expiry = (Tick, NoPlace);
+
+/// The deadline had passed when the caller came.
+const TOO_LATE: TurnedAway = TurnedAway::forever(NoPlace::DeadlineExceeded);
+
 enum Stage {
     New,
     /// The throttle has admitted it.
@@ -71,7 +79,8 @@ enum Stage {
     Refused,
     InLine {
         ticket: Ticket,
-        deadline: Option<Tick>,
+        /// `None`: it waits as long as it takes.
+        expiry: Option<Expiry>,
         sleep: Option<Sleep>,
     },
     Ended,
@@ -98,7 +107,7 @@ impl Enter {
     }
 
     /// Waits until `deadline` at the latest: an `Instant`, or a tick of the bulkhead's clock. If the deadline has
-    /// passed before the first poll, the call is refused with [`Retry::Never`] even while places are free, since its
+    /// passed before the first poll, the call is refused with [`Retry::Never`](crate::Retry::Never) even while places are free, since its
     /// result comes too late.
     pub fn until(mut self, deadline: impl Into<Deadline>) -> Self {
         self.bound = TimeBound::Until(deadline.into());
@@ -140,7 +149,7 @@ impl Enter {
         let places = self.places?;
         let answer = match self.arrive(places) {
             Ok(()) => self.enter_now(places),
-            Err(retry) => Err(retry),
+            Err(refused) => Err(refused),
         };
         self.end(answer, self.arrived)
     }
@@ -202,28 +211,29 @@ impl Enter {
     }
 
     /// Checks the deadline and the number of places, and asks the throttle once. `Err` is the refusal.
-    fn arrive(&mut self, places: Cost) -> Result<(), Retry> {
+    fn arrive(&mut self, places: Cost) -> Result<(), TurnedAway> {
         if self.bound.has_passed(&*self.shared.clock) {
-            return Err(Retry::Never);
+            return Err(TOO_LATE);
         }
         // A caller who asks for more places than it may have does not count as refused for lack of room, so the
         // throttle is not asked.
         if self.shared.is_throttled()
-            && let Some(retry) = self.shared.too_many(self.request(places))
+            && let Some(refused) = self.shared.too_many(self.request(places))
         {
-            return Err(retry);
+            return Err(refused);
         }
         if matches!(self.stage, Stage::New) {
             self.arrived = self.shared.begin();
             let admitted = self.shared.admits(self.arrived, || self.goes_by());
             self.stage = if admitted { Stage::Admitted } else { Stage::Refused };
         }
-        if matches!(self.stage, Stage::Refused) { Err(Retry::Unknown) } else { Ok(()) }
+        let throttled = TurnedAway::now(NoPlace::Throttled);
+        if matches!(self.stage, Stage::Refused) { Err(throttled) } else { Ok(()) }
     }
 
-    /// Enters at once or joins the line. `Ok` is the ticket and the deadline. `Err` is the answer when the caller
+    /// Enters at once or joins the line. `Ok` is the ticket, and when the wait ends and why. `Err` is the answer when the caller
     /// entered without waiting or is refused.
-    fn begin(&mut self, places: Cost, cx: &Context<'_>) -> Result<(Ticket, Option<Tick>), Answer> {
+    fn begin(&mut self, places: Cost, cx: &Context<'_>) -> Result<(Ticket, Option<Expiry>), Answer> {
         self.bound = self.bound.on_clock(&*self.shared.clock);
         self.arrive(places).map_err(Err)?;
         let shared = &self.shared;
@@ -240,12 +250,19 @@ impl Enter {
         let own = self.bound.deadline(&*shared.clock);
         let carried = self.carried.or_else(deadline::carried).map(|until| until.tick(&*shared.clock));
         if carried.is_some_and(|carried| carried < now) {
-            return Err(Err(Retry::Never));
+            return Err(Err(TOO_LATE));
         }
         let longest = (longest < Duration::MAX).then(|| now.after(longest));
-        let deadline = [own, carried, longest].into_iter().flatten().min();
+        let callers = own.into_iter().chain(carried).min();
+        let expiry = match (callers, longest) {
+            (Some(callers), longest) if longest.is_none_or(|longest| callers <= longest) => {
+                Some((callers, NoPlace::DeadlineExceeded))
+            }
+            (_, longest) => longest.map(|longest| (longest, NoPlace::QueueTimeout)),
+        };
+        let deadline = expiry.map(|(tick, _)| tick);
         let ticket = shared.join(self.request(places), (now, deadline), cx.waker().clone())?;
-        Ok((ticket, deadline))
+        Ok((ticket, expiry))
     }
 
     /// Ends with an answer. `began` is when the work begins; unused for a refusal without a throttle.
@@ -274,15 +291,15 @@ impl Future for Enter {
                     return Poll::Ready(Err(error.into()));
                 }
             };
-            let (ticket, deadline) = match this.begin(places, cx) {
+            let (ticket, expiry) = match this.begin(places, cx) {
                 Ok(joined) => joined,
                 Err(answer) => return Poll::Ready(this.end(answer, this.arrived)),
             };
             // Set before the clock makes a timer, since that may panic: the entry is then dropped, and its drop leaves
             // the line.
-            this.stage = Stage::InLine { ticket, deadline, sleep: None };
+            this.stage = Stage::InLine { ticket, expiry, sleep: None };
         }
-        let Stage::InLine { ticket, deadline, sleep } = &mut this.stage else {
+        let Stage::InLine { ticket, expiry, sleep } = &mut this.stage else {
             panic!("an entry was polled after it had ended");
         };
         let shared = &this.shared;
@@ -291,12 +308,12 @@ impl Future for Enter {
         if let Some(answer) = shared.ask(ticket, cx.waker().clone()) {
             return Poll::Ready(this.end(answer, began));
         }
-        let Some(tick) = *deadline else { return Poll::Pending };
+        let Some((tick, why)) = *expiry else { return Poll::Pending };
         loop {
             let now = shared.clock.now();
             if now >= tick {
                 // A place that was given before this moment is taken, although it comes after the deadline.
-                let answer = shared.give_up(ticket, now);
+                let answer = shared.give_up(ticket, why, now);
                 let began = if shared.is_timed() { now } else { Tick::EPOCH };
                 return Poll::Ready(this.end(answer, began));
             }

@@ -11,13 +11,14 @@ use std::task::Waker;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Priority, Retry, Tick};
+use tidegate_core::{Priority, Tick};
 
 use super::pace::Pace;
 use super::places::Places;
 use super::queue::{Turn, Waiting};
 use super::queues::{Class, Queues};
-use super::rules::Rules;
+use super::rules::{Rules, TurnedAway};
+use crate::no_place::NoPlace;
 
 /// Places that were given to a caller. Small, since each permit carries it: writing more between the two atomic steps
 /// delays the second one.
@@ -56,8 +57,8 @@ impl Granted {
     }
 }
 
-/// The answer to a caller: the places, or when to try again.
-pub(super) type Answer = Result<Granted, Retry>;
+/// The answer to a caller: the places, or why there are none.
+pub(super) type Answer = Result<Granted, TurnedAway>;
 
 /// The places that a caller asks for, with its priority and tenant.
 #[derive(Clone, Copy, Debug)]
@@ -162,11 +163,12 @@ impl Line {
         let class = self.queues.class_of(request.tenant, now);
         let may_consider = |priority, wanted| rules.may_consider(priority, wanted, places.count());
         let answer = if self.queues.is_next(class, (request.priority, request.places), now, may_consider) {
-            self.take((rules, places), (request.places, request.priority), class, now).ok_or(Retry::Unknown)
+            self.take((rules, places), (request.places, request.priority), class, now)
         } else {
-            Err(Retry::Unknown)
+            None
         };
-        (answer, wakers)
+        let none = || TurnedAway::now(places.count().no_place(request.places));
+        (answer.ok_or_else(none), wakers)
     }
 
     /// Enters, or joins the line. Takes the waker only if the caller joins.
@@ -178,18 +180,17 @@ impl Line {
         (now, deadline): (Tick, Option<Tick>),
         waker: &mut Option<Waker>,
     ) -> (Result<Ticket, Answer>, PendingWakers) {
-        if let Some(retry) = rules.too_many(request.places, request.priority, places.count().limit()) {
-            return (Err(Err(retry)), PendingWakers::default());
+        if let Some(refused) = rules.too_many(request.places, request.priority, places.count().limit()) {
+            return (Err(Err(refused)), PendingWakers::default());
         }
         // From here on every caller takes the lock. Places returned before are counted below; a permit that is dropped
         // later waits for the lock.
         places.lock();
         let (answer, mut wakers) = self.enter_if_next(rules, places, request, now);
         let joined = match answer {
-            Err(Retry::Unknown) if !self.is_late(request, now, deadline) => {
-                self.wait((rules, places.count().limit()), request, now, waker, &mut wakers)
-            }
-            answer => Err(answer),
+            Ok(granted) => Err(Ok(granted)),
+            Err(_) if self.is_late(request, now, deadline) => Err(Err(TurnedAway::now(NoPlace::TurnTooLate))),
+            Err(none) => self.wait((rules, places.count().limit()), (request, none), now, waker, &mut wakers),
         };
         self.open_if_empty(places);
         (joined, wakers)
@@ -207,19 +208,22 @@ impl Line {
     fn wait(
         &mut self,
         (rules, limit): (&Rules, u64),
-        request: PlaceRequest<'_>,
+        (request, none): (PlaceRequest<'_>, TurnedAway),
         now: Tick,
         waker: &mut Option<Waker>,
         wakers: &mut PendingWakers,
     ) -> Result<Ticket, Answer> {
-        const SHED: Answer = Err(Retry::Unknown);
+        const DISPLACED: TurnedAway = TurnedAway::now(NoPlace::Displaced);
+        const QUEUE_FULL: TurnedAway = TurnedAway::now(NoPlace::QueueFull);
         let class = self.queues.class_of(request.tenant, now);
-        if self.queues.len() >= rules.room(limit) {
-            let (class, turn) = self.queues.gives_way_to(class, request.priority, now).ok_or(SHED)?;
-            self.answer((class, turn), SHED, wakers);
+        let room = rules.room(limit);
+        if self.queues.len() >= room {
+            let full = if room == 0 { none } else { QUEUE_FULL };
+            let gives_way = self.queues.gives_way_to(class, request.priority, now).ok_or(Err(full))?;
+            self.answer(gives_way, Err(DISPLACED), wakers);
         }
         // `None` only if the waker was taken before. It cannot be: `join` calls this once.
-        let waker = waker.take().ok_or(SHED)?;
+        let waker = waker.take().ok_or(Err(QUEUE_FULL))?;
         if self.queues.len() == 0 {
             self.pace.begin(now);
         }
@@ -314,6 +318,7 @@ impl Line {
 
     /// Gives places to the next waiters while enough are free.
     fn advance(&mut self, rules: &Rules, places: &Places, now: Tick) -> PendingWakers {
+        const STANDING: TurnedAway = TurnedAway::now(NoPlace::StandingQueue);
         self.latest = now;
         let mut wakers = PendingWakers::default();
         let may_consider = |priority, wanted| rules.may_consider(priority, wanted, places.count());
@@ -323,13 +328,13 @@ impl Line {
             if self.queues.waited_too_long(class, since, now) {
                 places.leave(wanted);
                 self.queues.count_returned(granted.class, wanted, now);
-                self.answer((class, turn), Err(Retry::Unknown), &mut wakers);
+                self.answer((class, turn), Err(STANDING), &mut wakers);
                 continue;
             }
             self.answer((class, turn), Ok(granted), &mut wakers);
             self.pace.turn(now, wanted);
             while let Some(stale) = self.queues.stale(class, now) {
-                self.answer((class, stale), Err(Retry::Unknown), &mut wakers);
+                self.answer((class, stale), Err(STANDING), &mut wakers);
             }
         }
         if self.queues.len() == 0 {

@@ -28,6 +28,8 @@ enum Holder {
         shared: Arc<Shared>,
         /// When the work began.
         began: Tick,
+        /// When the answer began, if it was streamed.
+        answered: Option<Tick>,
         /// Reported when the permit is dropped.
         outcome: Outcome,
     },
@@ -40,14 +42,19 @@ impl Permit {
     pub(super) fn new(shared: &Arc<Shared>, granted: Granted, began: Tick) -> Self {
         let holder = match shared.counter() {
             Some(counter) => Holder::Counter(counter),
-            None => Holder::Bulkhead { shared: Arc::clone(shared), began, outcome: Outcome::Ignored },
+            None => Holder::Bulkhead {
+                shared: Arc::clone(shared),
+                began,
+                answered: None,
+                outcome: Outcome::Ignored,
+            },
         };
         Self { granted, holder }
     }
 
     /// Makes a permit for an answer that grants places.
     pub(super) fn of(shared: &Arc<Shared>, answer: Answer, began: Tick) -> Result<Self, Denied> {
-        answer.map(|granted| Self::new(shared, granted, began)).map_err(|retry| shared.denied(retry))
+        answer.map(|granted| Self::new(shared, granted, began)).map_err(|refused| shared.denied(refused))
     }
 
     /// Returns how many places the permit holds.
@@ -56,8 +63,35 @@ impl Permit {
         self.granted.places()
     }
 
+    /// Notes that an answer which is streamed begins now, while the work goes on. A law and a short line then take the
+    /// time until now for the latency, and the time until the permit is left for the time in the place. Only the first
+    /// call counts. Reads the clock once if the bulkhead has a law, a throttle or a short line, and else does nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::concurrency::Vegas;
+    /// use tidegate::{Bulkhead, ManualClock, Outcome};
+    ///
+    /// let clock = ManualClock::default();
+    /// let model = Bulkhead::adaptive(Vegas::default()).with_clock(clock.clone());
+    /// let mut permit = model.try_enter()?;
+    /// clock.advance(Duration::from_millis(300)); // until the first token
+    /// permit.answer_begins();
+    /// clock.advance(Duration::from_secs(20)); // until the last one
+    /// permit.leave(Outcome::Success); // the law learns 300 ms
+    /// # Ok::<(), tidegate::Denied>(())
+    /// ```
+    pub fn answer_begins(&mut self) {
+        if let Holder::Bulkhead { shared, answered: answered @ None, .. } = &mut self.holder
+            && shared.is_timed()
+        {
+            *answered = Some(shared.clock.now());
+        }
+    }
+
     /// Returns the places and reports how the work ended. A law, a throttle and a short line learn from the time since
-    /// the permit was given, and the first two also from the outcome. Other bulkheads ignore it.
+    /// the permit was given (see also [`Permit::answer_begins`]), and the first two also from the outcome. Other bulkheads ignore it.
     #[inline]
     pub fn leave(mut self, outcome: Outcome) {
         if let Holder::Bulkhead { outcome: reported, .. } = &mut self.holder {
@@ -71,7 +105,9 @@ impl Drop for Permit {
     fn drop(&mut self) {
         match &self.holder {
             Holder::Counter(counter) => counter.leave(&self.granted),
-            Holder::Bulkhead { shared, began, outcome } => shared.leave(&self.granted, began, *outcome),
+            Holder::Bulkhead { shared, began, answered, outcome } => {
+                shared.leave(&self.granted, (began, answered), *outcome);
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use tidegate_core::concurrency::Concurrency;
 
 use std::time::Duration;
 
+use crate::no_place::NoPlace;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Mask of the places taken. 24 bits suffice: a limit is at most [`Concurrency::MAX_PLACES`], nobody enters above a lowered
@@ -50,6 +51,15 @@ impl Count {
     const fn has(self, places: u64, kept: u64) -> bool {
         // No overflow: each of the three is below 2⁶³. The caller checks `places`, and `kept` is at most the limit.
         self.taken() + places + kept <= self.limit()
+    }
+
+    /// Returns why a caller who asks for `places` has none.
+    pub(super) const fn no_place(self, places: u64) -> NoPlace {
+        if self.taken().saturating_add(places) <= self.limit() {
+            NoPlace::KeptForOthers
+        } else {
+            NoPlace::Full
+        }
     }
 
     const fn is_empty(self) -> bool {

@@ -9,8 +9,33 @@ use tidegate_core::{Priority, Retry};
 use super::places::Count;
 use super::queue::QueueOrder;
 use super::tenants::Tenants;
+use crate::no_place::NoPlace;
 use crate::policy::KeepFor;
 use crate::signals::Watch;
+
+/// A refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TurnedAway {
+    pub(super) why: NoPlace,
+    /// Whether no retry of the same entry can pass.
+    never: bool,
+}
+
+impl TurnedAway {
+    /// A refusal after which a retry may pass.
+    pub(super) const fn now(why: NoPlace) -> Self {
+        Self { why, never: false }
+    }
+
+    /// A refusal for good.
+    pub(super) const fn forever(why: NoPlace) -> Self {
+        Self { why, never: true }
+    }
+
+    pub(super) const fn retry(self) -> Retry {
+        if self.never { Retry::Never } else { Retry::Unknown }
+    }
+}
 
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
@@ -68,12 +93,17 @@ impl Rules {
     }
 
     /// Returns the refusal if a caller asks for more places than it could ever have under the limit.
-    pub(super) fn too_many(&self, places: u64, priority: Priority, limit: u64) -> Option<Retry> {
+    pub(super) fn too_many(&self, places: u64, priority: Priority, limit: u64) -> Option<TurnedAway> {
         (places > self.most(priority, limit)).then(|| self.too_many_now(places))
     }
 
     /// Returns the refusal for too many places under the present limit.
-    pub(super) const fn too_many_now(&self, places: u64) -> Retry {
-        if self.moves && places <= Concurrency::MAX_PLACES { Retry::Unknown } else { Retry::Never }
+    pub(super) const fn too_many_now(&self, places: u64) -> TurnedAway {
+        let why = NoPlace::TooManyPlaces;
+        if self.moves && places <= Concurrency::MAX_PLACES {
+            TurnedAway::now(why)
+        } else {
+            TurnedAway::forever(why)
+        }
     }
 }

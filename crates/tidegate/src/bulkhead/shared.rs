@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidegate_core::concurrency::{Sample, Signal};
 use tidegate_core::decision::Ruling;
 use tidegate_core::throttle::Room;
-use tidegate_core::{Decision, Outcome, Priority, Retry, Standing, Tick};
+use tidegate_core::{Decision, Outcome, Priority, Standing, Tick};
 
 use super::counter::{Counter, OwnedCounter, Owner};
 use super::latency::MeanLatency;
@@ -18,10 +18,11 @@ use super::line::{Answer, Granted, Line, PendingWakers, PlaceRequest, Ticket};
 use super::moving::Moving;
 use super::places::EnterFailure;
 use super::queues::Class;
-use super::rules::Rules;
+use super::rules::{Rules, TurnedAway};
 use super::throttling::Throttling;
 use crate::answer::{Answer as Answered, Denied};
 use crate::clock::Clock;
+use crate::no_place::NoPlace;
 use crate::observer::{LimitMoved, Observer};
 use crate::sync::Mutex;
 
@@ -70,7 +71,7 @@ impl Parts {
 
 impl Owner for Shared {
     fn return_places(&self, granted: &Granted) {
-        self.leave(granted, &Tick::EPOCH, Outcome::Ignored);
+        self.leave(granted, (&Tick::EPOCH, &None), Outcome::Ignored);
     }
 }
 
@@ -189,15 +190,22 @@ impl Shared {
     pub(super) fn enter<'a>(&self, places: u64, request: impl Fn() -> PlaceRequest<'a>) -> Answer {
         match self.enter_past_line(places, || request().priority) {
             Ok(granted) => Ok(granted),
-            Err(EnterFailure::Full) => Err(self.too_many(request()).unwrap_or(Retry::Unknown)),
+            Err(EnterFailure::Full) => Err(self.turned_away_at_once(request())),
             Err(EnterFailure::Locked) => self.enter_locked(request()),
         }
     }
 
+    /// Returns the refusal of a caller who does not wait.
+    #[cold]
+    fn turned_away_at_once(&self, request: PlaceRequest<'_>) -> TurnedAway {
+        let none = || TurnedAway::now(self.places.count().no_place(request.places));
+        self.too_many(request).unwrap_or_else(none)
+    }
+
     #[cold]
     fn enter_locked(&self, request: PlaceRequest<'_>) -> Answer {
-        if let Some(retry) = self.too_many(request) {
-            return Err(retry);
+        if let Some(refused) = self.too_many(request) {
+            return Err(refused);
         }
         let now = self.clock.now();
         let (answer, wakers) = self.line.lock().enter(&self.rules, &self.places, request, now);
@@ -206,7 +214,7 @@ impl Shared {
     }
 
     /// Returns the refusal if a caller asks for more places than it could ever have.
-    pub(super) fn too_many(&self, request: PlaceRequest<'_>) -> Option<Retry> {
+    pub(super) fn too_many(&self, request: PlaceRequest<'_>) -> Option<TurnedAway> {
         self.rules.too_many(request.places, request.priority, self.standing().limit)
     }
 
@@ -237,11 +245,11 @@ impl Shared {
         answer
     }
 
-    /// Ends a wait. Returns the answer, or a refusal if there is none.
-    pub(super) fn give_up(&self, ticket: &Ticket, now: Tick) -> Answer {
+    /// Ends a wait. Returns the answer, or a refusal for this cause if there is none.
+    pub(super) fn give_up(&self, ticket: &Ticket, why: NoPlace, now: Tick) -> Answer {
         let (answer, wakers) = self.line.lock().give_up(&self.rules, &self.places, ticket, now);
         wakers.wake_all();
-        answer.unwrap_or(Err(Retry::Unknown))
+        answer.unwrap_or(Err(TurnedAway::now(why)))
     }
 
     /// Removes a waiter that was dropped. A place that it was given and has not fetched goes to the next waiter.
@@ -256,24 +264,31 @@ impl Shared {
     }
 
     #[cold]
-    pub(super) fn denied(&self, retry: Retry) -> Denied {
-        let decision = Decision { ruling: Ruling::Denied { retry }, standing: self.standing() };
-        Answered::settled(decision, 0).into()
+    pub(super) fn denied(&self, refused: TurnedAway) -> Denied {
+        let decision =
+            Decision { ruling: Ruling::Denied { retry: refused.retry() }, standing: self.standing() };
+        Denied { answer: Answered::settled(decision, 0), no_place: Some(refused.why) }
     }
 
     /// Returns places, gives them to waiters, and reports the outcome to the law and the throttle.
     ///
-    /// `granted` is a reference, because the atomic step would wait for a copy of it.
+    /// The ticks are when the work began, and when its answer did if that was streamed. All three are references, because
+    /// the atomic step would wait for copies of them.
     #[inline]
-    pub(super) fn leave(&self, granted: &Granted, began: &Tick, outcome: Outcome) {
+    pub(super) fn leave(
+        &self,
+        granted: &Granted,
+        (began, answered): (&Tick, &Option<Tick>),
+        outcome: Outcome,
+    ) {
         let locked = self.places.leave(granted.places());
         if locked || outcome != Outcome::Ignored {
-            self.after_leave(granted, *began, outcome, locked);
+            self.after_leave(granted, (*began, *answered), outcome, locked);
         }
     }
 
     #[inline(never)]
-    fn after_leave(&self, granted: &Granted, began: Tick, outcome: Outcome, locked: bool) {
+    fn after_leave(&self, granted: &Granted, times: (Tick, Option<Tick>), outcome: Outcome, locked: bool) {
         let timed = self.timed && outcome != Outcome::Ignored;
         if !locked && !timed {
             return;
@@ -281,7 +296,7 @@ impl Shared {
         let (now, panicked) = self.now_or_panic();
         let waiting = if locked { self.pass_on(granted, now) } else { 0 };
         if let (true, Some(at)) = (timed, now) {
-            self.learn(granted, began, outcome, (at, waiting));
+            self.learn(granted, times, outcome, (at, waiting));
         }
         resume_panic(panicked);
     }
@@ -296,11 +311,18 @@ impl Shared {
         waiting
     }
 
-    fn learn(&self, granted: &Granted, began: Tick, outcome: Outcome, (at, waiting): (Tick, usize)) {
-        let latency = at.since(began);
+    fn learn(
+        &self,
+        granted: &Granted,
+        (began, answered): (Tick, Option<Tick>),
+        outcome: Outcome,
+        (at, waiting): (Tick, usize),
+    ) {
+        let held = at.since(began);
+        let latency = answered.map_or(held, |answered| answered.since(began));
         self.latency.learn(latency);
         if let Some(moving) = &self.moving {
-            let sample = Sample { at, latency, in_flight: granted.in_flight(), outcome };
+            let sample = Sample { at, latency, held, in_flight: granted.in_flight(), outcome };
             self.announce(moving.learn(sample, |limit| self.set_limit(limit, at)));
         }
         if let Some(throttling) = &self.throttling {

@@ -6,7 +6,8 @@ use super::HttpAnswer;
 use super::refusal::Refusal;
 use super::shown::{ShownLimit, ShownLimits};
 use super::window::Window;
-use crate::answer::Answer;
+use crate::answer::{Answer, Denied};
+use crate::no_place::NoPlace;
 use crate::policy::Deny;
 
 /// The facts about a limiter or a bulkhead that callers are told: its name, its window, and the form of a refusal.
@@ -72,9 +73,19 @@ impl NamedLimit {
         Self { deny, ..self }
     }
 
-    /// Turns an answer into an HTTP answer; for a [`Denied`](crate::Denied), pass its `answer`.
+    /// Turns an answer into an HTTP answer.
     #[must_use]
     pub fn answer(&self, answer: &Answer) -> HttpAnswer<'_> {
+        self.tell(answer, None)
+    }
+
+    /// Turns a refusal into an HTTP answer, whose problem document says why a bulkhead gave no place.
+    #[must_use]
+    pub fn denied(&self, denied: &Denied) -> HttpAnswer<'_> {
+        self.tell(&denied.answer, denied.no_place)
+    }
+
+    fn tell(&self, answer: &Answer, no_place: Option<NoPlace>) -> HttpAnswer<'_> {
         let decision = answer.decision();
         let retry = decision.retry();
         let refused = !decision.is_allowed();
@@ -83,7 +94,7 @@ impl NamedLimit {
         let mut shown = ShownLimits::none(refused.then_some(retry));
         shown.limits.push(limit);
         shown.binding = Some(0);
-        let refusal = refused.then(|| Refusal::of_limit(&self.name, &self.deny, retry));
+        let refusal = refused.then(|| Refusal::of_limit(&self.name, &self.deny, (retry, no_place)));
         HttpAnswer::new(shown, refusal)
     }
 }

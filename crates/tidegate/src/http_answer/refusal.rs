@@ -14,6 +14,7 @@ use serde::Serialize;
 use tidegate_core::{Criticality, Priority, Retry};
 
 use crate::gate::GateDecision;
+use crate::no_place::NoPlace;
 use crate::policy::{self, Block, Deny, Limit};
 use crate::rounded::millis_up;
 
@@ -31,7 +32,7 @@ pub struct Refusal<'a> {
 #[derive(Clone, Copy, Debug)]
 enum Cause<'a> {
     Gate(&'a GateDecision),
-    Limit { name: &'a str, deny: &'a Deny, retry: Retry },
+    Limit { name: &'a str, deny: &'a Deny, retry: Retry, no_place: Option<NoPlace> },
     Undecided { policy: Option<&'a str> },
 }
 
@@ -48,8 +49,12 @@ impl<'a> Refusal<'a> {
         Self { cause: Cause::Undecided { policy } }
     }
 
-    pub(super) const fn of_limit(name: &'a str, deny: &'a Deny, retry: Retry) -> Self {
-        Self { cause: Cause::Limit { name, deny, retry } }
+    pub(super) const fn of_limit(
+        name: &'a str,
+        deny: &'a Deny,
+        (retry, no_place): (Retry, Option<NoPlace>),
+    ) -> Self {
+        Self { cause: Cause::Limit { name, deny, retry, no_place } }
     }
 
     /// Returns the status: 429 unless the policy that binds has another; 503 if nothing was decided.
@@ -163,6 +168,10 @@ impl<'a> Refusal<'a> {
                 "a deny-list refuses this request".to_owned()
             }
             (Cause::Undecided { .. }, _) => NOT_LOOKED_UP.to_owned(),
+            (Cause::Limit { name, retry, no_place: Some(why), .. }, _) => {
+                let later = if retry == Retry::Never { "" } else { "; try again later" };
+                format!("limit {name:?} refuses this request: {why}{later}")
+            }
             (_, None) => "a policy refuses this request".to_owned(),
             (cause, Some(name)) => {
                 // A limiter or a bulkhead of a program is not a policy.

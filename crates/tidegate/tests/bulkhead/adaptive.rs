@@ -59,9 +59,30 @@ fn a_sample_is_the_work_without_the_wait() {
     clock.advance(Duration::from_secs(1));
     waited.leave(Outcome::Overloaded);
     let (at, latency) = (Tick::from_secs(106), Duration::from_secs(1));
-    assert_eq!(law.last(), Some(Sample { at, latency, in_flight: 2, outcome: Outcome::Overloaded }));
+    assert_eq!(
+        law.last(),
+        Some(Sample { at, latency, held: latency, in_flight: 2, outcome: Outcome::Overloaded })
+    );
     two.leave(Outcome::Ignored);
     assert_eq!((law.0.lock().unwrap().len(), bulkhead.standing().limit), (1, 1));
+}
+
+/// The place of a stream is held for as long as the stream lasts, and the latency ends where the stream begins.
+#[test]
+fn a_stream_has_a_latency_and_a_time_in_its_place() {
+    let (law, clock) = (Told::default(), ManualClock::default());
+    let bulkhead = Bulkhead::adaptive(law.clone()).with_clock(clock.clone());
+    let [latency, held] = [1, 21].map(Duration::from_secs);
+    let mut permit = bulkhead.try_enter().unwrap();
+    clock.advance(latency);
+    permit.answer_begins();
+    clock.advance(held - latency);
+    permit.answer_begins();
+    permit.leave(Outcome::Success);
+    let at = Tick::from_secs(21);
+    assert_eq!(law.last(), Some(Sample { at, latency, held, in_flight: 1, outcome: Outcome::Success }));
+    let mut fixed = Bulkhead::new(1).unwrap().try_enter().unwrap();
+    fixed.answer_begins(); // nobody learns from it
 }
 
 #[test]

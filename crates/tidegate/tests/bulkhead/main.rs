@@ -4,6 +4,7 @@
 
 mod adaptive;
 mod any_order;
+mod causes;
 mod orders;
 mod panics;
 mod queues;
@@ -200,7 +201,7 @@ fn no_time_is_now_or_not_at_all_and_a_past_deadline_is_never() {
     let inside = ready(Waiter::new(bulkhead.enter().within(Duration::ZERO)).poll()).unwrap();
     let refused = ready(Waiter::new(bulkhead.enter().within(Duration::ZERO)).poll()).unwrap_err();
     assert_eq!((refused.retry(), bulkhead.waiting(), clock.sleepers()), (Retry::Unknown, 0, 0));
-    assert_eq!(refused.to_string(), "refused now; it is unknown when a retry can pass");
+    assert_eq!(refused.to_string(), "refused: all places are taken; it is unknown when a retry can pass");
     drop(inside);
     assert!(clock.now() == Tick::from_secs(100) && bulkhead.standing().remaining == 1);
 }

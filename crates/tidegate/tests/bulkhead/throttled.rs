@@ -12,7 +12,7 @@ use super::{Waiter, ready};
 
 /// A throttle that refuses the lowest level, and records what it learns.
 #[derive(Clone, Debug, Default)]
-struct Hears(Arc<Mutex<Vec<Heard>>>);
+pub(super) struct Hears(Arc<Mutex<Vec<Heard>>>);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Heard {

@@ -1,7 +1,13 @@
 use super::*;
 
 fn sample(micros: u64, in_flight: u64, outcome: Outcome) -> Sample {
-    Sample { at: Tick::EPOCH, latency: Duration::from_micros(micros), in_flight, outcome }
+    Sample {
+        at: Tick::EPOCH,
+        latency: Duration::from_micros(micros),
+        held: Duration::from_micros(micros),
+        in_flight,
+        outcome,
+    }
 }
 
 /// Runs samples of one latency and outcome one after the other, with the limit fully used; returns the limit.
@@ -99,7 +105,10 @@ fn those_who_were_inside_together_lower_the_limit_once() {
         [(100, 1, 90), (100, 1, 90), (101, 0, 90), (102, 50, 90), (102, 1, 81), (103, 0, 81)]
     {
         let (at, latency) = (Tick::from_nanos(millis * 1_000_000 + took), Duration::from_millis(took));
-        law.learn(&mut state, &Sample { at, latency, in_flight: 100, outcome: Outcome::Overloaded });
+        law.learn(
+            &mut state,
+            &Sample { at, latency, held: latency, in_flight: 100, outcome: Outcome::Overloaded },
+        );
         assert_eq!(law.limit(&state), limit, "at {millis} ms, after {took} ms");
     }
 }

@@ -161,9 +161,7 @@ impl Epoch {
             self.pauses = pauses;
             return None;
         }
-        if self.first.is_none()
-            && (at < self.from || at.before(sample.latency.min(LONGEST_SPAN)) < self.moved)
-        {
+        if self.first.is_none() && (at < self.from || at.before(sample.held.min(LONGEST_SPAN)) < self.moved) {
             return None;
         }
         let span = nanos(at.since(*self.first.get_or_insert(at))) as f64;
@@ -240,7 +238,9 @@ impl Epoch {
         if matches!(sample.outcome, Outcome::Success | Outcome::CallersFault) {
             self.good += 1;
             // At least 1, so that the sum can be a divisor.
-            self.latencies += (nanos(sample.latency) as f64).max(1.0);
+            // The whole time in the place, not the time to the answer's head: rates and places go together with that
+            // time alone.
+            self.latencies += (nanos(sample.held) as f64).max(1.0);
         } else {
             self.failed += 1;
         }

@@ -33,7 +33,10 @@ impl Service {
             let failed = fails(inside as f64, self.served);
             let outcome = if failed { Outcome::Failure } else { Outcome::Success };
             good += f64::from(u8::from(!failed));
-            self.law.learn(&mut self.state, &Sample { at: self.now, latency, in_flight: inside, outcome });
+            self.law.learn(
+                &mut self.state,
+                &Sample { at: self.now, latency, held: latency, in_flight: inside, outcome },
+            );
         }
         good / self.now.since(from).as_secs_f64()
     }
@@ -162,7 +165,10 @@ fn while_it_does_not_bind_it_leaves_room_for_twice_the_load() {
         let at = Tick::from_nanos(count * 1_000_000);
         // 1000 a second of 15 ms: 15 inside, where the limit is 20.
         let latency = Duration::from_millis(15);
-        law.learn(&mut state, &Sample { at, latency, in_flight: 15, outcome: Outcome::Success });
+        law.learn(
+            &mut state,
+            &Sample { at, latency, held: latency, in_flight: 15, outcome: Outcome::Success },
+        );
     }
     assert_eq!(law.limit(&state), 30);
 }
@@ -180,7 +186,13 @@ impl Light {
         for number in 0..count {
             self.at = self.at.after(Duration::from_millis(100));
             let in_flight = number % most + 1;
-            let sample = Sample { at: self.at, latency: Duration::from_millis(20), in_flight, outcome };
+            let sample = Sample {
+                at: self.at,
+                latency: Duration::from_millis(20),
+                held: Duration::from_millis(20),
+                in_flight,
+                outcome,
+            };
             self.law.learn(&mut self.state, &sample);
         }
     }
@@ -213,6 +225,7 @@ fn failures_of_more_work_than_ever_ended_well_bring_the_limit_down_below_it() {
         let sample = Sample {
             at: light.at,
             latency: Duration::from_micros(100),
+            held: Duration::from_micros(100),
             in_flight,
             outcome: Outcome::Failure,
         };

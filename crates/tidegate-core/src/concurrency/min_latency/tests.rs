@@ -14,7 +14,7 @@ fn work(
 ) {
     for millis in from..to {
         let in_flight = law.limit(state);
-        law.learn(state, &Sample { at: at(millis), latency, in_flight, outcome });
+        law.learn(state, &Sample { at: at(millis), latency, held: latency, in_flight, outcome });
     }
 }
 
@@ -67,13 +67,22 @@ fn a_measurement_takes_fifty_requests_at_the_least_limit_and_gives_the_limit_bac
     // Due after 60 to 69 s; work that began before it does not count.
     let due = state.measure_at;
     assert!((at(60_050)..at(69_051)).contains(&due), "{due:?}");
-    law.learn(&mut state, &Sample { at: due, latency: MS, in_flight: 100, outcome: Outcome::Success });
+    law.learn(
+        &mut state,
+        &Sample { at: due, latency: MS, held: MS, in_flight: 100, outcome: Outcome::Success },
+    );
     let before = state.limit;
     assert_eq!(law.limit(&state), 3);
-    let late = Sample { at: due.after(MS), latency: MS * 2, in_flight: 100, outcome: Outcome::Success };
+    let late = Sample {
+        at: due.after(MS),
+        latency: MS * 2,
+        held: MS * 2,
+        in_flight: 100,
+        outcome: Outcome::Success,
+    };
     (0..100).for_each(|_| law.learn(&mut state, &late));
     assert_eq!(law.limit(&state), 3);
-    (0..50).for_each(|_| law.learn(&mut state, &Sample { latency: MS, ..late }));
+    (0..50).for_each(|_| law.learn(&mut state, &Sample { latency: MS, held: MS, ..late }));
     assert_eq!(law.limit(&state), before as u64);
 }
 
@@ -102,7 +111,7 @@ fn an_interval_of_which_half_is_overload_halves_the_limit() {
     let mut state = measured(law);
     for millis in 60..=150 {
         let outcome = if millis % 3 == 0 { Outcome::Success } else { Outcome::Overloaded };
-        law.learn(&mut state, &Sample { at: at(millis), latency: MS, in_flight: 100, outcome });
+        law.learn(&mut state, &Sample { at: at(millis), latency: MS, held: MS, in_flight: 100, outcome });
     }
     assert_eq!(law.limit(&state), 57);
 }

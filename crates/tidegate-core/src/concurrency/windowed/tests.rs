@@ -34,7 +34,7 @@ fn heard(law: &Windowed<Hears>, samples: impl IntoIterator<Item = (u64, u64, u64
     let mut state = law.start(Tick::EPOCH);
     for (millis, micros, in_flight, outcome) in samples {
         let latency = Duration::from_micros(micros);
-        law.learn(&mut state, &Sample { at: at(millis), latency, in_flight, outcome });
+        law.learn(&mut state, &Sample { at: at(millis), latency, held: latency, in_flight, outcome });
     }
     state.inner.0.take()
 }
@@ -51,8 +51,13 @@ fn the_published_numbers() {
     let ten = (1..=10)
         .map(|number| (1001 + number * 100 + u64::from(number == 10), number * 1000, number, Success));
     let heard = heard(&law, nine.chain(quick).chain(ten));
-    let average =
-        Sample { at: at(2002), latency: Duration::from_micros(5500), in_flight: 10, outcome: Success };
+    let average = Sample {
+        at: at(2002),
+        latency: Duration::from_micros(5500),
+        held: Duration::from_micros(5500),
+        in_flight: 10,
+        outcome: Success,
+    };
     assert_eq!(heard, [average]);
 }
 
@@ -72,8 +77,13 @@ fn a_window_is_twice_the_least_latency_of_the_one_before() -> Result<(), QuotaEr
 fn a_window_of_which_anything_was_overloaded_is_overloaded_even_if_nothing_else_was_in_it() {
     let law = Windowed::new(Hears);
     let samples = [(500, 700, 9, Overloaded), (1001, 300, 3, Overloaded)];
-    let overload =
-        Sample { at: at(1001), latency: Duration::from_micros(700), in_flight: 9, outcome: Overloaded };
+    let overload = Sample {
+        at: at(1001),
+        latency: Duration::from_micros(700),
+        held: Duration::from_micros(700),
+        in_flight: 9,
+        outcome: Overloaded,
+    };
     assert_eq!(heard(&law, samples), [overload]);
 }
 

@@ -1,0 +1,142 @@
+//! Events of limiters, bulkheads and layers.
+
+use std::fmt;
+use std::time::Duration;
+
+use tidegate_core::{Cost, Decision, Outcome, Retry, Tick};
+
+use crate::no_place::NoPlace;
+use crate::store::StoreError;
+
+/// A change of the number of places of a bulkhead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitMoved {
+    /// When it changed, by the bulkhead's clock.
+    pub at: Tick,
+    /// The number of places before.
+    pub from: u64,
+    /// The number of places after.
+    pub to: u64,
+}
+
+/// An action of a layer around a service on one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LayerEvent<'a> {
+    /// The name that the layer was given, or else the word for its kind.
+    pub layer: &'a str,
+    /// What it did.
+    pub did: LayerDid,
+    /// The store's error, for [`LayerDid::NotSettled`].
+    pub error: Option<&'a StoreError>,
+}
+
+impl<'a> LayerEvent<'a> {
+    /// Makes an event, for layers in other crates.
+    #[must_use]
+    pub const fn new(layer: &'a str, did: LayerDid) -> Self {
+        Self { layer, did, error: None }
+    }
+
+    /// Adds a store's error.
+    #[must_use]
+    pub const fn with_error(self, error: &'a StoreError) -> Self {
+        Self { error: Some(error), ..self }
+    }
+}
+
+/// An action of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LayerDid {
+    /// It refused a request, or gave up on it.
+    Refused {
+        /// Why.
+        cause: RefusalCause,
+        /// When a retry is worthwhile.
+        retry: Retry,
+    },
+    /// A request that it admitted has ended; [`Outcome::Ignored`] if its caller went away before. Reported by layers
+    /// that judge how requests end: those of concurrency limits, breakers and gates.
+    Ended {
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// The store of a gate did not settle a request that has ended. Limits keep the amount charged, which may be more
+    /// or less than was spent, and places are returned if possible. [`LayerEvent::error`] has the reason.
+    NotSettled,
+    /// It retried a call.
+    TriedAgain,
+    /// It replaced a failure by a fallback.
+    FellBack,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RefusalCause {
+    /// Its caller exceeded a rate limit.
+    RateLimit,
+    /// A bulkhead gave no place, for this cause: the allowed number of requests is in progress.
+    Concurrency(NoPlace),
+    /// The service was not ready for it.
+    Busy,
+    /// The breaker is open, because the service failed too often.
+    Open,
+    /// A policy of a gate refused it.
+    Policy,
+    /// No decision was possible: a store did not answer.
+    Undecided,
+    /// It was not begun, because its time was up, or would have been before it could end.
+    NoTimeLeft,
+    /// It was begun, and its time was up before the answer came. It may have taken effect.
+    TimedOut,
+    /// It was begun, and the time of the request that it belongs to was up before the answer came: less than half of the
+    /// usual time was left for the called service. It may have taken effect, and says nothing of that service.
+    CutShort,
+}
+
+impl fmt::Display for RefusalCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Concurrency(why) => return write!(f, "too many requests at once: {why}"),
+            Self::RateLimit => "over the rate limit",
+            Self::Busy => "the service is busy",
+            Self::Open => "the circuit is open",
+            Self::Policy => "a policy refuses the request",
+            Self::Undecided => "the limits could not be looked up",
+            Self::NoTimeLeft => "no time is left for the request",
+            Self::TimedOut => "no answer came in time",
+            Self::CutShort => "no answer came in the short time that was left",
+        })
+    }
+}
+
+/// One decision of a limiter. Plain numbers, `Copy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Event {
+    /// When the limiter was asked, by its clock.
+    pub at: Tick,
+    /// The units asked for.
+    pub cost: Cost,
+    /// The longest delay the caller accepted; zero for an allow, [`Duration::MAX`] for a wait without a deadline.
+    pub max_wait: Duration,
+    /// The decision, by the binding quota.
+    pub decision: Decision,
+    /// The index of the quota that `decision` comes from, from 0.
+    pub binding: usize,
+    /// The digest of the key that was charged; `None` for a limiter without keys.
+    pub key: Option<KeyDigest>,
+}
+
+/// A number that stands for a key: equal for equal keys of one limiter, but unrelated between limiters or processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyDigest(pub(crate) u64);
+
+impl fmt::Display for KeyDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
