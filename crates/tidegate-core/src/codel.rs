@@ -73,7 +73,7 @@ pub struct CodelState {
 
 /// Whether work that is taken out of the queue is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[must_use = "whoever is to be dropped must not be served"]
+#[must_use = "work that is to be dropped must not be served"]
 pub enum Turn {
     /// Serve it.
     Serve,

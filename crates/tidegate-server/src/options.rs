@@ -158,12 +158,12 @@ impl ServerOptions {
         };
         let clock = Arc::clone(&options.clock);
         let opened = open_store(&config.store, None, &options.http, clock, options.drain).await?;
-        options.decide_by(opened);
+        options.use_store(opened);
         Ok(options)
     }
 
     /// Uses a store that is already open, and logs its warnings.
-    pub fn decide_by(&mut self, opened: OpenStore) {
+    pub fn use_store(&mut self, opened: OpenStore) {
         for warning in &opened.warnings {
             tracing::warn!("{warning}");
         }

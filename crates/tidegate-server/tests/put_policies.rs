@@ -176,7 +176,7 @@ async fn with_a_store_on_disk_a_restart_keeps_them() {
     let start = async || {
         let store = on_disk(folder.path()).await;
         start_with(FILE, |mut options| {
-            options.decide_by(store);
+            options.use_store(store);
             options
         })
         .await
@@ -207,7 +207,7 @@ async fn with_a_store_on_disk_a_restart_keeps_them() {
         let mut options = ServerOptions::default();
         options.http = SocketAddr::from(([127, 0, 0, 1], 0)).into();
         options.signals = false;
-        options.decide_by(on_disk(folder.path()).await);
+        options.use_store(on_disk(folder.path()).await);
         Server::bind(options, Source::file(&taken)).await.map(drop).unwrap_err().to_string()
     };
     let error = bind().await;
@@ -224,7 +224,7 @@ async fn a_policy_that_cannot_be_kept_is_not_put_in_force() {
     let folder = tempfile::tempdir().unwrap();
     let store = on_disk(folder.path()).await;
     let server = start_with(FILE, |mut options| {
-        options.decide_by(store);
+        options.use_store(store);
         options
     })
     .await;

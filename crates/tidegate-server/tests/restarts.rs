@@ -24,7 +24,7 @@ async fn start_on_disk(folder: &Path, file: &str) -> Running {
 async fn start_later(folder: &Path, file: &str, ahead: Duration) -> Running {
     let store = on_disk(folder).await;
     start_with(file, |mut options| {
-        options.decide_by(store);
+        options.use_store(store);
         options.clock = Arc::new(ManualClock::at(NOON.after(ahead)));
         options.tickets.issuer = Some("gate-1".to_owned());
         options

@@ -101,7 +101,7 @@ impl Breaker {
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let Shared { law, time, .. } = &*self.shared;
-        Self::build(law.clone(), time.again(), Some(Arc::new(observer)))
+        Self::build(law.clone(), time.new_like(), Some(Arc::new(observer)))
     }
 
     /// Enters the breaker without waiting. Report the outcome by [`Call::leave`].

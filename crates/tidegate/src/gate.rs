@@ -129,7 +129,7 @@ impl LimitDecision {
 
 /// The answer to one request.
 #[derive(Clone, Debug)]
-#[must_use = "a decision is worth nothing unless it is followed"]
+#[must_use = "a decision has no effect unless the caller follows it"]
 pub struct GateDecision {
     /// Whether the request may pass, now or after [`GateDecision::wait`].
     pub allowed: bool,

@@ -143,8 +143,8 @@ impl KeyedLimiter {
         let mut shared = Shared {
             fast_class: AtomicU64::new(0),
             precision: old.precision,
-            time: old.time.again(),
-            store: old.store.again(old.capacity).expect("the system has memory for the table once more"),
+            time: old.time.new_like(),
+            store: old.store.new_like(old.capacity).expect("the system has memory for the table once more"),
             standard: ArcSwap::new(old.standard.load_full()),
             publishing: Mutex::new(()),
             resolver: old.resolver.clone(),

@@ -118,7 +118,7 @@ impl Limiter {
     #[must_use]
     pub fn with_precision(self, precision: Precision) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
-        Self::of(quotas, self.shared.time.again(), precision, self.shared.observer.clone())
+        Self::of(quotas, self.shared.time.new_like(), precision, self.shared.observer.clone())
     }
 
     /// Returns a limiter of the same quotas and clock that reports its decisions to `observer`. Pass an `Arc` to keep access to it. A
@@ -126,7 +126,7 @@ impl Limiter {
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
-        Self::of(quotas, self.shared.time.again(), self.shared.precision, Some(Arc::new(observer)))
+        Self::of(quotas, self.shared.time.new_like(), self.shared.precision, Some(Arc::new(observer)))
     }
 
     /// Spends one unit now, or refuses and changes nothing.

@@ -88,7 +88,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         let clock = Arc::clone(&options.clock);
         let opened = open_store(&store, serve.keys, &options.http, clock, options.drain).await;
         let asked = if serve.keys.is_some() { "--keys" } else { "store.keys" };
-        options.decide_by(opened.map_err(|error| match error.too_many_keys() {
+        options.use_store(opened.map_err(|error| match error.too_many_keys() {
             Some(keys) => no_room(asked, keys, 1),
             None => unopened(error),
         })?);
@@ -152,7 +152,7 @@ fn refusal(error: ServeError) -> anyhow::Error {
                     "another program listens there; end it, or take another port (--http, --admin, --grpc, --resp, or in the file under server)"
                 }
                 ErrorKind::AddrNotAvailable => {
-                    "this machine has no such address; take one that it has, as 127.0.0.1"
+                    "this machine has no such address; take one that it has, such as 127.0.0.1"
                 }
                 ErrorKind::PermissionDenied => "this user may not use this port; take a port from 1024 on",
                 _ => return error.into(),

@@ -73,7 +73,7 @@ pub fn run(scenario: &Scenario, seed: u64, stack: &Stack) -> Outcome {
     let mut world = World::new(scenario, seed, stack);
     let end = BEGINS + nanos(scenario.length);
     while let Some(event) = world.agenda.next_until(end) {
-        world.happens(event);
+        world.handle(event);
     }
     world.end()
 }
@@ -122,7 +122,7 @@ impl<'a> World<'a> {
         Node::start(parts, self.stack)
     }
 
-    fn happens(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         let now = self.agenda.now();
         match event {
             Event::Acts(at) => self.act(now, at),

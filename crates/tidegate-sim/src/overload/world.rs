@@ -80,7 +80,7 @@ struct World<'a> {
 }
 
 /// Marks work that no caller waits for.
-const NOBODYS: u32 = 1 << 31;
+const NO_CALLER: u32 = 1 << 31;
 
 /// The most unused retries that a budget accumulates.
 const SAVED_RETRIES: f64 = 100.0;
@@ -115,7 +115,7 @@ pub fn run(services: Vec<Service>, load: &Load, seed: u64) -> Measured {
     // Run for one more deadline after the load ends, so that the last requests can still be answered in time.
     let end = load.until.as_nanos() as u64 + world.deadline;
     while let Some(event) = world.agenda.next_until(end) {
-        world.happens(event);
+        world.handle(event);
     }
     world.meter.finish()
 }
@@ -132,7 +132,7 @@ impl Node {
 }
 
 impl World<'_> {
-    fn happens(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         let now = self.agenda.now();
         match event {
             Event::Arrives(number) => {
@@ -144,18 +144,18 @@ impl World<'_> {
                 self.call(Parent::Request(number), 0, 1);
             }
             Event::Done { service, prediction } => self.done(service, prediction),
-            Event::Replies { call, outcome } => self.leaves(call, outcome),
+            Event::Replies { call, outcome } => self.leave(call, outcome),
             Event::TimeUp(call) => {
                 if !self.calls[call as usize].settled {
-                    self.settles(call, Outcome::Failure, false);
+                    self.settle(call, Outcome::Failure, false);
                 }
             }
-            Event::TimedOut(call) => self.leaves(call, Outcome::Failure),
+            Event::TimedOut(call) => self.leave(call, Outcome::Failure),
             Event::LineOver(call) => {
                 let service = self.calls[call as usize].service;
                 match self.nodes[service as usize].front.time_is_up(now, call) {
-                    Some(true) => self.enters(call),
-                    Some(false) => self.refuses(call),
+                    Some(true) => self.enter(call),
+                    Some(false) => self.refuse(call),
                     None => {}
                 }
                 self.answered(service);
@@ -217,9 +217,9 @@ impl World<'_> {
         self.agenda.put(now + self.deadline, Event::TimeUp(number));
         let priority = self.requests[request as usize].priority;
         match node.front.arrive(now, number, priority, draw) {
-            Verdict::Enters => self.enters(number),
+            Verdict::Enters => self.enter(number),
             Verdict::WaitsUntil(time) => self.agenda.put(time, Event::LineOver(number)),
-            Verdict::Refused => self.refuses(number),
+            Verdict::Refused => self.refuse(number),
         }
         self.answered(service);
     }
@@ -227,11 +227,11 @@ impl World<'_> {
     /// Handles the waiting calls that the bulkhead has answered: each enters or is refused.
     fn answered(&mut self, service: u8) {
         while let Some((call, enters)) = self.nodes[service as usize].front.answered() {
-            if enters { self.enters(call) } else { self.refuses(call) }
+            if enters { self.enter(call) } else { self.refuse(call) }
         }
     }
 
-    fn enters(&mut self, number: u32) {
+    fn enter(&mut self, number: u32) {
         let now = self.agenda.now();
         let call = self.calls[number as usize];
         let mut chance = self.chance(&call);
@@ -248,7 +248,7 @@ impl World<'_> {
             Excess::Drops { above, after, work: costs } if inside >= above => {
                 self.agenda
                     .put(now + nanos(after), Event::Replies { call: number, outcome: Outcome::Failure });
-                node.station.enter(now, number | NOBODYS, nanos(costs) as f64);
+                node.station.enter(now, number | NO_CALLER, nanos(costs) as f64);
                 self.predict(call.service);
                 return;
             }
@@ -273,7 +273,7 @@ impl World<'_> {
         }
         let mut done = std::mem::take(&mut self.done);
         self.nodes[service as usize].station.finish(now, &mut done);
-        for number in done.drain(..).filter(|number| number & NOBODYS == 0) {
+        for number in done.drain(..).filter(|number| number & NO_CALLER == 0) {
             let call = self.calls[number as usize];
             if call.left {
                 continue;
@@ -286,7 +286,7 @@ impl World<'_> {
             chance.0 = chance.0.wrapping_add(1);
             let wait = self.nodes[service as usize].station.backend().wait.draw(now, &mut chance);
             if wait == 0 {
-                self.leaves(number, Outcome::Success);
+                self.leave(number, Outcome::Success);
             } else {
                 self.agenda.put(now + wait, Event::Replies { call: number, outcome: Outcome::Success });
             }
@@ -296,7 +296,7 @@ impl World<'_> {
     }
 
     /// Handles the answer of a service: the call leaves it, and the caller gets the answer.
-    fn leaves(&mut self, number: u32, outcome: Outcome) {
+    fn leave(&mut self, number: u32, outcome: Outcome) {
         let now = self.agenda.now();
         let call = &mut self.calls[number as usize];
         if call.left {
@@ -308,20 +308,20 @@ impl World<'_> {
         if settled {
             self.meter.late();
         } else {
-            self.settles(number, outcome, false);
+            self.settle(number, outcome, false);
         }
         self.answered(service);
     }
 
-    fn refuses(&mut self, number: u32) {
+    fn refuse(&mut self, number: u32) {
         self.calls[number as usize].left = true;
         if !self.calls[number as usize].settled {
-            self.settles(number, Outcome::Overloaded, true);
+            self.settle(number, Outcome::Overloaded, true);
         }
     }
 
     /// Ends a call for its caller, who has an answer or stops waiting.
-    fn settles(&mut self, number: u32, outcome: Outcome, refused: bool) {
+    fn settle(&mut self, number: u32, outcome: Outcome, refused: bool) {
         let now = self.agenda.now();
         let call = &mut self.calls[number as usize];
         call.settled = true;
@@ -348,7 +348,7 @@ impl World<'_> {
                     self.meter.lost(refused);
                 }
             }
-            Parent::Call(parent) => self.leaves(parent, outcome),
+            Parent::Call(parent) => self.leave(parent, outcome),
         }
     }
 

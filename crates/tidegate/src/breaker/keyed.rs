@@ -74,7 +74,7 @@ impl KeyedBreaker {
     /// If the system has too little memory for a second table.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
-        self.again(Time::new(clock), self.shared.observer.clone())
+        self.new_like(Time::new(clock), self.shared.observer.clone())
     }
 
     /// Returns a breaker that reports its changes of state to `observer`, with a digest of the key
@@ -86,12 +86,12 @@ impl KeyedBreaker {
     /// As [`KeyedBreaker::with_clock`].
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
-        self.again(self.shared.time.again(), Some(Arc::new(observer)))
+        self.new_like(self.shared.time.new_like(), Some(Arc::new(observer)))
     }
 
-    fn again(&self, time: Time, observer: Option<Arc<dyn Observer>>) -> Self {
+    fn new_like(&self, time: Time, observer: Option<Arc<dyn Observer>>) -> Self {
         let Keys { quota, store, capacity, .. } = &*self.shared;
-        let store = store.again(*capacity).expect("the system has memory for the table once more");
+        let store = store.new_like(*capacity).expect("the system has memory for the table once more");
         let (quota, capacity, digests) = (Arc::clone(quota), *capacity, RandomState::new());
         Self { shared: Arc::new(Keys { quota, time, store, capacity, observer, digests }) }
     }

@@ -202,11 +202,11 @@ impl Enter {
     }
 
     fn request(&self, places: Cost) -> PlaceRequest<'_> {
-        PlaceRequest { places: places.units(), priority: self.goes_by(), tenant: &self.tenant }
+        PlaceRequest { places: places.units(), priority: self.effective_priority(), tenant: &self.tenant }
     }
 
     /// Returns the priority. Called only where the priority matters, since reading the task's priority has a cost.
-    fn goes_by(&self) -> Priority {
+    fn effective_priority(&self) -> Priority {
         named_or_carried(self.priority)
     }
 
@@ -224,7 +224,7 @@ impl Enter {
         }
         if matches!(self.stage, Stage::New) {
             self.arrived = self.shared.begin();
-            let admitted = self.shared.admits(self.arrived, || self.goes_by());
+            let admitted = self.shared.admits(self.arrived, || self.effective_priority());
             self.stage = if admitted { Stage::Admitted } else { Stage::Refused };
         }
         let throttled = TurnedAway::now(NoPlace::Throttled);
@@ -242,7 +242,7 @@ impl Enter {
             return Err(self.enter_now(places));
         }
         // Tried before the clock is read and the waker cloned: a caller who enters at once needs neither.
-        match shared.enter_past_line(places.units(), || self.goes_by()) {
+        match shared.enter_past_line(places.units(), || self.effective_priority()) {
             Ok(granted) => return Err(Ok(granted)),
             Err(EnterFailure::Full | EnterFailure::Locked) => {}
         }

@@ -30,7 +30,7 @@ impl Time {
     }
 
     /// Returns the same clock for another limiter, which holds its time separately.
-    pub(crate) fn again(&self) -> Self {
+    pub(crate) fn new_like(&self) -> Self {
         match self {
             Self::System(system) => Self::System(*system),
             Self::Other { clock, .. } => Self::of(Arc::clone(clock)),

@@ -36,7 +36,7 @@ pub struct UnixAddress {
 pub enum NoAddress {
     /// Neither an address and port nor a path after `unix:`.
     #[error(
-        "is not an address and port, as 127.0.0.1:8080, or 8080 for this machine alone, nor a socket, as unix:/run/tidegate.sock"
+        "is not an address and port, such as 127.0.0.1:8080, or 8080 for this machine alone, nor a socket, such as unix:/run/tidegate.sock"
     )]
     Unknown,
     /// The path is relative: it would name a different socket depending on the directory in which the server starts.

@@ -10,7 +10,7 @@ pub(super) const KEYS: [&str; 2] = ["digest", "revealed"];
 
 pub(super) const ENDPOINT: Grammar = Grammar {
     reads: is_endpoint,
-    expected: "is not the address of a collector; use http:// or https://, a host, and the port where it takes OTLP, as http://127.0.0.1:4317",
+    expected: "is not the address of a collector; use http:// or https://, a host, and the port where it takes OTLP, such as http://127.0.0.1:4317",
     examples: &["http://127.0.0.1:4317"],
 };
 pub(super) const SAMPLE: Grammar = Grammar {

@@ -241,8 +241,8 @@ fn expected(kind: &Kind) -> &'static str {
         Kind::Condition => "a condition as cpu above 80%",
         Kind::Source => "a number as memory or signal NAME",
         Kind::Between => "a range as 70%..90%",
-        Kind::Socket => "an address as 127.0.0.1:8080",
-        Kind::Network => "a network as 10.0.0.0/8",
+        Kind::Socket => "an address such as 127.0.0.1:8080",
+        Kind::Network => "a network such as 10.0.0.0/8",
         Kind::Word(..) => "one word",
         _ => "a text",
     }
@@ -317,7 +317,7 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
         Kind::Socket => text.parse::<super::Address>().map(drop).map_err(|why| format!("\"{shown}\" {why}")),
         Kind::Network => match network(text) {
             Some(network) => names::network(network),
-            None => Err(format!("\"{shown}\" is not a network, as 10.0.0.0/8")),
+            None => Err(format!("\"{shown}\" is not a network, such as 10.0.0.0/8")),
         },
         Kind::Zone => zone(text),
         Kind::Path => {

@@ -317,9 +317,9 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         }
     }
 
-    /// Notes whether the admission has ended; if not, `again` says whether dropping cancels it.
-    fn has_ended(&mut self, ended: bool, again: bool) {
-        (self.ended, self.undo) = (ended, again);
+    /// Notes whether the admission has ended; if not, `cancel_on_drop` says whether dropping cancels it.
+    fn has_ended(&mut self, ended: bool, cancel_on_drop: bool) {
+        (self.ended, self.undo) = (ended, cancel_on_drop);
     }
 
     /// Ends the admission.
@@ -331,29 +331,29 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         mut self,
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
-        again: bool,
+        cancel_on_drop: bool,
     ) -> impl Future<Output = Result<(), StoreError>> {
         async move {
             // If the caller stops waiting, the engine settles what it was just asked, and that is not settled again. Parts that no store was asked
-            // for yet are undone on drop if `again` says so.
-            self.has_ended(false, again);
-            self.is_done(!again);
+            // for yet are undone on drop if `cancel_on_drop` says so.
+            self.has_ended(false, cancel_on_drop);
+            self.is_done(!cancel_on_drop);
             let ended = self.gate.finish_changes_async(&self.charged, outcome, used).await;
-            self.has_ended(ended.is_ok(), again);
+            self.has_ended(ended.is_ok(), cancel_on_drop);
             ended
         }
     }
 
-    /// Ends the admission. If that fails, `again` says whether dropping cancels it.
+    /// Ends the admission. If that fails, `cancel_on_drop` says whether dropping cancels it.
     fn end(
         mut self,
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
-        again: bool,
+        cancel_on_drop: bool,
     ) -> Result<(), StoreError> {
-        self.is_done(!again);
+        self.is_done(!cancel_on_drop);
         let ended = self.gate.finish_changes(&self.charged, outcome, used);
-        self.has_ended(ended.is_ok(), again);
+        self.has_ended(ended.is_ok(), cancel_on_drop);
         ended
     }
 }

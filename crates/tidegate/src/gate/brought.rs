@@ -10,7 +10,7 @@ use crate::policy::Descriptor;
 /// Reports whether a quota that a caller brings applies in place of a limit's own. A guard can only be replaced by a
 /// guard of the same kind: a cell that changed from places to units or to a breaker and back would forget the taken
 /// places, or that a breaker was open.
-pub(super) fn holds_in_place_of(brought: &Quota, own: &Quota) -> bool {
+pub(super) fn replaces(brought: &Quota, own: &Quota) -> bool {
     match (brought.is_guard(), own.is_guard()) {
         (false, false) => true,
         (true, true) => std::mem::discriminant(brought) == std::mem::discriminant(own),
@@ -24,7 +24,7 @@ impl GateDecision {
     #[must_use]
     pub fn quota_of(&self, limit: &LimitDecision, request: &Descriptor<'_>) -> Option<(&Arc<Quota>, bool)> {
         let own = self.policies.quota_in_force(limit.policy, limit.limit, request)?;
-        let brought = self.brought.as_ref().filter(|brought| holds_in_place_of(brought, own));
+        let brought = self.brought.as_ref().filter(|brought| replaces(brought, own));
         Some(brought.map_or((own, false), |brought| (brought, true)))
     }
 }

@@ -17,7 +17,7 @@ use crate::store::{DecidedBy, Op, StoreError};
 
 /// The answer to several checks of one call.
 #[derive(Clone, Debug)]
-#[must_use = "a decision is worth nothing unless it is followed"]
+#[must_use = "a decision has no effect unless the caller follows it"]
 pub struct Together {
     /// Whether the call may pass: no limit of any check refuses.
     pub allowed: bool,

@@ -10,7 +10,7 @@ use arc_swap::Guard;
 use smallvec::SmallVec;
 use tidegate_core::{Quota, Tick};
 
-use super::brought::holds_in_place_of;
+use super::brought::replaces;
 use super::charged::{Charged, Keep};
 use super::waits::Waits;
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
@@ -286,7 +286,7 @@ impl<'c> Check<'c, '_> {
     #[cold]
     #[inline(never)]
     pub(super) fn bring<'p>(&self, policies: &PolicySet, quota: &'p Arc<Quota>, lines: &mut [Line<'p>]) {
-        for line in lines.iter_mut().filter(|line| holds_in_place_of(quota, line.quota)) {
+        for line in lines.iter_mut().filter(|line| replaces(quota, line.quota)) {
             (line.quota, line.inline_quota) = (quota, true);
             line.kept_back = policies.kept_back(line, quota, self.priority);
         }

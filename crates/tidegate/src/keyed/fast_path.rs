@@ -99,7 +99,7 @@ impl Shared {
             return None;
         }
         let class = CachedClass::of_bits(self.fast_class.load(Ordering::Relaxed)).class()?;
-        let limit = self.store.limit_at_hand(class)?;
+        let limit = self.store.cached_limit(class)?;
         let now = limit.form.scaled(self.time.shared_tick()?)?;
         let word = self.store.permit(self.store.fingerprint(key), limit, now, units)?;
         Some(limit.form.report(word, now))
@@ -135,7 +135,7 @@ impl Shared {
         by: &Reading<'_>,
         units: u64,
     ) -> Option<T> {
-        let mut taken = self.store.permit_or_see(fingerprint, by, units);
+        let mut taken = self.store.permit_or_read(fingerprint, by, units);
         if taken == WordOutcome::Undecided {
             taken = self.store.take(fingerprint, key, by, units);
         }

@@ -35,7 +35,7 @@ pub enum AccessEntry {
 
 /// The error if a text is not an entry of an access list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{text}\" is neither a network as 10.0.0.0/8 nor an attribute as user.id=42")]
+#[error("\"{text}\" is neither a network such as 10.0.0.0/8 nor an attribute such as user.id=42")]
 pub struct AccessEntryError {
     text: String,
 }
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(found("user.id", "43"), None);
         assert_eq!(
             "10.0.0.0/33".parse::<AccessEntry>().unwrap_err().to_string(),
-            "\"10.0.0.0/33\" is neither a network as 10.0.0.0/8 nor an attribute as user.id=42"
+            "\"10.0.0.0/33\" is neither a network such as 10.0.0.0/8 nor an attribute such as user.id=42"
         );
     }
 }

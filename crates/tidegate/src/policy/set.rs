@@ -22,7 +22,7 @@ use super::share::Shares;
 #[non_exhaustive]
 pub enum PolicySetError {
     /// A policy has no name.
-    #[error("a policy without a name cannot be named in an answer; give it one")]
+    #[error("a policy has no name; give it one")]
     NoName,
     /// Two policies have the same name.
     #[error("policy \"{name}\" exists twice; counters are kept by name, so give each policy its own name")]

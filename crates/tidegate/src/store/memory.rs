@@ -186,7 +186,7 @@ impl MemoryStore {
     ///
     /// # Errors
     /// As [`MemoryStore::with_capacity`].
-    pub(crate) fn again(&self, keys: usize) -> Result<Self, CapacityError> {
+    pub(crate) fn new_like(&self, keys: usize) -> Result<Self, CapacityError> {
         Self::made(keys, |keys| Table::new(keys, self.shared.table.keep()))
     }
 
@@ -218,7 +218,7 @@ impl MemoryStore {
 
     /// Returns the limit of a class, if it is one of the first few, which are found without searching a list.
     #[inline(always)]
-    pub(crate) fn limit_at_hand(&self, class: Class) -> Option<&PermanentLimit> {
+    pub(crate) fn cached_limit(&self, class: Class) -> Option<&PermanentLimit> {
         self.shared.table.classes.at_hand(class)
     }
 
@@ -243,13 +243,13 @@ impl MemoryStore {
 
     /// As [`MemoryStore::permit`], in both lines. For a key that would be refused, it returns the word that was seen.
     #[inline]
-    pub(crate) fn permit_or_see(
+    pub(crate) fn permit_or_read(
         &self,
         fingerprint: Fingerprint,
         by: &Reading<'_>,
         units: u64,
     ) -> WordOutcome {
-        self.shared.table.permit_or_see(fingerprint, by, units)
+        self.shared.table.permit_or_read(fingerprint, by, units)
     }
 
     /// Spends units of a key in its word; waits for a slot that is seized. Ticks must come from a clock that does not

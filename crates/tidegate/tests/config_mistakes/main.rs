@@ -37,7 +37,7 @@ fn mistakes_of_a_file() {
             "version: 1\nstore: { kind: redis, url: x, nodes: 3 }\nserver: { admin: 127.0.0.1:1, http: nowhere, htpp: x }\npolicies:\n",
             &[
                 "t:2:28  error  store.url: \"x\" does not begin with redis:// or rediss://; write redis://HOST:6379",
-                "t:3:37  error  server.http: \"nowhere\" is not an address and port, as 127.0.0.1:8080, or 8080 for this machine alone, nor a socket, as unix:/run/tidegate.sock",
+                "t:3:37  error  server.http: \"nowhere\" is not an address and port, such as 127.0.0.1:8080, or 8080 for this machine alone, nor a socket, such as unix:/run/tidegate.sock",
                 "t:3:46  error  unknown key \"htpp\" in server; did you mean \"http\"?",
                 "t:4:1  error  policies has no value; give it one or leave it out",
             ][..],

@@ -244,8 +244,8 @@ fn mistakes_of_a_policy() {
         (
             &["access: { allow: [10.0.0.0/33, nonsense] }", "limit: { rate: 5/s }"][..],
             &[
-                "t:5:23  error  policy \"p\": access.allow: \"10.0.0.0/33\" is neither a network as 10.0.0.0/8 nor an attribute as user.id=42",
-                "t:5:36  error  policy \"p\": access.allow: \"nonsense\" is neither a network as 10.0.0.0/8 nor an attribute as user.id=42",
+                "t:5:23  error  policy \"p\": access.allow: \"10.0.0.0/33\" is neither a network such as 10.0.0.0/8 nor an attribute such as user.id=42",
+                "t:5:36  error  policy \"p\": access.allow: \"nonsense\" is neither a network such as 10.0.0.0/8 nor an attribute such as user.id=42",
             ][..],
         ),
         (

@@ -119,7 +119,7 @@ impl<'t> Line<'t> {
     /// As [`Line::permit`]; for a key that would be refused, it returns the word that was seen. `None` where no slot of
     /// the line has the name.
     #[inline(always)]
-    pub(super) fn permit_or_see(self, name: Name, by: &Reading<'_>, units: u64) -> Option<WordOutcome> {
+    pub(super) fn permit_or_read(self, name: Name, by: &Reading<'_>, units: u64) -> Option<WordOutcome> {
         let slot = self.glance(name)?;
         let seen = slot.word();
         let Some(next) = by.form.take(seen, by.now, units) else {

@@ -282,7 +282,7 @@ impl Table {
         if self.full_keys.is_some() {
             return None;
         }
-        match self.line(self.first(fingerprint)).permit_or_see(fingerprint.name(by.limit.class()), by, units)
+        match self.line(self.first(fingerprint)).permit_or_read(fingerprint.name(by.limit.class()), by, units)
         {
             Some(WordOutcome::Permitted(word)) => Some(word),
             _ => None,
@@ -292,7 +292,7 @@ impl Table {
     /// As [`Table::permit`], in both lines: in a table with as many keys as it is made for, one key in seven is in its
     /// second line. For a key that would be refused, it returns the word that was seen.
     #[inline]
-    pub(super) fn permit_or_see(
+    pub(super) fn permit_or_read(
         &self,
         fingerprint: Fingerprint,
         by: &Reading<'_>,
@@ -302,7 +302,7 @@ impl Table {
             return WordOutcome::Undecided;
         }
         let name = fingerprint.name(by.limit.class());
-        let see = |line: usize| self.line(line).permit_or_see(name, by, units);
+        let see = |line: usize| self.line(line).permit_or_read(name, by, units);
         see(self.first(fingerprint))
             .or_else(|| see(self.second(fingerprint)))
             .unwrap_or(WordOutcome::Undecided)

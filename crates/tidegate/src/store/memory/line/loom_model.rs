@@ -40,7 +40,7 @@ fn line(at: usize) -> Arc<[Slot; WAYS]> {
 /// As a table asks: on the fast path, and on the slow path where that does not decide.
 fn ask(slots: &[Slot; WAYS], name: Name, by: &Reading<'_>) -> Option<WordOutcome> {
     let line = Line::of(slots);
-    match line.permit_or_see(name, by, 1) {
+    match line.permit_or_read(name, by, 1) {
         Some(permitted @ WordOutcome::Permitted(_)) => Some(permitted),
         _ => line.take(name, |_| true, by, 1),
     }

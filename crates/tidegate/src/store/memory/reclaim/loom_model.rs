@@ -70,7 +70,7 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
         let is_large = limit.form().burst() == 3;
         let line = Line::of(&slots);
         let taken = Reading::at(limit, tick).and_then(|by| {
-            line.permit_or_see(ann, &by, 1)
+            line.permit_or_read(ann, &by, 1)
                 .filter(|taken| matches!(taken, WordOutcome::Permitted(_)))
                 .or_else(|| line.take(ann, |_| true, &by, 1))
         });
