@@ -96,6 +96,17 @@ pub fn span(nanos: u128) -> Duration {
 ///
 /// `count` is 1 to [`Rate::MAX_COUNT`], `period` 1 ns to [`Rate::MAX_PERIOD`]: from one unit in 146 years to 2⁶⁰ per
 /// nanosecond. The ratio is never rounded to an interval; see [`Rate::reduced`].
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::Rate;
+///
+/// let rate = Rate::new(3, Duration::from_secs(60))?;
+/// assert_eq!(rate.reduced(), Rate::new(1, Duration::from_secs(20))?.reduced());
+/// assert!(Rate::new(0, Duration::from_secs(1)).is_err());
+/// # Ok::<(), tidegate_core::QuotaError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     count: u64,

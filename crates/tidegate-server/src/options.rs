@@ -15,6 +15,18 @@ use crate::stores::{OpenStore, OpenStoreError, open_store};
 use crate::ticket_options::{TicketKeyError, TicketOptions};
 
 /// The settings of a server besides its configuration.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate::config::Address;
+/// use tidegate_server::ServerOptions;
+///
+/// let mut options = ServerOptions::default();
+/// options.http = "127.0.0.1:0".parse::<Address>()?;
+/// options.drain = Duration::from_secs(20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerOptions {

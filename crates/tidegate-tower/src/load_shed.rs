@@ -22,6 +22,22 @@ use crate::ready::give_back;
 ///
 /// Meant for services that report in `poll_ready` that they are busy. A [`ConcurrencyLayer`](crate::ConcurrencyLayer)
 /// does not need this layer: it takes places when it is called, and refuses by itself.
+///
+/// # Examples
+/// ```
+/// use axum::body::Body;
+/// use axum::http::{Request, Response};
+/// use tidegate_tower::LoadShedLayer;
+/// use tower::limit::ConcurrencyLimitLayer;
+/// use tower::{BoxError, ServiceBuilder, service_fn};
+///
+/// // At most 16 requests at once; more are refused with 503, where tower's own limit alone would let them wait.
+/// let service = ServiceBuilder::new()
+///     .layer(LoadShedLayer::new())
+///     .layer(ConcurrencyLimitLayer::new(16))
+///     .service(service_fn(|_: Request<Body>| async { Ok::<_, BoxError>(Response::new(Body::from("the page"))) }));
+/// # let _ = service;
+/// ```
 #[derive(Clone, Debug)]
 pub struct LoadShedLayer<A = Problems> {
     answers: A,

@@ -32,6 +32,26 @@ use crate::name::Name;
 /// # Source
 /// RFC 9110, section 9.2.2: GET, HEAD, OPTIONS, TRACE, PUT and DELETE are idempotent. gRPC proposal A6; the HTTP headers of
 /// Envoy's router.
+///
+/// # Examples
+/// ```
+/// use axum::http::{Request, Response, StatusCode};
+/// use tidegate::retries::Retrier;
+/// use tidegate_tower::RetryLayer;
+/// use tower::{BoxError, Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let service = service_fn(|request: Request<String>| async move {
+///     let tries = request.headers().get("x-envoy-attempt-count");
+///     let status = if tries.is_none() { StatusCode::BAD_GATEWAY } else { StatusCode::OK };
+///     Ok::<_, BoxError>(Response::builder().status(status).body(String::new())?)
+/// });
+/// let answer = RetryLayer::new(Retrier::default()).layer(service).oneshot(Request::get("/").body(String::new())?).await?;
+/// assert_eq!(answer.status(), StatusCode::OK, "the second try succeeds");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct RetryLayer<C = ByStatus> {
     rules: Rules<C>,

@@ -133,6 +133,31 @@ where
 /// 7. the deadline, last: the service is told the time left when the call is sent.
 ///
 /// The rate limit comes first, so a try that finds no place afterwards has spent its unit without a call.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use axum::http::{Request, Response};
+/// use tidegate::Breaker;
+/// use tidegate::breaker::CircuitBreaker;
+/// use tidegate::deadline::Timeouts;
+/// use tidegate::retries::Retrier;
+/// use tidegate_tower::{BreakerLayer, ClientStack, Errors, ForwardDeadlineLayer, RetryLayer};
+/// use tower::{BoxError, Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let http = service_fn(|_: Request<String>| async { Ok::<_, BoxError>(Response::new("in stock".to_owned())) });
+/// let stock = ClientStack::new()
+///     .retry(RetryLayer::new(Retrier::default()))
+///     .breaker(BreakerLayer::new("stock", Breaker::new(CircuitBreaker::builder())?).answering(Errors))
+///     .deadline(ForwardDeadlineLayer::new(Timeouts::new(Duration::from_secs(1), Duration::from_secs(10))?))
+///     .layer(http);
+/// let answer = stock.oneshot(Request::get("/items").body(String::new())?).await?;
+/// assert_eq!(answer.into_body(), "in stock");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientStack<
     F = Identity,

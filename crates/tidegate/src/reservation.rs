@@ -21,6 +21,21 @@ use crate::store::Ending;
 /// there the future is the holder.
 ///
 /// Holds reference counts and a few numbers, and no lifetime, so it can be stored.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Limiter, ManualClock, Quota, Tick};
+///
+/// let clock = ManualClock::at(Tick::from_secs(1));
+/// let limiter = Limiter::new(Quota::per_second(10).burst(10).gcra()?)?.with_clock(clock);
+/// // An estimate of six units, of which two are spent in the end.
+/// let reservation = limiter.reserve(6, Duration::ZERO)?;
+/// assert_eq!(limiter.standing().remaining, 4);
+/// reservation.settle(2);
+/// assert_eq!(limiter.standing().remaining, 8);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "a reservation is charged: act on it or cancel it"]
 pub struct Reservation {

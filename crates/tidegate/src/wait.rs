@@ -39,6 +39,20 @@ use crate::time_bound::TimeBound;
 ///
 /// # Panics
 /// If it is polled again after it ended.
+///
+/// # Examples
+/// ```
+/// use tidegate::{Limiter, Quota};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::new(Quota::per_second(1000).burst(1).gcra()?)?;
+/// limiter.wait(1).await?;
+/// // The second unit is there after a millisecond.
+/// limiter.wait(1).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "a wait does nothing unless awaited"]
 pub struct Wait {

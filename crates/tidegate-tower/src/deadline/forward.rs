@@ -27,6 +27,29 @@ use crate::ready::give_back;
 /// the same time; a [`Refused`](crate::Refused) of a layer inside [stays](crate::Refused::of_error) what it is. The cause is [`TimedOut`](tidegate::observer::RefusalCause::TimedOut) if the called service had at least half of the
 /// default time, or the time that the request itself named. With less time of the carried deadline left it is
 /// [`CutShort`](tidegate::observer::RefusalCause::CutShort), which says nothing of the called service.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use axum::http::{Request, Response};
+/// use tidegate::deadline::Timeouts;
+/// use tidegate_tower::ForwardDeadlineLayer;
+/// use tower::{BoxError, Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let client = service_fn(|request: Request<String>| async move {
+///     let told = request.headers()["x-envoy-expected-rq-timeout-ms"].to_str()?.to_owned();
+///     Ok::<_, BoxError>(Response::new(told))
+/// });
+/// // One second where the task carries no deadline, and never more than ten.
+/// let timeouts = Timeouts::new(Duration::from_secs(1), Duration::from_secs(10))?;
+/// let client = ForwardDeadlineLayer::new(timeouts).layer(client);
+/// let told = client.oneshot(Request::get("/").body(String::new())?).await?.into_body();
+/// assert!(told.parse::<u64>()? <= 1000, "{told}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ForwardDeadlineLayer<A = Errors, U = AtHead> {
     rules: Arc<Rules<A>>,

@@ -11,6 +11,19 @@ use crate::policy::{Among, Descriptor};
 ///
 /// Created from a descriptor: `gate.check(&request)`. Options are added: `gate.check(Check::of(&request).cost(5))`.
 /// Numbers are validated when the check is decided, so that the builder methods need no `?`.
+///
+/// # Examples
+/// ```
+/// use tidegate::policy::{Limit, Policy, PolicySet};
+/// use tidegate::{Check, Criticality, Descriptor, Gate, Quota};
+///
+/// let quota = Quota::per_minute(100).token_bucket()?;
+/// let gate = Gate::in_memory(PolicySet::new(vec![Policy::new("exports", Limit::new(quota, "100/min"))])?, 1000)?;
+/// let request = Descriptor::new().with("user.id", "42");
+/// assert!(gate.check(Check::of(&request).cost(60).priority(Criticality::Sheddable))?.allowed);
+/// assert!(!gate.check(Check::of(&request).cost(60))?.allowed, "40 units are left");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Check<'a, 'd> {

@@ -10,6 +10,16 @@ use smallvec::SmallVec;
 /// `client.ip`, and any others that a caller sends (`user.id`, `user.tier`, `sms.phone`, `form.username`). Names and
 /// values are borrowed where possible; up to eight pairs need no allocation. If a name occurs twice, the last pair
 /// counts.
+///
+/// # Examples
+/// ```
+/// use tidegate::Descriptor;
+///
+/// let mut request = Descriptor::new().with("request.method", "POST").with("request.path", "/login");
+/// request.push("client.ip", "203.0.113.9");
+/// assert_eq!(request.value("client.ip"), Some("203.0.113.9"));
+/// assert_eq!(request.value("user.id"), None);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor<'a> {
     pairs: SmallVec<[(Cow<'a, str>, Cow<'a, str>); 8]>,

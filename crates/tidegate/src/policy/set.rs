@@ -69,6 +69,22 @@ pub enum PolicySetError {
 ///
 /// All matching policies are tried in order; a denial charges none of them. Share the set in an `Arc`; planning takes
 /// `&self` and no lock.
+///
+/// # Examples
+/// ```
+/// use tidegate::policy::{Limit, Policy, PolicySet};
+/// use tidegate::{Descriptor, Gate, Quota};
+///
+/// let mut per_user = Policy::new("per-user", Limit::new(Quota::per_second(5).gcra()?, "5/s"));
+/// per_user.by = vec!["user.id".to_owned()];
+/// let all = Policy::new("all", Limit::new(Quota::per_second(1000).gcra()?, "1000/s"));
+/// let gate = Gate::in_memory(PolicySet::new(vec![per_user, all])?, 100_000)?;
+/// assert!(gate.check(&Descriptor::new().with("user.id", "42"))?.allowed);
+///
+/// let twice = ["all", "all"].map(|name| Policy::new(name, Limit::new(Quota::per_second(1).gcra().unwrap(), "1/s")));
+/// assert!(PolicySet::new(twice.to_vec()).is_err(), "each name is given once");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct PolicySet {
     pub(super) policies: Vec<Policy>,
