@@ -110,7 +110,8 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
             take(start::measure(&binary, &machine)?);
         }
     }
-    let page = format!("{OPENING}{}\n{}\n{}", machine::describe()?, bars::table(&bars)?, page.trim_end());
+    let (bars, machine) = (bars::table(&bars)?, machine::describe()?);
+    let page = format!("{OPENING}{bars}\n{METHOD}{machine}\n{}", page.trim_end());
     println!("{page}");
     if parts.is_empty() { publish(&page, &rows) } else { Ok(()) }
 }
@@ -118,14 +119,21 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
 const OPENING: &str = "\
 # Performance
 
-Measured by `cargo xtask bench`, which writes this page except its last part.
+What a decision costs in time and memory, beside the peers in the same run. \"x\" says how many times as fast one contender is as another: above 1 is
+faster. First come the bars that Tidegate sets itself, then [how it was measured](#how-it-was-measured), then each measurement.
 
-Each contender has its own process, and the processes take turns. Figures are medians of the rounds, with the smallest and the largest in
-brackets. One thread is measured by its CPU time; two threads, each on its own core, by elapsed time. Figures marked with \\* were never
-measured with both cores undisturbed: another process was running, or the limiter itself puts threads to sleep. \"x\" says how many times as
-fast one contender is as another in the same run: above 1 is faster. In the tables, the best peer is the fastest one that does the whole job,
-including tuned peers; in the bars, tuned peers count only where that is said. Peers that are not tuned have the settings that their
-documentation shows first.
+";
+
+const METHOD: &str = "\
+## How it was measured
+
+By `cargo xtask bench`, which writes this page except its last part.
+
+* Each contender has its own process, and the processes take turns. Figures are medians of the rounds, with the smallest and the largest in brackets.
+* One thread is measured by its CPU time; two threads, each on its own core, by elapsed time.
+* Figures marked with \\* were never measured with both cores undisturbed: another process was running, or the limiter itself puts threads to sleep.
+* In the tables, the best peer is the fastest one that does the whole job, including tuned peers. In the bars, tuned peers count only where that is
+  said. Peers that are not tuned have the settings that their documentation shows first.
 
 ";
 
