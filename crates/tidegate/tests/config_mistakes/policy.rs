@@ -94,6 +94,11 @@ fn mistakes_of_a_policy() {
             &["t:5:25  error  policy \"p\": calendar does not belong to gcra; it belongs to fixed-window"][..],
         ),
         (
+            &["limit: { algorithm: fixed-window, rate: 5/day, calendar: Shanghai }"][..],
+            &["t:5:62  error  policy \"p\": unknown time zone \"Shanghai\"; did you mean \"Asia/Shanghai\"?"]
+                [..],
+        ),
+        (
             &["limit: { algorithm: fixed-window, rate: 5/day, calendar: Asia/Shangai }"][..],
             &[
                 "t:5:62  error  policy \"p\": unknown time zone \"Asia/Shangai\"; did you mean \"Asia/Shanghai\"?",
