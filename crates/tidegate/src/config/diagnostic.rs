@@ -1,5 +1,6 @@
 //! Collects the mistakes of a file, each with its place, the words found and the words possible.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use super::budget;
@@ -89,6 +90,8 @@ pub(super) struct Findings {
     paths: Vec<String>,
     /// The prefix of the messages that follow: `policy "per-ip": `, or empty.
     pub(super) subject: String,
+    /// The subjects that have an error: at most one for each policy.
+    erring: HashSet<String>,
     found: Vec<Diagnostic>,
     errors: usize,
     warnings: usize,
@@ -173,6 +176,9 @@ impl Findings {
             Severity::Warn => &mut self.warnings,
         };
         *count += 1;
+        if severity == Severity::Error && !self.subject.is_empty() && !self.erring.contains(&self.subject) {
+            self.erring.insert(self.subject.clone());
+        }
         if *count > budget::FINDINGS {
             return;
         }
@@ -192,6 +198,12 @@ impl Findings {
             severity,
             message,
         });
+    }
+
+    /// Reports whether a policy has an error, by the prefix of its messages. Once further errors are only counted, any
+    /// policy may have one.
+    pub(super) fn errs(&self, subject: &str) -> bool {
+        self.is_full() || self.erring.contains(subject)
     }
 
     /// Reports whether the file has an error.

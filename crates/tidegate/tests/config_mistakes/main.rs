@@ -64,7 +64,6 @@ fn mistakes_of_a_file() {
                 "t:4:13  error  policy \"a\": the name is taken by the policy in line 3",
                 "t:5:5  error  policy 3: policy has no name",
                 "t:5:22  error  policy 3: rate: \"M\" could be minute or month; write min or month",
-                "t:6:5  warn   policy \"\": charges the same requests under the same limits as \"a\"; one is enough",
                 "t:6:13  error  policy \"\": name: the text is empty; leave it out",
                 "t:7:5  error  policy 5: policy is a map, found a number",
             ][..],

@@ -370,4 +370,9 @@ fn only_policies_that_do_the_same_are_told_to_be_one_too_many() {
     ] {
         assert_eq!(two(&format!(", {other}")), [""; 0], "{other}");
     }
+    // Regression: a policy was told to be one too many because the key with the mistake was left out of it.
+    for mistaken in ["ovr: mark", "on_store_error: dney", "match: { path: x }"] {
+        let told = two(&format!(", {mistaken}"));
+        assert!(told.len() == 1 && told[0].contains("  error  "), "{mistaken}: {told:?}");
+    }
 }
