@@ -90,6 +90,9 @@ pub(super) struct Findings {
     paths: Vec<String>,
     /// The prefix of the messages that follow: `policy "per-ip": `, or empty.
     pub(super) subject: String,
+    /// Whether a server reads the file, so that the warnings about what its doors do apply. A program finds the
+    /// attributes of its requests itself.
+    pub(super) served: bool,
     /// The subjects that have an error: at most one for each policy.
     erring: HashSet<String>,
     found: Vec<Diagnostic>,
@@ -107,6 +110,11 @@ pub(super) struct Findings {
 impl Findings {
     pub(super) fn of(path: &str) -> Self {
         Self { paths: vec![path.to_owned()], ..Self::default() }
+    }
+
+    /// The mistakes of a file that a server reads.
+    pub(super) fn served(path: &str) -> Self {
+        Self { served: true, ..Self::of(path) }
     }
 
     /// Adds a text and returns its number. From 65,535 texts on, they share the last number.

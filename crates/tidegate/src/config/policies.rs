@@ -78,7 +78,10 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
             subjects.push(findings.subject.clone());
         }
         let Some((by, names)) = node.entry("by") else { continue };
-        if !believes_somebody && names.each().iter().any(|name| name.text() == Some("client.ip")) {
+        if findings.served
+            && !believes_somebody
+            && names.each().iter().any(|name| name.text() == Some("client.ip"))
+        {
             let policy = std::mem::take(&mut findings.subject);
             let policy = policy.trim_end_matches(": ");
             findings.warn(
