@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tidegate::config::{Config, Diagnostic, Format, HeaderForm, Preset, QUICKSTART, schema};
+use tidegate::config::{Config, Diagnostic, Format, HeaderForm, Preset, QUICKSTART, StoreKind, schema};
 use tidegate::policy::{ChargeOn, Descriptor, Direction, Mode, OnStoreError, Relevance, Share};
 
 use tidegate::{Cost, Quota};
@@ -245,6 +245,8 @@ fn presets_are_valid_as_they_stand_and_warn_of_proxies() {
             said(&warnings).iter().all(|one| one.contains("client_ip.trusted_proxies is empty")),
             "{warnings:?}"
         );
+        // Regression: the files said `memory`, so a limit of 5 a day began anew at each restart.
+        assert!(matches!(config.store.kind, StoreKind::Disk(_)), "{preset}");
         // A program finds its callers' addresses itself: the setting does nothing there, and neither does the warning.
         let (_, warnings) = Config::parse(&preset.text(), "t", Format::Yaml).unwrap();
         assert!(warnings.is_empty(), "{warnings:?}");
