@@ -97,6 +97,12 @@ pub struct LimitReason {
     in_use: u64,
     #[cfg_attr(feature = "config", serde(skip))]
     is_breaker: bool,
+    /// The index of the limit within its policy.
+    #[cfg_attr(feature = "config", serde(skip))]
+    place: usize,
+    /// The state of the breaker in words, where more is known than the decision says.
+    #[cfg_attr(feature = "config", serde(skip))]
+    breaker: Option<String>,
 }
 
 /// The smallest changes with which a request would have passed a limit that refused it.
@@ -193,6 +199,24 @@ impl Explanation {
             reasons: reasons.collect(),
         }
     }
+
+    /// Replaces what is said about breakers: `tell` gets the name of a policy and the index of a breaker within it, and returns its state in words,
+    /// as `is forced open by a person`; `None` leaves what is said.
+    #[must_use]
+    pub fn with_breakers(mut self, tell: impl Fn(&str, usize) -> Option<String>) -> Self {
+        for reason in &mut self.reasons {
+            for limit in reason.limits.iter_mut().filter(|limit| limit.is_breaker) {
+                limit.breaker = tell(&reason.policy, limit.place);
+            }
+        }
+        self
+    }
+
+    /// Returns whether a breaker takes part in the decision.
+    #[must_use]
+    pub fn has_breakers(&self) -> bool {
+        self.reasons.iter().flat_map(|reason| &reason.limits).any(|limit| limit.is_breaker)
+    }
 }
 
 fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) -> Vec<LimitReason> {
@@ -240,6 +264,8 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
             word: quota.map_or(("limit", ""), word),
             in_use: standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt),
             is_breaker,
+            place: limit.limit,
+            breaker: None,
         }
     })
     .collect()

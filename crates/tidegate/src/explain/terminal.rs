@@ -75,6 +75,7 @@ impl LimitReason {
         write!(f, "{what}{}: ", self.limit)?;
         match (self.counts, self.retry, self.retry_after_ms) {
             _ if !self.is_breaker => write!(f, "needs {}, ", self.needs)?,
+            _ if let Some(state) = &self.breaker => f.write_str(state)?,
             (_, None, _) => f.write_str("lets this call through")?,
             (_, _, Some(wait)) => write!(f, "is open, lets the first probe through in {}", seconds(wait))?,
             _ => f.write_str("refuses this call, it is unknown for how long")?,

@@ -121,3 +121,14 @@ fn a_guard_tells_how_many_are_inside() {
 "
     );
 }
+
+#[test]
+fn a_breaker_says_what_is_known_of_it() {
+    let quota = Quota::Breaker(CircuitBreaker::builder().consecutive(1).jitter(0.0).build().unwrap());
+    let set = PolicySet::new(vec![Policy::new("pay", Limit::new(quota, "breaker consecutive 1"))]).unwrap();
+    let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
+    let explained = gate.explain(&Descriptor::new()).unwrap();
+    assert!(explained.has_breakers());
+    let told = explained.with_breakers(|policy, at| Some(format!("{policy} {at} is forced")));
+    assert!(told.to_string().contains("breaker consecutive 1: pay 0 is forced; key (all)"), "{told}");
+}
