@@ -25,6 +25,7 @@ mod keys;
 mod kind;
 mod limits;
 mod names;
+mod near_names;
 mod node;
 mod otlp;
 mod over;
@@ -166,7 +167,7 @@ impl Config {
     }
 
     /// Reads and validates a file like [`Config::read`], for a server. Also warns about what only concerns a server's
-    /// doors: proxies that are not named.
+    /// doors: addresses behind proxies that are not named, and names of attributes that no door sets.
     ///
     /// # Errors
     /// As [`Config::read`].
@@ -285,6 +286,7 @@ impl Config {
         let access = policies::access(file.get("access"));
         let priority_header = priority_header::read(file.get("defaults"), &mut findings);
         relations::check(file, &mut findings);
+        near_names::check(file, &mut findings);
         store::check(file, &mut findings);
         check_ttl(file.get("tickets"), &mut findings);
         settled::check_lives(file, &mut findings);

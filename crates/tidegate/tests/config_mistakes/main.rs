@@ -3,6 +3,7 @@
 
 mod hostile;
 mod policy;
+mod short_names;
 
 use tidegate::config::{Config, Format, Severity, report};
 
