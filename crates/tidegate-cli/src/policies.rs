@@ -75,13 +75,14 @@ pub(crate) struct Loaded {
 /// If reading takes longer than 10 s.
 pub(crate) fn load(path: &Path) -> Result<Loaded> {
     let name = path.display().to_string();
-    // If the file cannot be read as text, `Config::read` gives the reason, or its contents if they have become
+    // If the file cannot be read as text, `Config::read_to_serve` gives the reason, or its contents if they have become
     // readable.
-    let text =
-        patiently(path, |path| read_text(path, MAX_BYTES as u64).map_err(|_| Box::new(Config::read(path))))?;
+    let text = patiently(path, |path| {
+        read_text(path, MAX_BYTES as u64).map_err(|_| Box::new(Config::read_to_serve(path)))
+    })?;
     Ok(match text {
         Ok(text) => {
-            let outcome = Config::parse(&text, &name, Format::of(path));
+            let outcome = Config::parse_to_serve(&text, &name, Format::of(path));
             Loaded { outcome, source: (name, Some(text)) }
         }
         Err(outcome) => Loaded { outcome: *outcome, source: (name, None) },
@@ -125,7 +126,7 @@ pub(crate) fn imported(files: &[(Peer, PathBuf)]) -> Result<Imported, Vec<Diagno
 /// Reads a policy file from YAML text.
 pub(crate) fn parse(text: &str, name: &str, printer: &Printer) -> Result<Config> {
     let source = (name.to_owned(), Some(text.to_owned()));
-    accept(Loaded { outcome: Config::parse(text, name, Format::Yaml), source }, printer)
+    accept(Loaded { outcome: Config::parse_to_serve(text, name, Format::Yaml), source }, printer)
 }
 
 /// Returns a valid configuration, or prints the mistakes.

@@ -29,6 +29,14 @@ pub enum QuotaError {
         /// The burst given.
         burst: u64,
     },
+    /// A time zone that is not in the table of zones.
+    #[error("time zone `{zone}` is not known; {}", instead_of_zone(meant.as_deref()))]
+    Zone {
+        /// The name given.
+        zone: String,
+        /// The name that was probably meant.
+        meant: Option<String>,
+    },
     /// Any other parameter that is not valid.
     #[error("{name} {value} {want}")]
     Parameter {
@@ -46,6 +54,13 @@ pub enum QuotaError {
 impl From<core::convert::Infallible> for QuotaError {
     fn from(never: core::convert::Infallible) -> Self {
         match never {}
+    }
+}
+
+fn instead_of_zone(meant: Option<&str>) -> String {
+    match meant {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => "use an IANA name such as `Europe/Berlin` or `UTC`".to_owned(),
     }
 }
 

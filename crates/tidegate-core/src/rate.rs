@@ -27,7 +27,7 @@ mod warm_up;
 mod windows;
 
 pub use crate::algorithm::Algorithm;
-pub use calendar::{CalendarUnit, zone_names};
+pub use calendar::{CalendarUnit, zone_meant, zone_names};
 pub use fixed_window::{FixedWindow, FixedWindowState, OneWindow};
 pub use gcra::report::GcraReport;
 pub use gcra::word::GcraWord;

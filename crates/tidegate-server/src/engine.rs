@@ -55,6 +55,7 @@ use ulid::Ulid;
 use crate::call_notes;
 use crate::denial_log::DenialLog;
 use crate::events::Events;
+use crate::file_list::FileList;
 use crate::live::{Facts, Live};
 use crate::metrics::peer_names::PeerNames;
 use crate::metrics::{Metrics, judged};
@@ -118,6 +119,7 @@ pub(crate) struct Engine {
     started: Tick,
     redact: Redact,
     denials: DenialLog,
+    pub(crate) file_list: FileList,
     peer_names: PeerNames,
 }
 
@@ -196,6 +198,7 @@ impl Engine {
         let started = gate.now();
         let live = Live::new(settings, &metrics, None, started);
         Self {
+            file_list: FileList::new(&metrics),
             gate,
             switches,
             store,

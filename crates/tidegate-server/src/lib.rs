@@ -39,6 +39,7 @@ mod denial_log;
 mod doors;
 mod engine;
 mod events;
+mod file_list;
 mod file_mode;
 mod file_watch;
 #[cfg(feature = "fuzzing")]

@@ -12,6 +12,7 @@ pub(crate) mod leases;
 pub(crate) mod otlp;
 mod peak;
 pub(crate) mod peer_names;
+mod per_policy;
 mod policy_series;
 mod protection;
 #[cfg(feature = "grpc")]
@@ -41,10 +42,9 @@ use crate::call_notes;
 use self::decision_times::DecisionTimes;
 pub(crate) use self::labels::{BreakerStateLabel, CutReason, Decided, SettlementResult, Transport};
 use self::labels::{
-    BuildLabels, CutLabel, DecisionLabels, ModeLabel, PolicyLabel, SettlementLabel, StoreChangeLabels,
-    StoreLabel, StoreStateLabel, TransportLabel, UnitsFate, UnitsLabels,
+    BuildLabels, CutLabel, DecisionLabels, PolicyLabel, SettlementLabel, StoreChangeLabels, StoreLabel,
+    StoreStateLabel, TransportLabel, UnitsLabels,
 };
-use self::peak::Peak;
 pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
 use self::protection::Protection;
 #[cfg(feature = "grpc")]
@@ -203,60 +203,6 @@ impl Metrics {
         };
         metrics.reloaded(true);
         metrics
-    }
-
-    /// Returns the series of one policy. `limit` is the most that it grants; `None` if unlimited.
-    pub(crate) fn policy(&self, name: &str, limit: Option<u64>) -> PolicySeries {
-        self.limit(name, limit);
-        let label = PolicyLabel { policy: name.to_owned() };
-        PolicySeries {
-            enforce: self.tally(name, ModeLabel::enforce),
-            shadow: self.tally(name, ModeLabel::shadow),
-            near: self.near.get_or_create_owned(&label),
-            returned: self.units_of(name, UnitsFate::returned),
-            owed: self.units_of(name, UnitsFate::owed),
-            utilization: Peak::default(),
-            shown: self.utilization.get_or_create_owned(&label),
-        }
-    }
-
-    /// Sets the gauge of a policy's limit.
-    pub(crate) fn limit(&self, name: &str, limit: Option<u64>) {
-        let label = PolicyLabel { policy: name.to_owned() };
-        match limit {
-            Some(limit) => _ = self.limits.get_or_create(&label).set(limit as f64),
-            None => _ = self.limits.remove(&label),
-        }
-    }
-
-    fn units_of(&self, policy: &str, fate: UnitsFate) -> Counter {
-        self.units.get_or_create_owned(&UnitsLabels { policy: policy.to_owned(), fate })
-    }
-
-    fn tally(&self, policy: &str, mode: ModeLabel) -> Tally {
-        let of = |decision| {
-            let labels = DecisionLabels { policy: policy.to_owned(), decision, mode };
-            self.decisions.get_or_create_owned(&labels)
-        };
-        Tally([of(Decided::allowed), of(Decided::denied), of(Decided::delayed), of(Decided::error)])
-    }
-
-    /// Drops the series of a removed policy.
-    pub(crate) fn forget(&self, name: &str) {
-        let label = PolicyLabel { policy: name.to_owned() };
-        self.near.remove(&label);
-        self.limits.remove(&label);
-        self.utilization.remove(&label);
-        self.protection.forget(name);
-        self.requests.forget(name);
-        for fate in [UnitsFate::returned, UnitsFate::owed] {
-            self.units.remove(&UnitsLabels { policy: name.to_owned(), fate });
-        }
-        for decision in [Decided::allowed, Decided::denied, Decided::delayed, Decided::error] {
-            for mode in [ModeLabel::enforce, ModeLabel::shadow] {
-                self.decisions.remove(&DecisionLabels { policy: name.to_owned(), decision, mode });
-            }
-        }
     }
 
     /// Waits for a decision and records how long it took.

@@ -182,7 +182,7 @@ impl Source {
             move |shared: Option<&SharedPolicies>| {
                 let lines = |found: Vec<Diagnostic>| found.iter().map(ToString::to_string).collect();
                 let (own, warnings) =
-                    Config::read(&path).map_err(|mistakes| Refused::new(lines(mistakes)))?;
+                    Config::read_to_serve(&path).map_err(|mistakes| Refused::new(lines(mistakes)))?;
                 let (config, warnings) = match shared {
                     Some(shared) => shared.over(&own)?,
                     None => (own, lines(warnings)),

@@ -248,6 +248,13 @@ async fn a_person_forces_it_for_a_time_and_a_reason() {
         (&shown["state"], &shown["until"], &shown["reason"]),
         (&json!("forced-open"), &json!("2027-01-15T12:05:00.000Z"), &json!("upgrade"))
     );
+    // Regression: the explanation took it for one that had opened by itself.
+    let explained = server.post("/v1/explain", r#"{"attributes": {}}"#).await.json();
+    let line = explained["lines"][2].as_str().unwrap();
+    assert!(
+        line.contains(": is forced open by a person until 2027-01-15T12:05:00.000Z: upgrade; key (all)"),
+        "{explained}"
+    );
     assert_eq!(check(&server).await.header("retry-after"), "300");
     assert_eq!(server.post("/v1/reload", "").await.status, StatusCode::OK);
     assert_eq!(

@@ -64,6 +64,57 @@ async fn the_keys_denied_most_are_listed_hidden_and_can_be_let_go() {
     assert!(twice.detail().contains("`client.ip` is given twice"), "{}", twice.text);
 }
 
+/// Regression: a refusal by the list of the whole file was in no metric and in no list of keys, and a refusal by a
+/// policy's list or a block was in no list of keys.
+#[tokio::test]
+async fn refusals_by_lists_and_blocks_are_counted() {
+    let server = start(LISTS).await;
+    for (ip, user, status) in [
+        ("198.51.100.1", "a", StatusCode::FORBIDDEN),
+        ("198.51.100.2", "a", StatusCode::FORBIDDEN),
+        ("203.0.113.1", "mallory", StatusCode::FORBIDDEN),
+        ("203.0.113.2", "eve", StatusCode::FORBIDDEN),
+        ("203.0.113.3", "b", StatusCode::OK),
+    ] {
+        let body = format!(r#"{{"attributes": {{"client.ip": "{ip}", "user.id": "{user}"}}}}"#);
+        assert_eq!(server.post("/v1/check", &body).await.status, status, "{ip} {user}");
+    }
+    let put = r#"{"block": {"for": "10min"}}"#;
+    send(server.addr, Method::PUT, "/v1/keys/per-ip?client.ip=203.0.113.4", &[], put).await;
+    assert_eq!(server.check("203.0.113.4").await.status, StatusCode::FORBIDDEN);
+    let metrics = server.get("/metrics").await.text;
+    for line in [
+        r#"tidegate_decisions_total{policy="(access.deny)",decision="denied",mode="enforce"} 3"#,
+        r#"tidegate_decisions_total{policy="per-ip",decision="denied",mode="enforce"} 2"#,
+    ] {
+        assert!(metrics.lines().any(|have| have == line), "{line}: {metrics}");
+    }
+    let top = server.get("/v1/keys/top?reveal=true").await.json();
+    assert_eq!(top["counted"], 5);
+    assert_eq!(
+        top["keys"][0],
+        json!({ "policy": "(access.deny)", "key": "client.ip=198.51.100.0/24", "count": 2, "error": 0 })
+    );
+    let of = async |query: &str| server.get(&format!("/v1/keys/top?reveal=true&{query}")).await.json();
+    let list = of("policy=(access.deny)").await;
+    assert_eq!((&list["counted"], &list["keys"][1]["key"]), (&json!(3), &json!("user.id=mallory")));
+    let policy = of("policy=per-ip").await;
+    let keys: Vec<_> = policy["keys"].as_array().unwrap().iter().map(|row| &row["key"]).collect();
+    assert!(keys.contains(&&json!("client.ip=203.0.113.2")), "by its list: {keys:?}");
+    assert!(keys.contains(&&json!("client.ip=203.0.113.4")), "by a block: {keys:?}");
+    assert_eq!(of("by=near").await["counted"], 0);
+}
+
+const LISTS: &str = "
+version: 1
+access: { deny: [198.51.100.0/24, user.id=mallory] }
+policies:
+  - name: per-ip
+    by: [client.ip]
+    access: { deny: [user.id=eve] }
+    limit: { algorithm: gcra, rate: 10/min, burst: 3 }
+";
+
 /// Regression: `DELETE /v1/keys/top` was answered with 405, because the list of keys has that path, so a policy of this
 /// name could not be reset.
 #[tokio::test]

@@ -25,6 +25,7 @@ mod keys;
 mod kind;
 mod limits;
 mod names;
+mod near_names;
 mod node;
 mod otlp;
 mod over;
@@ -162,11 +163,22 @@ impl Config {
     /// # Errors
     /// All mistakes in the order of the file, including warnings; or the one reason why the file cannot be read.
     pub fn read(path: &Path) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
-        let name = path.display().to_string();
+        Self::read_into(path, Findings::of(&path.display().to_string()))
+    }
+
+    /// Reads and validates a file like [`Config::read`], for a server. Also warns about what only concerns a server's
+    /// doors: addresses behind proxies that are not named, and names of attributes that no door sets.
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    pub fn read_to_serve(path: &Path) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
+        Self::read_into(path, Findings::served(&path.display().to_string()))
+    }
+
+    fn read_into(path: &Path, mut findings: Findings) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         match read_text(path, MAX_BYTES as u64) {
-            Ok(text) => Self::parse(&text, &name, Format::of(path)),
+            Ok(text) => Self::parse_into(&text, Format::of(path), findings),
             Err(error) => {
-                let mut findings = Findings::of(&name);
                 findings.error(Spot::default(), format_args!("the file {error}"));
                 Err(findings.finish())
             }
@@ -191,7 +203,26 @@ impl Config {
     /// );
     /// ```
     pub fn parse(text: &str, name: &str, format: Format) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
-        let mut findings = Findings::of(name);
+        Self::parse_into(text, format, Findings::of(name))
+    }
+
+    /// Validates a text like [`Config::parse`], for a server, with the warnings of [`Config::read_to_serve`].
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    pub fn parse_to_serve(
+        text: &str,
+        name: &str,
+        format: Format,
+    ) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
+        Self::parse_into(text, format, Findings::served(name))
+    }
+
+    fn parse_into(
+        text: &str,
+        format: Format,
+        mut findings: Findings,
+    ) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         let Some(file) = read::read(text, format, &mut findings) else { return Err(findings.finish()) };
         Self::build(file, findings)
     }
@@ -217,7 +248,7 @@ impl Config {
     /// assert!(mistakes[0].to_string().starts_with("policies@8:2:1  error  `server` is each node's own"));
     /// ```
     pub fn with_policies(&self, text: &str, name: &str) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
-        let mut findings = Findings::of(name);
+        let mut findings = Findings::served(name);
         let Some(mut file) = read::read(text, Format::of_text(text), &mut findings) else {
             return Err(findings.finish());
         };
@@ -255,6 +286,7 @@ impl Config {
         let access = policies::access(file.get("access"));
         let priority_header = priority_header::read(file.get("defaults"), &mut findings);
         relations::check(file, &mut findings);
+        near_names::check(file, &mut findings);
         store::check(file, &mut findings);
         check_ttl(file.get("tickets"), &mut findings);
         settled::check_lives(file, &mut findings);

@@ -10,9 +10,10 @@ use tidegate_core::concurrency::Concurrency;
 use tidegate_core::{Criticality, Priority, Quota, Rate};
 
 use crate::gate::{Check, Gate, GateDecision, LimitDecision};
-use crate::policy::{Descriptor, KeepFor, Limit, Mode, Over, Policy, PolicySet, Relevance};
+use crate::policy::{Descriptor, KeepFor, Limit, Mode, Over, Policy, PolicySet, Relevance, name_meant};
 use crate::rounded::millis_up;
 use crate::store::{StoreError, kept_back};
+use crate::visible::excerpt;
 
 /// The explanation of one request.
 ///
@@ -38,6 +39,9 @@ pub struct Explanation {
     pub too_late: bool,
     /// The policies, in the order of the file.
     pub reasons: Vec<Reason>,
+    /// The attributes of the request, other than `client.ip` and those of `request.`, that no policy of the set names.
+    #[cfg_attr(feature = "config", serde(skip))]
+    unused: Vec<String>,
 }
 
 /// The decision of one policy about the request.
@@ -97,6 +101,12 @@ pub struct LimitReason {
     in_use: u64,
     #[cfg_attr(feature = "config", serde(skip))]
     is_breaker: bool,
+    /// The index of the limit within its policy.
+    #[cfg_attr(feature = "config", serde(skip))]
+    place: usize,
+    /// The state of the breaker in words, where more is known than the decision says.
+    #[cfg_attr(feature = "config", serde(skip))]
+    breaker: Option<String>,
 }
 
 /// The smallest changes with which a request would have passed a limit that refused it.
@@ -191,8 +201,40 @@ impl Explanation {
                 .and_then(|refusal| Some(refusal.block.as_ref()?.reason.to_string())),
             too_late: decision.refusal.as_ref().is_some_and(|refusal| refusal.needs.is_some()),
             reasons: reasons.collect(),
+            unused: unused(set, request),
         }
     }
+
+    /// Replaces what is said about breakers: `tell` gets the name of a policy and the index of a breaker within it, and returns its state in words,
+    /// as `is forced open by a person`; `None` leaves what is said.
+    #[must_use]
+    pub fn with_breakers(mut self, tell: impl Fn(&str, usize) -> Option<String>) -> Self {
+        for reason in &mut self.reasons {
+            for limit in reason.limits.iter_mut().filter(|limit| limit.is_breaker) {
+                limit.breaker = tell(&reason.policy, limit.place);
+            }
+        }
+        self
+    }
+
+    /// Returns whether a breaker takes part in the decision.
+    #[must_use]
+    pub fn has_breakers(&self) -> bool {
+        self.reasons.iter().flat_map(|reason| &reason.limits).any(|limit| limit.is_breaker)
+    }
+}
+
+/// Returns the attributes of a request that no policy names, each with the name that may be meant.
+fn unused(set: &PolicySet, request: &Descriptor<'_>) -> Vec<String> {
+    let named = set.named();
+    let own = |name: &str| name != "client.ip" && !name.starts_with("request.") && !named.contains(name);
+    let names = request.pairs().map(|(name, _)| name).filter(|name| own(name));
+    names
+        .map(|name| match name_meant(name) {
+            Some(meant) => format!("{} (did you mean {meant}?)", excerpt(name)),
+            None => excerpt(name),
+        })
+        .collect()
 }
 
 fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) -> Vec<LimitReason> {
@@ -240,6 +282,8 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
             word: quota.map_or(("limit", ""), word),
             in_use: standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt),
             is_breaker,
+            place: limit.limit,
+            breaker: None,
         }
     })
     .collect()

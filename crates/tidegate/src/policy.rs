@@ -31,6 +31,7 @@ pub mod key_space;
 mod learned;
 mod matching;
 mod named;
+mod near_names;
 mod over;
 pub(crate) mod path;
 mod plan;
@@ -78,6 +79,7 @@ pub use matching::{Match, Want};
 #[cfg(feature = "config")]
 pub(crate) use named::BUILT_IN;
 pub use named::Named;
+pub(crate) use near_names::meant as name_meant;
 pub use over::Over;
 pub(crate) use plan::LINES;
 pub use plan::{Line, Plan};

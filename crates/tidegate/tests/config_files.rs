@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tidegate::config::{Config, Diagnostic, Format, HeaderForm, Preset, QUICKSTART, schema};
+use tidegate::config::{Config, Diagnostic, Format, HeaderForm, Preset, QUICKSTART, StoreKind, schema};
 use tidegate::policy::{ChargeOn, Descriptor, Direction, Mode, OnStoreError, Relevance, Share};
 
 use tidegate::{Cost, Quota};
@@ -229,7 +229,7 @@ fn defaults_that_depend_on_other_words_are_in_effect_too() {
 #[test]
 fn presets_are_valid_as_they_stand_and_warn_of_proxies() {
     for preset in Preset::EVERY {
-        let parse = |format: Format| Config::parse(&preset.text_as(format), "t", format).unwrap();
+        let parse = |format: Format| Config::parse_to_serve(&preset.text_as(format), "t", format).unwrap();
         let ((config, warnings), (same, also)) = (parse(Format::Yaml), parse(Format::Toml));
         assert!(!config.policies.is_empty(), "{preset}");
         assert_eq!(config.effective.value, same.effective.value, "{preset}");
@@ -245,6 +245,11 @@ fn presets_are_valid_as_they_stand_and_warn_of_proxies() {
             said(&warnings).iter().all(|one| one.contains("client_ip.trusted_proxies is empty")),
             "{warnings:?}"
         );
+        // Regression: the files said `memory`, so a limit of 5 a day began anew at each restart.
+        assert!(matches!(config.store.kind, StoreKind::Disk(_)), "{preset}");
+        // A program finds its callers' addresses itself: the setting does nothing there, and neither does the warning.
+        let (_, warnings) = Config::parse(&preset.text(), "t", Format::Yaml).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
     }
     let all = Preset::All.text();
     assert_eq!(Config::parse(&all, "t", Format::Yaml).unwrap().0.policies.len(), 6);

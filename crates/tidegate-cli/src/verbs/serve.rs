@@ -167,8 +167,8 @@ fn refusal(error: ServeError) -> anyhow::Error {
 /// Reads the file, or the quickstart without one.
 fn load(file: Option<&Path>) -> Result<(Config, Vec<String>), Refused> {
     let outcome = match file {
-        Some(file) => Config::read(file),
-        None => Config::parse(QUICKSTART, "quickstart", Format::Yaml),
+        Some(file) => Config::read_to_serve(file),
+        None => Config::parse_to_serve(QUICKSTART, "quickstart", Format::Yaml),
     };
     match outcome {
         Ok((config, warnings)) => Ok((config, lines(&warnings))),

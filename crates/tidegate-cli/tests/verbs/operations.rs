@@ -62,6 +62,50 @@ fn the_log_tells_of_denials_and_not_of_all() {
     assert!(!next.contains("denials"), "{next}");
 }
 
+/// Regression: a refusal by the list of the whole file had no line, and no line told a list, a block and a limit apart.
+#[test]
+fn the_log_says_what_refused() {
+    let desk = Desk::new();
+    desk.write("p.yaml", REFUSERS);
+    let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+    serving.put("/v1/keys/per-ip?client.ip=203.0.113.7", r#"{"block": {"for": "10min"}}"#);
+    for (ip, user, policy, by) in [
+        ("198.51.100.1", "a", "(access.deny)", "list"),
+        ("203.0.113.1", "eve", "per-ip", "list"),
+        ("203.0.113.7", "a", "per-ip", "block"),
+        ("203.0.113.8", "a", "per-ip", "limit"),
+        ("203.0.113.9", "held", "places", "concurrency"),
+    ] {
+        let body = serde_json::json!({ "attributes": { "client.ip": ip, "user.id": user } });
+        // A limit and a place are taken by the first request, and refuse the second one.
+        (0..2).for_each(|_| drop(serving.ask("/v1/check", Some(&body))));
+        let line = serving.hears("tidegate_server::denials");
+        let told: Value = serde_json::from_str(&line).unwrap();
+        let fields = &told["fields"];
+        assert_eq!((&fields["policy"], &fields["refused_by"]), (&policy.into(), &by.into()), "{line}");
+        assert!(!line.contains(ip) && fields["decision_id"].is_string(), "{line}");
+        if by == "list" || by == "block" {
+            serving.hears("tidegate_server::denials");
+        }
+    }
+    assert_eq!(serving.stop(), Some(0));
+}
+
+const REFUSERS: &str = "version: 1
+client_ip: { trusted_proxies: [] }
+access: { deny: [198.51.100.0/24] }
+policies:
+  - name: places
+    match: { attributes: { user.id: held } }
+    by: [client.ip]
+    limit: { algorithm: concurrency, max: 1 }
+  - name: per-ip
+    match: { not: { attributes: { user.id: held } } }
+    by: [client.ip]
+    access: { deny: [user.id=eve] }
+    limit: { rate: 1/day }
+";
+
 #[test]
 fn metrics_have_the_names_of_another_rate_limiter_where_that_is_wanted() {
     let desk = Desk::new();

@@ -12,6 +12,8 @@
 //! The zone `epoch` is not a place: there every unit has its usual length, and windows begin at its multiples since
 //! 1970, as in other rate limiters. A week then begins on a Thursday, and a month is 30 days.
 
+#[cfg(feature = "tz")]
+mod meant;
 mod unit;
 mod utc;
 #[cfg(feature = "tz")]
@@ -47,6 +49,39 @@ pub fn zone_names() -> impl Iterator<Item = String> {
     names.into_iter()
 }
 
+/// Returns the name of the time zone that was probably meant by a text: that of a city named alone, as `Shanghai`, or a name that is
+/// nearly right; `None` if no name is near, and without the feature `tz`.
+///
+/// # Examples
+/// ```
+/// use tidegate_core::rate::zone_meant;
+/// let meant = cfg!(feature = "tz").then(|| "Asia/Shanghai".to_owned());
+/// assert_eq!(zone_meant("shanghai"), meant);
+/// ```
+pub fn zone_meant(text: &str) -> Option<String> {
+    #[cfg(feature = "tz")]
+    return meant::meant(text, &zone::names());
+    #[cfg(not(feature = "tz"))]
+    {
+        let _ = text;
+        None
+    }
+}
+
+#[cfg(feature = "tz")]
+fn unknown(zone: &str) -> QuotaError {
+    QuotaError::Zone { zone: zone.to_owned(), meant: zone_meant(zone) }
+}
+
+#[cfg(not(feature = "tz"))]
+fn unknown(zone: &str) -> QuotaError {
+    QuotaError::Parameter {
+        name: "time zone",
+        value: format!("`{zone}`"),
+        want: "needs the feature `tz`, which this build is without; use `UTC`",
+    }
+}
+
 /// A unit on the clock of one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Calendar {
@@ -70,15 +105,7 @@ impl Calendar {
             _ if zone.eq_ignore_ascii_case(EPOCH) => Some(Place::Epoch),
             zone => named(zone),
         };
-        let place = place.ok_or_else(|| QuotaError::Parameter {
-            name: "time zone",
-            value: format!("`{zone}`"),
-            want: if cfg!(feature = "tz") {
-                "is not known; use an IANA name such as `Europe/Berlin` or `UTC`"
-            } else {
-                "needs the feature `tz`, which this build is without; use `UTC`"
-            },
-        })?;
+        let place = place.ok_or_else(|| unknown(zone))?;
         Ok(Self { unit, place })
     }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tidegate::explain::key_text;
 use tidegate::http_answer::server_parts::millis_up;
-use tidegate::policy::{Descriptor, Mode};
+use tidegate::policy::{Descriptor, Mode, Refusal};
 use tidegate::{GateDecision, LimitDecision};
 
 use super::Engine;
@@ -16,17 +16,8 @@ impl Engine {
         if !decision.allowed && self.events.any() {
             self.tell_listeners(request, decision);
         }
-        if let Some((at, refusal)) =
-            decision.refusal.as_ref().and_then(|refusal| Some((refusal.policy?, refusal)))
-        {
-            facts[at].series.enforce.count(Decided::denied);
-            let name = &decision.policies.policies()[at].name;
-            if refusal.needs.is_some() {
-                self.metrics.protection.too_late(name);
-            }
-            if refusal.block.is_some() {
-                self.metrics.protection.blocked(name);
-            }
+        if let Some(refusal) = &decision.refusal {
+            self.count_refusal(facts, request, decision, refusal);
             return;
         }
         let policies = decision.policies.policies();
@@ -72,6 +63,29 @@ impl Engine {
                 facts.series.near.inc();
                 facts.keys.near.add(&key_text(&decision.policies, policy, request));
             }
+        }
+    }
+
+    /// Counts a refusal by a list, a block or a deadline. A list of the whole file counts under its own name.
+    fn count_refusal(
+        &self,
+        facts: &[Facts],
+        request: &Descriptor<'_>,
+        decision: &GateDecision,
+        refusal: &Refusal,
+    ) {
+        let Some(at) = refusal.policy else {
+            self.file_list.count(&refusal.entry);
+            return;
+        };
+        let policy = &decision.policies.policies()[at];
+        facts[at].series.enforce.count(Decided::denied);
+        facts[at].keys.denied.add(&key_text(&decision.policies, policy, request));
+        if refusal.needs.is_some() {
+            self.metrics.protection.too_late(&policy.name);
+        }
+        if refusal.block.is_some() {
+            self.metrics.protection.blocked(&policy.name);
         }
     }
 

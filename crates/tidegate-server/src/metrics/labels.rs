@@ -12,6 +12,10 @@ pub(crate) enum Decided {
     error,
 }
 
+impl Decided {
+    pub(super) const ALL: [Self; 4] = [Self::allowed, Self::denied, Self::delayed, Self::error];
+}
+
 /// Whether a decision is enforced, or only measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]

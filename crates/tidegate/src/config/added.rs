@@ -48,7 +48,7 @@ impl Config {
         file: &Written,
         added: &[AddedPolicy<'_>],
     ) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
-        let mut findings = Findings::of(file.name());
+        let mut findings = Findings::served(file.name());
         let mut tree = file.tree().clone();
         let mut room = budget::NODES;
         if beyond(&tree, budget::DEPTH, &mut room).is_none() {

@@ -1,5 +1,6 @@
 //! Collects the mistakes of a file, each with its place, the words found and the words possible.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use super::budget;
@@ -89,6 +90,11 @@ pub(super) struct Findings {
     paths: Vec<String>,
     /// The prefix of the messages that follow: `policy "per-ip": `, or empty.
     pub(super) subject: String,
+    /// Whether a server reads the file, so that the warnings about what its doors do apply. A program finds the
+    /// attributes of its requests itself.
+    pub(super) served: bool,
+    /// The subjects that have an error: at most one for each policy.
+    erring: HashSet<String>,
     found: Vec<Diagnostic>,
     errors: usize,
     warnings: usize,
@@ -104,6 +110,11 @@ pub(super) struct Findings {
 impl Findings {
     pub(super) fn of(path: &str) -> Self {
         Self { paths: vec![path.to_owned()], ..Self::default() }
+    }
+
+    /// The mistakes of a file that a server reads.
+    pub(super) fn served(path: &str) -> Self {
+        Self { served: true, ..Self::of(path) }
     }
 
     /// Adds a text and returns its number. From 65,535 texts on, they share the last number.
@@ -173,6 +184,9 @@ impl Findings {
             Severity::Warn => &mut self.warnings,
         };
         *count += 1;
+        if severity == Severity::Error && !self.subject.is_empty() && !self.erring.contains(&self.subject) {
+            self.erring.insert(self.subject.clone());
+        }
         if *count > budget::FINDINGS {
             return;
         }
@@ -192,6 +206,12 @@ impl Findings {
             severity,
             message,
         });
+    }
+
+    /// Reports whether a policy has an error, by the prefix of its messages. Once further errors are only counted, any
+    /// policy may have one.
+    pub(super) fn errs(&self, subject: &str) -> bool {
+        self.is_full() || self.erring.contains(subject)
     }
 
     /// Reports whether the file has an error.

@@ -112,7 +112,7 @@ impl Imported {
             return Err(found.into_iter().filter(|one| one.severity == Severity::Error).collect());
         }
         let placed = |one: Diagnostic| file_text.placed(one);
-        match Config::parse(&file_text.text, CONVERTED, Format::Yaml) {
+        match Config::parse_to_serve(&file_text.text, CONVERTED, Format::Yaml) {
             Ok((config, warnings)) => {
                 let notes = found.into_iter().chain(warnings.into_iter().map(placed)).collect();
                 Ok(Self { config, notes, text: file_text.text })

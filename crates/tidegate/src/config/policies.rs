@@ -32,6 +32,8 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
     let mut built: Vec<Policy> = Vec::new();
     let mut names: HashMap<&str, usize> = HashMap::new();
     let mut alike: HashMap<u64, Vec<usize>> = HashMap::new();
+    // The subject of each policy that was built, and the policies that do the same as an earlier one.
+    let (mut subjects, mut pairs): (Vec<String>, Vec<_>) = (Vec::new(), Vec::new());
     let mut usage_names = UsageNames::default();
     let list = file.get("policies").map_or(&[][..], Node::each);
     let costs: usize = list.iter().filter_map(|node| Some(costs::length(node.get("cost")?))).sum();
@@ -64,27 +66,37 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
             let mut hasher = DefaultHasher::new();
             (&policy.matching, &policy.by).hash(&mut hasher);
             let likely = alike.entry(hasher.finish()).or_default();
-            let twins = likely.iter().take(TWINS_LOOKED_AT).map(|at| &built[*at]);
+            let mut twins = likely.iter().take(TWINS_LOOKED_AT).copied();
             if let Some(twin) =
-                twins.into_iter().find(|other| other.name != policy.name && are_twins(other, &policy))
+                twins.find(|at| built[*at].name != policy.name && are_twins(&built[*at], &policy))
             {
-                let message = format!(
-                    "charges the same requests under the same limits as \"{}\"; one is enough",
-                    excerpt(&twin.name)
-                );
-                findings.warn(node.spot, message);
+                let (own, other) = (findings.subject.clone(), subjects[twin].clone());
+                pairs.push((node.spot, own, other, excerpt(&built[twin].name)));
             }
             likely.push(built.len());
             built.push(policy);
+            subjects.push(findings.subject.clone());
         }
         let Some((by, names)) = node.entry("by") else { continue };
-        if !believes_somebody && names.each().iter().any(|name| name.text() == Some("client.ip")) {
+        if findings.served
+            && !believes_somebody
+            && names.each().iter().any(|name| name.text() == Some("client.ip"))
+        {
             let policy = std::mem::take(&mut findings.subject);
             let policy = policy.trim_end_matches(": ");
             findings.warn(
                 by.spot,
                 format_args!("{policy} is keyed by client.ip but client_ip.trusted_proxies is empty: behind a proxy all callers share one key"),
             );
+        }
+    }
+    // Told last: a policy with a mistake may only look like another one, since what is mistaken is left out.
+    for (spot, subject, twin, name) in pairs {
+        if !findings.errs(&subject) && !findings.errs(&twin) {
+            findings.subject = subject;
+            let message =
+                format_args!("charges the same requests under the same limits as \"{name}\"; one is enough");
+            findings.warn(spot, message);
         }
     }
     findings.subject.clear();

@@ -8,7 +8,7 @@ use std::collections::hash_map::Entry;
 
 use ipnet::IpNet;
 use tidegate_core::Rate;
-use tidegate_core::rate::{CalendarUnit, FixedWindow, zone_names};
+use tidegate_core::rate::{CalendarUnit, FixedWindow, zone_meant};
 
 use super::budget;
 use super::conditions;
@@ -389,8 +389,7 @@ fn zone(text: &str) -> Result<(), String> {
     if cfg!(not(feature = "tz")) {
         return Err(format!("time zone \"{}\" needs a build with the feature `tz`; use UTC", excerpt(text)));
     }
-    let known: Vec<String> = zone_names().collect();
-    let hint = match nearest(text, known.iter().map(String::as_str)) {
+    let hint = match zone_meant(text) {
         Some(name) => format!("; did you mean \"{name}\"?"),
         None => "; use an IANA name as Europe/Vienna, UTC or epoch".to_owned(),
     };

@@ -4,6 +4,9 @@ use std::fmt;
 
 use super::{Explanation, LimitReason};
 
+/// The most attributes that are named as used by no policy.
+const UNUSED: usize = 5;
+
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.decision, &self.policy, self.retry_after_ms) {
@@ -58,6 +61,16 @@ impl fmt::Display for Explanation {
                 writeln!(f, "    would be allowed with{}", ways.join("   or"))?;
             }
         }
+        if !self.unused.is_empty() {
+            let more = self.unused.len().saturating_sub(UNUSED);
+            let told = self.unused.iter().take(UNUSED).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+            writeln!(
+                f,
+                "    no policy uses the attribute{} {told}{more}",
+                if self.unused.len() == 1 { "" } else { "s" }
+            )?;
+        }
         Ok(())
     }
 }
@@ -75,6 +88,7 @@ impl LimitReason {
         write!(f, "{what}{}: ", self.limit)?;
         match (self.counts, self.retry, self.retry_after_ms) {
             _ if !self.is_breaker => write!(f, "needs {}, ", self.needs)?,
+            _ if let Some(state) = &self.breaker => f.write_str(state)?,
             (_, None, _) => f.write_str("lets this call through")?,
             (_, _, Some(wait)) => write!(f, "is open, lets the first probe through in {}", seconds(wait))?,
             _ => f.write_str("refuses this call, it is unknown for how long")?,

@@ -121,3 +121,33 @@ fn a_guard_tells_how_many_are_inside() {
 "
     );
 }
+
+#[test]
+fn attributes_that_no_policy_uses_are_named() {
+    let mut policy = Policy::new("per-ip", Limit::new(Quota::per_minute(2).gcra().unwrap(), "gcra 2/min"));
+    policy.by = vec!["client.ip".to_owned()];
+    let set = PolicySet::new(vec![policy]).unwrap();
+    let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
+    let of = |names: &[&'static str]| {
+        let mut request = Descriptor::new();
+        names.iter().for_each(|name| request.push(*name, "x"));
+        gate.explain(&request).unwrap().to_string()
+    };
+    let told = of(&["ip"]);
+    assert!(told.ends_with("\n    no policy uses the attribute ip (did you mean client.ip?)\n"), "{told}");
+    let told = of(&["user.id", "a", "b", "c", "d", "e", "f"]);
+    assert!(told.ends_with("\n    no policy uses the attributes user.id, a, b, c, d and 2 more\n"), "{told}");
+    let told = of(&["client.ip", "request.path"]);
+    assert!(!told.contains("no policy uses"), "{told}");
+}
+
+#[test]
+fn a_breaker_says_what_is_known_of_it() {
+    let quota = Quota::Breaker(CircuitBreaker::builder().consecutive(1).jitter(0.0).build().unwrap());
+    let set = PolicySet::new(vec![Policy::new("pay", Limit::new(quota, "breaker consecutive 1"))]).unwrap();
+    let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
+    let explained = gate.explain(&Descriptor::new()).unwrap();
+    assert!(explained.has_breakers());
+    let told = explained.with_breakers(|policy, at| Some(format!("{policy} {at} is forced")));
+    assert!(told.to_string().contains("breaker consecutive 1: pay 0 is forced; key (all)"), "{told}");
+}

@@ -94,6 +94,11 @@ fn mistakes_of_a_policy() {
             &["t:5:25  error  policy \"p\": calendar does not belong to gcra; it belongs to fixed-window"][..],
         ),
         (
+            &["limit: { algorithm: fixed-window, rate: 5/day, calendar: Shanghai }"][..],
+            &["t:5:62  error  policy \"p\": unknown time zone \"Shanghai\"; did you mean \"Asia/Shanghai\"?"]
+                [..],
+        ),
+        (
             &["limit: { algorithm: fixed-window, rate: 5/day, calendar: Asia/Shangai }"][..],
             &[
                 "t:5:62  error  policy \"p\": unknown time zone \"Asia/Shangai\"; did you mean \"Asia/Shanghai\"?",
@@ -364,5 +369,10 @@ fn only_policies_that_do_the_same_are_told_to_be_one_too_many() {
         "cost: { settle: llm.output }",
     ] {
         assert_eq!(two(&format!(", {other}")), [""; 0], "{other}");
+    }
+    // Regression: a policy was told to be one too many because the key with the mistake was left out of it.
+    for mistaken in ["ovr: mark", "on_store_error: dney", "match: { path: x }"] {
+        let told = two(&format!(", {mistaken}"));
+        assert!(told.len() == 1 && told[0].contains("  error  "), "{mistaken}: {told:?}");
     }
 }

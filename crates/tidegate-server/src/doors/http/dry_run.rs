@@ -74,7 +74,7 @@ async fn proposed(app: &App, text: &str) -> Result<Proposed, Problem> {
     let reading = move || {
         // Held by the work, which goes on when the caller hangs up.
         let _place = place;
-        Config::parse(&text, "config", Format::of_text(&text))
+        Config::parse_to_serve(&text, "config", Format::of_text(&text))
     };
     let read = tokio::task::spawn_blocking(reading).await;
     let read =

@@ -3,12 +3,16 @@
 //! `POST` takes the body of a check. `GET ?id=` takes the id of a recent refusal, which is decided anew, since counters
 //! have moved. Nothing is charged. `lines` is the answer for a terminal, `reasons` the same for programs.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::response::Response;
 use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
+use tidegate::breaker::{Condition, Force};
 use tidegate::explain::Explanation;
 use tidegate::policy::{Policy, PolicySet};
+use tidegate::visible;
 use ulid::Ulid;
 
 use super::answer::Reply;
@@ -16,11 +20,12 @@ use super::check::{decide, named, unreturnable};
 use super::query::Query;
 use super::request_body::{self, CheckBody};
 use crate::app::App;
-use crate::engine::{Conclusion, Held, TicketFor, Want};
+use crate::engine::{Conclusion, Held, TicketFor, Want, breakers_of, why};
 use crate::json;
 use crate::live::Live;
 use crate::problem::Problem;
 use crate::refused_requests::Stated;
+use crate::span::moment;
 use crate::spelling::quoted;
 
 /// Decides without charging, and explains the decision.
@@ -57,9 +62,62 @@ async fn answer(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> 
     let only = named(live, asked)?;
     let (ticket, held) = (TicketFor::Nobody, &mut Held::default());
     let answered = decide(app, live, asked, only.as_deref(), Want::Peek, ticket, held, |reply| {
-        explained(app, &live.set, reply, only.as_deref(), reveal)
+        let explanation = explanation(app, &live.set, &reply, only.as_deref(), reveal);
+        (reply.value(), explanation)
     });
-    answered.await.map(|body| json::shown(&body)).map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
+    let answered = answered.await.map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST));
+    let (mut answer, explanation) = answered?;
+    if let Some(explanation) = explanation {
+        let forced = match explanation.has_breakers() {
+            true => forced(app, live, &explanation, asked).await,
+            false => Vec::new(),
+        };
+        let tell = |policy: &str, limit: usize| {
+            let found = forced.iter().find(|(name, at, _)| name == policy && *at == limit);
+            found.map(|(.., state)| state.clone())
+        };
+        put(&mut answer, &explanation.with_breakers(tell));
+    }
+    Ok(json::shown(&answer))
+}
+
+/// Returns the breakers of the request that a person has forced: policy, index of the limit, and the state in words.
+async fn forced(
+    app: &App,
+    live: &Live,
+    explanation: &Explanation,
+    asked: &CheckBody<'_>,
+) -> Vec<(String, usize, String)> {
+    let mut forced = Vec::new();
+    for reason in explanation.reasons.iter().filter(|reason| !reason.limits.is_empty()) {
+        let Some((at, policy)) = live.set.find(&reason.policy) else { continue };
+        if breakers_of(policy).next().is_none() {
+            continue;
+        }
+        // A store that does not answer leaves what the decision says.
+        let listed = app.engine.handle_breakers(live, at, &asked.request, None).await.unwrap_or_default();
+        for one in listed {
+            let seen = &one.noted.seen;
+            let Condition::Forced { to, until } = seen.view.condition else { continue };
+            let until = until.and_then(|until| moment(until, Duration::ZERO));
+            let state = forced_state(to, until.as_deref(), &why(seen));
+            forced.push((one.policy, seen.limit, state));
+        }
+    }
+    forced
+}
+
+/// Says in words that a person has forced a breaker, until when and why. Who it was is not kept.
+fn forced_state(to: Force, until: Option<&str>, reason: &str) -> String {
+    let to = match to {
+        Force::Open => "open",
+        Force::Closed => "closed",
+        Force::MetricsOnly => "to metrics-only",
+        _ => "to disabled",
+    };
+    let until = until.map_or_else(|| "until it is released".to_owned(), |until| format!("until {until}"));
+    let reason = if reason.is_empty() { String::new() } else { format!(": {}", visible::line(reason)) };
+    format!("is forced {to} by a person {until}{reason}")
 }
 
 /// Returns a decision with its reasons, under the policy set of that decision. `only`: the policies that were asked.
@@ -70,15 +128,31 @@ pub(super) fn explained(
     only: Option<&[usize]>,
     reveal: bool,
 ) -> Value {
-    let (conclusion, request) = (reply.conclusion, reply.request);
     let mut answer = reply.value();
-    let Conclusion::Decided(decision) = conclusion else { return answer };
+    if let Some(explanation) = explanation(app, set, &reply, only, reveal) {
+        put(&mut answer, &explanation);
+    }
+    answer
+}
+
+/// Returns the explanation of a decision; `None` if the store could not decide.
+fn explanation(
+    app: &App,
+    set: &PolicySet,
+    reply: &Reply<'_, '_>,
+    only: Option<&[usize]>,
+    reveal: bool,
+) -> Option<Explanation> {
+    let Conclusion::Decided(decision) = reply.conclusion else { return None };
+    let request = reply.request;
     let chosen = |place| only.is_none_or(|only| only.contains(&place));
     let key = |policy: &Policy| app.redact.key(set, policy, request, reveal);
-    let explanation = Explanation::of(set, request, decision, chosen, key);
+    Some(Explanation::of(set, request, decision, chosen, key))
+}
+
+fn put(answer: &mut Value, explanation: &Explanation) {
     answer["lines"] = explanation.to_string().lines().collect();
     answer["reasons"] = json!(explanation.reasons);
-    answer
 }
 
 /// Parses a decision id.

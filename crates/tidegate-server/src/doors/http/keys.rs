@@ -13,10 +13,17 @@ use crate::engine::NotForgotten;
 use crate::json;
 use crate::live::{Facts, Live};
 use crate::problem::Problem;
-use crate::{requests, top_keys};
+use crate::{file_list, requests, top_keys};
 
 /// The default number of keys listed.
 const LISTED: usize = 20;
+
+/// Whose keys are listed.
+enum Chosen {
+    All,
+    FileList,
+    Policy(usize),
+}
 
 /// `GET /v1/keys/top?policy=&by=denied|near&limit=&reveal=`: the keys that were refused most, or were near their limit
 /// most often.
@@ -40,19 +47,31 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
         },
     };
     let live = app.engine.live();
-    let chosen = query.get("policy").map(|name| find(&live.set, name).map(|(at, _)| at)).transpose()?;
+    // The deny list of the whole file is listed as a policy; a policy that has its name stands before it.
+    let own = |name: &str| live.set.find(name).is_none() && name == file_list::NAME;
+    let chosen = match query.get("policy") {
+        None => Chosen::All,
+        Some(name) if own(name) => Chosen::FileList,
+        Some(name) => Chosen::Policy(find(&live.set, name)?.0),
+    };
+    let of_policies = live.set.policies().iter().zip(&*live.policies).enumerate();
+    let mut sketches: Vec<_> = of_policies
+        .filter(|(at, _)| {
+            matches!(chosen, Chosen::All) || matches!(chosen, Chosen::Policy(one) if one == *at)
+        })
+        .map(|(_, (policy, facts))| (policy.name.as_str(), sketch(facts, most)))
+        .collect();
+    if by == "denied" && matches!(chosen, Chosen::All | Chosen::FileList) {
+        sketches.push((file_list::NAME, app.engine.file_list.keys.largest(most)));
+    }
     let mut rows: Vec<(u64, Value)> = Vec::new();
     let (mut counted, mut error) = (0_u64, 0_u64);
-    for (at, (policy, facts)) in live.set.policies().iter().zip(&*live.policies).enumerate() {
-        if chosen.is_some_and(|chosen| chosen != at) {
-            continue;
-        }
-        let (largest, total) = sketch(facts, most);
+    for (policy, (largest, total)) in sketches {
         counted = counted.saturating_add(total);
         for row in largest {
             error = error.max(row.error);
             let shown = json!({
-                "policy": policy.name,
+                "policy": policy,
                 "key": app.redact.text(&row.key, reveal),
                 "count": row.count,
                 "error": row.error,

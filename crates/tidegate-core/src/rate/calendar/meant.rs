@@ -1,0 +1,71 @@
+//! Finds the time zone that a name with a mistake probably means.
+
+/// The longest text that is compared, in bytes: all names are shorter.
+const LONGEST: usize = 64;
+
+/// Returns the name that was probably meant: the one of that city, or else the most similar one.
+pub(super) fn meant(text: &str, names: &[String]) -> Option<String> {
+    if text.is_empty() || text.len() > LONGEST {
+        return None;
+    }
+    let text = plain(text);
+    let city = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
+    let plains: Vec<String> = names.iter().map(|name| plain(name)).collect();
+    if let Some(at) = plains.iter().position(|name| city(name) == city(&text)) {
+        return Some(names[at].clone());
+    }
+    // A third of the letters may be wrong: `Asia/Shangai` is near, `Mars` is not.
+    let allowed = (text.chars().count() / 3).max(1);
+    let distance = |name: &str| {
+        let whole = edits(&text, name);
+        if text.contains('/') { whole } else { whole.min(edits(&text, &city(name))) }
+    };
+    let distances = plains.iter().map(|name| distance(name)).enumerate();
+    let nearest = distances.filter(|(_, edits)| *edits <= allowed).min_by_key(|(_, edits)| *edits);
+    nearest.map(|(at, _)| names[at].clone())
+}
+
+/// Returns a name in lower case, with underscores as names have them between words.
+fn plain(name: &str) -> String {
+    name.trim().to_lowercase().replace([' ', '-'], "_")
+}
+
+/// Returns how many letters have to be inserted, removed or replaced.
+fn edits(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, letter) in one.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = at + 1;
+        for (place, with) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *with);
+            diagonal = row[place + 1];
+            row[place + 1] = replaced.min(diagonal + 1).min(row[place] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_city_and_a_slip_have_a_name() {
+        let names = super::super::zone::names();
+        for (text, name) in [
+            ("Shanghai", Some("Asia/Shanghai")),
+            ("Asia/Shangai", Some("Asia/Shanghai")),
+            ("Shangai", Some("Asia/Shanghai")),
+            ("new york", Some("America/New_York")),
+            ("Europe/New_York", Some("America/New_York")),
+            ("Europa/Berlin", Some("Europe/Berlin")),
+            ("Viena", Some("Europe/Vienna")),
+            ("Mars", None),
+            ("", None),
+        ] {
+            assert_eq!(meant(text, &names).as_deref(), name, "{text}");
+        }
+        assert_eq!(meant(&"x".repeat(1000), &names), None);
+    }
+}

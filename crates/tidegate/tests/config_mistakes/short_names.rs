@@ -1,0 +1,51 @@
+//! Names of attributes that are short forms of known ones.
+
+use tidegate::config::{Config, Format};
+
+use super::{policy, yaml};
+
+/// Regression: a policy by such a name passed the check and limited nobody.
+#[test]
+fn short_names_of_attributes_are_told_the_long_ones() {
+    let meant = |place: &str, key: &str, name: &str, meant: &str| {
+        format!(
+            "{place}  warn   policy \"p\": {key}: no request has \"{name}\" unless its caller sends that name; did you mean {meant}?"
+        )
+    };
+    for (lines, expected) in [
+        (&["by: [ip]", "limit: { rate: 1/s }"][..], meant("t:5:10", "by", "ip", "client.ip")),
+        (&["by: [user]", "limit: { rate: 1/s }"], meant("t:5:10", "by", "user", "user.id")),
+        (&["by: [User.ID]", "limit: { rate: 1/s }"], meant("t:5:10", "by", "User.ID", "user.id")),
+        (
+            &["match: { not: { attributes: { path: /x } } }", "limit: { rate: 1/s }"],
+            meant("t:5:35", "match.not.attributes", "path", "request.path"),
+        ),
+        (
+            &["limit: { rate_by: tier, rates: { free: 1/s }, otherwise: 2/s }"],
+            meant("t:5:23", "rate_by", "tier", "user.tier"),
+        ),
+        (
+            &["access: { deny: [user=eve] }", "limit: { rate: 1/s }"],
+            meant("t:5:22", "access.deny", "user", "user.id"),
+        ),
+    ] {
+        assert_eq!(policy(lines), [expected], "{lines:?}");
+    }
+    for free in [
+        "by: [tenant]",
+        "by: [user.id, client.id]",
+        "by: [user]\n    match: { attributes: { rls.domain: shop } }",
+    ] {
+        assert_eq!(policy(&[free, "limit: { rate: 1/s }"]), [""; 0], "{free}");
+    }
+    let envoy =
+        "version: 1\nserver: { grpc: 8081 }\npolicies: [{ name: p, by: [user], limit: { rate: 1/s } }]\n";
+    assert_eq!(yaml(envoy), [""; 0], "an entry of a descriptor may have any name");
+    let (_, of_a_program) = Config::parse(
+        "version: 1\npolicies: [{ name: p, by: [user], limit: { rate: 1/s } }]\n",
+        "t",
+        Format::Yaml,
+    )
+    .unwrap();
+    assert!(of_a_program.is_empty(), "a program sets what it likes: {of_a_program:?}");
+}
