@@ -1,5 +1,7 @@
 //! Finds the time zone that a name with a mistake probably means.
 
+use strsim::levenshtein;
+
 /// The longest text that is compared, in bytes: all names are shorter.
 const LONGEST: usize = 64;
 
@@ -17,8 +19,8 @@ pub(super) fn meant(text: &str, names: &[String]) -> Option<String> {
     // A third of the letters may be wrong: `Asia/Shangai` is near, `Mars` is not.
     let allowed = (text.chars().count() / 3).max(1);
     let distance = |name: &str| {
-        let whole = edits(&text, name);
-        if text.contains('/') { whole } else { whole.min(edits(&text, &city(name))) }
+        let whole = levenshtein(&text, name);
+        if text.contains('/') { whole } else { whole.min(levenshtein(&text, &city(name))) }
     };
     let distances = plains.iter().map(|name| distance(name)).enumerate();
     let nearest = distances.filter(|(_, edits)| *edits <= allowed).min_by_key(|(_, edits)| *edits);
@@ -28,22 +30,6 @@ pub(super) fn meant(text: &str, names: &[String]) -> Option<String> {
 /// Returns a name in lower case, with underscores as names have them between words.
 fn plain(name: &str) -> String {
     name.trim().to_lowercase().replace([' ', '-'], "_")
-}
-
-/// Returns how many letters have to be inserted, removed or replaced.
-fn edits(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (at, letter) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = at + 1;
-        for (place, with) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *with);
-            diagonal = row[place + 1];
-            row[place + 1] = replaced.min(diagonal + 1).min(row[place] + 1);
-        }
-    }
-    row[other.len()]
 }
 
 #[cfg(test)]
