@@ -72,14 +72,19 @@ fn judge(path: &str, ApiAnswer { status, content_type, body }: &ApiAnswer) -> Op
         let said = json();
         assert_eq!(said["status"].as_u64(), Some(u64::from(status.as_u16())), "{path}");
         // If the file gives no sentence, a denial has none.
-        assert!(said["detail"].as_str().is_some_and(|detail| !detail.is_empty()) || said["title"].is_string());
+        assert!(
+            said["detail"].as_str().is_some_and(|detail| !detail.is_empty()) || said["title"].is_string()
+        );
     } else if content_type == "application/json" {
         let said = json();
         if path == "/v1/check" {
             return said["ticket"].as_str().map(str::to_owned);
         }
     } else {
-        assert!(status.is_success() || body.is_empty() || content_type.starts_with("text/"), "{path}: {status}");
+        assert!(
+            status.is_success() || body.is_empty() || content_type.starts_with("text/"),
+            "{path}: {status}"
+        );
     }
     None
 }
