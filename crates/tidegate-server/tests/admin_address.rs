@@ -4,10 +4,9 @@
 
 mod running;
 
-use std::net::SocketAddr;
-
 use http::{Method, StatusCode};
 use tidegate_server::{ServeError, Server, ServerOptions, Source};
+use tidegate_testkit::free_address;
 
 use running::wire::{read_until, sent};
 use running::{send, start_with};
@@ -20,13 +19,9 @@ policies:
     limit: { rate: 100/min }
 ";
 
-fn free() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
 #[tokio::test]
 async fn each_address_serves_its_part() {
-    let (admin, resp) = (free(), free());
+    let (admin, resp) = (free_address(), free_address());
     let server = start_with(FILE, |mut options| {
         (options.admin, options.resp) = (Some(admin.into()), Some(resp.into()));
         options

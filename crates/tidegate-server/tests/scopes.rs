@@ -142,7 +142,7 @@ async fn tokens_are_changed_while_the_server_runs_and_the_one_of_all_scopes_stay
 #[tokio::test]
 async fn redis_clients_do_what_their_token_is_for_as_long_as_it_holds() {
     let dir = tempfile::tempdir().unwrap();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = tidegate_testkit::free_address();
     let server = server(&dir, |options| options.resp = Some(free.into())).await;
     let mut client = sent(free, b"TG.CHECK p client.ip a\r\n").await;
     read_until(&mut client, "-NOAUTH ").await;

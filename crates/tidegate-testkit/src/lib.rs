@@ -7,7 +7,7 @@
 //!   `zookeeper`. If one is missing, a test says so and is skipped, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails
 //! * [`Process`], [`program`], [`built`], [`folder`]: the building blocks of these servers
 //! * [`FaultRun`]: the record of a run of fault scenarios
-//! * [`within`], [`free_port`], [`runtime`]: further helpers for tests with servers
+//! * [`within`], [`free_port`], [`free_address`], [`runtime`]: further helpers for tests with servers
 
 mod charges;
 mod etcd_server;
@@ -25,5 +25,5 @@ pub use fault_run::FaultRun;
 pub use faulty_proxy::{Fault, FaultyProxy};
 pub use process::{Process, built, folder, missing, program, python_program};
 pub use redis_server::RedisServer;
-pub use waiting::{PATIENCE, free_port, runtime, within};
+pub use waiting::{PATIENCE, free_address, free_port, runtime, within};
 pub use zookeeper_server::ZooKeeperServer;

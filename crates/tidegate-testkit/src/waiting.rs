@@ -1,6 +1,8 @@
 //! Waiting for real processes, and other helpers for tests with servers.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
@@ -28,17 +30,32 @@ pub fn within(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Returns a loopback port that is free, as is the one 10,000 above, which a Redis cluster uses for its bus.
 ///
+/// Both lie below the range from which Linux takes the ports of outgoing connections (32,768 and above by default), so no connection of another test takes
+/// the port before the server listens. Each call returns another port, and each process begins at another place.
+///
 /// # Panics
 /// If there is none.
 #[must_use]
 pub fn free_port() -> u16 {
-    loop {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
-        let port = listener.local_addr().expect("it listens").port();
-        if port < 50_000 && TcpListener::bind((Ipv4Addr::LOCALHOST, port + 10_000)).is_ok() {
-            return port;
-        }
-    }
+    const FIRST: u32 = 12_000;
+    const COUNT: u32 = 10_000;
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    let begin = process::id().wrapping_mul(7919);
+    (0..COUNT)
+        .map(|_| begin.wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed)) % COUNT + FIRST)
+        .filter_map(|port| u16::try_from(port).ok())
+        .find(|port| is_free(*port) && is_free(*port + 10_000))
+        .expect("a port is free")
+}
+
+/// Returns the loopback address of a [`free_port`].
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn free_address() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, free_port()).into()
 }
 
 /// Returns a runtime with two threads.

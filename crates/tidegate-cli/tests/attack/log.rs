@@ -6,10 +6,12 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, ChildStderr, Stdio};
 use std::sync::{Arc, Mutex};
 
+use tidegate_testkit::free_port;
+
 use crate::raw::{Answer, ask};
 use crate::rounds;
 use crate::serving::{Desk, FIVE_A_DAY, end_of, signal};
-use crate::waiting::{PATIENCE, free_port, within};
+use crate::waiting::{PATIENCE, within};
 
 /// A server without a greeting, because the attack decides where its log goes.
 struct Mute {

@@ -10,7 +10,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::waiting::{PATIENCE, free_port, within};
+use tidegate_testkit::free_port;
+
+use crate::waiting::{PATIENCE, within};
 
 /// A proxy with a small site behind it. Dropping it stops the proxy, however the test ends.
 pub(crate) struct Proxy {

@@ -5,11 +5,13 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use tidegate_testkit::free_port;
+
 use crate::raw::connect;
 use crate::rounds;
 use crate::seed::Seed;
 use crate::serving::{Desk, Serving};
-use crate::waiting::{PATIENCE, free_port, within};
+use crate::waiting::{PATIENCE, within};
 
 const FILE: &str = "version: 1
 client_ip: { trusted_proxies: [] }

@@ -1,6 +1,5 @@
-//! Bounded waits for other programs, and free ports for them.
+//! Bounded waits for other programs.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 /// Long enough for a busy machine; a test that passes never waits for it.
@@ -15,9 +14,4 @@ pub(crate) fn within(most: Duration, what: &str, mut holds: impl FnMut() -> bool
         assert!(start.elapsed() < most, "not within {most:?}: {what}");
         std::thread::yield_now();
     }
-}
-
-/// Returns a free port on loopback, for a program that cannot choose one itself.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }

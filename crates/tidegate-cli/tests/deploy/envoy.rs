@@ -3,9 +3,9 @@
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use tidegate_testkit::python_program;
+use tidegate_testkit::{free_port, python_program};
 
-use crate::waiting::{PATIENCE, free_port, within};
+use crate::waiting::{PATIENCE, within};
 
 /// Envoy in front of a program. Killed when dropped, so that a failed test does not leave it behind.
 pub(crate) struct Envoy {

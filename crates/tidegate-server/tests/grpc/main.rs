@@ -39,7 +39,7 @@ async fn started(policies: &str) -> (Running, SocketAddr) {
 
 /// Starts a server with other options.
 async fn started_with(policies: &str, change: impl FnOnce(&mut ServerOptions)) -> (Running, SocketAddr) {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = tidegate_testkit::free_address();
     let server = start_with(policies, |mut options| {
         options.grpc = Some(free.into());
         change(&mut options);

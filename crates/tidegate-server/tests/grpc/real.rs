@@ -3,12 +3,12 @@
 //! Both are Python packages in the environment that `cargo xtask test` makes ([`python_program`]). If one is missing,
 //! its test says so and skips, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use prost::Message as _;
-use tidegate_testkit::python_program;
+use tidegate_testkit::{free_address, python_program};
 
 use super::client::{RATE_LIMIT, call};
 use super::running::wire::{application, exchange};
@@ -17,10 +17,6 @@ use super::started;
 
 /// The page with the configuration.
 const PAGE: &str = include_str!("../../../../docs/envoy.md");
-
-fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
 
 /// Returns the block of the page that begins with this line.
 pub(super) fn block(begin: &str) -> &'static str {
@@ -62,7 +58,7 @@ impl Envoy {
         (addr, app): (SocketAddr, Option<Running>),
         change: impl FnOnce(String) -> String,
     ) -> Self {
-        let front = free();
+        let front = free_address();
         let port = |text: String, of: u16, to: SocketAddr| {
             let (from, to) = (format!("port_value: {of} "), format!("port_value: {} ", to.port()));
             assert!(text.contains(&from), "{of}");

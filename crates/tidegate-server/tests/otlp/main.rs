@@ -45,8 +45,7 @@ async fn started(
     to: SocketAddr,
     change: impl FnOnce(&mut OtlpSettings),
 ) -> (Running, SocketAddr, SocketAddr) {
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (grpc, resp) = (free(), free());
+    let (grpc, resp) = (tidegate_testkit::free_address(), tidegate_testkit::free_address());
     let mut settings = OtlpSettings::default();
     settings.endpoint = Some(format!("http://{to}"));
     change(&mut settings);

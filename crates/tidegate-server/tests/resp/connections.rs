@@ -17,7 +17,7 @@ const FOREVER: Duration = Duration::from_secs(3600);
 
 /// Starts a server with very long timeouts, except for what `change` sets.
 async fn patient(change: impl FnOnce(&mut ServerOptions)) -> (Running, SocketAddr) {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = tidegate_testkit::free_address();
     let server = start_with(POLICIES, |mut options| {
         options.resp = Some(free.into());
         let timeouts = &mut options.timeouts;

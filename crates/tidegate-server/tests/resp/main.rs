@@ -34,7 +34,7 @@ async fn started() -> (Running, SocketAddr) {
 /// Starts a server with a RESP door and these policies; returns its address.
 async fn started_with(policies: &str) -> (Running, SocketAddr) {
     let mut resp = None;
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = tidegate_testkit::free_address();
     let server = start_with(policies, |mut options| {
         options.resp = Some(free.into());
         resp = Some(free);
@@ -246,7 +246,7 @@ async fn bytes_that_are_no_command_end_their_connection_alone() {
 
 #[tokio::test]
 async fn without_the_token_nothing_is_told() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = tidegate_testkit::free_address();
     let _server = start_with(POLICIES, |mut options| {
         options.resp = Some(free.into());
         options.token = Some(tidegate_server::Token::new("a-token-of-many-letters").unwrap());

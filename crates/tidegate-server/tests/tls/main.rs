@@ -29,6 +29,7 @@ use made::Folder;
 use running::{Running, start_with};
 use tidegate::config::TlsSettings;
 use tidegate_server::ServerOptions;
+use tidegate_testkit::free_address;
 
 const POLICIES: &str = "
 version: 1
@@ -49,10 +50,6 @@ struct Doors {
     resp: SocketAddr,
 }
 
-fn free() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
 /// Starts a server with the folder's certificate.
 async fn started(folder: &Folder) -> Doors {
     started_with(folder, |_| {}).await
@@ -60,7 +57,7 @@ async fn started(folder: &Folder) -> Doors {
 
 /// Starts a server with other options.
 async fn started_with(folder: &Folder, change: impl FnOnce(&mut ServerOptions)) -> Doors {
-    let [admin, grpc, resp] = [free(), free(), free()];
+    let [admin, grpc, resp] = [free_address(), free_address(), free_address()];
     let server = start_with(POLICIES, |mut options| {
         options.admin = Some(admin.into());
         options.grpc = Some(grpc.into());

@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::caller::connect;
 use super::made::Folder;
 use super::running::wire::{exchange, rest, sent};
-use super::{free, started, started_with};
+use super::{started, started_with};
 use crate::running::start_with;
+use tidegate_testkit::free_address;
 
 /// The beginning of a handshake: the head of the record and a few of the bytes that it announces.
 const HALF: &[u8] = &[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, 7, 7, 7];
@@ -40,7 +41,7 @@ async fn plain_text_at_an_encrypted_door_is_told_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_at_a_plain_door_ends_at_once() {
     let folder = Folder::new();
-    let [grpc, resp] = [free(), free()];
+    let [grpc, resp] = [free_address(), free_address()];
     let server = start_with(super::POLICIES, |mut options| {
         (options.grpc, options.resp) = (Some(grpc.into()), Some(resp.into()));
         // Far longer than the test takes, so no deadline ends these connections.
