@@ -49,8 +49,9 @@ pub fn zone_names() -> impl Iterator<Item = String> {
     names.into_iter()
 }
 
-/// Returns the name of the time zone that was probably meant by a text: that of a city named alone, as `Shanghai`, or a name that is
-/// nearly right; `None` if no name is near, and without the feature `tz`.
+/// Returns the name of the time zone that a text probably means: the zone of a city that is named alone, such as `Shanghai`, or else
+/// the most similar name, if at most a third of the letters differ. `None` if no name is similar, for more than 64 bytes, and without
+/// the feature `tz`. Compares the text with all names (about 600), so it is for error messages.
 ///
 /// # Examples
 /// ```
