@@ -11,6 +11,9 @@ use crate::time::Tick;
 pub(super) const STEP: f64 = 1.2;
 /// The factor by which it moves with a hint: it doubles.
 pub(super) const LEAP: f64 = 2.0;
+/// The factor by which the limit falls where most work comes too late for its caller. Latencies have to fall far below
+/// what callers wait for before goodput shows which limit is right, and there is no goodput to lose.
+pub(super) const FEWER: f64 = 4.0;
 /// While the limit does not bind it is at least this many times what Little's law asks for: a spike to twice the load
 /// finds places.
 pub(super) const HEADROOM: f64 = 2.0;
@@ -112,7 +115,7 @@ impl HillClimbState {
         };
         // Fewer places cost at most their share of the goodput.
         let expected = self.known.as_ref().map_or(0.0, |known| known.rate * ratio.min(1.0));
-        Required { step, expected }
+        Required { step, expected, base: self.base }
     }
 
     /// Updates the base from a reading: quickly downwards, slowly upwards. Upwards only while the limit does not
@@ -126,6 +129,13 @@ impl HillClimbState {
             _ => 0.0,
         };
         self.base += (reading.latency - self.base) * weight;
+    }
+
+    /// Handles a measurement in which most work came too late for its caller.
+    pub(super) fn shrink(&mut self, bounds: &Bounds, reading: &Reading) {
+        self.trial = None;
+        self.limit = bounds.nearest(self.limit.min(reading.peak) / FEWER);
+        self.forget();
     }
 
     /// Forgets the known goodput and the results of hints.
