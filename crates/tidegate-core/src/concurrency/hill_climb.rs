@@ -56,7 +56,7 @@ use state::{CHANGED, HEADROOM, LEAP, STEP};
 const FADING: f64 = 0.995;
 
 /// Failures below the limit are due to the load if more work ends than this many times the work that succeeded
-/// recently.
+/// recently, or if more is inside than while it succeeded.
 const OVERLOADED: f64 = 1.1;
 
 /// Moves the limit to the value at which most work succeeds.
@@ -111,13 +111,17 @@ impl HillClimb {
         if !reading.failing {
             state.learn_base(reading, true);
             state.limit = self.bounds.nearest(limit.max(HEADROOM * reading.rate * state.base));
-        } else if reading.peak > 1.0 && ended > state.best * OVERLOADED {
-            // Errors that come back at once never fill the limit: the number inside now is already too large.
+        } else if reading.peak > 1.0
+            && (ended > state.best * OVERLOADED || state.cliff.is_beyond(reading.peak))
+        {
+            // Errors that come back at once never fill the limit, and time-outs need not: the number inside now is
+            // already too large.
             let fewer = if reading.failed >= 0.5 { LEAP } else { STEP };
             state.limit = self.bounds.nearest(limit.min(reading.peak / fewer));
         }
-        // Otherwise no more ended than has ended well before, or one at a time. Failures are then not due to the load,
-        // as in an outage, and fewer places would only refuse work once the service is well again.
+        // Otherwise no more ended than has ended well before, or one at a time, and no more were inside. Failures are
+        // then not due to the load, as in an outage, and fewer places would only refuse work once the service is well
+        // again.
         state.forget();
     }
 

@@ -303,6 +303,30 @@ fn failures_of_more_work_than_ever_ended_well_bring_the_limit_down_below_it() {
     assert!(light.law.limit(&light.state) <= 8, "{}", light.law.limit(&light.state));
 }
 
+/// Regression: at a load of exactly the capacity all work ran into its time-out, with fewer inside than the limit, and the
+/// limit stayed, so that the service did nothing for seconds.
+#[test]
+fn time_outs_with_more_inside_than_ever_bring_the_limit_down() {
+    let law = HillClimb::default();
+    let mut state = law.start(Tick::EPOCH);
+    let mut now = Tick::EPOCH;
+    let mut run = |count: u64, (inside, millis): (u64, u64), outcome: Outcome| {
+        for _ in 0..count {
+            // 300 a second, before and after.
+            now = now.after(Duration::from_micros(3_333));
+            let latency = Duration::from_millis(millis);
+            let in_flight = inside.min(law.limit(&state));
+            let (at, time_left) = (now, None);
+            law.learn(&mut state, &Sample { at, latency, held: latency, in_flight, time_left, outcome });
+        }
+        law.limit(&state)
+    };
+    let before = run(2_000, (24, 80), Outcome::Success);
+    assert_eq!(before, 48, "twice what Little's law asks for");
+    let after = run(300, (36, 120), Outcome::Failure);
+    assert!(after <= before / 4, "{after} places of {before}");
+}
+
 #[test]
 fn a_clock_that_is_set_back_begins_anew() {
     let mut service = Service::new();
