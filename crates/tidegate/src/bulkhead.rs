@@ -30,9 +30,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use enter::Enter;
+use latency::Times;
 use line::PlaceRequest;
 pub use permit::Permit;
-use permit::Times;
 pub use queue::QueueOrder;
 use rules::TurnedAway;
 use shared::Shared;

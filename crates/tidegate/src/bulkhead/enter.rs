@@ -10,8 +10,9 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, NotACost, Priority, Tick};
 
+use super::latency::Times;
 use super::line::{Answer, PlaceRequest, Ticket};
-use super::permit::{Permit, Times};
+use super::permit::Permit;
 use super::places::EnterFailure;
 use super::rules::TurnedAway;
 use super::shared::Shared;
@@ -109,7 +110,8 @@ impl Enter {
         self
     }
 
-    /// Waits until `deadline` at the latest: an `Instant`, or a tick of the bulkhead's clock. If the deadline has
+    /// Waits until `deadline` at the latest: an `Instant`, or a tick of the bulkhead's clock. A law that knows deadlines
+    /// ([`HillClimb`](crate::concurrency::HillClimb)) counts work that ends later as lost. If the deadline has
     /// passed before the first poll, the call is refused with [`Retry::Never`](crate::Retry::Never) even while places are free, since its
     /// result comes too late.
     pub fn until(mut self, deadline: impl Into<Deadline>) -> Self {

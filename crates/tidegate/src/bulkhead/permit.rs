@@ -3,9 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate_core::{Outcome, Tick};
+use tidegate_core::Outcome;
 
 use super::counter::Counter;
+use super::latency::Times;
 use super::line::{Answer, Granted};
 use super::shared::Shared;
 use crate::answer::Denied;
@@ -30,17 +31,6 @@ enum Holder {
         /// Reported when the permit is dropped.
         outcome: Outcome,
     },
-}
-
-/// The ticks from which a law learns.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
-    /// When the work began.
-    pub(super) began: Tick,
-    /// When the answer began, if it was streamed.
-    pub(super) answered: Option<Tick>,
-    /// Until when the caller waits, if it said so and there is a law.
-    pub(super) deadline: Option<Tick>,
 }
 
 impl Permit {

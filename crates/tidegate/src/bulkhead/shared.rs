@@ -13,10 +13,9 @@ use tidegate_core::throttle::Room;
 use tidegate_core::{Decision, Outcome, Priority, Standing, Tick};
 
 use super::counter::{Counter, OwnedCounter, Owner};
-use super::latency::MeanLatency;
+use super::latency::{MeanLatency, Times};
 use super::line::{Answer, Granted, Line, PendingWakers, PlaceRequest, Ticket};
 use super::moving::Moving;
-use super::permit::Times;
 use super::places::EnterFailure;
 use super::queues::Class;
 use super::rules::{Rules, TurnedAway};

@@ -3,7 +3,6 @@
 use core::time::Duration;
 
 use super::super::law::Sample;
-use super::state::FEWER;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::guard::Outcome;
 use crate::time::{Tick, nanos, onward};
@@ -45,6 +44,9 @@ const PROOF: f64 = 12.0;
 const TOO_LATE: u32 = 40;
 /// See [`TOO_LATE`]: four fifths.
 const TOO_LATE_SHARE: u64 = 4;
+/// The factor by which the limit falls where most work comes too late for its caller. Latencies have to fall far below
+/// what callers wait for before goodput shows which limit is right, and there is no goodput to lose.
+pub(super) const FEWER: f64 = 4.0;
 /// The number of bits in which the count of pauses is written, beside the count of late work.
 const PAUSE_BITS: u32 = 8;
 /// Longer mean latencies count as this, so that work of hours does not hold up what is learnt from other work.

@@ -2,7 +2,7 @@
 
 use super::super::bounds::{Bounds, LIMITS};
 use super::cliff::Cliff;
-use super::epoch::{Epoch, Reading, Required};
+use super::epoch::{Epoch, FEWER, Reading, Required};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::Tick;
 
@@ -11,9 +11,6 @@ use crate::time::Tick;
 pub(super) const STEP: f64 = 1.2;
 /// The factor by which it moves with a hint: it doubles.
 pub(super) const LEAP: f64 = 2.0;
-/// The factor by which the limit falls where most work comes too late for its caller. Latencies have to fall far below
-/// what callers wait for before goodput shows which limit is right, and there is no goodput to lose.
-pub(super) const FEWER: f64 = 4.0;
 /// While the limit does not bind it is at least this many times what Little's law asks for: a spike to twice the load
 /// finds places.
 pub(super) const HEADROOM: f64 = 2.0;
