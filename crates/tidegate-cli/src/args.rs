@@ -2,13 +2,17 @@
 
 mod bench;
 mod breaker;
+mod key;
 mod limit;
 mod logs;
 mod lookup;
 mod policies;
+mod policy_key;
 mod reading;
 mod server;
 mod serving;
+mod switch;
+mod top;
 mod values;
 
 use std::path::PathBuf;
@@ -19,13 +23,17 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 use tidegate::Priority;
 
 pub(crate) use self::bench::{Asks, Bench};
-pub(crate) use self::breaker::{Breaker, Breakers, Forcing, WhichBreaker};
+pub(crate) use self::breaker::{Breaker, Breakers, Forcing};
+pub(crate) use self::key::{Blocking, Key, Keys};
 pub(crate) use self::limit::{LimitArgs, PolicyFile};
 pub(crate) use self::logs::{Replay, Suggest};
 pub(crate) use self::policies::Policies;
+pub(crate) use self::policy_key::PolicyKey;
 pub(crate) use self::reading::{LineFormat, Order, Reading};
 pub(crate) use self::server::{Trust, WhichServer};
 pub(crate) use self::serving::{Imports, Init, MetricsNames, Preset, Proxy, Serve};
+pub(crate) use self::switch::{Switch, Switches, TurnedOff};
+pub(crate) use self::top::{Top, TopBy};
 pub(crate) use self::values::{Most, PerSecond, Speed};
 use self::values::{hold, pair, priority, whole};
 use crate::schemas::Document;
@@ -141,6 +149,12 @@ pub(crate) enum Verb {
     Explain(Explain),
     /// Put a running server under load, and check its answers against a policy file
     Bench(Bench),
+    /// List the keys that a running server refuses most, or that come near their limit
+    Top(Top),
+    /// List the keys of a policy of a running server, or show, reset, block or unblock one
+    Key(Keys),
+    /// List the degrade switches of a running server, or turn one off or on
+    Switch(Switches),
     /// List the breakers of a running server, or force one into a state
     Breaker(Breakers),
     /// Show whether a running server is ready for requests; exit 1 if it is not

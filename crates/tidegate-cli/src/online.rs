@@ -1,6 +1,7 @@
 //! A client for a running server.
 
 pub(crate) mod encrypted;
+pub(crate) mod policy_key;
 
 use std::fmt;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use self::encrypted::Encrypted;
-use crate::args::Trust;
+use crate::args::{Trust, WhichServer};
 use crate::exit::Mistake;
 
 /// The timeout for connecting and receiving the whole answer.
@@ -40,6 +41,14 @@ pub(crate) struct ServerUrl {
 }
 
 impl ServerUrl {
+    /// Reads the server that the options of a verb name, otherwise the default one.
+    ///
+    /// # Errors
+    /// Those of [`Self::read`].
+    pub(crate) fn of(asked: &WhichServer) -> Result<Self> {
+        Self::read(asked.server.as_deref().unwrap_or(USUAL_SERVER), &asked.trust)
+    }
+
     /// Parses the URL in `--server` or `TIDEGATE_SERVER`, and for `https://` reads the files of `--ca` and the
     /// related options.
     ///
@@ -96,12 +105,22 @@ impl std::error::Error for RefusedByServer {}
 /// the error [`RefusedByServer`].
 pub(crate) fn ask(server: &ServerUrl, path: &str, body: Option<&Value>) -> Result<Value> {
     let method = if body.is_some() { Method::POST } else { Method::GET };
-    send(server, method, path, body)
+    wait(send(server, method, path, body))
+}
+
+/// Gets a path; otherwise like [`ask`]. For verbs that can be interrupted while they wait.
+pub(crate) async fn get(server: &ServerUrl, path: &str) -> Result<Value> {
+    send(server, Method::GET, path, None).await
 }
 
 /// Puts JSON to a path; otherwise like [`ask`].
 pub(crate) fn put(server: &ServerUrl, path: &str, body: &Value) -> Result<Value> {
-    send(server, Method::PUT, path, Some(body))
+    wait(send(server, Method::PUT, path, Some(body)))
+}
+
+/// Deletes a path; otherwise like [`ask`].
+pub(crate) fn delete(server: &ServerUrl, path: &str) -> Result<Value> {
+    wait(send(server, Method::DELETE, path, None))
 }
 
 /// Says whether a server is ready for requests. Needs no token. A draining server is not ready.
@@ -110,7 +129,7 @@ pub(crate) fn put(server: &ServerUrl, path: &str, body: &Value) -> Result<Value>
 /// If no server answers there, or something else does.
 pub(crate) fn is_ready(server: &ServerUrl) -> Result<bool> {
     let url = format!("{server}/readyz");
-    let (status, _) = exchange(server, &url, Request::get(&url).body(Full::default())?)?;
+    let (status, _) = wait(exchange(server, &url, Request::get(&url).body(Full::default())?))?;
     match status.as_u16() {
         200 => Ok(true),
         503 => Ok(false),
@@ -118,9 +137,14 @@ pub(crate) fn is_ready(server: &ServerUrl) -> Result<bool> {
     }
 }
 
-fn send(server: &ServerUrl, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+/// Waits for an answer.
+fn wait<T>(answer: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(answer)
+}
+
+async fn send(server: &ServerUrl, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
     let url = format!("{server}{path}");
-    let (status, text) = exchange(server, &url, request(&url, method, body)?)?;
+    let (status, text) = exchange(server, &url, request(&url, method, body)?).await?;
     let answer: Value = serde_json::from_slice(&text).unwrap_or_default();
     if !status.is_success() {
         let words = |key| answer.get(key).and_then(Value::as_str);
@@ -137,21 +161,21 @@ fn send(server: &ServerUrl, method: Method, path: &str, body: Option<&Value>) ->
 }
 
 /// Sends a request, and returns the status and the body of its answer.
-fn exchange(server: &ServerUrl, url: &str, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes)> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let asked = async {
-            let response = answered(server, request).await?;
-            let status = response.status();
-            let read = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-            let read = read
-                .map_err(|error| anyhow!(error))
-                .with_context(|| format!("{url} broke off its answer"))?;
-            anyhow::Ok((status, read.to_bytes()))
-        };
-        let late = || anyhow!("{url} did not answer within {} s", PATIENCE.as_secs());
-        timeout(PATIENCE, asked).await.map_err(|_| late())?
-    })
+async fn exchange(
+    server: &ServerUrl,
+    url: &str,
+    request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, Bytes)> {
+    let asked = async {
+        let response = answered(server, request).await?;
+        let status = response.status();
+        let read = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        let read =
+            read.map_err(|error| anyhow!(error)).with_context(|| format!("{url} broke off its answer"))?;
+        anyhow::Ok((status, read.to_bytes()))
+    };
+    let late = || anyhow!("{url} did not answer within {} s", PATIENCE.as_secs());
+    timeout(PATIENCE, asked).await.map_err(|_| late())?
 }
 
 /// Builds a request; its URI is the whole URL.

@@ -14,6 +14,9 @@ use tidegate::visible;
 use crate::args::{Color, Global, Output};
 use crate::styled::{Look, Styled};
 
+/// Moves the cursor of a terminal to the upper left corner, and clears what is below.
+const CLEAR: &[u8] = b"\x1b[H\x1b[J";
+
 /// Prints results on standard output and remarks on standard error.
 #[derive(Debug)]
 pub(crate) struct Printer {
@@ -59,13 +62,46 @@ impl Printer {
 
     /// Prints a text that is already safe; its styles are removed if colours are not wanted.
     pub(crate) fn print(&self, text: &str) -> Result<()> {
-        let mut out = self.out();
-        let end = if text.ends_with('\n') { "" } else { "\n" };
-        let done = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes()));
-        match done.and_then(|()| out.flush()) {
+        match self.write(text) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             done => Ok(done?),
         }
+    }
+
+    /// Prints a text that is already safe. Fails if the reader has closed the pipe: for verbs that print until then.
+    fn write(&self, text: &str) -> io::Result<()> {
+        let mut out = self.out();
+        let end = if text.ends_with('\n') { "" } else { "\n" };
+        out.write_all(text.as_bytes())?;
+        out.write_all(end.as_bytes())?;
+        out.flush()
+    }
+
+    /// Says whether the format is one for people.
+    pub(crate) fn is_for_people(&self) -> bool {
+        matches!(self.format, Output::Table | Output::Wide)
+    }
+
+    /// Says whether a format can have several results, one after the other: JSON and YAML are one document.
+    pub(crate) fn repeats(&self) -> bool {
+        !matches!(self.format, Output::Json | Output::Yaml)
+    }
+
+    /// Prints the present state of a value that is printed again and again. On a terminal it replaces the one before.
+    ///
+    /// # Errors
+    /// Also if the reader has closed the pipe, since nothing else might end the verb.
+    pub(crate) fn again<T: Serialize, P: Into<Styled>>(
+        &self,
+        value: &T,
+        people: impl FnOnce(&Self) -> Result<P>,
+    ) -> Result<()> {
+        let text = self.form(value, people)?;
+        if self.is_read() && std::env::var_os("TERM").is_none_or(|terminal| terminal != "dumb") {
+            // Not through `out`, which removes escape sequences if colours are not wanted.
+            io::stdout().lock().write_all(CLEAR)?;
+        }
+        Ok(self.write(&text)?)
     }
 
     /// Prints a remark on standard error, unless asked to be quiet.
@@ -87,7 +123,7 @@ impl Printer {
 
     /// Says whether a person reads the result: standard output is a terminal, and the format is one for people.
     pub(crate) fn is_read(&self) -> bool {
-        matches!(self.format, Output::Table | Output::Wide) && io::stdout().is_terminal()
+        self.is_for_people() && io::stdout().is_terminal()
     }
 
     /// Says whether mistakes in files are shown with their lines: on a terminal, or if colours were requested, which
@@ -103,12 +139,12 @@ impl Printer {
 
     /// Prints text on standard output in the formats for people; [`Self::programs`] prints the same for programs.
     pub(crate) fn people(&self, text: impl Into<Styled>) -> Result<()> {
-        if matches!(self.format, Output::Table | Output::Wide) { self.text(text) } else { Ok(()) }
+        if self.is_for_people() { self.text(text) } else { Ok(()) }
     }
 
     /// Prints a value in the formats for programs; people get it as a remark.
     pub(crate) fn programs<T: Serialize>(&self, value: &T) -> Result<()> {
-        if matches!(self.format, Output::Table | Output::Wide) {
+        if self.is_for_people() {
             return Ok(());
         }
         self.value(value, |_| Ok(String::new()))
@@ -120,12 +156,21 @@ impl Printer {
         value: &T,
         people: impl FnOnce(&Self) -> Result<P>,
     ) -> Result<()> {
-        match self.format {
-            Output::Table | Output::Wide => self.text(people(self)?),
-            Output::Json => self.print(&visible::json(&serde_json::to_string_pretty(value)?)),
-            Output::Jsonl => self.print(&visible::json(&json_lines(&serde_json::to_value(value)?)?)),
-            Output::Yaml => self.print(&yaml(value)?),
-        }
+        self.print(&self.form(value, people)?)
+    }
+
+    /// Formats a value in the requested format, as safe text.
+    fn form<T: Serialize, P: Into<Styled>>(
+        &self,
+        value: &T,
+        people: impl FnOnce(&Self) -> Result<P>,
+    ) -> Result<String> {
+        Ok(match self.format {
+            Output::Table | Output::Wide => people(self)?.into().render(),
+            Output::Json => visible::json(&serde_json::to_string_pretty(value)?).into_owned(),
+            Output::Jsonl => visible::json(&json_lines(&serde_json::to_value(value)?)?).into_owned(),
+            Output::Yaml => yaml(value)?,
+        })
     }
 }
 

@@ -22,6 +22,12 @@ pub(crate) enum Document {
     Explain,
     /// Output of `bench`
     Bench,
+    /// Output of `top`
+    Top,
+    /// Output of `key`
+    Key,
+    /// Output of `switch`
+    Switch,
     /// Output of `breaker`
     Breaker,
     /// Output of `ready`
@@ -58,6 +64,9 @@ impl Document {
             Self::Suggest => include_str!("../schemas/suggest.json"),
             Self::Explain => include_str!("../schemas/explain.json"),
             Self::Bench => include_str!("../schemas/bench.json"),
+            Self::Top => include_str!("../schemas/top.json"),
+            Self::Key => include_str!("../schemas/key.json"),
+            Self::Switch => include_str!("../schemas/switch.json"),
             Self::Breaker => include_str!("../schemas/breaker.json"),
             Self::Ready => include_str!("../schemas/ready.json"),
             Self::Policies => include_str!("../schemas/policies.json"),

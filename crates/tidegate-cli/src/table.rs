@@ -1,6 +1,7 @@
 //! Tables for people.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde_json::Value;
 use tidegate::visible;
 
 use crate::styled::{Look, Styled};
@@ -23,6 +24,11 @@ impl From<String> for Cell {
     fn from(text: String) -> Self {
         Self { text, look: None }
     }
+}
+
+/// Returns a text of a server's answer for a cell: `-` if it is absent or empty.
+pub(crate) fn text(value: &Value) -> String {
+    value.as_str().filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
 }
 
 /// Lays out a table. The columns in `right` are numbers and right-aligned. The header is styled as a heading.

@@ -67,6 +67,41 @@ async fn a_blocked_key_is_refused_until_the_block_ends_or_is_ended() {
     assert_eq!(server.check("203.0.113.7").await.status, StatusCode::OK, "it has ended by itself");
 }
 
+/// `DELETE` also forgets what the key has spent; whoever only takes back a block must not hand out a fresh limit.
+#[tokio::test]
+async fn a_block_is_ended_without_forgetting_what_the_key_has_spent() {
+    let server = start(FILE).await;
+    for _ in 0..3 {
+        assert_eq!(server.check("203.0.113.9").await.status, StatusCode::OK);
+    }
+    block(&server, "203.0.113.9", TEN_MINUTES).await;
+    for unblocked in [true, false] {
+        let put = block(&server, "203.0.113.9", r#"{"block": null}"#).await;
+        assert_eq!(put.status, StatusCode::OK, "{}", put.text);
+        assert_eq!(
+            (&put.json()["block"], &put.json()["unblocked"]),
+            (&json!(null), &json!(unblocked)),
+            "{}",
+            put.text
+        );
+        assert!(!put.text.contains("203.0.113.9"), "hidden as elsewhere");
+    }
+    assert_eq!(server.check("203.0.113.9").await.status, StatusCode::TOO_MANY_REQUESTS);
+    // It works in every mode: a block set while the policy was enforced can be ended after a change to shadow.
+    let shadow =
+        send(server.addr, Method::PUT, "/v1/keys/trial?client.ip=a", &[], r#"{"block": null}"#).await;
+    assert_eq!((shadow.status, &shadow.json()["unblocked"]), (StatusCode::OK, &json!(false)));
+}
+
+#[tokio::test]
+async fn the_one_key_of_a_policy_without_by_is_always_listed() {
+    let server = start("version: 1\npolicies:\n  - { name: all, limit: { rate: 10/min, burst: 3 } }\n").await;
+    server.check("203.0.113.9").await;
+    let listed = server.get("/v1/keys/all").await.json();
+    assert_eq!((&listed["known"], &listed["keys"][0]["key"]), (&json!(1), &json!("(all)")), "{listed}");
+    assert_eq!(listed["keys"][0]["standing"][0]["remaining"], 2, "{listed}");
+}
+
 #[tokio::test]
 async fn a_block_that_makes_no_sense_is_refused_and_says_why() {
     let server = start(FILE).await;

@@ -2,8 +2,9 @@
 
 use clap::{Args, Subcommand};
 
+use super::policy_key::PolicyKey;
 use super::server::WhichServer;
-use super::values::{pair, written_duration};
+use super::values::written_duration;
 
 #[derive(Args, Debug)]
 pub(crate) struct Breakers {
@@ -32,23 +33,13 @@ pub(crate) enum Breaker {
     /// Let every call through, and count nothing
     Disable(Forcing),
     /// End a forced state
-    Auto(WhichBreaker),
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct WhichBreaker {
-    /// The policy
-    #[arg(value_name = "POLICY")]
-    pub(crate) policy: String,
-    /// The key, such as upstream.name=payments, for each attribute of the policy's `by`; may be repeated
-    #[arg(long = "key", value_name = "NAME=VALUE", value_parser = pair)]
-    pub(crate) key: Vec<(String, String)>,
+    Auto(PolicyKey),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Forcing {
     #[command(flatten)]
-    pub(crate) which: WhichBreaker,
+    pub(crate) which: PolicyKey,
     /// For how long, up to 30d [default: until `tidegate breaker auto`]
     #[arg(long = "for", value_name = "TIME", value_parser = written_duration, allow_hyphen_values = true)]
     pub(crate) lasts: Option<String>,

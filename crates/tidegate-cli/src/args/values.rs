@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::{IntErrorKind, ParseIntError};
 use std::time::Duration;
 
-use tidegate::Priority;
 use tidegate::config::{Address, DoorName};
 use tidegate::policy::{GrammarError, WrittenRate};
+use tidegate::{Criticality, Priority};
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     tidegate::policy::span(text).map_err(|error| error.to_string())
@@ -55,6 +55,10 @@ pub(super) fn priority(text: &str) -> Result<Priority, String> {
     text.parse().map_err(|error| format!("`{text}` {error}"))
 }
 
+pub(super) fn level(text: &str) -> Result<Criticality, String> {
+    text.parse().map_err(|error| format!("`{text}` {error}"))
+}
+
 /// The most keys: a table for a billion keys takes 24 GB at once, so more is likely a typing mistake.
 const MAX_KEYS: usize = 1_000_000_000;
 
@@ -73,6 +77,12 @@ pub(super) fn listed(text: &str) -> Result<usize, String> {
             "`{text}` is not a number of keys to list; use 1 to {MAX_LISTED}, or write the option after the log"
         )
     })
+}
+
+/// Parses how many keys to list, of at most `MOST` that a server lists in one answer.
+pub(super) fn keys_up_to<const MOST: usize>(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MOST).contains(number));
+    number.ok_or_else(|| format!("`{text}` is not a number of keys to list; use 1 to {MOST}"))
 }
 
 /// The most connections: far more than one machine serves.
@@ -223,6 +233,21 @@ pub(super) fn waiting(text: &str) -> Result<Duration, String> {
         return Ok(span);
     }
     Err(format!("`{text}` is too short or too long to wait for an answer; use 1ms to 60s"))
+}
+
+/// Parses the time between two answers of a server that are shown one after the other.
+pub(super) fn refresh(text: &str) -> Result<Duration, String> {
+    let span = duration(text)?;
+    if (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&span) {
+        return Ok(span);
+    }
+    Err(format!("`{text}` is too short or too long between two lists; use 1s to 1h"))
+}
+
+/// Parses how many lists to show.
+pub(super) fn refreshes(text: &str) -> Result<u64, String> {
+    let number = whole(text)?;
+    (number > 0).then_some(number).ok_or_else(|| "`0` shows nothing; use 1 or more".to_owned())
 }
 
 /// An upper bound, as a number or as a share.

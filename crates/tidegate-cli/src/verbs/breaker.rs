@@ -1,20 +1,18 @@
 //! Lists the breakers of a running server, and forces their states.
 
-use std::fmt::Write as _;
-
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::args::{Breaker, Breakers, Forcing, WhichBreaker};
+use crate::args::{Breaker, Breakers, Forcing, PolicyKey};
 use crate::exit::Exit;
-use crate::online::{self, RefusedByServer, ServerUrl, USUAL_SERVER};
+use crate::online::policy_key::{encoded, query, with_end, with_options};
+use crate::online::{self, ServerUrl};
 use crate::output::Printer;
 use crate::styled::Styled;
-use crate::table::table;
+use crate::table::{table, text};
 
 pub(crate) fn run(breakers: &Breakers, printer: &Printer) -> Result<Exit> {
-    let asked = &breakers.server;
-    let server = ServerUrl::read(asked.server.as_deref().unwrap_or(USUAL_SERVER), &asked.trust)?;
+    let server = ServerUrl::of(&breakers.server)?;
     let answer = match &breakers.does {
         Breaker::List { policy, reveal } => {
             let of = policy.as_ref().map(|policy| format!("/{}", encoded(policy))).unwrap_or_default();
@@ -32,44 +30,13 @@ pub(crate) fn run(breakers: &Breakers, printer: &Printer) -> Result<Exit> {
 }
 
 fn force(server: &ServerUrl, state: &str, forcing: &Forcing) -> Result<Value> {
-    let mut body = json!({ "state": state });
-    if let Some(lasts) = &forcing.lasts {
-        body["for"] = lasts.as_str().into();
-    }
-    if let Some(reason) = &forcing.reason {
-        body["reason"] = reason.as_str().into();
-    }
+    let body = with_end(json!({ "state": state }), forcing.lasts.as_deref(), forcing.reason.as_deref());
     put(server, &forcing.which, &body)
 }
 
-/// Puts a breaker into a state. An error about the key names the option that selects one.
-fn put(server: &ServerUrl, which: &WhichBreaker, body: &Value) -> Result<Value> {
-    online::put(server, &path(which), body).map_err(|error| {
-        let problem =
-            error.downcast_ref::<RefusedByServer>().map_or(&Value::Null, |refused| &refused.problem);
-        let names = problem["key"].as_array().map_or(&[][..], Vec::as_slice);
-        let words: Vec<String> =
-            names.iter().filter_map(Value::as_str).map(|name| format!("--key {name}=...")).collect();
-        match words.is_empty() {
-            true => error,
-            false => anyhow!("{error}; write {}", words.join(" ")),
-        }
-    })
-}
-
-fn path(which: &WhichBreaker) -> String {
-    let mut path = format!("/v1/breakers/{}", encoded(&which.policy));
-    for (at, (name, value)) in which.key.iter().enumerate() {
-        let sign = if at == 0 { '?' } else { '&' };
-        // Writing to a string does not fail.
-        let _ = write!(path, "{sign}{}={}", encoded(name), encoded(value));
-    }
-    path
-}
-
-/// Encodes a text for any part of a URL. Outside the query a plus would not mean a space.
-fn encoded(text: &str) -> String {
-    form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
+fn put(server: &ServerUrl, which: &PolicyKey, body: &Value) -> Result<Value> {
+    let path = format!("/v1/breakers/{}{}", encoded(&which.policy), query(which));
+    online::put(server, &path, body).map_err(with_options)
 }
 
 fn listed(answer: &Value) -> Styled {
@@ -77,7 +44,6 @@ fn listed(answer: &Value) -> Styled {
     if breakers.is_empty() {
         return "no breaker has opened".to_owned().into();
     }
-    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let rows = breakers.iter().map(|one| {
         let why = if one["tripped_by"].is_string() { &one["tripped_by"] } else { &one["reason"] };
         vec![

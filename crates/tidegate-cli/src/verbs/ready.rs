@@ -5,11 +5,11 @@ use serde_json::json;
 
 use crate::args::WhichServer;
 use crate::exit::Exit;
-use crate::online::{self, ServerUrl, USUAL_SERVER};
+use crate::online::{self, ServerUrl};
 use crate::output::Printer;
 
 pub(crate) fn run(asked: &WhichServer, printer: &Printer) -> Result<Exit> {
-    let server = ServerUrl::read(asked.server.as_deref().unwrap_or(USUAL_SERVER), &asked.trust)?;
+    let server = ServerUrl::of(asked)?;
     let ready = online::is_ready(&server)?;
     let said = if ready {
         "ready"

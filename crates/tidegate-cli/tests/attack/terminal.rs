@@ -87,8 +87,18 @@ fn texts_of_strangers_leave_the_terminal_alone() {
 #[test]
 fn a_servers_answers_leave_the_terminal_alone() {
     let json = serde_json::to_string(ESCAPES).unwrap();
+    // Whatever a verb reads in an answer is such a text.
+    let key = format!(
+        "{{\"policy\":{json},\"key\":{json},\"count\":1,\"block\":{{\"until\":{json},\"reason\":{json}}},\"standing\":[{{\"limit\":{json}}}]}}"
+    );
+    let off = format!("{{\"below\":{json},\"until\":{json},\"reason\":{json}}}");
+    let switch = format!("{{\"name\":{json},\"state\":{json},\"by_hand\":{off},\"by_signal\":null}}");
+    let told = format!("\"decision\":{json},\"lines\":[{json}],{json}:{json}");
     let bodies = [
-        ("200 OK", format!("{{\"decision\":{json},\"lines\":[{json}],{json}:{json}}}")),
+        (
+            "200 OK",
+            format!("{{{told},\"keys\":[{key}],\"switches\":[{switch}],\"block\":{{\"until\":{json}}}}}"),
+        ),
         ("403 Forbidden", format!("{{\"detail\":{json}}}")),
         ("500 Oops", format!("{{\"title\":{json}}}")),
         ("200 OK", ESCAPES.to_owned()),
@@ -99,7 +109,15 @@ fn a_servers_answers_leave_the_terminal_alone() {
     let desk = Desk::with(FIVE_A_DAY);
     std::thread::scope(|scope| {
         for (status, body) in &bodies {
-            for form in ["table", "json", "jsonl", "yaml"] {
+            let verbs = [
+                &["explain", "--id", "x"][..],
+                &["top", "--reveal"],
+                &["key", "list", "per-ip", "--reveal"],
+                &["key", "block", ESCAPES, "--key", "client.ip=203.0.113.9", "--for", "1h"],
+                &["switch", "list"],
+            ];
+            let forms = ["table", "wide", "json", "jsonl", "yaml"];
+            for (verb, form) in verbs.into_iter().flat_map(|verb| forms.map(|form| (verb, form))) {
                 let listener = &listener;
                 scope.spawn(move || {
                     let mut asked = None;
@@ -119,8 +137,8 @@ fn a_servers_answers_leave_the_terminal_alone() {
                     // Reads until the other end has the answer and closes.
                     let _ = stream.read(&mut head);
                 });
-                let output = ended(desk.command(&["explain", "--id", "x", "--server", &url, "-o", form]));
-                draws(&format!("{status} -o {form}"), &output);
+                let output = ended(desk.command(&[verb, &["--server", &url, "-o", form]].concat()));
+                draws(&format!("{verb:?}: {status} -o {form}"), &output);
             }
         }
     });

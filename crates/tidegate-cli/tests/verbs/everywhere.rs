@@ -3,7 +3,7 @@
 
 use crate::{Desk, sample};
 
-const VERBS: [&[&str]; 21] = [
+const VERBS: [&[&str]; 35] = [
     &["serve"],
     &["init"],
     &["config"],
@@ -16,6 +16,20 @@ const VERBS: [&[&str]; 21] = [
     &["suggest"],
     &["explain"],
     &["bench"],
+    &["top"],
+    &["key"],
+    &["key", "list"],
+    &["key", "get"],
+    &["key", "reset"],
+    &["key", "block"],
+    &["key", "unblock"],
+    &["switch"],
+    &["switch", "list"],
+    &["switch", "off"],
+    &["switch", "on"],
+    &["breaker"],
+    &["breaker", "list"],
+    &["breaker", "force-open"],
     &["ready"],
     &["policies"],
     &["policies", "put"],
@@ -47,11 +61,10 @@ fn every_verb_has_help_and_refuses_flags_it_does_not_know() {
 #[test]
 fn only_those_who_ask_a_server_have_flags_for_it() {
     let desk = Desk::new();
-    let breaker: [&[&str]; 3] = [&["breaker"], &["breaker", "list"], &["breaker", "force-open"]];
-    for verb in VERBS.into_iter().chain(breaker) {
+    for verb in VERBS {
         let help = desk.run(&[verb, &["--help"]].concat()).code(0).out;
         let has = |flag: &str| help.contains(&format!("  {flag} <"));
-        let asks = ["explain", "ready", "breaker"].contains(&verb[0]);
+        let asks = ["explain", "top", "key", "switch", "ready", "breaker"].contains(&verb[0]);
         assert_eq!(has("--server"), asks, "{verb:?}: {help}");
         for flag in ["--ca", "--client-cert", "--client-key"] {
             assert_eq!(has(flag), asks || verb[0] == "bench", "{verb:?} {flag}: {help}");
@@ -63,11 +76,14 @@ fn only_those_who_ask_a_server_have_flags_for_it() {
     }
     // The message must not suggest --speed, a similarly spelled option of replay.
     let replay = desk.run(&["replay", "--server", "http://127.0.0.1:1", "access.log"]).code(2);
-    assert!(replay.err.contains("'--server' is an option of: explain, breaker, ready"), "{replay:?}");
+    assert!(
+        replay.err.contains("'--server' is an option of: explain, top, key, switch, breaker, ready"),
+        "{replay:?}"
+    );
     assert!(!replay.err.contains("--speed"), "{replay:?}");
     // Of a verb with subcommands, those that have the option are named.
     let auto = desk.run(&["breaker", "auto", "payments", "--for", "5s"]).code(2);
-    let places = "bench, breaker force-open, breaker force-closed, breaker metrics-only, breaker disable\n";
+    let places = "bench, key block, switch off, breaker force-open, breaker force-closed";
     assert!(auto.err.contains(&format!("'--for' is an option of: {places}")), "{auto:?}");
     for (word, names) in [
         ("open", "a similar subcommand exists: 'breaker force-open'\n"),

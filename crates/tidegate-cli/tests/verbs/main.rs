@@ -17,6 +17,8 @@ mod flags;
 mod fuzz_targets;
 mod golden;
 mod init;
+#[cfg(unix)]
+mod keys;
 mod keys_hit;
 #[cfg(feature = "tls")]
 #[allow(dead_code, reason = "the server's own tests use more of it")]
@@ -43,9 +45,13 @@ mod store_mistakes;
 mod stores;
 mod suggest;
 #[cfg(unix)]
+mod switches;
+#[cfg(unix)]
 mod terminal;
 #[cfg(all(unix, feature = "tls"))]
 mod tls;
+#[cfg(unix)]
+mod top_watch;
 mod trace;
 mod verdict;
 

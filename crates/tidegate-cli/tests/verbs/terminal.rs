@@ -20,7 +20,7 @@ policies:
 ";
 
 /// Runs the command with its output and its errors on a terminal. Returns both, in order.
-fn seen(desk: &Desk, arguments: &[&str], variable: Option<(&str, &str)>) -> String {
+pub(crate) fn seen(desk: &Desk, arguments: &[&str], variable: Option<(&str, &str)>) -> String {
     let terminal = nix::pty::openpty(None, None).unwrap();
     let mut child = {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));

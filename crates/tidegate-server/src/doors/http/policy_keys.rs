@@ -11,6 +11,7 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{Request, Uri};
 use serde_json::{Value, json};
+use tidegate::explain::key_text;
 use tidegate::gate::BlockError;
 use tidegate::policy::{Block, Descriptor, Mode, Policy, span};
 
@@ -88,14 +89,24 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
     Ok(json::shown(&json!({ "policy": words.name, "known": total, "keys": keys, "next": next })))
 }
 
-/// `PUT /v1/keys/{policy}?client.ip=203.0.113.9`: blocks one key for a while.
+/// `PUT /v1/keys/{policy}?client.ip=203.0.113.9`: blocks one key for a while, or with `{"block": null}` ends its block and
+/// leaves what it has spent.
 pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Result<Response, Problem> {
     let uri = request.uri().clone();
     let bytes = request_body::read(request, MAX_BODY).await?;
     // Only after the body was read, which may take a while: the policy may change meanwhile.
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
-    let [lasts, reason] = request_body::block(&bytes, EXAMPLE)?;
+    let Some([lasts, reason]) = request_body::block(&bytes, EXAMPLE)? else {
+        let key = key_of(&live, at, uri.query().unwrap_or_default())?;
+        let unblocked = app.engine.unblock(&words.name, &key);
+        let digest = app.redact.key(&live.set, words, &key, false);
+        if unblocked {
+            tracing::info!(policy = words.name, key = digest, "a key is unblocked");
+        }
+        let answer = json!({ "policy": words.name, "key": digest, "block": null, "unblocked": unblocked });
+        return Ok(json::shown(&answer));
+    };
     let lasts = duration(&lasts.unwrap_or_default())?;
     let reason = request_body::reason(reason)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
@@ -126,10 +137,15 @@ fn duration(lasts: &str) -> Result<Duration, Problem> {
     }
 }
 
-/// Returns the known keys of a policy: blocked ones first, then by refusals.
+/// Returns the known keys of a policy: blocked ones first, then by refusals. The one key of a policy without `by` is always
+/// known.
 fn known(app: &App, live: &Live, policy: usize) -> Vec<(String, Known)> {
     let mut known: BTreeMap<String, Known> = BTreeMap::new();
-    for block in app.engine.blocks(&live.set.policies()[policy].name) {
+    let words = &live.set.policies()[policy];
+    if words.by.is_empty() {
+        known.insert(key_text(&live.set, words, &Descriptor::new()), Known::default());
+    }
+    for block in app.engine.blocks(&words.name) {
         let key = block.key.to_string();
         known.entry(key).or_default().block = Some(block);
     }

@@ -202,11 +202,12 @@ pub(crate) fn strings<const N: usize>(
     parse(bytes, example, StringsSeed { fields, example })
 }
 
-/// Reads the body of a block, `{block: {for, reason?}}`. `example` is a whole body, for error messages.
+/// Reads the body of a block, `{block: {for, reason?}}`; `None` for `{block: null}`, which ends one. `example` is a whole
+/// body, for error messages.
 ///
 /// # Errors
 /// 400 with the position and what would work.
-pub(crate) fn block(bytes: &[u8], example: &'static str) -> Result<[Option<String>; 2], Problem> {
+pub(crate) fn block(bytes: &[u8], example: &'static str) -> Result<Option<[Option<String>; 2]>, Problem> {
     parse(bytes, example, BlockSeed(StringsSeed { fields: &["for", "reason"], example }))
 }
 

@@ -72,11 +72,11 @@ impl Visitor<'_> for StringSeed {
     }
 }
 
-/// Reads the body of a block: `{"block": {…}}`, whose fields are strings.
+/// Reads the body of a block: `{"block": {…}}`, whose fields are strings, or `{"block": null}`.
 pub(super) struct BlockSeed<const N: usize>(pub(super) StringsSeed<N>);
 
 impl<'de, const N: usize> DeserializeSeed<'de> for BlockSeed<N> {
-    type Value = [Option<String>; N];
+    type Value = Option<[Option<String>; N]>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
         from.deserialize_map(self)
@@ -84,7 +84,7 @@ impl<'de, const N: usize> DeserializeSeed<'de> for BlockSeed<N> {
 }
 
 impl<'de, const N: usize> Visitor<'de> for BlockSeed<N> {
-    type Value = [Option<String>; N];
+    type Value = Option<[Option<String>; N]>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.expecting(f)
@@ -95,11 +95,40 @@ impl<'de, const N: usize> Visitor<'de> for BlockSeed<N> {
         let mut block = None;
         while let Some(Text(field)) = map.next_key()? {
             match field.as_ref() {
-                "block" => once(&mut block, "block", map.next_value_seed(StringsSeed { fields, example })?)?,
+                "block" => {
+                    once(&mut block, "block", map.next_value_seed(OrNull(StringsSeed { fields, example }))?)?;
+                }
                 other => return Err(unknown(other, &["block"])),
             }
         }
         block.ok_or_else(|| missing("block", &format!("an object, as in {example}")))
+    }
+}
+
+/// Reads null as `None`, or an object whose fields are all strings.
+struct OrNull<const N: usize>(StringsSeed<N>);
+
+impl<'de, const N: usize> DeserializeSeed<'de> for OrNull<N> {
+    type Value = Option<[Option<String>; N]>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_option(self)
+    }
+}
+
+impl<'de, const N: usize> Visitor<'de> for OrNull<N> {
+    type Value = Option<[Option<String>; N]>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(f)
+    }
+
+    fn visit_none<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        self.0.deserialize(from).map(Some)
     }
 }
 

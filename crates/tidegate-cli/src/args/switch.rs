@@ -1,0 +1,45 @@
+//! The subcommands of `switch`.
+
+use clap::{Args, Subcommand};
+use tidegate::Criticality;
+
+use super::server::WhichServer;
+use super::values::{level, written_duration};
+
+#[derive(Args, Debug)]
+pub(crate) struct Switches {
+    #[command(flatten)]
+    pub(crate) server: WhichServer,
+    #[command(subcommand)]
+    pub(crate) does: Switch,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Switch {
+    /// List the degrade switches that policies of a running server use
+    List,
+    /// Turn a switch off
+    Off(TurnedOff),
+    /// End `off`; exit 1 if a signal keeps the switch off
+    On {
+        /// The switch
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TurnedOff {
+    /// The switch
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Leave the switch on for requests of this priority and above: critical-plus, critical or sheddable-plus [default: off for all]
+    #[arg(long, value_name = "LEVEL", value_parser = level)]
+    pub(crate) below: Option<Criticality>,
+    /// For how long, up to 30d [default: until `tidegate switch on`]
+    #[arg(long = "for", value_name = "TIME", value_parser = written_duration, allow_hyphen_values = true)]
+    pub(crate) lasts: Option<String>,
+    /// Reason, shown in the list of switches
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}

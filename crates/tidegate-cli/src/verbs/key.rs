@@ -1,0 +1,161 @@
+//! Lists and shows the keys of a running server's policies, and resets, blocks and unblocks one key.
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use serde_json::{Value, json};
+use tidegate_sim::thousands::grouped;
+
+use crate::args::{Blocking, Key, Keys, PolicyKey};
+use crate::exit::Exit;
+use crate::online::policy_key::{encoded, options, query, with_end, with_options};
+use crate::online::{self, ServerUrl};
+use crate::outcome::span;
+use crate::output::Printer;
+use crate::styled::{Look, Styled};
+use crate::table::{Cell, table, text};
+
+pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
+    let server = ServerUrl::of(&keys.server)?;
+    match &keys.does {
+        Key::List { policy, count, from, reveal } => {
+            let path = format!("{}?limit={count}&from={from}&reveal={reveal}", path(policy));
+            let answer = online::ask(&server, &path, None)?;
+            let keys = answer["keys"].as_array().map_or(&[][..], Vec::as_slice);
+            printer.value(&answer, |printer| Ok(listed(&answer, keys, printer)))?;
+            if let Some(next) = answer["next"].as_u64() {
+                let known = answer["known"].as_u64().unwrap_or_default();
+                printer
+                    .remark(&format!("{} keys are known; --from {next} lists the next ones", grouped(known)));
+            }
+        }
+        Key::Get(which) => {
+            let answer = get(&server, which)?;
+            printer.value(&answer, |printer| Ok(listed(&answer, std::slice::from_ref(&answer), printer)))?;
+        }
+        Key::Reset(which) => {
+            let answer = online::delete(&server, &path_of(which)).map_err(with_options)?;
+            let also = if answer["unblocked"] == true { ", and its block is ended" } else { "" };
+            let done = format!("the units that {} has spent are forgotten{also}", named(which));
+            printer.value(&answer, |_| Ok(done))?;
+        }
+        Key::Block(blocking) => {
+            let answer = block(&server, blocking)?;
+            let until = text(&answer["block"]["until"]);
+            let done = format!("{} is blocked until {until}", named(&blocking.which));
+            printer.value(&answer, |_| Ok(done))?;
+        }
+        Key::Unblock(which) => {
+            let body = json!({ "block": null });
+            let answer = online::put(&server, &path_of(which), &body).map_err(with_options)?;
+            let was_blocked = answer["unblocked"] == true;
+            let state = if was_blocked { "no longer blocked" } else { "not blocked; nothing was changed" };
+            printer.value(&answer, |_| Ok(format!("{} is {state}", named(which))))?;
+            return Ok(if was_blocked { Exit::Done } else { Exit::No });
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Returns the path of a policy's keys. `/v1/keys/top` lists the keys of all policies, so a policy of that name has its
+/// first letter encoded.
+fn path(policy: &str) -> String {
+    let name = if policy == "top" { "%74op".to_owned() } else { encoded(policy) };
+    format!("/v1/keys/{name}")
+}
+
+fn path_of(which: &PolicyKey) -> String {
+    path(&which.policy) + &query(which)
+}
+
+/// Returns a key and its policy in words, on one line.
+fn named(which: &PolicyKey) -> String {
+    let pairs: Vec<String> = which.key.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let key = if pairs.is_empty() { "(all)".to_owned() } else { pairs.join(", ") };
+    tidegate::visible::line(&format!("{key} of policy {:?}", which.policy)).into_owned()
+}
+
+/// Asks for one key. The policy says which attributes it is made of: if others were sent, or none, the server would take
+/// them for the parameters of a list.
+fn get(server: &ServerUrl, which: &PolicyKey) -> Result<Value> {
+    let policy = online::ask(server, &format!("/v1/policies/{}", encoded(&which.policy)), None)?;
+    let by: Vec<&str> = policy["by"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let is_named = |name: &&str| which.key.iter().any(|(have, _)| have == name);
+    let is_whole = by.iter().all(is_named) && which.key.iter().all(|(name, _)| by.contains(&name.as_str()));
+    match (is_whole, options(&policy["by"])) {
+        (true, Some(_)) => online::ask(server, &path_of(which), None).map_err(with_options),
+        (true, None) => {
+            let mut list = online::ask(server, &path(&which.policy), None)?;
+            Ok(list["keys"][0].take())
+        }
+        (false, Some(options)) => {
+            let names = by.join("`, `");
+            Err(anyhow!("a key of policy {:?} is made of `{names}`; write {options}", which.policy))
+        }
+        (false, None) => {
+            Err(anyhow!("policy {:?} has one key for all requests; leave out --key", which.policy))
+        }
+    }
+}
+
+fn block(server: &ServerUrl, blocking: &Blocking) -> Result<Value> {
+    let block = with_end(json!({}), Some(&blocking.lasts), blocking.reason.as_deref());
+    online::put(server, &path_of(&blocking.which), &json!({ "block": block })).map_err(with_options)
+}
+
+/// Lists keys: what each has left of each limit, how often it was refused or near a limit, and its block.
+fn listed(answer: &Value, keys: &[Value], printer: &Printer) -> Styled {
+    if keys.is_empty() {
+        // A page after the last one is empty too.
+        return match answer["known"].as_u64() {
+            Some(known @ 1..) => format!("no more keys: {} are known", grouped(known)),
+            _ => "no key is blocked, was refused or came near its limit".to_owned(),
+        }
+        .into();
+    }
+    let is_inexact = keys.iter().any(|key| key["error"].as_u64().is_some_and(|error| error > 0));
+    let mut header = vec!["KEY", "LEFT", "FULL IN", "DENIED", "NEAR", "BLOCKED UNTIL", "WHY"];
+    header.extend(is_inexact.then_some("TOO HIGH BY"));
+    header.extend(printer.wide().then_some("LIMITS"));
+    let rows = keys.iter().map(|key| {
+        let block = &key["block"];
+        let count = |name: &str| key[name].as_u64().map_or_else(|| "-".to_owned(), grouped);
+        let mut row: Vec<Cell> =
+            [text(&key["key"]), each(key, left), each(key, full_in), count("denied"), count("near")]
+                .map(Cell::from)
+                .into();
+        row.push(Cell::looking(text(&block["until"]), block.is_object().then_some(Look::Bad)));
+        row.push(text(&block["reason"]).into());
+        row.extend(is_inexact.then(|| Cell::from(format!("at most {}", count("error")))));
+        row.extend(printer.wide().then(|| Cell::from(each(key, |limit| text(&limit["limit"])))));
+        row
+    });
+    table(&header, &[3, 4], rows)
+}
+
+/// Joins what is said about each limit of a key; `-` if its state is unknown.
+fn each(key: &Value, words: impl Fn(&Value) -> String) -> String {
+    let limits = key["standing"].as_array().map_or(&[][..], Vec::as_slice);
+    let words: Vec<String> = limits.iter().map(words).collect();
+    if words.is_empty() { "-".to_owned() } else { words.join("; ") }
+}
+
+/// Returns the units that a key has left of a limit; `-` if they depend on the request.
+fn left(limit: &Value) -> String {
+    let (Some(remaining), Some(most)) = (limit["remaining"].as_u64(), limit["most"].as_u64()) else {
+        return "-".to_owned();
+    };
+    let debt = match limit["debt"].as_u64() {
+        None | Some(0) => String::new(),
+        Some(debt) => format!(", owes {}", grouped(debt)),
+    };
+    format!("{} of {}{debt}", grouped(remaining), grouped(most))
+}
+
+/// Returns the time until a key has all units of a limit again.
+fn full_in(limit: &Value) -> String {
+    match limit["reset_after_ms"].as_u64() {
+        None | Some(0) => "-".to_owned(),
+        Some(ms) => span(Duration::from_millis(ms)),
+    }
+}

@@ -1,0 +1,162 @@
+//! Lists the keys that a running server refuses most, or that come near their limit, once or again and again.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::pin::pin;
+
+use anyhow::Result;
+use serde_json::Value;
+use tidegate::{Clock as _, SystemClock};
+use tidegate_sim::thousands::grouped;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::args::{Top, TopBy};
+use crate::exit::{Exit, Mistake};
+use crate::online::policy_key::encoded;
+use crate::online::{self, RefusedByServer, ServerUrl};
+use crate::outcome::time;
+use crate::output::Printer;
+use crate::styled::Styled;
+use crate::table::{table, text};
+
+/// After this many lists in a row without an answer, `--watch` ends: the server is gone, and not only restarted.
+const FAILURES: u32 = 5;
+
+pub(crate) fn run(top: &Top, printer: &Printer) -> Result<Exit> {
+    let server = ServerUrl::of(&top.server)?;
+    if top.watch {
+        if !printer.repeats() {
+            let wrong = "--watch prints more than one document; write -o jsonl, one a line, or -o table";
+            return Err(Mistake(wrong.to_owned()).into());
+        }
+        return tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(watch(top, &server, printer));
+    }
+    let answer = online::ask(&server, &path(top, top.count), None)?;
+    printer.value(&answer, |printer| Ok(listed(&answer, top, None, printer)))?;
+    Ok(Exit::Done)
+}
+
+fn path(top: &Top, count: usize) -> String {
+    let by = match top.by {
+        TopBy::Denied => "denied",
+        TopBy::Near => "near",
+    };
+    let of = top.policy.as_ref().map(|policy| format!("&policy={}", encoded(policy))).unwrap_or_default();
+    format!("/v1/keys/top?by={by}&limit={count}&reveal={}{of}", top.reveal)
+}
+
+/// Lists until Ctrl-C is pressed, or as often as wanted.
+///
+/// A server that no longer answers, or answers 503, may be restarting or have too much to do, which ends the watch only
+/// after several lists. It ends at once if there was no list yet, or with another refusal, such as that of a token.
+async fn watch(top: &Top, server: &ServerUrl, printer: &Printer) -> Result<Exit> {
+    // Counts are those since the server's start, so whoever is refused now may be far down: for people all keys are
+    // compared with the list before.
+    let most = if printer.is_for_people() { Top::MOST } else { top.count };
+    let path = path(top, most);
+    let mut turns = interval(top.every);
+    // A late list does not bring the next one forward.
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // One listener for the whole watch. A listener made anew in each turn would miss a Ctrl-C pressed in between.
+    let mut pressed = pin!(tokio::signal::ctrl_c());
+    let (mut before, mut turn, mut failed) = (None, 0, 0);
+    loop {
+        let answer = tokio::select! {
+            answer = async { turns.tick().await; online::get(server, &path).await } => answer,
+            _ = &mut pressed => return Ok(Exit::Done),
+        };
+        turn += 1;
+        let is_last = top.times.is_some_and(|times| turn >= times);
+        match answer {
+            Ok(answer) => {
+                failed = 0;
+                let counts = Counts::of(&answer, most);
+                printer.again(&answer, |printer| {
+                    let mut text =
+                        Styled::from(format!("{} UTC   {server}\n", time(SystemClock::new().now())));
+                    text.push(listed(&answer, top, before.as_ref(), printer));
+                    Ok(text + "\n\n")
+                })?;
+                before = Some(counts);
+            }
+            Err(error) => {
+                failed += 1;
+                let refused = error.downcast_ref::<RefusedByServer>();
+                let is_final = refused.is_some_and(|refused| refused.problem["status"] != 503);
+                if is_last || failed == FAILURES || is_final || before.is_none() {
+                    return Err(error);
+                }
+                printer.error(&format!("{error:#}"));
+            }
+        }
+        if is_last {
+            return Ok(Exit::Done);
+        }
+    }
+}
+
+/// The counts of a list, by policy and key.
+#[derive(Debug)]
+struct Counts {
+    counts: HashMap<(String, String), u64>,
+    /// Whether there may be counted keys that were not listed.
+    is_full: bool,
+}
+
+impl Counts {
+    fn of(answer: &Value, most: usize) -> Self {
+        let one = |row: &Value| Some(((text(&row["policy"]), text(&row["key"])), row["count"].as_u64()?));
+        let counts: HashMap<_, _> = rows(answer).iter().filter_map(one).collect();
+        let is_full = counts.len() >= most;
+        Self { counts, is_full }
+    }
+
+    /// Returns what a key has been counted since this list; `None` if that is unknown.
+    fn since(&self, row: &Value) -> Option<u64> {
+        let now = row["count"].as_u64()?;
+        match self.counts.get(&(text(&row["policy"]), text(&row["key"]))) {
+            // A server that was restarted counts from zero.
+            Some(before) => now.checked_sub(*before),
+            None => (!self.is_full).then_some(now),
+        }
+    }
+}
+
+fn rows(answer: &Value) -> &[Value] {
+    answer["keys"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Lists keys, each with its share of all that was counted. With the list `before`, those that were counted most since
+/// then come first.
+fn listed(answer: &Value, top: &Top, before: Option<&Counts>, printer: &Printer) -> Styled {
+    let (count, none) = match top.by {
+        TopBy::Denied => ("DENIED", "no key was refused"),
+        TopBy::Near => ("NEAR", "no key came near its limit"),
+    };
+    let mut rows: Vec<(&Value, Option<u64>)> =
+        rows(answer).iter().map(|row| (row, before.and_then(|before| before.since(row)))).collect();
+    if rows.is_empty() {
+        return none.into();
+    }
+    // The sort is stable: keys that nothing was added to stay in the order of their counts.
+    rows.sort_by_key(|(_, new)| Reverse(new.unwrap_or_default()));
+    rows.truncate(top.count);
+    let counted = answer["counted"].as_u64().unwrap_or_default();
+    let error = |row: &Value| row["error"].as_u64().unwrap_or_default();
+    let has_errors = printer.wide() || rows.iter().any(|(row, _)| error(row) > 0);
+    let mut header = vec!["POLICY", "KEY", count, "%"];
+    header.extend(before.map(|_| "NEW"));
+    header.extend(has_errors.then_some("TOO HIGH BY"));
+    let rows = rows.iter().map(|(row, new)| {
+        let count = row["count"].as_u64().unwrap_or_default();
+        let share = 100.0 * count as f64 / counted.max(count).max(1) as f64;
+        let mut cells = vec![text(&row["policy"]), text(&row["key"]), grouped(count), format!("{share:.1}")];
+        cells.extend(before.map(|_| new.map_or_else(|| "-".to_owned(), grouped)));
+        cells.extend(has_errors.then(|| format!("at most {}", grouped(error(row)))));
+        cells
+    });
+    table(&header, &[2, 3, 4], rows)
+}
