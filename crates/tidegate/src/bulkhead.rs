@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use enter::Enter;
+use latency::Times;
 use line::PlaceRequest;
 pub use permit::Permit;
 pub use queue::QueueOrder;
@@ -37,7 +38,7 @@ use rules::TurnedAway;
 use shared::Shared;
 pub use tenants::Tenants;
 use tidegate_core::concurrency::{Concurrency, Signal};
-use tidegate_core::{Cost, NotACost, QuotaError, Standing};
+use tidegate_core::{Cost, NotACost, QuotaError, Standing, Tick};
 
 use crate::answer::{Denied, TakeError};
 use crate::deadline::Deadline;
@@ -110,11 +111,16 @@ impl Bulkhead {
         if self.shared.is_throttled() {
             return self.enter_through_line(places);
         }
-        let began = self.shared.begin();
+        let times = self.times(self.shared.begin());
         match self.shared.enter_past_line(places.units(), || named_or_carried(None)) {
-            Ok(granted) => Ok(Permit::new(&self.shared, granted, began)),
+            Ok(granted) => Ok(Permit::new(&self.shared, granted, times)),
             Err(_) => self.enter_through_line(places),
         }
+    }
+
+    #[inline]
+    fn times(&self, began: Tick) -> Times {
+        Times { began, answered: None, deadline: self.shared.deadline(|| None) }
     }
 
     /// The slow path, for a throttle, a set lock flag, or no free place. A separate function keeps its set-up out of
@@ -129,8 +135,9 @@ impl Bulkhead {
         if !self.shared.admits(began, || priority) {
             return Err(self.shared.denied(TurnedAway::now(NoPlace::Throttled)));
         }
+        let times = self.times(began);
         match self.shared.enter(places, || request) {
-            Ok(granted) => Ok(Permit::new(&self.shared, granted, began)),
+            Ok(granted) => Ok(Permit::new(&self.shared, granted, times)),
             Err(refused) => {
                 let denied = self.shared.denied(refused);
                 self.shared.turned_away(began);

@@ -49,6 +49,14 @@ impl TimeBound {
         matches!(self, Self::Within(Duration::ZERO))
     }
 
+    /// Returns the deadline as a tick, if the bound is one.
+    pub(crate) fn until(self, clock: &dyn Clock) -> Option<Tick> {
+        match self {
+            Self::Within(_) => None,
+            Self::Until(deadline) => Some(deadline.tick(clock)),
+        }
+    }
+
     /// Returns the tick at which the wait ends; `None` if it has no bound. Reads the clock only if needed.
     pub(crate) fn deadline(self, clock: &dyn Clock) -> Option<Tick> {
         match self {

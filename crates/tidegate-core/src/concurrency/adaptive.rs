@@ -185,6 +185,7 @@ mod tests {
             latency: core::time::Duration::from_millis(1),
             held: core::time::Duration::from_millis(1),
             in_flight: 1,
+            time_left: None,
             outcome: crate::guard::Outcome::Success,
         };
         for law in Adaptive::all() {

@@ -14,6 +14,10 @@
 //! followed again. If fewer places lost goodput in proportion, nothing had been waiting, so the current latency
 //! becomes the base: that is how the law follows a dependency that became slower.
 //!
+//! An answer that comes after its caller's deadline counts as lost, since nobody uses it. So where callers say how long
+//! they wait ([`Sample::time_left`]), the limit also follows that time. Callers who leave less time than the work takes
+//! without a queue are no reason to lower it, and are left out.
+//!
 //! While the limit does not bind there is nothing to try. The law then learns the base, and raises the limit to twice
 //! what Little's law asks for, so that a spike finds places.
 //!
@@ -52,7 +56,7 @@ use state::{CHANGED, HEADROOM, LEAP, STEP};
 const FADING: f64 = 0.995;
 
 /// Failures below the limit are due to the load if more work ends than this many times the work that succeeded
-/// recently.
+/// recently, or if more is inside than while it succeeded.
 const OVERLOADED: f64 = 1.1;
 
 /// Moves the limit to the value at which most work succeeds.
@@ -77,7 +81,7 @@ const OVERLOADED: f64 = 1.1;
 ///     let in_flight = law.limit(&state);
 ///     let latency = Duration::from_micros(10_000 * in_flight.max(50) / 50);
 ///     now = now.after(latency / in_flight as u32);
-///     law.learn(&mut state, &Sample { at: now, latency, held: latency, in_flight, outcome: Outcome::Success });
+///     law.learn(&mut state, &Sample { at: now, latency, held: latency, in_flight, time_left: None, outcome: Outcome::Success });
 /// }
 /// // Experiments go a fifth up and down.
 /// assert!((40..=60).contains(&law.limit(&state)));
@@ -107,13 +111,17 @@ impl HillClimb {
         if !reading.failing {
             state.learn_base(reading, true);
             state.limit = self.bounds.nearest(limit.max(HEADROOM * reading.rate * state.base));
-        } else if reading.peak > 1.0 && ended > state.best * OVERLOADED {
-            // Errors that come back at once never fill the limit: the number inside now is already too large.
+        } else if reading.peak > 1.0
+            && (ended > state.best * OVERLOADED || state.cliff.is_beyond(reading.peak))
+        {
+            // Errors that come back at once never fill the limit, and time-outs need not: the number inside now is
+            // already too large.
             let fewer = if reading.failed >= 0.5 { LEAP } else { STEP };
             state.limit = self.bounds.nearest(limit.min(reading.peak / fewer));
         }
-        // Otherwise no more ended than has ended well before, or one at a time. Failures are then not due to the load,
-        // as in an outage, and fewer places would only refuse work once the service is well again.
+        // Otherwise no more ended than has ended well before, or one at a time, and no more were inside. Failures are
+        // then not due to the load, as in an outage, and fewer places would only refuse work once the service is well
+        // again.
         state.forget();
     }
 
@@ -169,14 +177,16 @@ impl Law for HillClimb {
         let limit = self.limit(state);
         let Some((mut reading, ended)) = state.epoch.take(sample, limit, &state.required()) else { return };
         if state.undecided(&reading) {
-            state.epoch.go_on(sample, limit);
+            state.epoch.go_on(sample, limit, state.base);
             return;
         }
         let raised = state.trial.is_some_and(|trial| trial > state.limit);
         let fell = raised && state.known.is_some_and(|known| reading.rate * 2.0 < known.rate);
         reading.failing = state.cliff.failing(&reading, limit, fell);
         state.best = reading.rate.max(state.best * FADING);
-        if reading.wider {
+        if reading.too_late {
+            state.shrink(&self.bounds, &reading);
+        } else if reading.wider {
             state.widen(&self.bounds, &reading);
         } else if !reading.full && !fell {
             self.idle(state, &reading, ended);
@@ -187,7 +197,7 @@ impl Law for HillClimb {
         }
         let moved = state.target_limit() != state.limit_in_force;
         state.limit_in_force = state.limit_in_force.min(state.target_limit());
-        state.epoch.next(sample, limit, moved);
+        state.epoch.next(sample, limit, state.base, moved);
     }
 }
 

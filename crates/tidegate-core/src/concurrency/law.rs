@@ -31,8 +31,21 @@ pub struct Sample {
     pub held: Duration,
     /// How many places were in use when it entered, its own included: 1 or more.
     pub in_flight: u64,
+    /// How long its caller would still wait when it entered; `None` if the caller gave no deadline.
+    ///
+    /// An answer that begins at the deadline or later is *late*: nobody waits for it any more. HillClimb counts late work
+    /// as lost, however it ended. The published laws do not know deadlines, and ignore this.
+    pub time_left: Option<Duration>,
     /// How it ended. [`Outcome::Ignored`] changes no law's state, so such samples may be left out.
     pub outcome: Outcome,
+}
+
+impl Sample {
+    /// Says whether the answer began at its caller's deadline or later.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        self.time_left.is_some_and(|time_left| self.latency >= time_left)
+    }
 }
 
 /// How much of a machine resource is in use, for laws that use more than latencies.

@@ -280,7 +280,7 @@ impl Guard for AdaptiveConcurrency {
         // At most the number of places there can be, counted when the receipt was made.
         let in_flight = receipt.marks().1.clamp(1, u128::from(Concurrency::MAX_PLACES)) as u64;
         let held = at.since(receipt.at);
-        let sample = Sample { at, latency: held, held, in_flight, outcome };
+        let sample = Sample { at, latency: held, held, in_flight, time_left: None, outcome };
         self.parameters.law.learn(&mut next, &sample);
         AdaptiveConcurrencyState::of(places, Some(Learnt { at, state: Arc::new(next) }))
     }

@@ -8,6 +8,12 @@ use super::*;
 use crate::guard::Outcome;
 use crate::time::Tick;
 
+/// Returns a sample of work that took `micros` and ended at the epoch.
+pub(super) fn sample(micros: u64, in_flight: u64, outcome: Outcome) -> Sample {
+    let latency = Duration::from_micros(micros);
+    Sample { at: Tick::EPOCH, latency, held: latency, in_flight, time_left: None, outcome }
+}
+
 /// One input of a law.
 #[derive(Clone, Copy, Debug)]
 enum LawInput {
@@ -35,12 +41,14 @@ fn tick() -> impl Strategy<Value = Tick> {
 fn law_input() -> impl Strategy<Value = LawInput> {
     let in_flight = prop_oneof![9 => 1u64..2000, 1 => any::<u64>()];
     let streamed = prop_oneof![3 => Just(Duration::ZERO), 1 => latency()];
-    let sample = (tick(), (latency(), streamed), in_flight, outcome());
-    let sample = sample.prop_map(|(at, (latency, streamed), in_flight, outcome)| Sample {
+    let time_left = prop::option::of(latency());
+    let sample = (tick(), (latency(), streamed, time_left), in_flight, outcome());
+    let sample = sample.prop_map(|(at, (latency, streamed, time_left), in_flight, outcome)| Sample {
         at,
         latency,
         held: latency.saturating_add(streamed),
         in_flight,
+        time_left,
         outcome,
     });
     let signal = (tick(), any::<u16>(), any::<bool>());
@@ -115,7 +123,10 @@ fn limit_after<L: Law>(law: &L, latency: impl Fn(u64) -> u64, held: impl Fn(u64)
         let at = Tick::EPOCH.after(Duration::from_secs(60)).after(Duration::from_millis(10 * number));
         let [latency, held] = [latency(number), held(number)].map(Duration::from_millis);
         let in_flight = law.limit(&state);
-        law.learn(&mut state, &Sample { at, latency, held, in_flight, outcome: Outcome::Success });
+        law.learn(
+            &mut state,
+            &Sample { at, latency, held, in_flight, time_left: None, outcome: Outcome::Success },
+        );
     }
     law.limit(&state)
 }

@@ -67,7 +67,7 @@ use probe::Probe;
 /// let mut state = law.start(Tick::EPOCH);
 /// let mut took = |millis| {
 ///     let latency = Duration::from_millis(millis);
-///     law.learn(&mut state, &Sample { at: Tick::EPOCH, latency, held: latency, in_flight: 20, outcome: Outcome::Success });
+///     law.learn(&mut state, &Sample { at: Tick::EPOCH, latency, held: latency, in_flight: 20, time_left: None, outcome: Outcome::Success });
 ///     law.limit(&state)
 /// };
 /// assert_eq!(took(100), 20, "the first latency is the baseline");

@@ -44,7 +44,7 @@ use crate::time::{Tick, onward, span};
 /// let mut state = law.start(Tick::EPOCH);
 /// for millis in (0..=3040).step_by(10) {
 ///     let (at, latency) = (Tick::EPOCH.after(Duration::from_millis(millis)), Duration::from_millis(millis % 20 + 1));
-///     law.learn(&mut state, &Sample { at, latency, held: latency, in_flight: 20, outcome: Outcome::Success });
+///     law.learn(&mut state, &Sample { at, latency, held: latency, in_flight: 20, time_left: None, outcome: Outcome::Success });
 /// }
 /// // Three windows of a hundred samples of 1 and 11 ms: their averages differ by a hundredth, and nothing waits.
 /// assert_eq!(law.limit(&state), 26);
@@ -137,12 +137,14 @@ impl<L: Law> Windowed<L> {
         state.ends = state.last.after(length.clamp(self.least, self.most));
         let (at, in_flight) = (state.last, window.in_flight);
         let sample = match window.overloaded {
-            Some((latency, held)) => Sample { at, latency, held, in_flight, outcome: Outcome::Overloaded },
+            Some((latency, held)) => {
+                Sample { at, latency, held, in_flight, time_left: None, outcome: Outcome::Overloaded }
+            }
             None if window.count < u64::from(self.samples) => return,
             None => {
                 let mean = |sum| span(sum / u128::from(window.count.max(1)));
                 let (latency, held) = (mean(window.sum), mean(window.held));
-                Sample { at, latency, held, in_flight, outcome: Outcome::Success }
+                Sample { at, latency, held, in_flight, time_left: None, outcome: Outcome::Success }
             }
         };
         self.law.learn(&mut state.inner, &sample);

@@ -25,6 +25,13 @@ pub const DEFAULT: Controller = Controller {
     protect: |_| Front::behind(Bulkhead::self_tuning()),
 };
 
+/// The default where calls do not say until when their callers wait.
+pub const UNTOLD: Controller = Controller {
+    name: "default, not told",
+    about: "the default where calls do not say how long their callers wait",
+    protect: |_| Front::behind(Bulkhead::self_tuning()).without_deadlines(),
+};
+
 /// No protection.
 pub const NONE: Controller =
     Controller { name: "none", about: "no limit: every request enters", protect: |_| Front::open() };

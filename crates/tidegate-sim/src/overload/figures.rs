@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::Tick;
 
 use super::backend::{self, Backend};
-use super::controllers::{self, Controller, DEFAULT, NONE, PARTS, PUBLISHED, RIGHT};
+use super::controllers::{self, Controller, DEFAULT, NONE, PARTS, PUBLISHED, RIGHT, UNTOLD};
 use super::ideal::ideal;
 use super::load::{Load, Retries};
 use super::meter::{Measured, STEP};
@@ -33,7 +33,8 @@ pub fn page() -> String {
     let mut page = String::from(
         "# Overload: the figures\n\n\
          Made by `cargo run --release -p tidegate-sim --example overload`. [Overload](overload.md) explains the services and the laws. Goodput \
-         is the number of good answers in time, divided by the ideal; p99 is in milliseconds.\n",
+         is the number of good answers in time, divided by the ideal; p99 is in milliseconds. Each call says until when its caller waits. The \
+         default learns from that, the published laws do not; *default, not told* is the default where calls do not say it.\n",
     );
     let all = controllers::all();
     let table = backend::table();
@@ -52,7 +53,7 @@ pub fn page() -> String {
         write_rows(&mut page, &scores(&table, &few, times), |score| format!("{:.2}", score.goodput));
     }
     let unseen = [backend::held_back(), backend::varied()].concat();
-    let peers = [&[DEFAULT][..], &PUBLISHED].concat();
+    let peers = [&[DEFAULT, UNTOLD][..], &PUBLISHED].concat();
     for times in [2.0, 10.0] {
         heading(&mut page, &format!("Ten more services, at {times} times the capacity"), &peers);
         write_rows(&mut page, &scores(&unseen, &peers, times), |score| format!("{:.2}", score.goodput));
@@ -128,7 +129,7 @@ fn beside_the_best(page: &mut String, table: &[Backend]) {
 
 /// Writes the goodput where callers wait for [`IMPATIENT`] only.
 fn impatient_callers(page: &mut String, table: &[Backend]) {
-    let peers = [&[DEFAULT][..], &PUBLISHED].concat();
+    let peers = [&[DEFAULT, UNTOLD][..], &PUBLISHED].concat();
     let impatient: Vec<Backend> = table.iter().map(impatient).collect();
     let title = format!("Callers who wait {} ms, at 2 times the capacity", IMPATIENT.as_millis());
     heading(page, &title, &peers);

@@ -57,6 +57,8 @@ where
 #[derive(Debug)]
 pub struct Front {
     bulkhead: Option<Bulkhead>,
+    /// Whether calls say until when their callers wait.
+    told_deadlines: bool,
     /// The throttle at the caller. It learns the outcomes that the caller sees.
     throttle: Option<Box<dyn ErasedThrottle>>,
     clock: Arc<VirtualClock>,
@@ -69,7 +71,16 @@ pub struct Front {
 impl Default for Front {
     fn default() -> Self {
         let (line, inside) = (HashMap::new(), HashMap::new());
-        Self { bulkhead: None, throttle: None, clock: Arc::default(), line, inside, woken: channel() }
+        let told_deadlines = true;
+        Self {
+            bulkhead: None,
+            told_deadlines,
+            throttle: None,
+            clock: Arc::default(),
+            line,
+            inside,
+            woken: channel(),
+        }
     }
 }
 
@@ -101,15 +112,27 @@ impl Front {
         }
     }
 
+    /// Returns the same protection for calls that do not say until when their callers wait.
+    #[must_use]
+    pub fn without_deadlines(self) -> Self {
+        Self { told_deadlines: false, ..self }
+    }
+
     /// Returns the current limit of calls inside; `u64::MAX` if there is none.
     #[must_use]
     pub fn limit_now(&self) -> u64 {
         self.bulkhead.as_ref().map_or(u64::MAX, |bulkhead| bulkhead.standing().limit)
     }
 
-    /// Decides about a call that arrives; `draw` is its random number for a throttle at the caller. The bulkhead may
-    /// answer waiting calls too: call [`Front::answered`] afterwards.
-    pub(super) fn arrive(&mut self, now: u64, call: u32, priority: Priority, draw: u32) -> Verdict {
+    /// Decides about a call that arrives. Its caller waits until `deadline`, in nanoseconds; `draw` is its random number
+    /// for a throttle at the caller. The bulkhead may answer waiting calls too: call [`Front::answered`] afterwards.
+    pub(super) fn arrive(
+        &mut self,
+        (now, deadline): (u64, u64),
+        call: u32,
+        priority: Priority,
+        draw: u32,
+    ) -> Verdict {
         let at = self.clock.set(now);
         if let Some(throttle) = &mut self.throttle
             && !throttle.admit(&Arrival { at, priority, draw })
@@ -117,7 +140,11 @@ impl Front {
             return Verdict::Refused;
         }
         let Some(bulkhead) = &self.bulkhead else { return Verdict::Enters };
-        self.line.insert(call, Box::pin(bulkhead.enter().priority(priority)));
+        let mut entry = bulkhead.enter().priority(priority);
+        if self.told_deadlines {
+            entry = entry.until(Tick::from_nanos(deadline));
+        }
+        self.line.insert(call, Box::pin(entry));
         match self.ask(call) {
             Some(true) => Verdict::Enters,
             Some(false) => Verdict::Refused,

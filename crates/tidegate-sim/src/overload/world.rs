@@ -214,9 +214,10 @@ impl World<'_> {
         {
             node.allowance = (node.allowance + ratio).min(SAVED_RETRIES);
         }
-        self.agenda.put(now + self.deadline, Event::TimeUp(number));
+        let deadline = now + self.deadline;
+        self.agenda.put(deadline, Event::TimeUp(number));
         let priority = self.requests[request as usize].priority;
-        match node.front.arrive(now, number, priority, draw) {
+        match node.front.arrive((now, deadline), number, priority, draw) {
             Verdict::Enters => self.enter(number),
             Verdict::WaitsUntil(time) => self.agenda.put(time, Event::LineOver(number)),
             Verdict::Refused => self.refuse(number),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, NotACost, Priority, Tick};
 
+use super::latency::Times;
 use super::line::{Answer, PlaceRequest, Ticket};
 use super::permit::Permit;
 use super::places::EnterFailure;
@@ -62,6 +63,8 @@ pub struct Enter {
     carried: Option<Deadline>,
     /// When the caller arrived; [`Tick::EPOCH`] if the bulkhead does not measure how long work takes.
     arrived: Tick,
+    /// Until when the caller waits for the answer, if it said so and a law learns from it.
+    deadline: Option<Tick>,
     stage: Stage,
 }
 
@@ -96,6 +99,7 @@ impl Enter {
             bound: TimeBound::NONE,
             carried: None,
             arrived: Tick::EPOCH,
+            deadline: None,
             stage: Stage::New,
         }
     }
@@ -106,7 +110,8 @@ impl Enter {
         self
     }
 
-    /// Waits until `deadline` at the latest: an `Instant`, or a tick of the bulkhead's clock. If the deadline has
+    /// Waits until `deadline` at the latest: an `Instant`, or a tick of the bulkhead's clock. A law that knows deadlines
+    /// ([`HillClimb`](crate::concurrency::HillClimb)) counts work that ends later as lost. If the deadline has
     /// passed before the first poll, the call is refused with [`Retry::Never`](crate::Retry::Never) even while places are free, since its
     /// result comes too late.
     pub fn until(mut self, deadline: impl Into<Deadline>) -> Self {
@@ -186,7 +191,7 @@ impl Enter {
             return None;
         };
         self.stage = Stage::Ended;
-        Some(Permit::new(&self.shared, granted, self.arrived))
+        Some(Permit::new(&self.shared, granted, self.times(self.arrived)))
     }
 
     /// Enters when this caller's turn comes, blocking the calling thread until then.
@@ -224,6 +229,7 @@ impl Enter {
         }
         if matches!(self.stage, Stage::New) {
             self.arrived = self.shared.begin();
+            self.deadline = self.shared.deadline(|| self.bound.until(&*self.shared.clock));
             let admitted = self.shared.admits(self.arrived, || self.effective_priority());
             self.stage = if admitted { Stage::Admitted } else { Stage::Refused };
         }
@@ -265,12 +271,17 @@ impl Enter {
         Ok((ticket, expiry))
     }
 
+    fn times(&self, began: Tick) -> Times {
+        Times { began, answered: None, deadline: self.deadline }
+    }
+
     /// Ends with an answer. `began` is when the work begins; unused for a refusal without a throttle.
     fn end(&mut self, answer: Answer, began: Tick) -> Result<Permit, TakeError> {
         let admitted = matches!(self.stage, Stage::Admitted | Stage::InLine { .. });
         self.stage = Stage::Ended;
         let answer = answer.map(|granted| granted.after(began.since(self.arrived)));
-        let result = Permit::of(&self.shared, answer, began).map_err(TakeError::Denied);
+        let times = self.times(began);
+        let result = Permit::of(&self.shared, answer, times).map_err(TakeError::Denied);
         if result.is_err() && admitted {
             self.shared.turned_away(began);
         }

@@ -1,7 +1,8 @@
-//! The mean time that work took recently, which bounds the wait in a short line.
+//! How long work takes: the ticks of one permit, and the mean time of recent ones, which bounds the wait in a short line.
 
 use std::time::Duration;
 
+use tidegate_core::Tick;
 use tidegate_core::time::nanos;
 
 use crate::sync::{AtomicU64, Ordering};
@@ -12,6 +13,17 @@ const WEIGHT: u64 = 32;
 const LEAST_WAIT: Duration = Duration::from_millis(5);
 /// The longest bound on a wait in a short line.
 const MOST_WAIT: Duration = Duration::from_secs(1);
+
+/// The ticks from which a law learns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// When the work began.
+    pub(super) began: Tick,
+    /// When the answer began, if it was streamed.
+    pub(super) answered: Option<Tick>,
+    /// Until when the caller waits, if it said so and there is a law.
+    pub(super) deadline: Option<Tick>,
+}
 
 /// The mean time from entering to leaving, in nanoseconds; zero until the first permit has left.
 #[derive(Debug, Default)]

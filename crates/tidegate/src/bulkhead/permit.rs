@@ -3,9 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate_core::{Outcome, Tick};
+use tidegate_core::Outcome;
 
 use super::counter::Counter;
+use super::latency::Times;
 use super::line::{Answer, Granted};
 use super::shared::Shared;
 use crate::answer::Denied;
@@ -26,10 +27,7 @@ enum Holder {
     /// The bulkhead, which the permit keeps alive.
     Bulkhead {
         shared: Arc<Shared>,
-        /// When the work began.
-        began: Tick,
-        /// When the answer began, if it was streamed.
-        answered: Option<Tick>,
+        times: Times,
         /// Reported when the permit is dropped.
         outcome: Outcome,
     },
@@ -39,22 +37,17 @@ impl Permit {
     /// Makes a permit for granted places. No foreign code runs between taking places and this call, since a panic there
     /// would lose the places; so the clock is read earlier, by [`Shared::begin`].
     #[inline]
-    pub(super) fn new(shared: &Arc<Shared>, granted: Granted, began: Tick) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>, granted: Granted, times: Times) -> Self {
         let holder = match shared.counter() {
             Some(counter) => Holder::Counter(counter),
-            None => Holder::Bulkhead {
-                shared: Arc::clone(shared),
-                began,
-                answered: None,
-                outcome: Outcome::Ignored,
-            },
+            None => Holder::Bulkhead { shared: Arc::clone(shared), times, outcome: Outcome::Ignored },
         };
         Self { granted, holder }
     }
 
     /// Makes a permit for an answer that grants places.
-    pub(super) fn of(shared: &Arc<Shared>, answer: Answer, began: Tick) -> Result<Self, Denied> {
-        answer.map(|granted| Self::new(shared, granted, began)).map_err(|refused| shared.denied(refused))
+    pub(super) fn of(shared: &Arc<Shared>, answer: Answer, times: Times) -> Result<Self, Denied> {
+        answer.map(|granted| Self::new(shared, granted, times)).map_err(|refused| shared.denied(refused))
     }
 
     /// Returns how many places the permit holds.
@@ -83,7 +76,8 @@ impl Permit {
     /// # Ok::<(), tidegate::Denied>(())
     /// ```
     pub fn answer_begins(&mut self) {
-        if let Holder::Bulkhead { shared, answered: answered @ None, .. } = &mut self.holder
+        if let Holder::Bulkhead { shared, times: Times { answered: answered @ None, .. }, .. } =
+            &mut self.holder
             && shared.is_timed()
         {
             *answered = Some(shared.clock.now());
@@ -105,9 +99,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         match &self.holder {
             Holder::Counter(counter) => counter.leave(&self.granted),
-            Holder::Bulkhead { shared, began, answered, outcome } => {
-                shared.leave(&self.granted, (began, answered), *outcome);
-            }
+            Holder::Bulkhead { shared, times, outcome } => shared.leave(&self.granted, times, *outcome),
         }
     }
 }

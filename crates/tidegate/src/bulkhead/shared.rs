@@ -13,7 +13,7 @@ use tidegate_core::throttle::Room;
 use tidegate_core::{Decision, Outcome, Priority, Standing, Tick};
 
 use super::counter::{Counter, OwnedCounter, Owner};
-use super::latency::MeanLatency;
+use super::latency::{MeanLatency, Times};
 use super::line::{Answer, Granted, Line, PendingWakers, PlaceRequest, Ticket};
 use super::moving::Moving;
 use super::places::EnterFailure;
@@ -22,6 +22,7 @@ use super::rules::{Rules, TurnedAway};
 use super::throttling::Throttling;
 use crate::answer::{Answer as Answered, Denied};
 use crate::clock::Clock;
+use crate::deadline;
 use crate::no_place::NoPlace;
 use crate::observer::{LimitMoved, Observer};
 use crate::sync::Mutex;
@@ -69,9 +70,12 @@ impl Parts {
     }
 }
 
+/// The times of places whose work reports no outcome.
+const NO_TIMES: Times = Times { began: Tick::EPOCH, answered: None, deadline: None };
+
 impl Owner for Shared {
     fn return_places(&self, granted: &Granted) {
-        self.leave(granted, (&Tick::EPOCH, &None), Outcome::Ignored);
+        self.leave(granted, &NO_TIMES, Outcome::Ignored);
     }
 }
 
@@ -141,6 +145,15 @@ impl Shared {
 
     pub(super) const fn is_timed(&self) -> bool {
         self.timed
+    }
+
+    /// Returns until when the caller waits, if a law learns from it: the earlier of its `own` deadline and the one that
+    /// the task carries. Call it before a place is taken, since the clock is foreign code.
+    #[inline]
+    pub(super) fn deadline(&self, own: impl FnOnce() -> Option<Tick>) -> Option<Tick> {
+        self.moving.as_ref()?;
+        let carried = deadline::carried().map(|deadline| deadline.tick(&*self.clock));
+        carried.into_iter().chain(own()).min()
     }
 
     /// Returns the counter if a permit needs nothing else.
@@ -272,23 +285,17 @@ impl Shared {
 
     /// Returns places, gives them to waiters, and reports the outcome to the law and the throttle.
     ///
-    /// The ticks are when the work began, and when its answer did if that was streamed. All three are references, because
-    /// the atomic step would wait for copies of them.
+    /// Places and times are references, because the atomic step would wait for copies of them.
     #[inline]
-    pub(super) fn leave(
-        &self,
-        granted: &Granted,
-        (began, answered): (&Tick, &Option<Tick>),
-        outcome: Outcome,
-    ) {
+    pub(super) fn leave(&self, granted: &Granted, times: &Times, outcome: Outcome) {
         let locked = self.places.leave(granted.places());
         if locked || outcome != Outcome::Ignored {
-            self.after_leave(granted, (*began, *answered), outcome, locked);
+            self.after_leave(granted, times, outcome, locked);
         }
     }
 
     #[inline(never)]
-    fn after_leave(&self, granted: &Granted, times: (Tick, Option<Tick>), outcome: Outcome, locked: bool) {
+    fn after_leave(&self, granted: &Granted, times: &Times, outcome: Outcome, locked: bool) {
         let timed = self.timed && outcome != Outcome::Ignored;
         if !locked && !timed {
             return;
@@ -311,18 +318,14 @@ impl Shared {
         waiting
     }
 
-    fn learn(
-        &self,
-        granted: &Granted,
-        (began, answered): (Tick, Option<Tick>),
-        outcome: Outcome,
-        (at, waiting): (Tick, usize),
-    ) {
+    fn learn(&self, granted: &Granted, times: &Times, outcome: Outcome, (at, waiting): (Tick, usize)) {
+        let Times { began, answered, deadline } = *times;
         let held = at.since(began);
         let latency = answered.map_or(held, |answered| answered.since(began));
         self.latency.learn(latency);
         if let Some(moving) = &self.moving {
-            let sample = Sample { at, latency, held, in_flight: granted.in_flight(), outcome };
+            let time_left = deadline.map(|deadline| deadline.since(began));
+            let sample = Sample { at, latency, held, in_flight: granted.in_flight(), time_left, outcome };
             self.announce(moving.learn(sample, |limit| self.set_limit(limit, at)));
         }
         if let Some(throttling) = &self.throttling {

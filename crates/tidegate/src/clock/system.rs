@@ -97,6 +97,16 @@ impl Clock for SystemClock {
             None => now_without_keeper(),
         }
     }
+
+    /// Reads no clock: both count from the same origin.
+    fn tick_of(&self, instant: Instant) -> Tick {
+        let (origin, wall) = anchor();
+        let origin_tick = Tick::from_nanos(wall);
+        match instant.checked_duration_since(origin) {
+            Some(after) => origin_tick.after(after),
+            None => origin_tick.before(origin.duration_since(instant)),
+        }
+    }
 }
 
 /// Reads the clock if the counter has no fast answer, and notices if the keeper is gone.

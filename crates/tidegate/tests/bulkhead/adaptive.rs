@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::concurrency::{Law, Sample, Signal};
 use tidegate::observer::{LimitMoved, Observer};
-use tidegate::{Bulkhead, ManualClock, Outcome, Tick};
+use tidegate::{Bulkhead, ManualClock, Outcome, Permit, Tick, deadline};
 
 use super::{Waiter, ready};
 
@@ -61,7 +61,14 @@ fn a_sample_is_the_work_without_the_wait() {
     let (at, latency) = (Tick::from_secs(106), Duration::from_secs(1));
     assert_eq!(
         law.last(),
-        Some(Sample { at, latency, held: latency, in_flight: 2, outcome: Outcome::Overloaded })
+        Some(Sample {
+            at,
+            latency,
+            held: latency,
+            in_flight: 2,
+            time_left: None,
+            outcome: Outcome::Overloaded
+        })
     );
     two.leave(Outcome::Ignored);
     assert_eq!((law.0.lock().unwrap().len(), bulkhead.standing().limit), (1, 1));
@@ -80,9 +87,44 @@ fn a_stream_has_a_latency_and_a_time_in_its_place() {
     permit.answer_begins();
     permit.leave(Outcome::Success);
     let at = Tick::from_secs(21);
-    assert_eq!(law.last(), Some(Sample { at, latency, held, in_flight: 1, outcome: Outcome::Success }));
+    assert_eq!(
+        law.last(),
+        Some(Sample { at, latency, held, in_flight: 1, time_left: None, outcome: Outcome::Success })
+    );
     let mut fixed = Bulkhead::new(1).unwrap().try_enter().unwrap();
     fixed.answer_begins(); // nobody learns from it
+}
+
+/// The earlier of the deadline of the entry and the one that the task carries, from where the work begins.
+#[test]
+fn a_sample_says_how_long_its_caller_still_waited() {
+    let (law, clock) = (Told::default(), ManualClock::at(Tick::from_secs(100)));
+    let bulkhead = Bulkhead::adaptive(law.clone()).with_clock(clock.clone());
+    let time_left = || law.last().unwrap().time_left;
+    let leave = |permit: Permit| permit.leave(Outcome::Success);
+    let [ten, twenty] = [110, 120].map(Tick::from_secs);
+
+    leave(bulkhead.enter().until(ten).now().unwrap());
+    assert_eq!(time_left(), Some(Duration::from_secs(10)));
+    leave(deadline::carry(ten, || bulkhead.enter().until(twenty).now()).unwrap());
+    assert_eq!(time_left(), Some(Duration::from_secs(10)));
+    leave(deadline::carry(twenty, || bulkhead.try_enter()).unwrap());
+    assert_eq!(time_left(), Some(Duration::from_secs(20)));
+    leave(deadline::carry(twenty, || bulkhead.enter().try_now()).unwrap());
+    assert_eq!(time_left(), Some(Duration::from_secs(20)));
+    leave(bulkhead.enter().within(Duration::from_secs(1)).now().unwrap());
+    assert_eq!(time_left(), None, "that bounds the wait alone");
+
+    let inside: Vec<Permit> = std::iter::from_fn(|| bulkhead.try_enter().ok()).collect();
+    let mut waiter = Waiter::new(bulkhead.enter().until(ten));
+    assert!(waiter.poll().is_pending());
+    clock.advance(Duration::from_secs(4));
+    drop(inside);
+    let waited = ready(waiter.poll()).unwrap();
+    clock.advance(Duration::from_secs(6));
+    leave(waited);
+    assert_eq!(time_left(), Some(Duration::from_secs(6)), "four of ten seconds went by in the line");
+    assert!(law.last().unwrap().is_late(), "an answer at the deadline is late");
 }
 
 #[test]

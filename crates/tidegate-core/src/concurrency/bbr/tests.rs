@@ -9,7 +9,10 @@ fn serve(law: &Bbr, state: &mut BbrState, (from, to): (u64, u64), each: u64, mic
     for millis in (from..to).step_by(100) {
         for _ in 0..each {
             let latency = Duration::from_micros(micros);
-            law.learn(state, &Sample { at: at(millis), latency, held: latency, in_flight: each, outcome });
+            law.learn(
+                state,
+                &Sample { at: at(millis), latency, held: latency, in_flight: each, time_left: None, outcome },
+            );
         }
     }
 }
@@ -138,7 +141,14 @@ fn the_published_numbers_of_go_zero() -> Result<(), QuotaError> {
             let latency = Duration::from_millis(20);
             law.learn(
                 &mut state,
-                &Sample { at: at(1000), latency, held: latency, in_flight: 50, outcome: Outcome::Success },
+                &Sample {
+                    at: at(1000),
+                    latency,
+                    held: latency,
+                    in_flight: 50,
+                    time_left: None,
+                    outcome: Outcome::Success,
+                },
             );
         }
         assert_eq!(law.limit(&state), limit, "at {cpu}");

@@ -1,14 +1,5 @@
 use super::*;
-
-fn sample(micros: u64, in_flight: u64, outcome: Outcome) -> Sample {
-    Sample {
-        at: Tick::EPOCH,
-        latency: Duration::from_micros(micros),
-        held: Duration::from_micros(micros),
-        in_flight,
-        outcome,
-    }
-}
+use crate::concurrency::tests::sample;
 
 /// Runs samples of one latency and outcome one after the other, with the limit fully used; returns the limit.
 fn full(law: &Gradient, state: &mut GradientState, count: usize, micros: u64, outcome: Outcome) -> u64 {
@@ -107,7 +98,14 @@ fn those_who_were_inside_together_lower_the_limit_once() {
         let (at, latency) = (Tick::from_nanos(millis * 1_000_000 + took), Duration::from_millis(took));
         law.learn(
             &mut state,
-            &Sample { at, latency, held: latency, in_flight: 100, outcome: Outcome::Overloaded },
+            &Sample {
+                at,
+                latency,
+                held: latency,
+                in_flight: 100,
+                time_left: None,
+                outcome: Outcome::Overloaded,
+            },
         );
         assert_eq!(law.limit(&state), limit, "at {millis} ms, after {took} ms");
     }

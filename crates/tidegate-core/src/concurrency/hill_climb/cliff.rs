@@ -16,7 +16,7 @@ const UNUSUAL: f64 = 0.25;
 const WEIGHT: f64 = 0.02;
 /// A number inside that exceeds the highest unharmed one by this factor may be a cliff.
 const BEYOND: f64 = 1.1;
-/// The share of the highest unharmed number that remains after each measurement: half after 138.
+/// The share of the highest unharmed number that remains after each measurement without failures: half after 138.
 const FADING: f64 = 0.995;
 
 /// The record of failures.
@@ -38,6 +38,11 @@ impl Cliff {
         self.at
     }
 
+    /// Says whether more are inside than ever while the work went well.
+    pub(super) fn is_beyond(&self, inside: f64) -> bool {
+        self.unharmed > 0.0 && inside > self.unharmed * BEYOND
+    }
+
     /// Updates the record by a reading, and returns whether work is failing because of overload. `fell`: the limit was
     /// raised, and most of the goodput was lost.
     pub(super) fn failing(&mut self, reading: &Reading, limit: u64, fell: bool) -> bool {
@@ -48,13 +53,12 @@ impl Cliff {
             self.at = f64::INFINITY;
         }
         let inside = reading.peak.min(limit as f64);
-        self.unharmed *= FADING;
         if !failing {
-            self.unharmed = self.unharmed.max(inside);
+            self.unharmed = (self.unharmed * FADING).max(inside);
             return false;
         }
         // Failures that follow with fewer inside still belong to the same fall.
-        let new = self.measurements == 0 && self.unharmed > 0.0 && inside > self.unharmed * BEYOND;
+        let new = self.measurements == 0 && self.is_beyond(inside);
         if new || fell && inside * 2.0 > self.at {
             (self.at, self.measurements) = (inside, FOR);
         }

@@ -39,6 +39,16 @@ const PAUSE: (f64, f64) = (4.0, 30.0);
 const MOST_PAUSES: u32 = 2;
 /// From this many samples on, a mean latency counts as proof.
 const PROOF: f64 = 12.0;
+/// Work ends too late if at least this many pieces of a measurement were late, and [`TOO_LATE_SHARE`] times as many as
+/// ended well.
+const TOO_LATE: u32 = 40;
+/// See [`TOO_LATE`]: four fifths.
+const TOO_LATE_SHARE: u64 = 4;
+/// The factor by which the limit falls where most work comes too late for its caller. Latencies have to fall far below
+/// what callers wait for before goodput shows which limit is right, and there is no goodput to lose.
+pub(super) const FEWER: f64 = 4.0;
+/// The number of bits in which the count of pauses is written, beside the count of late work.
+const PAUSE_BITS: u32 = 8;
 /// Longer mean latencies count as this, so that work of hours does not hold up what is learnt from other work.
 const LONGEST: f64 = 10e9;
 
@@ -50,6 +60,8 @@ pub(super) struct Required {
     /// The goodput per nanosecond expected at least; zero if unknown. Half of it ends the measurement early:
     /// something has changed.
     pub(super) expected: f64,
+    /// The mean latency without a queue, in nanoseconds; zero if unknown.
+    pub(super) base: f64,
 }
 
 /// The result of a measurement.
@@ -57,14 +69,14 @@ pub(super) struct Required {
 pub(super) struct Reading {
     /// Work that ended well, per nanosecond.
     pub(super) rate: f64,
-    /// The mean latency of work that ended well, in nanoseconds; zero if none did.
+    /// The mean latency of work that ended well or late, in nanoseconds; zero if none did.
     pub(super) latency: f64,
     /// Whether most work found the limit nearly reached when it entered.
     pub(super) full: bool,
     /// Whether most work found more places in use than the limit, its own included: each takes several places, and
     /// runs alone.
     pub(super) wider: bool,
-    /// The share of work that failed.
+    /// The share of work that failed or was late.
     pub(super) failed: f64,
     /// Whether the failures were due to overload.
     pub(super) failing: bool,
@@ -75,6 +87,8 @@ pub(super) struct Reading {
     /// Whether a step up to this limit, or an earlier one, brought much less than in proportion: some work waited
     /// here.
     pub(super) queued: bool,
+    /// Whether most work came too late for its caller. Not written: it is handled at once.
+    pub(super) too_late: bool,
 }
 
 impl Reading {
@@ -111,6 +125,8 @@ pub(super) struct Epoch {
     typical: f64,
     good: u64,
     failed: u64,
+    /// How many of these were late.
+    late: u32,
     full: u64,
     wider: u64,
     peak: u64,
@@ -130,6 +146,7 @@ impl Epoch {
             typical,
             good: 0,
             failed: 0,
+            late: 0,
             full: 0,
             wider: 0,
             peak: 0,
@@ -168,7 +185,7 @@ impl Epoch {
         if span > 0.0 && self.enough(span, required) {
             return Some((self.reading(span), (self.good + self.failed) as f64 / span));
         }
-        self.count(sample, limit);
+        self.count(sample, limit, required.base);
         None
     }
 
@@ -178,9 +195,9 @@ impl Epoch {
     }
 
     /// Continues the measurement from `sample`, and asks for as many samples again.
-    pub(super) fn go_on(&mut self, sample: &Sample, limit: u64) {
+    pub(super) fn go_on(&mut self, sample: &Sample, limit: u64, base: f64) {
         self.rounds += 1.0;
-        self.count(sample, limit);
+        self.count(sample, limit, base);
     }
 
     /// Says whether it has been continued as often as it may.
@@ -189,15 +206,16 @@ impl Epoch {
     }
 
     /// Begins the next measurement: with `sample`, or, if the limit has `moved`, after one mean latency, by which
-    /// time most work inside entered under the new limit.
-    pub(super) fn next(&mut self, sample: &Sample, limit: u64, moved: bool) {
-        let typical = self.typical();
+    /// time most work inside entered under the new limit. After work that came too late the latency is expected to
+    /// fall with the limit.
+    pub(super) fn next(&mut self, sample: &Sample, limit: u64, base: f64, moved: bool) {
+        let typical = if self.too_late() { self.typical() / FEWER } else { self.typical() };
         if moved {
             self.moved_at(self.last, typical);
         } else {
             *self = Self::starting(self.last, typical);
             self.first = Some(self.last);
-            self.count(sample, limit);
+            self.count(sample, limit, base);
         }
     }
 
@@ -219,7 +237,13 @@ impl Epoch {
         let failing = failed >= 2.0 * FEWEST && failed >= good;
         let gross = span >= GROSS_SPAN * typical && (collapsed || failing);
         let least = if required.step >= WIDE_STEP { WIDE_SPAN } else { SPAN };
-        tired || gross || span >= least * typical && good >= wanted
+        tired || gross || self.too_late() || span >= least * typical && good >= wanted
+    }
+
+    /// Says whether most work came too late for its caller, which needs no further measuring: there is little goodput
+    /// to lose.
+    const fn too_late(&self) -> bool {
+        self.late >= TOO_LATE && self.late as u64 >= TOO_LATE_SHARE * self.good
     }
 
     /// Says whether nothing ended for so long that the service cannot have been working. No limit would have made it
@@ -231,18 +255,36 @@ impl Epoch {
     }
 
     fn typical(&self) -> f64 {
-        if self.good > 0 { (self.latencies / self.good as f64).min(LONGEST) } else { self.typical }
+        if self.timed() > 0 { self.mean_latency().min(LONGEST) } else { self.typical }
     }
 
-    fn count(&mut self, sample: &Sample, limit: u64) {
-        if matches!(sample.outcome, Outcome::Success | Outcome::CallersFault) {
-            self.good += 1;
+    /// Returns how many samples have told how long work takes. That of late work counts too: without it a queue of
+    /// which nobody sees the end would look short. Errors may come back sooner than the work would have.
+    const fn timed(&self) -> u64 {
+        self.good + self.late as u64
+    }
+
+    fn mean_latency(&self) -> f64 {
+        self.latencies / self.timed().max(1) as f64
+    }
+
+    fn count(&mut self, sample: &Sample, limit: u64, base: f64) {
+        let late = sample.is_late();
+        let hopeless = late && sample.time_left.is_some_and(|time_left| (nanos(time_left) as f64) < base);
+        if hopeless && self.good > 0 {
+            // Its caller left less time than work takes without a queue. Otherwise any caller could have the limit
+            // lowered. Where nothing ends well, the base itself may be wrong.
+            return;
+        }
+        let good = !late && matches!(sample.outcome, Outcome::Success | Outcome::CallersFault);
+        self.good += u64::from(good);
+        self.failed += u64::from(!good);
+        self.late = self.late.saturating_add(u32::from(late));
+        if good || late {
             // At least 1, so that the sum can be a divisor.
             // The whole time in the place, not the time to the answer's head: rates and places go together with that
             // time alone.
             self.latencies += (nanos(sample.held) as f64).max(1.0);
-        } else {
-            self.failed += 1;
         }
         // Within a tenth; small limits have to be reached exactly.
         self.full += u64::from(sample.in_flight.saturating_mul(10) >= limit.saturating_mul(9));
@@ -254,7 +296,7 @@ impl Epoch {
         let (good, ended) = (self.good as f64, self.good + self.failed);
         Reading {
             rate: good / span,
-            latency: self.latencies / good.max(1.0),
+            latency: self.mean_latency(),
             full: self.full * 2 >= ended,
             wider: self.wider * 2 > ended,
             failed: self.failed as f64 / ended.max(1) as f64,
@@ -262,6 +304,7 @@ impl Epoch {
             peak: self.peak as f64,
             good,
             queued: false,
+            too_late: self.too_late(),
         }
     }
 }
@@ -286,7 +329,7 @@ impl Bytes for Reading {
         let (peak, good) = (number("peak")?, number("good")?);
         let (full, wider) = (from.flag("full")?, from.flag("wider")?);
         let (failing, queued) = from.two_flags("failing")?;
-        Ok(Self { rate, latency, full, wider, failed, failing, peak, good, queued })
+        Ok(Self { rate, latency, full, wider, failed, failing, peak, good, queued, too_late: false })
     }
 }
 
@@ -299,7 +342,9 @@ impl Bytes for Epoch {
         out.tick(self.last);
         out.f64(self.rounds);
         out.f64(self.typical);
-        for count in [self.good, self.failed, self.full, self.wider, self.peak, u64::from(self.pauses)] {
+        // Late work and pauses share one number, so that forms written before late work was counted still read the same.
+        let late_and_pauses = u64::from(self.late) << PAUSE_BITS | u64::from(self.pauses.min(MOST_PAUSES));
+        for count in [self.good, self.failed, self.full, self.wider, self.peak, late_and_pauses] {
             out.u64(count);
         }
         out.f64(self.latencies);
@@ -308,20 +353,25 @@ impl Bytes for Epoch {
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (moved, begins, began, first) = (from.tick()?, from.tick()?, from.flag("began")?, from.tick()?);
         let last = from.tick()?;
+        let (rounds, typical) =
+            (from.within("rounds", 0.0..=f64::MAX)?, from.within("typical", 0.0..=f64::MAX)?);
+        let mut count = |field| from.count(field);
+        let (good, failed, full) = (count("good")?, count("failed")?, count("full")?);
+        let (wider, peak, late_and_pauses) = (count("wider")?, count("peak")?, count("pauses")?);
         Ok(Self {
             moved,
             from: begins,
             first: began.then_some(first),
             last,
-            rounds: from.within("rounds", 0.0..=f64::MAX)?,
-            typical: from.within("typical", 0.0..=f64::MAX)?,
-            good: from.count("good")?,
-            failed: from.count("failed")?,
-            full: from.count("full")?,
-            wider: from.count("wider")?,
-            peak: from.count("peak")?,
-            // Counts beyond `u32` saturate: only counts up to [`MOST_PAUSES`] make a difference.
-            pauses: u32::try_from(from.count("pauses")?).unwrap_or(u32::MAX),
+            rounds,
+            typical,
+            good,
+            failed,
+            late: u32::try_from(late_and_pauses >> PAUSE_BITS).unwrap_or(u32::MAX),
+            full,
+            wider,
+            peak,
+            pauses: (late_and_pauses & ((1 << PAUSE_BITS) - 1)) as u32,
             latencies: from.within("latencies", 0.0..=f64::MAX)?,
         })
     }

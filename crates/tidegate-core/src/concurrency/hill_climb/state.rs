@@ -2,7 +2,7 @@
 
 use super::super::bounds::{Bounds, LIMITS};
 use super::cliff::Cliff;
-use super::epoch::{Epoch, Reading, Required};
+use super::epoch::{Epoch, FEWER, Reading, Required};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::Tick;
 
@@ -112,7 +112,7 @@ impl HillClimbState {
         };
         // Fewer places cost at most their share of the goodput.
         let expected = self.known.as_ref().map_or(0.0, |known| known.rate * ratio.min(1.0));
-        Required { step, expected }
+        Required { step, expected, base: self.base }
     }
 
     /// Updates the base from a reading: quickly downwards, slowly upwards. Upwards only while the limit does not
@@ -126,6 +126,13 @@ impl HillClimbState {
             _ => 0.0,
         };
         self.base += (reading.latency - self.base) * weight;
+    }
+
+    /// Handles a measurement in which most work came too late for its caller.
+    pub(super) fn shrink(&mut self, bounds: &Bounds, reading: &Reading) {
+        self.trial = None;
+        self.limit = bounds.nearest(self.limit.min(reading.peak) / FEWER);
+        self.forget();
     }
 
     /// Forgets the known goodput and the results of hints.

@@ -10,19 +10,26 @@ struct Service {
     state: HillClimbState,
     now: Tick,
     served: u64,
+    /// How long every second caller waits, and every other.
+    patience: [Option<Duration>; 2],
 }
 
 impl Service {
     fn new() -> Self {
         let law = HillClimb::default();
-        Self { law, state: law.start(Tick::EPOCH), now: Tick::EPOCH, served: 0 }
+        Self { law, state: law.start(Tick::EPOCH), now: Tick::EPOCH, served: 0, patience: [None; 2] }
+    }
+
+    /// The same service, with callers who say that they wait this long.
+    fn with_patience(millis: [u64; 2]) -> Self {
+        Self { patience: millis.map(|millis| Some(Duration::from_millis(millis))), ..Self::new() }
     }
 
     fn limit(&self) -> u64 {
         self.law.limit(&self.state)
     }
 
-    /// Lets `count` pieces of work end, and returns how many ended well per second.
+    /// Lets `count` pieces of work end, and returns how many ended well and in time per second.
     fn run(&mut self, count: u64, millis: impl Fn(f64) -> f64, fails: impl Fn(f64, u64) -> bool) -> f64 {
         let (from, mut good) = (self.now, 0.0);
         for _ in 0..count {
@@ -32,11 +39,11 @@ impl Service {
             self.served += 1;
             let failed = fails(inside as f64, self.served);
             let outcome = if failed { Outcome::Failure } else { Outcome::Success };
-            good += f64::from(u8::from(!failed));
-            self.law.learn(
-                &mut self.state,
-                &Sample { at: self.now, latency, held: latency, in_flight: inside, outcome },
-            );
+            let time_left = self.patience[self.served as usize % 2];
+            let (at, in_flight) = (self.now, inside);
+            let sample = Sample { at, latency, held: latency, in_flight, time_left, outcome };
+            good += f64::from(u8::from(!failed && !sample.is_late()));
+            self.law.learn(&mut self.state, &sample);
         }
         good / self.now.since(from).as_secs_f64()
     }
@@ -87,6 +94,66 @@ fn flags_that_share_a_byte_come_back() {
         let (_, mut reader) = Reader::open(&bytes).unwrap();
         assert_eq!(HillClimbState::read(&mut reader), Ok(state));
     }
+}
+
+#[test]
+fn late_work_and_pauses_that_share_a_number_come_back() {
+    let mut service = Service::with_patience([15, 15]);
+    service.run(2_000, |inside| 10.0 * (inside / 50.0).max(1.0), never);
+    let again = |state: &HillClimbState| {
+        let mut out = Writer::new(0);
+        state.write(&mut out);
+        let bytes = out.finish();
+        let (_, mut reader) = Reader::open(&bytes).unwrap();
+        HillClimbState::read(&mut reader).unwrap()
+    };
+    service.run(7, |_| 20.0, never);
+    assert_eq!(again(&service.state), service.state);
+    // A gap in which the service stands still.
+    service.now = service.now.after(Duration::from_secs(1));
+    service.run(7, |_| 20.0, never);
+    assert_eq!(again(&service.state), service.state);
+}
+
+/// 16 places of 20 ms, and a limit of 160: nobody gets an answer within 50 ms.
+#[test]
+fn answers_after_the_deadline_count_as_lost() {
+    let latency = |inside: f64| 20.0 * (inside / 16.0).max(1.0);
+    let mut service = Service::with_patience([50, 50]);
+    service.run(1_000, latency, never);
+    (service.state.limit, service.state.limit_in_force) = (160.0, 160.0);
+    service.run(5_000, latency, never);
+    let goodput = service.run(20_000, latency, never);
+    assert!(goodput >= 800.0 * 0.95, "{goodput} a second of 800, {} inside", service.limit());
+}
+
+/// The service becomes twenty times slower, so nothing ends in time until the limit is far lower. That takes a few dozen
+/// samples for each quarter, and no experiment.
+#[test]
+fn where_all_work_comes_too_late_the_limit_falls_at_once() {
+    let mut service = Service::with_patience([100, 100]);
+    service.run(20_000, |inside| 10.0 * (inside / 100.0).max(1.0), never);
+    let before = service.limit();
+    let slower = |inside: f64| 10.0 * (inside / 5.0).max(1.0);
+    let mut samples = 0;
+    while service.limit() > before / 16 && samples < 10_000 {
+        service.run(1, slower, never);
+        samples += 1;
+    }
+    assert!(samples <= 400, "{samples} samples from {before} places to {}", service.limit());
+    let goodput = service.run(5_000, slower, never);
+    assert!(goodput >= 500.0 * 0.9, "{goodput} a second of 500, {} inside", service.limit());
+}
+
+/// Every second caller leaves 1 ms for work of 10 ms. The others lose no place by it.
+#[test]
+fn callers_who_leave_no_time_for_the_work_do_not_lower_the_limit() {
+    let latency = |inside: f64| 10.0 * (inside / 40.0).max(1.0);
+    let (mut usual, mut mixed) = (Service::new(), Service::with_patience([1, 10_000]));
+    usual.run(20_000, latency, never);
+    mixed.run(20_000, latency, never);
+    let (alone, beside) = (usual.run(20_000, latency, never), mixed.run(20_000, latency, never));
+    assert!(beside >= alone / 2.0 * 0.97, "{beside} a second, and {alone} where all are good");
 }
 
 #[test]
@@ -167,7 +234,7 @@ fn while_it_does_not_bind_it_leaves_room_for_twice_the_load() {
         let latency = Duration::from_millis(15);
         law.learn(
             &mut state,
-            &Sample { at, latency, held: latency, in_flight: 15, outcome: Outcome::Success },
+            &Sample { at, latency, held: latency, in_flight: 15, time_left: None, outcome: Outcome::Success },
         );
     }
     assert_eq!(law.limit(&state), 30);
@@ -191,6 +258,7 @@ impl Light {
                 latency: Duration::from_millis(20),
                 held: Duration::from_millis(20),
                 in_flight,
+                time_left: None,
                 outcome,
             };
             self.law.learn(&mut self.state, &sample);
@@ -227,11 +295,36 @@ fn failures_of_more_work_than_ever_ended_well_bring_the_limit_down_below_it() {
             latency: Duration::from_micros(100),
             held: Duration::from_micros(100),
             in_flight,
+            time_left: None,
             outcome: Outcome::Failure,
         };
         light.law.learn(&mut light.state, &sample);
     }
     assert!(light.law.limit(&light.state) <= 8, "{}", light.law.limit(&light.state));
+}
+
+/// Regression: at a load of exactly the capacity all work ran into its time-out, with fewer inside than the limit, and the
+/// limit stayed, so that the service did nothing for seconds.
+#[test]
+fn time_outs_with_more_inside_than_ever_bring_the_limit_down() {
+    let law = HillClimb::default();
+    let mut state = law.start(Tick::EPOCH);
+    let mut now = Tick::EPOCH;
+    let mut run = |count: u64, (inside, millis): (u64, u64), outcome: Outcome| {
+        for _ in 0..count {
+            // 300 a second, before and after.
+            now = now.after(Duration::from_micros(3_333));
+            let latency = Duration::from_millis(millis);
+            let in_flight = inside.min(law.limit(&state));
+            let (at, time_left) = (now, None);
+            law.learn(&mut state, &Sample { at, latency, held: latency, in_flight, time_left, outcome });
+        }
+        law.limit(&state)
+    };
+    let before = run(2_000, (24, 80), Outcome::Success);
+    assert_eq!(before, 48, "twice what Little's law asks for");
+    let after = run(300, (36, 120), Outcome::Failure);
+    assert!(after <= before / 4, "{after} places of {before}");
 }
 
 #[test]

@@ -14,7 +14,10 @@ fn work(
 ) {
     for millis in from..to {
         let in_flight = law.limit(state);
-        law.learn(state, &Sample { at: at(millis), latency, held: latency, in_flight, outcome });
+        law.learn(
+            state,
+            &Sample { at: at(millis), latency, held: latency, in_flight, time_left: None, outcome },
+        );
     }
 }
 
@@ -69,7 +72,14 @@ fn a_measurement_takes_fifty_requests_at_the_least_limit_and_gives_the_limit_bac
     assert!((at(60_050)..at(69_051)).contains(&due), "{due:?}");
     law.learn(
         &mut state,
-        &Sample { at: due, latency: MS, held: MS, in_flight: 100, outcome: Outcome::Success },
+        &Sample {
+            at: due,
+            latency: MS,
+            held: MS,
+            in_flight: 100,
+            time_left: None,
+            outcome: Outcome::Success,
+        },
     );
     let before = state.limit;
     assert_eq!(law.limit(&state), 3);
@@ -78,6 +88,7 @@ fn a_measurement_takes_fifty_requests_at_the_least_limit_and_gives_the_limit_bac
         latency: MS * 2,
         held: MS * 2,
         in_flight: 100,
+        time_left: None,
         outcome: Outcome::Success,
     };
     (0..100).for_each(|_| law.learn(&mut state, &late));
@@ -111,7 +122,10 @@ fn an_interval_of_which_half_is_overload_halves_the_limit() {
     let mut state = measured(law);
     for millis in 60..=150 {
         let outcome = if millis % 3 == 0 { Outcome::Success } else { Outcome::Overloaded };
-        law.learn(&mut state, &Sample { at: at(millis), latency: MS, held: MS, in_flight: 100, outcome });
+        law.learn(
+            &mut state,
+            &Sample { at: at(millis), latency: MS, held: MS, in_flight: 100, time_left: None, outcome },
+        );
     }
     assert_eq!(law.limit(&state), 57);
 }

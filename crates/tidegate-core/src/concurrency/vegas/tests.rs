@@ -1,14 +1,5 @@
 use super::*;
-
-fn sample(micros: u64, in_flight: u64, outcome: Outcome) -> Sample {
-    Sample {
-        at: Tick::EPOCH,
-        latency: Duration::from_micros(micros),
-        held: Duration::from_micros(micros),
-        in_flight,
-        outcome,
-    }
-}
+use crate::concurrency::tests::sample;
 
 /// A service that works on ten at once, 10 ms each, and is kept at the limit; returns the limit and the baseline
 /// after this many samples.

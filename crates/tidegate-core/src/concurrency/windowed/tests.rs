@@ -34,7 +34,10 @@ fn heard(law: &Windowed<Hears>, samples: impl IntoIterator<Item = (u64, u64, u64
     let mut state = law.start(Tick::EPOCH);
     for (millis, micros, in_flight, outcome) in samples {
         let latency = Duration::from_micros(micros);
-        law.learn(&mut state, &Sample { at: at(millis), latency, held: latency, in_flight, outcome });
+        law.learn(
+            &mut state,
+            &Sample { at: at(millis), latency, held: latency, in_flight, time_left: None, outcome },
+        );
     }
     state.inner.0.take()
 }
@@ -56,6 +59,7 @@ fn the_published_numbers() {
         latency: Duration::from_micros(5500),
         held: Duration::from_micros(5500),
         in_flight: 10,
+        time_left: None,
         outcome: Success,
     };
     assert_eq!(heard, [average]);
@@ -82,6 +86,7 @@ fn a_window_of_which_anything_was_overloaded_is_overloaded_even_if_nothing_else_
         latency: Duration::from_micros(700),
         held: Duration::from_micros(700),
         in_flight: 9,
+        time_left: None,
         outcome: Overloaded,
     };
     assert_eq!(heard(&law, samples), [overload]);
