@@ -1,10 +1,12 @@
 //! A process of a test, with a folder of its own. It ends with the test.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use tempfile::TempDir;
+
+use crate::waiting::within;
 
 /// A process that a test has started. Dropping this kills it and deletes its folder.
 #[derive(Debug)]
@@ -48,7 +50,8 @@ impl Process {
         }
     }
 
-    /// Sends it a signal, in the form that `kill` accepts: `-STOP` and `-CONT` pause and resume it.
+    /// Sends it a signal, in the form that `kill` accepts: `-STOP` and `-CONT` pause and resume it. After `-STOP` it
+    /// returns once all threads stand still: on a busy machine one may run for a moment longer, and answer.
     ///
     /// # Panics
     /// If it is not running.
@@ -56,6 +59,9 @@ impl Process {
         let child = self.child.as_ref().expect("it is running");
         let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
         assert!(sent.is_ok_and(|status| status.success()), "kill {signal} {}", child.id());
+        if signal == "-STOP" {
+            within("all its threads are stopped", || is_stopped(child.id()));
+        }
     }
 
     /// Returns its folder.
@@ -63,6 +69,16 @@ impl Process {
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
+}
+
+/// Says whether all threads of a process are stopped by a signal; also if there is no `/proc` to tell.
+fn is_stopped(process: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return true };
+    threads.flatten().all(|thread| {
+        // The state follows the name, which is in parentheses and may itself contain some.
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with('T'))
+    })
 }
 
 impl Drop for Process {

@@ -110,7 +110,8 @@ impl HillClimb {
         let limit = state.limit.max(state.trial.take().unwrap_or_default());
         if !reading.failing {
             state.learn_base(reading, true);
-            state.limit = self.bounds.nearest(limit.max(HEADROOM * reading.rate * state.base));
+            let wanted = (HEADROOM * reading.rate * state.base).min(state.cliff.at() / STEP);
+            state.limit = self.bounds.nearest(limit.max(wanted));
         } else if reading.peak > 1.0
             && (ended > state.best * OVERLOADED || state.cliff.is_beyond(reading.peak))
         {

@@ -303,6 +303,27 @@ fn failures_of_more_work_than_ever_ended_well_bring_the_limit_down_below_it() {
     assert!(light.law.limit(&light.state) <= 8, "{}", light.law.limit(&light.state));
 }
 
+/// Work fails with more than 30 inside. Then the load falls, and the law makes room for a spike, but not up to where work
+/// failed.
+#[test]
+fn room_for_a_spike_ends_below_where_work_failed() {
+    let mut service = Service::new();
+    service.run(4_000, |_| 10.0, |inside, _| inside > 30.0);
+    let cliff = service.state.cliff.at();
+    assert!((30.0..=45.0).contains(&cliff), "{cliff}");
+    let mut light = Light { law: service.law, state: service.state, at: service.now };
+    for _ in 0..400 {
+        // 25 inside at 2500 a second: Little's law with twice the room asks for 50.
+        light.at = light.at.after(Duration::from_micros(400));
+        let (held, in_flight) = (Duration::from_millis(10), 25);
+        let (at, outcome) = (light.at, Outcome::Success);
+        let sample = Sample { at, latency: held, held, in_flight, time_left: None, outcome };
+        light.law.learn(&mut light.state, &sample);
+    }
+    let limit = light.law.limit(&light.state) as f64;
+    assert!(limit <= cliff / STEP + 1.0, "{limit} places, and work failed at {cliff}");
+}
+
 /// Regression: at a load of exactly the capacity all work ran into its time-out, with fewer inside than the limit, and the
 /// limit stayed, so that the service did nothing for seconds.
 #[test]
