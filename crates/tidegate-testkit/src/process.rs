@@ -1,6 +1,7 @@
 //! A process of a test, with a folder of its own. It ends with the test.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
@@ -71,12 +72,19 @@ impl Process {
     }
 }
 
+/// The most bytes that are read of what the system tells of a thread.
+const STAT: u64 = 4096;
+
 /// Says whether all threads of a process are stopped by a signal; also if there is no `/proc` to tell.
 fn is_stopped(process: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return true };
     threads.flatten().all(|thread| {
+        let mut stat = String::new();
+        if let Ok(file) = File::open(thread.path().join("stat")) {
+            // A thread that is gone in between says nothing.
+            let _ = file.take(STAT).read_to_string(&mut stat);
+        }
         // The state follows the name, which is in parentheses and may itself contain some.
-        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with('T'))
     })
 }
