@@ -156,6 +156,9 @@ impl ServerOptions {
     ///
     /// # Errors
     /// [`OptionsError`] if the keys cannot be read, the store cannot be opened, or spans cannot be sent.
+    ///
+    /// # Cancel safety
+    /// As [`open_store`].
     pub async fn of(config: &Config) -> Result<Self, OptionsError> {
         let tickets = TicketOptions::of(&config.tickets)?;
         let mut options = Self {

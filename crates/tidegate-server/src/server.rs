@@ -101,6 +101,10 @@ impl Server {
     /// # Errors
     /// [`ServeError`] if the configuration is refused, an address cannot be used, a required token is missing, or a
     /// certificate or another file is unusable.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the addresses, and the store of the options. A ticket key that was made stays in the
+    /// store's folder, and the process keeps its handlers of signals if the options asked for them.
     pub async fn bind(options: ServerOptions, source: Source) -> Result<Self, ServeError> {
         options.check_token()?;
         options.check_plain_doors()?;

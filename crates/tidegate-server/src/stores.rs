@@ -44,6 +44,10 @@ pub use self::round_trips::{DecidedIn, PolicyCost, round_trips};
 /// # Errors
 /// [`OpenStoreError`] if the settings do not fit this build or this machine, a store on disk cannot be read or is in
 /// use, or an engine answers and refuses. An engine that does not answer is not an error.
+///
+/// # Cancel safety
+/// Dropping the future closes what was opened, and ends the dialling. A store on disk that its thread is just opening is
+/// closed as soon as it is open; a folder or file that was made stays.
 pub async fn open_store(
     settings: &StoreSettings,
     keys: Option<usize>,
@@ -87,6 +91,9 @@ fn check_engine(engine: &EngineKind) -> Result<(), OpenStoreError> {
 /// # Errors
 /// [`OpenStoreError`], also if the engine does not answer; [`OpenStoreError::NoCoordinator`] for a store that cannot
 /// coordinate nodes.
+///
+/// # Cancel safety
+/// Dropping the future closes the connection. No node has joined.
 pub async fn open_coordinator(settings: &StoreSettings) -> Result<Arc<dyn Coordinator>, OpenStoreError> {
     let kind = settings.word();
     let StoreKind::Engine(engine) = &settings.kind else {
