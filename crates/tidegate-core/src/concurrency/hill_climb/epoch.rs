@@ -42,7 +42,8 @@ const PROOF: f64 = 12.0;
 /// Work ends too late if at least this many pieces of a measurement were late, and [`TOO_LATE_SHARE`] times as many as
 /// ended well.
 const TOO_LATE: u32 = 40;
-/// See [`TOO_LATE`]: four fifths.
+/// How many pieces of work are late for each that ends well, at least, if work ends [too late](TOO_LATE): four fifths
+/// of both together.
 const TOO_LATE_SHARE: u64 = 4;
 /// The factor by which the limit falls where most work comes too late for its caller. Latencies have to fall far below
 /// what callers wait for before goodput shows which limit is right, and there is no goodput to lose.
@@ -272,8 +273,8 @@ impl Epoch {
         let late = sample.is_late();
         let hopeless = late && sample.time_left.is_some_and(|time_left| (nanos(time_left) as f64) < base);
         if hopeless && self.good > 0 {
-            // Its caller left less time than work takes without a queue. Otherwise any caller could have the limit
-            // lowered. Where nothing ends well, the base itself may be wrong.
+            // Its caller left less time than work takes without a queue, so no limit would have helped. If it counted,
+            // any caller could have the limit lowered. It counts only while nothing ends well: the base may then be wrong.
             return;
         }
         let good = !late && matches!(sample.outcome, Outcome::Success | Outcome::CallersFault);
