@@ -7,10 +7,13 @@
 //! [`AtBodyEnd`], since it changes the type of the response.
 
 mod held;
+mod replay;
 mod timed;
 mod until;
 
 pub use self::held::HeldBody;
+pub(crate) use self::replay::CanReplay;
+pub use self::replay::{ReplayBody, ReplayError};
 pub(crate) use self::timed::BodyDeadline;
 pub use self::timed::TimedBody;
 pub use self::until::{AtBodyEnd, AtHead, BoundsUntil, HoldsUntil};

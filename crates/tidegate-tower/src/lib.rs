@@ -8,6 +8,7 @@
 //! * [`PriorityLayer`], [`ForwardPriorityLayer`]: read a request's priority from a header, and send it to the next
 //!   service
 //! * [`RetryLayer`]: retries failed calls that may succeed then, within a budget
+//! * [`ReplayLayer`]: keeps request bodies while they are sent, so that they can be sent again
 //! * [`LoadShedLayer`]: refuses requests that a busy service would leave waiting
 //! * [`FallbackLayer`]: answers in place of calls that failed or were refused
 //! * [`ServerStack`], [`ClientStack`]: all of them in the right order
@@ -46,6 +47,7 @@ mod priority;
 mod rate_limit;
 mod ready;
 mod refused;
+mod replay;
 mod retry;
 mod spent;
 mod stack;
@@ -55,7 +57,7 @@ mod stack;
 pub use answers::GrpcStatuses;
 pub use answers::{Answers, BoxedRefused, Errors, OwnErrors, Problems};
 pub use arriving::{ArrivingRetriesLayer, ArrivingRetriesService};
-pub use body::{AtBodyEnd, AtHead, BoundsUntil, HeldBody, HoldsUntil, TimedBody};
+pub use body::{AtBodyEnd, AtHead, BoundsUntil, HeldBody, HoldsUntil, ReplayBody, ReplayError, TimedBody};
 pub use breaker::{BreakerLayer, BreakerOfKey, BreakerService, Breakers, OneBreaker};
 #[cfg(feature = "grpc")]
 #[cfg_attr(docsrs, doc(cfg(feature = "grpc")))]
@@ -72,6 +74,7 @@ pub use priority::{
 };
 pub use rate_limit::{All, Costing, EachKey, KeyOf, Limits, RateLimitLayer, RateLimitService};
 pub use refused::Refused;
+pub use replay::{ReplayLayer, ReplayService};
 pub use retry::{RetryLayer, RetryService};
 pub use spent::Spent;
 pub use stack::{ClientStack, ServerStack};

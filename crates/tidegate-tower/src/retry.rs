@@ -27,6 +27,8 @@ use crate::name::Name;
 /// Each retry says in its headers how often the request was tried before: `grpc-previous-rpc-attempts` in gRPC calls, else
 /// `x-envoy-attempt-count`. [`ArrivingRetriesLayer`](crate::ArrivingRetriesLayer) of the service counts by them.
 ///
+/// The body has to be `Clone`; a [`ReplayLayer`](crate::ReplayLayer) outside makes any body so.
+///
 /// Clones each request before it is sent, and boxes a future for each call whose first try did not succeed.
 ///
 /// # Source

@@ -3,28 +3,32 @@
 #![cfg(feature = "grpc")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, Response};
 use tidegate::breaker::CircuitBreaker;
 use tidegate::deadline::{self, Timeouts};
+use tidegate::retries::Retrier;
 use tidegate::{
     Breaker, Bulkhead, Clock, Criticality, Enter, KeyedLimiter, Priority, Quota, SystemClock, priority,
 };
 use tidegate_tower::{
     BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, ForwardDeadlineLayer, ForwardPriorityLayer,
-    GrpcStatuses, PriorityLayer, RateLimitLayer, ServerStack,
+    GrpcStatuses, PriorityLayer, RateLimitLayer, ReplayBody, ReplayLayer, RetryLayer, ServerStack,
 };
 use tokio::net::TcpListener;
-use tonic::Code;
 use tonic::body::Body;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt;
 use tower_layer::Layer;
+use tower_service::Service;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -136,6 +140,54 @@ async fn a_hurried_caller_opens_no_breaker_by_the_timers_of_the_channel() {
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
     assert_eq!(breaker.state().as_str(), "closed", "little time was left, so the call is no evidence");
     silent.abort();
+}
+
+/// Answers first tries with `UNAVAILABLE`.
+#[derive(Clone)]
+struct RefusesFirstTries<S>(S);
+
+impl<S> Service<Request<Body>> for RefusesFirstTries<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Future: Send + 'static>,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        if request.headers().contains_key("grpc-previous-rpc-attempts") {
+            return Box::pin(self.0.call(request));
+        }
+        Box::pin(async { Ok(Status::unavailable("warming up").into_http()) })
+    }
+}
+
+/// The body of a generated client cannot be cloned, and a retry needs it again.
+#[tokio::test]
+async fn a_generated_client_retries_through_a_replay_layer() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (_, health) = tonic_health::server::health_reporter();
+    let server = Server::builder().layer(tower::layer::layer_fn(RefusesFirstTries)).add_service(health);
+    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+    let channel = Endpoint::try_from(format!("http://{address}")).unwrap().connect_lazy();
+    let client = |kept| {
+        let channel = tower::ServiceBuilder::new()
+            .layer(ReplayLayer::up_to(kept))
+            .layer(ClientStack::new().retry(RetryLayer::new(Retrier::default()).all_methods()))
+            .map_request(|request: Request<ReplayBody<Body>>| request.map(Body::new))
+            .service(channel.clone());
+        HealthClient::new(channel)
+    };
+    client(1000).check(ask("ann")).await.unwrap();
+    let mut named = ask("ann");
+    named.get_mut().service = "x".repeat(2000);
+    let status = client(1000).check(named).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, "warming up"), "too long to keep");
 }
 
 /// A priority is metadata of a call, written by the client's layer and read by the server's.

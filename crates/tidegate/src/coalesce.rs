@@ -11,10 +11,12 @@ use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
+use tidegate_core::Tick;
 
 use crate::clock::{self, Clock, SystemClock};
 use crate::job::message_of;
@@ -51,6 +53,8 @@ pub struct Coalesce<K, V> {
     calls: Arc<Mutex<Calls<K, V>>>,
     /// How many calls were ever begun; each call's number is taken from it.
     begun: Arc<AtomicU64>,
+    /// How long after its beginning a call may be joined.
+    joinable_for: Duration,
     clock: Arc<dyn Clock>,
     observer: Option<Arc<dyn Observer>>,
 }
@@ -60,8 +64,18 @@ pub struct Coalesce<K, V> {
 type Call<V> = Shared<Answer<V>>;
 type Answer<V> = BoxFuture<'static, Result<V, CoalesceError>>;
 
-/// The calls in flight with their numbers. Weak references: a call lives as long as a caller waits for it.
-type Calls<K, V> = HashMap<K, (u64, WeakShared<Answer<V>>), RandomState>;
+/// The calls in flight that callers may join.
+type Calls<K, V> = HashMap<K, InFlight<WeakShared<Answer<V>>>, RandomState>;
+
+/// A call in flight. `C` is a weak reference: a call lives as long as a caller waits for it.
+struct InFlight<C> {
+    number: u64,
+    begun: Tick,
+    call: C,
+}
+
+/// How long a call may be joined unless [`Coalesce::joinable_for`] says otherwise.
+const JOINABLE_FOR: Duration = Duration::from_secs(30);
 
 /// Why a caller of [`Coalesce::call`] has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,7 +110,15 @@ where
         Self { observer: Some(Arc::new(observer)), ..self }
     }
 
-    /// Sets the clock for the callers' deadlines; the default is the [`SystemClock`].
+    /// Sets how long after its beginning a call may be joined; 30 s if not set. A caller that comes later makes a new
+    /// call, which replaces the old one for later callers; callers that already wait for the old one get its answer. So a
+    /// call that hangs holds up its key for this long at most. `Duration::MAX`: a call may always be joined.
+    #[must_use]
+    pub fn joinable_for(self, longest: Duration) -> Self {
+        Self { joinable_for: longest, ..self }
+    }
+
+    /// Sets the clock for the callers' deadlines and for the age of calls; the default is the [`SystemClock`].
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }
@@ -137,23 +159,31 @@ where
     where
         F: Future<Output = V> + Send + 'static,
     {
-        let found = self.calls.lock().get(&key).and_then(|(_, call)| call.upgrade());
+        let now = self.clock.now();
+        let found = self.calls.lock().get(&key).and_then(|call| self.joinable(call, now));
         match found {
             Some(shared) => {
                 self.notify(CoalesceDid::Joined);
                 shared
             }
-            None => self.begin(key, call),
+            None => self.begin(key, call, now),
         }
     }
 
-    /// Returns how many calls are in flight.
+    /// Returns the call if it may still be joined.
+    fn joinable(&self, in_flight: &InFlight<WeakShared<Answer<V>>>, now: Tick) -> Option<Call<V>> {
+        // The age comes first: the call must not be dropped here, under the lock, which its `Listed` takes.
+        let young = now.since(in_flight.begun) < self.joinable_for;
+        if young { in_flight.call.upgrade() } else { None }
+    }
+
+    /// Returns how many keys have a call in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.calls.lock().len()
     }
 
-    fn begin<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static) -> Call<V>
+    fn begin<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static, begun: Tick) -> Call<V>
     where
         F: Future<Output = V> + Send + 'static,
     {
@@ -175,18 +205,19 @@ where
         .boxed()
         .shared();
         let Some(weak) = shared.downgrade() else { return shared };
+        let made = InFlight { number, begun, call: weak };
         let others = match self.calls.lock().entry(key) {
             Entry::Occupied(mut entry) => {
-                let others = entry.get().1.upgrade();
+                let others = self.joinable(entry.get(), begun);
                 if others.is_none() {
-                    // All callers of the old call have gone. Its `Listed` finds another number here, and leaves the new
-                    // entry alone.
-                    entry.insert((number, weak));
+                    // All callers of the old call have gone, or it is too old. Its `Listed` finds another number here, and
+                    // leaves the new entry alone.
+                    entry.insert(made);
                 }
                 others
             }
             Entry::Vacant(entry) => {
-                entry.insert((number, weak));
+                entry.insert(made);
                 None
             }
         };
@@ -213,7 +244,7 @@ impl<K: Hash + Eq, V: Clone> Drop for Listed<K, V> {
     fn drop(&mut self) {
         let Some(calls) = self.calls.upgrade() else { return };
         let mut calls = calls.lock();
-        if calls.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
+        if calls.get(&self.key).is_some_and(|call| call.number == self.number) {
             let gone = calls.remove_entry(&self.key);
             drop(calls);
             drop(gone);
@@ -224,7 +255,13 @@ impl<K: Hash + Eq, V: Clone> Drop for Listed<K, V> {
 impl<K, V> Default for Coalesce<K, V> {
     fn default() -> Self {
         let clock = Arc::new(SystemClock::new());
-        Self { calls: Arc::default(), begun: Arc::default(), clock, observer: None }
+        Self {
+            calls: Arc::default(),
+            begun: Arc::default(),
+            joinable_for: JOINABLE_FOR,
+            clock,
+            observer: None,
+        }
     }
 }
 
@@ -233,6 +270,7 @@ impl<K, V> Clone for Coalesce<K, V> {
         Self {
             calls: Arc::clone(&self.calls),
             begun: Arc::clone(&self.begun),
+            joinable_for: self.joinable_for,
             clock: Arc::clone(&self.clock),
             observer: self.observer.clone(),
         }

@@ -7,6 +7,7 @@
 mod adaptive;
 mod added;
 mod address;
+mod alike;
 mod breaker;
 mod budget;
 mod conditions;

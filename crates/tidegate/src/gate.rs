@@ -27,6 +27,7 @@ mod fetch;
 mod giving_back;
 mod in_flight;
 mod load;
+mod observed;
 #[cfg(feature = "ticket")]
 mod open_tickets;
 mod over;
@@ -61,6 +62,7 @@ pub use check::Check;
 pub use check_together::Together;
 pub use endings::{Fate, Finished, SettledCharge};
 use load::Sensing;
+use observed::Observed;
 pub use places::PlacesStanding;
 use routes::Routes;
 pub use unfit::Unfit;
@@ -91,6 +93,7 @@ pub struct Gate {
     sensing: Sensing,
     /// The name of this node in tickets.
     issuer: Arc<str>,
+    observed: Observed,
 }
 
 /// One limit's part in a [`GateDecision`].
@@ -240,6 +243,7 @@ impl Gate {
             precision: Precision::default(),
             sensing: Sensing::default(),
             issuer: Arc::default(),
+            observed: Observed::default(),
         }
     }
 

@@ -69,7 +69,7 @@ pub use follows::Follows;
 pub use glob::{Glob, GlobError, PathGlob};
 pub use keep_for::{KeepFor, KeepForError, Kept};
 pub use key::text_of_key;
-pub(crate) use key::{policy_of_key, tag_of_key};
+pub(crate) use key::{head_of_key, policy_of_key, tag_of_key};
 pub use learned::Learning;
 #[cfg(feature = "config")]
 pub(crate) use learned::most_at_once;

@@ -159,7 +159,15 @@ impl Wait {
                 if let Some(observer) = source.observer() {
                     let (decision, binding) = (answer.decision(), answer.binding());
                     let max_wait = Duration::ZERO;
-                    let event = Event { at: now, cost, max_wait, decision, binding, key: source.digest() };
+                    let event = Event {
+                        at: now,
+                        cost,
+                        max_wait,
+                        decision,
+                        binding,
+                        key: source.digest(),
+                        shadow: false,
+                    };
                     observer.on_decision(&event);
                 }
                 Err(answer.into())

@@ -114,7 +114,8 @@ impl CircuitBreaker {
         Ok(Receipt { at, act: at, cost: ask.cost, mark })
     }
 
-    /// Leaves in place with an outcome; `tell` is called for each change of condition. Returns whether the exit counts:
+    /// Leaves in place with an outcome. The call's latency counts from [`Receipt::act`], so a wait before it began is
+    /// not part of it. `tell` is called for each change of condition. Returns whether the exit counts:
     /// whether its outcome is in the window, or a probe has given up its place. An exit that is too late, or from before
     /// the last change of condition, does not count and changes nothing; nor does an outcome that says nothing of the
     /// service, unless it is a probe's.
@@ -146,7 +147,7 @@ impl CircuitBreaker {
         if receipt.at < inner.since || receipt.marks().1 != life(inner.epoch) {
             return false;
         }
-        let sample = self.parameters.sample(outcome, answered.unwrap_or(at).since(receipt.at));
+        let sample = self.parameters.sample(outcome, answered.unwrap_or(at).since(receipt.act));
         match &mut inner.phase {
             Phase::Closed { .. } => {
                 let in_time = at < receipt.at.after(Duration::from_nanos(self.parameters.ttl()))

@@ -261,7 +261,9 @@ impl Guard for AdaptiveConcurrency {
         }
     }
 
-    /// Returns the places of the receipt. Unless they had lapsed, the law learns from the outcome.
+    /// Returns the places of the receipt. Unless they had lapsed, the law learns from the outcome. Time that the work
+    /// was told to wait before it began ([`Receipt::act`]) is not its latency; work that ended before it should have
+    /// begun teaches nothing.
     fn leave(
         &self,
         state: &AdaptiveConcurrencyState,
@@ -272,14 +274,14 @@ impl Guard for AdaptiveConcurrency {
         let at = now.max(state.inner.places.last());
         let Some(places) = state.inner.places.without(at, receipt) else { return state.clone() };
         let known = self.known(state, at);
-        if outcome == Outcome::Ignored {
+        if outcome == Outcome::Ignored || at < receipt.act {
             return AdaptiveConcurrencyState::of(places, known.cloned());
         }
         let mut next = known
             .map_or_else(|| self.parameters.start(receipt.at), |known| AdaptiveState::clone(&known.state));
         // At most the number of places there can be, counted when the receipt was made.
         let in_flight = receipt.marks().1.clamp(1, u128::from(Concurrency::MAX_PLACES)) as u64;
-        let held = at.since(receipt.at);
+        let held = at.since(receipt.act);
         let sample = Sample { at, latency: held, held, in_flight, time_left: None, outcome };
         self.parameters.law.learn(&mut next, &sample);
         AdaptiveConcurrencyState::of(places, Some(Learnt { at, state: Arc::new(next) }))

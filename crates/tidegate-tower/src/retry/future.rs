@@ -14,6 +14,7 @@ use tidegate::retries::{Verdict, header};
 use tower_service::Service;
 
 use super::again::Again;
+use crate::body::CanReplay;
 use crate::classify::Classify;
 use crate::ready::call_when_ready;
 
@@ -72,7 +73,7 @@ where
                 let result = ready!(future.poll(cx));
                 let Some((request, again)) = copy.take() else { return Poll::Ready(result) };
                 let verdict = again.rules.classify.classify(&result);
-                if verdict.outcome == Outcome::Success {
+                if verdict.outcome == Outcome::Success || !CanReplay::of(&request) {
                     return Poll::Ready(result);
                 }
                 Box::pin(further(again, request, result, verdict))
@@ -100,6 +101,7 @@ where
     B: Clone,
 {
     let calling = Arc::clone(&again);
+    let can_replay = CanReplay::find(&request);
     let mut tried = 0;
     // Owns the request, which may not be `Sync`.
     let call = move || {
@@ -110,7 +112,11 @@ where
         call_when_ready(calling.service(), request)
     };
     let rules = &again.rules;
-    rules.retrier.run_on(first, verdict, call, |result| rules.classify.classify(result)).await.0
+    let judge = |result: &_| match &can_replay {
+        Some(can_replay) if !can_replay.get() => Outcome::Ignored.into(),
+        _ => rules.classify.classify(result),
+    };
+    rules.retrier.run_on(first, verdict, call, judge).await.0
 }
 
 /// Writes into the headers how often the request was tried before, so that the service can tell retries from first tries.

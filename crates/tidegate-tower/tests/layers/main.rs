@@ -13,6 +13,7 @@ mod priority;
 mod rate_limit;
 mod readiness;
 mod refusals;
+mod replay;
 mod retry;
 mod service;
 mod spawned;

@@ -58,6 +58,30 @@ fn a_call_that_all_have_left_is_dropped_and_the_next_is_a_new_one() {
 }
 
 #[test]
+fn a_call_that_hangs_is_not_joined_for_ever() {
+    let (clock, calls) = (ManualClock::default(), Arc::new(AtomicU32::new(0)));
+    let coalesce = Coalesce::new().joinable_for(Duration::from_secs(5)).with_clock(clock.clone());
+    let hangs = || std::future::pending::<u32>();
+    let mut first = Box::pin(coalesce.call("key", hangs));
+    assert!(poll(first.as_mut()).is_pending());
+    clock.advance(Duration::from_secs(5) - Duration::from_nanos(1));
+    let mut joins = pin!(coalesce.call("key", slow(&calls)));
+    assert!(poll(joins.as_mut()).is_pending());
+    assert_eq!(calls.load(Ordering::Relaxed), 0, "still joined");
+    clock.advance(Duration::from_nanos(1));
+    let mut fresh = pin!(coalesce.call("key", slow(&calls)));
+    assert!(poll(fresh.as_mut()).is_pending());
+    let mut joins_fresh = pin!(coalesce.call("key", slow(&calls)));
+    assert!(poll(joins_fresh.as_mut()).is_pending());
+    assert_eq!(coalesce.in_flight(), 1);
+    // The end of the old call leaves the entry of the new one alone.
+    drop(first);
+    assert!(poll(joins.as_mut()).is_pending());
+    assert_eq!((block_on(fresh), block_on(joins_fresh)), (Ok(1), Ok(1)));
+    assert_eq!((calls.load(Ordering::Relaxed), coalesce.in_flight()), (1, 0));
+}
+
+#[test]
 fn other_keys_have_calls_of_their_own() {
     let (coalesce, calls) = (Coalesce::new(), Arc::default());
     let mut one = pin!(coalesce.call(1, slow(&calls)));

@@ -1,11 +1,10 @@
 //! Builds the policies from the tree of the file.
 
 use std::collections::HashMap;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
 
 use tidegate_core::Cost;
 
+use super::alike::Alike;
 use super::budget;
 use super::conditions;
 use super::costs;
@@ -25,15 +24,12 @@ use crate::policy::{Access, AccessList};
 use crate::policy::{Glob, PathGlob};
 use crate::policy::{Match, Want};
 use crate::store::OnStoreError;
-use crate::visible::excerpt;
 
 /// Builds the policies that have no mistake. The mistakes of the others are among the findings.
 pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
     let mut built: Vec<Policy> = Vec::new();
     let mut names: HashMap<&str, usize> = HashMap::new();
-    let mut alike: HashMap<u64, Vec<usize>> = HashMap::new();
-    // The subject of each policy that was built, and the policies that do the same as an earlier one.
-    let (mut subjects, mut pairs): (Vec<String>, Vec<_>) = (Vec::new(), Vec::new());
+    let mut alike = Alike::default();
     let mut usage_names = UsageNames::default();
     let list = file.get("policies").map_or(&[][..], Node::each);
     let costs: usize = list.iter().filter_map(|node| Some(costs::length(node.get("cost")?))).sum();
@@ -61,21 +57,8 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
             share::check_split(&mut policy, node, file, findings);
             share::check_regional(&policy, node, file, findings);
             usage_names.add(&policy, node, findings);
-            // Only policies with the same match and key are compared: comparing all pairs of a long file would take too
-            // long.
-            let mut hasher = DefaultHasher::new();
-            (&policy.matching, &policy.by).hash(&mut hasher);
-            let likely = alike.entry(hasher.finish()).or_default();
-            let mut twins = likely.iter().take(TWINS_LOOKED_AT).copied();
-            if let Some(twin) =
-                twins.find(|at| built[*at].name != policy.name && are_twins(&built[*at], &policy))
-            {
-                let (own, other) = (findings.subject.clone(), subjects[twin].clone());
-                pairs.push((node.spot, own, other, excerpt(&built[twin].name)));
-            }
-            likely.push(built.len());
+            alike.add(&built, &policy, node.spot, &findings.subject);
             built.push(policy);
-            subjects.push(findings.subject.clone());
         }
         let Some((by, names)) = node.entry("by") else { continue };
         if findings.served
@@ -90,55 +73,9 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
             );
         }
     }
-    // Told last: a policy with a mistake may only look like another one, since what is mistaken is left out.
-    for (spot, subject, twin, name) in pairs {
-        if !findings.errs(&subject) && !findings.errs(&twin) {
-            findings.subject = subject;
-            let message =
-                format_args!("charges the same requests under the same limits as \"{name}\"; one is enough");
-            findings.warn(spot, message);
-        }
-    }
+    alike.tell(findings);
     findings.subject.clear();
     built
-}
-
-/// How many earlier policies with the same match and key a policy is compared with.
-const TWINS_LOOKED_AT: usize = 16;
-
-/// Returns whether two policies without costs differ in nothing but their names.
-fn are_twins(a: &Policy, b: &Policy) -> bool {
-    // All fields are named, so that a new one cannot be forgotten here.
-    let Policy {
-        name: _,
-        matching,
-        direction,
-        when,
-        by,
-        absent,
-        limits,
-        shadow_limit,
-        cost,
-        caller_cost: _,
-        settle,
-        charge,
-        mode,
-        deny,
-        shed,
-        access,
-        near_limit,
-        on_store_error,
-        durable,
-        share,
-        deadline,
-        over,
-    } = a;
-    (cost.is_none() && b.cost.is_none() && settle.is_none() && b.settle.is_none())
-        && (matching, direction, when, by, absent) == (&b.matching, &b.direction, &b.when, &b.by, &b.absent)
-        && (limits, shadow_limit, charge, mode) == (&b.limits, &b.shadow_limit, &b.charge, &b.mode)
-        && (deny, shed, access, deadline, over) == (&b.deny, &b.shed, &b.access, &b.deadline, &b.over)
-        && (near_limit, on_store_error) == (&b.near_limit, &b.on_store_error)
-        && (durable, share) == (&b.durable, &b.share)
 }
 
 fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Option<Policy> {

@@ -369,7 +369,7 @@ impl<G: Deref<Target = Gate>> Deref for Admission<G> {
 impl<G: Deref<Target = Gate>> Drop for Admission<G> {
     fn drop(&mut self) {
         if let Some(counted) = &self.counted {
-            self.gate.end(counted, || self.gate.now().since(self.made));
+            self.gate.end(counted, || self.charged.duration(self.made, self.gate.now()));
         }
         if self.ended {
             return;

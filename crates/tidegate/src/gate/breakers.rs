@@ -98,7 +98,8 @@ impl Gate {
         let store = self.routes.of(share)?;
         let charges = [*charge];
         let tag = self.routes.tag(store, charge.key);
-        let step = Step { tag, ..Step::new(self.time.now(), Op::Breaker(handling), &charges) };
+        let watched = self.is_observed();
+        let step = Step { tag, watched, ..Step::new(self.time.now(), Op::Breaker(handling), &charges) };
         match self.ask(store, &step, waits).await {
             Some(settled) => settled.map(|settled| (settled.breaker.map(|view| *view), settled.at)),
             None => Err(StoreError::MustWait),

@@ -62,7 +62,7 @@ impl Gate {
         } else {
             (self.time.now(), StepClock::Engine)
         };
-        let step = Step { now, clock, tag, receipts: false, op, charges: &[charge] };
+        let step = Step { now, clock, tag, receipts: false, watched: false, op, charges: &[charge] };
         Ok(self.routes.store(store).settle_into(&step, out))
     }
 }

@@ -7,12 +7,13 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Quota, Receipt, Tick};
 
 use crate::policy::{Plan, Share, policy_of_key};
-use crate::store::{Charge, Durable, Settled};
+use crate::store::{Charge, DecidedBy, Durable, Settled};
 
 /// The charges of one allowed check, filled in by [`super::Gate::charge`]; empty for a refused one.
 ///
@@ -24,6 +25,8 @@ use crate::store::{Charge, Durable, Settled};
 pub struct Charged {
     pub(super) keys: Box<[u8]>,
     pub(super) lines: SmallVec<[MadeCharge; 1]>,
+    /// How long the request was told to wait before its work begins. Guards measure the work without it.
+    pub(super) delay: Duration,
 }
 
 /// One charge that was made.
@@ -141,7 +144,14 @@ impl Charged {
     #[must_use]
     pub fn only(&self, mut wanted: impl FnMut(&ChargedLine<'_>) -> bool) -> Self {
         let lines = self.lines.iter().filter(|made| wanted(&self.line(made))).cloned().collect();
-        Self { keys: self.keys.clone(), lines }
+        Self { keys: self.keys.clone(), lines, delay: self.delay }
+    }
+
+    /// Returns how long the work took that was admitted at `made` and ended at `ended`, without the time that it was
+    /// told to wait. A caller who did not wait, as its end shows, began at once.
+    pub(super) fn duration(&self, made: Tick, ended: Tick) -> Duration {
+        let since_made = ended.since(made);
+        since_made.checked_sub(self.delay).unwrap_or(since_made)
     }
 
     pub(super) fn of(&self, part: Part) -> impl Iterator<Item = &MadeCharge> + Clone {
@@ -212,11 +222,11 @@ impl Charged {
                 settled: SettledOnce::default(),
             });
         }
-        self.keys = keys.into();
+        (self.keys, self.delay) = (keys.into(), settled.wait);
     }
 
     pub(super) fn clear(&mut self) {
-        self.keys = Box::default();
+        (self.keys, self.delay) = (Box::default(), Duration::ZERO);
         self.lines.clear();
     }
 }
@@ -239,6 +249,15 @@ pub(super) trait Keep: Send {
 
     /// Called if the check was allowed.
     fn allowed(&mut self, plan: &Plan<'_>, settled: &Settled);
+}
+
+/// Keeps the charges of an allowed request, which one store has settled.
+#[inline(always)]
+pub(super) fn keep_allowed<K: Keep>(keep: &mut K, plan: &mut Plan<'_>, settled: &Settled) {
+    if K::KEEPS && settled.by == DecidedBy::Fallback {
+        plan.lines.iter_mut().for_each(|line| line.by_fallback = true);
+    }
+    keep.allowed(plan, settled);
 }
 
 impl Keep for () {

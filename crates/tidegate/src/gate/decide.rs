@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Quota, Tick};
 
 use super::brought::replaces;
-use super::charged::{Charged, Keep};
+use super::charged::{Charged, Keep, keep_allowed};
 use super::waits::Waits;
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{LINES, Line, Plan, PolicySet};
@@ -203,11 +203,9 @@ impl Gate {
         let clock = if by_tick { StepClock::Fresh(self.time.clock()) } else { StepClock::Engine };
         self.settle_plan::<K>(&plan, (at, clock), check.op(), settled)?;
         if settled.allowed {
-            if K::KEEPS && settled.by == DecidedBy::Fallback {
-                plan.lines.iter_mut().for_each(|line| line.by_fallback = true);
-            }
-            keep.allowed(&plan, settled);
+            keep_allowed(keep, &mut plan, settled);
         }
+        self.tell_settled(check.op(), &plan, settled);
         limits.reserve_exact(plan.lines.len());
         // Extended from an iterator of known length, which writes in place without a capacity check per element.
         limits
@@ -232,7 +230,8 @@ impl Gate {
             return Ok(());
         }
         let step = |charges: &[Charge<'_>], settled: &mut Settled| {
-            let step = Step { now, clock, tag: 0, receipts: K::KEEPS, op, charges };
+            let watched = self.is_observed();
+            let step = Step { now, clock, tag: 0, receipts: K::KEEPS, watched, op, charges };
             match self.routes.own().settle_into(&step, settled) {
                 Settling::Done(done) => done,
                 // Dropped without being polled, so the engine was not asked.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Finish, Outcome, Standing};
+use tidegate_core::{Cost, Finish, Outcome, Receipt, Standing};
 
 use super::Gate;
 use super::charged::{Charged, ChargedLine, MadeCharge};
@@ -104,6 +104,16 @@ impl PartEndings<'_> {
     }
 }
 
+impl<'c> PartEndings<'c> {
+    /// Returns each charge of the step with what has happened to it.
+    pub(super) fn each<'f, 'd>(
+        &'f self,
+        finished: &'f Finished<'d>,
+    ) -> impl Iterator<Item = (&'f Charge<'c>, &'f SettledCharge<'d>)> {
+        self.charges.iter().zip(&self.places).map(|(charge, place)| (charge, &finished[*place]))
+    }
+}
+
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
         self.0.iter().for_each(|made| made.settled.reopen());
@@ -171,7 +181,8 @@ impl Gate {
         if made.is_place() {
             // A place is left, whatever was used and whatever the policy says.
             let finish = Finish { used: 0, outcome };
-            return (Ending::new(made.receipt, finish), Fate::Returned(0));
+            let receipt = Receipt { act: made.receipt.at.after(charged.delay), ..made.receipt };
+            return (Ending::new(receipt, finish), Fate::Returned(0));
         }
         let units = made.receipt.cost.units();
         let used = match outcome {

@@ -66,11 +66,11 @@ impl Gate {
     pub(super) async fn ask(&self, store: usize, step: &Step<'_>, waits: Waits) -> Option<Answer> {
         let mut settled = Settled::default();
         let later = match self.routes.store(store).settle_into(step, &mut settled) {
-            Settling::Done(done) => return Some(done.map(|()| settled)),
+            Settling::Done(done) => return Some(self.told(done.map(|()| settled))),
             Settling::Later(later) => later,
         };
         match waits {
-            Waits::Yes => Some(InFlight::to_its_end(later, &self.background).await),
+            Waits::Yes => Some(self.told(InFlight::to_its_end(later, &self.background).await)),
             // Dropped without being polled, so the engine is not asked.
             Waits::No => Some(Err(StoreError::MustWait)),
             Waits::Unwatched => {
@@ -78,6 +78,14 @@ impl Gate {
                 None
             }
         }
+    }
+
+    /// Tells the observer what an answer says of guards, and returns it.
+    fn told(&self, mut answer: Answer) -> Answer {
+        if let Ok(settled) = &mut answer {
+            self.tell_moved(&mut settled.moved);
+        }
+        answer
     }
 
     /// Has a store settle a step that was kept, with the present tick.
@@ -89,8 +97,10 @@ impl Gate {
             self.routes.store(store).settle_into(&step, &mut settled)
         });
         match (asked, waits) {
-            (Settling::Done(done), _) => Some(done.map(|()| settled)),
-            (Settling::Later(later), Waits::Yes) => Some(InFlight::to_its_end(later, &self.background).await),
+            (Settling::Done(done), _) => Some(self.told(done.map(|()| settled))),
+            (Settling::Later(later), Waits::Yes) => {
+                Some(self.told(InFlight::to_its_end(later, &self.background).await))
+            }
             (Settling::Later(later), _) => {
                 self.background.run(Box::pin(async move { drop(later.await) }));
                 None

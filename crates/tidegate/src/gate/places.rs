@@ -78,7 +78,8 @@ impl Gate {
             let charge = plan.charge(line);
             let tag = self.routes.tag(store, charge.key);
             let charges = std::slice::from_ref(&charge);
-            let step = Step { now, clock: StepClock::Engine, tag, receipts: false, op: Op::Peek, charges };
+            let step =
+                Step { receipts: false, tag, clock: StepClock::Engine, ..Step::new(now, Op::Peek, charges) };
             let mut settled = Settled::default();
             let Settling::Done(Ok(())) = self.routes.store(store).settle_into(&step, &mut settled) else {
                 return None;

@@ -151,6 +151,9 @@ impl Gate {
                 Ok(settled) => {
                     allowed |= settled.allowed;
                     part.fill_in(&settled.lines[marks.len()..], finished);
+                    if settled.allowed {
+                        self.tell_finished(part, finished, settled.at);
+                    }
                 }
                 Err(error) => {
                     if failed.is_none() || matches!(error, StoreError::Unavailable { .. }) {
@@ -179,6 +182,7 @@ impl Gate {
         let step = Step {
             tag: part.tag,
             clock: StepClock::Engine,
+            watched: self.is_observed(),
             ..Step::new(self.time.now(), Op::Finish(&part.endings), charges)
         };
         // From here on the claim is final, even if the caller goes away, since the store may have settled the charges

@@ -132,7 +132,8 @@ impl<'g, 'p> Run<'g, 'p> {
         let Part { store, tag, .. } = self.parts[self.next];
         // Receipts are needed to undo this part if a later part refuses or the caller goes away.
         let receipts = receipts || self.may_be_undone() || self.gate.routes.store(store).caps().may_wait;
-        Step { now: self.asked, clock: StepClock::Engine, tag, receipts, op: self.op, charges }
+        let watched = self.gate.is_observed();
+        Step { now: self.asked, clock: StepClock::Engine, tag, receipts, watched, op: self.op, charges }
     }
 
     /// Reports whether the next part may have to be undone after it is settled.
@@ -154,10 +155,11 @@ impl<'g, 'p> Run<'g, 'p> {
     /// Takes over the answer to the next part.
     pub(super) fn take(&mut self, answer: Answer) {
         let charges = self.parts[self.next].lines.len();
-        let settled = match answer.and_then(|settled| whole(settled, charges)) {
+        let mut settled = match answer.and_then(|settled| whole(settled, charges)) {
             Ok(settled) => settled,
             Err(error) => return self.fail(error),
         };
+        self.gate.tell_moved(&mut settled.moved);
         self.allowed &= settled.allowed;
         self.wait = self.wait.max(settled.wait);
         self.by = furthest(self.by, settled.by);
@@ -251,8 +253,10 @@ impl<'g, 'p> Run<'g, 'p> {
             at: self.at,
             by: self.by,
             lines: settlements.iter().flatten().copied().collect(),
-            breaker: None,
+            ..Settled::default()
         };
+        let settlements_of = settlements.iter().map(Option::as_ref);
+        self.gate.tell_decided((self.op, &self.plan), (settled.at, settled.allowed), settlements_of);
         Ok((mem::take(&mut self.plan), settled, settlements))
     }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::charged::Keep;
+use super::charged::{Keep, keep_allowed};
 use super::check_together::Together;
 use super::several_stores::all_answered;
 use super::{Check, Gate};
 use crate::policy::{Line, Plan, PolicySet};
 use crate::precision::Precision;
-use crate::store::{DecidedBy, StepClock, StoreError};
+use crate::store::{StepClock, StoreError};
 use crate::thread_buffers::{Borrowed, Buffers};
 
 impl Gate {
@@ -68,11 +68,9 @@ impl Gate {
             decided => decided.and_then(|()| all_answered(settled, plan.lines.len()))?,
         }
         if settled.allowed {
-            if K::KEEPS && settled.by == DecidedBy::Fallback {
-                plan.lines.iter_mut().for_each(|line| line.by_fallback = true);
-            }
-            keep.allowed(&plan, settled);
+            keep_allowed(keep, &mut plan, settled);
         }
+        self.tell_settled(first.op(), &plan, settled);
         let mut start = 0;
         let mut all = plan.lines.iter().zip(&settled.lines);
         for ((check, decision), end) in checks.iter().zip(&mut together.decisions).zip(ends) {

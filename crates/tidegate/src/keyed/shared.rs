@@ -116,7 +116,7 @@ impl Shared {
         };
         let (decision, binding) = (answer.decision(), answer.binding());
         let OpArguments { now, cost, max_wait } = arguments;
-        let mut event = Event { at: now, cost, max_wait, decision, binding, key: None };
+        let mut event = Event { at: now, cost, max_wait, decision, binding, key: None, shadow: false };
         if let Some(observer) = &self.observer {
             event.key = Some(self.digest(key));
             observer.on_decision(&event);

@@ -135,7 +135,7 @@ impl Shared {
             }
         };
         let (decision, binding) = (answer.decision(), answer.binding());
-        let event = Event { at: now, cost, max_wait, decision, binding, key: None };
+        let event = Event { at: now, cost, max_wait, decision, binding, key: None, shadow: false };
         if let Some(observer) = &self.observer {
             observer.on_decision(&event);
         }

@@ -127,8 +127,10 @@ pub struct Event {
     pub decision: Decision,
     /// The index of the quota that `decision` comes from, from 0.
     pub binding: usize,
-    /// The digest of the key that was charged; `None` for a limiter without keys.
+    /// The digest of the key that was charged; `None` for a limiter or a policy without keys.
     pub key: Option<KeyDigest>,
+    /// Whether the limit is measured only, and refuses nothing: a shadow limit of a policy, or a policy in shadow mode.
+    pub shadow: bool,
 }
 
 /// A number that stands for a key: equal for equal keys of one limiter, but unrelated between limiters or processes.

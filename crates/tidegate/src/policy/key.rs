@@ -61,6 +61,24 @@ fn take_text<'k>(key: &mut &'k [u8]) -> Option<&'k [u8]> {
     Some(text)
 }
 
+/// What a key begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyHead<'k> {
+    /// The name of the policy.
+    pub(crate) policy: &'k str,
+    /// The index of the limit within the policy.
+    pub(crate) limit: usize,
+    /// Whether values of the request are part of the key. If not, all requests share it.
+    pub(crate) has_values: bool,
+}
+
+/// Returns what a key begins with; `None` if the bytes are not a key.
+pub(crate) fn head_of_key(mut key: &[u8]) -> Option<KeyHead<'_>> {
+    let policy = std::str::from_utf8(take_text(&mut key)?).ok()?;
+    let (limit, names) = (take_number(&mut key)?, take_number(&mut key)?);
+    Some(KeyHead { policy, limit, has_values: names > 0 })
+}
+
 /// Returns the name of the policy that a key belongs to; `None` if the bytes are not a key.
 pub(crate) fn policy_of_key(mut key: &[u8]) -> Option<&str> {
     std::str::from_utf8(take_text(&mut key)?).ok()

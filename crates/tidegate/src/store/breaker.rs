@@ -7,6 +7,7 @@ use tidegate_core::{Algorithm, Decision, Quota, State};
 
 use super::breaker_view::{BreakerView, Handling};
 use super::cell::{Cell, current, keep};
+use super::moved::Moved;
 use super::step::{Settled, Settlement, Step};
 
 /// Handles every breaker of a step, and puts the resulting state of the last one into `settled`; returns whether cells
@@ -23,12 +24,17 @@ pub(super) fn handle(
         let mut state = current(charge, cell.as_ref(), now).into_owned();
         if let (Quota::Breaker(breaker), State::Breaker(state)) = (&**charge.quota, &mut state) {
             let before = state.clone();
+            let tell = &mut |change| {
+                if step.watched {
+                    settled.moved.push(Moved::breaker(charge, change));
+                }
+            };
             match handling {
                 Handling::Look => {}
                 Handling::Force(forced) => {
-                    breaker.force_in_place(state, now, Some(forced.clone()), &mut |_| ());
+                    breaker.force_in_place(state, now, Some(forced.clone()), tell);
                 }
-                Handling::Release => breaker.force_in_place(state, now, None, &mut |_| ()),
+                Handling::Release => breaker.force_in_place(state, now, None, tell),
             }
             settled.breaker = Some(Box::new(BreakerView {
                 condition: breaker.condition(state, now),

@@ -13,10 +13,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::breaker::Change;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Cost, Decision, Finish, Quota, Receipt, Standing, State, Tick};
 
 use super::cell::{Cell, Forgotten, keep, met};
+use super::moved::{self, Moved};
 use super::step::{Charge, Ending, Settled, Settlement, Step};
 use super::take::KeyState as _;
 
@@ -58,7 +60,18 @@ pub(super) fn finish(
             Ending::Finish { receipt: made, finish, renew } => {
                 let found = cell.as_ref().filter(|_| counts);
                 let mut counted = false;
-                if let Some((quota, next)) = next(charge, found, (made, *finish, *renew), &mut counted, now) {
+                let mut told = Vec::new();
+                let tell = &mut |change| {
+                    if step.watched {
+                        told.push(Moved::breaker(charge, change));
+                    }
+                };
+                let next = next(charge, found, (made, *finish, *renew), (&mut counted, tell), now);
+                settled.moved.append(&mut told);
+                if let Some((quota, next)) = next {
+                    if let (true, Some(quota), Some(cell)) = (step.watched, quota, &*cell) {
+                        moved::by_exit(charge, quota, (&cell.state, &next), now, &mut settled.moved);
+                    }
                     let quota = quota.cloned().unwrap_or_else(|| charge.quota.clone());
                     keep(cell, &quota, next, now);
                     (changed, counts) = (true, true);
@@ -82,12 +95,12 @@ const fn at_once<'a>(charge: &Charge<'a>) -> Charge<'a> {
 }
 
 /// Returns the state after one ending, and the quota that it is under if the cell has one; `None` where nothing
-/// changes. Sets `counted` if a breaker counts the call.
+/// changes. Sets `counted` if a breaker counts the call, and tells each change of a breaker.
 fn next<'c>(
     charge: &Charge<'_>,
     cell: Option<&'c Cell>,
     (receipt, mut finish, renew): (&Receipt, Finish, Option<Tick>),
-    counted: &mut bool,
+    (counted, tell): (&mut bool, &mut dyn FnMut(Change)),
     now: Tick,
 ) -> Option<(Option<&'c Arc<Quota>>, State)> {
     let void = cell.is_none_or(|cell| cell.is_void(receipt, now));
@@ -100,7 +113,7 @@ fn next<'c>(
         let next = match (&**quota, state) {
             (Quota::Breaker(breaker), State::Breaker(state)) => {
                 let mut next = state.clone();
-                *counted = breaker.leave_in_place(&mut next, now, receipt, finish.outcome, &mut |_| ());
+                *counted = breaker.leave_in_place(&mut next, now, receipt, finish.outcome, tell);
                 State::Breaker(next)
             }
             _ => quota.finish(state, now, receipt, finish),

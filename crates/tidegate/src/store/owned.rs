@@ -19,6 +19,7 @@ pub struct OwnedStep {
     by_engine: bool,
     tag: u64,
     receipts: bool,
+    watched: bool,
     op: OwnedOp,
     charges: SmallVec<[OwnedCharge; 4]>,
 }
@@ -71,6 +72,7 @@ impl OwnedStep {
             by_engine: matches!(step.clock, StepClock::Engine),
             tag: step.tag,
             receipts: step.receipts,
+            watched: step.watched,
             op,
             charges: step.charges.iter().map(OwnedCharge::of).collect(),
         }
@@ -93,6 +95,7 @@ impl OwnedStep {
         let undoing = Step {
             tag: step.tag,
             clock: StepClock::Engine,
+            watched: step.watched,
             ..Step::new(settled.at, Op::Finish(&endings), &charges)
         };
         (!charges.is_empty()).then(|| Self::of(&undoing))
@@ -120,6 +123,7 @@ impl OwnedStep {
             clock: if self.by_engine { StepClock::Engine } else { StepClock::Caller },
             tag: self.tag,
             receipts: self.receipts,
+            watched: self.watched,
             op: match &self.op {
                 OwnedOp::Take => Op::Take,
                 OwnedOp::Draw => Op::Draw,

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Finish, Quota, Receipt, Replace, Tick};
 
 use super::breaker_view::{BreakerView, Handling};
+use super::moved::Moved;
 use crate::clock::Clock;
 
 /// One charge of a step: the key, its quota, and the cost.
@@ -123,6 +124,8 @@ pub struct Step<'a> {
     /// Whether the charges will be ended. If `false`, receipts may be absent from the answer; the rest of it is the
     /// same. Making receipts is part of the cost of a check, and most checks need none.
     pub receipts: bool,
+    /// Whether somebody watches the guards: the answer then has what the step has changed of them ([`Settled::moved`]).
+    pub watched: bool,
     /// What to do with the charges.
     pub op: Op<'a>,
     /// The charges, in order; keys are distinct.
@@ -133,7 +136,7 @@ impl<'a> Step<'a> {
     /// Makes a step that is decided at the caller's tick, with receipts; its tag is 0.
     #[must_use]
     pub const fn new(now: Tick, op: Op<'a>, charges: &'a [Charge<'a>]) -> Self {
-        Self { now, clock: StepClock::Caller, tag: 0, receipts: true, op, charges }
+        Self { now, clock: StepClock::Caller, tag: 0, receipts: true, watched: false, op, charges }
     }
 
     /// Returns the step with the present tick of its clock, for a store that cannot decide by an older one first: a
@@ -231,6 +234,8 @@ pub struct Settled {
     pub lines: SmallVec<[Settlement; 4]>,
     /// The state of a breaker, in the answer to [`Op::Breaker`].
     pub breaker: Option<Box<BreakerView>>,
+    /// The guards that the step has changed, if it is [watched](Step::watched).
+    pub moved: Vec<Moved>,
 }
 
 /// When a change has to be on disk, in a store that keeps its keys on disk. Other stores ignore it.

@@ -11,6 +11,7 @@ use tidegate_core::{Algorithm, Ask, Decision, Receipt, Retry, Standing, State, T
 
 use super::cell::{self, Cell, current, keep, met};
 use super::kept_back;
+use super::moved::{self, Moved};
 use super::step::{Charge, Settled, Settlement, Step};
 
 /// The ruling on one charge by itself, and its next state and receipt in case the step is allowed.
@@ -56,6 +57,9 @@ pub(super) trait KeyState {
     /// Replaces the state by `next`.
     fn keep(&mut self, charge: &Charge<'_>, next: Self::Next, now: Tick);
 
+    /// Adds to `moved` what the charge changes of a guard, before it is kept. Words have no guards.
+    fn watch(&self, _charge: &Charge<'_>, _now: Tick, _moved: &mut Vec<Moved>) {}
+
     /// Updates the state of a key that was denied, in two cases: the key is new and fills up from now on, or its state
     /// was written by a clock that runs ahead. Returns whether the state changed.
     fn meet(&mut self, _charge: &Charge<'_>, _now: Tick) -> bool {
@@ -92,6 +96,10 @@ impl KeyState for Option<Cell> {
 
     fn keep(&mut self, charge: &Charge<'_>, next: State, now: Tick) {
         keep(self, charge.quota, next, now);
+    }
+
+    fn watch(&self, charge: &Charge<'_>, now: Tick, moved: &mut Vec<Moved>) {
+        moved::by_entry(charge, &current(charge, self.as_ref(), now), now, moved);
     }
 
     fn meet(&mut self, charge: &Charge<'_>, now: Tick) -> bool {
@@ -153,6 +161,7 @@ pub(super) fn take<H: KeyState>(
         decided.push((ruling, next));
     }
     let mut changed = false;
+    settled.moved.clear();
     settled.lines.clear();
     settled.lines.reserve_exact(decided.len());
     // `drain`, not `into_iter`: that would move the whole list first.
@@ -161,6 +170,9 @@ pub(super) fn take<H: KeyState>(
         let spent = next.filter(|_| allowed && spend);
         let standing = state.standing(charge, spent.as_ref().map(|(next, _)| next), now);
         let receipt = spent.map(|(next, receipt)| {
+            if step.watched {
+                state.watch(charge, now, &mut settled.moved);
+            }
             state.keep(charge, next, now);
             changed = true;
             receipt

@@ -341,6 +341,27 @@ fn a_store_of_one_process_shares_nothing() {
     );
 }
 
+#[test]
+fn two_laws_for_the_same_requests_are_one_too_many() {
+    let file = |first: &str, second: &str| {
+        yaml(&format!(
+            "version: 1\npolicies:\n  - {{ name: a, by: [user.id], {first} }}\n  - {{ name: b, by: [user.id], {second} }}\n"
+        ))
+    };
+    let (climb, vegas) = ("limit: { algorithm: adaptive }", "limit: { algorithm: adaptive, law: vegas }");
+    let warning = "t:4:5  warn   policy \"b\": has an adaptive limit for the same requests as \"a\"; each law would react to the other's refusals, so keep one";
+    assert_eq!(file(climb, vegas), [warning]);
+    for other in
+        ["mode: shadow", "match: { path: /x }", "when: \"cpu above 80%, until 70%\"", "direction: outbound"]
+    {
+        assert_eq!(file(climb, &format!("{vegas}, {other}")), [""; 0], "{other}");
+    }
+    assert_eq!(file("limit: { algorithm: concurrency, max: 5 }", vegas), [""; 0]);
+    let both = "t:4:5  warn   policy \"b\": has several adaptive limits; each law would react to the others' refusals, so keep one";
+    let limits = "limits: [{ algorithm: adaptive }, { algorithm: adaptive, law: vegas }]";
+    assert_eq!(file("limit: { rate: 1/s }", limits), [both]);
+}
+
 /// Regression: policies that differ only in what they do were taken for one policy written twice.
 #[test]
 fn only_policies_that_do_the_same_are_told_to_be_one_too_many() {

@@ -4,9 +4,11 @@
 //! as untrusted input: every length is checked against the remaining bytes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::bytes::{Bytes, DecodeError, Reader, Writer};
+use tidegate_core::time::nanos;
 use tidegate_core::{Quota, Receipt};
 
 use super::OpenTicket;
@@ -60,6 +62,10 @@ impl OpenTicket {
             out.u8(failure | fallback | inline_quota | strict);
             out.u8(made.share.map_or(0, |share| share as u8 + 1));
         }
+        // Written only if there is one, so that all other tickets can be read by earlier versions.
+        if !self.charged.delay.is_zero() {
+            out.u64(nanos(self.charged.delay));
+        }
         out.finish()
     }
 
@@ -112,8 +118,9 @@ impl OpenTicket {
             let inline_quota = flags & INLINE_QUOTA != 0;
             lines.push(MadeCharge { on_failure, by_fallback, durable, inline_quota, share, ..made });
         }
+        let delay = if from.left() > 0 { Duration::from_nanos(from.u64()?) } else { Duration::ZERO };
         from.close()?;
-        let charged = Charged { keys: keys.into(), lines };
+        let charged = Charged { keys: keys.into(), lines, delay };
         Ok(Self { id, issuer, home, made, expires, charged })
     }
 }

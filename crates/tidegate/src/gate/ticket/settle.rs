@@ -175,7 +175,7 @@ impl Gate {
             self.close_ticket(ticket.made, ticket.expires);
         }
         if part != Part::Spent && outcome != Outcome::Ignored {
-            self.took(self.now().since(ticket.made));
+            self.took(ticket.charged.duration(ticket.made, self.now()));
         }
         Ok(finished)
     }

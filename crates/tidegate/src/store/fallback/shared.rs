@@ -172,6 +172,7 @@ impl Shared {
             ours.lines.extend(our_step.charges.iter().map(|charge| stand_in::unasked(charge, step.now)));
         }
         let mut settled = Settled { lines: SmallVec::new(), ..theirs };
+        settled.moved.append(&mut ours.moved);
         let (mut theirs, mut ours) = (theirs.lines.into_iter(), ours.lines.into_iter());
         let next = |charge: &Charge<'_>| if charge.by_fallback { ours.next() } else { theirs.next() };
         settled.lines.extend(step.charges.iter().filter_map(next));

@@ -62,6 +62,7 @@ impl StandIn {
         out.allowed = !closed && decided.allowed;
         out.wait = if out.allowed { decided.wait } else { Duration::ZERO };
         (out.at, out.by) = (decided.at, DecidedBy::Fallback);
+        out.moved = std::mem::take(&mut decided.moved);
         out.lines.clear();
         out.lines.extend(step.charges.iter().map(|charge| unasked(charge, now)));
         for ((place, share, _), line) in local.iter().zip(decided.lines) {
