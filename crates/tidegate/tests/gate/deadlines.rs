@@ -2,7 +2,6 @@
 #![allow(clippy::disallowed_methods, reason = "instants of the machine's clock are what is tested")]
 #![cfg(feature = "tokio")]
 
-mod byte_map;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use tidegate::{
 };
 use tokio::time::Instant as TokioInstant;
 
-use byte_map::{Bytes, OnTheSpot};
+use crate::byte_map::{Bytes, OnTheSpot};
 
 const SECOND: Duration = Duration::from_secs(1);
 

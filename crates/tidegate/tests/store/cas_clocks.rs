@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-mod byte_map;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use tidegate::store::{CasStore, Charge, Op, Step, Store as _};
 use tidegate::{Cost, Quota, Tick};
 
-use byte_map::Bytes;
+use crate::byte_map::Bytes;
 
 const START: Tick = Tick::from_secs(1_000_000);
 

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-mod byte_map;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,8 +17,8 @@ use tidegate::store::{
 use tidegate::{Clock as _, Cost, Gate, ManualClock, Quota, Tick};
 use tidegate_core::Finish;
 
-use byte_map::Bytes;
-use byte_map::faulty::{Fault, Faulty};
+use crate::byte_map::Bytes;
+use crate::byte_map::faulty::{Fault, Faulty};
 
 fn over(fault: &Fault) -> CasStore<Faulty> {
     CasStore::new(Faulty::new(fault.clone()))

@@ -12,10 +12,8 @@ use tidegate::policy::{Limit, Mode, Policy, PolicySet, Share};
 use tidegate::store::{CasStore, Handling, MemoryStore};
 use tidegate::{Descriptor, Gate, ManualClock, Outcome, Quota};
 
-#[path = "byte_map/mod.rs"]
-mod byte_map;
 
-use byte_map::{Bytes, OnTheSpot};
+use crate::byte_map::{Bytes, OnTheSpot};
 
 /// What was told, as lines of text.
 #[derive(Debug, Default)]

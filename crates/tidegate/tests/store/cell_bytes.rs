@@ -12,7 +12,7 @@ use tidegate::store::{Cell, Charge, Op, Step, settle};
 use tidegate_core::bytes::{DecodeError, FORMAT};
 use tidegate_core::{Algorithm, Cost, Quota, Tick};
 
-const FIXTURE: &str = include_str!("fixtures/cells-format-1.txt");
+const FIXTURE: &str = include_str!("../fixtures/cells-format-1.txt");
 const START: Tick = Tick::from_secs(1_600_000_000);
 const LATER: Tick = Tick::from_secs(1_600_000_004);
 

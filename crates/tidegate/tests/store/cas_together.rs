@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-mod byte_map;
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use tidegate::store::{
 };
 use tidegate::{Cost, Quota, Tick};
 
-use byte_map::{Bytes, pending};
+use crate::byte_map::{Bytes, pending};
 
 /// Counts reads and writes. Answers each call in the next turn of [`drive`], or after some polls if there are no turns.
 #[derive(Clone, Debug, Default)]

@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-mod byte_map;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use tidegate::{Cost, Tick};
 use tidegate_core::Algorithm as _;
 use tidegate_core::time::MAX_STEP_BACK;
 
-use byte_map::Bytes;
+use crate::byte_map::Bytes;
 use tidegate::store::conformance::Random;
 
 #[test]

@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-mod engine;
 
 use tidegate::gate::{Charged, Check};
 use tidegate::policy::{Among, KeepFor, Kept, Limit, Mode, Over, Share};
@@ -12,7 +11,7 @@ use tidegate::{
 };
 
 use Criticality::{Critical, CriticalPlus, Sheddable, SheddablePlus};
-use engine::{Engine, Mood};
+use crate::engine::{Engine, Mood};
 
 fn limit(name: &str, count: u64) -> Policy {
     Policy::new(name, Limit::new(Quota::per_hour(count).gcra().unwrap(), name))

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-mod byte_map;
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use tidegate::policy::{Access, AccessEntry, AccessList, Limit, Share};
 use tidegate::store::{CasStore, StoreError};
 use tidegate::{Charged, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota, Retry};
 
-use byte_map::{Bytes, OnTheSpot};
+use crate::byte_map::{Bytes, OnTheSpot};
 use tidegate::store::conformance::Random;
 
 const USERS: [&str; 3] = ["ann", "bob", "eve"];

@@ -3,13 +3,13 @@
 
 use tidegate::{Retry, TakeError};
 
-#[path = "../examples/axum.rs"]
+#[path = "../../examples/axum.rs"]
 #[allow(dead_code, reason = "its `main` is for the example")]
 mod axum_server;
-#[path = "../examples/deadlines.rs"]
+#[path = "../../examples/deadlines.rs"]
 #[allow(dead_code, reason = "its `main` is for the example")]
 mod deadlines;
-#[path = "../examples/policy_file.rs"]
+#[path = "../../examples/policy_file.rs"]
 #[allow(dead_code, reason = "its `main` is for the example")]
 mod policy_file;
 

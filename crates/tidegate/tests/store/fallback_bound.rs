@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-mod engine;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use tidegate::store::{Charge, Fallback, Op, PlainStore, Step, Store, conformance
 use tidegate::{Ask, Cost, ManualClock, Quota, Tick};
 use tidegate_core::{Algorithm, Transition};
 
-use engine::{Engine, Mood};
+use crate::engine::{Engine, Mood};
 
 const START: Tick = Tick::from_secs(1_600_000_000);
 

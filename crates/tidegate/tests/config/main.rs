@@ -1,0 +1,13 @@
+//! What policy files say, and how their mistakes are told.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+mod adaptive;
+mod breakers;
+mod budgets;
+mod conditions;
+mod files;
+mod keep_for;
+mod never_holds;
+mod places;
+mod settle;

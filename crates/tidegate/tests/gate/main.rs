@@ -1,0 +1,23 @@
+//! Gates: what a check decides, charges, settles and tells.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+mod adaptive_guard;
+mod admission_orders;
+mod async_send;
+#[path = "../byte_map/mod.rs"]
+mod byte_map;
+mod charge_each;
+mod check;
+mod client_ip;
+mod deadlines;
+#[path = "../engine/mod.rs"]
+mod engine;
+mod guards;
+mod keep_for;
+mod observed;
+mod over;
+mod paced_work;
+mod policy_set;
+mod races;
+mod together;

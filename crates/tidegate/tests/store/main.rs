@@ -1,0 +1,19 @@
+//! The stores of this crate: laws that all keep, and what each one adds.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+#[path = "../byte_map/mod.rs"]
+mod byte_map;
+mod cas;
+mod cas_clocks;
+mod cas_together;
+mod cell_bytes;
+mod conformance;
+#[path = "../engine/mod.rs"]
+mod engine;
+mod fallback_bound;
+mod first_meeting;
+mod memory_shares;
+mod regional;
+mod shares;
+mod split;
