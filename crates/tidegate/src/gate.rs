@@ -28,6 +28,7 @@ mod giving_back;
 mod in_flight;
 mod load;
 mod observed;
+mod observing;
 #[cfg(feature = "ticket")]
 mod open_tickets;
 mod over;
@@ -62,7 +63,7 @@ pub use check::Check;
 pub use check_together::Together;
 pub use endings::{Fate, Finished, SettledCharge};
 use load::Sensing;
-use observed::Observed;
+use observing::Observed;
 pub use places::PlacesStanding;
 use routes::Routes;
 pub use unfit::Unfit;

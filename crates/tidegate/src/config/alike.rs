@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
+use tidegate_core::Quota;
+
 use super::diagnostic::Findings;
 use super::node::Spot;
-use crate::policy::{Mode, Policy};
+use crate::policy::{Mode, Policy, Terms};
 use crate::visible::excerpt;
 
 /// How many earlier policies with the same match and key a policy is compared with.
@@ -130,5 +132,6 @@ fn are_rivals(a: &Policy, b: &Policy) -> bool {
 
 /// Returns how many limits of a policy are adaptive.
 fn adaptive_limits(policy: &Policy) -> usize {
-    policy.limits.iter().filter(|limit| limit.is_adaptive()).count()
+    let is_adaptive = |terms: &Terms| matches!(terms.quota.as_deref(), Some(Quota::Adaptive(_)));
+    policy.limits.iter().filter(|limit| limit.all_terms().any(is_adaptive)).count()
 }

@@ -188,12 +188,6 @@ impl Limit {
         self.terms.quota.as_ref().is_some_and(|quota| quota.is_guard())
     }
 
-    /// Reports whether a law moves the number of requests that the limit allows in flight.
-    #[must_use]
-    pub fn is_adaptive(&self) -> bool {
-        self.all_terms().any(|terms| matches!(terms.quota.as_deref(), Some(Quota::Adaptive(_))))
-    }
-
     /// Reports whether the limit is a breaker, which depends on how calls end.
     #[must_use]
     pub fn is_breaker(&self) -> bool {

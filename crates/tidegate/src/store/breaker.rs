@@ -26,7 +26,7 @@ pub(super) fn handle(
             let before = state.clone();
             let tell = &mut |change| {
                 if step.watched {
-                    settled.moved.push(Moved::breaker(charge, change));
+                    settled.moved.push(Moved::breaker(charge.key, change));
                 }
             };
             match handling {

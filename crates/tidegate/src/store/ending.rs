@@ -63,14 +63,15 @@ pub(super) fn finish(
                 let mut told = Vec::new();
                 let tell = &mut |change| {
                     if step.watched {
-                        told.push(Moved::breaker(charge, change));
+                        told.push(Moved::breaker(charge.key, change));
                     }
                 };
                 let next = next(charge, found, (made, *finish, *renew), (&mut counted, tell), now);
                 settled.moved.append(&mut told);
                 if let Some((quota, next)) = next {
                     if let (true, Some(quota), Some(cell)) = (step.watched, quota, &*cell) {
-                        moved::by_exit(charge, quota, (&cell.state, &next), now, &mut settled.moved);
+                        let states = (&cell.state, &next);
+                        moved::by_exit(charge.key, quota, states, now, &mut settled.moved);
                     }
                     let quota = quota.cloned().unwrap_or_else(|| charge.quota.clone());
                     keep(cell, &quota, next, now);

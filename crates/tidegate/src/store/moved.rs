@@ -3,9 +3,7 @@
 use tidegate_core::breaker::Change;
 use tidegate_core::{Algorithm, Ask, Quota, State, Tick};
 
-use super::step::Charge;
-
-/// A guard that a [watched](super::Step::watched) step has changed.
+/// A guard that a [watched](crate::store::Step::watched) step has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
     /// The key of the charge.
@@ -32,25 +30,24 @@ pub enum GuardChange {
 }
 
 impl Moved {
-    pub(super) fn breaker(charge: &Charge<'_>, change: Change) -> Self {
-        Self { key: charge.key.into(), change: GuardChange::Breaker(change) }
+    pub(super) fn breaker(key: &[u8], change: Change) -> Self {
+        Self { key: key.into(), change: GuardChange::Breaker(change) }
     }
 }
 
 /// Adds the changes of a breaker that a call enters which is let in. A law does not move a limit when work enters.
-pub(super) fn by_entry(charge: &Charge<'_>, before: &State, now: Tick, moved: &mut Vec<Moved>) {
-    if let (Quota::Breaker(breaker), State::Breaker(state)) = (&**charge.quota, before) {
+pub(super) fn by_entry(key: &[u8], quota: &Quota, before: &State, ask: Ask, moved: &mut Vec<Moved>) {
+    if let (Quota::Breaker(breaker), State::Breaker(state)) = (quota, before) {
         // Entered once more, in a copy: the usual entry tells nobody, and only steps that are watched come here.
-        let ask = Ask::allow(now, charge.cost);
         let _ = breaker.enter_in_place(&mut state.clone(), ask, &mut |change| {
-            moved.push(Moved::breaker(charge, change));
+            moved.push(Moved::breaker(key, change));
         });
     }
 }
 
 /// Adds the move of a limit by work that has left.
 pub(super) fn by_exit(
-    charge: &Charge<'_>,
+    key: &[u8],
     quota: &Quota,
     (before, after): (&State, &State),
     now: Tick,
@@ -62,6 +59,6 @@ pub(super) fn by_exit(
     let limit = |state| quota.standing(state, now).limit;
     let (from, to) = (limit(before), limit(after));
     if from != to {
-        moved.push(Moved { key: charge.key.into(), change: GuardChange::Limit { at: now, from, to } });
+        moved.push(Moved { key: key.into(), change: GuardChange::Limit { at: now, from, to } });
     }
 }

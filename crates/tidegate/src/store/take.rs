@@ -99,7 +99,8 @@ impl KeyState for Option<Cell> {
     }
 
     fn watch(&self, charge: &Charge<'_>, now: Tick, moved: &mut Vec<Moved>) {
-        moved::by_entry(charge, &current(charge, self.as_ref(), now), now, moved);
+        let (state, ask) = (current(charge, self.as_ref(), now), Ask::allow(now, charge.cost));
+        moved::by_entry(charge.key, charge.quota, &state, ask, moved);
     }
 
     fn meet(&mut self, charge: &Charge<'_>, now: Tick) -> bool {

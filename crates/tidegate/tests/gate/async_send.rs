@@ -9,7 +9,6 @@ use tidegate::policy::Limit;
 use tidegate::store::{CasStore, Later};
 use tidegate::{Descriptor, Gate, Outcome, Policy, PolicySet, Quota};
 
-
 fn gate() -> Arc<Gate> {
     let all = Policy::new("all", Limit::new(Quota::per_hour(10).gcra().unwrap(), "10/h"));
     Arc::new(Gate::new(PolicySet::new(vec![all]).unwrap(), CasStore::new(crate::byte_map::Bytes::default())))

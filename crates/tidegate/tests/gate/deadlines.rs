@@ -2,7 +2,6 @@
 #![allow(clippy::disallowed_methods, reason = "instants of the machine's clock are what is tested")]
 #![cfg(feature = "tokio")]
 
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -12,7 +12,6 @@ use tidegate::policy::{Limit, Mode, Policy, PolicySet, Share};
 use tidegate::store::{CasStore, Handling, MemoryStore};
 use tidegate::{Descriptor, Gate, ManualClock, Outcome, Quota};
 
-
 use crate::byte_map::{Bytes, OnTheSpot};
 
 /// What was told, as lines of text.

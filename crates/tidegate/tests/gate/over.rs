@@ -3,15 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-
 use tidegate::gate::{Charged, Check};
 use tidegate::policy::{Among, KeepFor, Kept, Limit, Mode, Over, Share};
 use tidegate::{
     Cost, Criticality, Descriptor, Gate, GateDecision, ManualClock, Policy, PolicySet, Priority, Quota,
 };
 
-use Criticality::{Critical, CriticalPlus, Sheddable, SheddablePlus};
 use crate::engine::{Engine, Mood};
+use Criticality::{Critical, CriticalPlus, Sheddable, SheddablePlus};
 
 fn limit(name: &str, count: u64) -> Policy {
     Policy::new(name, Limit::new(Quota::per_hour(count).gcra().unwrap(), name))

@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
