@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use http::{Method, StatusCode};
 use tidegate_server::{ServerOptions, Token};
 
-use running::wire::{read_until, sent};
-use running::{Running, send, start_with, until};
+use crate::running::wire::{read_until, sent};
+use crate::running::{Running, send, start_with, until};
 use tokio::io::AsyncWriteExt as _;
 
 const FILE: &str = "
@@ -44,7 +43,7 @@ async fn server(dir: &tempfile::TempDir, change: impl FnOnce(&mut ServerOptions)
 
 /// The manual's table of paths: method, path with a name filled in, scope.
 fn manual() -> Vec<(Method, String, String)> {
-    let text = include_str!("../../../docs/http-api.md");
+    let text = include_str!("../../../../docs/http-api.md");
     let table =
         text.split_once("| path | method | scope | what it does |").unwrap().1.split_once("\n\n").unwrap().0;
     let mut rows = Vec::new();

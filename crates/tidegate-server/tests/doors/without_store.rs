@@ -2,10 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use http::{Method, StatusCode};
-use running::{send, start_with};
+use crate::running::{send, start_with};
 use serde_json::json;
 use tidegate::store::{Occupancy, Settled, Settling, Step, Store, StoreError};
 

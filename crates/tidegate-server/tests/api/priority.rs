@@ -2,10 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use http::{Method, StatusCode};
-use running::{Answer, Running, send, start};
+use crate::running::{Answer, Running, send, start};
 use serde_json::json;
 
 const FILE: &str = "

@@ -2,12 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use std::net::SocketAddr;
 
 use http::{Method, StatusCode};
-use running::{Answer, Running, on_disk, send, start, start_with};
+use crate::running::{Answer, Running, on_disk, send, start, start_with};
 use serde_json::json;
 use tidegate_server::{Server, ServerOptions, Source};
 

@@ -2,10 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use http::{Method, StatusCode};
-use running::{Answer, Running, send, start, start_with};
+use crate::running::{Answer, Running, send, start, start_with};
 use tidegate_server::Token;
 
 const FILE: &str = "

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-mod running;
 
 use std::sync::Arc;
 
@@ -12,8 +11,8 @@ use tidegate::Clock;
 use tidegate::store::fallback::{DEADLINE, OUTAGE_AFTER, PROBE_EVERY};
 use tidegate_server::{Server, ServerOptions, Source};
 
-use running::engine::{ANSWERS, ERRS, Engine, HANGS, start};
-use running::{Answer, Running, send, until};
+use crate::running::engine::{ANSWERS, ERRS, Engine, HANGS, start};
+use crate::running::{Answer, Running, send, until};
 
 const PER_IP: &str = "
 version: 1
@@ -191,7 +190,7 @@ async fn what_was_charged_in_an_outage_is_settled_here_and_the_rest_when_the_sto
     assert_eq!(server.post("/v1/peek", OF_A).await.json()["remaining"], 1, "the engine has what it had");
     assert_eq!(report(&before, 500).await.json()["policies"][0]["effect"], "returned");
     assert_eq!(server.post("/v1/peek", OF_A).await.json()["remaining"], 2);
-    assert!(server.clock.now() > running::NOON);
+    assert!(server.clock.now() > crate::running::NOON);
 }
 
 /// A sliding log remembers each charge, so its state soon exceeds what an engine accepts for one key.

@@ -2,9 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
-use running::{Answer, TWO, send, start};
+use crate::running::{Answer, TWO, send, start};
 use serde_json::json;
 use std::time::Duration;
 

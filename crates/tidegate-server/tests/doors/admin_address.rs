@@ -2,14 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use http::{Method, StatusCode};
 use tidegate_server::{ServeError, Server, ServerOptions, Source};
 use tidegate_testkit::free_address;
 
-use running::wire::{read_until, sent};
-use running::{send, start_with};
+use crate::running::wire::{read_until, sent};
+use crate::running::{send, start_with};
 
 const FILE: &str = "
 version: 1
@@ -27,7 +26,7 @@ async fn each_address_serves_its_part() {
         options
     })
     .await;
-    let text = include_str!("../../../docs/http-api.md");
+    let text = include_str!("../../../../docs/http-api.md");
     let table =
         text.split_once("| path | method | scope | what it does |").unwrap().1.split_once("\n\n").unwrap().0;
     for line in table.lines().skip(2) {

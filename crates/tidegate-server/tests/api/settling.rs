@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use running::{Answer, Client, Running, send, start, start_with, until};
+use crate::running::{Answer, Client, Running, send, start, start_with, until};
 use serde_json::{Value, json};
 use tidegate::config::{Config, Format};
 use tidegate::gate::ticket::TicketKeys;

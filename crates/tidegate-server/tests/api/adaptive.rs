@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use http::StatusCode;
-use running::{Answer, Running, start};
+use crate::running::{Answer, Running, start};
 use serde_json::json;
 
 /// Falls by a tenth with each call above 50 ms, and grows by one with each faster call.

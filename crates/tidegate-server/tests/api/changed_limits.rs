@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use http::Method;
-use running::{TWO, send, start};
+use crate::running::{TWO, send, start};
 use serde_json::Value;
 use tidegate::config::{Config, Format};
 use tidegate_server::{Server, ServerOptions, Settings, Source};

@@ -3,11 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use http::StatusCode;
-use running::Running;
-use running::engine::start;
+use crate::running::Running;
+use crate::running::engine::start;
 use serde_json::{Value, json};
 
 const FILE: &str = "
@@ -84,11 +83,11 @@ policies:
 /// Regression: a check that a deadline or a block refused had no reason in a batch, since no limit decided it.
 #[tokio::test]
 async fn each_denied_check_has_the_body_that_it_has_alone() {
-    let server = running::start(REFUSING).await;
+    let server = crate::running::start(REFUSING).await;
     let block = r#"{"block": {"for": "1h", "reason": "abuse"}}"#;
     let json = [("content-type", "application/json")];
     let blocked =
-        running::send(server.addr, http::Method::PUT, "/v1/keys/per-user?user.id=eve", &json, block).await;
+        crate::running::send(server.addr, http::Method::PUT, "/v1/keys/per-user?user.id=eve", &json, block).await;
     assert_eq!(blocked.status, StatusCode::OK, "{blocked:?}");
     let hurried = json!({ "request.path": "/slow", "request.header.grpc-timeout": "200m" });
     let of = |attributes: Value| json!({ "attributes": attributes });
@@ -124,7 +123,7 @@ async fn each_denied_check_has_the_body_that_it_has_alone() {
 
 #[tokio::test]
 async fn a_check_that_cannot_be_read_is_named_by_its_index() {
-    let server = running::start(FILE).await;
+    let server = crate::running::start(FILE).await;
     let good = r#"{"attributes": {}}"#;
     for (body, index) in [
         (format!(r#"[{good}, {good}, {{"attributes": {{}}, "cost": 0}}]"#), Some(2)),

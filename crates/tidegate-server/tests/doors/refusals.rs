@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use std::time::Duration;
 
 use http::StatusCode;
-use running::wire::{exchange, read_until, rest, sent, statuses};
-use running::{start, start_with};
+use crate::running::wire::{exchange, read_until, rest, sent, statuses};
+use crate::running::{start, start_with};
 use tokio::io::AsyncWriteExt;
 
 const FILE: &str = "

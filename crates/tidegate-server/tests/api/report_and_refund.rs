@@ -2,10 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use http::StatusCode;
-use running::{Answer, TWO, start};
+use crate::running::{Answer, TWO, start};
 use serde_json::json;
 
 const LOGIN: &str = "

@@ -2,14 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::StatusCode;
-use running::wire::{connect_from, read_until, rest, statuses};
-use running::{Running, start_with};
+use crate::running::wire::{connect_from, read_until, rest, statuses};
+use crate::running::{Running, start_with};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 

@@ -2,11 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use http::{Method, StatusCode};
-use running::wire::{read_until, sent};
-use running::{Running, send, start, start_with};
+use crate::running::wire::{read_until, sent};
+use crate::running::{Running, send, start, start_with};
 use tidegate::store::fallback::PROBE_EVERY;
 use tidegate_server::Token;
 use tokio::io::AsyncReadExt as _;
@@ -61,7 +60,7 @@ async fn so_many_listen_at_once_and_whoever_goes_makes_room() {
     assert_eq!(full.status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(full.detail().contains("16 callers listen already"));
     drop(streams.pop());
-    running::until("the place of the one who went is free", async || {
+    crate::running::until("the place of the one who went is free", async || {
         // The server notices that a listener is gone when it sends an event.
         server.post("/v1/reload", "").await;
         let asked = b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -114,18 +113,18 @@ policies:
 
 #[tokio::test]
 async fn a_store_that_goes_and_comes_back_is_told() {
-    let (server, engine) = running::engine::start(FILE).await;
+    let (server, engine) = crate::running::engine::start(FILE).await;
     let mut stream = listen(&server).await;
-    engine.be(running::engine::ERRS);
-    let gone = running::until("the store is held to be gone", async || {
+    engine.be(crate::running::engine::ERRS);
+    let gone = crate::running::until("the store is held to be gone", async || {
         server.check("203.0.113.9").await;
         server.get("/readyz?verbose").await.text.contains("has been gone")
     });
     gone.await;
     let down = read_until(&mut stream, "\"state\":\"down\"").await;
     assert!(down.contains("event: store") && down.contains("\"store\":\"engine\""), "{down}");
-    engine.be(running::engine::ANSWERS);
-    running::until("it is back", async || {
+    engine.be(crate::running::engine::ANSWERS);
+    crate::running::until("it is back", async || {
         server.clock.advance(PROBE_EVERY);
         server.check("203.0.113.9").await;
         server.get("/readyz?verbose").await.text.contains("[+] store engine")

@@ -2,12 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use std::net::SocketAddr;
 
 use http::{Method, StatusCode};
-use running::{send, start, start_with, until};
+use crate::running::{send, start, start_with, until};
 use serde_json::json;
 use tidegate_server::{ServeError, Server, ServerOptions, Source, Token};
 

@@ -2,12 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use running::{Running, send, start, start_with};
+use crate::running::{Running, send, start, start_with};
 
 /// Work that is in flight, by its tickets, and a policy that limits reads while there is much of it.
 const FILE: &str = "
@@ -119,7 +118,7 @@ policies:
         send(addr, Method::GET, "/v1/forward-auth", &headers, "").await.status
     };
     let becomes = async |number: f64| {
-        running::until("as many are in flight", async || {
+        crate::running::until("as many are in flight", async || {
             reads(&server).await;
             in_flight(&server).await == Some(number)
         })

@@ -2,14 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use http::{Method, StatusCode};
-use running::{Client, start, start_with};
+use crate::running::{Client, start, start_with};
 use tidegate_server::{Server, ServerOptions, Settings, Source, Stopped};
 use tokio::sync::mpsc;
 
@@ -56,16 +55,16 @@ async fn requests_in_flight_are_answered_while_the_server_drains() {
     // One more request, on its own connection, after the two hundred: so the others were accepted.
     let mut last = Client::connect(addr).await;
     assert_eq!(last.send(Method::GET, "/livez", &[], Body::empty()).await.unwrap().status, StatusCode::OK);
-    running::until("all heads have arrived", async || {
+    crate::running::until("all heads have arrived", async || {
         let open = last.send(Method::GET, "/readyz?verbose", &[], Body::empty()).await.unwrap();
         open.text.contains("[+] 200 requests in flight")
     })
     .await;
 
     server.handle.stop();
-    running::until("nothing new is accepted", async || tokio::net::TcpStream::connect(addr).await.is_err())
+    crate::running::until("nothing new is accepted", async || tokio::net::TcpStream::connect(addr).await.is_err())
         .await;
-    running::until("idle connections are closed", async || {
+    crate::running::until("idle connections are closed", async || {
         last.send(Method::GET, "/livez", &[], Body::empty()).await.is_err()
     })
     .await;
@@ -102,7 +101,7 @@ async fn a_drain_ends_at_its_deadline_and_at_once_when_told_again() {
         send.send(Bytes::from_static(HEAD)).await.unwrap();
         let mut client = Client::connect(server.addr).await;
         let flight = tokio::spawn(async move { client.send(Method::POST, "/v1/check", &[], body).await });
-        running::until("the head has arrived", async || {
+        crate::running::until("the head has arrived", async || {
             server.get("/readyz?verbose").await.text.contains("[+] 1 requests in flight")
         })
         .await;
@@ -127,11 +126,11 @@ async fn half_a_head_does_not_hold_up_a_drain() {
         options
     })
     .await;
-    let mut half = running::wire::sent(server.addr, b"GET /livez HTTP/1.1\r\nhost: loc").await;
+    let mut half = crate::running::wire::sent(server.addr, b"GET /livez HTTP/1.1\r\nhost: loc").await;
     // Another connection, accepted after the first.
     assert_eq!(server.get("/livez").await.status, StatusCode::OK);
     server.handle.stop();
-    assert!(running::wire::rest(&mut half).await.starts_with("HTTP/1.1 408 "));
+    assert!(crate::running::wire::rest(&mut half).await.starts_with("HTTP/1.1 408 "));
     drop(half);
     assert_eq!(server.stopped().await, Stopped::Drained);
 }

@@ -2,14 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use running::{NOON, Running, on_disk, send, start_with};
+use crate::running::{NOON, Running, on_disk, send, start_with};
 use serde_json::Value;
 use tidegate::ManualClock;
 

@@ -2,10 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod running;
 
 use http::StatusCode;
-use running::{Answer, Running, start};
+use crate::running::{Answer, Running, start};
 use serde_json::{Value, json};
 
 const FILE: &str = "

@@ -1,0 +1,25 @@
+//! The HTTP API: checks, reports, policies, keys and what they answer.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+mod adaptive;
+mod batch;
+mod blocks;
+mod breakers;
+mod bulkheads;
+mod changed_limits;
+mod check;
+mod deadlines_and_over;
+mod dry_run;
+mod events;
+mod in_flight;
+mod places;
+mod priority;
+mod put_policies;
+mod report_and_refund;
+mod reported_signals;
+#[path = "../running/mod.rs"]
+mod running;
+mod scopes;
+mod settling;
+mod ticket_in_header;
