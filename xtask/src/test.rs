@@ -33,11 +33,10 @@ pub(crate) fn run() -> Result<()> {
         cargo(&arguments, &benches_built)?;
     }
     deny::run()?;
-    // The library alone, without the features that the rest of the workspace enables.
-    cargo(
-        &["check", "--profile", "test", "-p", "tidegate-core", "-p", "tidegate", "--no-default-features"],
-        &[],
-    )?;
+    // The library alone, without the features that the rest of the workspace enables, and the program of the README.
+    let alone =
+        ["check", "--profile", "test", "-p", "tidegate-core", "-p", "tidegate", "--no-default-features"];
+    cargo(&[&alone[..], &["--lib", "--examples"]].concat(), &[])?;
     counts::run(&[])?;
     cargo(&["test", "--workspace", "--all-features"], &servers)?;
     // Loom explores all interleavings of the shared cells. This needs another build of the library, with loom's

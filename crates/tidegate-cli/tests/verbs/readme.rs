@@ -1,7 +1,4 @@
-//! Runs the commands and the program in the README and in the notes on the sample logs, unchanged.
-
-use std::path::Path;
-use std::process::Command;
+//! Runs the commands in the README and in the notes on the sample logs, unchanged.
 
 use crate::{Desk, repository};
 
@@ -76,35 +73,6 @@ fn the_commands_of_the_pages_work() {
     for verb in ["replay", "suggest"] {
         assert!(verbs.iter().any(|shown| shown == verb), "no {verb} in {verbs:?}");
     }
-}
-
-/// A user copies the program into a new project and runs it, so it must compile there: without a `?` outside of a
-/// function, and without lines that only the library's documentation hides.
-#[test]
-fn the_program_of_the_readme_runs_as_it_is_copied() {
-    let readme = std::fs::read_to_string(repository("README.md")).unwrap();
-    let programs: Vec<&str> =
-        readme.split("```rust\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0)).collect();
-    let [program] = programs[..] else { panic!("one program, not {}", programs.len()) };
-    // The project is kept between runs, so that its dependencies are built only once.
-    let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("readme-program");
-    std::fs::create_dir_all(project.join("src")).unwrap();
-    let library = repository("crates/tidegate");
-    let manifest = format!(
-        "[package]\nname = \"copied\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
-         [dependencies]\ntidegate = {{ path = {library:?} }}\n\n[workspace]\n"
-    );
-    std::fs::write(project.join("Cargo.toml"), manifest).unwrap();
-    std::fs::write(project.join("src/main.rs"), program).unwrap();
-    // The locked versions of this build are available without a network.
-    std::fs::copy(repository("Cargo.lock"), project.join("Cargo.lock")).unwrap();
-    let ran = Command::new(env!("CARGO"))
-        .args(["run", "--offline", "--quiet"])
-        .current_dir(&project)
-        .env("CARGO_TARGET_DIR", project.join("target"))
-        .output()
-        .unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
 }
 
 /// The README must stay short: what it is, three doors, one picture, a table of wishes, what it costs, and where to

@@ -2,12 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use http::StatusCode;
 use crate::running::{Answer, Running, start};
+use http::StatusCode;
 use serde_json::json;
 
 /// Falls by a tenth with each call above 50 ms, and grows by one with each faster call.

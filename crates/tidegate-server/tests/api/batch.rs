@@ -3,10 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
-use http::StatusCode;
 use crate::running::Running;
 use crate::running::engine::start;
+use http::StatusCode;
 use serde_json::{Value, json};
 
 const FILE: &str = "
@@ -87,7 +86,8 @@ async fn each_denied_check_has_the_body_that_it_has_alone() {
     let block = r#"{"block": {"for": "1h", "reason": "abuse"}}"#;
     let json = [("content-type", "application/json")];
     let blocked =
-        crate::running::send(server.addr, http::Method::PUT, "/v1/keys/per-user?user.id=eve", &json, block).await;
+        crate::running::send(server.addr, http::Method::PUT, "/v1/keys/per-user?user.id=eve", &json, block)
+            .await;
     assert_eq!(blocked.status, StatusCode::OK, "{blocked:?}");
     let hurried = json!({ "request.path": "/slow", "request.header.grpc-timeout": "200m" });
     let of = |attributes: Value| json!({ "attributes": attributes });

@@ -2,11 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
 use std::time::Duration;
 
-use http::{Method, StatusCode};
 use crate::running::{Answer, Running, send, start};
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 const ONE: &str = "

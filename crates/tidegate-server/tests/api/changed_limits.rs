@@ -2,12 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use http::Method;
 use crate::running::{TWO, send, start};
+use http::Method;
 use serde_json::Value;
 use tidegate::config::{Config, Format};
 use tidegate_server::{Server, ServerOptions, Settings, Source};

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
 use crate::running::{Answer, TWO, send, start};
 use serde_json::json;
 use std::time::Duration;

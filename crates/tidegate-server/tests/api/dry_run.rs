@@ -2,9 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
-use http::StatusCode;
 use crate::running::{Answer, Running, start};
+use http::StatusCode;
 use serde_json::{Value, json};
 
 const FILE: &str = "

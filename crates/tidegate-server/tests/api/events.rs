@@ -2,10 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
-use http::{Method, StatusCode};
 use crate::running::wire::{read_until, sent};
 use crate::running::{Running, send, start, start_with};
+use http::{Method, StatusCode};
 use tidegate::store::fallback::PROBE_EVERY;
 use tidegate_server::Token;
 use tokio::io::AsyncReadExt as _;

@@ -2,11 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
 use std::time::Duration;
 
-use http::{Method, StatusCode};
 use crate::running::{Running, send, start, start_with};
+use http::{Method, StatusCode};
 
 /// Work that is in flight, by its tickets, and a policy that limits reads while there is much of it.
 const FILE: &str = "

@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::StatusCode;
 use crate::running::wire::{connect_from, read_until, rest, statuses};
 use crate::running::{Running, start_with};
+use http::StatusCode;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 

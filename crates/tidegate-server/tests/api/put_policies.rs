@@ -2,11 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
 use std::net::SocketAddr;
 
-use http::{Method, StatusCode};
 use crate::running::{Answer, Running, on_disk, send, start, start_with};
+use http::{Method, StatusCode};
 use serde_json::json;
 use tidegate_server::{Server, ServerOptions, Source};
 

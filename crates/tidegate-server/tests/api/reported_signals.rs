@@ -2,9 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
-use http::{Method, StatusCode};
 use crate::running::{send, start, start_with};
+use http::{Method, StatusCode};
 use serde_json::json;
 use tidegate_server::Token;
 

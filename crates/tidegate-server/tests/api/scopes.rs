@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
 use http::{Method, StatusCode};
 use tidegate_server::{ServerOptions, Token};
 

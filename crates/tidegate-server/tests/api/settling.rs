@@ -2,12 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, StatusCode};
 use crate::running::{Answer, Client, Running, send, start, start_with, until};
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tidegate::config::{Config, Format};
 use tidegate::gate::ticket::TicketKeys;

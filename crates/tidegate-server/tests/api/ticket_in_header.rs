@@ -2,9 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
-use http::{Method, StatusCode};
 use crate::running::{Answer, Running, send, start};
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 async fn ask(server: &Running, uri: &str, more: &[(&str, &str)]) -> Answer {

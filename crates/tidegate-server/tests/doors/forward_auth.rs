@@ -2,9 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
-use http::{Method, StatusCode};
 use crate::running::{Answer, Running, send, start, start_with};
+use http::{Method, StatusCode};
 use tidegate_server::Token;
 
 const FILE: &str = "

@@ -2,11 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
 use std::net::SocketAddr;
 
-use http::{Method, StatusCode};
 use crate::running::{send, start, start_with, until};
+use http::{Method, StatusCode};
 use serde_json::json;
 use tidegate_server::{ServeError, Server, ServerOptions, Source, Token};
 

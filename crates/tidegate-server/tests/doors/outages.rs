@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-
 use std::sync::Arc;
 
 use http::{Method, StatusCode};

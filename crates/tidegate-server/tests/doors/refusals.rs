@@ -2,12 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
 use std::time::Duration;
 
-use http::StatusCode;
 use crate::running::wire::{exchange, read_until, rest, sent, statuses};
 use crate::running::{start, start_with};
+use http::StatusCode;
 use tokio::io::AsyncWriteExt;
 
 const FILE: &str = "

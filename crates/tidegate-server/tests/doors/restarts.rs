@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, StatusCode};
 use crate::running::{NOON, Running, on_disk, send, start_with};
+use http::{Method, StatusCode};
 use serde_json::Value;
 use tidegate::ManualClock;
 

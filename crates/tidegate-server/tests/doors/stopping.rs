@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::running::{Client, start, start_with};
 use axum::body::{Body, Bytes};
 use http::{Method, StatusCode};
-use crate::running::{Client, start, start_with};
 use tidegate_server::{Server, ServerOptions, Settings, Source, Stopped};
 use tokio::sync::mpsc;
 
@@ -62,8 +61,10 @@ async fn requests_in_flight_are_answered_while_the_server_drains() {
     .await;
 
     server.handle.stop();
-    crate::running::until("nothing new is accepted", async || tokio::net::TcpStream::connect(addr).await.is_err())
-        .await;
+    crate::running::until("nothing new is accepted", async || {
+        tokio::net::TcpStream::connect(addr).await.is_err()
+    })
+    .await;
     crate::running::until("idle connections are closed", async || {
         last.send(Method::GET, "/livez", &[], Body::empty()).await.is_err()
     })

@@ -12,6 +12,27 @@ mod deadlines;
 #[path = "../../examples/policy_file.rs"]
 #[allow(dead_code, reason = "its `main` is for the example")]
 mod policy_file;
+/// The program of the README, as an example of the crate.
+mod readme {
+    include!("../../examples/readme.rs");
+
+    pub(super) fn run() -> Result<(), QuotaError> {
+        main()
+    }
+}
+
+/// A user copies the program into a new project and runs it, so it must compile there: without a `?` outside of a
+/// function, without lines that only the library's documentation hides, and, as the checks of the library without features
+/// see to, without any of these.
+#[test]
+fn the_program_of_the_readme_runs_as_it_is_copied() {
+    let readme = include_str!("../../../../README.md");
+    let programs: Vec<&str> =
+        readme.split("```rust\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0)).collect();
+    let [program] = programs[..] else { panic!("one program, not {}", programs.len()) };
+    assert_eq!(include_str!("../../examples/readme.rs"), program);
+    readme::run().unwrap();
+}
 
 #[tokio::test]
 async fn the_third_request_of_a_client_is_answered_429_with_headers_and_a_problem() {
