@@ -99,9 +99,9 @@ fn more_live_quotas_than_numbers_are_settled_and_recover() {
 
 /// Quotas that are each used for one step only.
 #[test]
-fn a_million_passing_quotas_take_no_number_and_no_memory_of_their_own() {
+fn passing_quotas_take_no_number_and_no_memory_of_their_own() {
     let (store, plain) = (MemoryStore::with_capacity(64).unwrap(), PlainStore::default());
-    for number in 0..1_000_000u64 {
+    for number in 0..QUOTAS {
         let now = Tick::from_nanos(1_000_000_000_000 + number * 50_000_000);
         let burst = 1 + number % 10_000;
         let quota = Arc::new(Quota::per_second(1 + number / 10_000).burst(burst).gcra().unwrap());
