@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use http::{HeaderName, Request};
 use tidegate::http_answer::{HttpAnswer, over};
 use tidegate::observer::{Observer, RefusalCause};
+use tidegate::store::StoreError;
 use tidegate::{Admission, Check, Entry, Gate, GateDecision, Priority, Retry, priority};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -36,7 +37,8 @@ use crate::spent::Spent;
 /// The deadline that the task [carries](tidegate::deadline::carried), from a [`DeadlineLayer`](crate::DeadlineLayer)
 /// outside, is stated to the policies in force ([`Gate::state_time_left`]): one with a
 /// [deadline](tidegate::Policy::deadline) refuses requests that have less time left, and no queue delays a request
-/// beyond it.
+/// beyond it. If an engine has not decided by then, the request is refused as by a deadline layer (504), whatever
+/// [`when_undecided`](GateLayer::when_undecided) says.
 ///
 /// The service carries the [priority](tidegate::priority::carried) that the request was admitted with: the one from
 /// `describe`, or a lower one if a policy demotes the request. A request that passes although it is over a limit
@@ -75,7 +77,8 @@ pub struct GateLayer<D, C = ByStatus, A = Problems> {
     rules: Arc<Rules<D, C, A>>,
 }
 
-/// What happens to requests that cannot be decided because a store does not answer and has no fallback.
+/// What happens to requests that cannot be decided because a store does not answer and has no fallback. Requests that run
+/// out of their own time first are refused with 504 in both cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenUndecided {
     /// They are refused with 503. The default, because a limit that fails together with its store protects nothing.
@@ -142,7 +145,9 @@ impl<D: Clone, C: Clone, A: Clone> GateLayer<D, C, A> {
         self.with(|rules| Rules { settling: true, ..rules })
     }
 
-    /// Chooses what happens to requests that cannot be decided; the default is to refuse them.
+    /// Chooses what happens to requests that cannot be decided; the default is to refuse them. A request whose own
+    /// deadline passes before it is decided is always refused: its caller chooses the time, and is not to get through
+    /// uncharged by choosing little.
     #[must_use]
     pub fn when_undecided(self, undecided: WhenUndecided) -> Self {
         self.with(|rules| Rules { undecided, ..rules })
@@ -255,7 +260,7 @@ impl<D, C, A> Rules<D, C, A> {
                 .priority(self.describe.priority(&request));
             check.deadline = deadline;
             let entry = self.gate.admit_owned_async(check).await;
-            if entry.is_err() && self.undecided == WhenUndecided::Pass {
+            if self.passes_undecided(&entry) {
                 drop(entry);
                 if self.gate.policies().lets_through() {
                     self.over.remove(request.headers_mut());
@@ -268,9 +273,12 @@ impl<D, C, A> Rules<D, C, A> {
                     let limit_answer = HttpAnswer::of_gate(&decision, &described);
                     return self.refuse(&decision, &limit_answer);
                 }
-                Err(_) => {
-                    let refused = self.name.refuse(RefusalCause::Undecided, Retry::Unknown);
-                    return self.answers.refuse(refused, None);
+                Err(error) => {
+                    let cause = match error {
+                        StoreError::DeadlinePassed => RefusalCause::NoTimeLeft,
+                        _ => RefusalCause::Undecided,
+                    };
+                    return self.answers.refuse(self.name.refuse(cause, Retry::Unknown), None);
                 }
             };
             if !admission.wait.is_zero() {
@@ -301,6 +309,13 @@ impl<D, C, A> Rules<D, C, A> {
             }
             result
         }
+    }
+
+    /// Returns whether a request passes although no decision about it could be made. It does not if the reason is its
+    /// own deadline: its caller chooses that, and would get through uncharged by choosing a short one.
+    fn passes_undecided<T>(&self, entry: &Result<T, StoreError>) -> bool {
+        let undecided = entry.as_ref().is_err_and(|error| *error != StoreError::DeadlinePassed);
+        undecided && self.undecided == WhenUndecided::Pass
     }
 
     /// Makes the result of a refused call.
