@@ -23,6 +23,7 @@ use crate::ready::give_back;
 ///
 /// The time is the least of all values of `grpc-timeout` and Envoy's `x-envoy-expected-rq-timeout-ms`. A value that
 /// cannot be read counts as absent; without any value the default holds. The ceiling bounds the time that a stranger may ask for.
+/// If the task already carries a deadline, from a layer outside, the earlier one holds.
 /// Within the service the deadline is [carried](tidegate::deadline::carried). If it passes before there is an answer,
 /// the service's future is dropped and the request is refused. If the service had at least half of the default time,
 /// that counts as its failure for the limits and breakers within; with less time its caller was impatient, and it counts
@@ -133,6 +134,8 @@ where
         let now = rules.clock.now();
         let sent = read(request.headers());
         let deadline = rules.timeouts.deadline(now, sent);
+        // A layer outside may have given the request less time, which neither a header nor a default lengthens.
+        let deadline = deadline::carried().map_or(deadline, |carried| carried.at(&rules.clock).min(deadline));
         if !rules.timeouts.leaves(now, deadline, rules.needs) {
             give_back(&mut self.inner);
             return DeadlineFuture::refused(rules.refuse(RefusalCause::NoTimeLeft));

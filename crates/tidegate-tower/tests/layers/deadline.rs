@@ -53,6 +53,28 @@ fn of_several_values_the_shortest_time_counts() {
     }
 }
 
+/// An inner layer used to replace the deadline of an outer one by its own default, and clients inside told the next
+/// service the longer time.
+#[test]
+fn of_two_layers_the_earlier_deadline_holds() {
+    let clock = ManualClock::default();
+    let layer = |secs| DeadlineLayer::within(secs * SECOND, 30 * SECOND).unwrap().with_clock(clock.clone());
+    for (outer, inner, request, found) in [
+        (1, 9, get(), "Some(1s)"),
+        (9, 1, get(), "Some(1s)"),
+        (9, 1, with("grpc-timeout", "5S"), "Some(5s)"),
+        (9, 1, with("grpc-timeout", "250m"), "Some(250ms)"),
+    ] {
+        let mut service = layer(outer).layer(layer(inner).layer(FINDS));
+        assert_eq!(answer(&mut service, request).unwrap().body(), found, "{outer} around {inner}");
+    }
+    // The next service is told so: a second, less the margin of the client.
+    let told = ScriptedService::default();
+    let mut service = layer(1).layer(layer(9).layer(forward(&clock).layer(told.clone())));
+    answer(&mut service, get()).unwrap();
+    assert_eq!(told.last().headers()["x-envoy-expected-rq-timeout-ms"], "900");
+}
+
 #[test]
 fn what_cannot_be_done_in_time_is_not_begun() {
     let inner = ScriptedService::default();
