@@ -5,7 +5,9 @@ mod future;
 mod header;
 mod rules;
 mod serve;
+mod whole_call;
 
 pub use self::forward::{ForwardDeadlineLayer, ForwardDeadlineService};
 pub use self::future::DeadlineFuture;
 pub use self::serve::{DeadlineLayer, DeadlineService};
+pub use self::whole_call::{BoundsCalls, WholeCallFuture, WholeCallLayer, WholeCallService};

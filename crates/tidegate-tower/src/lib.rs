@@ -62,7 +62,10 @@ pub use breaker::{BreakerLayer, BreakerOfKey, BreakerService, Breakers, OneBreak
 pub use classify::judge_status;
 pub use classify::{ByStatus, Classify, retry_after};
 pub use concurrency::{Alike, ConcurrencyLayer, ConcurrencyService, Entering};
-pub use deadline::{DeadlineLayer, DeadlineService, ForwardDeadlineLayer, ForwardDeadlineService};
+pub use deadline::{
+    BoundsCalls, DeadlineLayer, DeadlineService, ForwardDeadlineLayer, ForwardDeadlineService,
+    WholeCallLayer, WholeCallService,
+};
 pub use fallback::{FallbackLayer, FallbackService};
 pub use gate::{Describe, GateLayer, GateService, WhenUndecided};
 pub use guarded::Entered;

@@ -13,6 +13,7 @@ use tower_service::Service;
 use super::future::{DeadlineFuture, Until};
 use super::header::{read, write};
 use super::rules::{Rules, knobs};
+use super::whole_call::is_only_ceiling;
 use crate::answers::{Answers, Errors};
 use crate::body::{AtBodyEnd, AtHead, BoundsUntil};
 use crate::ready::give_back;
@@ -20,6 +21,10 @@ use crate::ready::give_back;
 /// Tells the next service how much time is left, for a client: the time that the task
 /// [carries](tidegate::deadline::carried) minus the margin of [`Timeouts`]; the default if the task carries no
 /// deadline.
+///
+/// By itself it bounds one try: a layer outside that retries, or lets calls wait for a turn, takes its time besides. A
+/// [`ClientStack`](crate::ClientStack) makes a second layer of it ([`WholeCallLayer`](crate::WholeCallLayer)), which bounds
+/// the whole call by the ceiling. Each try still has the default time if the task carries no deadline.
 ///
 /// gRPC requests are told in `grpc-timeout`, others in `x-envoy-expected-rq-timeout-ms`. A shorter time that the
 /// request already names stays. A call with no time left is not made. A call without an answer in time is given up,
@@ -62,6 +67,13 @@ impl ForwardDeadlineLayer {
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
         Self { rules: Arc::new(Rules::new(timeouts, Errors)), until: PhantomData }
+    }
+}
+
+impl<A, U> ForwardDeadlineLayer<A, U> {
+    /// Returns the settings, for the layer that bounds the whole call.
+    pub(super) fn rules(&self) -> Arc<Rules<A>> {
+        Arc::clone(&self.rules)
     }
 }
 
@@ -128,8 +140,12 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let Rules { timeouts, needs, clock, .. } = &*self.rules;
         let now = clock.now();
-        let carried =
-            deadline::carried().map_or_else(|| timeouts.deadline(now, None), |carried| carried.at(clock));
+        let by_default = timeouts.deadline(now, None);
+        let carried = deadline::carried().map_or(by_default, |carried| match carried.at(clock) {
+            // Nobody has set a deadline for this call: each try has the default time, within the whole call's.
+            ceiling if is_only_ceiling(carried) => ceiling.min(by_default),
+            set => set,
+        });
         let own = read(request.headers());
         let until = timeouts.for_step(now, carried, own).map_or(now, |left| now.after(left));
         let left = timeouts.for_next_hop(now, until).filter(|_| timeouts.leaves(now, until, *needs));

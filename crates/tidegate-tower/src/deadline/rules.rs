@@ -1,9 +1,10 @@
 //! Settings that the deadline layers and their futures share.
 
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tidegate::clock::{Clock, SystemClock};
+use tidegate::clock::{Clock, Sleep, SystemClock};
 use tidegate::deadline::Timeouts;
 use tidegate::observer::RefusalCause;
 use tidegate::{Retry, Tick};
@@ -54,6 +55,19 @@ impl<A> Rules<A> {
     #[cold]
     pub(super) fn is_timeout<Err: 'static>(&self, until: Tick, error: &Err) -> bool {
         self.clock.now() >= self.told_time_ends(until) && Refused::of_error(error).is_none()
+    }
+
+    /// Returns whether the time is up; otherwise wakes the task when it is. The timer is made at the first poll.
+    pub(super) fn poll_until(&self, tick: Tick, sleep: &mut Option<Sleep>, cx: &mut Context<'_>) -> Poll<()> {
+        while {
+            let sleeping = sleep.get_or_insert_with(|| self.clock.sleep_until(tick));
+            ready!(sleeping.as_mut().poll(cx));
+            self.clock.now() < tick
+        } {
+            // The timer may fire early: then sleep again.
+            *sleep = None;
+        }
+        Poll::Ready(())
     }
 
     /// Makes the result of a refused call, and tells the observer.

@@ -19,3 +19,4 @@ mod retry;
 mod service;
 mod spawned;
 mod stack;
+mod whole_call;
