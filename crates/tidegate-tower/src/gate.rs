@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use http::{HeaderName, Request};
 use tidegate::http_answer::{HttpAnswer, over};
 use tidegate::observer::{Observer, RefusalCause};
-use tidegate::store::StoreError;
+use tidegate::store::{DecidedBy, StoreError};
 use tidegate::{Admission, Check, Entry, Gate, GateDecision, Priority, Retry, priority};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -23,6 +23,7 @@ use crate::answers::{Answers, Problems};
 use crate::classify::{ByStatus, Classify};
 use crate::given_up::Made;
 use crate::name::Name;
+use crate::poll_notes::TURN_CAME;
 use crate::ready::take_ready;
 use crate::spent::Spent;
 
@@ -286,6 +287,9 @@ impl<D, C, A> Rules<D, C, A> {
                 // Boxed, because few requests are delayed.
                 admission = Box::pin(delayed(admission, &mut later)).await?;
                 ready = later;
+            }
+            if !admission.wait.is_zero() || matches!(admission.by, DecidedBy::Engine | DecidedBy::Fallback) {
+                TURN_CAME.leave();
             }
             let spent = self.settling.then(Spent::awaiting_report);
             if let Some(spent) = &spent {

@@ -42,6 +42,7 @@ mod given_up;
 mod guarded;
 mod load_shed;
 mod name;
+mod poll_notes;
 mod priority;
 mod rate_limit;
 mod ready;

@@ -13,6 +13,7 @@ use tower_service::Service;
 use super::rules::Rules;
 use crate::answers::Answers;
 use crate::given_up::NotCalled;
+use crate::poll_notes::TURN_CAME;
 
 pin_project! {
     /// The future of [`RateLimitService`](crate::RateLimitService).
@@ -84,6 +85,7 @@ where
                 StageProjection::Refused { result } => return Poll::Ready(result.take().expect(ENDED)),
                 StageProjection::Held { due, call, rules, .. } => {
                     let charge = Uncalled(Some(ready!(due.as_mut().poll(cx))));
+                    TURN_CAME.leave();
                     let (call, rules) = (call.take(), Arc::clone(rules));
                     stage.set(Stage::AtTurn { charge, call, rules });
                 }
