@@ -30,7 +30,8 @@ pub trait Answers<Res, Err> {
 }
 
 /// Refusals as HTTP responses: 429, 503 or 504 with a problem as the body, `Retry-After` and rate-limit headers.
-/// Callers that pass get the rate-limit headers too. The response carries the [`Refused`] among its extensions.
+/// Callers that pass get the rate-limit headers too, beside those of limits further inside and of the service
+/// ([`HttpAnswer::add_headers`]). The response carries the [`Refused`] among its extensions.
 ///
 /// # Source
 /// RFC 9457 (problems), RFC 6585 (429), draft-ietf-httpapi-ratelimit-headers-11.
@@ -45,7 +46,7 @@ impl<B: From<String>, Err> Answers<Response<B>, Err> for Problems {
     }
 
     fn add_limit_state(&self, response: &mut Response<B>, limit_answer: &HttpAnswer<'_>) {
-        limit_answer.write_headers(response.headers_mut());
+        limit_answer.add_headers(response.headers_mut());
     }
 }
 
