@@ -19,7 +19,7 @@
 //! [`Observer`](tidegate::observer::Observer) what it does, and several layers may share one.
 //!
 //! By default a layer ends its part of a call at the head of the answer. For answers that are streamed,
-//! `until_body_ends` of the concurrency, breaker and deadline layers goes on to the end of the body ([`HeldBody`],
+//! `until_body_ends` of the concurrency, breaker, gate and deadline layers goes on to the end of the body ([`HeldBody`],
 //! [`TimedBody`]).
 //!
 //! `poll_ready` of a layer takes no permits and no units: `call` takes them, and they are given back if its future is
@@ -68,7 +68,7 @@ pub use deadline::{
     WholeCallLayer, WholeCallService,
 };
 pub use fallback::{FallbackLayer, FallbackService};
-pub use gate::{Describe, GateLayer, GateService, WhenUndecided};
+pub use gate::{Describe, GateLayer, GateService, HeldAdmission, WhenUndecided};
 pub use guarded::Entered;
 pub use load_shed::{LoadShedLayer, LoadShedService};
 pub use priority::{
