@@ -49,9 +49,10 @@ use crate::ready::take_ready;
 /// an engine takes longer than a second to settle, or longer than the deadline that the task carries: the engine then
 /// settles in the background.
 ///
-/// A request that is dropped before the service was called has spent nothing. A request that is dropped later leaves its
-/// places, settles what the handler has reported, and keeps what else limits were charged, because the service may have
-/// done the work: otherwise a caller could undo its charge by hanging up.
+/// A request that is dropped before the service was called has spent nothing; neither has one that a layer inside refuses
+/// [before any work has begun](crate::Refused::is_before_work). A request that is dropped later leaves its places, settles
+/// what the handler has reported, and keeps what else limits were charged, because the service may have done the work:
+/// otherwise a caller could undo its charge by hanging up.
 ///
 /// Costs as much as [`Gate::admit`], and an allocation for the future.
 ///

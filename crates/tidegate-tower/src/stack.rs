@@ -11,7 +11,8 @@ use crate::deadline::BoundsCalls;
 /// 2. the fallback, which sees the refusals of all other layers;
 /// 3. the count of retries, which tells callers of overloaded answers not to retry while there are too many;
 /// 4. the deadline, so that time spent in a line counts;
-/// 5. the rate limit, before the line: a caller that asks too often takes no place in it;
+/// 5. the rate limit, before the line: a caller that asks too often takes no place in it. A gate, and a rate limit that
+///    [gives back](crate::RateLimitLayer::giving_back), undo the charge of a request that the line refuses;
 /// 6. the concurrency limit, last: a request that holds a place is being worked on.
 ///
 /// # Examples
@@ -135,7 +136,8 @@ where
 /// 7. the concurrency limit: a try that holds a place is in flight, so an adaptive limit measures the service alone;
 /// 8. the deadline, last: the service is told the time left when the call is sent.
 ///
-/// The rate limit comes first, so a try that finds no place afterwards has spent its unit without a call.
+/// The rate limit comes before the places, so a try that finds no place afterwards has taken a unit without a call. A rate
+/// limit that waits, or that [gives back](crate::RateLimitLayer::giving_back), gets it back.
 ///
 /// # Examples
 /// ```

@@ -23,7 +23,7 @@ use crate::refused::Refused;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GrpcStatuses;
 
-impl<B: Default, Err> Answers<Response<B>, Err> for GrpcStatuses {
+impl<B: Default, Err: 'static> Answers<Response<B>, Err> for GrpcStatuses {
     fn refuse(&self, refused: Refused, limit_answer: Option<&HttpAnswer<'_>>) -> Result<Response<B>, Err> {
         let mut response = status(&refused, limit_answer.map(HttpAnswer::status)).into_http();
         if let Some(wait) = refused.retry.after() {
@@ -32,6 +32,10 @@ impl<B: Default, Err> Answers<Response<B>, Err> for GrpcStatuses {
         }
         response.extensions_mut().insert(refused);
         Ok(response)
+    }
+
+    fn refusal_in<'r>(&self, result: &'r Result<Response<B>, Err>) -> Option<&'r Refused> {
+        super::refusal_in(result)
     }
 }
 

@@ -21,7 +21,8 @@ use crate::answers::Answers;
 use crate::body::HoldsUntil;
 use crate::classify::Classify;
 use crate::given_up::Made;
-use crate::poll_notes::TURN_CAME;
+use crate::poll_notes::{TRIED_BEFORE, TURN_CAME};
+use crate::refused::Refused;
 use crate::spent::Spent;
 
 /// How long an answer that is there waits for an engine to settle its charges: far longer than an engine takes that is
@@ -92,18 +93,27 @@ impl<D, C, A> Rules<D, C, A> {
                 TURN_CAME.leave();
             }
             let inside = InGate::new(admission.undo_if_dropped(false), spent, &self.name);
-            let mut result =
-                carrying(inside.decision().priority, || Made::new(ready.call(request))).await;
+            let (mut result, tried_before) = {
+                let priority = inside.decision().priority;
+                let mut called = pin!(carrying(priority, || Made::new(ready.call(request))));
+                let poll_called = |cx: &mut Context<'_>| {
+                    let (polled, tried) = TRIED_BEFORE.watch(|| called.as_mut().poll(cx));
+                    polled.map(|result| (result, tried))
+                };
+                poll_fn(poll_called).await
+            };
             if let Ok(response) = &mut result {
                 self.answers.add_limit_state(response, &HttpAnswer::of_gate(inside.decision(), &described));
             }
             let outcome = self.classify.classify(&result).outcome;
+            let is_before_work =
+                !tried_before && self.answers.refusal_in(&result).is_some_and(Refused::is_before_work);
             match result {
-                Ok(response) if U::goes_on(&response) => {
+                Ok(response) if !is_before_work && U::goes_on(&response) => {
                     Ok(U::hold(response, outcome, inside.held()))
                 }
                 result => {
-                    self.end(inside, outcome, deadline).await;
+                    self.end(inside, outcome, is_before_work, deadline).await;
                     result.map(U::refused)
                 }
             }
@@ -116,9 +126,14 @@ impl<D, C, A> Rules<D, C, A> {
         &self,
         inside: InGate<'_>,
         outcome: Outcome,
+        is_before_work: bool,
         deadline: Option<Deadline>,
     ) {
         let (admission, spent) = inside.ended(outcome);
+        if is_before_work {
+            // Boxed, here and below, because few requests end so.
+            return self.settle(Box::pin(admission.cancel_async()).as_mut(), deadline).await;
+        }
         match spent.as_ref().and_then(Spent::usage) {
             Some(usage) => {
                 let mut ending = Box::pin(admission.finish_by_async(outcome, &usage));

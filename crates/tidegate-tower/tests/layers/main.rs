@@ -10,6 +10,7 @@ mod deadline;
 mod engine;
 mod gate;
 mod gate_engine;
+mod giving_back;
 mod over_the_wire;
 mod priority;
 mod rate_limit;
