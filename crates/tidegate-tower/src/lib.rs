@@ -5,6 +5,7 @@
 //! * [`BreakerLayer`]: refuses calls to a failing service until it answers again
 //! * [`GateLayer`]: applies all policies of a gate; a request is charged to all of them or to none
 //! * [`DeadlineLayer`], [`ForwardDeadlineLayer`]: read the time left from a header, and send it to the next service
+//! * [`WholeCallLayer`]: bounds a client's whole call, with its waits and its retries
 //! * [`PriorityLayer`], [`ForwardPriorityLayer`]: read a request's priority from a header, and send it to the next
 //!   service
 //! * [`RetryLayer`]: retries failed calls that may succeed then, within a budget

@@ -26,7 +26,8 @@ use crate::ready::give_back;
 /// [`ClientStack`](crate::ClientStack) makes a second layer of it ([`WholeCallLayer`](crate::WholeCallLayer)), which bounds
 /// the whole call by the ceiling. Each try still has the default time if the task carries no deadline.
 ///
-/// gRPC requests are told in `grpc-timeout`, others in `x-envoy-expected-rq-timeout-ms`. A shorter time that the
+/// gRPC requests are told in `grpc-timeout`, others in `x-envoy-expected-rq-timeout-ms` or a [header of your
+/// choice](Self::in_header). A shorter time that the
 /// request already names stays. A call with no time left is not made. A call without an answer in time is given up,
 /// and an error that comes once the time told to the service is over counts as that, since a channel of tonic ends a call by
 /// the same time; a [`Refused`](crate::Refused) of a layer inside [stays](crate::Refused::of_error) what it is. The cause is [`TimedOut`](tidegate::observer::RefusalCause::TimedOut) if the called service had at least half of the
@@ -138,7 +139,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let Rules { timeouts, needs, clock, .. } = &*self.rules;
+        let Rules { timeouts, needs, clock, header, .. } = &*self.rules;
         let now = clock.now();
         let by_default = timeouts.deadline(now, None);
         let carried = deadline::carried().map_or(by_default, |carried| match carried.at(clock) {
@@ -146,14 +147,14 @@ where
             ceiling if is_only_ceiling(carried) => ceiling.min(by_default),
             set => set,
         });
-        let own = read(request.headers());
+        let own = read(request.headers(), header);
         let until = timeouts.for_step(now, carried, own).map_or(now, |left| now.after(left));
         let left = timeouts.for_next_hop(now, until).filter(|_| timeouts.leaves(now, until, *needs));
         let Some(left) = left else {
             give_back(&mut self.inner);
             return DeadlineFuture::refused(self.rules.refuse(RefusalCause::NoTimeLeft));
         };
-        if !write(request.headers_mut(), left) {
+        if !write(request.headers_mut(), header, left) {
             give_back(&mut self.inner);
             return DeadlineFuture::refused(self.rules.refuse(RefusalCause::NoTimeLeft));
         }

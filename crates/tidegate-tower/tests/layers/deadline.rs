@@ -138,6 +138,32 @@ fn the_next_service_is_told_what_is_left_less_the_margin() {
     assert_eq!(told("x-envoy-expected-rq-timeout-ms").as_deref(), Some("400"), "less was asked for");
 }
 
+/// Envoy overwrites its own header with the timeout of its route.
+#[test]
+fn the_time_travels_in_a_header_of_ones_choice() {
+    let name = || http::HeaderName::from_static("x-time-left-ms");
+    let (clock, inner) = (ManualClock::default(), ScriptedService::default());
+    let mut client = forward(&clock).in_header(name()).layer(inner.clone());
+    let mut request = with("x-envoy-expected-rq-timeout-ms", "100");
+    request.headers_mut().insert(name(), "500".parse().unwrap());
+    answer(&mut client, request).unwrap();
+    assert_eq!(
+        inner.last().headers()["x-time-left-ms"],
+        "400",
+        "the shorter time of the request, less the margin"
+    );
+    assert_eq!(inner.last().headers()["x-envoy-expected-rq-timeout-ms"], "100", "not ours");
+    answer(&mut client, with("content-type", "application/grpc")).unwrap();
+    assert!(inner.last().headers().contains_key("grpc-timeout"));
+
+    let mut service = layer(&clock).in_header(name()).layer(FINDS);
+    for (header, found) in [("x-time-left-ms", "Some(500ms)"), ("x-envoy-expected-rq-timeout-ms", "Some(2s)")]
+    {
+        assert_eq!(answer(&mut service, with(header, "500")).unwrap().body(), found, "{header}");
+    }
+    assert_eq!(answer(&mut service, with("grpc-timeout", "1S")).unwrap().body(), "Some(1s)");
+}
+
 #[test]
 fn a_call_for_which_no_time_is_left_is_not_made() {
     let (clock, inner) = (ManualClock::default(), ScriptedService::default());
