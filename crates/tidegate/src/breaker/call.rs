@@ -72,7 +72,7 @@ impl Call {
     /// clock.advance(Duration::from_millis(300)); // at the service
     /// call.leave(Outcome::Success);
     /// assert_eq!(stock.state().as_str(), "closed", "the service was not slow");
-    /// # Ok::<(), tidegate::QuotaError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn work_begins(&mut self) {
         self.measured.work_begins(self.shared.time.now());
