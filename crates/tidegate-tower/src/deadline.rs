@@ -1,5 +1,6 @@
 //! Deadline layers: read the time left from a request, carry it through the task, and tell it to the next service.
 
+mod ceiling;
 mod forward;
 mod future;
 mod header;

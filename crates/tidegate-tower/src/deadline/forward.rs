@@ -10,10 +10,10 @@ use tidegate::observer::RefusalCause;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::ceiling::is_only_ceiling;
 use super::future::{DeadlineFuture, Until};
 use super::header::{read, write};
 use super::rules::{Rules, knobs};
-use super::whole_call::is_only_ceiling;
 use crate::answers::{Answers, Errors};
 use crate::body::{AtBodyEnd, AtHead, BoundsUntil};
 use crate::ready::give_back;

@@ -2,10 +2,8 @@
 //!
 //! [`ForwardDeadlineLayer`](crate::ForwardDeadlineLayer) is the innermost layer of a client and bounds one try. This layer
 //! is outside the retries, and carries a deadline, so that retries, queues and rate limits inside see it. If nobody has
-//! set a deadline, the carried one is only the ceiling of the whole call: each try still gets the default time. A
-//! thread-local value tells the inner layer which of the two it is.
+//! set a deadline, the carried one is only the ceiling of the whole call: each try still gets the default time.
 
-use std::cell::Cell;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,22 +18,13 @@ use tidegate::{Deadline, Tick};
 use tower_layer::{Identity, Layer};
 use tower_service::Service;
 
+use super::ceiling::{is_only_ceiling, within_ceiling};
 use super::forward::ForwardDeadlineLayer;
 use super::rules::Rules;
 use super::serve::DeadlineLayer;
 use crate::answers::{Answers, Errors};
 use crate::given_up::dropping_for_timeout;
 use crate::ready::give_back;
-
-thread_local! {
-    /// The carried deadline of the call in progress, if it is only the ceiling of the whole call.
-    static CEILING: Cell<Option<Deadline>> = const { Cell::new(None) };
-}
-
-/// Says whether a carried deadline is only the ceiling of a client's whole call, and nobody has set one.
-pub(super) fn is_only_ceiling(carried: Deadline) -> bool {
-    CEILING.get() == Some(carried)
-}
 
 /// A deadline layer of a client that bounds each try, from which [`ClientStack`](crate::ClientStack) makes the layer that
 /// bounds the whole call: [`ForwardDeadlineLayer`], or `Identity` for none. With a [`DeadlineLayer`] in that place nothing
@@ -180,23 +169,13 @@ impl Until {
     /// Runs a part of the call, which carries the deadline.
     fn within<R>(self, work: impl FnOnce() -> R) -> R {
         let ceiling = self.only_ceiling.then_some(Deadline::Tick(self.tick));
-        let _restore = Restore(CEILING.replace(ceiling));
-        carry(self.tick, work)
+        within_ceiling(ceiling, || carry(self.tick, work))
     }
 
     /// Returns what a caller is told when the time is up.
     fn cause<A>(self, rules: &Rules<A>) -> RefusalCause {
         let is_usual = self.only_ceiling || rules.is_failure_after(self.tick.since(self.began));
         if is_usual { RefusalCause::TimedOut } else { RefusalCause::CutShort }
-    }
-}
-
-/// Restores the thread-local value when dropped, also if the work panics.
-struct Restore(Option<Deadline>);
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        CEILING.set(self.0);
     }
 }
 
