@@ -85,6 +85,38 @@ fn a_reader_that_goes_away_leaves_its_place_and_keeps_its_charges() {
     }
 }
 
+/// A stream whose reader hangs up reports in its drop what it has spent.
+#[test]
+fn what_a_stream_reports_when_it_is_dropped_is_settled() {
+    struct Reports(Spent);
+    impl Drop for Reports {
+        fn drop(&mut self) {
+            self.0.settle(300);
+        }
+    }
+    impl Body for Reports {
+        type Data = Bytes;
+        type Error = BoxError;
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"token")))))
+        }
+    }
+    let (gate, _) = gate();
+    let layer = GateLayer::new(Arc::clone(&gate), |_: &Request<String>| Descriptor::new());
+    let service = service_fn(|request: Request<String>| {
+        let spent = request.extensions().get::<Spent>().unwrap().clone();
+        std::future::ready(Ok::<_, BoxError>(Response::new(Reports(spent))))
+    });
+    let layer = layer.settling().until_body_ends().answering(Errors);
+    let mut body = call(layer.layer(service)).into_body();
+    assert!(frame(&mut body).is_ready());
+    drop(body);
+    assert_eq!(left(&gate), [700, 9, 3]);
+}
+
 /// Over a real connection of axum, within a stack: the tokens of a language model are counted while they are sent.
 #[tokio::test]
 async fn a_streamed_answer_of_axum_reports_its_tokens_at_its_end() {
