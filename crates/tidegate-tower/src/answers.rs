@@ -27,17 +27,33 @@ pub trait Answers<Res, Err> {
     fn add_limit_state(&self, response: &mut Res, limit_answer: &HttpAnswer<'_>) {
         let _ = (response, limit_answer);
     }
+
+    /// Finds the refusal of a layer inside in the result of a call. A limit outside then gives back the charge of a call
+    /// that was refused [before any work had begun](Refused::is_before_work). Finds none unless overridden.
+    fn refusal_in<'r>(&self, result: &'r Result<Res, Err>) -> Option<&'r Refused> {
+        let _ = result;
+        None
+    }
+}
+
+/// Finds a refusal in a response or in an error.
+fn refusal_in<B, Err: 'static>(result: &Result<Response<B>, Err>) -> Option<&Refused> {
+    match result {
+        Ok(response) => Refused::of_response(response),
+        Err(error) => Refused::of_error(error),
+    }
 }
 
 /// Refusals as HTTP responses: 429, 503 or 504 with a problem as the body, `Retry-After` and rate-limit headers.
-/// Callers that pass get the rate-limit headers too. The response carries the [`Refused`] among its extensions.
+/// Callers that pass get the rate-limit headers too, beside those of limits further inside and of the service
+/// ([`HttpAnswer::add_headers`]). The response carries the [`Refused`] among its extensions.
 ///
 /// # Source
 /// RFC 9457 (problems), RFC 6585 (429), draft-ietf-httpapi-ratelimit-headers-11.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Problems;
 
-impl<B: From<String>, Err> Answers<Response<B>, Err> for Problems {
+impl<B: From<String>, Err: 'static> Answers<Response<B>, Err> for Problems {
     fn refuse(&self, refused: Refused, limit_answer: Option<&HttpAnswer<'_>>) -> Result<Response<B>, Err> {
         let mut response = limit_answer.and_then(HttpAnswer::refusal).unwrap_or_else(|| problem(&refused));
         response.extensions_mut().insert(refused);
@@ -45,7 +61,11 @@ impl<B: From<String>, Err> Answers<Response<B>, Err> for Problems {
     }
 
     fn add_limit_state(&self, response: &mut Response<B>, limit_answer: &HttpAnswer<'_>) {
-        limit_answer.write_headers(response.headers_mut());
+        limit_answer.add_headers(response.headers_mut());
+    }
+
+    fn refusal_in<'r>(&self, result: &'r Result<Response<B>, Err>) -> Option<&'r Refused> {
+        refusal_in(result)
     }
 }
 
@@ -54,9 +74,13 @@ impl<B: From<String>, Err> Answers<Response<B>, Err> for Problems {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Errors;
 
-impl<Res, Err: BoxedRefused> Answers<Res, Err> for Errors {
+impl<Res, Err: BoxedRefused + 'static> Answers<Res, Err> for Errors {
     fn refuse(&self, refused: Refused, _: Option<&HttpAnswer<'_>>) -> Result<Res, Err> {
         Err(refused.into())
+    }
+
+    fn refusal_in<'r>(&self, result: &'r Result<Res, Err>) -> Option<&'r Refused> {
+        result.as_ref().err().and_then(Refused::of_error)
     }
 }
 
@@ -90,6 +114,10 @@ impl<Res, Err: From<Refused> + Error + 'static> Answers<Res, Err> for OwnErrors 
     fn refuse(&self, refused: Refused, _: Option<&HttpAnswer<'_>>) -> Result<Res, Err> {
         Refused::look_into::<Err>();
         Err(refused.into())
+    }
+
+    fn refusal_in<'r>(&self, result: &'r Result<Res, Err>) -> Option<&'r Refused> {
+        result.as_ref().err().and_then(Refused::of_error)
     }
 }
 

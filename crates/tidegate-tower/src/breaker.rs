@@ -27,6 +27,8 @@ use crate::ready::give_back;
 /// calls went. A refusal by an inner layer (a full line, a rate limit) is not counted for or against the service.
 /// Neither is a future that is dropped; the drop also frees a probe's place. There is one exception, a
 /// [`DeadlineLayer`](crate::DeadlineLayer) outside whose time is up: see [`ConcurrencyLayer`](crate::ConcurrencyLayer).
+/// Whether a call was slow depends on the time from when its turn came: what it waited for a rate limit, in a line or for
+/// a gate of an inner layer says nothing of the service.
 ///
 /// # Examples
 /// ```

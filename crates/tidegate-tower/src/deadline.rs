@@ -1,11 +1,14 @@
 //! Deadline layers: read the time left from a request, carry it through the task, and tell it to the next service.
 
+mod ceiling;
 mod forward;
 mod future;
 mod header;
 mod rules;
 mod serve;
+mod whole_call;
 
 pub use self::forward::{ForwardDeadlineLayer, ForwardDeadlineService};
 pub use self::future::DeadlineFuture;
 pub use self::serve::{DeadlineLayer, DeadlineService};
+pub use self::whole_call::{BoundsCalls, WholeCallFuture, WholeCallLayer, WholeCallService};

@@ -3,7 +3,7 @@
 pub use crate::arriving::ArrivingRetriesFuture;
 pub use crate::breaker::BreakerFuture;
 pub use crate::concurrency::ConcurrencyFuture;
-pub use crate::deadline::DeadlineFuture;
+pub use crate::deadline::{DeadlineFuture, WholeCallFuture};
 pub use crate::fallback::FallbackFuture;
 pub use crate::gate::GateFuture;
 pub use crate::load_shed::LoadShedFuture;

@@ -2,28 +2,28 @@
 
 mod describe;
 mod inside;
+mod passing;
+mod rules;
 
-use std::fmt;
-use std::future::poll_fn;
-use std::pin::Pin;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{HeaderName, Request};
-use tidegate::http_answer::{HttpAnswer, over};
-use tidegate::observer::{Observer, RefusalCause};
-use tidegate::{Admission, Check, Entry, Gate, GateDecision, Priority, Retry, priority};
+use tidegate::Gate;
+use tidegate::observer::Observer;
 use tower_layer::Layer;
 use tower_service::Service;
 
 pub use self::describe::Describe;
-use self::inside::InGate;
+pub use self::inside::HeldAdmission;
+pub use self::passing::GateFuture;
+use self::rules::Rules;
+pub use self::rules::WhenUndecided;
 use crate::answers::{Answers, Problems};
+use crate::body::{AtBodyEnd, AtHead, HoldsUntil};
 use crate::classify::{ByStatus, Classify};
-use crate::given_up::Made;
-use crate::name::Name;
 use crate::ready::take_ready;
-use crate::spent::Spent;
 
 /// Puts a service behind the policies of a gate (rate limits, places, breakers). Clones share the gate.
 ///
@@ -36,7 +36,8 @@ use crate::spent::Spent;
 /// The deadline that the task [carries](tidegate::deadline::carried), from a [`DeadlineLayer`](crate::DeadlineLayer)
 /// outside, is stated to the policies in force ([`Gate::state_time_left`]): one with a
 /// [deadline](tidegate::Policy::deadline) refuses requests that have less time left, and no queue delays a request
-/// beyond it.
+/// beyond it. If an engine has not decided by then, the request is refused as by a deadline layer (504), whatever
+/// [`when_undecided`](GateLayer::when_undecided) says.
 ///
 /// The service carries the [priority](tidegate::priority::carried) that the request was admitted with: the one from
 /// `describe`, or a lower one if a policy demotes the request. A request that passes although it is over a limit
@@ -44,11 +45,14 @@ use crate::spent::Spent;
 /// which replace the caller's headers of these names.
 ///
 /// If a store fails when a request ends, the observer is told
-/// ([`LayerDid::NotSettled`](tidegate::observer::LayerDid::NotSettled)), and the answer is returned unchanged.
+/// ([`LayerDid::NotSettled`](tidegate::observer::LayerDid::NotSettled)), and the answer is returned unchanged. So it is if
+/// an engine takes longer than a second to settle, or longer than the deadline that the task carries: the engine then
+/// settles in the background.
 ///
-/// A request that is dropped before the service was called has spent nothing. A request that is dropped later leaves
-/// its places but keeps what limits were charged, because the service may have done the work: otherwise a caller could
-/// undo its charge by hanging up.
+/// A request that is dropped before the service was called has spent nothing; neither has one that a layer inside refuses
+/// [before any work has begun](crate::Refused::is_before_work). A request that is dropped later leaves its places, settles
+/// what the handler has reported, and keeps what else limits were charged, because the service may have done the work:
+/// otherwise a caller could undo its charge by hanging up.
 ///
 /// Costs as much as [`Gate::admit`], and an allocation for the future.
 ///
@@ -71,78 +75,43 @@ use crate::spent::Spent;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct GateLayer<D, C = ByStatus, A = Problems> {
+pub struct GateLayer<D, C = ByStatus, A = Problems, U = AtHead> {
     rules: Arc<Rules<D, C, A>>,
-}
-
-/// What happens to requests that cannot be decided because a store does not answer and has no fallback.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhenUndecided {
-    /// They are refused with 503. The default, because a limit that fails together with its store protects nothing.
-    #[default]
-    Refuse,
-    /// They pass and are not charged.
-    Pass,
-}
-
-/// The settings of a gate layer.
-#[derive(Clone, Debug)]
-struct Rules<D, C, A> {
-    gate: Arc<Gate>,
-    describe: D,
-    name: Name,
-    classify: C,
-    answers: A,
-    settling: bool,
-    undecided: WhenUndecided,
-    over: over::Headers,
+    until: PhantomData<U>,
 }
 
 impl<D> GateLayer<D> {
     /// Makes a layer that asks `gate` about each request, described by `describe`.
     #[must_use]
     pub fn new(gate: Arc<Gate>, describe: D) -> Self {
-        let rules = Rules {
-            gate,
-            describe,
-            name: Name::new("gate"),
-            classify: ByStatus,
-            answers: Problems,
-            settling: false,
-            undecided: WhenUndecided::default(),
-            over: over::Headers::default(),
-        };
-        Self { rules: Arc::new(rules) }
+        Self { rules: Arc::new(Rules::new(gate, describe)), until: PhantomData }
     }
 }
 
-impl<D: Clone, C: Clone, A: Clone> GateLayer<D, C, A> {
+impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
     /// Chooses how callers are told of refusals; the default is [`Problems`].
     #[must_use]
-    pub fn answering<N>(self, answers: N) -> GateLayer<D, C, N> {
-        let Rules { gate, describe, name, classify, settling, undecided, over, .. } =
-            Arc::unwrap_or_clone(self.rules);
-        let rules = Rules { gate, describe, name, classify, answers, settling, undecided, over };
-        GateLayer { rules: Arc::new(rules) }
+    pub fn answering<N>(self, answers: N) -> GateLayer<D, C, N, U> {
+        self.with(|rules| rules.answering(answers))
     }
 
     /// Chooses how the outcome of a request is judged; the default is [`ByStatus`].
     #[must_use]
-    pub fn judging<N>(self, classify: N) -> GateLayer<D, N, A> {
-        let Rules { gate, describe, name, answers, settling, undecided, over, .. } =
-            Arc::unwrap_or_clone(self.rules);
-        let rules = Rules { gate, describe, name, classify, answers, settling, undecided, over };
-        GateLayer { rules: Arc::new(rules) }
+    pub fn judging<N>(self, classify: N) -> GateLayer<D, N, A, U> {
+        self.with(|rules| rules.judging(classify))
     }
 
     /// Adds a [`Spent`] to the extensions of each request that passes. Policies that [settle by
-    /// usage](tidegate::policy::SettleRule) settle what the handler reports to it before it answers.
+    /// usage](tidegate::policy::SettleRule) settle what the handler reports to it before it answers, or with
+    /// [`until_body_ends`](GateLayer::until_body_ends) before the body of the answer ends.
     #[must_use]
     pub fn settling(self) -> Self {
         self.with(|rules| Rules { settling: true, ..rules })
     }
 
-    /// Chooses what happens to requests that cannot be decided; the default is to refuse them.
+    /// Chooses what happens to requests that cannot be decided; the default is to refuse them. A request whose own
+    /// deadline passes before it is decided is always refused: its caller chooses the time, and is not to get through
+    /// uncharged by choosing little.
     #[must_use]
     pub fn when_undecided(self, undecided: WhenUndecided) -> Self {
         self.with(|rules| Rules { undecided, ..rules })
@@ -169,39 +138,85 @@ impl<D: Clone, C: Clone, A: Clone> GateLayer<D, C, A> {
         self.with(|rules| Rules { name: rules.name.observed(observer), ..rules })
     }
 
-    fn with(self, change: impl FnOnce(Rules<D, C, A>) -> Rules<D, C, A>) -> Self {
-        Self { rules: Arc::new(change(Arc::unwrap_or_clone(self.rules))) }
+    /// Ends a request when the body of its answer has ended, has failed or is dropped, for answers that are streamed.
+    /// Until then it holds its places; its outcome is that of the body, also by a `grpc-status` in the trailers; and
+    /// policies settle what was reported to [`Spent`](crate::Spent) up to then, such as the tokens of a language model. By
+    /// default all of this happens at the head of the answer. The service then answers with a
+    /// [`HeldBody`](crate::HeldBody), whose page says which end has which outcome.
+    ///
+    /// If the reader goes away before the body ends, places are left, what was reported is settled, and all other charges
+    /// stay. An engine is not awaited at the end of a body: it settles in the background
+    /// ([`Admission::finish_unwatched`](tidegate::Admission::finish_unwatched)), and the observer is not told if it fails.
+    /// Adaptive limits and breakers of the policies take the whole time for the latency of the request, since a store is
+    /// not told when the answer began: for streams use those of a [`ConcurrencyLayer`](crate::ConcurrencyLayer) and a
+    /// [`BreakerLayer`](crate::BreakerLayer).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use axum::{Extension, Router, body::Body, extract::Request, routing::post};
+    /// use http_body_util::BodyExt;
+    /// use tidegate::policy::{Limit, SettleBy, SettleRule};
+    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+    /// use tidegate_tower::{GateLayer, Spent};
+    ///
+    /// let mut tokens = Policy::new("tokens", Limit::new(Quota::per_minute(100_000).gcra()?, "100000/min"));
+    /// tokens.settle = Some(SettleRule::new(SettleBy::Cost));
+    /// let gate = Arc::new(Gate::in_memory(PolicySet::new(vec![tokens])?, 1000)?);
+    ///
+    /// async fn complete(Extension(spent): Extension<Spent>) -> Body {
+    ///     // Each frame is a token here; the number is known when the last one was sent.
+    ///     let mut sent = 0;
+    ///     Body::new(Body::from("the tokens").map_frame(move |frame| {
+    ///         sent += 1;
+    ///         spent.settle(sent);
+    ///         frame
+    ///     }))
+    /// }
+    ///
+    /// let layer = GateLayer::new(gate, |_: &Request| Descriptor::new()).settling().until_body_ends();
+    /// let app: Router = Router::new().route("/complete", post(complete)).layer(layer);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn until_body_ends(self) -> GateLayer<D, C, A, AtBodyEnd> {
+        GateLayer { rules: self.rules, until: PhantomData }
+    }
+
+    fn with<M, N>(self, change: impl FnOnce(Rules<D, C, A>) -> Rules<D, M, N>) -> GateLayer<D, M, N, U> {
+        GateLayer { rules: Arc::new(change(Arc::unwrap_or_clone(self.rules))), until: PhantomData }
     }
 }
 
-impl<D, C, A> Clone for GateLayer<D, C, A> {
+impl<D, C, A, U> Clone for GateLayer<D, C, A, U> {
     fn clone(&self) -> Self {
-        Self { rules: Arc::clone(&self.rules) }
+        Self { rules: Arc::clone(&self.rules), until: PhantomData }
     }
 }
 
-impl<S, D, C, A> Layer<S> for GateLayer<D, C, A> {
-    type Service = GateService<S, D, C, A>;
+impl<S, D, C, A, U> Layer<S> for GateLayer<D, C, A, U> {
+    type Service = GateService<S, D, C, A, U>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        GateService { inner, rules: Arc::clone(&self.rules) }
+        GateService { inner, rules: Arc::clone(&self.rules), until: PhantomData }
     }
 }
 
 /// A service behind a gate: see [`GateLayer`].
 #[derive(Debug)]
-pub struct GateService<S, D, C = ByStatus, A = Problems> {
+pub struct GateService<S, D, C = ByStatus, A = Problems, U = AtHead> {
     inner: S,
     rules: Arc<Rules<D, C, A>>,
+    until: PhantomData<U>,
 }
 
-impl<S: Clone, D, C, A> Clone for GateService<S, D, C, A> {
+impl<S: Clone, D, C, A, U> Clone for GateService<S, D, C, A, U> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), rules: Arc::clone(&self.rules) }
+        Self { inner: self.inner.clone(), rules: Arc::clone(&self.rules), until: PhantomData }
     }
 }
 
-impl<S, D, C, A, B> Service<Request<B>> for GateService<S, D, C, A>
+impl<S, D, C, A, B, U> Service<Request<B>> for GateService<S, D, C, A, U>
 where
     S: Service<Request<B>, Future: Send> + Clone + Send + 'static,
     S::Response: Send,
@@ -210,10 +225,11 @@ where
     D: Describe<Request<B>> + Send + Sync + 'static,
     C: Classify<S::Response, S::Error> + Send + Sync + 'static,
     A: Answers<S::Response, S::Error> + Send + Sync + 'static,
+    U: HoldsUntil<S::Response, HeldAdmission> + 'static,
 {
-    type Response = S::Response;
+    type Response = U::Response;
     type Error = S::Error;
-    type Future = GateFuture<S::Response, S::Error>;
+    type Future = GateFuture<U::Response, S::Error>;
 
     /// Asks whether the inner service is ready; charges nothing.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
@@ -224,139 +240,7 @@ where
         let ready = take_ready(&mut self.inner);
         let later = self.inner.clone();
         let deadline = tidegate::deadline::carried();
-        let passing = Arc::clone(&self.rules).pass(ready, later, request, deadline);
-        GateFuture { passing: Box::pin(passing) }
-    }
-}
-
-impl<D, C, A> Rules<D, C, A> {
-    /// Asks the gate, calls the service, and settles.
-    #[allow(clippy::manual_async_fn, reason = "an async fn keeps each of its arguments twice")]
-    fn pass<S, B>(
-        self: Arc<Self>,
-        mut ready: S,
-        mut later: S,
-        mut request: Request<B>,
-        deadline: Option<tidegate::Deadline>,
-    ) -> impl Future<Output = Result<S::Response, S::Error>>
-    where
-        S: Service<Request<B>>,
-        D: Describe<Request<B>>,
-        C: Classify<S::Response, S::Error>,
-        A: Answers<S::Response, S::Error>,
-    {
-        async move {
-            let mut described = self.describe.describe(&request);
-            if let Some(deadline) = deadline {
-                self.gate.state_time_left(&mut described, deadline);
-            }
-            let mut check = Check::of(&described)
-                .maybe_cost(self.describe.cost(&request))
-                .priority(self.describe.priority(&request));
-            check.deadline = deadline;
-            let entry = self.gate.admit_owned_async(check).await;
-            if entry.is_err() && self.undecided == WhenUndecided::Pass {
-                drop(entry);
-                if self.gate.policies().lets_through() {
-                    self.over.remove(request.headers_mut());
-                }
-                return ready.call(request).await;
-            }
-            let mut admission = match entry {
-                Ok(Entry::Admitted(admission)) => admission.undo_if_dropped(true),
-                Ok(Entry::Refused(decision)) => {
-                    let limit_answer = HttpAnswer::of_gate(&decision, &described);
-                    return self.refuse(&decision, &limit_answer);
-                }
-                Err(_) => {
-                    let refused = self.name.refuse(RefusalCause::Undecided, Retry::Unknown);
-                    return self.answers.refuse(refused, None);
-                }
-            };
-            if !admission.wait.is_zero() {
-                drop(ready);
-                // Boxed, because few requests are delayed.
-                admission = Box::pin(delayed(admission, &mut later)).await?;
-                ready = later;
-            }
-            let spent = self.settling.then(Spent::awaiting_report);
-            if let Some(spent) = &spent {
-                request.extensions_mut().insert(spent.clone());
-            }
-            self.over.replace(&admission, request.headers_mut());
-            let inside = InGate::new(admission.undo_if_dropped(false), &self.name);
-            let mut result = carrying(inside.decision().priority, || Made::new(ready.call(request))).await;
-            if let Ok(response) = &mut result {
-                self.answers.add_limit_state(response, &HttpAnswer::of_gate(inside.decision(), &described));
-            }
-            let outcome = self.classify.classify(&result).outcome;
-            // If a store fails now, the charge stays and the answer is returned all the same: the work is done.
-            let settled = match spent.as_ref().and_then(Spent::usage) {
-                // Boxed, because few handlers report what was spent.
-                Some(usage) => Box::pin(inside.ended(outcome).finish_by_async(outcome, &usage)).await,
-                None => inside.ended(outcome).finish_async(outcome).await,
-            };
-            if let Err(error) = settled {
-                self.name.not_settled(&error);
-            }
-            result
-        }
-    }
-
-    /// Makes the result of a refused call.
-    fn refuse<Res, Err>(&self, decision: &GateDecision, limit_answer: &HttpAnswer<'_>) -> Result<Res, Err>
-    where
-        A: Answers<Res, Err>,
-    {
-        let too_late = decision.refusal.as_ref().is_some_and(|refusal| refusal.needs.is_some());
-        let cause = if too_late { RefusalCause::NoTimeLeft } else { RefusalCause::Policy };
-        let mut refused = self.name.refuse(cause, decision.retry());
-        if let Some(policy) = limit_answer.policy() {
-            refused.by = policy.into();
-        }
-        self.answers.refuse(refused, Some(limit_answer))
-    }
-}
-
-/// Waits as long as a queue delays an admission, and then until the service is ready. If it is dropped before that, or
-/// the service fails, the admission is undone: the service was not called.
-async fn delayed<S: Service<Req>, Req>(
-    admission: Admission<Arc<Gate>>,
-    service: &mut S,
-) -> Result<Admission<Arc<Gate>>, S::Error> {
-    let admission = admission.delayed().await;
-    poll_fn(|cx| service.poll_ready(cx)).await?;
-    Ok(admission)
-}
-
-/// Calls a service with `priority` carried. Carries nothing if the service would find the same priority anyway, so that
-/// clients inside do not tell others a default priority as if a caller had named it.
-async fn carrying<F: Future>(priority: Priority, call: impl FnOnce() -> F) -> F::Output {
-    if priority == priority::carried().unwrap_or_default() {
-        return call().await;
-    }
-    let future = priority::carry(priority, call);
-    priority::carry_through(priority, future).await
-}
-
-/// The future of [`GateService`].
-///
-/// # Cancel safety
-/// See [`GateLayer`].
-pub struct GateFuture<Res, Err> {
-    passing: Pin<Box<dyn Future<Output = Result<Res, Err>> + Send>>,
-}
-
-impl<Res, Err> Future for GateFuture<Res, Err> {
-    type Output = Result<Res, Err>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.passing.as_mut().poll(cx)
-    }
-}
-
-impl<Res, Err> fmt::Debug for GateFuture<Res, Err> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GateFuture").finish_non_exhaustive()
+        let passing = Arc::clone(&self.rules).pass::<_, _, U>(ready, later, request, deadline);
+        GateFuture::new(passing)
     }
 }

@@ -15,6 +15,10 @@ use crate::name::Name;
 
 /// A place or a breaker's call, held by an admitted request. Dropping it gives it back and reports no outcome.
 pub trait Entered: Send {
+    /// Notes that the work begins only now, and that the request waited for its turn until now. Does nothing unless
+    /// overridden.
+    fn work_begins(&mut self) {}
+
     /// Notes that an answer which is streamed begins now. Does nothing unless overridden.
     fn answer_begins(&mut self) {}
 
@@ -33,6 +37,10 @@ impl Entered for Permit {
 }
 
 impl Entered for Call {
+    fn work_begins(&mut self) {
+        Self::work_begins(self);
+    }
+
     fn answer_begins(&mut self) {
         Self::answer_begins(self);
     }
@@ -43,6 +51,10 @@ impl Entered for Call {
 }
 
 impl Entered for KeyedCall {
+    fn work_begins(&mut self) {
+        Self::work_begins(self);
+    }
+
     fn answer_begins(&mut self) {
         Self::answer_begins(self);
     }
@@ -115,6 +127,13 @@ impl<P: Entered, C, A> Inside<P, C, A> {
         C: Classify<Res, Err>,
     {
         self.rules.classify.classify(result).outcome
+    }
+
+    /// Notes that the request waited for its turn until now.
+    pub(crate) fn work_begins(&mut self) {
+        if let Some(entered) = &mut self.entered {
+            entered.work_begins();
+        }
     }
 
     /// Takes what the request holds, and the name of the layer, for a body that gives it back.

@@ -5,6 +5,7 @@
 //! * [`BreakerLayer`]: refuses calls to a failing service until it answers again
 //! * [`GateLayer`]: applies all policies of a gate; a request is charged to all of them or to none
 //! * [`DeadlineLayer`], [`ForwardDeadlineLayer`]: read the time left from a header, and send it to the next service
+//! * [`WholeCallLayer`]: bounds a client's whole call, with its waits and its retries
 //! * [`PriorityLayer`], [`ForwardPriorityLayer`]: read a request's priority from a header, and send it to the next
 //!   service
 //! * [`RetryLayer`]: retries failed calls that may succeed then, within a budget
@@ -20,7 +21,7 @@
 //! [`Observer`](tidegate::observer::Observer) what it does, and several layers may share one.
 //!
 //! By default a layer ends its part of a call at the head of the answer. For answers that are streamed,
-//! `until_body_ends` of the concurrency, breaker and deadline layers goes on to the end of the body ([`HeldBody`],
+//! `until_body_ends` of the concurrency, breaker, gate and deadline layers goes on to the end of the body ([`HeldBody`],
 //! [`TimedBody`]).
 //!
 //! `poll_ready` of a layer takes no permits and no units: `call` takes them, and they are given back if its future is
@@ -43,6 +44,7 @@ mod given_up;
 mod guarded;
 mod load_shed;
 mod name;
+mod poll_notes;
 mod priority;
 mod rate_limit;
 mod ready;
@@ -64,9 +66,12 @@ pub use breaker::{BreakerLayer, BreakerOfKey, BreakerService, Breakers, OneBreak
 pub use classify::judge_status;
 pub use classify::{ByStatus, Classify, retry_after};
 pub use concurrency::{Alike, ConcurrencyLayer, ConcurrencyService, Entering};
-pub use deadline::{DeadlineLayer, DeadlineService, ForwardDeadlineLayer, ForwardDeadlineService};
+pub use deadline::{
+    BoundsCalls, DeadlineLayer, DeadlineService, ForwardDeadlineLayer, ForwardDeadlineService,
+    WholeCallLayer, WholeCallService,
+};
 pub use fallback::{FallbackLayer, FallbackService};
-pub use gate::{Describe, GateLayer, GateService, WhenUndecided};
+pub use gate::{Describe, GateLayer, GateService, HeldAdmission, WhenUndecided};
 pub use guarded::Entered;
 pub use load_shed::{LoadShedLayer, LoadShedService};
 pub use priority::{

@@ -10,7 +10,7 @@ use crate::refused::Refused;
 
 /// A layer's name and its observer. Without an observer, an event costs one branch.
 #[derive(Clone, Debug)]
-pub(crate) struct Name {
+pub struct Name {
     name: Arc<str>,
     observer: Option<Arc<dyn Observer>>,
 }

@@ -112,6 +112,32 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
         self.with(|rules| Rules { settling: true, ..rules })
     }
 
+    /// Gives a request's charge back exactly if a layer inside refuses the request [before any work for it had
+    /// begun](crate::Refused::is_before_work), such as a [`ConcurrencyLayer`](crate::ConcurrencyLayer) whose line is full.
+    /// By default such a request has spent its charge, and a caller that is refused by a busy server is refused by this
+    /// limit as well when it comes back. A layer that is [waiting](Self::waiting) or [settling](Self::settling) gives
+    /// charges back in any case, since it keeps them.
+    ///
+    /// The inner refusal is found in the response's extensions, or in the error. With charges given back, a caller may ask
+    /// as often as it likes while the server is busy: each refusal then costs the server as much as refusing takes, and
+    /// the caller nothing. Costs an allocation per request, and for a GCRA limiter a lock in place of a compare-exchange.
+    ///
+    /// # Examples
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tidegate::{Limiter, Quota};
+    /// use tidegate_tower::{RateLimitLayer, ServerStack};
+    ///
+    /// let all = RateLimitLayer::all("all", Limiter::new(Quota::per_second(1000))?).giving_back();
+    /// let stack = ServerStack::self_tuning("pages").rate_limit(all);
+    /// let app: Router = Router::new().route("/", get(async || "the page")).layer(stack);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn giving_back(self) -> Self {
+        self.with(|rules| Rules { giving_back: true, ..rules })
+    }
+
     /// Tells `observer` of refusals ([`Observer::on_layer`]). The limiter itself tells of each decision
     /// ([`Limiter::with_observer`]); it may be given the same observer.
     #[must_use]
@@ -171,7 +197,8 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let rules = &self.rules;
         let cost = self.limits.cost(&request);
-        let answer = if rules.settling || !rules.max_wait.is_zero() {
+        let mut charge = None;
+        let answer = if rules.keeps_charge() {
             match self.limits.reserve(&request, cost, rules.max_wait) {
                 Ok(reservation) if !reservation.wait().is_zero() => {
                     let service = for_later(&mut self.inner);
@@ -179,7 +206,7 @@ where
                 }
                 Ok(reservation) => {
                     let answer = reservation.answer();
-                    rules.hand_over(reservation, &mut request);
+                    charge = Some(rules.hand_over(reservation, &mut request));
                     answer
                 }
                 Err(denied) => denied.answer,
@@ -188,7 +215,7 @@ where
             self.limits.allow(&request, cost)
         };
         if answer.is_allowed() {
-            return RateLimitFuture::called(self.inner.call(request), answer, Arc::clone(rules));
+            return RateLimitFuture::called(self.inner.call(request), answer, charge, Arc::clone(rules));
         }
         give_back(&mut self.inner);
         RateLimitFuture::refused(rules.refuse(&answer))

@@ -42,6 +42,13 @@ impl Refused {
         Self { cause, by: by.into(), retry: Retry::Unknown }
     }
 
+    /// Returns whether the request was refused before any work for it had begun: `false` if its time was up while it was
+    /// being worked on. A layer outside that has charged the request gives its charge back then.
+    #[must_use]
+    pub const fn is_before_work(&self) -> bool {
+        !matches!(self.cause, RefusalCause::TimedOut | RefusalCause::CutShort)
+    }
+
     /// Returns the HTTP status: 429 if the caller asked too often, 504 if the time was up, else 503. HTTP's 504
     /// corresponds to gRPC's `DEADLINE_EXCEEDED`, which the gRPC answers use. It is not 503, because clients retry a
     /// 503, and a request without time left, or one that was cut off and may have taken effect, should not be retried.

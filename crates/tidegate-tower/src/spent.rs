@@ -11,8 +11,9 @@ use tidegate::policy::Usage;
 /// [`GateLayer::settling`](crate::GateLayer::settling)). Clones share one charge; the first call settles it.
 ///
 /// Behind a rate limit the charge is settled at once, so a streamed response may settle after its head was sent: keep a
-/// clone. Behind a gate it is settled when the service's future ends, and later reports are ignored. A charge that is
-/// never settled stays as estimated. If both layers are around a service, the handler finds the inner one's charge.
+/// clone. Behind a gate it is settled when the service's future ends, or with
+/// [`until_body_ends`](crate::GateLayer::until_body_ends) when the body of its answer ends or is dropped; later reports are
+/// ignored. A charge that is never settled stays as estimated. If both layers are around a service, the handler finds the inner one's charge.
 ///
 /// # Examples
 /// An axum handler that only knows at its end how many tokens a language model used:

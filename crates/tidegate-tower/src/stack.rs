@@ -3,6 +3,7 @@
 use tower_layer::{Identity, Layer};
 
 use crate::concurrency::ConcurrencyLayer;
+use crate::deadline::BoundsCalls;
 
 /// The layers around a server, put in the right order whatever order they are named in:
 ///
@@ -10,7 +11,8 @@ use crate::concurrency::ConcurrencyLayer;
 /// 2. the fallback, which sees the refusals of all other layers;
 /// 3. the count of retries, which tells callers of overloaded answers not to retry while there are too many;
 /// 4. the deadline, so that time spent in a line counts;
-/// 5. the rate limit, before the line: a caller that asks too often takes no place in it;
+/// 5. the rate limit, before the line: a caller that asks too often takes no place in it. A gate, and a rate limit that
+///    [gives back](crate::RateLimitLayer::giving_back), undo the charge of a request that the line refuses;
 /// 6. the concurrency limit, last: a request that holds a place is being worked on.
 ///
 /// # Examples
@@ -126,13 +128,16 @@ where
 ///
 /// 1. the fallback, after the last try;
 /// 2. the priority, told once for all tries;
-/// 3. retries, so that each try passes all following layers;
-/// 4. the circuit breaker, which sees the outcome of each try;
-/// 5. the rate limit that the called service has set: a try that waits for it is not in flight, and holds no place;
-/// 6. the concurrency limit: a try that holds a place is in flight, so an adaptive limit measures the service alone;
-/// 7. the deadline, last: the service is told the time left when the call is sent.
+/// 3. the bound of the whole call, which comes with the deadline: its ceiling bounds waits for a turn, tries, and waits
+///    between tries together;
+/// 4. retries, so that each try passes all following layers;
+/// 5. the circuit breaker, which sees the outcome of each try;
+/// 6. the rate limit that the called service has set: a try that waits for it is not in flight, and holds no place;
+/// 7. the concurrency limit: a try that holds a place is in flight, so an adaptive limit measures the service alone;
+/// 8. the deadline, last: the service is told the time left when the call is sent.
 ///
-/// The rate limit comes first, so a try that finds no place afterwards has spent its unit without a call.
+/// The rate limit comes before the places, so a try that finds no place afterwards has taken a unit without a call. A rate
+/// limit that waits, or that [gives back](crate::RateLimitLayer::giving_back), gets it back.
 ///
 /// # Examples
 /// ```
@@ -228,9 +233,10 @@ impl<F, T, B, C, R, D, P> ClientStack<F, T, B, C, R, D, P> {
         ClientStack { fallback, priority, retry, breaker, concurrency, rate_limit, deadline }
     }
 
-    /// Sets the deadline.
+    /// Sets the deadline: a [`ForwardDeadlineLayer`](crate::ForwardDeadlineLayer), which is put innermost and bounds each
+    /// try. Its ceiling also bounds the whole call: see [`WholeCallLayer`](crate::WholeCallLayer).
     #[must_use]
-    pub fn deadline<L>(self, deadline: L) -> ClientStack<F, T, B, C, R, L, P> {
+    pub fn deadline<L: BoundsCalls>(self, deadline: L) -> ClientStack<F, T, B, C, R, L, P> {
         let Self { fallback, priority, retry, breaker, concurrency, rate_limit, .. } = self;
         ClientStack { fallback, priority, retry, breaker, concurrency, rate_limit, deadline }
     }
@@ -238,12 +244,12 @@ impl<F, T, B, C, R, D, P> ClientStack<F, T, B, C, R, D, P> {
 
 impl<S, F, T, B, C, R, D, P> Layer<S> for ClientStack<F, T, B, C, R, D, P>
 where
-    D: Layer<S>,
+    D: Layer<S> + BoundsCalls<WholeCall: Layer<T::Service>>,
     C: Layer<D::Service>,
     R: Layer<C::Service>,
     B: Layer<R::Service>,
     T: Layer<B::Service>,
-    P: Layer<T::Service>,
+    P: Layer<<D::WholeCall as Layer<T::Service>>::Service>,
     F: Layer<P::Service>,
 {
     type Service = F::Service;
@@ -251,6 +257,7 @@ where
     fn layer(&self, inner: S) -> Self::Service {
         let called = self.concurrency.layer(self.deadline.layer(inner));
         let tried = self.breaker.layer(self.rate_limit.layer(called));
-        self.fallback.layer(self.priority.layer(self.retry.layer(tried)))
+        let whole = self.deadline.whole_call().layer(self.retry.layer(tried));
+        self.fallback.layer(self.priority.layer(whole))
     }
 }

@@ -7,6 +7,7 @@ mod call;
 mod keyed;
 #[cfg(all(test, tidegate_loom))]
 mod loom_model;
+mod measured;
 mod run;
 mod shared;
 

@@ -151,6 +151,32 @@ impl<'a> HttpAnswer<'a> {
         self.shown.write(self.form, out);
     }
 
+    /// Writes the rate-limit headers beside those that are there, for an answer that has passed this limit and whose own
+    /// headers come from a limit further inside, or from the service.
+    ///
+    /// The lists of limits (`ratelimit`, `ratelimit-policy`) are continued: first the limits that are there, then this
+    /// answer's. If the lists would take more than 2,048 bytes, this answer's limits are omitted, and a header says how
+    /// many are. Headers that show one limit (`x-ratelimit-…`) stay, unless less is left of this answer's limit. So an
+    /// answer that refuses keeps the limit that refuses.
+    ///
+    /// # Examples
+    /// ```
+    /// use http::HeaderMap;
+    /// use tidegate::http_answer::NamedLimit;
+    /// use tidegate::{Limiter, ManualClock, Quota};
+    ///
+    /// let mut headers = HeaderMap::new();
+    /// for (name, quota) in [("each", Quota::per_minute(9)), ("all", Quota::per_minute(1000))] {
+    ///     let limiter = Limiter::new(quota)?.with_clock(ManualClock::default());
+    ///     NamedLimit::new(name, quota)?.answer(&limiter.allow()).add_headers(&mut headers);
+    /// }
+    /// assert_eq!(headers["ratelimit-policy"], r#""each";q=9;w=60, "all";q=1000;w=60"#);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn add_headers(&self, out: &mut HeaderMap) {
+        self.shown.write_beside(self.form, out);
+    }
+
     /// Returns the rate-limit headers as pairs of names, in lower case, and values, for frameworks with types of their
     /// own.
     #[must_use]

@@ -70,10 +70,17 @@ impl Engine {
         None
     }
 
-    /// Makes the conclusion of a request that could not be decided at all, because of a bug here or in the store.
+    /// Makes the conclusion of a request that could not be decided at all: because of a bug here or in the store, or
+    /// because the time that its caller gives was over first. It is refused in each case, also where
+    /// `on_store_error: allow` lets requests pass: a caller must not get through uncharged by giving little time.
     pub(super) fn undecided(&self, error: StoreError) -> Conclusion {
-        self.metrics.store_error(self.store_kind);
-        tracing::error!(%error, "a request could not be decided");
+        if error == StoreError::DeadlinePassed {
+            // Not a failure of the store, so it is neither counted as one nor logged as a bug.
+            tracing::debug!(%error, "a request could not be decided");
+        } else {
+            self.metrics.store_error(self.store_kind);
+            tracing::error!(%error, "a request could not be decided");
+        }
         Conclusion::Unsettled { allowed: false, policy: None, error }
     }
 }

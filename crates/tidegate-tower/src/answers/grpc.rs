@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::header::{HeaderName, HeaderValue};
 use http::{Response, StatusCode};
+use tidegate::Retry;
 use tidegate::http_answer::HttpAnswer;
 use tidegate::observer::RefusalCause;
 use tidegate::retries::header;
@@ -15,7 +16,8 @@ use crate::refused::Refused;
 
 /// Refusals as gRPC statuses, for tonic servers: `RESOURCE_EXHAUSTED` if the caller asked too often, `UNAVAILABLE` if
 /// the service lacks capacity, `DEADLINE_EXCEEDED` if the time was up. If a wait is known, it adds `RetryInfo` for
-/// people, and `grpc-retry-pushback-ms` for clients that retry; gRPC's own clients read only `grpc-retry-pushback-ms`.
+/// people, and `grpc-retry-pushback-ms` for clients that retry; gRPC's own clients read only `grpc-retry-pushback-ms`. If
+/// no retry can succeed, `grpc-retry-pushback-ms` is -1, which tells clients not to retry.
 /// Adds `QuotaFailure` with the limit's name.
 ///
 /// # Source
@@ -23,15 +25,23 @@ use crate::refused::Refused;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GrpcStatuses;
 
-impl<B: Default, Err> Answers<Response<B>, Err> for GrpcStatuses {
+impl<B: Default, Err: 'static> Answers<Response<B>, Err> for GrpcStatuses {
     fn refuse(&self, refused: Refused, limit_answer: Option<&HttpAnswer<'_>>) -> Result<Response<B>, Err> {
         let mut response = status(&refused, limit_answer.map(HttpAnswer::status)).into_http();
-        if let Some(wait) = refused.retry.after() {
-            let pushback = HeaderName::from_static(header::GRPC_PUSHBACK);
-            response.headers_mut().insert(pushback, HeaderValue::from(pushback_millis(wait)));
+        let pushback = match refused.retry {
+            Retry::After(wait) => Some(HeaderValue::from(pushback_millis(wait))),
+            Retry::Never => Some(HeaderValue::from_static(header::NOT_AGAIN)),
+            Retry::Unknown => None,
+        };
+        if let Some(pushback) = pushback {
+            response.headers_mut().insert(HeaderName::from_static(header::GRPC_PUSHBACK), pushback);
         }
         response.extensions_mut().insert(refused);
         Ok(response)
+    }
+
+    fn refusal_in<'r>(&self, result: &'r Result<Response<B>, Err>) -> Option<&'r Refused> {
+        super::refusal_in(result)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A body that holds a place or a breaker's call until it ends.
+//! A body that holds a place, a breaker's call or a gate's admission until it ends.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,9 +15,11 @@ use crate::guarded::Entered;
 use crate::name::Name;
 
 pin_project! {
-    /// The body of an answer, which holds a place ([`Permit`]) or a breaker's [`Call`](tidegate::breaker::Call) until it
-    /// has ended: made by [`ConcurrencyLayer::until_body_ends`](crate::ConcurrencyLayer::until_body_ends) and
-    /// [`BreakerLayer::until_body_ends`](crate::BreakerLayer::until_body_ends).
+    /// The body of an answer, which holds a place ([`Permit`]), a breaker's [`Call`](tidegate::breaker::Call) or a gate's
+    /// [admission](crate::HeldAdmission) until it has ended: made by
+    /// [`ConcurrencyLayer::until_body_ends`](crate::ConcurrencyLayer::until_body_ends),
+    /// [`BreakerLayer::until_body_ends`](crate::BreakerLayer::until_body_ends) and
+    /// [`GateLayer::until_body_ends`](crate::GateLayer::until_body_ends).
     ///
     /// What it holds is given back once, with this outcome:
     ///

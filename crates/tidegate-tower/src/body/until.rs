@@ -10,6 +10,7 @@ use tidegate::Outcome;
 use super::held::HeldBody;
 use super::timed::{BodyDeadline, TimedBody};
 use crate::guarded::{Entered, Inside};
+use crate::name::Name;
 
 /// A layer is done at the head of an answer; the default. The place of a streamed answer is then free, and its call
 /// judged, while the body is still being sent.
@@ -31,10 +32,29 @@ pub trait HoldsUntil<Res, P: Entered>: sealed::Sealed {
     #[doc(hidden)]
     fn refused(response: Res) -> Self::Response;
 
+    /// Returns whether a request goes on holding when the head of this answer is there.
+    #[doc(hidden)]
+    fn goes_on(response: &Res) -> bool;
+
+    /// Passes on an answer with this outcome as far as its head tells, and gives back what the request holds at the end of
+    /// the body. Only for answers with which it goes on holding.
+    #[doc(hidden)]
+    fn hold(response: Res, outcome: Outcome, entered: (P, Name)) -> Self::Response;
+
     /// Passes on an answer with this outcome as far as its head tells, and gives back what the request holds now or
     /// later.
     #[doc(hidden)]
-    fn answered<C, A>(response: Res, outcome: Outcome, inside: &mut Inside<P, C, A>) -> Self::Response;
+    #[inline]
+    fn answered<C, A>(response: Res, outcome: Outcome, inside: &mut Inside<P, C, A>) -> Self::Response {
+        if Self::goes_on(&response)
+            && let Some((mut entered, name)) = inside.detach()
+        {
+            entered.answer_begins();
+            return Self::hold(response, outcome, (entered, name));
+        }
+        inside.end(outcome);
+        Self::refused(response)
+    }
 }
 
 /// What a deadline bounds: an answer's head ([`AtHead`]), or its body too ([`AtBodyEnd`]). Not to be implemented by
@@ -68,8 +88,13 @@ impl<Res, P: Entered> HoldsUntil<Res, P> for AtHead {
     }
 
     #[inline]
-    fn answered<C, A>(response: Res, outcome: Outcome, inside: &mut Inside<P, C, A>) -> Res {
-        inside.end(outcome);
+    fn goes_on(_: &Res) -> bool {
+        false
+    }
+
+    fn hold(response: Res, outcome: Outcome, (entered, name): (P, Name)) -> Res {
+        entered.leave(outcome);
+        name.ended(outcome);
         response
     }
 }
@@ -81,22 +106,16 @@ impl<B: Body, P: Entered> HoldsUntil<Response<B>, P> for AtBodyEnd {
         response.map(HeldBody::free)
     }
 
-    fn answered<C, A>(
-        response: Response<B>,
-        outcome: Outcome,
-        inside: &mut Inside<P, C, A>,
-    ) -> Self::Response {
-        if response.body().is_end_stream() {
-            inside.end(outcome);
-            return response.map(HeldBody::free);
-        }
+    fn goes_on(response: &Response<B>) -> bool {
+        !response.body().is_end_stream()
+    }
+
+    fn hold(response: Response<B>, outcome: Outcome, entered: (P, Name)) -> Self::Response {
         // A reader that has all of it may drop the body before it says that it has ended: servers do so at the length
         // that the head promises.
         let told = || response.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
         let length = response.body().size_hint().exact().or_else(told);
-        let Some((mut entered, name)) = inside.detach() else { return response.map(HeldBody::free) };
-        entered.answer_begins();
-        response.map(|body| HeldBody::holding(body, (entered, name), outcome, length))
+        response.map(|body| HeldBody::holding(body, entered, outcome, length))
     }
 }
 

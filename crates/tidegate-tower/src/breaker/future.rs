@@ -11,6 +11,7 @@ use crate::body::{AtHead, HoldsUntil};
 use crate::classify::Classify;
 use crate::given_up::Made;
 use crate::guarded::{Entered, Inside};
+use crate::poll_notes::TURN_CAME;
 
 pin_project! {
     /// The future of [`BreakerService`](crate::BreakerService).
@@ -59,7 +60,11 @@ where
                 Poll::Ready(result.map(U::refused))
             }
             StageProjection::Called { inside, future } => {
-                let result = ready!(future.poll(cx));
+                let (polled, turn_came) = TURN_CAME.watch(|| future.poll(cx));
+                if turn_came {
+                    inside.work_begins();
+                }
+                let result = ready!(polled);
                 let outcome = inside.outcome_of(&result);
                 Poll::Ready(match result {
                     Ok(response) => Ok(U::answered(response, outcome, inside)),

@@ -16,6 +16,7 @@ use crate::body::{AtHead, HoldsUntil};
 use crate::classify::Classify;
 use crate::given_up::{Made, NotCalled};
 use crate::guarded::{Inside, Rules};
+use crate::poll_notes::TURN_CAME;
 
 pin_project! {
     /// The future of [`ConcurrencyService`](crate::ConcurrencyService).
@@ -72,6 +73,7 @@ where
                 StageProjection::InLine { entry, call, rules, .. } => {
                     match ready!(Pin::new(entry).poll(cx)) {
                         Ok(permit) => {
+                            TURN_CAME.leave();
                             let inside = Some(Inside::new(permit, Arc::clone(rules)));
                             let call = call.take();
                             stage.set(Stage::AtTurn { inside, call });

@@ -10,6 +10,7 @@ use tidegate::observer::RefusalCause;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::ceiling::is_only_ceiling;
 use super::future::{DeadlineFuture, Until};
 use super::header::{read, write};
 use super::rules::{Rules, knobs};
@@ -21,7 +22,12 @@ use crate::ready::give_back;
 /// [carries](tidegate::deadline::carried) minus the margin of [`Timeouts`]; the default if the task carries no
 /// deadline.
 ///
-/// gRPC requests are told in `grpc-timeout`, others in `x-envoy-expected-rq-timeout-ms`. A shorter time that the
+/// By itself it bounds one try: a layer outside that retries, or lets calls wait for a turn, takes its time besides. A
+/// [`ClientStack`](crate::ClientStack) makes a second layer of it ([`WholeCallLayer`](crate::WholeCallLayer)), which bounds
+/// the whole call by the ceiling. Each try still has the default time if the task carries no deadline.
+///
+/// gRPC requests are told in `grpc-timeout`, others in `x-envoy-expected-rq-timeout-ms` or a [header of your
+/// choice](Self::in_header). A shorter time that the
 /// request already names stays. A call with no time left is not made. A call without an answer in time is given up,
 /// and an error that comes once the time told to the service is over counts as that, since a channel of tonic ends a call by
 /// the same time; a [`Refused`](crate::Refused) of a layer inside [stays](crate::Refused::of_error) what it is. The cause is [`TimedOut`](tidegate::observer::RefusalCause::TimedOut) if the called service had at least half of the
@@ -62,6 +68,13 @@ impl ForwardDeadlineLayer {
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
         Self { rules: Arc::new(Rules::new(timeouts, Errors)), until: PhantomData }
+    }
+}
+
+impl<A, U> ForwardDeadlineLayer<A, U> {
+    /// Returns the settings, for the layer that bounds the whole call.
+    pub(super) fn rules(&self) -> Arc<Rules<A>> {
+        Arc::clone(&self.rules)
     }
 }
 
@@ -126,18 +139,22 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let Rules { timeouts, needs, clock, .. } = &*self.rules;
+        let Rules { timeouts, needs, clock, header, .. } = &*self.rules;
         let now = clock.now();
-        let carried =
-            deadline::carried().map_or_else(|| timeouts.deadline(now, None), |carried| carried.at(clock));
-        let own = read(request.headers());
+        let by_default = timeouts.deadline(now, None);
+        let carried = deadline::carried().map_or(by_default, |carried| match carried.at(clock) {
+            // Nobody has set a deadline for this call: each try has the default time, within the whole call's.
+            ceiling if is_only_ceiling(carried) => ceiling.min(by_default),
+            set => set,
+        });
+        let own = read(request.headers(), header);
         let until = timeouts.for_step(now, carried, own).map_or(now, |left| now.after(left));
         let left = timeouts.for_next_hop(now, until).filter(|_| timeouts.leaves(now, until, *needs));
         let Some(left) = left else {
             give_back(&mut self.inner);
             return DeadlineFuture::refused(self.rules.refuse(RefusalCause::NoTimeLeft));
         };
-        if !write(request.headers_mut(), left) {
+        if !write(request.headers_mut(), header, left) {
             give_back(&mut self.inner);
             return DeadlineFuture::refused(self.rules.refuse(RefusalCause::NoTimeLeft));
         }

@@ -124,14 +124,7 @@ where
                         return Poll::Ready(result.map(|head| U::answered(head, || until.of_body(rules))));
                     }
                     Poll::Pending => {
-                        while {
-                            let sleeping = sleep.get_or_insert_with(|| rules.clock.sleep_until(tick));
-                            ready!(sleeping.as_mut().poll(cx));
-                            rules.clock.now() < tick
-                        } {
-                            // The timer may fire early: then sleep again.
-                            *sleep = None;
-                        }
+                        ready!(rules.poll_until(tick, sleep, cx));
                         let rules = Arc::clone(rules);
                         // The work is dropped before its caller gets the answer.
                         dropping_for_timeout(until.timeout_is_failure(&rules), || stage.set(Stage::Ended));

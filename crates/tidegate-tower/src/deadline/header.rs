@@ -8,14 +8,17 @@ use tidegate::deadline::header::{
 };
 
 const GRPC: HeaderName = HeaderName::from_static(GRPC_TIMEOUT);
-const ENVOY: HeaderName = HeaderName::from_static(ENVOY_TIMEOUT);
 
-/// Reads how much time a request's caller allows: the least of all values of the two headers that can be read, since a
-/// proxy may wait for less time than its client, and may have added its own header to the client's.
-pub(super) fn read(headers: &HeaderMap) -> Option<Duration> {
+/// The header that has the time of calls other than gRPC's, in whole milliseconds, unless another one is chosen.
+pub(super) const MILLIS: HeaderName = HeaderName::from_static(ENVOY_TIMEOUT);
+
+/// Reads how much time a request's caller allows: the least of all values of `grpc-timeout` and of the header `millis`
+/// that can be read, since a proxy may wait for less time than its client, and may have added its own header to the
+/// client's.
+pub(super) fn read(headers: &HeaderMap, millis: &HeaderName) -> Option<Duration> {
     let grpc = shortest(headers, &GRPC, read_grpc_timeout);
-    let envoy = shortest(headers, &ENVOY, read_millis);
-    grpc.into_iter().chain(envoy).min()
+    let millis = shortest(headers, millis, read_millis);
+    grpc.into_iter().chain(millis).min()
 }
 
 /// Returns the shortest of a header's times. Most requests have none, which a single look-up shows.
@@ -25,8 +28,9 @@ fn shortest(headers: &HeaderMap, name: &HeaderName, read: fn(&[u8]) -> Option<Du
     headers.get_all(name).into_iter().filter_map(|value| read(value.as_bytes())).min()
 }
 
-/// Writes how much time is left. Returns `false` if that is zero in the unit of the header.
-pub(super) fn write(headers: &mut HeaderMap, left: Duration) -> bool {
+/// Writes how much time is left, into the header `name` unless the request is a gRPC call. Returns `false` if that is zero
+/// in the unit of the header.
+pub(super) fn write(headers: &mut HeaderMap, name: &HeaderName, left: Duration) -> bool {
     let is_grpc =
         headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
     if is_grpc {
@@ -35,6 +39,6 @@ pub(super) fn write(headers: &mut HeaderMap, left: Duration) -> bool {
         return true;
     }
     let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-    headers.insert(ENVOY, HeaderValue::from(millis));
+    headers.insert(name, HeaderValue::from(millis));
     millis > 0
 }

@@ -1,13 +1,16 @@
 //! Settings that the deadline layers and their futures share.
 
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tidegate::clock::{Clock, SystemClock};
+use http::HeaderName;
+use tidegate::clock::{Clock, Sleep, SystemClock};
 use tidegate::deadline::Timeouts;
 use tidegate::observer::RefusalCause;
 use tidegate::{Retry, Tick};
 
+use super::header::MILLIS;
 use crate::answers::Answers;
 use crate::name::Name;
 use crate::refused::Refused;
@@ -19,18 +22,20 @@ pub(super) struct Rules<A> {
     pub(super) timeouts: Timeouts,
     pub(super) needs: Duration,
     pub(super) clock: Arc<dyn Clock>,
+    /// The header with the time in milliseconds.
+    pub(super) header: HeaderName,
     pub(super) answers: A,
 }
 
 impl<A> Rules<A> {
     pub(super) fn new(timeouts: Timeouts, answers: A) -> Self {
         let clock = Arc::new(SystemClock::new());
-        Self { name: Name::new("deadline"), timeouts, needs: Duration::ZERO, clock, answers }
+        Self { name: Name::new("deadline"), timeouts, needs: Duration::ZERO, clock, header: MILLIS, answers }
     }
 
     pub(super) fn answering<B>(self, answers: B) -> Rules<B> {
-        let Self { name, timeouts, needs, clock, .. } = self;
-        Rules { name, timeouts, needs, clock, answers }
+        let Self { name, timeouts, needs, clock, header, .. } = self;
+        Rules { name, timeouts, needs, clock, header, answers }
     }
 
     /// Returns whether work that was cut off after `time` counts as failed. It does from half of the default on.
@@ -54,6 +59,19 @@ impl<A> Rules<A> {
     #[cold]
     pub(super) fn is_timeout<Err: 'static>(&self, until: Tick, error: &Err) -> bool {
         self.clock.now() >= self.told_time_ends(until) && Refused::of_error(error).is_none()
+    }
+
+    /// Returns whether the time is up; otherwise wakes the task when it is. The timer is made at the first poll.
+    pub(super) fn poll_until(&self, tick: Tick, sleep: &mut Option<Sleep>, cx: &mut Context<'_>) -> Poll<()> {
+        while {
+            let sleeping = sleep.get_or_insert_with(|| self.clock.sleep_until(tick));
+            ready!(sleeping.as_mut().poll(cx));
+            self.clock.now() < tick
+        } {
+            // The timer may fire early: then sleep again.
+            *sleep = None;
+        }
+        Poll::Ready(())
     }
 
     /// Makes the result of a refused call, and tells the observer.
@@ -88,6 +106,30 @@ macro_rules! knobs {
             #[must_use]
             pub fn with_clock(self, clock: impl tidegate::Clock + 'static) -> Self {
                 self.with(|rules| Rules { clock: Arc::new(clock), ..rules })
+            }
+
+            /// Chooses the header that has the time left in whole milliseconds; the default is
+            /// `x-envoy-expected-rq-timeout-ms`. An Envoy between two services overwrites that one with the timeout of its
+            /// route, unless its router is told to respect it (`respect_expected_rq_timeout`): choose another name, the same
+            /// at both services. `grpc-timeout` is read in any case, and written in gRPC calls.
+            ///
+            /// # Examples
+            /// ```
+            /// use std::time::Duration;
+            /// use http::HeaderName;
+            /// use tidegate::deadline::Timeouts;
+            /// use tidegate_tower::{DeadlineLayer, ForwardDeadlineLayer};
+            ///
+            /// let name = HeaderName::from_static("x-time-left-ms");
+            /// let timeouts = Timeouts::new(Duration::from_secs(1), Duration::from_secs(10))?;
+            /// let client = ForwardDeadlineLayer::new(timeouts).in_header(name.clone());
+            /// let server = DeadlineLayer::new(timeouts).in_header(name);
+            /// # let _ = (client, server);
+            /// # Ok::<(), tidegate::QuotaError>(())
+            /// ```
+            #[must_use]
+            pub fn in_header(self, name: http::HeaderName) -> Self {
+                self.with(|rules| Rules { header: name, ..rules })
             }
 
             /// Chooses how refusals are told.

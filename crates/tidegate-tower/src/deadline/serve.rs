@@ -21,8 +21,9 @@ use crate::ready::give_back;
 
 /// Gives each request the time that its caller allows it, for a server: see [`Timeouts`].
 ///
-/// The time is the least of all values of `grpc-timeout` and Envoy's `x-envoy-expected-rq-timeout-ms`. A value that
-/// cannot be read counts as absent; without any value the default holds. The ceiling bounds the time that a stranger may ask for.
+/// The time is the least of all values of `grpc-timeout` and Envoy's `x-envoy-expected-rq-timeout-ms`, or a [header of your
+/// choice](Self::in_header) in its place. A value that cannot be read counts as absent; without any value the default holds. The ceiling bounds the time that a stranger may ask for.
+/// If the task already carries a deadline, from a layer outside, the earlier one holds.
 /// Within the service the deadline is [carried](tidegate::deadline::carried). If it passes before there is an answer,
 /// the service's future is dropped and the request is refused. If the service had at least half of the default time,
 /// that counts as its failure for the limits and breakers within; with less time its caller was impatient, and it counts
@@ -131,8 +132,10 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let rules = &self.rules;
         let now = rules.clock.now();
-        let sent = read(request.headers());
+        let sent = read(request.headers(), &rules.header);
         let deadline = rules.timeouts.deadline(now, sent);
+        // A layer outside may have given the request less time, which neither a header nor a default lengthens.
+        let deadline = deadline::carried().map_or(deadline, |carried| carried.at(&rules.clock).min(deadline));
         if !rules.timeouts.leaves(now, deadline, rules.needs) {
             give_back(&mut self.inner);
             return DeadlineFuture::refused(rules.refuse(RefusalCause::NoTimeLeft));

@@ -15,8 +15,8 @@ use super::header::{HEADER, priority_of, write};
 /// The priority is read from `x-tidegate-priority`, or a [header of your choice](Self::in_header), written as
 /// `sheddable` or `sheddable/17`. [`ForwardPriorityLayer`](crate::ForwardPriorityLayer), a
 /// [`GateLayer`](crate::GateLayer) that demotes, and a Tidegate server in its answers write it. A request without the
-/// header, with an unreadable one, or with several has the default. No request has more than the ceiling; any caller
-/// may name less. Within the service the priority is [carried](tidegate::priority::carried), so that bulkheads, gates
+/// header, with an unreadable one, or with several has the priority that the task already carries, from a layer outside,
+/// or else the default. No request has more than the ceiling; any caller may name less. Within the service the priority is [carried](tidegate::priority::carried), so that bulkheads, gates
 /// and clients use it. A header that says something else is overwritten with it.
 ///
 /// **Strangers** must not raise their own priority, because requests with the highest are refused last. At the edge let
@@ -82,7 +82,8 @@ impl Default for PriorityLayer {
 }
 
 impl PriorityLayer {
-    /// Gives each request the priority that it names, or `default` if it names none; neither is ever above `ceiling`.
+    /// Gives each request the priority that it names; the one that the task carries if it names none; `default` if there
+    /// is neither. It is never above `ceiling`.
     #[must_use]
     pub fn new(default: impl Into<Priority>, ceiling: impl Into<Priority>) -> Self {
         Self { default: default.into(), ceiling: ceiling.into(), header: HEADER }
@@ -146,7 +147,7 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let PriorityLayer { default, ceiling, header } = &self.layer;
         let named = priority_of(request.headers(), header);
-        let priority = named.unwrap_or(*default).min(ceiling.ceiling(&request));
+        let priority = named.or_else(priority::carried).unwrap_or(*default).min(ceiling.ceiling(&request));
         // A header with a different priority would mislead code that reads it or passes it on.
         if request.headers().contains_key(header) {
             write(request.headers_mut(), header, named, priority);

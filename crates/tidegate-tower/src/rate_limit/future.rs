@@ -13,6 +13,8 @@ use tower_service::Service;
 use super::rules::Rules;
 use crate::answers::Answers;
 use crate::given_up::NotCalled;
+use crate::poll_notes::{TRIED_BEFORE, TURN_CAME};
+use crate::spent::Spent;
 
 pin_project! {
     /// The future of [`RateLimitService`](crate::RateLimitService).
@@ -22,7 +24,8 @@ pin_project! {
     ///
     /// # Cancel safety
     /// If the future is dropped while the request is held back, the charge is given back. If it is dropped later, the
-    /// charge stands: the service may have done the work.
+    /// charge stands: the service may have done the work. So a request that waits in the line of an inner layer and goes
+    /// away there has spent its charge.
     pub struct RateLimitFuture<S, Req, F, Res, Err, A> {
         #[pin]
         stage: Stage<S, Req, F, Res, Err, A>,
@@ -36,7 +39,8 @@ pin_project! {
         Held { due: Due, call: Option<(S, Req)>, rules: Arc<Rules<A>>, not_called: NotCalled },
         // Its wait is over; it waits until the service is ready.
         AtTurn { charge: Uncalled, call: Option<(S, Req)>, rules: Arc<Rules<A>> },
-        Called { #[pin] future: F, answer: Answer, rules: Arc<Rules<A>> },
+        // `charge`: what is given back if a layer inside refuses the request.
+        Called { #[pin] future: F, answer: Answer, charge: Option<Spent>, rules: Arc<Rules<A>> },
     }
 }
 
@@ -59,8 +63,13 @@ impl<S, Req, F, Res, Err, A> RateLimitFuture<S, Req, F, Res, Err, A> {
         Self { stage: Stage::Refused { result: Some(result) } }
     }
 
-    pub(super) const fn called(future: F, answer: Answer, rules: Arc<Rules<A>>) -> Self {
-        Self { stage: Stage::Called { future, answer, rules } }
+    pub(super) const fn called(
+        future: F,
+        answer: Answer,
+        charge: Option<Spent>,
+        rules: Arc<Rules<A>>,
+    ) -> Self {
+        Self { stage: Stage::Called { future, answer, charge, rules } }
     }
 
     pub(super) fn held(reservation: Reservation, service: S, request: Req, rules: Arc<Rules<A>>) -> Self {
@@ -84,6 +93,7 @@ where
                 StageProjection::Refused { result } => return Poll::Ready(result.take().expect(ENDED)),
                 StageProjection::Held { due, call, rules, .. } => {
                     let charge = Uncalled(Some(ready!(due.as_mut().poll(cx))));
+                    TURN_CAME.leave();
                     let (call, rules) = (call.take(), Arc::clone(rules));
                     stage.set(Stage::AtTurn { charge, call, rules });
                 }
@@ -96,12 +106,22 @@ where
                     let (mut service, mut request) = call.take().expect(ENDED);
                     let charge = charge.0.take().expect(ENDED);
                     let (answer, rules) = (charge.answer(), Arc::clone(rules));
-                    rules.hand_over(charge, &mut request);
+                    let charge = Some(rules.hand_over(charge, &mut request));
                     let future = service.call(request);
-                    stage.set(Stage::Called { future, answer, rules });
+                    stage.set(Stage::Called { future, answer, charge, rules });
                 }
-                StageProjection::Called { future, answer, rules } => {
-                    let mut result = ready!(future.poll(cx));
+                StageProjection::Called { future, answer, charge, rules } => {
+                    let mut result = match charge {
+                        None => ready!(future.poll(cx)),
+                        Some(charge) => {
+                            let (polled, tried_before) = TRIED_BEFORE.watch(|| future.poll(cx));
+                            let result = ready!(polled);
+                            if !tried_before {
+                                rules.give_back(charge, &result);
+                            }
+                            result
+                        }
+                    };
                     if let Ok(response) = &mut result {
                         rules.add_limit_state::<_, S::Error>(response, answer);
                     }

@@ -9,6 +9,7 @@ use tidegate::{Answer, Quota, Reservation};
 
 use crate::answers::{Answers, Problems};
 use crate::name::Name;
+use crate::refused::Refused;
 use crate::spent::Spent;
 
 /// The settings of a rate limit layer.
@@ -19,6 +20,7 @@ pub(super) struct Rules<A> {
     pub(super) named_limits: Vec<NamedLimit>,
     pub(super) max_wait: Duration,
     pub(super) settling: bool,
+    pub(super) giving_back: bool,
     pub(super) answers: A,
 }
 
@@ -36,6 +38,7 @@ impl Rules<Problems> {
             named_limits,
             max_wait: Duration::ZERO,
             settling: false,
+            giving_back: false,
             answers: Problems,
         }
     }
@@ -43,8 +46,13 @@ impl Rules<Problems> {
 
 impl<A> Rules<A> {
     pub(super) fn answering<B>(self, answers: B) -> Rules<B> {
-        let Self { name, named_limits, max_wait, settling, .. } = self;
-        Rules { name, named_limits, max_wait, settling, answers }
+        let Self { name, named_limits, max_wait, settling, giving_back, .. } = self;
+        Rules { name, named_limits, max_wait, settling, giving_back, answers }
+    }
+
+    /// Returns whether a request keeps its charge, so that it can be settled or given back.
+    pub(super) const fn keeps_charge(&self) -> bool {
+        self.settling || self.giving_back || !self.max_wait.is_zero()
     }
 
     /// Makes the result of a refused call, and tells the observer.
@@ -68,10 +76,23 @@ impl<A> Rules<A> {
         self.named_limits.get(answer.binding()).unwrap_or(&self.named_limits[0]).answer(answer)
     }
 
-    /// Adds the charge to the extensions of a request that passes, if the layer is settling.
-    pub(super) fn hand_over<B>(&self, charge: Reservation, request: &mut Request<B>) {
+    /// Adds the charge to the extensions of a request that passes, if the layer is settling. Returns the charge, for the
+    /// case that a layer inside refuses the request.
+    pub(super) fn hand_over<B>(&self, charge: Reservation, request: &mut Request<B>) -> Spent {
+        let spent = Spent::of(charge);
         if self.settling {
-            request.extensions_mut().insert(Spent::of(charge));
+            request.extensions_mut().insert(spent.clone());
+        }
+        spent
+    }
+
+    /// Gives a charge back if a layer inside has refused the request before any work for it had begun.
+    pub(super) fn give_back<Res, Err>(&self, charge: &Spent, result: &Result<Res, Err>)
+    where
+        A: Answers<Res, Err>,
+    {
+        if self.answers.refusal_in(result).is_some_and(Refused::is_before_work) {
+            charge.settle(0);
         }
     }
 }

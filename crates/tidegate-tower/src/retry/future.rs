@@ -3,6 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 
 use http::Request;
@@ -16,6 +17,7 @@ use tower_service::Service;
 use super::again::Again;
 use crate::body::CanReplay;
 use crate::classify::Classify;
+use crate::poll_notes::TRIED_BEFORE;
 use crate::ready::call_when_ready;
 
 pin_project! {
@@ -102,13 +104,14 @@ where
 {
     let calling = Arc::clone(&again);
     let can_replay = CanReplay::find(&request);
-    let mut tried = 0;
+    // An atomic only so that the future is `Send`; no other thread reads it.
+    let tried = AtomicU32::new(0);
+    let count = &tried;
     // Owns the request, which may not be `Sync`.
     let call = move || {
         calling.rules.name.notify(LayerDid::TriedAgain);
         let mut request = request.clone();
-        tried += 1;
-        number(&mut request, tried);
+        number(&mut request, count.fetch_add(1, Ordering::Relaxed).saturating_add(1));
         call_when_ready(calling.service(), request)
     };
     let rules = &again.rules;
@@ -116,7 +119,11 @@ where
         Some(can_replay) if !can_replay.get() => Outcome::Ignored.into(),
         _ => rules.classify.classify(result),
     };
-    rules.retrier.run_on(first, verdict, call, judge).await.0
+    let answer = rules.retrier.run_on(first, verdict, call, judge).await.0;
+    if tried.load(Ordering::Relaxed) > 0 {
+        TRIED_BEFORE.leave();
+    }
+    answer
 }
 
 /// Writes into the headers how often the request was tried before, so that the service can tell retries from first tries.

@@ -1,5 +1,6 @@
 //! Answers that are streamed: what layers hold and how they judge until the body has ended.
 
+mod gate;
 mod served;
 mod timed;
 

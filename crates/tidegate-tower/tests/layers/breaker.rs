@@ -238,3 +238,63 @@ fn a_call_that_is_given_up_while_it_waits_for_its_turn_says_nothing_of_the_servi
     assert!(poll(called.as_mut()).is_ready());
     assert_eq!(breaker.state().as_str(), "open");
 }
+
+/// A call that waits for its turn at our own rate limit, or in our own queue, used to count as slow, and the breaker of a
+/// healthy service opened.
+#[test]
+fn waits_for_a_turn_of_our_own_are_no_slowness_of_the_service() {
+    use tidegate_tower::ClientStack;
+
+    let second = Duration::from_secs(1);
+    let clock = ManualClock::default();
+    let law = || CircuitBreaker::builder().slow_calls(second, 0.8).min_calls(5);
+    let breaker = Breaker::new(law()).unwrap().with_clock(clock.clone());
+    let hosts = KeyedBreaker::new(law(), 10).unwrap().with_clock(clock.clone());
+    let host = |_: &Request<String>| "host";
+    let limiter = Limiter::new(Quota::per_second(1).burst(1)).unwrap().with_clock(clock.clone());
+    let places = Bulkhead::new(1).unwrap().with_clock(clock.clone());
+    let held = places.try_enter().unwrap();
+    let stack = ClientStack::new()
+        .breaker(BreakerLayer::new("stock", breaker.clone()))
+        .rate_limit(RateLimitLayer::all("rate", limiter).waiting(60 * second))
+        .concurrency(ConcurrencyLayer::new("places", places));
+    let mut client =
+        BreakerLayer::each("hosts", hosts.clone(), host).layer(stack.layer(ScriptedService::default()));
+    let mut calls: Vec<_> = (0..20).map(|_| Box::pin(call(&mut client, get()))).collect();
+    for _ in 0..20 {
+        calls.retain_mut(|call| poll(call.as_mut()).is_pending());
+        clock.advance(second);
+    }
+    drop(held);
+    calls.retain_mut(|call| poll(call.as_mut()).is_pending());
+    calls.retain_mut(|call| poll(call.as_mut()).is_pending());
+    assert!(calls.len() <= 1, "{}", calls.len());
+    assert_eq!((breaker.state().as_str(), hosts.state("host").as_str()), ("closed", "closed"));
+
+    // A service that is slow by itself opens it, also if its calls waited before.
+    let breaker = Breaker::new(law()).unwrap().with_clock(clock.clone());
+    let mut hanging: Vec<_> = (0..5)
+        .map(|_| {
+            let stack = ClientStack::new()
+                .breaker(BreakerLayer::new("stock", breaker.clone()))
+                .rate_limit(RateLimitLayer::all("rate", fast(&clock)).waiting(60 * second));
+            let slow = tower::service_fn(|_: Request<String>| async {
+                tokio::task::yield_now().await;
+                Ok::<_, std::convert::Infallible>(status(200))
+            });
+            Box::pin(call(&mut stack.layer(slow), get()))
+        })
+        .collect();
+    for _ in 0..4 {
+        hanging.retain_mut(|call| poll(call.as_mut()).is_pending());
+        clock.advance(2 * second);
+    }
+    assert_eq!(breaker.state().as_str(), "open");
+}
+
+/// A limit whose next unit is there after a second.
+fn fast(clock: &ManualClock) -> Limiter {
+    let limiter = Limiter::new(Quota::per_second(1).burst(1)).unwrap().with_clock(clock.clone());
+    assert!(limiter.admit());
+    limiter
+}

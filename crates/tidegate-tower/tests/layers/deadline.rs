@@ -53,6 +53,28 @@ fn of_several_values_the_shortest_time_counts() {
     }
 }
 
+/// An inner layer used to replace the deadline of an outer one by its own default, and clients inside told the next
+/// service the longer time.
+#[test]
+fn of_two_layers_the_earlier_deadline_holds() {
+    let clock = ManualClock::default();
+    let layer = |secs| DeadlineLayer::within(secs * SECOND, 30 * SECOND).unwrap().with_clock(clock.clone());
+    for (outer, inner, request, found) in [
+        (1, 9, get(), "Some(1s)"),
+        (9, 1, get(), "Some(1s)"),
+        (9, 1, with("grpc-timeout", "5S"), "Some(5s)"),
+        (9, 1, with("grpc-timeout", "250m"), "Some(250ms)"),
+    ] {
+        let mut service = layer(outer).layer(layer(inner).layer(FINDS));
+        assert_eq!(answer(&mut service, request).unwrap().body(), found, "{outer} around {inner}");
+    }
+    // The next service is told so: a second, less the margin of the client.
+    let told = ScriptedService::default();
+    let mut service = layer(1).layer(layer(9).layer(forward(&clock).layer(told.clone())));
+    answer(&mut service, get()).unwrap();
+    assert_eq!(told.last().headers()["x-envoy-expected-rq-timeout-ms"], "900");
+}
+
 #[test]
 fn what_cannot_be_done_in_time_is_not_begun() {
     let inner = ScriptedService::default();
@@ -114,6 +136,32 @@ fn the_next_service_is_told_what_is_left_less_the_margin() {
     assert_eq!(told("x-envoy-expected-rq-timeout-ms").as_deref(), Some("1900"), "nobody said: the default");
     carry(Tick::from_secs(1), || answer(&mut client, with("x-envoy-expected-rq-timeout-ms", "500"))).unwrap();
     assert_eq!(told("x-envoy-expected-rq-timeout-ms").as_deref(), Some("400"), "less was asked for");
+}
+
+/// Envoy overwrites its own header with the timeout of its route.
+#[test]
+fn the_time_travels_in_a_header_of_ones_choice() {
+    let name = || http::HeaderName::from_static("x-time-left-ms");
+    let (clock, inner) = (ManualClock::default(), ScriptedService::default());
+    let mut client = forward(&clock).in_header(name()).layer(inner.clone());
+    let mut request = with("x-envoy-expected-rq-timeout-ms", "100");
+    request.headers_mut().insert(name(), "500".parse().unwrap());
+    answer(&mut client, request).unwrap();
+    assert_eq!(
+        inner.last().headers()["x-time-left-ms"],
+        "400",
+        "the shorter time of the request, less the margin"
+    );
+    assert_eq!(inner.last().headers()["x-envoy-expected-rq-timeout-ms"], "100", "not ours");
+    answer(&mut client, with("content-type", "application/grpc")).unwrap();
+    assert!(inner.last().headers().contains_key("grpc-timeout"));
+
+    let mut service = layer(&clock).in_header(name()).layer(FINDS);
+    for (header, found) in [("x-time-left-ms", "Some(500ms)"), ("x-envoy-expected-rq-timeout-ms", "Some(2s)")]
+    {
+        assert_eq!(answer(&mut service, with(header, "500")).unwrap().body(), found, "{header}");
+    }
+    assert_eq!(answer(&mut service, with("grpc-timeout", "1S")).unwrap().body(), "Some(1s)");
 }
 
 #[test]

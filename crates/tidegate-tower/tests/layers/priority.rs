@@ -80,6 +80,28 @@ fn a_request_has_the_priority_that_it_names_and_no_more_than_the_ceiling() {
     assert_eq!(carried(), None);
 }
 
+/// An inner layer used to give each request without a header its own default, so that what an outer layer had made
+/// sheddable was critical again.
+#[test]
+fn a_request_without_the_header_keeps_the_priority_that_its_task_carries() {
+    let outer = || PriorityLayer::new(Criticality::Sheddable, Criticality::Sheddable);
+    let found = |layer: PriorityLayer, request| {
+        answer(&mut outer().layer(layer.layer(FINDS)), request).unwrap().into_body()
+    };
+    assert_eq!(found(PriorityLayer::default(), get()), "sheddable");
+    assert_eq!(found(PriorityLayer::default(), saying(&[b"urgent"])), "sheddable");
+    assert_eq!(
+        found(PriorityLayer::default(), saying(&[b"critical"])),
+        "sheddable",
+        "the outer one rewrote it"
+    );
+    // No priority is above the ceiling, also one that is carried.
+    let raised = carry(Priority::of(Criticality::CriticalPlus), || {
+        answer(&mut PriorityLayer::default().layer(FINDS), get()).unwrap().into_body()
+    });
+    assert_eq!(raised, "critical");
+}
+
 #[test]
 fn the_ceiling_may_be_each_requests_own() {
     #[derive(Clone)]

@@ -142,3 +142,36 @@ fn an_estimate_is_settled_with_the_real_cost() {
     assert_eq!((tokens.standing().remaining, tokens.standing().debt), (0, 200));
     assert_eq!(answer(&mut service, ask(1)).unwrap().status(), 429, "the debt is waited off");
 }
+
+/// An outer limit that let a request pass used to replace the headers of the inner limit that refused it, so a refused
+/// caller read that 998 requests were left.
+#[test]
+fn headers_show_the_limits_of_all_layers_and_first_the_one_that_refuses() {
+    use tidegate::{Bulkhead, KeyedLimiter};
+    use tidegate_tower::ConcurrencyLayer;
+
+    let clock = ManualClock::default();
+    let all = Limiter::new(Quota::per_second(1000)).unwrap().with_clock(clock.clone());
+    let each = KeyedLimiter::new(Quota::per_minute(1), 10).unwrap().with_clock(clock);
+    let outer = RateLimitLayer::all("all", all);
+    let key = |_: &Request<String>| "key";
+    let mut service = outer.layer(RateLimitLayer::each("each", each, key).layer(ScriptedService::default()));
+    let passed = answer(&mut service, get()).unwrap();
+    assert_eq!(passed.headers()["ratelimit-policy"], r#""each";q=1;w=60, "all";q=1000;w=1"#);
+    let refused = answer(&mut service, get()).unwrap();
+    assert_eq!(refused.status(), 429);
+    let list = refused.headers()["ratelimit"].to_str().unwrap();
+    assert!(list.starts_with(r#""each";r=0;t=60, "all";r="#), "{list}");
+
+    // The places of an inner layer, and what the service itself says.
+    let places = Bulkhead::new(1).unwrap().with_room(0);
+    let _held = places.try_enter().unwrap();
+    let busy = ConcurrencyLayer::new("places", places).layer(ScriptedService::default());
+    let refused = answer(&mut outer.layer(busy), get()).unwrap();
+    let list = refused.headers()["ratelimit"].to_str().unwrap();
+    assert!(refused.status() == 503 && list.starts_with(r#""places";r=0, "all";r="#), "{list}");
+    let own = http::Response::builder().header("ratelimit", r#""upstream";r=3"#).body(String::new()).unwrap();
+    let passed = answer(&mut outer.layer(ScriptedService::answering([own])), get()).unwrap();
+    let list = passed.headers()["ratelimit"].to_str().unwrap();
+    assert!(list.starts_with(r#""upstream";r=3, "all";r="#), "{list}");
+}

@@ -132,3 +132,28 @@ fn a_call_that_is_dropped_drops_the_one_within() {
     let mut called = Box::pin(call(&mut service, get()));
     assert!(poll(called.as_mut()).is_pending());
 }
+
+/// A cost that the limit can never grant: gRPC clients used to try such a call again, since no wait was told.
+#[cfg(feature = "grpc")]
+#[test]
+fn a_refusal_that_no_retry_can_change_tells_grpc_clients_not_to_retry() {
+    use tidegate::retries::Retrier;
+    use tidegate::{Cost, Limiter, ManualClock, Quota};
+    use tidegate_tower::{GrpcStatuses, RateLimitLayer, RetryLayer};
+
+    let limiter = Limiter::new(Quota::per_minute(5)).unwrap().with_clock(ManualClock::default());
+    let layer = RateLimitLayer::all("all", limiter)
+        .costing(|_: &Request<String>| Cost::new(6).unwrap())
+        .answering(GrpcStatuses);
+    let refused = answer(&mut layer.layer(ScriptedService::default()), get()).unwrap();
+    assert_eq!(refused.headers()["grpc-status"], "8");
+    assert_eq!(refused.headers()["grpc-retry-pushback-ms"], "-1");
+
+    // As it comes over the wire: without the extension by which a layer in this process would know it.
+    let (mut head, body) = refused.into_parts();
+    head.extensions.clear();
+    let service = ScriptedService::answering([Response::from_parts(head, body)]);
+    let retry = RetryLayer::new(Retrier::default());
+    answer(&mut retry.layer(service.clone()), get()).unwrap();
+    assert_eq!(service.calls(), 1);
+}

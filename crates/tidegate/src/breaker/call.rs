@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidegate_core::{Outcome, Receipt, Tick};
 
+use super::measured::Measured;
 use super::shared::Shared;
 
 /// A call that a [`Breaker`](crate::Breaker) has admitted. Dropping it reports no outcome: a panic, or a caller who
@@ -14,13 +15,12 @@ pub struct Call {
     shared: Arc<Shared>,
     /// `None` once it has ended.
     receipt: Option<Receipt>,
-    /// When the answer began, if it was streamed.
-    answered: Option<Tick>,
+    measured: Measured,
 }
 
 impl Call {
-    pub(super) const fn new(shared: Arc<Shared>, receipt: Receipt) -> Self {
-        Self { shared, receipt: Some(receipt), answered: None }
+    pub(super) fn new(shared: Arc<Shared>, receipt: Receipt) -> Self {
+        Self { shared, receipt: Some(receipt), measured: Measured::default() }
     }
 
     /// Returns the tick at which it entered, by the breaker's clock.
@@ -50,22 +50,47 @@ impl Call {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn answer_begins(&mut self) {
-        if self.answered.is_none() {
-            self.answered = Some(self.shared.time.now());
-        }
+        self.measured.answer_begins(|| self.shared.time.now());
     }
 
-    /// Reports how the call went. Its latency is the time since it entered, until its [answer
-    /// began](Call::answer_begins) if that was streamed.
+    /// Notes that the work begins only now: until now the call waited for a turn of the caller's own, at a rate limit or in
+    /// a queue. Whether the call is slow then depends on the time from now on. If there were several waits, call this
+    /// after each of them. Reads the clock once.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::breaker::CircuitBreaker;
+    /// use tidegate::{Breaker, ManualClock, Outcome};
+    ///
+    /// let clock = ManualClock::default();
+    /// let slow = CircuitBreaker::builder().slow_calls(Duration::from_secs(1), 1.0).min_calls(1);
+    /// let stock = Breaker::new(slow)?.with_clock(clock.clone());
+    /// let mut call = stock.try_enter()?;
+    /// clock.advance(Duration::from_secs(2)); // in our own queue
+    /// call.work_begins();
+    /// clock.advance(Duration::from_millis(300)); // at the service
+    /// call.leave(Outcome::Success);
+    /// assert_eq!(stock.state().as_str(), "closed", "the service was not slow");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn work_begins(&mut self) {
+        self.measured.work_begins(self.shared.time.now());
+    }
+
+    /// Reports how the call went. Its latency is the time since it entered, or since its [work
+    /// began](Call::work_begins), until its [answer began](Call::answer_begins) if that was streamed.
     pub fn leave(mut self, outcome: Outcome) {
         self.end(outcome);
     }
 
     fn end(&mut self, outcome: Outcome) {
         let Some(receipt) = self.receipt.take() else { return };
-        let answered = (&receipt, self.answered);
-        self.shared
-            .change(|law, state, now, tell| law.leave_answered_in_place(state, now, answered, outcome, tell));
+        let measured = self.measured;
+        self.shared.change(|law, state, now, tell| {
+            let answered = (&receipt, measured.answered(&receipt, now));
+            law.leave_answered_in_place(state, now, answered, outcome, tell)
+        });
     }
 }
 

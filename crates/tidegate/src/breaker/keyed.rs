@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use tidegate_core::breaker::{Change, CircuitBreaker, CircuitBreakerState, Condition, Force, Forced};
 use tidegate_core::{Ask, Cost, Outcome, Quota, QuotaError, Receipt, Retry, State, Tick};
 
+use super::measured::Measured;
 use super::shared;
 use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
@@ -107,7 +108,7 @@ impl KeyedBreaker {
                 shared: Arc::clone(&self.shared),
                 key: key.into(),
                 receipt: Some(receipt),
-                answered: None,
+                measured: Measured::default(),
             })
         })
     }
@@ -213,8 +214,9 @@ impl Keys {
 
     /// Leaves the breaker of a key. If the key was reset meanwhile, its state is younger than the receipt, and the
     /// outcome does not count.
-    fn leave(&self, key: &[u8], answered: (&Receipt, Option<Tick>), outcome: Outcome) {
+    fn leave(&self, key: &[u8], (receipt, measured): (&Receipt, Measured), outcome: Outcome) {
         let now = self.time.now();
+        let answered = (receipt, measured.answered(receipt, now));
         self.change(key, (now, Absent::Stays), |law, state, at, tell| {
             law.leave_answered_in_place(state, at, answered, outcome, tell);
         });
@@ -266,27 +268,29 @@ pub struct KeyedCall {
     shared: Arc<Keys>,
     key: SmallVec<[u8; 32]>,
     receipt: Option<Receipt>,
-    /// When the answer began, if it was streamed.
-    answered: Option<Tick>,
+    measured: Measured,
 }
 
 impl KeyedCall {
     /// Notes that an answer which is streamed begins now, as [`Call::answer_begins`](super::Call::answer_begins) does.
     pub fn answer_begins(&mut self) {
-        if self.answered.is_none() {
-            self.answered = Some(self.shared.time.now());
-        }
+        self.measured.answer_begins(|| self.shared.time.now());
     }
 
-    /// Reports how the call went. Its latency is the time since it entered, until its [answer
-    /// began](KeyedCall::answer_begins) if that was streamed.
+    /// Notes that the work begins only now, as [`Call::work_begins`](super::Call::work_begins) does.
+    pub fn work_begins(&mut self) {
+        self.measured.work_begins(self.shared.time.now());
+    }
+
+    /// Reports how the call went. Its latency is the time since it entered, or since its [work
+    /// began](KeyedCall::work_begins), until its [answer began](KeyedCall::answer_begins) if that was streamed.
     pub fn leave(mut self, outcome: Outcome) {
         self.end(outcome);
     }
 
     fn end(&mut self, outcome: Outcome) {
         let Some(receipt) = self.receipt.take() else { return };
-        self.shared.leave(&self.key, (&receipt, self.answered), outcome);
+        self.shared.leave(&self.key, (&receipt, self.measured), outcome);
     }
 }
 

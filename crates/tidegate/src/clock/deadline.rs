@@ -21,15 +21,14 @@ pub(crate) async fn before<T>(clock: &dyn Clock, until: Tick, future: impl Futur
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));
         }
-        loop {
+        // The clock decides, and the timer only wakes: if another timer for the same tick wakes the task first, the time is
+        // up all the same. Sleeps may end early.
+        while clock.now() < until {
             let sleeping = sleep.get_or_insert_with(|| clock.sleep_until(until));
             ready!(sleeping.as_mut().poll(cx));
-            if clock.now() >= until {
-                return Poll::Ready(None);
-            }
-            // Sleeps may end early.
             sleep = None;
         }
+        Poll::Ready(None)
     })
     .await
 }

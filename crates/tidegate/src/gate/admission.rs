@@ -2,6 +2,7 @@
 
 #[cfg(feature = "ticket")]
 mod into_ticket;
+mod unwatched;
 
 use std::fmt;
 use std::ops::Deref;

@@ -12,10 +12,10 @@ use tidegate_core::Outcome;
 
 #[cfg(feature = "ticket")]
 use super::waits::{Waits, run_without_waiting};
-use super::{Admission, ChargedLine, Gate};
+use super::{Admission, ChargedLine, Gate, Part};
 #[cfg(feature = "ticket")]
 use super::{
-    Finished, Part, SettledCharge,
+    Finished, SettledCharge,
     ticket::{OpenTicket, TicketError},
 };
 #[cfg(feature = "ticket")]
@@ -122,6 +122,44 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         let policies = Arc::clone(&self.policies);
         let real = RealCosts::of(&policies, usage, self.charged().lines());
         self.finish_with_async(outcome, real.used()).await?;
+        real.teach();
+        Ok(())
+    }
+
+    /// Ends the admission without waiting: what an engine must be asked for is settled in the background
+    /// ([`Gate::with_background`]). For work whose end nobody awaits: an answer that is streamed, or work that is dropped
+    /// because its time is up. `usage` is what the work reported, if anything; see [`Admission::finish_by`].
+    ///
+    /// With [`Outcome::Ignored`] it is unknown how the work ended, as for an admission that is dropped: places are left
+    /// without an outcome, and charges of policies that charge failures only stay, because a caller could otherwise undo
+    /// them by hanging up. Unlike a drop, this settles what was reported.
+    ///
+    /// # Errors
+    /// The [`StoreError`] of a store that answered at once. A failure in the background is told to nobody: the charges
+    /// then stay until time returns them, and places until their time to live is over.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::gate::Entry;
+    /// use tidegate::policy::{Limit, SettleBy, SettleRule, Usage};
+    /// use tidegate::{Check, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
+    ///
+    /// let mut tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
+    /// tokens.settle = Some(SettleRule::new(SettleBy::Cost));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000)?.with_clock(ManualClock::default());
+    /// let request = Descriptor::new();
+    /// let Entry::Admitted(stream) = gate.admit(Check::of(&request).cost(800))? else { panic!("800 of 1000") };
+    /// stream.finish_unwatched(Outcome::Ignored, Some(&Usage::cost(300)))?; // its reader hung up after 300 tokens
+    /// assert_eq!(gate.peek(&request)?.limits[0].decision.standing.remaining, 700);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn finish_unwatched(self, outcome: Outcome, usage: Option<&Usage<'_>>) -> Result<(), StoreError> {
+        let part = if outcome == Outcome::Ignored { Part::Spent } else { Part::All };
+        let Some(usage) = usage else { return self.end_unwatched(part, outcome, |_| None) };
+        let policies = Arc::clone(&self.policies);
+        let lines = self.charged().of(part).map(|made| self.charged().line(made));
+        let real = RealCosts::of(&policies, usage, lines);
+        self.end_unwatched(part, outcome, real.used())?;
         real.teach();
         Ok(())
     }

@@ -38,6 +38,35 @@ impl Gate {
         }
     }
 
+    /// Awaits a future until a deadline by the gate's clock; `None` if it was not ready by then. It is polled at least once.
+    ///
+    /// For the end of an admission, whose caller should not wait for it without a bound: an engine that is being asked
+    /// settles its part in the background then ([`Admission::finish_async`](super::Admission::finish_async)).
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the future.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::{Gate, PolicySet};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let gate = Gate::in_memory(PolicySet::default(), 1000)?;
+    /// assert_eq!(gate.within(gate.now(), async { 7 }).await, Some(7));
+    /// assert_eq!(gate.within(gate.now(), std::future::pending::<u32>()).await, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn within<T>(
+        &self,
+        deadline: impl Into<Deadline>,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        let until = deadline.into().tick(self.time.clock());
+        self.before(Some(until), future).await
+    }
+
     /// Returns the tick of a check's deadline, by the gate's clock.
     #[inline]
     pub(super) fn tick_of(&self, check: &Check<'_, '_>) -> Option<Tick> {

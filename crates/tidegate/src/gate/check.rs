@@ -50,10 +50,13 @@ pub struct Check<'a, 'd> {
     ///
     /// A queue refuses a request that it would delay beyond this; if an engine takes time to decide, the delay ends
     /// that much later. An engine that has not answered by then is given up: the check fails with
-    /// [`StoreError::Unavailable`](crate::store::StoreError::Unavailable), and what was taken is given back, as if the
-    /// caller had gone away ([`Gate::check_async`](super::Gate::check_async)). No fallback decides in its place: a
+    /// [`StoreError::DeadlinePassed`](crate::store::StoreError::DeadlinePassed), and what was taken is given back, as if
+    /// the caller had gone away ([`Gate::check_async`](super::Gate::check_async)). No fallback decides in its place: a
     /// [`Fallback`](crate::store::Fallback) has a deadline of its own. After the deadline no engine is asked. Stores in
     /// this process still decide then, because that takes no time.
+    ///
+    /// Refuse a check that fails so, also where checks that a store cannot decide are let through: if the time comes from
+    /// the caller, the caller would otherwise get through uncharged by giving little time.
     pub deadline: Option<Deadline>,
 }
 

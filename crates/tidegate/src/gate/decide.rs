@@ -49,8 +49,8 @@ impl Gate {
     /// Decides like [`Gate::check`], and waits for engines that answer later.
     ///
     /// # Errors
-    /// [`StoreError`] if no decision could be made; [`StoreError::Unavailable`] also if an engine has not answered by the
-    /// [deadline](Check#structfield.deadline). What stores before the failing one had taken is given back.
+    /// [`StoreError`] if no decision could be made; [`StoreError::DeadlinePassed`] if an engine has not answered by the
+    /// [deadline](Check#structfield.deadline): refuse such a request even if you let undecided ones pass. What stores before the failing one had taken is given back.
     ///
     /// # Cancel safety
     /// If dropped before completion, what was taken is given back. A step that an engine is being asked to settle is awaited in the background (see

@@ -60,7 +60,8 @@ impl Gate {
                     deadlines.reduce(|one, other| one.zip(other).map(|(one, other)| one.max(other)));
                 let in_flight = InFlight::new(later, &self.background, &undo);
                 let answered = self.before(deadline.flatten(), in_flight).await;
-                answers = answered.unwrap_or_else(|| asked.iter().map(|_| Err(late())).collect());
+                answers = answered
+                    .unwrap_or_else(|| asked.iter().map(|_| Err(StoreError::DeadlinePassed)).collect());
             }
             // If an engine answers fewer steps than it was asked, the answers for the rest count as unavailable.
             answers.resize_with(asked.len(), || {
@@ -80,7 +81,7 @@ impl Gate {
     fn fail_late(&self, runs: &mut [Run<'_, '_>], store: usize) {
         for run in runs.iter_mut().filter(|run| run.next_store() == Some(store)) {
             if run.deadline.is_some_and(|deadline| deadline <= self.time.now()) {
-                run.fail(late());
+                run.fail(StoreError::DeadlinePassed);
             }
         }
     }
@@ -106,9 +107,4 @@ fn settled_now(store: &dyn Store, step: &Step<'_>) -> Answer {
         // Dropped without being polled, so the engine was not asked.
         Settling::Later(_) => Err(StoreError::MustWait),
     }
-}
-
-/// Returns the error for a check whose deadline has passed.
-fn late() -> StoreError {
-    StoreError::Unavailable { reason: "the check's deadline came before it had answered".to_owned() }
 }

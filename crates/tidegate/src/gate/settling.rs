@@ -115,15 +115,22 @@ impl Gate {
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) {
         // An error cannot be reported to anybody: what the store has not settled stays charged.
-        let lines = (charged, lines);
-        if let Ok(mut endings) = self.endings(lines, Outcome::Ignored, used, Claims::Yes, Settles::Changes) {
-            let _ = run_without_waiting(self.settle_parts(
-                &mut endings.finished,
-                &mut endings.parts,
-                &[],
-                Waits::Unwatched,
-            ));
-        }
+        let _ = self.settle_unwatched((charged, lines), Outcome::Ignored, used);
+    }
+
+    /// Settles charges without waiting: what an engine must be asked for is settled in the background.
+    ///
+    /// # Errors
+    /// The error of a store that answered at once.
+    pub(super) fn settle_unwatched<'c>(
+        &self,
+        charged: (&'c Charged, impl Iterator<Item = &'c MadeCharge>),
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<(), StoreError> {
+        let mut endings = self.endings(charged, outcome, used, Claims::Yes, Settles::Changes)?;
+        let settled = self.settle_parts(&mut endings.finished, &mut endings.parts, &[], Waits::Unwatched);
+        run_without_waiting(settled).map(drop)
     }
 
     /// Settles charges, and takes some marks in the same steps. Each step is all or nothing and has the marks in it.

@@ -4,6 +4,7 @@
 //! which a used-up limit is full again, `r` what is left, `t` the wait; times are rounded up. `r` never exceeds `q`.
 //! `Retry-After` is added in all forms, and on a refusal browser scripts may read the headers.
 
+mod beside;
 mod budget;
 mod draft03;
 mod draft11;

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::super::shown::{ShownLimit, ShownLimits};
 
 /// The most bytes of the lists of limits, in all headers of one answer.
-const BUDGET: usize = 2048;
+pub(super) const BUDGET: usize = 2048;
 /// The longest name that is shown in full, in bytes; a longer one is cut and ends in two dots.
 const NAME: usize = 128;
 /// The bytes of the unit parameter of a limit that counts requests in flight.

@@ -12,8 +12,8 @@ use super::super::shown::{ShownLimit, ShownLimits};
 use super::budget::{fitting, shown_name};
 use super::field::Field;
 
-const POLICIES: HeaderName = HeaderName::from_static("ratelimit-policy");
-const STANDING: HeaderName = HeaderName::from_static("ratelimit");
+pub(super) const POLICIES: HeaderName = HeaderName::from_static("ratelimit-policy");
+pub(super) const STANDING: HeaderName = HeaderName::from_static("ratelimit");
 /// The largest integer of a structured field: fifteen digits.
 const LARGEST: u64 = 999_999_999_999_999;
 

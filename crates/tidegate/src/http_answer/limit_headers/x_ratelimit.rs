@@ -8,8 +8,8 @@ use http::header::{HeaderMap, HeaderName};
 use super::super::shown::{ShownLimit, ShownLimits};
 
 pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+pub(super) const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+pub(super) const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 pub(super) fn write(shown: &ShownLimits<'_>, out: &mut HeaderMap) {
     let Some(bound) = shown.binding.and_then(|at| shown.limits.get(at)) else { return };
