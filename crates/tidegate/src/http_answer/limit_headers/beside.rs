@@ -17,7 +17,16 @@ impl ShownLimits<'_> {
     /// Writes the rate-limit headers beside those that are there, as described for
     /// [`HttpAnswer::add_headers`](super::super::HttpAnswer::add_headers).
     pub fn write_beside(&self, form: HeaderForm, out: &mut HeaderMap) {
-        if [&STANDING, &POLICIES, &REMAINING, &LIMIT].iter().any(|name| out.contains_key(*name)) {
+        // Headers of the other forms are not touched, so they need not be looked up.
+        let there = match form {
+            _ if out.is_empty() => false,
+            HeaderForm::Draft11 => out.contains_key(STANDING) || out.contains_key(POLICIES),
+            HeaderForm::Draft03 | HeaderForm::XRateLimit => {
+                out.contains_key(REMAINING) || out.contains_key(LIMIT)
+            }
+            HeaderForm::None => false,
+        };
+        if there {
             self.merge(form, out);
         } else {
             self.write(form, out);
