@@ -250,9 +250,10 @@ impl Bulkhead {
 
     /// Returns a bulkhead with a throttle in front of it. The throttle is asked for each arrival, by priority; a caller
     /// that it refuses never joins the line. It learns of each admitted caller who got no place
-    /// ([`Outcome::Overloaded`](crate::Outcome::Overloaded)) and of each permit that is left with an outcome, together
-    /// with how many places are free and how many callers wait at that moment. It does not tell
-    /// [tenants](Bulkhead::with_tenants) apart: when one of them floods the service, all are refused alike.
+    /// ([`Outcome::Overloaded`](crate::Outcome::Overloaded)) and of each permit: its outcome, or
+    /// [`Outcome::Ignored`](crate::Outcome::Ignored) if it is only dropped, together with how many places are free and
+    /// how many callers wait at that moment. It does not tell [tenants](Bulkhead::with_tenants) apart: when one of them
+    /// floods the service, all are refused alike.
     ///
     /// Costs a lock and a reading of the clock per arrival. Its random draws start from the same seed in every process.
     /// A step of construction, like [`Bulkhead::with_clock`].

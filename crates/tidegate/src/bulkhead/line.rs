@@ -6,11 +6,9 @@
 //! code: they are cloned before the lock is taken, and called and dropped after it is released.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use tidegate_core::{Priority, Tick};
 
 use super::pace::Pace;
@@ -18,6 +16,7 @@ use super::places::Places;
 use super::queue::{Turn, Waiting};
 use super::queues::{Class, Queues};
 use super::rules::{Rules, TurnedAway};
+use super::wakers::PendingWakers;
 use crate::no_place::NoPlace;
 
 /// Places that were given to a caller. Small, since each permit carries it: writing more between the two atomic steps
@@ -74,29 +73,6 @@ pub(super) struct PlaceRequest<'a> {
 pub(super) struct Ticket {
     class: Class,
     turn: Turn,
-}
-
-/// Wakers to call, or only to drop, once the lock is released.
-#[derive(Debug, Default)]
-#[must_use = "wakers wait to be called"]
-pub(super) struct PendingWakers {
-    to_wake: SmallVec<[Waker; 2]>,
-    to_drop: Option<Waker>,
-}
-
-impl PendingWakers {
-    /// Calls the wakers. Not to be called with the lock held. If a waker panics, the others are called all the same: a
-    /// waiter that is not woken would hold places without knowing it.
-    pub(super) fn wake_all(self) {
-        let mut panicked = None;
-        for waker in self.to_wake {
-            panicked = panicked.or(catch_unwind(AssertUnwindSafe(|| waker.wake())).err());
-        }
-        drop(self.to_drop);
-        if let Some(panic) = panicked {
-            resume_unwind(panic);
-        }
-    }
 }
 
 #[derive(Debug)]
