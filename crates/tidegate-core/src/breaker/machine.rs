@@ -202,6 +202,10 @@ impl CircuitBreaker {
         if !keeps {
             inner.epoch = inner.epoch.wrapping_add(1);
         }
+        if let (Force::Disabled, Phase::Closed { outcomes, consecutive, .. }) = (forced.to, &mut inner.phase) {
+            // The outcomes from before would be judged together with those after it, however long it lasts.
+            (*outcomes, *consecutive) = (Outcomes::None, 0);
+        }
         (inner.last, inner.forced, inner.would_trip) = (at, Some(forced.clone()), None);
         reporter.report(at, from, self.condition_of(inner, at), Cause::Forced(forced));
     }
