@@ -26,7 +26,7 @@
 //! | smooths readings in integers, so that full load reads as 981 of 1000 and thresholds above it never act | keeps fractions: full load reads as 1000 |
 //! | (aegis) marks when dropping *began*; an overload longer than a second has no cool-off | the cool-off begins anew while the processor is busy |
 //! | counts latency in whole milliseconds, so that a service of 0.1 ms gets ten times its limit | counts nanoseconds |
-//! | (aegis) counts failures as served, so that quick failures make the best moment | counts only work that was done |
+//! | count callers' faults, and aegis also failures, as served, so that quick refusals make the best moment | counts only work that was done |
 //! | admits one more than its limit | admits its limit |
 //!
 //! [`Bbr::aegis`] and [`Bbr::go_zero`] have the arithmetic of those libraries. This law's time advances with samples
@@ -240,7 +240,8 @@ impl Bbr {
     /// Whether an outcome counts as work that was done.
     fn counts(&self, outcome: Outcome) -> bool {
         match self.arithmetic {
-            Arithmetic::Corrected => matches!(outcome, Outcome::Success | Outcome::CallersFault),
+            // A refusal of a faulty request comes back at once, and shows neither the latency nor the throughput of work.
+            Arithmetic::Corrected => outcome == Outcome::Success,
             Arithmetic::Aegis => true,
             Arithmetic::GoZero => !matches!(outcome, Outcome::Overloaded | Outcome::Ignored),
         }
