@@ -17,7 +17,7 @@
 //! | bounds | 1 to 2²⁰ | 1 to 2²⁰ | [`Bounds`]; the start is the limit of a busy machine before anything is measured |
 //! | window | 1 ms to a day, 1 to 1000 buckets | 10 s of 100 | the span from which the best moments are taken |
 //! | threshold | 1 to 1000 | 800 | the processor is busy from this many thousandths |
-//! | smoothing | 0 to 0.999 | 0.95 | the old average's weight at each reading; 0 if readings are smoothed, as those of the crate `tidegate` |
+//! | smoothing | 0 to 0.999 | 0.95 | the old average's weight at each reading; 0 if readings are smoothed, as those of the crate `tidegate`; no effect in an [`AdaptiveConcurrency`](super::AdaptiveConcurrency), which takes readings as they are |
 //! | cool-off | up to 1 h | 1 s | how long the limit stays after the processor was last busy |
 //!
 //! # What is corrected
@@ -168,7 +168,8 @@ impl Bbr {
     }
 
     /// Sets the weight of the old average at each new reading, 0 to 0.999. Use 0 if readings are smoothed already, as
-    /// those that the crate `tidegate` takes of the machine are: smoothing twice delays them twice.
+    /// those that the crate `tidegate` takes of the machine are: smoothing twice delays them twice. An
+    /// [`AdaptiveConcurrency`](super::AdaptiveConcurrency) does not smooth.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -227,6 +228,13 @@ impl Bbr {
                 state.limited = busy || state.dropped;
             }
         }
+    }
+
+    /// Updates the state by a reading of the processor, in thousandths, that holds until the next one and is not to be
+    /// smoothed.
+    pub(super) fn sense_once(&self, state: &mut BbrState, at: Tick, thousandths: u16) {
+        state.cpu.read(thousandths.min(1000), 0.0);
+        self.settle(state, at, false);
     }
 
     fn counting(&self) -> Counting {

@@ -285,7 +285,26 @@ impl Bulkhead {
     }
 
     /// Returns a bulkhead whose law learns from `watch` how much of the machine is in use; it keeps the watch running.
-    /// Without a law it has no effect. A step of construction, like [`Bulkhead::with_clock`].
+    /// Without a law it has no effect. The watch averages the processor's use over about a second, so a
+    /// [`Bbr`](crate::concurrency::Bbr) behind it does not have to smooth again: give it a
+    /// [smoothing](crate::concurrency::Bbr::smoothing) of 0, or it follows some seconds later. A step of construction,
+    /// like [`Bulkhead::with_clock`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::Bulkhead;
+    /// use tidegate::concurrency::Bbr;
+    /// use tidegate::signals::Watch;
+    ///
+    /// let api = Bulkhead::adaptive(Bbr::default().smoothing(0.0)?);
+    /// // There are no readings on systems other than Linux.
+    /// let api = match Watch::start() {
+    ///     Ok(watch) => api.with_signals(watch),
+    ///     Err(_) => api,
+    /// };
+    /// # drop(api);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
     #[must_use]
     pub fn with_signals(self, watch: Watch) -> Self {
         self.with(|rules| rules.signals = Some(watch))
