@@ -195,6 +195,7 @@ mod tests {
             latency: core::time::Duration::from_millis(1),
             held: core::time::Duration::from_millis(1),
             in_flight: 1,
+            places: 1,
             time_left: None,
             outcome: crate::guard::Outcome::Success,
         };

@@ -71,7 +71,7 @@ use served::{Counting, Served};
 /// // 500 requests a second, of 20 ms each.
 /// for millis in (0..1000).step_by(2) {
 ///     let (at, latency) = (Tick::EPOCH.after(Duration::from_millis(millis)), Duration::from_millis(20));
-///     law.learn(&mut state, &Sample { at, latency, held: latency, in_flight: 10, time_left: None, outcome: Outcome::Success });
+///     law.learn(&mut state, &Sample { at, latency, held: latency, in_flight: 10, places: 1, time_left: None, outcome: Outcome::Success });
 /// }
 /// assert_eq!(law.limit(&state), Bounds::MOST, "the machine has time");
 ///

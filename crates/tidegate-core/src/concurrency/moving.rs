@@ -280,8 +280,8 @@ impl Guard for AdaptiveConcurrency {
             .map_or_else(|| self.parameters.start(receipt.at), |known| AdaptiveState::clone(&known.state));
         // At most the number of places there can be, counted when the receipt was made.
         let in_flight = receipt.marks().1.clamp(1, u128::from(Concurrency::MAX_PLACES)) as u64;
-        let held = at.since(receipt.at);
-        let sample = Sample { at, latency: held, held, in_flight, time_left: None, outcome };
+        let (held, taken) = (at.since(receipt.at), receipt.cost.units());
+        let sample = Sample { at, latency: held, held, in_flight, places: taken, time_left: None, outcome };
         self.parameters.law.learn(&mut next, &sample);
         AdaptiveConcurrencyState::of(places, Some(Learnt { at, state: Arc::new(next) }))
     }

@@ -11,7 +11,15 @@ fn serve(law: &Bbr, state: &mut BbrState, (from, to): (u64, u64), each: u64, mic
             let latency = Duration::from_micros(micros);
             law.learn(
                 state,
-                &Sample { at: at(millis), latency, held: latency, in_flight: each, time_left: None, outcome },
+                &Sample {
+                    at: at(millis),
+                    latency,
+                    held: latency,
+                    in_flight: each,
+                    places: 1,
+                    time_left: None,
+                    outcome,
+                },
             );
         }
     }
@@ -160,6 +168,7 @@ fn the_published_numbers_of_go_zero() -> Result<(), QuotaError> {
                     latency,
                     held: latency,
                     in_flight: 50,
+                    places: 1,
                     time_left: None,
                     outcome: Outcome::Success,
                 },

@@ -70,7 +70,8 @@ impl Shared {
             self.latency.learn(latency);
             if let Some(moving) = &self.moving {
                 let time_left = deadline.map(|deadline| deadline.since(began));
-                let sample = Sample { at, latency, held, in_flight: granted.in_flight(), time_left, outcome };
+                let (in_flight, places) = (granted.in_flight(), granted.places());
+                let sample = Sample { at, latency, held, in_flight, places, time_left, outcome };
                 change = moving.learn(sample, |limit| self.set_limit(limit, at));
             }
         }
