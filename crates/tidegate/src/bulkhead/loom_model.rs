@@ -1,4 +1,6 @@
-//! Loom models: places and waiters, through all interleavings.
+//! Loom models: places and waiters, through all interleavings, or those with a bounded number of preemptions.
+
+mod waits;
 
 use std::future::Future;
 use std::pin::pin;
@@ -29,8 +31,12 @@ impl Wake for Unpark {
 }
 
 fn built(rules: Rules, limit: u64, moving: Option<Moving>) -> Bulkhead {
-    // A manual clock: loom would also explore the atomics of the system clock.
-    let clock = Arc::new(ManualClock::default());
+    built_on(ManualClock::default(), rules, limit, moving)
+}
+
+/// A manual clock: loom would also explore the atomics of the system clock.
+fn built_on(clock: ManualClock, rules: Rules, limit: u64, moving: Option<Moving>) -> Bulkhead {
+    let clock = Arc::new(clock);
     let parts = Parts { clock, limit, moving, throttling: None, observer: None };
     let bulkhead = Bulkhead { shared: Shared::new(parts, rules) };
     // Loom creates its cells on first use; this has to happen before the threads start.
