@@ -136,6 +136,13 @@ impl CircuitBreaker {
         at >= inner.busy_until && at != Tick::MAX && self.quiet_at(inner).is_some_and(|quiet| at >= quiet)
     }
 
+    /// Makes a quiet breaker new before it is used again, so that calls from before do not count then either.
+    pub(super) fn renew_if_quiet(&self, inner: &mut Inner, at: Tick) {
+        if self.is_quiet(inner, at) {
+            *inner = Inner::fresh(at);
+        }
+    }
+
     /// Says whether a closed breaker that is no longer used is still closed at `at`. One that compares its figures at
     /// intervals may trip after the last call.
     fn is_still_closed(&self, state: &CircuitBreakerState, at: Tick) -> bool {

@@ -85,9 +85,7 @@ impl CircuitBreaker {
         let (inner, reporter) = (&mut *state.inner, &mut ChangeReporter { report: tell });
         let at = ask.now.max(inner.last);
         self.advance(inner, at, reporter);
-        if self.is_quiet(inner, at) {
-            *inner = Inner::fresh(at);
-        }
+        self.renew_if_quiet(inner, at);
         if let Some(retry) = self.refusal(inner, at) {
             return Err(retry);
         }
@@ -184,6 +182,7 @@ impl CircuitBreaker {
         let (inner, reporter) = (&mut *state.inner, &mut ChangeReporter { report: tell });
         let at = now.max(inner.last);
         self.advance(inner, at, reporter);
+        self.renew_if_quiet(inner, at);
         let from = self.condition_of(inner, at);
         let Some(forced) = forced.filter(|forced| forced.until > at) else {
             if let Some(ended) = inner.forced.take() {

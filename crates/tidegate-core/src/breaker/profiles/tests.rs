@@ -1,7 +1,7 @@
 //! Traces with the numbers from the documents and sources of the other libraries.
 
 use super::*;
-use crate::breaker::{CircuitBreakerState, Condition};
+use crate::breaker::{CircuitBreakerState, Condition, Force, Forced};
 use crate::decision::{Ask, Cost, Receipt, Retry};
 use crate::guard::{Guard, Outcome};
 use crate::time::Tick;
@@ -162,15 +162,21 @@ fn calls_count_when_they_end_however_late() {
 /// A closed breaker that nobody used is as good as new, whether a store has dropped its state or not.
 #[test]
 fn a_call_that_an_unused_breaker_has_forgotten_does_not_count() {
-    for used_again in [false, true] {
+    let again: [fn(&mut Trace); 3] = [
+        |_| (),
+        |trace| trace.slow_call(60_000, 1),
+        |trace| {
+            let forced = Forced::new(Force::Closed, Some(ms(90_000)), "a test");
+            trace.breaker.force_in_place(&mut trace.state, ms(60_000), Some(forced), &mut |_| ());
+        },
+    ];
+    for (case, again) in again.into_iter().enumerate() {
         let mut trace = Trace::of(CircuitBreaker::builder().consecutive(1));
         let receipt = trace.enter(ms(0)).unwrap();
         assert_eq!(trace.breaker.full_at(&trace.state), Some(ms(60_000)));
-        if used_again {
-            trace.slow_call(60_000, 1);
-        }
+        again(&mut trace);
         trace.leave(ms(60_001), &receipt, Failure);
-        assert_eq!(trace.is(60_001), "closed", "used again: {used_again}");
+        assert_eq!(trace.breaker.totals(&trace.state, ms(60_001)).failures, 0, "case {case}");
     }
 }
 
