@@ -24,6 +24,7 @@ mod rules;
 mod shared;
 mod tenants;
 mod throttling;
+mod wakers;
 
 use std::fmt;
 use std::sync::Arc;
@@ -135,14 +136,15 @@ impl Bulkhead {
         if !self.shared.admits(began, || priority) {
             return Err(self.shared.denied(TurnedAway::now(NoPlace::Throttled)));
         }
+        // Tells the throttle if no place is found, also when foreign code panics.
+        let admitted = Admitted { shared: &self.shared, at: began };
         let times = self.times(began);
         match self.shared.enter(places, || request) {
-            Ok(granted) => Ok(Permit::new(&self.shared, granted, times)),
-            Err(refused) => {
-                let denied = self.shared.denied(refused);
-                self.shared.turned_away(began);
-                Err(denied)
+            Ok(granted) => {
+                std::mem::forget(admitted);
+                Ok(Permit::new(&self.shared, granted, times))
             }
+            Err(refused) => Err(self.shared.denied(refused)),
         }
     }
 
@@ -227,6 +229,19 @@ impl Bulkhead {
     #[must_use]
     pub fn refused_share(&self) -> u32 {
         self.shared.refused_share()
+    }
+}
+
+/// A caller that the throttle has admitted and that has no place yet. When dropped, the caller is reported to the
+/// throttle as turned away.
+struct Admitted<'b> {
+    shared: &'b Shared,
+    at: Tick,
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.shared.turned_away(self.at);
     }
 }
 

@@ -16,7 +16,8 @@ pub enum Force {
     /// Admit every call, and report when the breaker would have tripped: for thresholds that are new. After each such
     /// report the window starts empty.
     MetricsOnly,
-    /// Admit every call, and count nothing.
+    /// Admit every call, and count nothing. The window starts empty, so that old outcomes are not judged together with
+    /// those after it.
     Disabled,
 }
 
@@ -139,5 +140,42 @@ impl Bytes for Option<Forced> {
             _ => return Err(DecodeError::Value { field: "forced" }),
         };
         Ok(Some(Forced { to, until: from.tick()?, reason: from.short_str()?.into() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+    use crate::breaker::{CircuitBreaker, CircuitBreakerState, Condition, Window};
+    use crate::decision::{Ask, Cost};
+    use crate::guard::{Guard, Outcome};
+
+    fn fail(breaker: &CircuitBreaker, state: &mut CircuitBreakerState, at: Tick, calls: u32) {
+        for _ in 0..calls {
+            let receipt = breaker.enter_in_place(state, Ask::allow(at, Cost::ONE), &mut |_| ()).unwrap();
+            breaker.leave_in_place(state, at, &receipt, Outcome::Failure, &mut |_| ());
+        }
+    }
+
+    /// Regression: a window of calls kept the outcomes from before it was disabled, so the first failure afterwards, days
+    /// later, opened the breaker. So did the count of failures in a row.
+    #[test]
+    fn outcomes_from_before_it_was_disabled_do_not_count_afterwards() {
+        let builder = CircuitBreaker::builder().window(Window::Calls(100));
+        for builder in [builder.clone(), builder.consecutive(20)] {
+            let breaker = builder.build().unwrap();
+            let mut state = breaker.fresh(Tick::EPOCH);
+            fail(&breaker, &mut state, Tick::EPOCH, 19);
+            let day = Tick::EPOCH.after(Duration::from_secs(86_400));
+            let disabled = Forced::new(Force::Disabled, Some(day), "maintenance");
+            breaker.force_in_place(&mut state, Tick::EPOCH, Some(disabled), &mut |_| ());
+            fail(&breaker, &mut state, Tick::from_secs(1), 30);
+            fail(&breaker, &mut state, day, 19);
+            assert_eq!(breaker.condition(&state, day), Condition::Closed);
+            fail(&breaker, &mut state, day, 1);
+            assert_eq!(breaker.condition(&state, day).as_str(), "open");
+        }
     }
 }

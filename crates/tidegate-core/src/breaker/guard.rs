@@ -104,8 +104,17 @@ impl Guard for CircuitBreaker {
 
     fn full_at(&self, state: &CircuitBreakerState) -> Option<Tick> {
         let inner = &*state.inner;
-        let idle = inner.idle_at(self.parameters.forget_after);
-        let quiet = match (&inner.forced, &inner.phase) {
+        let quiet = self.quiet_at(inner).filter(|at| self.is_still_closed(state, *at)).unwrap_or(Tick::MAX);
+        let full = quiet.min(inner.idle_at(self.parameters.forget_after));
+        (full != Tick::MAX).then_some(full)
+    }
+}
+
+impl CircuitBreaker {
+    /// Returns the tick from which a closed breaker that is no longer used is as good as new, so that a store may drop
+    /// its state; `None` if never.
+    fn quiet_at(&self, inner: &Inner) -> Option<Tick> {
+        match (&inner.forced, &inner.phase) {
             (Some(Forced { to: Force::Open, .. }), _) | (_, Phase::Open { .. } | Phase::HalfOpen { .. }) => {
                 None
             }
@@ -113,17 +122,27 @@ impl Guard for CircuitBreaker {
             (forced, Phase::Closed { since, outcomes, .. }) => outcomes.empty_at().map(|empty| {
                 let ended = forced.as_ref().map_or(Tick::EPOCH, |forced| forced.until);
                 let recovered = inner.recovered_at(*since, self.parameters.forget_after);
+                let remembered = inner.busy_until.after(self.parameters.slow_calls_remembered_for());
                 // Not before the last change, so that it holds from then on.
-                empty.max(inner.busy_until).max(recovered).max(ended).max(inner.last)
+                empty.max(remembered).max(recovered).max(ended).max(inner.last)
             }),
-        };
-        let quiet = quiet.filter(|at| self.is_still_closed(state, *at)).unwrap_or(Tick::MAX);
-        let full = quiet.min(idle);
-        (full != Tick::MAX).then_some(full)
+        }
     }
-}
 
-impl CircuitBreaker {
+    /// Says whether a closed breaker, advanced to `at`, is as good as new, so that calls from before no longer count.
+    /// Stores drop such a state at some time after that; the answer is the same whether they have done so or not.
+    pub(super) fn is_quiet(&self, inner: &Inner, at: Tick) -> bool {
+        // The first comparison is enough for a breaker that is in use.
+        at >= inner.busy_until && at != Tick::MAX && self.quiet_at(inner).is_some_and(|quiet| at >= quiet)
+    }
+
+    /// Makes a quiet breaker new before it is used again, so that calls from before do not count then either.
+    pub(super) fn renew_if_quiet(&self, inner: &mut Inner, at: Tick) {
+        if self.is_quiet(inner, at) {
+            *inner = Inner::fresh(at);
+        }
+    }
+
     /// Says whether a closed breaker that is no longer used is still closed at `at`. One that compares its figures at
     /// intervals may trip after the last call.
     fn is_still_closed(&self, state: &CircuitBreakerState, at: Tick) -> bool {

@@ -59,8 +59,7 @@ pub(super) struct Parameters {
     pub(super) overload_fails: bool,
     pub(super) evaluate: Evaluate,
     pub(super) open: OpenTime,
-    /// How many probes may be in flight at the first step, and how long each holds its place. That time also bounds
-    /// how late a call's outcome counts.
+    /// How many probes may be in flight at the first step, and how long each holds its place.
     pub(super) probes: Concurrency,
     pub(super) judgement: Judgement,
     /// How many steps follow the first.
@@ -115,9 +114,16 @@ pub(super) const fn scramble(number: u64) -> u64 {
 }
 
 impl Parameters {
-    /// Returns the time after which a call's outcome no longer counts, and its place as a probe is free again.
+    /// Returns the time to live of a call in nanoseconds: its place as a probe is then free again, and a breaker that is
+    /// not used has forgotten the call.
     pub(super) fn ttl(&self) -> u64 {
         self.probes.time_to_live().map_or(u64::MAX, nanos)
+    }
+
+    /// Returns for how much longer than their time to live an unused closed breaker remembers calls: for the time after
+    /// which a call is slow, if slow calls count.
+    pub(super) fn slow_calls_remembered_for(&self) -> Duration {
+        Duration::from_nanos(if self.rules.slow_ratio.is_some() { self.slow_after } else { 0 })
     }
 
     /// Returns what a call shows about the service; `None` if it shows nothing.
@@ -277,8 +283,8 @@ impl CircuitBreaker {
         self.parameters.probes.max()
     }
 
-    /// Returns the time to live of a call: a probe that has not ended by then has lost its place, and later outcomes
-    /// do not count. `None` if calls may take for ever.
+    /// Returns the time to live of a call: a probe that has not ended by then has lost its place, and its outcome does
+    /// not count. `None` if calls may take for ever.
     #[must_use]
     pub fn time_to_live(&self) -> Option<Duration> {
         self.parameters.probes.time_to_live()

@@ -27,7 +27,7 @@ pub(super) struct Inner {
     pub(super) since: Tick,
     /// The tick of the last change.
     pub(super) last: Tick,
-    /// The last tick at which a call that entered may leave with an outcome.
+    /// When the time to live of the last call that entered ends.
     pub(super) busy_until: Tick,
     /// Counts the changes between closed, open and half-open. Receipts with another count do not count for this one.
     pub(super) epoch: u64,

@@ -93,6 +93,16 @@ impl Adaptive {
     }
 }
 
+impl Adaptive {
+    /// Updates the state by a reading of the processor, in thousandths, that holds until the next one and is not to be
+    /// smoothed. Laws other than BBR ignore it.
+    pub(super) fn sense_once(&self, state: &mut AdaptiveState, at: Tick, thousandths: u16) {
+        if let (Self::Bbr(law), AdaptiveState::Bbr(state)) = (self, state) {
+            law.sense_once(state, at, thousandths);
+        }
+    }
+}
+
 impl fmt::Display for Adaptive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
@@ -185,6 +195,7 @@ mod tests {
             latency: core::time::Duration::from_millis(1),
             held: core::time::Duration::from_millis(1),
             in_flight: 1,
+            places: 1,
             time_left: None,
             outcome: crate::guard::Outcome::Success,
         };

@@ -43,7 +43,7 @@ use crate::time::Tick;
 ///
 /// let law = Aimd::default();
 /// let mut state = law.start(Tick::EPOCH);
-/// let mut sample = Sample { at: Tick::EPOCH, latency: Duration::from_millis(3), held: Duration::from_millis(3), in_flight: 20, time_left: None, outcome: Outcome::Success };
+/// let mut sample = Sample { at: Tick::EPOCH, latency: Duration::from_millis(3), held: Duration::from_millis(3), in_flight: 20, places: 1, time_left: None, outcome: Outcome::Success };
 /// for _ in 0..10 {
 ///     law.learn(&mut state, &sample);
 /// }
@@ -178,7 +178,15 @@ mod tests {
             let latency = Duration::from_millis(millis);
             law.learn(
                 &mut state,
-                &Sample { at: Tick::EPOCH, latency, held: latency, in_flight, time_left: None, outcome },
+                &Sample {
+                    at: Tick::EPOCH,
+                    latency,
+                    held: latency,
+                    in_flight,
+                    places: 1,
+                    time_left: None,
+                    outcome,
+                },
             );
             law.limit(&state)
         };

@@ -17,7 +17,7 @@
 //! | bounds | 1 to 2²⁰ | 1 to 2²⁰ | [`Bounds`]; the start is the limit of a busy machine before anything is measured |
 //! | window | 1 ms to a day, 1 to 1000 buckets | 10 s of 100 | the span from which the best moments are taken |
 //! | threshold | 1 to 1000 | 800 | the processor is busy from this many thousandths |
-//! | smoothing | 0 to 0.999 | 0.95 | the old average's weight at each reading; 0 if readings are smoothed, as those of the crate `tidegate` |
+//! | smoothing | 0 to 0.999 | 0.95 | the old average's weight at each reading; 0 if readings are smoothed, as those of the crate `tidegate`; no effect in an [`AdaptiveConcurrency`](super::AdaptiveConcurrency), which takes readings as they are |
 //! | cool-off | up to 1 h | 1 s | how long the limit stays after the processor was last busy |
 //!
 //! # What is corrected
@@ -26,7 +26,7 @@
 //! | smooths readings in integers, so that full load reads as 981 of 1000 and thresholds above it never act | keeps fractions: full load reads as 1000 |
 //! | (aegis) marks when dropping *began*; an overload longer than a second has no cool-off | the cool-off begins anew while the processor is busy |
 //! | counts latency in whole milliseconds, so that a service of 0.1 ms gets ten times its limit | counts nanoseconds |
-//! | (aegis) counts failures as served, so that quick failures make the best moment | counts only work that was done |
+//! | count callers' faults, and aegis also failures, as served, so that quick refusals make the best moment | counts only work that was done |
 //! | admits one more than its limit | admits its limit |
 //!
 //! [`Bbr::aegis`] and [`Bbr::go_zero`] have the arithmetic of those libraries. This law's time advances with samples
@@ -71,7 +71,7 @@ use served::{Counting, Served};
 /// // 500 requests a second, of 20 ms each.
 /// for millis in (0..1000).step_by(2) {
 ///     let (at, latency) = (Tick::EPOCH.after(Duration::from_millis(millis)), Duration::from_millis(20));
-///     law.learn(&mut state, &Sample { at, latency, held: latency, in_flight: 10, time_left: None, outcome: Outcome::Success });
+///     law.learn(&mut state, &Sample { at, latency, held: latency, in_flight: 10, places: 1, time_left: None, outcome: Outcome::Success });
 /// }
 /// assert_eq!(law.limit(&state), Bounds::MOST, "the machine has time");
 ///
@@ -168,7 +168,8 @@ impl Bbr {
     }
 
     /// Sets the weight of the old average at each new reading, 0 to 0.999. Use 0 if readings are smoothed already, as
-    /// those that the crate `tidegate` takes of the machine are: smoothing twice delays them twice.
+    /// those that the crate `tidegate` takes of the machine are: smoothing twice delays them twice. An
+    /// [`AdaptiveConcurrency`](super::AdaptiveConcurrency) does not smooth.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -229,6 +230,13 @@ impl Bbr {
         }
     }
 
+    /// Updates the state by a reading of the processor, in thousandths, that holds until the next one and is not to be
+    /// smoothed.
+    pub(super) fn sense_once(&self, state: &mut BbrState, at: Tick, thousandths: u16) {
+        state.cpu.read(thousandths.min(1000), 0.0);
+        self.settle(state, at, false);
+    }
+
     fn counting(&self) -> Counting {
         match self.arithmetic {
             Arithmetic::Corrected => Counting::Nanoseconds,
@@ -240,7 +248,8 @@ impl Bbr {
     /// Whether an outcome counts as work that was done.
     fn counts(&self, outcome: Outcome) -> bool {
         match self.arithmetic {
-            Arithmetic::Corrected => matches!(outcome, Outcome::Success | Outcome::CallersFault),
+            // A refusal of a faulty request comes back at once, and shows neither the latency nor the throughput of work.
+            Arithmetic::Corrected => outcome == Outcome::Success,
             Arithmetic::Aegis => true,
             Arithmetic::GoZero => !matches!(outcome, Outcome::Overloaded | Outcome::Ignored),
         }

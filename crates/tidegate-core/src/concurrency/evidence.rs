@@ -52,8 +52,15 @@ mod tests {
     fn only_work_that_was_done_tells_how_fast_the_service_is() {
         let read = |millis, outcome| {
             let latency = Duration::from_millis(millis);
-            let sample =
-                Sample { at: Tick::EPOCH, latency, held: latency, in_flight: 1, time_left: None, outcome };
+            let sample = Sample {
+                at: Tick::EPOCH,
+                latency,
+                held: latency,
+                in_flight: 1,
+                places: 1,
+                time_left: None,
+                outcome,
+            };
             Evidence::of(&sample, Duration::from_millis(100))
         };
         assert_eq!(read(2, Outcome::Success), Evidence::Latency(2e6));

@@ -61,7 +61,7 @@ const PLAIN: u32 = 10;
 ///
 /// let law = Gradient::default();
 /// let mut state = law.start(Tick::EPOCH);
-/// let mut sample = Sample { at: Tick::EPOCH, latency: Duration::from_millis(10), held: Duration::from_millis(10), in_flight: 20, time_left: None, outcome: Outcome::Success };
+/// let mut sample = Sample { at: Tick::EPOCH, latency: Duration::from_millis(10), held: Duration::from_millis(10), in_flight: 20, places: 1, time_left: None, outcome: Outcome::Success };
 /// for _ in 0..10 {
 ///     sample.in_flight = law.limit(&state);
 ///     law.learn(&mut state, &sample);

@@ -81,7 +81,7 @@ const OVERLOADED: f64 = 1.1;
 ///     let in_flight = law.limit(&state);
 ///     let latency = Duration::from_micros(10_000 * in_flight.max(50) / 50);
 ///     now = now.after(latency / in_flight as u32);
-///     law.learn(&mut state, &Sample { at: now, latency, held: latency, in_flight, time_left: None, outcome: Outcome::Success });
+///     law.learn(&mut state, &Sample { at: now, latency, held: latency, in_flight, places: 1, time_left: None, outcome: Outcome::Success });
 /// }
 /// // Experiments go a fifth up and down.
 /// assert!((40..=60).contains(&law.limit(&state)));

@@ -31,6 +31,8 @@ pub struct Sample {
     pub held: Duration,
     /// How many places were in use when it entered, its own included: 1 or more.
     pub in_flight: u64,
+    /// How many of those were its own: 1 or more.
+    pub places: u64,
     /// How long its caller would still wait when it entered; `None` if the caller gave no deadline.
     ///
     /// An answer that begins at the deadline or later is *late*: nobody waits for it any more. HillClimb counts late work

@@ -71,7 +71,7 @@ const LATER: f64 = 0.15;
 /// let mut state = law.start(Tick::EPOCH);
 /// for millis in 10..1000 {
 ///     let (at, latency) = (Tick::EPOCH.after(Duration::from_millis(millis)), Duration::from_millis(10));
-///     let sample = Sample { at, latency, held: latency, in_flight: law.limit(&state), time_left: None, outcome: Outcome::Success };
+///     let sample = Sample { at, latency, held: latency, in_flight: law.limit(&state), places: 1, time_left: None, outcome: Outcome::Success };
 ///     law.learn(&mut state, &sample);
 ///     if millis == 58 {
 ///         assert_eq!(law.limit(&state), 3, "the first fifty are a measurement");

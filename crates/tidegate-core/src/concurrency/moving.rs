@@ -20,7 +20,8 @@
 //! # The processor
 //! [`Bbr`](super::Bbr) needs readings of the processor, but a state in a store receives none. So the reading is a
 //! parameter of the guard ([`AdaptiveConcurrency::cpu`]): the owner of the guard replaces it when the reading
-//! changes, and a key takes the reading in when it is next used.
+//! changes, and a key takes the reading in when it is next used. Since a key gets each reading once, and not at
+//! intervals, the reading is taken as it is, whatever the law's smoothing: the owner smooths.
 
 mod storable;
 #[cfg(test)]
@@ -31,7 +32,7 @@ use std::sync::Arc;
 
 use super::adaptive::{Adaptive, AdaptiveState};
 use super::fixed::{Concurrency, ConcurrencyState};
-use super::law::{Law, Sample, Signal};
+use super::law::{Law, Sample};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
 use crate::guard::{Guard, Outcome};
@@ -158,8 +159,8 @@ impl AdaptiveConcurrency {
         self
     }
 
-    /// Sets how busy the processor is, in thousandths from 0 to 1000; more counts as 1000. Laws other than BBR ignore
-    /// it.
+    /// Sets how busy the processor is, in thousandths from 0 to 1000; more counts as 1000. BBR takes the reading as it
+    /// is, without its own [smoothing](super::Bbr::smoothing); other laws ignore it.
     #[must_use]
     pub fn cpu(mut self, thousandths: u16) -> Self {
         self.parameters.cpu = Some(thousandths.min(1000));
@@ -222,7 +223,7 @@ impl Parameters {
 
     fn sense(&self, state: &mut AdaptiveState, at: Tick) {
         if let Some(thousandths) = self.cpu {
-            self.law.sense(state, at, Signal::Cpu(thousandths));
+            self.law.sense_once(state, at, thousandths);
         }
     }
 
@@ -281,8 +282,8 @@ impl Guard for AdaptiveConcurrency {
             .map_or_else(|| self.parameters.start(receipt.at), |known| AdaptiveState::clone(&known.state));
         // At most the number of places there can be, counted when the receipt was made.
         let in_flight = receipt.marks().1.clamp(1, u128::from(Concurrency::MAX_PLACES)) as u64;
-        let held = at.since(receipt.act);
-        let sample = Sample { at, latency: held, held, in_flight, time_left: None, outcome };
+        let (held, taken) = (at.since(receipt.act), receipt.cost.units());
+        let sample = Sample { at, latency: held, held, in_flight, places: taken, time_left: None, outcome };
         self.parameters.law.learn(&mut next, &sample);
         AdaptiveConcurrencyState::of(places, Some(Learnt { at, state: Arc::new(next) }))
     }

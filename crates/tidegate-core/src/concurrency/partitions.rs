@@ -7,6 +7,8 @@
 //! places are held, not as the number of calls admitted: otherwise the partition with the slowest calls would hold
 //! most of the places.
 
+mod turns;
+
 use core::time::Duration;
 
 use crate::error::QuotaError;
@@ -99,7 +101,7 @@ fn checked(name: &'static str, percent: u8) -> Result<u8, QuotaError> {
 /// * *Never above the limit*: work enters only if enough places are free; after the limit was lowered, the excess
 ///   drains.
 /// * *Own places come first*: a waiting partition within its guarantee is served before all borrowers. The part that
-///   it does not lend is free for it at once.
+///   it does not lend is free for it at once, whoever else waits.
 /// * *Work-conserving*: no place stays idle while somebody waits for it, except for places that are not lent, and for
 ///   fewer places than the next ask takes.
 /// * *Fair by weight*: between two partitions that both wait throughout a span and have no guarantee, the place-time
@@ -172,6 +174,11 @@ impl Member {
 
     const fn is_own(&self, places: u64) -> bool {
         self.own_in_use.saturating_add(places) <= self.own
+    }
+
+    /// Returns how many places of the part that it does not lend are idle.
+    const fn unlent_left(&self) -> u64 {
+        self.unlent.saturating_sub(self.own_in_use.saturating_add(self.borrowed))
     }
 }
 
@@ -289,12 +296,28 @@ impl Partitions {
     /// guarantee.
     #[must_use]
     pub fn has_room(&self, number: usize, places: u64) -> bool {
+        self.fits(number, places, self.kept())
+    }
+
+    /// Returns the most places that a partition can have at once: all but those that others do not lend. Looks at each
+    /// partition that has a guarantee.
+    #[must_use]
+    pub fn most(&self, number: usize) -> u64 {
         let others = self.guarantees().filter(|(other, _)| *other != number);
-        let kept = others.fold(0u64, |kept, (_, other)| {
-            kept.saturating_add(other.unlent.saturating_sub(other.own_in_use + other.borrowed))
-        });
-        let needed = self.in_use.saturating_add(places).saturating_add(kept);
-        self.member(number).is_some() && needed <= self.limit
+        self.limit
+            .saturating_sub(others.fold(0, |unlent: u64, (_, other)| unlent.saturating_add(other.unlent)))
+    }
+
+    /// Returns how many idle places are not lent, over all partitions.
+    fn kept(&self) -> u64 {
+        self.guarantees().fold(0, |kept, (_, member)| kept.saturating_add(member.unlent_left()))
+    }
+
+    /// Says whether this many places are free for a partition while `kept` idle places are not lent, its own included.
+    fn fits(&self, number: usize, places: u64, kept: u64) -> bool {
+        let Some(member) = self.member(number) else { return false };
+        let kept_by_others = kept - member.unlent_left().min(kept);
+        self.in_use.saturating_add(places).saturating_add(kept_by_others) <= self.limit
     }
 
     /// Takes places for a partition and returns whether they are its own. The caller has checked that there is room
@@ -333,18 +356,6 @@ impl Partitions {
             member.charge(now);
             member.service = member.service.max(served);
         }
-    }
-
-    /// Returns which of the waiting partitions is next, given how many places each asks for. Partitions within their
-    /// guarantee come first; among equals, the one that has received the least service for its weight. `None` if no
-    /// existing partition waits. Looks at each of them.
-    #[must_use]
-    pub fn next(&self, waiting: impl Iterator<Item = (usize, u64)>, now: Tick) -> Option<usize> {
-        let rank = |(number, places): (usize, u64)| {
-            let member = self.member(number)?;
-            Some((!member.is_own(places), member.tag(now), number))
-        };
-        waiting.filter_map(rank).min().map(|(_, _, number)| number)
     }
 
     /// Returns the largest difference in service between two partitions that both wait, in nanoseconds divided by

@@ -29,6 +29,11 @@
 //! samples have come, and then restored. With the default knobs that takes about one round trip in twenty.
 //! [`Vegas::netflix`] has Netflix' arithmetic.
 //!
+//! The limit is lowered as the work that was inside ends, and leaves room for one more piece of work beside what is left
+//! of that: some of it may last for hours. Work that asks for more places than the lowered limit has enters alone, and
+//! counts as work among few. If ten samples have not come after thirty more samples than places were in use, the limit
+//! is restored without a measurement, and the next probe comes at its time.
+//!
 //! Failed work and callers' mistakes are not measurements: they do not change the baseline, except in that profile.
 //!
 //! # Source
@@ -67,7 +72,7 @@ use probe::Probe;
 /// let mut state = law.start(Tick::EPOCH);
 /// let mut took = |millis| {
 ///     let latency = Duration::from_millis(millis);
-///     law.learn(&mut state, &Sample { at: Tick::EPOCH, latency, held: latency, in_flight: 20, time_left: None, outcome: Outcome::Success });
+///     law.learn(&mut state, &Sample { at: Tick::EPOCH, latency, held: latency, in_flight: 20, places: 1, time_left: None, outcome: Outcome::Success });
 ///     law.limit(&state)
 /// };
 /// assert_eq!(took(100), 20, "the first latency is the baseline");
@@ -86,7 +91,7 @@ pub struct Vegas {
     probes_under_load: bool,
 }
 
-/// The state of [`Vegas`]: 72 bytes.
+/// The state of [`Vegas`]: 112 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VegasState {
     limit: f64,
@@ -205,21 +210,24 @@ impl Vegas {
 
     fn learn_from_work(&self, state: &mut VegasState, sample: &Sample) {
         let in_flight = sample.in_flight as f64;
+        if sample.outcome != Outcome::Ignored {
+            state.probe.ended(state.limit, sample);
+        }
         let latency = match Evidence::of(sample, Duration::MAX) {
             Evidence::Latency(latency) => latency,
             Evidence::Overload => return self.step(state, nanos(sample), in_flight, true),
             _ => return,
         };
-        if let Some(measured) = state.probe.measure(self.probe_every, state.limit, latency, in_flight) {
+        if let Some(measured) = state.probe.measure(self.probe_every, state.limit, latency, sample) {
             state.baseline = Some(measured);
             return;
         }
         match state.baseline {
             Some(baseline) if latency >= baseline => {
-                state.probe.worked_on(in_flight * baseline / latency);
                 // Work that entered while the limit was held down shows how long work takes, but nothing about the
-                // limit to return to.
+                // limit to return to, nor about how many the service works on.
                 if !state.probe.draining() {
+                    state.probe.worked_on(in_flight * baseline / latency);
                     self.step(state, latency, in_flight, false);
                 }
             }

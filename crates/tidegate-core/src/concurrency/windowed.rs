@@ -44,7 +44,7 @@ use crate::time::{Tick, onward, span};
 /// let mut state = law.start(Tick::EPOCH);
 /// for millis in (0..=3040).step_by(10) {
 ///     let (at, latency) = (Tick::EPOCH.after(Duration::from_millis(millis)), Duration::from_millis(millis % 20 + 1));
-///     law.learn(&mut state, &Sample { at, latency, held: latency, in_flight: 20, time_left: None, outcome: Outcome::Success });
+///     law.learn(&mut state, &Sample { at, latency, held: latency, in_flight: 20, places: 1, time_left: None, outcome: Outcome::Success });
 /// }
 /// // Three windows of a hundred samples of 1 and 11 ms: their averages differ by a hundredth, and nothing waits.
 /// assert_eq!(law.limit(&state), 26);
@@ -58,7 +58,7 @@ pub struct Windowed<L> {
     shortest: Duration,
 }
 
-/// The state of [`Windowed`]: 112 bytes, and the state of its law.
+/// The state of [`Windowed`]: 128 bytes, and the state of its law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WindowedState<S> {
     inner: S,
@@ -78,6 +78,8 @@ struct Gathered {
     /// The sum of the times for which the places were held, in nanoseconds.
     held: u128,
     in_flight: u64,
+    /// The sum of the places: the average stands for all of them.
+    places: u64,
     /// The overloaded sample with the longest latency: its latency, and how long its place was held. `None` if there was
     /// no overload.
     overloaded: Option<(Duration, Duration)>,
@@ -135,16 +137,16 @@ impl<L: Law> Windowed<L> {
         let window = core::mem::take(&mut state.window);
         let length = window.least.map_or(self.most, |least| least.saturating_mul(2));
         state.ends = state.last.after(length.clamp(self.least, self.most));
-        let (at, in_flight) = (state.last, window.in_flight);
+        let (at, in_flight, places) = (state.last, window.in_flight, window.places.max(1));
         let sample = match window.overloaded {
             Some((latency, held)) => {
-                Sample { at, latency, held, in_flight, time_left: None, outcome: Outcome::Overloaded }
+                Sample { at, latency, held, in_flight, places, time_left: None, outcome: Outcome::Overloaded }
             }
             None if window.count < u64::from(self.samples) => return,
             None => {
                 let mean = |sum| span(sum / u128::from(window.count.max(1)));
                 let (latency, held) = (mean(window.sum), mean(window.held));
-                Sample { at, latency, held, in_flight, time_left: None, outcome: Outcome::Success }
+                Sample { at, latency, held, in_flight, places, time_left: None, outcome: Outcome::Success }
             }
         };
         self.law.learn(&mut state.inner, &sample);
@@ -196,6 +198,7 @@ impl Gathered {
             _ => return,
         }
         self.in_flight = self.in_flight.max(sample.in_flight);
+        self.places = self.places.saturating_add(sample.places);
     }
 }
 

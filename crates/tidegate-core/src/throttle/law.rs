@@ -46,7 +46,8 @@ pub trait Throttle: Clone + Debug {
     fn admit(&self, state: &mut Self::State, arrival: &Arrival) -> bool;
 
     /// Updates the state by the outcome of admitted work and the time that it took, including its wait in a queue in
-    /// front of the limit.
+    /// front of the limit. Called once for each admitted arrival: with [`Outcome::Ignored`] for work whose outcome is
+    /// unknown, such as work that was cancelled, and with [`Outcome::Overloaded`] for an arrival that got no place.
     fn learn(&self, state: &mut Self::State, at: Tick, latency: Duration, outcome: Outcome);
 
     /// Updates the state by the places behind the throttle. The default does nothing, for throttles that use only the

@@ -284,7 +284,8 @@ fn a_law_learns_the_time_to_the_head_and_the_time_in_the_place() {
     assert!(law.0.lock().unwrap().is_empty(), "the outcome is not known");
     while let Poll::Ready(Some(_)) = frame(&mut body) {}
     let (latency, held, outcome) = (SECOND, 21 * SECOND, Outcome::Success);
-    let sample = Sample { at: Tick::from_secs(21), latency, held, in_flight: 1, time_left: None, outcome };
+    let sample =
+        Sample { at: Tick::from_secs(21), latency, held, in_flight: 1, places: 1, time_left: None, outcome };
     assert_eq!(*law.0.lock().unwrap(), [sample]);
 }
 

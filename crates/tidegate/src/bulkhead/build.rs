@@ -250,9 +250,10 @@ impl Bulkhead {
 
     /// Returns a bulkhead with a throttle in front of it. The throttle is asked for each arrival, by priority; a caller
     /// that it refuses never joins the line. It learns of each admitted caller who got no place
-    /// ([`Outcome::Overloaded`](crate::Outcome::Overloaded)) and of each permit that is left with an outcome, together
-    /// with how many places are free and how many callers wait at that moment. It does not tell
-    /// [tenants](Bulkhead::with_tenants) apart: when one of them floods the service, all are refused alike.
+    /// ([`Outcome::Overloaded`](crate::Outcome::Overloaded)) and of each permit: its outcome, or
+    /// [`Outcome::Ignored`](crate::Outcome::Ignored) if it is only dropped, together with how many places are free and
+    /// how many callers wait at that moment. It does not tell [tenants](Bulkhead::with_tenants) apart: when one of them
+    /// floods the service, all are refused alike.
     ///
     /// Costs a lock and a reading of the clock per arrival. Its random draws start from the same seed in every process.
     /// A step of construction, like [`Bulkhead::with_clock`].
@@ -284,7 +285,26 @@ impl Bulkhead {
     }
 
     /// Returns a bulkhead whose law learns from `watch` how much of the machine is in use; it keeps the watch running.
-    /// Without a law it has no effect. A step of construction, like [`Bulkhead::with_clock`].
+    /// Without a law it has no effect. The watch averages the processor's use over about a second, so a
+    /// [`Bbr`](crate::concurrency::Bbr) behind it does not have to smooth again: give it a
+    /// [smoothing](crate::concurrency::Bbr::smoothing) of 0, or it follows some seconds later. A step of construction,
+    /// like [`Bulkhead::with_clock`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::Bulkhead;
+    /// use tidegate::concurrency::Bbr;
+    /// use tidegate::signals::Watch;
+    ///
+    /// let api = Bulkhead::adaptive(Bbr::default().smoothing(0.0)?);
+    /// // There are no readings on systems other than Linux.
+    /// let api = match Watch::start() {
+    ///     Ok(watch) => api.with_signals(watch),
+    ///     Err(_) => api,
+    /// };
+    /// # drop(api);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
     #[must_use]
     pub fn with_signals(self, watch: Watch) -> Self {
         self.with(|rules| rules.signals = Some(watch))

@@ -6,11 +6,9 @@
 //! code: they are cloned before the lock is taken, and called and dropped after it is released.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use tidegate_core::{Priority, Tick};
 
 use super::pace::Pace;
@@ -18,6 +16,7 @@ use super::places::Places;
 use super::queue::{Turn, Waiting};
 use super::queues::{Class, Queues};
 use super::rules::{Rules, TurnedAway};
+use super::wakers::PendingWakers;
 use crate::no_place::NoPlace;
 
 /// Places that were given to a caller. Small, since each permit carries it: writing more between the two atomic steps
@@ -74,29 +73,6 @@ pub(super) struct PlaceRequest<'a> {
 pub(super) struct Ticket {
     class: Class,
     turn: Turn,
-}
-
-/// Wakers to call, or only to drop, once the lock is released.
-#[derive(Debug, Default)]
-#[must_use = "wakers wait to be called"]
-pub(super) struct PendingWakers {
-    to_wake: SmallVec<[Waker; 2]>,
-    to_drop: Option<Waker>,
-}
-
-impl PendingWakers {
-    /// Calls the wakers. Not to be called with the lock held. If a waker panics, the others are called all the same: a
-    /// waiter that is not woken would hold places without knowing it.
-    pub(super) fn wake_all(self) {
-        let mut panicked = None;
-        for waker in self.to_wake {
-            panicked = panicked.or(catch_unwind(AssertUnwindSafe(|| waker.wake())).err());
-        }
-        drop(self.to_drop);
-        if let Some(panic) = panicked {
-            resume_unwind(panic);
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -161,6 +137,9 @@ impl Line {
         // Waiters come first: there may be returned places that have not been given to them yet.
         let wakers = self.advance(rules, places, now);
         let class = self.queues.class_of(request.tenant, now);
+        if request.places > self.queues.most(class) {
+            return (Err(rules.too_many_now(request.places)), wakers);
+        }
         let may_consider = |priority, wanted| rules.may_consider(priority, wanted, places.count());
         let answer = if self.queues.is_next(class, (request.priority, request.places), now, may_consider) {
             self.take((rules, places), (request.places, request.priority), class, now)
@@ -189,8 +168,9 @@ impl Line {
         let (answer, mut wakers) = self.enter_if_next(rules, places, request, now);
         let joined = match answer {
             Ok(granted) => Err(Ok(granted)),
+            Err(refused) if refused.why == NoPlace::TooManyPlaces => Err(Err(refused)),
             Err(_) if self.is_late(request, now, deadline) => Err(Err(TurnedAway::now(NoPlace::TurnTooLate))),
-            Err(none) => self.wait((rules, places.count().limit()), (request, none), now, waker, &mut wakers),
+            Err(none) => self.wait((rules, places), (request, none), now, waker, &mut wakers),
         };
         self.open_if_empty(places);
         (joined, wakers)
@@ -207,7 +187,7 @@ impl Line {
 
     fn wait(
         &mut self,
-        (rules, limit): (&Rules, u64),
+        (rules, places): (&Rules, &Places),
         (request, none): (PlaceRequest<'_>, TurnedAway),
         now: Tick,
         waker: &mut Option<Waker>,
@@ -216,11 +196,12 @@ impl Line {
         const DISPLACED: TurnedAway = TurnedAway::now(NoPlace::Displaced);
         const QUEUE_FULL: TurnedAway = TurnedAway::now(NoPlace::QueueFull);
         let class = self.queues.class_of(request.tenant, now);
-        let room = rules.room(limit);
+        let (room, mut displaced) = (rules.room(places.count().limit()), false);
         if self.queues.len() >= room {
             let full = if room == 0 { none } else { QUEUE_FULL };
             let gives_way = self.queues.gives_way_to(class, request.priority, now).ok_or(Err(full))?;
             self.answer(gives_way, Err(DISPLACED), wakers);
+            displaced = true;
         }
         // `None` only if the waker was taken before. It cannot be: `join` calls this once.
         let waker = waker.take().ok_or(Err(QUEUE_FULL))?;
@@ -229,8 +210,12 @@ impl Line {
         }
         self.arrivals += 1;
         let turn = Turn::new(request.priority, self.arrivals);
-        let PlaceRequest { places, priority, .. } = request;
-        self.queues.push(class, turn, Waiting { places, priority, since: now, waker });
+        let PlaceRequest { places: wanted, priority, .. } = request;
+        self.queues.push(class, turn, Waiting { places: wanted, priority, since: now, waker });
+        if displaced {
+            // The waiter that went may have held up others, this newcomer included.
+            wakers.to_wake.extend(self.advance(rules, places, now).to_wake);
+        }
         Ok(Ticket { class, turn })
     }
 

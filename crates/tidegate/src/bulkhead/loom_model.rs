@@ -1,4 +1,6 @@
-//! Loom models: places and waiters, through all interleavings.
+//! Loom models: places and waiters, through all interleavings, or those with a bounded number of preemptions.
+
+mod waits;
 
 use std::future::Future;
 use std::pin::pin;
@@ -29,8 +31,12 @@ impl Wake for Unpark {
 }
 
 fn built(rules: Rules, limit: u64, moving: Option<Moving>) -> Bulkhead {
-    // A manual clock: loom would also explore the atomics of the system clock.
-    let clock = Arc::new(ManualClock::default());
+    built_on(ManualClock::default(), rules, limit, moving)
+}
+
+/// A manual clock: loom would also explore the atomics of the system clock.
+fn built_on(clock: ManualClock, rules: Rules, limit: u64, moving: Option<Moving>) -> Bulkhead {
+    let clock = Arc::new(clock);
     let parts = Parts { clock, limit, moving, throttling: None, observer: None };
     let bulkhead = Bulkhead { shared: Shared::new(parts, rules) };
     // Loom creates its cells on first use; this has to happen before the threads start.
@@ -289,8 +295,8 @@ impl Throttle for Counts {
     }
 }
 
-/// Two callers come for one place, and one of them does not wait. The throttle learns of each caller's end exactly
-/// once, with a place or without one.
+/// Two callers come for one place: one does not wait and drops its permit, the other waits and leaves with an outcome.
+/// The throttle learns of each caller's end exactly once, with a place or without one.
 #[test]
 fn a_throttle_hears_of_everybody_once() {
     explore(Some(3), || {
@@ -299,13 +305,9 @@ fn a_throttle_hears_of_everybody_once() {
         let clock = Arc::new(ManualClock::default());
         let parts = Parts { clock, limit: 1, moving: None, throttling, observer: None };
         let bulkhead = Bulkhead { shared: Shared::new(parts, Rules { room: 9, ..Bulkhead::rules(false) }) };
-        bulkhead.try_enter().unwrap().leave(Outcome::Success);
+        drop(bulkhead.try_enter().unwrap());
         let other = bulkhead.clone();
-        let thread = thread::spawn(move || {
-            if let Ok(permit) = other.try_enter() {
-                permit.leave(Outcome::Success);
-            }
-        });
+        let thread = thread::spawn(move || drop(other.try_enter()));
         turn(bulkhead.enter()).unwrap().leave(Outcome::Success);
         thread.join().unwrap();
         is_empty(&bulkhead);

@@ -12,7 +12,8 @@ use super::shared::Shared;
 use crate::answer::Denied;
 
 /// The right to use places of a [`Bulkhead`](crate::Bulkhead). Dropping it returns the places and reports no outcome: a
-/// panic, or a caller that hangs up, does not show how the work went. It may outlive the bulkhead.
+/// panic, or a caller that hangs up, does not show how the work went. A law learns nothing from that; a throttle is told
+/// [`Outcome::Ignored`]. It may outlive the bulkhead.
 #[must_use = "dropping a permit returns its place at once"]
 pub struct Permit {
     granted: Granted,

@@ -98,6 +98,14 @@ impl Queues {
         }
     }
 
+    /// Returns the most places that the tenant's terms can ever leave it under the present limit.
+    pub(super) fn most(&self, class: Class) -> u64 {
+        match self {
+            Self::One(_) => u64::MAX,
+            Self::Divided(divided) => divided.known.partitions.most(class.number()),
+        }
+    }
+
     /// Counts places that were taken.
     pub(super) fn count_taken(&mut self, class: Class, places: u64, now: Tick) -> Class {
         match self {
@@ -204,11 +212,14 @@ impl Queues {
         self.queue(class)?.stale(now)
     }
 
-    /// Returns the waiters that ask for more places than `most` allows at their priority.
+    /// Returns the waiters that ask for more places than `most` allows at their priority, or than their tenant can have.
     pub(super) fn too_wide(&self, most: impl Fn(Priority) -> u64) -> Vec<(Class, Turn)> {
         let in_class = |number: usize, queue: &Queue| {
-            let wide = queue.too_wide(&most).into_iter();
-            wide.map(|turn| (Class::of(number), turn)).collect::<Vec<_>>()
+            let class = Class::of(number);
+            // Not computed for the many tenants that do not wait.
+            let of_tenant = if queue.is_empty() { 0 } else { self.most(class) };
+            let wide = queue.too_wide(|priority| most(priority).min(of_tenant)).into_iter();
+            wide.map(|turn| (class, turn)).collect::<Vec<_>>()
         };
         match self {
             Self::One(queue) => in_class(0, queue),
@@ -239,8 +250,8 @@ impl Divided {
         if self.waiting == 0 { None } else { self.known.partitions.next(self.firsts(now, may_consider), now) }
     }
 
-    /// Says whether a newcomer would be next: it comes first in its tenant's queue, and no waiter of another tenant
-    /// could enter. A newcomer that stays within its tenant's own part waits only for others that stay within theirs.
+    /// Says whether a newcomer would be next: it comes first in its tenant's queue, and its tenant is next among those
+    /// that wait.
     fn is_next(
         &self,
         number: usize,
@@ -251,12 +262,9 @@ impl Divided {
         if self.waiting == 0 {
             return true;
         }
-        let partitions = &self.known.partitions;
         let next_in_class = self.queues.get(number).is_none_or(|queue| queue.is_next(priority, now));
-        let takes_own = partitions.is_own(number, places);
-        let comes_after =
-            |(other, wanted)| other == number || (takes_own && !partitions.is_own(other, wanted));
-        next_in_class && self.firsts(now, may_consider).all(comes_after)
+        let others = self.firsts(now, may_consider).filter(|(other, _)| *other != number);
+        next_in_class && self.known.partitions.is_next((number, places), others, now)
     }
 
     /// Returns the waiter to refuse when the queues are full: one of the tenant with the most waiters for its weight.

@@ -1,25 +1,26 @@
 //! The state that the clones of a bulkhead share, with the two ways to enter: the fast path without the lock, and the
 //! slow path with it.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+mod leaving;
+
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-use tidegate_core::concurrency::{Sample, Signal};
+use tidegate_core::concurrency::Signal;
 use tidegate_core::decision::Ruling;
 use tidegate_core::throttle::Room;
 use tidegate_core::{Decision, Outcome, Priority, Standing, Tick};
 
 use super::counter::{Counter, OwnedCounter, Owner};
 use super::latency::{MeanLatency, Times};
-use super::line::{Answer, Granted, Line, PendingWakers, PlaceRequest, Ticket};
+use super::line::{Answer, Granted, Line, PlaceRequest, Ticket};
 use super::moving::Moving;
 use super::places::EnterFailure;
 use super::queues::Class;
 use super::rules::{Rules, TurnedAway};
 use super::throttling::Throttling;
+use super::wakers::{HeldPanic, PendingWakers};
 use crate::answer::{Answer as Answered, Denied};
 use crate::clock::Clock;
 use crate::deadline;
@@ -222,7 +223,18 @@ impl Shared {
         }
         let now = self.clock.now();
         let (answer, wakers) = self.line.lock().enter(&self.rules, &self.places, request, now);
-        wakers.wake_all();
+        self.answered(answer, wakers.wake_all())
+    }
+
+    /// Returns an answer to its caller. If foreign code panicked meanwhile, the caller never sees the answer, so its
+    /// places go to others before the panic goes on.
+    fn answered(&self, answer: Answer, panicked: HeldPanic) -> Answer {
+        if panicked.is_some() {
+            if let Ok(granted) = &answer {
+                self.take_back(granted);
+            }
+            panicked.resume();
+        }
         answer
     }
 
@@ -245,35 +257,50 @@ impl Shared {
         waker: Waker,
     ) -> Joined {
         let mut waker = Some(waker);
-        let (joined, wakers) =
+        let (joined, mut wakers) =
             self.line.lock().join(&self.rules, &self.places, request, (now, deadline), &mut waker);
-        wakers.wake_all();
-        joined
+        wakers.to_drop = waker;
+        let panicked = wakers.wake_all();
+        match joined {
+            // The caller will never ask for the answer to this ticket.
+            Ok(ticket) if panicked.is_some() => {
+                let removed = self.line.lock().remove_dropped(&self.rules, &self.places, &ticket, Some(now));
+                panicked.or(removed.wake_all()).resume();
+                Ok(ticket)
+            }
+            Ok(ticket) => Ok(ticket),
+            Err(answer) => Err(self.answered(answer, panicked)),
+        }
     }
 
     /// Fetches a waiter's answer if there is one; otherwise `waker` replaces the waiter's waker.
     pub(super) fn ask(&self, ticket: &Ticket, waker: Waker) -> Option<Answer> {
         let (answer, wakers) = self.line.lock().ask(ticket, waker);
-        wakers.wake_all();
-        answer
+        let panicked = wakers.wake_all();
+        match answer {
+            Some(answer) => Some(self.answered(answer, panicked)),
+            None => {
+                panicked.resume();
+                None
+            }
+        }
     }
 
     /// Ends a wait. Returns the answer, or a refusal for this cause if there is none.
     pub(super) fn give_up(&self, ticket: &Ticket, why: NoPlace, now: Tick) -> Answer {
         let (answer, wakers) = self.line.lock().give_up(&self.rules, &self.places, ticket, now);
-        wakers.wake_all();
-        answer.unwrap_or(Err(TurnedAway::now(why)))
+        self.answered(answer.unwrap_or(Err(TurnedAway::now(why))), wakers.wake_all())
     }
 
     /// Removes a waiter that was dropped. A place that it was given and has not fetched goes to the next waiter.
     pub(super) fn remove_dropped(&self, ticket: &Ticket) {
         let (now, panicked) = self.now_or_panic();
         let wakers = self.line.lock().remove_dropped(&self.rules, &self.places, ticket, now);
-        wakers.wake_all();
+        let panicked = panicked.or(wakers.wake_all());
         if let Some(now) = now {
             self.turned_away(now);
         }
-        resume_panic(panicked);
+        panicked.resume_unless_panicking();
     }
 
     #[cold]
@@ -281,57 +308,6 @@ impl Shared {
         let decision =
             Decision { ruling: Ruling::Denied { retry: refused.retry() }, standing: self.standing() };
         Denied { answer: Answered::settled(decision, 0), no_place: Some(refused.why) }
-    }
-
-    /// Returns places, gives them to waiters, and reports the outcome to the law and the throttle.
-    ///
-    /// Places and times are references, because the atomic step would wait for copies of them.
-    #[inline]
-    pub(super) fn leave(&self, granted: &Granted, times: &Times, outcome: Outcome) {
-        let locked = self.places.leave(granted.places());
-        if locked || outcome != Outcome::Ignored {
-            self.after_leave(granted, times, outcome, locked);
-        }
-    }
-
-    #[inline(never)]
-    fn after_leave(&self, granted: &Granted, times: &Times, outcome: Outcome, locked: bool) {
-        let timed = self.timed && outcome != Outcome::Ignored;
-        if !locked && !timed {
-            return;
-        }
-        let (now, panicked) = self.now_or_panic();
-        let waiting = if locked { self.pass_on(granted, now) } else { 0 };
-        if let (true, Some(at)) = (timed, now) {
-            self.learn(granted, times, outcome, (at, waiting));
-        }
-        resume_panic(panicked);
-    }
-
-    /// Gives returned places to the next waiters. Returns how many callers still wait.
-    fn pass_on(&self, granted: &Granted, now: Option<Tick>) -> usize {
-        let mut line = self.line.lock();
-        let wakers = line.give_returned(&self.rules, &self.places, *granted, now);
-        let waiting = line.waiting();
-        drop(line);
-        wakers.wake_all();
-        waiting
-    }
-
-    fn learn(&self, granted: &Granted, times: &Times, outcome: Outcome, (at, waiting): (Tick, usize)) {
-        let Times { began, answered, deadline } = *times;
-        let held = at.since(began);
-        let latency = answered.map_or(held, |answered| answered.since(began));
-        self.latency.learn(latency);
-        if let Some(moving) = &self.moving {
-            let time_left = deadline.map(|deadline| deadline.since(began));
-            let sample = Sample { at, latency, held, in_flight: granted.in_flight(), time_left, outcome };
-            self.announce(moving.learn(sample, |limit| self.set_limit(limit, at)));
-        }
-        if let Some(throttling) = &self.throttling {
-            throttling.learn(at, latency.saturating_add(granted.waited()), outcome);
-            throttling.sense(at, Room { free: self.standing().remaining, waiting: waiting as u64 });
-        }
     }
 
     /// Tells the law how much of the machine is in use, and the throttle how many places are free.
@@ -363,19 +339,16 @@ impl Shared {
     /// Wakes the waiters that a new limit has served, and tells the observer. Not to be called with a lock held.
     pub(super) fn announce(&self, change: Option<LimitChange>) {
         let Some(LimitChange(Some((wakers, event)))) = change else { return };
-        wakers.wake_all();
+        let panicked = wakers.wake_all();
         if let Some(observer) = &self.observer {
             observer.on_limit(&event);
         }
+        panicked.resume();
     }
 
-    /// Reads the clock on a path that returns places, which must finish even if the clock panics. [`resume_panic`]
-    /// resumes the panic.
-    fn now_or_panic(&self) -> (Option<Tick>, Option<Box<dyn Any + Send>>) {
-        match catch_unwind(AssertUnwindSafe(|| self.clock.now())) {
-            Ok(now) => (Some(now), None),
-            Err(panic) => (None, Some(panic)),
-        }
+    /// Reads the clock on a path that returns places, which must finish even if the clock panics.
+    fn now_or_panic(&self) -> (Option<Tick>, HeldPanic) {
+        HeldPanic::of(|| self.clock.now())
     }
 }
 
@@ -383,10 +356,3 @@ impl Shared {
 #[derive(Debug)]
 #[must_use = "wakers wait to be called"]
 pub(super) struct LimitChange(Option<(PendingWakers, LimitMoved)>);
-
-/// Resumes a panic that was held back. Not during another panic, since that would abort the process.
-fn resume_panic(panicked: Option<Box<dyn Any + Send>>) {
-    if let Some(panic) = panicked.filter(|_| !std::thread::panicking()) {
-        resume_unwind(panic);
-    }
-}

@@ -66,6 +66,7 @@ fn a_sample_is_the_work_without_the_wait() {
             latency,
             held: latency,
             in_flight: 2,
+            places: 1,
             time_left: None,
             outcome: Outcome::Overloaded
         })
@@ -89,7 +90,15 @@ fn a_stream_has_a_latency_and_a_time_in_its_place() {
     let at = Tick::from_secs(21);
     assert_eq!(
         law.last(),
-        Some(Sample { at, latency, held, in_flight: 1, time_left: None, outcome: Outcome::Success })
+        Some(Sample {
+            at,
+            latency,
+            held,
+            in_flight: 1,
+            places: 1,
+            time_left: None,
+            outcome: Outcome::Success
+        })
     );
     let mut fixed = Bulkhead::new(1).unwrap().try_enter().unwrap();
     fixed.answer_begins(); // nobody learns from it

@@ -7,9 +7,15 @@ use proptest::prelude::*;
 use tidegate::codel::Codel;
 use tidegate::concurrency::{Aimd, Partition};
 use tidegate::policy::{KeepFor, Kept};
-use tidegate::{Bulkhead, Criticality, ManualClock, Outcome, Permit, Priority, QueueOrder, Tenants, Tick};
+use tidegate::{
+    Bulkhead, Clock, Criticality, ManualClock, Outcome, Permit, Priority, QueueOrder, Tenants, Tick,
+};
 
 use super::Waiter;
+
+/// The longest wait of any caller, and the shorter one that some callers set.
+const LONGEST: Duration = Duration::from_secs(5);
+const SHORTER: Duration = Duration::from_millis(200);
 
 /// The next step: what happens, how many places, at which priority, and which caller or tenant.
 type Step = (u8, u8, u8, u8);
@@ -23,16 +29,13 @@ fn bulkhead(kind: u8, room: usize, clock: &ManualClock) -> Bulkhead {
         1 => fixed.with_keep_for(KeepFor::default().with(Criticality::Critical, Kept::Units(1))).unwrap(),
         2 => {
             let own = Partition::default().guaranteed(40).unwrap();
-            let tenants = Tenants::default().named([0], own).unwrap().each(Partition::default(), 2).unwrap();
-            fixed.with_tenants(tenants)
+            let kept = own.lends(0).unwrap();
+            let tenants = Tenants::default().named([0], own).unwrap().named([1], kept).unwrap();
+            fixed.with_tenants(tenants.each(Partition::default(), 2).unwrap())
         }
         _ => Bulkhead::adaptive(Aimd::default()),
     };
-    bulkhead
-        .with_clock(clock.clone())
-        .with_room(room)
-        .with_order(order)
-        .with_longest_wait(Duration::from_secs(5))
+    bulkhead.with_clock(clock.clone()).with_room(room).with_order(order).with_longest_wait(LONGEST)
 }
 
 #[derive(Default)]
@@ -40,7 +43,8 @@ struct World {
     permits: Vec<Permit>,
     /// Permits of other bulkheads that no longer exist.
     orphans: Vec<Permit>,
-    waiters: Vec<Waiter>,
+    /// Each with the tick until which it waits.
+    waiters: Vec<(Tick, Waiter)>,
 }
 
 impl World {
@@ -52,16 +56,17 @@ impl World {
             0 => self.permits.extend(bulkhead.enter_n(places).priority(priority).of([who % 5]).now()),
             1..=3 => {
                 let entry = bulkhead.enter_n(places).priority(priority).of([who % 5]);
-                let mut waiter =
-                    Waiter::new(if amount > 9 { entry.within(Duration::from_millis(200)) } else { entry });
+                let (entry, longest) =
+                    if amount > 9 { (entry.within(SHORTER), SHORTER) } else { (entry, LONGEST) };
+                let mut waiter = Waiter::new(entry);
                 match waiter.poll() {
                     std::task::Poll::Ready(answer) => self.permits.extend(answer),
-                    std::task::Poll::Pending => self.waiters.push(waiter),
+                    std::task::Poll::Pending => self.waiters.push((clock.now().after(longest), waiter)),
                 }
             }
             4 => {
                 let Some(at) = pick(self.waiters.len()) else { return };
-                if let std::task::Poll::Ready(answer) = self.waiters[at].poll() {
+                if let std::task::Poll::Ready(answer) = self.waiters[at].1.poll() {
                     self.permits.extend(answer);
                     drop(self.waiters.swap_remove(at));
                 }
@@ -82,7 +87,21 @@ impl World {
             }
             9 => drop(pick(self.orphans.len()).map(|at| self.orphans.swap_remove(at))),
             10 => drop(bulkhead.change(u64::from(amount % 5) + 1)),
-            _ => clock.advance(Duration::from_millis(u64::from(amount) * 10)),
+            11 => clock.advance(Duration::from_millis(u64::from(amount) * 10)),
+            _ => self.wait(clock, Duration::from_millis(u64::from(amount) * 400)),
+        }
+    }
+
+    /// Lets time pass. A waiter whose longest wait is over is woken by its timer, and then has its answer.
+    fn wait(&mut self, clock: &ManualClock, span: Duration) {
+        clock.advance(span);
+        let over = |(until, _): &mut (Tick, Waiter)| *until <= clock.now();
+        for (until, mut waiter) in self.waiters.extract_if(.., over) {
+            assert!(waiter.was_woken(), "it waits beyond {until:?}");
+            match waiter.poll() {
+                std::task::Poll::Ready(answer) => self.permits.extend(answer),
+                std::task::Poll::Pending => panic!("it waits beyond {until:?}"),
+            }
         }
     }
 }
@@ -94,7 +113,7 @@ proptest! {
     fn no_place_is_lost_or_given_twice(
         kind in 0..12_u8,
         room in 0..6_usize,
-        steps in prop::collection::vec((0..12_u8, 0..20_u8, any::<u8>(), any::<u8>()), 1..120),
+        steps in prop::collection::vec((0..13_u8, 0..20_u8, any::<u8>(), any::<u8>()), 1..120),
     ) {
         let clock = ManualClock::at(Tick::from_secs(100));
         let bulkhead = bulkhead(kind, room, &clock);

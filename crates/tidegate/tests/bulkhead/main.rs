@@ -8,6 +8,7 @@ mod causes;
 mod orders;
 mod panics;
 mod queues;
+mod tenants;
 mod throttled;
 mod wide;
 

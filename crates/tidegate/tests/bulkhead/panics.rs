@@ -1,11 +1,16 @@
-//! Clocks are foreign code and may panic: that loses no place and forgets no waiter.
+//! Clocks and wakers are foreign code and may panic: that loses no place and forgets no waiter.
 
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 
+use tidegate::codel::Codel;
 use tidegate::concurrency::HillClimb;
-use tidegate::{Bulkhead, Clock, Outcome, Tick};
+use tidegate::throttle::Sre;
+use tidegate::{Bulkhead, Clock, Criticality, Enter, ManualClock, Outcome, QueueOrder, Tick};
 
 use super::{Waiter, ready};
 
@@ -91,4 +96,76 @@ fn a_clock_that_panics_while_a_waiter_fetches_its_place_does_not_lose_it() {
         let standing = bulkhead.standing();
         assert_eq!((standing.remaining, bulkhead.waiting()), (standing.limit, 0));
     }
+}
+
+/// A waker that panics when it is called.
+struct Broken;
+
+impl Wake for Broken {
+    fn wake(self: Arc<Self>) {
+        panic!("the waker is broken");
+    }
+}
+
+/// Polls an entry once with a waker that panics when it is called; the entry has to wait.
+fn waits_with_broken_waker(entry: Enter) -> std::pin::Pin<Box<Enter>> {
+    let mut entry = Box::pin(entry);
+    let waker = Waker::from(Arc::new(Broken));
+    assert!(entry.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    entry
+}
+
+/// Regression: a newcomer that had displaced a waiter stayed in the line for ever if that waiter's waker panicked, and
+/// the next place went to it.
+#[test]
+fn a_waker_that_panics_while_somebody_joins_the_line_leaves_nobody_behind_in_it() {
+    let bulkhead = Bulkhead::new(1).unwrap().with_room(1);
+    let inside = bulkhead.try_enter().unwrap();
+    let displaced = waits_with_broken_waker(bulkhead.enter().priority(Criticality::Sheddable));
+    let mut newcomer = Waiter::new(bulkhead.enter());
+    assert!(catch_unwind(AssertUnwindSafe(|| newcomer.poll().map(drop))).is_err());
+    drop(newcomer);
+    assert_eq!(bulkhead.waiting(), 0);
+    drop((displaced, inside));
+    assert_eq!(bulkhead.standing().remaining, 1);
+}
+
+/// Regression: a caller that enters past a line may serve a waiter first, by the time that has passed. If the waker of
+/// that waiter panicked, the caller's own place was lost.
+#[test]
+fn a_waker_that_panics_while_somebody_enters_loses_no_place() {
+    for awaited in [false, true] {
+        let clock = ManualClock::default();
+        let order = QueueOrder::Adaptive(Codel::default());
+        let bulkhead = Bulkhead::new(3).unwrap().with_order(order).with_clock(clock.clone());
+        let inside = bulkhead.try_enter().unwrap();
+        let mut first = Waiter::new(bulkhead.enter_n(3));
+        assert!(first.poll().is_pending());
+        clock.advance(Duration::from_millis(90));
+        let second = waits_with_broken_waker(bulkhead.enter());
+        // The queue has not been empty for an interval, so the newest waiter is next, and a place is free for it.
+        clock.advance(Duration::from_millis(60));
+        let entered = catch_unwind(AssertUnwindSafe(|| {
+            let permit =
+                if awaited { ready(Waiter::new(bulkhead.enter()).poll()) } else { bulkhead.enter().now() };
+            std::mem::forget(permit.unwrap());
+        }));
+        assert!(entered.is_err(), "the waker panics");
+        drop((first, second, inside));
+        assert_eq!((bulkhead.standing().remaining, bulkhead.waiting()), (3, 0), "awaited: {awaited}");
+    }
+}
+
+/// A permit whose return wakes a waiter with a broken waker is counted by a throttle all the same.
+#[test]
+fn a_waker_that_panics_hides_no_outcome_from_a_throttle() {
+    let throttle = Sre::default().k(4.0).unwrap().least_requests(20);
+    let bulkhead = Bulkhead::new(1).unwrap().with_throttle(throttle).with_clock(ManualClock::default());
+    for _ in 0..20 {
+        let inside = bulkhead.try_enter().unwrap();
+        let waiting = waits_with_broken_waker(bulkhead.enter());
+        let _ = catch_unwind(AssertUnwindSafe(|| inside.leave(Outcome::Success)));
+        drop(waiting);
+    }
+    assert_eq!(bulkhead.refused_share(), 0, "half of all callers were served");
 }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use tidegate::throttle::{Arrival, Room, Shedding, Throttle};
+use tidegate::concurrency::Vegas;
+use tidegate::throttle::{Arrival, Pid, Room, Shedding, Sre, Throttle};
 use tidegate::{Bulkhead, Criticality, ManualClock, Outcome, Permit, Retry, Tick, priority};
 
 use super::{Waiter, ready};
@@ -88,6 +89,47 @@ fn a_throttle_hears_of_each_arrival_once_and_how_it_ended() {
     waited.leave(Outcome::Failure);
     let (with_its_wait, empty) = (Duration::from_millis(5), Heard::Stood(Room { free: 1, waiting: 0 }));
     assert_eq!(hears.take(), [Heard::Ended(with_its_wait, Outcome::Failure), empty]);
+
+    let dropped = bulkhead.try_enter().unwrap();
+    clock.advance(Duration::from_millis(1));
+    drop(dropped);
+    let ignored = Heard::Ended(Duration::from_millis(1), Outcome::Ignored);
+    assert_eq!(hears.take(), [CRITICAL, ignored, empty], "a permit that is only dropped");
+}
+
+/// Cancelled work has been admitted and shows nothing bad about the service, so it does not make a throttle refuse.
+#[test]
+fn permits_that_are_only_dropped_do_not_make_a_throttle_refuse() {
+    let clock = ManualClock::default();
+    let kinds = [
+        Bulkhead::new(10).unwrap().with_throttle(Sre::default()),
+        Bulkhead::new(10).unwrap().with_throttle(Pid::default()),
+        Bulkhead::self_tuning(),
+    ];
+    for bulkhead in kinds.map(|bulkhead| bulkhead.with_clock(clock.clone())) {
+        for _ in 0..1000 {
+            drop(bulkhead.try_enter().unwrap());
+            clock.advance(Duration::from_millis(4));
+        }
+        assert_eq!(bulkhead.refused_share(), 0, "{bulkhead:?}");
+    }
+}
+
+/// A law learns nothing from work whose outcome is unknown, also if a throttle is told of it.
+#[test]
+fn a_law_behind_a_throttle_learns_nothing_from_permits_that_are_only_dropped() {
+    let clock = ManualClock::default();
+    let law = Vegas::default();
+    let bulkhead = Bulkhead::adaptive(law).with_throttle(Sre::default()).with_clock(clock.clone());
+    let work = |outcome| {
+        let all: Vec<Permit> = std::iter::from_fn(|| bulkhead.try_enter().ok()).collect();
+        clock.advance(Duration::from_millis(10));
+        all.into_iter().for_each(|permit| permit.leave(outcome));
+    };
+    (0..5).for_each(|_| work(Outcome::Ignored));
+    assert_eq!(bulkhead.standing().limit, 20, "as at the start");
+    (0..5).for_each(|_| work(Outcome::Success));
+    assert!(bulkhead.standing().limit > 20);
 }
 
 #[test]
@@ -114,7 +156,7 @@ fn a_throttle_hears_the_priority_that_is_carried() {
         assert!(bulkhead.enter().priority(Criticality::Critical).now().is_ok());
     });
     let low = Heard::Arrived(Criticality::Sheddable);
-    assert_eq!(hears.take(), [low, low, low, CRITICAL]);
+    assert_eq!(hears.take()[..4], [low, low, low, CRITICAL]);
 }
 
 #[test]
@@ -128,6 +170,7 @@ fn an_entry_that_was_tried_first_arrives_once() {
     assert_eq!(hears.take(), [CRITICAL; 2]);
     drop(inside);
     drop(ready(waiter.poll()).unwrap());
+    hears.take();
     let mut given_up = bulkhead.enter();
     let inside = bulkhead.try_enter().unwrap();
     assert!(given_up.try_now().is_none());

@@ -124,9 +124,15 @@ fn a_share_is_kept_of_the_limit_as_it_stands() {
 /// once.
 #[test]
 fn a_gate_tells_bbr_of_its_machine() {
+    // The gate's readings are smoothed, so the law's own smoothing has no effect.
+    for law in [Bbr::default(), Bbr::default().smoothing(0.0).unwrap()] {
+        bbr_follows_the_machine(law.bounds(Bounds::new(1, 200).unwrap()));
+    }
+}
+
+fn bbr_follows_the_machine(law: Bbr) {
     let cpu = Arc::new(AtomicU16::new(300));
     let read = Arc::clone(&cpu);
-    let law = Bbr::default().smoothing(0.0).unwrap().bounds(Bounds::new(1, 200).unwrap());
     let guard = AdaptiveConcurrency::new(Adaptive::Bbr(law)).ttl(TTL).unwrap();
     let (gate, clock) = gate(Limit::new(Quota::from(guard), "bbr"));
     let gate = gate.with_machine(move || {

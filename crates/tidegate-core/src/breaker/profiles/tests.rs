@@ -1,7 +1,7 @@
 //! Traces with the numbers from the documents and sources of the other libraries.
 
 use super::*;
-use crate::breaker::{CircuitBreakerState, Condition};
+use crate::breaker::{CircuitBreakerState, Condition, Force, Forced};
 use crate::decision::{Ask, Cost, Receipt, Retry};
 use crate::guard::{Guard, Outcome};
 use crate::time::Tick;
@@ -121,7 +121,7 @@ fn resilience4j_judges_a_hundred_calls_and_no_fewer() {
 
 #[test]
 fn resilience4j_trips_when_every_call_took_more_than_sixty_seconds() {
-    let mut trace = Trace::of(CircuitBreaker::resilience4j().ttl(Duration::from_secs(600)));
+    let mut trace = Trace::of(CircuitBreaker::resilience4j());
     for call in 0..99 {
         trace.slow_call(call * 60_001, 60_001);
     }
@@ -132,6 +132,52 @@ fn resilience4j_trips_when_every_call_took_more_than_sixty_seconds() {
         trace.slow_call(call * 60_001, 60_001);
     }
     assert_eq!(trace.is(200 * 60_001), "open");
+}
+
+/// Regression: a call that ended after the time to live of a probe, 60 s by default, did not count. So the profile's rule
+/// of slow calls never fired, and time-outs of more than 60 s never opened a breaker.
+#[test]
+fn calls_count_when_they_end_however_late() {
+    let hung = Duration::from_secs(75).as_millis() as u64;
+    for outcome in [Success, Failure] {
+        let mut one_by_one = Trace::of(CircuitBreaker::resilience4j());
+        for call in 0..100 {
+            let receipt = one_by_one.enter(ms(call * hung)).unwrap();
+            one_by_one.leave(ms((call + 1) * hung), &receipt, outcome);
+        }
+        assert_eq!(one_by_one.is(100 * hung), "open", "{outcome:?}");
+        let mut together = Trace::of(CircuitBreaker::resilience4j());
+        let receipts: Vec<Receipt> = (0..100).map(|_| together.enter(ms(0)).unwrap()).collect();
+        receipts.iter().for_each(|receipt| together.leave(ms(hung), receipt, outcome));
+        assert_eq!(together.is(hung), "open", "{outcome:?}");
+    }
+    // In use all the time: a time-out of ten minutes counts, too.
+    let mut used = Trace::of(CircuitBreaker::builder().consecutive(3));
+    let receipts: Vec<Receipt> = (0..3).map(|_| used.enter(ms(0)).unwrap()).collect();
+    (0..60).for_each(|call| used.slow_call(call * 10_000, 1));
+    receipts.iter().for_each(|receipt| used.leave(ms(600_000), receipt, Failure));
+    assert_eq!(used.is(600_000), "open");
+}
+
+/// A closed breaker that nobody used is as good as new, whether a store has dropped its state or not.
+#[test]
+fn a_call_that_an_unused_breaker_has_forgotten_does_not_count() {
+    let again: [fn(&mut Trace); 3] = [
+        |_| (),
+        |trace| trace.slow_call(60_000, 1),
+        |trace| {
+            let forced = Forced::new(Force::Closed, Some(ms(90_000)), "a test");
+            trace.breaker.force_in_place(&mut trace.state, ms(60_000), Some(forced), &mut |_| ());
+        },
+    ];
+    for (case, again) in again.into_iter().enumerate() {
+        let mut trace = Trace::of(CircuitBreaker::builder().consecutive(1));
+        let receipt = trace.enter(ms(0)).unwrap();
+        assert_eq!(trace.breaker.full_at(&trace.state), Some(ms(60_000)));
+        again(&mut trace);
+        trace.leave(ms(60_001), &receipt, Failure);
+        assert_eq!(trace.breaker.totals(&trace.state, ms(60_001)).failures, 0, "case {case}");
+    }
 }
 
 #[test]

@@ -149,13 +149,20 @@ fn a_person_decides_over_it() {
     let envoy = breaker(CircuitBreaker::envoy());
     let (mut state, now) = with_calls(&envoy, 100, 100);
     let at = Tick::from_nanos(now);
-    for (to, share) in [(Force::Closed, 0.0), (Force::Disabled, 0.0), (Force::MetricsOnly, 0.0)] {
-        let forced = Forced::new(to, None, "a test");
-        envoy.force_in_place(&mut state, at, Some(forced), &mut |_| ());
-        assert_eq!(refused(&envoy, &state, now), share, "{to:?}");
+    let force = |state: &mut CircuitBreakerState, to: Option<Force>| {
+        let forced = to.map(|to| Forced::new(to, None, "a test"));
+        envoy.force_in_place(state, at, forced, &mut |_| ());
+    };
+    for to in [Force::Closed, Force::MetricsOnly] {
+        force(&mut state, Some(to));
+        assert_eq!(refused(&envoy, &state, now), 0.0, "{to:?}");
     }
-    envoy.force_in_place(&mut state, at, None, &mut |_| ());
+    force(&mut state, None);
     assert!(matches!(envoy.condition(&state, at), Condition::Shedding { .. }), "its calls decide again");
+    force(&mut state, Some(Force::Disabled));
+    assert_eq!(refused(&envoy, &state, now), 0.0);
+    force(&mut state, None);
+    assert_eq!(envoy.condition(&state, at), Condition::Closed, "the window is empty");
 }
 
 #[test]

@@ -64,8 +64,10 @@ impl Adaptive {
     pub(in crate::concurrency) fn largest(&self) -> usize {
         let mut out = Writer::default();
         self.start(Tick::EPOCH).write(&mut out);
-        // All forms but BBR's have a fixed size. BBR's grows by two values for each bucket of its window.
+        // All other forms have a fixed size. BBR's grows by two values for each bucket of its window, Vegas' by four
+        // while the limit is held down.
         let grows = match self {
+            Self::Vegas(_) => 4 * 8,
             Self::Bbr(law) => 2 * 16 * law.window.count() as usize,
             _ => 0,
         };

@@ -11,7 +11,15 @@ fn serve(law: &Bbr, state: &mut BbrState, (from, to): (u64, u64), each: u64, mic
             let latency = Duration::from_micros(micros);
             law.learn(
                 state,
-                &Sample { at: at(millis), latency, held: latency, in_flight: each, time_left: None, outcome },
+                &Sample {
+                    at: at(millis),
+                    latency,
+                    held: latency,
+                    in_flight: each,
+                    places: 1,
+                    time_left: None,
+                    outcome,
+                },
             );
         }
     }
@@ -126,6 +134,20 @@ fn quick_failures_are_the_peers_best_moment_and_not_ours() {
     }
 }
 
+/// Regression: one faulty request of 10 µs in a tenth of a second without other work was the least latency for the whole
+/// window, and the limit was 1.
+#[test]
+fn a_quick_refusal_of_a_faulty_request_is_the_peers_best_moment_and_not_ours() {
+    for (law, limited_to) in [(Bbr::default(), 10), (Bbr::aegis(), 2)] {
+        let mut state = law.start(at(0));
+        serve(&law, &mut state, (0, 1000), 50, 20_000, Outcome::Success);
+        serve(&law, &mut state, (1000, 1100), 1, 10, Outcome::CallersFault);
+        serve(&law, &mut state, (1100, 2000), 50, 20_000, Outcome::Success);
+        read(&law, &mut state, 2000, 1000);
+        assert_eq!(law.limit(&state), limited_to, "{:?}", law.arithmetic);
+    }
+}
+
 /// go-zero: 10 inside in the best moments; half of that at 950 thousandths, and never less than a tenth. No limit
 /// while fewer are inside on average.
 #[test]
@@ -146,6 +168,7 @@ fn the_published_numbers_of_go_zero() -> Result<(), QuotaError> {
                     latency,
                     held: latency,
                     in_flight: 50,
+                    places: 1,
                     time_left: None,
                     outcome: Outcome::Success,
                 },

@@ -103,6 +103,7 @@ fn those_who_were_inside_together_lower_the_limit_once() {
                 latency,
                 held: latency,
                 in_flight: 100,
+                places: 1,
                 time_left: None,
                 outcome: Outcome::Overloaded,
             },

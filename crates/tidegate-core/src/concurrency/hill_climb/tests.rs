@@ -41,7 +41,7 @@ impl Service {
             let outcome = if failed { Outcome::Failure } else { Outcome::Success };
             let time_left = self.patience[self.served as usize % 2];
             let (at, in_flight) = (self.now, inside);
-            let sample = Sample { at, latency, held: latency, in_flight, time_left, outcome };
+            let sample = Sample { at, latency, held: latency, in_flight, places: 1, time_left, outcome };
             good += f64::from(u8::from(!failed && !sample.is_late()));
             self.law.learn(&mut self.state, &sample);
         }
@@ -234,7 +234,15 @@ fn while_it_does_not_bind_it_leaves_room_for_twice_the_load() {
         let latency = Duration::from_millis(15);
         law.learn(
             &mut state,
-            &Sample { at, latency, held: latency, in_flight: 15, time_left: None, outcome: Outcome::Success },
+            &Sample {
+                at,
+                latency,
+                held: latency,
+                in_flight: 15,
+                places: 1,
+                time_left: None,
+                outcome: Outcome::Success,
+            },
         );
     }
     assert_eq!(law.limit(&state), 30);
@@ -258,6 +266,7 @@ impl Light {
                 latency: Duration::from_millis(20),
                 held: Duration::from_millis(20),
                 in_flight,
+                places: 1,
                 time_left: None,
                 outcome,
             };
@@ -295,6 +304,7 @@ fn failures_of_more_work_than_ever_ended_well_bring_the_limit_down_below_it() {
             latency: Duration::from_micros(100),
             held: Duration::from_micros(100),
             in_flight,
+            places: 1,
             time_left: None,
             outcome: Outcome::Failure,
         };
@@ -317,7 +327,7 @@ fn room_for_a_spike_ends_below_where_work_failed() {
         light.at = light.at.after(Duration::from_micros(400));
         let (held, in_flight) = (Duration::from_millis(10), 25);
         let (at, outcome) = (light.at, Outcome::Success);
-        let sample = Sample { at, latency: held, held, in_flight, time_left: None, outcome };
+        let sample = Sample { at, latency: held, held, in_flight, places: 1, time_left: None, outcome };
         light.law.learn(&mut light.state, &sample);
     }
     let limit = light.law.limit(&light.state) as f64;
@@ -338,7 +348,10 @@ fn time_outs_with_more_inside_than_ever_bring_the_limit_down() {
             let latency = Duration::from_millis(millis);
             let in_flight = inside.min(law.limit(&state));
             let (at, time_left) = (now, None);
-            law.learn(&mut state, &Sample { at, latency, held: latency, in_flight, time_left, outcome });
+            law.learn(
+                &mut state,
+                &Sample { at, latency, held: latency, in_flight, places: 1, time_left, outcome },
+            );
         }
         law.limit(&state)
     };

@@ -16,7 +16,15 @@ fn work(
         let in_flight = law.limit(state);
         law.learn(
             state,
-            &Sample { at: at(millis), latency, held: latency, in_flight, time_left: None, outcome },
+            &Sample {
+                at: at(millis),
+                latency,
+                held: latency,
+                in_flight,
+                places: 1,
+                time_left: None,
+                outcome,
+            },
         );
     }
 }
@@ -77,6 +85,7 @@ fn a_measurement_takes_fifty_requests_at_the_least_limit_and_gives_the_limit_bac
             latency: MS,
             held: MS,
             in_flight: 100,
+            places: 1,
             time_left: None,
             outcome: Outcome::Success,
         },
@@ -88,6 +97,7 @@ fn a_measurement_takes_fifty_requests_at_the_least_limit_and_gives_the_limit_bac
         latency: MS * 2,
         held: MS * 2,
         in_flight: 100,
+        places: 1,
         time_left: None,
         outcome: Outcome::Success,
     };
@@ -124,7 +134,15 @@ fn an_interval_of_which_half_is_overload_halves_the_limit() {
         let outcome = if millis % 3 == 0 { Outcome::Success } else { Outcome::Overloaded };
         law.learn(
             &mut state,
-            &Sample { at: at(millis), latency: MS, held: MS, in_flight: 100, time_left: None, outcome },
+            &Sample {
+                at: at(millis),
+                latency: MS,
+                held: MS,
+                in_flight: 100,
+                places: 1,
+                time_left: None,
+                outcome,
+            },
         );
     }
     assert_eq!(law.limit(&state), 57);

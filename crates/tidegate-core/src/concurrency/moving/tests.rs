@@ -181,7 +181,29 @@ fn a_hill_climb_goes_on_from_the_nearest_bound() {
 /// 500 requests a second of 20 ms each: with an idle processor, then with a busy one, then idle again.
 #[test]
 fn a_reading_of_the_processor_comes_with_the_limit() {
-    let law = Bbr::default().smoothing(0.0).unwrap().bounds(Bounds::new(1, 1000).unwrap());
+    for law in [Bbr::default(), Bbr::default().smoothing(0.0).unwrap()] {
+        follows_the_processor(law);
+    }
+}
+
+/// Regression: a state that first saw a busy processor, or under aegis' arithmetic an idle one of 0, kept its first
+/// reading, since each change was smoothed.
+#[test]
+fn a_key_first_used_while_the_processor_is_busy_is_free_once_it_is_idle() {
+    for law in [Bbr::default(), Bbr::aegis(), Bbr::go_zero()] {
+        let law = law.bounds(Bounds::new(1, 1000).unwrap());
+        let (busy, idle) = (guard(Adaptive::Bbr(law)).cpu(1000), guard(Adaptive::Bbr(law)).cpu(0));
+        let (state, receipt) = enter(&busy, &busy.fresh(at(0)), 0, 1).unwrap();
+        let state = busy.leave(&state, at(20), &receipt, Outcome::Success);
+        let state = idle.carry(&busy, &state, at(1000), Replace::AsIs);
+        let (state, receipt) = enter(&idle, &state, 3000, 1).unwrap();
+        let state = idle.leave(&state, at(3020), &receipt, Outcome::Success);
+        assert_eq!(limit(&idle, &state, 3020), 1000, "{law:?}");
+    }
+}
+
+fn follows_the_processor(law: Bbr) {
+    let law = law.bounds(Bounds::new(1, 1000).unwrap());
     let idle = guard(Adaptive::Bbr(law));
     let busy = idle.clone().cpu(900);
     let fresh = idle.fresh(at(0));

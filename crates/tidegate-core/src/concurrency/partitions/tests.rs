@@ -80,6 +80,46 @@ fn knobs_out_of_range_are_named() {
     assert_eq!(told, "guaranteed 101 is more than all of it; use 0 to 100 percent");
 }
 
+/// One tenant lends all of its part, and the rest has borrowed it. Its caller waits for that; the other tenant lends
+/// nothing, so its part is free for it all the same.
+#[test]
+fn what_is_not_lent_is_free_also_while_another_waits_for_what_it_has_lent() {
+    let mut places = Partitions::new(10);
+    let [rest, lender, keeper] = [partition(1, 0, 100), partition(1, 50, 100), partition(1, 50, 0)]
+        .map(|terms| places.add(terms, Tick::EPOCH).unwrap());
+    for _ in 0..5 {
+        places.enter(rest, 1, Tick::EPOCH);
+    }
+    assert!(!places.has_room(rest, 1) && !places.has_room(lender, 1));
+    assert_eq!(places.next([(lender, 1), (rest, 1)].into_iter(), ms(1)), None);
+    assert!(!places.is_next((lender, 1), [(rest, 1)].into_iter(), ms(1)));
+    assert!(places.is_next((keeper, 5), [(lender, 1), (rest, 1)].into_iter(), ms(1)));
+    assert!(!places.is_next((keeper, 6), [(lender, 1), (rest, 1)].into_iter(), ms(1)));
+    assert_eq!(places.next([(lender, 1), (keeper, 5), (rest, 1)].into_iter(), ms(1)), Some(keeper));
+    places.leave(rest, 1, false, ms(2));
+    assert_eq!(places.next([(rest, 1), (lender, 1)].into_iter(), ms(2)), Some(lender));
+    assert_eq!([rest, lender, keeper].map(|number| places.most(number)), [5, 5, 10]);
+}
+
+/// Places are saved up for a wide ask whose turn it is. Others take no part of them, but what they do not lend.
+#[test]
+fn a_wide_ask_is_not_starved_by_narrow_ones() {
+    let mut places = Partitions::new(10);
+    let [wide, narrow, keeper] = [partition(1, 0, 100), partition(1, 0, 100), partition(1, 20, 0)]
+        .map(|terms| places.add(terms, Tick::EPOCH).unwrap());
+    for _ in 0..6 {
+        places.enter(narrow, 1, Tick::EPOCH);
+    }
+    places.wait(wide, ms(1));
+    let waiting = || [(narrow, 1), (wide, 4)].into_iter();
+    assert!(places.has_room(narrow, 1) && !places.has_room(wide, 4));
+    assert_eq!(places.next(waiting(), ms(1)), None, "two are free, and are saved up");
+    assert_eq!(places.next(waiting().chain([(keeper, 2)]), ms(1)), Some(keeper));
+    places.enter(keeper, 2, ms(1));
+    places.leave(narrow, 2, false, ms(2));
+    assert_eq!(places.next(waiting(), ms(2)), Some(wide));
+}
+
 /// Tenants that all have more work than there are places, at every moment.
 struct World {
     places: Partitions,
@@ -201,6 +241,66 @@ proptest! {
             }
             let not_lent = places.own(1).saturating_sub(places.in_use(1));
             prop_assert!(not_lent == 0 || places.has_room(1, not_lent));
+        }
+    }
+
+    /// Any tenants, against plain arithmetic: nobody who has room waits. A wide ask may save up places, but not those
+    /// that another does not lend.
+    #[test]
+    fn nobody_waits_who_has_room_and_guarantees_are_there_once_the_borrowers_leave(
+        limit in 1..20_u64,
+        terms in prop::collection::vec((0..=25_u8, 0..=100_u8), 2..5),
+        widest in 1..4_u64,
+        steps in prop::collection::vec((0..4_usize, 1..4_u64, any::<bool>()), 1..120),
+    ) {
+        let mut places = Partitions::new(limit);
+        let numbers: Vec<usize> = terms
+            .iter()
+            .map(|(guaranteed, lends)| places.add(partition(1, *guaranteed, *lends), Tick::EPOCH).unwrap())
+            .collect();
+        let own: Vec<u64> = numbers.iter().map(|number| places.own(*number)).collect();
+        let unlent: Vec<u64> = (0..own.len()).map(|at| own[at] - own[at] * u64::from(terms[at].1) / 100).collect();
+        let mut inside: Vec<(usize, u64, bool)> = Vec::new();
+        let mut waiting: Vec<Option<u64>> = vec![None; numbers.len()];
+        for (at, (who, wanted, arrives)) in steps.into_iter().enumerate() {
+            let (who, wanted, now) = (who % numbers.len(), wanted.min(widest), ms(at as u64));
+            if arrives && wanted <= places.most(numbers[who]) && waiting[who].is_none() {
+                let others = (0..numbers.len()).filter_map(|other| Some((numbers[other], waiting[other]?)));
+                let others: Vec<(usize, u64)> = others.collect();
+                let is_next = places.is_next((numbers[who], wanted), others.iter().copied(), now);
+                places.wait(numbers[who], now);
+                waiting[who] = Some(wanted);
+                let next = places.next(others.into_iter().chain([(numbers[who], wanted)]), now);
+                prop_assert_eq!(is_next, next == Some(numbers[who]));
+            } else if !arrives && !inside.is_empty() {
+                let (number, places_held, own) = inside.swap_remove(wanted as usize % inside.len());
+                places.leave(number, places_held, own, now);
+            }
+            let asks = |waiting: &[Option<u64>]| {
+                let asks = (0..numbers.len()).filter_map(|who| Some((numbers[who], waiting[who]?)));
+                asks.collect::<Vec<_>>()
+            };
+            while let Some(next) = places.next(asks(&waiting).into_iter(), now) {
+                let who = numbers.iter().position(|number| *number == next).unwrap();
+                let wanted = waiting[who].take().unwrap();
+                inside.push((next, wanted, places.enter(next, wanted, now)));
+            }
+            let held = |who: usize| -> u64 {
+                inside.iter().filter(|(number, ..)| *number == numbers[who]).map(|(_, held, _)| *held).sum()
+            };
+            let taken: u64 = (0..own.len()).map(held).sum();
+            prop_assert!(taken <= limit);
+            let nobody_borrows = inside.iter().all(|(.., own)| *own);
+            for (who, wanted) in waiting.iter().enumerate() {
+                let Some(wanted) = *wanted else { continue };
+                let kept: u64 = (0..own.len())
+                    .filter(|other| *other != who)
+                    .map(|other| unlent[other].saturating_sub(held(other)))
+                    .sum();
+                prop_assert!(widest > 1 || taken + kept + wanted > limit, "{who} has room and waits");
+                prop_assert!(held(who) + wanted > unlent[who], "{who} waits for what it does not lend");
+                prop_assert!(!nobody_borrows || held(who) + wanted > own[who], "{who} waits for its own");
+            }
         }
     }
 }

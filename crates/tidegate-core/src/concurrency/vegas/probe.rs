@@ -1,16 +1,22 @@
 //! Probes of the baseline: when it is measured again, and from which samples.
 
 use super::super::jitter::Jitter;
+use super::super::law::Sample;
 use crate::average::Average;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::time::Tick;
 
 /// Samples for one measurement: enough for the least of them to be a quick one, few enough to finish soon.
 const SAMPLES: u32 = 10;
 
+/// The most samples for which the limit is held down, beside one for each place that was in use when that began. Three
+/// times as many as one measurement needs.
+const PATIENCE: u64 = 3 * SAMPLES as u64;
+
 /// The state of the probe for the next baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Probe {
-    /// Samples since the last measurement.
+    /// Samples since the last measurement; while draining, how many more samples the drain may last.
     count: u64,
     jitter: Jitter,
     /// The number that the service works on at once, smoothed.
@@ -20,20 +26,63 @@ pub(super) struct Probe {
     quick: f64,
     /// How many such samples there were, at most [`SAMPLES`].
     seen: u32,
-    /// Whether the limit is held down until there are enough such samples.
-    draining: bool,
+    /// While the limit is held down until there are enough such samples.
+    drain: Option<Drain>,
+}
+
+/// The limit is held down so that only few are inside.
+///
+/// Work that entered before may last for hours. If it filled the limit, nobody would enter, and no sample would come. So
+/// the limit leaves room for one more piece of work beside what may be left of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Drain {
+    /// The most places that were in use when work entered that has ended since, and had entered before the drain.
+    peak: u64,
+    /// How many places that work took.
+    ended: u64,
+    /// How many places the last piece of work before the drain took.
+    width: u64,
+    /// When the drain began; once no earlier work is inside, when that became so.
+    since: Tick,
+}
+
+impl Drain {
+    /// Returns how many places may still be in use by work that entered before the drain.
+    const fn earlier(&self) -> u64 {
+        self.peak.saturating_sub(self.ended)
+    }
+
+    fn ended(&mut self, limit: f64, sample: &Sample) {
+        if self.earlier() > 0 && entered(sample) < self.since {
+            self.peak = self.peak.max(inside(limit, sample));
+            self.ended = self.ended.saturating_add(sample.places);
+            if self.earlier() == 0 {
+                self.since = sample.at;
+            }
+        }
+    }
+}
+
+/// Returns how many places were in use when work entered, but no more than the limit has: if the limit has been lowered
+/// since then, as many have left.
+fn inside(limit: f64, sample: &Sample) -> u64 {
+    sample.in_flight.min(limit.ceil() as u64)
+}
+
+fn entered(sample: &Sample) -> Tick {
+    sample.at.before(sample.held)
 }
 
 impl Probe {
     pub(super) fn new(seed: u64) -> Self {
         let jitter = Jitter::new(seed);
-        Self { count: 0, jitter, working: Average::default(), quick: f64::INFINITY, seen: 0, draining: false }
+        Self { count: 0, jitter, working: Average::default(), quick: f64::INFINITY, seen: 0, drain: None }
     }
 
     /// Restarts the count, with the next jitter.
     pub(super) fn restart(&self) -> Self {
         let jitter = self.jitter.next();
-        Self { count: 0, jitter, quick: f64::INFINITY, seen: 0, draining: false, ..*self }
+        Self { count: 0, jitter, quick: f64::INFINITY, seen: 0, drain: None, ..*self }
     }
 
     /// Counts a sample; returns whether a measurement is due.
@@ -47,13 +96,24 @@ impl Probe {
         self.working.add(count, 16, 1.0 / 16.0);
     }
 
-    /// Counts a sample; returns the baseline when this one completes a measurement.
-    pub(super) fn measure(&mut self, every: f64, limit: f64, latency: f64, in_flight: f64) -> Option<f64> {
-        if in_flight <= self.few() {
+    /// Counts a sample of any outcome against a drain. A drain that lasts too long ends without a measurement; the next
+    /// one is tried later.
+    pub(super) fn ended(&mut self, limit: f64, sample: &Sample) {
+        let Some(drain) = &mut self.drain else { return };
+        drain.ended(limit, sample);
+        self.count = self.count.saturating_sub(1);
+        if self.count == 0 {
+            *self = self.restart();
+        }
+    }
+
+    /// Takes the latency of a sample; returns the baseline when this one completes a measurement.
+    pub(super) fn measure(&mut self, every: f64, limit: f64, latency: f64, sample: &Sample) -> Option<f64> {
+        if sample.in_flight as f64 <= self.few() || self.was_alone(sample) {
             self.quick = self.quick.min(latency);
             self.seen = (self.seen + 1).min(SAMPLES);
         }
-        if !self.due(every, limit) {
+        if !self.draining() && !self.due(every, limit) {
             return None;
         }
         if self.seen == SAMPLES {
@@ -61,19 +121,32 @@ impl Probe {
             *self = self.restart();
             return Some(measured);
         }
-        if !self.draining {
-            (self.draining, self.quick, self.seen) = (true, f64::INFINITY, 0);
+        if !self.draining() {
+            let (peak, places) = (inside(limit, sample), sample.places);
+            self.drain = Some(Drain { peak, ended: places, width: places, since: sample.at });
+            (self.count, self.quick, self.seen) = (peak.saturating_add(PATIENCE), f64::INFINITY, 0);
         }
         None
     }
 
-    pub(super) const fn draining(&self) -> bool {
-        self.draining
+    /// Says whether work was alone although it took more places than few: while the limit is held down to few, such work
+    /// enters only if nobody else is inside.
+    fn was_alone(&self, sample: &Sample) -> bool {
+        self.drain.is_some_and(|drain| drain.earlier() == 0 && entered(sample) >= drain.since)
+            && sample.in_flight as f64 > self.few()
     }
 
-    /// Returns the limit to hold while draining.
+    pub(super) const fn draining(&self) -> bool {
+        self.drain.is_some()
+    }
+
+    /// Returns the limit to hold while draining: few, or room for one more beside earlier work.
     pub(super) fn held(&self) -> Option<f64> {
-        self.draining.then(|| self.few())
+        let beside = |drain: Drain| match drain.earlier() {
+            0 => 0.0,
+            earlier => earlier.saturating_add(drain.width) as f64,
+        };
+        self.drain.map(|drain| self.few().max(beside(drain)))
     }
 
     /// Half of the number that the service works on at once: nothing waits among so few, even if the baseline is
@@ -83,6 +156,10 @@ impl Probe {
     }
 }
 
+/// How the last byte of the form says whether the limit is held down. Forms of earlier builds say no more about it.
+const HELD_DOWN_BEFORE: u8 = 1;
+const HELD_DOWN: u8 = 2;
+
 impl Bytes for Probe {
     fn write(&self, out: &mut Writer) {
         out.u64(self.count);
@@ -90,7 +167,16 @@ impl Bytes for Probe {
         self.working.write(out);
         out.f64(self.quick);
         out.u32(self.seen);
-        out.flag(self.draining);
+        match self.drain {
+            None => out.u8(0),
+            Some(Drain { peak, ended, width, since }) => {
+                out.u8(HELD_DOWN);
+                out.u64(peak);
+                out.u64(ended);
+                out.u64(width);
+                out.tick(since);
+            }
+        }
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -99,6 +185,14 @@ impl Bytes for Probe {
         if seen > SAMPLES {
             return Err(DecodeError::Value { field: "seen" });
         }
-        Ok(Self { count, jitter, working, quick, seen, draining: from.flag("draining")? })
+        let drain = match from.u8()? {
+            0 => None,
+            HELD_DOWN_BEFORE => Some(Drain { peak: 0, ended: 0, width: 1, since: Tick::MAX }),
+            HELD_DOWN => {
+                Some(Drain { peak: from.u64()?, ended: from.u64()?, width: from.u64()?, since: from.tick()? })
+            }
+            _ => return Err(DecodeError::Value { field: "draining" }),
+        };
+        Ok(Self { count, jitter, working, quick, seen, drain })
     }
 }

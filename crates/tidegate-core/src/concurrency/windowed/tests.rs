@@ -36,7 +36,15 @@ fn heard(law: &Windowed<Hears>, samples: impl IntoIterator<Item = (u64, u64, u64
         let latency = Duration::from_micros(micros);
         law.learn(
             &mut state,
-            &Sample { at: at(millis), latency, held: latency, in_flight, time_left: None, outcome },
+            &Sample {
+                at: at(millis),
+                latency,
+                held: latency,
+                in_flight,
+                places: 1,
+                time_left: None,
+                outcome,
+            },
         );
     }
     state.inner.0.take()
@@ -59,6 +67,7 @@ fn the_published_numbers() {
         latency: Duration::from_micros(5500),
         held: Duration::from_micros(5500),
         in_flight: 10,
+        places: 10,
         time_left: None,
         outcome: Success,
     };
@@ -86,6 +95,7 @@ fn a_window_of_which_anything_was_overloaded_is_overloaded_even_if_nothing_else_
         latency: Duration::from_micros(700),
         held: Duration::from_micros(700),
         in_flight: 9,
+        places: 2,
         time_left: None,
         outcome: Overloaded,
     };

@@ -1,0 +1,83 @@
+//! How places come back: they go to waiters, and the law, the throttle and the short line learn how the work ended.
+
+use tidegate_core::concurrency::Sample;
+use tidegate_core::throttle::Room;
+use tidegate_core::{Outcome, Tick};
+
+use super::super::latency::Times;
+use super::super::line::Granted;
+use super::super::wakers::HeldPanic;
+use super::Shared;
+
+impl Shared {
+    /// Returns places, gives them to waiters, and reports the outcome to the law and the throttle.
+    ///
+    /// Places and times are references, because the atomic step would wait for copies of them.
+    #[inline]
+    pub(in crate::bulkhead) fn leave(&self, granted: &Granted, times: &Times, outcome: Outcome) {
+        let locked = self.places.leave(granted.places());
+        if locked || outcome != Outcome::Ignored || self.is_throttled() {
+            self.after_leave(granted, times, outcome, locked);
+        }
+    }
+
+    #[inline(never)]
+    fn after_leave(&self, granted: &Granted, times: &Times, outcome: Outcome, locked: bool) {
+        // A throttle has counted the arrival, so it is also told of work whose outcome is unknown. A law and a short
+        // line are not: such work shows nothing about the service.
+        let told = self.is_throttled() || self.timed && outcome != Outcome::Ignored;
+        if !locked && !told {
+            return;
+        }
+        let (now, clock_panic) = self.now_or_panic();
+        let (waiting, waker_panic) =
+            if locked { self.pass_on(granted, now) } else { (0, HeldPanic::default()) };
+        if let (true, Some(at)) = (told, now) {
+            self.learn(granted, times, outcome, (at, waiting));
+        }
+        clock_panic.or(waker_panic).resume_unless_panicking();
+    }
+
+    /// Takes back places whose caller never learns of them, and gives them to the next waiters. Reports no outcome.
+    #[cold]
+    pub(super) fn take_back(&self, granted: &Granted) {
+        if self.places.leave(granted.places()) {
+            // Of several panics the first one goes on, in the caller of this method.
+            let (now, _later) = self.now_or_panic();
+            let (_, _later) = self.pass_on(granted, now);
+        }
+    }
+
+    /// Gives returned places to the next waiters. Returns how many callers still wait.
+    fn pass_on(&self, granted: &Granted, now: Option<Tick>) -> (usize, HeldPanic) {
+        let mut line = self.line.lock();
+        let wakers = line.give_returned(&self.rules, &self.places, *granted, now);
+        let waiting = line.waiting();
+        drop(line);
+        (waiting, wakers.wake_all())
+    }
+
+    fn learn(&self, granted: &Granted, times: &Times, outcome: Outcome, (at, waiting): (Tick, usize)) {
+        let Times { began, answered, deadline } = *times;
+        let held = at.since(began);
+        let latency = answered.map_or(held, |answered| answered.since(began));
+        // The throttle comes before the law and its observer, which are foreign code and may panic.
+        if let Some(throttling) = &self.throttling {
+            throttling.learn(at, latency.saturating_add(granted.waited()), outcome);
+        }
+        let mut change = None;
+        if outcome != Outcome::Ignored {
+            self.latency.learn(latency);
+            if let Some(moving) = &self.moving {
+                let time_left = deadline.map(|deadline| deadline.since(began));
+                let (in_flight, places) = (granted.in_flight(), granted.places());
+                let sample = Sample { at, latency, held, in_flight, places, time_left, outcome };
+                change = moving.learn(sample, |limit| self.set_limit(limit, at));
+            }
+        }
+        if let Some(throttling) = &self.throttling {
+            throttling.sense(at, Room { free: self.standing().remaining, waiting: waiting as u64 });
+        }
+        self.announce(change);
+    }
+}

@@ -1,0 +1,72 @@
+//! Tenants with guaranteed parts that they lend or keep: who enters while another waits.
+
+use std::time::Duration;
+
+use tidegate::concurrency::Partition;
+use tidegate::{Bulkhead, ManualClock, Permit, Retry, Tenants};
+
+use super::{Waiter, places, ready};
+
+/// Ten places: `lender` owns half and lends all of it, `keeper` owns half and lends nothing of it.
+fn lender_and_keeper() -> Bulkhead {
+    let half = Partition::default().guaranteed(50).unwrap();
+    let tenants = Tenants::default().named("lender", half).unwrap();
+    let tenants = tenants.named("keeper", half.lends(0).unwrap()).unwrap();
+    Bulkhead::new(10).unwrap().with_tenants(tenants)
+}
+
+/// Regression: a caller that waited for places which its tenant had lent kept other tenants out of what they do not lend.
+#[test]
+fn what_a_tenant_does_not_lend_is_there_while_another_waits_for_what_it_has_lent() {
+    let bulkhead = lender_and_keeper();
+    let mut borrowed: Vec<Permit> = std::iter::from_fn(|| bulkhead.enter().now().ok()).collect();
+    assert_eq!(borrowed.len(), 5);
+    let mut lender = Waiter::new(bulkhead.enter().of("lender"));
+    assert!(lender.poll().is_pending(), "all of its part is lent");
+    assert!(bulkhead.enter().of("lender").now().is_err());
+    let own = bulkhead.enter_n(places(2)).of("keeper").now().unwrap();
+    let awaited = ready(Waiter::new(bulkhead.enter_n(places(3)).of("keeper")).poll()).unwrap();
+    let mut keeper = Waiter::new(bulkhead.enter().of("keeper"));
+    assert!(keeper.poll().is_pending());
+    drop(own);
+    assert!(ready(keeper.poll()).is_ok(), "two of its own are free again");
+    assert!(lender.poll().is_pending() && !lender.was_woken());
+    drop((borrowed.pop(), awaited));
+    assert!(ready(lender.poll()).is_ok());
+}
+
+/// Regression: a caller that asked for more places than its tenant can ever have waited for ever, and the other tenants
+/// behind it.
+#[test]
+fn more_places_than_a_tenant_can_ever_have_hold_up_nobody() {
+    let bulkhead = lender_and_keeper();
+    let _inside = bulkhead.enter().now().unwrap();
+    let refused = ready(Waiter::new(bulkhead.enter_n(places(6)).of("lender")).poll()).unwrap_err();
+    assert_eq!((refused.retry(), bulkhead.waiting()), (Retry::Never, 0), "five are not lent to it");
+    assert_eq!(bulkhead.enter_n(places(6)).now().unwrap_err().retry(), Retry::Never);
+    let mut wide = Waiter::new(bulkhead.enter_n(places(10)).of("keeper"));
+    assert!(wide.poll().is_pending());
+    bulkhead.change(9).unwrap();
+    assert_eq!(ready(wide.poll()).unwrap_err().retry(), Retry::Never);
+}
+
+/// Regression: a newcomer takes the only position in the queue from a waiter for whom a place was saved up. That place is
+/// then free for the newcomer, which waited all the same.
+#[test]
+fn whoever_was_held_up_by_a_displaced_waiter_enters_at_once() {
+    let tenants = Tenants::default().each(Partition::default(), 9).unwrap();
+    let tenants = tenants.named("eve", Partition::default().weight(2).unwrap()).unwrap();
+    let clock = ManualClock::default();
+    let bulkhead = Bulkhead::new(3).unwrap().with_tenants(tenants).with_room(1).with_clock(clock.clone());
+    let inside = bulkhead.enter_n(places(2)).now().unwrap();
+    let before = bulkhead.enter().of("eve").now().unwrap();
+    clock.advance(Duration::from_secs(1));
+    drop(before);
+    let mut wide = Waiter::new(bulkhead.enter_n(places(2)).of("bob"));
+    assert!(wide.poll().is_pending());
+    assert!(bulkhead.enter().of("eve").now().is_err(), "bob has received less, and one place is free");
+    let newcomer = ready(Waiter::new(bulkhead.enter().of("eve")).poll()).unwrap();
+    assert!(ready(wide.poll()).is_err(), "eve has twice his weight");
+    drop((inside, newcomer));
+    assert_eq!((bulkhead.waiting(), bulkhead.standing().remaining), (0, 3));
+}
