@@ -137,11 +137,11 @@ impl Bulkhead {
             return Err(self.shared.denied(TurnedAway::now(NoPlace::Throttled)));
         }
         // Tells the throttle if no place is found, also when foreign code panics.
-        let admitted = Admitted { shared: &self.shared, at: began };
+        let mut admitted = Admitted { shared: &self.shared, at: began, has_place: false };
         let times = self.times(began);
         match self.shared.enter(places, || request) {
             Ok(granted) => {
-                std::mem::forget(admitted);
+                admitted.has_place = true;
                 Ok(Permit::new(&self.shared, granted, times))
             }
             Err(refused) => Err(self.shared.denied(refused)),
@@ -232,16 +232,19 @@ impl Bulkhead {
     }
 }
 
-/// A caller that the throttle has admitted and that has no place yet. When dropped, the caller is reported to the
-/// throttle as turned away.
+/// A caller that the throttle has admitted. When dropped without a place, the caller is reported to the throttle as
+/// turned away.
 struct Admitted<'b> {
     shared: &'b Shared,
     at: Tick,
+    has_place: bool,
 }
 
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
-        self.shared.turned_away(self.at);
+        if !self.has_place {
+            self.shared.turned_away(self.at);
+        }
     }
 }
 

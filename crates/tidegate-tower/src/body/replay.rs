@@ -203,7 +203,7 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        let size = self.with_source(|source| source.size.clone());
+        let size = self.with_source(|source| source.size);
         let mut left = SizeHint::new();
         if let Some(upper) = size.upper() {
             left.set_upper(upper.saturating_sub(self.bytes));

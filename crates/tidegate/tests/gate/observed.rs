@@ -187,7 +187,7 @@ fn a_request_over_two_stores_is_told_once() {
         gate.admit(&ann()).unwrap().admitted().unwrap().finish(Outcome::Failure).unwrap();
     }
     let both = ["here: limit 0 allows 1", "there: limit 0 allows 1"].map(str::to_owned);
-    let change = vec!["here: closed to open".to_owned()];
+    let change = ["here: closed to open".to_owned()];
     assert_eq!(told.take(), [&both[..], &both[..], &change[..]].concat());
     assert!(!gate.check(&ann()).unwrap().allowed);
     assert_eq!(told.take(), ["here: limit 0 refuses 1"]);
