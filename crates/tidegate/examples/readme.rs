@@ -1,3 +1,3 @@
-//! The program of the README.
+//! The program of the README, in a file without anything else, so that a test can compare the two.
 
-include!("readme/program.rs");
+include!("readme.txt");

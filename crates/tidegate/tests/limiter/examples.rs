@@ -14,7 +14,7 @@ mod deadlines;
 mod policy_file;
 /// The program of the README, as an example of the crate.
 mod readme {
-    include!("../../examples/readme/program.rs");
+    include!("../../examples/readme.txt");
 
     pub(super) fn run() -> Result<(), QuotaError> {
         main()
@@ -30,7 +30,7 @@ fn the_program_of_the_readme_runs_as_it_is_copied() {
     let programs: Vec<&str> =
         readme.split("```rust\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0)).collect();
     let [program] = programs[..] else { panic!("one program, not {}", programs.len()) };
-    assert_eq!(include_str!("../../examples/readme/program.rs"), program);
+    assert_eq!(include_str!("../../examples/readme.txt"), program);
     readme::run().unwrap();
 }
 
