@@ -147,6 +147,12 @@ impl Charged {
         Self { keys: self.keys.clone(), lines, delay: self.delay }
     }
 
+    /// Says that the work begins `delay` after the charge, or later: for a request that waits longer than its decision says,
+    /// such as one that two gates delay. Guards measure the work without that time.
+    pub fn delay_at_least(&mut self, delay: Duration) {
+        self.delay = self.delay.max(delay);
+    }
+
     /// Returns how long the work took that was admitted at `made` and ended at `ended`, without the time that it was
     /// told to wait. A caller who did not wait, as its end shows, began at once.
     pub(super) fn duration(&self, made: Tick, ended: Tick) -> Duration {

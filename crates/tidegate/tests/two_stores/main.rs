@@ -166,6 +166,8 @@ impl World {
                 assert_eq!(told.allowed, second);
                 if second {
                     assert!(self.judge[0].charge(check, &mut judged[0]).unwrap().allowed);
+                    // Work begins when both stores let it.
+                    judged.iter_mut().for_each(|judged| judged.delay_at_least(decision.wait));
                     self.open.push(Open { charged, judged });
                 }
                 self.compare("an answer");
