@@ -148,7 +148,7 @@ fn a_waker_that_panics_while_somebody_enters_loses_no_place() {
         let entered = catch_unwind(AssertUnwindSafe(|| {
             let permit =
                 if awaited { ready(Waiter::new(bulkhead.enter()).poll()) } else { bulkhead.enter().now() };
-            std::mem::forget(permit.unwrap());
+            drop(permit.unwrap());
         }));
         assert!(entered.is_err(), "the waker panics");
         drop((first, second, inside));
