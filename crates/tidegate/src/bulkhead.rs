@@ -137,11 +137,11 @@ impl Bulkhead {
             return Err(self.shared.denied(TurnedAway::now(NoPlace::Throttled)));
         }
         // Tells the throttle if no place is found, also when foreign code panics.
-        let mut admitted = Admitted { shared: &self.shared, at: began, has_place: false };
+        let mut admitted = Admitted { shared: Some(&self.shared), at: began };
         let times = self.times(began);
         match self.shared.enter(places, || request) {
             Ok(granted) => {
-                admitted.has_place = true;
+                admitted.shared = None;
                 Ok(Permit::new(&self.shared, granted, times))
             }
             Err(refused) => Err(self.shared.denied(refused)),
@@ -232,18 +232,18 @@ impl Bulkhead {
     }
 }
 
-/// A caller that the throttle has admitted. When dropped without a place, the caller is reported to the throttle as
-/// turned away.
+/// A caller that the throttle has admitted and that has no place yet. When dropped, the caller is reported to the
+/// throttle as turned away.
 struct Admitted<'b> {
-    shared: &'b Shared,
+    /// `None` once it has a place.
+    shared: Option<&'b Shared>,
     at: Tick,
-    has_place: bool,
 }
 
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
-        if !self.has_place {
-            self.shared.turned_away(self.at);
+        if let Some(shared) = self.shared {
+            shared.turned_away(self.at);
         }
     }
 }

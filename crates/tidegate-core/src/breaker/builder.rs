@@ -206,11 +206,11 @@ impl BreakerBuilder {
     }
 
     /// Sets the time to live of a call, 1 ns to [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD). A probe that has not
-    /// ended by then loses its place, and its outcome does not count. It has to be longer than a probe takes.
+    /// ended by then loses its place, and its outcome does not count. It has to be longer than any call takes, time-outs
+    /// included.
     ///
-    /// While the breaker is closed, a call counts when it ends, however late, for as long as the breaker is in use. A
-    /// closed breaker with an empty window that nobody has entered for this time, plus the time after which a call is
-    /// slow if [slow calls](Self::slow_calls) trip it, is as good as new, and calls from before no longer count.
+    /// While the breaker is closed, a call that takes longer does not count either. If [slow calls](Self::slow_calls) trip
+    /// it, such a call counts for as much longer as the time after which a call is slow.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self

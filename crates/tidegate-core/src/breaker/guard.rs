@@ -122,24 +122,10 @@ impl CircuitBreaker {
             (forced, Phase::Closed { since, outcomes, .. }) => outcomes.empty_at().map(|empty| {
                 let ended = forced.as_ref().map_or(Tick::EPOCH, |forced| forced.until);
                 let recovered = inner.recovered_at(*since, self.parameters.forget_after);
-                let remembered = inner.busy_until.after(self.parameters.slow_calls_remembered_for());
+                let remembered = inner.busy_until.after(self.parameters.counted_beyond_ttl());
                 // Not before the last change, so that it holds from then on.
                 empty.max(remembered).max(recovered).max(ended).max(inner.last)
             }),
-        }
-    }
-
-    /// Says whether a closed breaker, advanced to `at`, is as good as new, so that calls from before no longer count.
-    /// Stores drop such a state at some time after that; the answer is the same whether they have done so or not.
-    pub(super) fn is_quiet(&self, inner: &Inner, at: Tick) -> bool {
-        // The first comparison is enough for a breaker that is in use.
-        at >= inner.busy_until && at != Tick::MAX && self.quiet_at(inner).is_some_and(|quiet| at >= quiet)
-    }
-
-    /// Makes a quiet breaker new before it is used again, so that calls from before do not count then either.
-    pub(super) fn renew_if_quiet(&self, inner: &mut Inner, at: Tick) {
-        if self.is_quiet(inner, at) {
-            *inner = Inner::fresh(at);
         }
     }
 

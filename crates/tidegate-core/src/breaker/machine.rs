@@ -85,7 +85,6 @@ impl CircuitBreaker {
         let (inner, reporter) = (&mut *state.inner, &mut ChangeReporter { report: tell });
         let at = ask.now.max(inner.last);
         self.advance(inner, at, reporter);
-        self.renew_if_quiet(inner, at);
         if let Some(retry) = self.refusal(inner, at) {
             return Err(retry);
         }
@@ -117,9 +116,9 @@ impl CircuitBreaker {
 
     /// Leaves in place with an outcome; `tell` is called for each change of condition. The call's latency counts from
     /// [`Receipt::act`], so a wait before it began is not part of it. Returns whether the exit counts: whether its outcome
-    /// is in the window, or a probe has given up its place. An exit from before the last change of condition, of a probe
-    /// whose place has lapsed, or of a call that the breaker no longer remembers, does not count and changes nothing; nor
-    /// does an outcome that says nothing of the service, unless it is a probe's.
+    /// is in the window, or a probe has given up its place. An exit that is too late, or from before the last change of
+    /// condition, does not count and changes nothing; nor does an outcome that says nothing of the service, unless it is a
+    /// probe's.
     pub fn leave_in_place(
         &self,
         state: &mut CircuitBreakerState,
@@ -145,13 +144,16 @@ impl CircuitBreaker {
         let (inner, reporter) = (&mut *state.inner, &mut ChangeReporter { report: tell });
         let at = now.max(inner.last);
         self.advance(inner, at, reporter);
-        let known = receipt.at >= inner.since && receipt.marks().1 == life(inner.epoch);
-        if !known || self.is_quiet(inner, at) {
+        if receipt.at < inner.since || receipt.marks().1 != life(inner.epoch) {
             return false;
         }
         let sample = self.parameters.sample(outcome, answered.unwrap_or(at).since(receipt.act));
         match &mut inner.phase {
-            Phase::Closed { .. } => sample.is_some_and(|sample| self.count(inner, at, sample, reporter)),
+            Phase::Closed { .. } => {
+                let in_time =
+                    at < receipt.at.after(self.parameters.counted_for()) || self.parameters.ttl() == u64::MAX;
+                sample.filter(|_| in_time).is_some_and(|sample| self.count(inner, at, sample, reporter))
+            }
             Phase::HalfOpen { step, inside, .. } => {
                 let place = Receipt { cost: Cost::ONE, ..*receipt };
                 let left = self.parameters.places(*step).leave(inside, at, &place, outcome);
@@ -183,7 +185,6 @@ impl CircuitBreaker {
         let (inner, reporter) = (&mut *state.inner, &mut ChangeReporter { report: tell });
         let at = now.max(inner.last);
         self.advance(inner, at, reporter);
-        self.renew_if_quiet(inner, at);
         let from = self.condition_of(inner, at);
         let Some(forced) = forced.filter(|forced| forced.until > at) else {
             if let Some(ended) = inner.forced.take() {

@@ -114,15 +114,21 @@ pub(super) const fn scramble(number: u64) -> u64 {
 }
 
 impl Parameters {
-    /// Returns the time to live of a call in nanoseconds: its place as a probe is then free again, and a breaker that is
-    /// not used has forgotten the call.
+    /// Returns the time to live of a call in nanoseconds: its place as a probe is then free again.
     pub(super) fn ttl(&self) -> u64 {
         self.probes.time_to_live().map_or(u64::MAX, nanos)
     }
 
-    /// Returns for how much longer than their time to live an unused closed breaker remembers calls: for the time after
-    /// which a call is slow, if slow calls count.
-    pub(super) fn slow_calls_remembered_for(&self) -> Duration {
+    /// Returns how late the outcome of a call through a closed breaker counts. A bound is needed, since a store drops the
+    /// state of a closed breaker that nobody uses; it depends on the call alone, so that a request that was undone, or a
+    /// state that was dropped early or late, changes no answer.
+    pub(super) fn counted_for(&self) -> Duration {
+        Duration::from_nanos(self.ttl()).saturating_add(self.counted_beyond_ttl())
+    }
+
+    /// Returns by how much longer than its time to live a call counts: by the time after which it is slow, if slow calls
+    /// count. Otherwise no call could be slow that is slow only after its time to live.
+    pub(super) fn counted_beyond_ttl(&self) -> Duration {
         Duration::from_nanos(if self.rules.slow_ratio.is_some() { self.slow_after } else { 0 })
     }
 

@@ -106,17 +106,6 @@ impl Model {
         }
     }
 
-    /// Says whether it is closed, and nothing of what it remembers matters any more.
-    fn is_quiet(&self, at: u64) -> bool {
-        let Phase::Closed { ended, .. } = &self.phase else { return false };
-        let failed_last = self.terms.consecutive.is_some() && ended.last().is_some_and(|last| last.failed);
-        let slow_after = self.terms.slow_ratio.map_or(0, |(after, _)| after);
-        at >= self.busy_until + slow_after
-            && !failed_last
-            && self.open_time.is_none()
-            && self.in_window(at).is_empty()
-    }
-
     fn in_window(&self, now: u64) -> Vec<Ended> {
         let Phase::Closed { ended, .. } = &self.phase else { return Vec::new() };
         match self.terms.looks {
@@ -183,9 +172,6 @@ impl Model {
         let at = now.max(self.last);
         let mut next = self.clone();
         next.advance(at);
-        if next.is_quiet(at) {
-            next = Self::new(next.terms, at);
-        }
         if let Phase::Open { until } = next.phase {
             let first = until + u64::from(self.terms.strict);
             if at < first {
@@ -211,7 +197,7 @@ impl Model {
     pub(crate) fn leave(&mut self, caller: Caller, now: u64, failed: Option<bool>) {
         let at = now.max(self.last);
         self.advance(at);
-        if caller.at < self.since || caller.life != self.life || self.is_quiet(at) {
+        if caller.at < self.since || caller.life != self.life {
             return;
         }
         let took = at - caller.at;
@@ -219,7 +205,8 @@ impl Model {
         let call = failed.map(|failed| Ended { at, failed, slow });
         match &mut self.phase {
             Phase::Closed { ended, .. } => {
-                let Some(call) = call else { return };
+                let counted_for = self.terms.ttl + self.terms.slow_ratio.map_or(0, |(after, _)| after);
+                let Some(call) = call.filter(|_| took < counted_for) else { return };
                 ended.push(call);
                 self.last = at;
                 if self.terms.every.is_none() && self.is_over(at) {

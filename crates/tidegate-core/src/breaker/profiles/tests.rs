@@ -1,7 +1,7 @@
 //! Traces with the numbers from the documents and sources of the other libraries.
 
 use super::*;
-use crate::breaker::{CircuitBreakerState, Condition, Force, Forced};
+use crate::breaker::{CircuitBreakerState, Condition};
 use crate::decision::{Ask, Cost, Receipt, Retry};
 use crate::guard::{Guard, Outcome};
 use crate::time::Tick;
@@ -134,10 +134,10 @@ fn resilience4j_trips_when_every_call_took_more_than_sixty_seconds() {
     assert_eq!(trace.is(200 * 60_001), "open");
 }
 
-/// Regression: a call that ended after the time to live of a probe, 60 s by default, did not count. So the profile's rule
-/// of slow calls never fired, and time-outs of more than 60 s never opened a breaker.
+/// Regression: a call that ended after its time to live, 60 s by default, did not count. So the profile's rule of slow
+/// calls never fired, and time-outs of more than 60 s never opened it.
 #[test]
-fn calls_count_when_they_end_however_late() {
+fn resilience4j_counts_calls_that_are_slow_only_after_their_time_to_live() {
     let hung = Duration::from_secs(75).as_millis() as u64;
     for outcome in [Success, Failure] {
         let mut one_by_one = Trace::of(CircuitBreaker::resilience4j());
@@ -151,33 +151,11 @@ fn calls_count_when_they_end_however_late() {
         receipts.iter().for_each(|receipt| together.leave(ms(hung), receipt, outcome));
         assert_eq!(together.is(hung), "open", "{outcome:?}");
     }
-    // In use all the time: a time-out of ten minutes counts, too.
-    let mut used = Trace::of(CircuitBreaker::builder().consecutive(3));
-    let receipts: Vec<Receipt> = (0..3).map(|_| used.enter(ms(0)).unwrap()).collect();
-    (0..60).for_each(|call| used.slow_call(call * 10_000, 1));
-    receipts.iter().for_each(|receipt| used.leave(ms(600_000), receipt, Failure));
-    assert_eq!(used.is(600_000), "open");
-}
-
-/// A closed breaker that nobody used is as good as new, whether a store has dropped its state or not.
-#[test]
-fn a_call_that_an_unused_breaker_has_forgotten_does_not_count() {
-    let again: [fn(&mut Trace); 3] = [
-        |_| (),
-        |trace| trace.slow_call(60_000, 1),
-        |trace| {
-            let forced = Forced::new(Force::Closed, Some(ms(90_000)), "a test");
-            trace.breaker.force_in_place(&mut trace.state, ms(60_000), Some(forced), &mut |_| ());
-        },
-    ];
-    for (case, again) in again.into_iter().enumerate() {
-        let mut trace = Trace::of(CircuitBreaker::builder().consecutive(1));
-        let receipt = trace.enter(ms(0)).unwrap();
-        assert_eq!(trace.breaker.full_at(&trace.state), Some(ms(60_000)));
-        again(&mut trace);
-        trace.leave(ms(60_001), &receipt, Failure);
-        assert_eq!(trace.breaker.totals(&trace.state, ms(60_001)).failures, 0, "case {case}");
-    }
+    let mut late = Trace::of(CircuitBreaker::builder().slow_calls(SECOND, 1.0).consecutive(1));
+    let one = late.enter(ms(0)).unwrap();
+    assert_eq!(late.breaker.full_at(&late.state), Some(ms(61_000)), "kept for as long as its calls count");
+    late.leave(ms(61_000), &one, Failure);
+    assert_eq!(late.is(61_000), "closed");
 }
 
 #[test]
