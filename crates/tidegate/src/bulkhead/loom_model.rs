@@ -286,7 +286,7 @@ impl Throttle for Counts {
         true
     }
 
-    fn learn(&self, (): &mut (), _: Tick, _: std::time::Duration, _: Outcome) {
+    fn learn(&self, (): &mut (), _: Tick, _: Duration, _: Outcome) {
         self.0[1].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 
