@@ -147,7 +147,9 @@ impl<S: Store> Store for Ledger<S> {
             let open = &mut self.open.lock().0;
             for (charge, ending) in step.charges.iter().zip(endings) {
                 let Ending::Finish { receipt, .. } = ending else { panic!("{ending:?} ends no charge") };
-                let made = open.iter().position(|(key, made)| key == charge.key && made == receipt);
+                // A place is left with the tick at which its delayed work may begin.
+                let ended = |made: &Receipt| Receipt { act: made.act, ..*receipt } == *made;
+                let made = open.iter().position(|(key, made)| key == charge.key && ended(made));
                 open.swap_remove(made.expect("a charge is ended once"));
             }
         }
