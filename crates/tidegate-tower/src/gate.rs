@@ -101,7 +101,7 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
         self.with(|rules| rules.judging(classify))
     }
 
-    /// Adds a [`Spent`] to the extensions of each request that passes. Policies that [settle by
+    /// Adds a [`Spent`](crate::Spent) to the extensions of each request that passes. Policies that [settle by
     /// usage](tidegate::policy::SettleRule) settle what the handler reports to it before it answers, or with
     /// [`until_body_ends`](GateLayer::until_body_ends) before the body of the answer ends.
     #[must_use]
@@ -118,7 +118,7 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
     }
 
     /// Chooses the header that tells the service the lowered priority of a request that a policy demotes, in place of
-    /// the caller's header of this name; the default is [`x-tidegate-priority`](over::PRIORITY). The headers that
+    /// the caller's header of this name; the default is [`x-tidegate-priority`](tidegate::http_answer::over::PRIORITY). The headers that
     /// [`PriorityLayer`](crate::PriorityLayer) reads and [`ForwardPriorityLayer`](crate::ForwardPriorityLayer) writes
     /// are chosen at those layers.
     #[must_use]
