@@ -16,7 +16,8 @@ use crate::body::ReplayBody;
 /// it was sent, is tried once: its first answer is passed on. Nothing is kept of requests that are not retried, such as a
 /// POST without [`RetryLayer::all_methods`](crate::RetryLayer::all_methods).
 ///
-/// Costs two allocations and a lock per frame.
+/// Costs about five allocations for each request, the list of frames that are kept, and a lock without contention for each
+/// frame. Bytes that the body gives as `Bytes` are not copied.
 ///
 /// # Examples
 /// A client of tonic or hyper takes its own type of body, so the innermost step converts it:

@@ -26,7 +26,8 @@ impl Gate {
     ///
     /// [`Event::binding`](crate::observer::Event::binding) is the index of the limit within its policy, and
     /// [`Event::shadow`](crate::observer::Event::shadow) says that the limit refuses
-    /// nothing. Peeks are not told, nor requests that meet no limit because a list, a block or a deadline refuses them. A
+    /// nothing. Peeks are not told, nor requests that meet no limit because a list, a block or a deadline refuses them, nor
+    /// single charges ([`Gate::settle_charge`]). A
     /// change that an engine makes while no caller waits for its answer is not told.
     ///
     /// A gate without an observer pays a branch for each check.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::concurrency::tests::sample;
 
 fn at(millis: u64) -> Tick {
     Tick::EPOCH.after(Duration::from_millis(millis))
@@ -14,18 +15,8 @@ fn work(
 ) {
     for millis in from..to {
         let in_flight = law.limit(state);
-        law.learn(
-            state,
-            &Sample {
-                at: at(millis),
-                latency,
-                held: latency,
-                in_flight,
-                places: 1,
-                time_left: None,
-                outcome,
-            },
-        );
+        let work = sample(latency.as_micros() as u64, in_flight, outcome);
+        law.learn(state, &Sample { at: at(millis), ..work });
     }
 }
 

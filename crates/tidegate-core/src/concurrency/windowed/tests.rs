@@ -1,6 +1,7 @@
 use std::cell::RefCell;
 
 use super::*;
+use crate::concurrency::tests::sample;
 
 /// A law that records its samples.
 #[derive(Clone, Debug, Default)]
@@ -33,19 +34,7 @@ fn at(millis: u64) -> Tick {
 fn heard(law: &Windowed<Hears>, samples: impl IntoIterator<Item = (u64, u64, u64, Outcome)>) -> Vec<Sample> {
     let mut state = law.start(Tick::EPOCH);
     for (millis, micros, in_flight, outcome) in samples {
-        let latency = Duration::from_micros(micros);
-        law.learn(
-            &mut state,
-            &Sample {
-                at: at(millis),
-                latency,
-                held: latency,
-                in_flight,
-                places: 1,
-                time_left: None,
-                outcome,
-            },
-        );
+        law.learn(&mut state, &Sample { at: at(millis), ..sample(micros, in_flight, outcome) });
     }
     state.inner.0.take()
 }
