@@ -58,7 +58,8 @@ fn install() -> Result<PathBuf> {
     if !version(&own) {
         let tools = tools.to_string_lossy();
         let how = ["--version", VERSION, "--locked", "--debug", "--force", "--root", &tools];
-        step::run("cargo", &[&["install", "cargo-deny"][..], &how].concat(), &[])?;
+        let no_debug_info = [("CARGO_PROFILE_DEV_DEBUG", "0")];
+        step::run("cargo", &[&["install", "cargo-deny"][..], &how].concat(), &no_debug_info)?;
     }
     Ok(own)
 }

@@ -137,7 +137,7 @@ fn replaced(text: &str, kept: fn(char) -> bool, replace: fn(char, &mut String)) 
     Cow::Owned(out)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(tidegate_loom)))]
 mod tests {
     use super::*;
 
