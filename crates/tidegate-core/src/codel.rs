@@ -150,7 +150,8 @@ impl Codel {
     /// Records that the queue is empty, which ends an overload.
     pub fn emptied(&self, state: &mut CodelState, at: Tick) {
         state.emptied = step(state, at);
-        state.overloaded = false;
+        // Nor is the next interval judged by the waits before.
+        (state.least, state.overloaded) = (None, false);
     }
 
     /// Returns the end from which the next work is taken: the newest once the queue has not been empty for longer

@@ -8,7 +8,9 @@
 //! A straight line alone would oscillate: the rate falls, so the signal falls, so the rate rises. Three measures damp
 //! this, and each keeps the order: of two series of readings, the one that is nowhere higher never has the lower
 //! rate. Readings are *smoothed*. A falling signal has to fall by more than a *band* before the rate rises, while a
-//! rising one lowers it at once. And the rate takes a *climb* time to rise from the floor to the ceiling.
+//! rising one lowers it at once. Towards the low mark the band narrows, to the distance from that mark, so that a signal
+//! that rests there has the ceiling: many signals, such as the length of a queue, never fall below theirs. And the rate
+//! takes a *climb* time to rise from the floor to the ceiling.
 //!
 //! # When
 //! Use it for a resource that must not run out and reacts slowly to load, such as memory, where a concurrency law would
@@ -160,7 +162,8 @@ impl Following {
         let reading = signal.max(self.low - self.band).min(self.high);
         let smoothed = state.smoothed.map_or(reading, |old| interpolate(old, reading, 1.0 - self.smoothing));
         state.smoothed = Some(smoothed);
-        let target = state.held.min(smoothed + self.band).max(smoothed).clamp(self.low, self.high);
+        let band = self.band.min((smoothed - self.low).max(0.0));
+        let target = state.held.min(smoothed + band).max(smoothed).clamp(self.low, self.high);
         state.held = target.max(state.held - self.fall(passed));
     }
 

@@ -76,6 +76,7 @@ fn a_format_from_the_future_is_named() {
 
 fn quotas() -> Result<Vec<Quota>, QuotaError> {
     let rate = Rate::new(7, Duration::from_secs(3))?;
+    let ten_seconds = Window::Time { span: Duration::from_secs(10), buckets: 10 };
     Ok(vec![
         Quota::per_second(7).burst(5).gcra()?,
         Quota::per_minute(5).fixed_window()?,
@@ -104,7 +105,7 @@ fn quotas() -> Result<Vec<Quota>, QuotaError> {
         adaptive("bbr")?,
         CircuitBreaker::builder().build()?.into(),
         CircuitBreaker::resilience4j().window(Window::Calls(4)).min_calls(2).build()?.into(),
-        CircuitBreaker::hystrix().build()?.into(),
+        CircuitBreaker::hystrix().window(ten_seconds).build()?.into(),
     ])
 }
 

@@ -41,17 +41,24 @@ impl CircuitBreaker {
             .never_forget()
     }
 
-    /// Describes Hystrix' breaker with its defaults: 50 % or more of at least 20 calls in 10 s (10 buckets), compared
-    /// every 500 ms. It opens for 5 s, and the first call strictly later is the single probe.
+    /// Describes Hystrix' breaker with its defaults: 50 % or more of at least 20 calls in 10 s, compared every 500 ms. It
+    /// opens for 5 s, and the first call strictly later is the single probe.
+    ///
+    /// The 10 s are the last 20 complete buckets of 500 ms. So this window is longer by one bucket: the one in progress,
+    /// which is empty whenever the figures are compared.
     ///
     /// Map the errors that Hystrix counts (failures, timeouts, rejections of its pool and semaphore) to
     /// [`Failure`](crate::Outcome::Failure) and [`Overloaded`](crate::Outcome::Overloaded), and what it leaves out (bad
     /// requests) to [`Ignored`](crate::Outcome::Ignored); as [`CallersFault`](crate::Outcome::CallersFault) those would
     /// count as calls. An unsubscribed probe gives its place back, where Hystrix opens again.
     pub const fn hystrix() -> BreakerBuilder {
-        Self::peer(Window::Time { span: Duration::from_secs(10), buckets: 10 }, 20, Duration::from_secs(5))
-            .evaluate(Evaluate::Every(Duration::from_millis(500)))
-            .strictly_after()
+        Self::peer(
+            Window::Time { span: Duration::from_millis(10_500), buckets: 21 },
+            20,
+            Duration::from_secs(5),
+        )
+        .evaluate(Evaluate::Every(Duration::from_millis(500)))
+        .strictly_after()
     }
 
     /// Describes Resilience4j's breaker with its defaults: it trips if, of the last 100 calls and no fewer, 50 % or
@@ -59,7 +66,8 @@ impl CircuitBreaker {
     /// same shares when all ten have ended.
     ///
     /// Its time window is [`Window::Time`] with a bucket for each second. Resilience4j caps the minimum
-    /// number of calls at the size of a window of calls; here a larger minimum is an error.
+    /// number of calls at the size of a window of calls; here a larger minimum is an error. If that minimum is below ten,
+    /// Resilience4j judges so many trial calls; here that is [`Judgement::Batch`] of that number.
     pub const fn resilience4j() -> BreakerBuilder {
         Self::peer(Window::Calls(100), 100, Duration::from_secs(60))
             .slow_calls(Duration::from_secs(60), 1.0)
@@ -70,12 +78,14 @@ impl CircuitBreaker {
 
     /// Describes a breaker of Sentinel for Java: a figure strictly above its threshold (for a ratio of 1, also equal
     /// to it), of at least 5 calls in 1 s, which is one bucket. It opens for `open_for`, then admits one probe.
+    ///
+    /// In Sentinel only a ratio of slow calls of 1 trips when equal; a ratio of errors of 1 never trips there.
     pub const fn sentinel(rule: SentinelRule, open_for: Duration) -> BreakerBuilder {
         Self::sentinel_rule(Self::peer(Window::Time { span: SECOND, buckets: 1 }, 5, open_for).above(), rule)
     }
 
     /// Describes a breaker of Sentinel for Go. The difference to Java is that a ratio or count trips when it reaches
-    /// its threshold.
+    /// its threshold. There each rule names its minimum of calls and its window; here they are those of Java unless set.
     ///
     /// `probes` is Sentinel's probe number. With 0, one probe decides; with more, this many good ones close the
     /// breaker and the first bad one opens it again. In Sentinel all calls pass until then; here at most this many at
@@ -116,7 +126,8 @@ impl CircuitBreaker {
     }
 
     /// Describes Envoy's admission control filter with its defaults: less than 95 % of the calls in the last 30 s
-    /// ended well (30 buckets), at most 80 % refused, and an aggression of 1.
+    /// ended well (30 buckets), at most 80 % refused, and an aggression of 1. Envoy counts a stream that ends without an
+    /// answer as a failure; here a cancelled call does not count.
     pub const fn envoy() -> BreakerBuilder {
         Self::builder()
             .window(Window::Time { span: Duration::from_secs(30), buckets: 30 })

@@ -83,6 +83,15 @@ fn an_empty_line_ends_the_overload() {
     );
     codel.emptied(&mut state, at(105));
     assert_eq!(turns(&codel, &mut state, &[(120, 50)]), [Serve]);
+
+    // Regression: the waits of the evening, which had not made an interval yet, were the least wait of the night.
+    let mut state = codel.start(at(0));
+    assert_eq!(turns(&codel, &mut state, &[(1, 50), (2, 50)]), [Serve; 2]);
+    let morning = 36_000_000;
+    codel.emptied(&mut state, at(3));
+    codel.emptied(&mut state, at(morning));
+    assert_eq!(turns(&codel, &mut state, &[(morning + 15, 15), (morning + 16, 11)]), [Serve; 2]);
+    assert!(!codel.overloaded(&state));
 }
 
 #[test]

@@ -161,6 +161,10 @@ impl Law for Adaptive {
         }
     }
 
+    fn counts_ignored(&self, state: &AdaptiveState) -> bool {
+        matches!((self, state), (Self::Vegas(law), AdaptiveState::Vegas(state)) if law.counts_ignored(state))
+    }
+
     fn sense(&self, state: &mut AdaptiveState, at: Tick, signal: Signal) {
         match (self, &mut *state) {
             (Self::HillClimb(law), AdaptiveState::HillClimb(state)) => law.sense(state, at, signal),

@@ -15,8 +15,9 @@
 //! | timeout | 1 ns and more | 5 s | what takes longer counts as overload |
 //!
 //! # Source
-//! `AIMDLimit` of Netflix' concurrency-limits. There, failures that are reported as successes make the limit grow;
-//! here a failure leaves the limit unchanged, except in the profile [`Aimd::netflix`].
+//! `AIMDLimit` of Netflix' concurrency-limits. There, failures that are reported as successes make the limit grow. Here
+//! failures and callers' mistakes leave the limit unchanged, except in the profile [`Aimd::netflix`]: a caller could
+//! otherwise raise the limit with requests that are refused at once.
 
 use core::time::Duration;
 
@@ -58,7 +59,7 @@ pub struct Aimd {
     pub(super) bounds: Bounds,
     backoff: f64,
     timeout: Duration,
-    /// Whether a failure counts as a success: Netflix' samples have no third outcome.
+    /// Whether failures and callers' mistakes count as successes: Netflix' samples have no third outcome.
     failures_grow: bool,
 }
 
@@ -130,7 +131,7 @@ impl Law for Aimd {
         let limit = self.limit(state);
         let next = match Evidence::of(sample, self.timeout) {
             Evidence::Overload => (limit as f64 * self.backoff) as u64,
-            Evidence::Failure(_) if !self.failures_grow => limit,
+            Evidence::Failure(_) | Evidence::Alive if !self.failures_grow => limit,
             Evidence::Nothing => limit,
             // Less than half of the limit was in use, so the limit has not been put to the test.
             _ if sample.in_flight.saturating_mul(2) < limit => limit,
@@ -219,6 +220,14 @@ mod tests {
         let failures = [(1, 200, Outcome::Failure); 50];
         assert_eq!(after(Aimd::default(), &failures).last(), Some(&20));
         assert_eq!(after(Aimd::netflix(), &failures).last(), Some(&70));
+    }
+
+    /// Regression: 180 faulty requests, each refused at once, raised the limit from 20 to 200.
+    #[test]
+    fn faulty_requests_earn_no_higher_limit() {
+        let faulty = [(0, 200, Outcome::CallersFault); 50];
+        assert_eq!(after(Aimd::default(), &faulty).last(), Some(&20));
+        assert_eq!(after(Aimd::netflix(), &faulty).last(), Some(&70));
     }
 
     #[test]

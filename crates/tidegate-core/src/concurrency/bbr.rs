@@ -128,6 +128,11 @@ impl Default for Bbr {
 
 impl Bbr {
     /// The arithmetic and knobs of kratos aegis, whose readings come each half second.
+    ///
+    /// Four differences remain. aegis notes that it drops when it refuses a request; here that is when work ends that had
+    /// filled the limit. aegis counts cancelled work as served; here such work teaches nothing. aegis repeats the last
+    /// reading in place of a reading of zero; here that reading changes nothing. And aegis keeps its best moments for the
+    /// length of a bucket before it looks again, and rounds the buckets in a second down.
     #[must_use]
     pub fn aegis() -> Self {
         Self { arithmetic: Arithmetic::Aegis, ..Self::default() }
@@ -137,7 +142,8 @@ impl Bbr {
     ///
     /// The limit shrinks further with the processor's idle share, to a tenth, and holds only while the average number
     /// inside exceeds it. go-zero updates that average when work ends; here it averages the number that was inside
-    /// when that work entered.
+    /// when that work entered. As with [`aegis`](Self::aegis), dropping is noted when work ends, and cancelled work
+    /// teaches nothing.
     #[must_use]
     pub fn go_zero() -> Self {
         let window = Buckets::known(5000, 50);
@@ -202,7 +208,7 @@ impl Bbr {
     /// Advances the time and decides whether the limit applies. `met`: the sample just seen had reached the limit.
     fn settle(&self, state: &mut BbrState, at: Tick, met: bool) {
         state.last = onward(state.last, at);
-        state.served.advance(self.window, state.last);
+        state.served.advance(self.window, self.counting(), state.last);
         let busy = state.cpu.thousandths() >= self.threshold;
         let recent = |mark: Option<Tick>| mark.is_some_and(|mark| state.last.since(mark) < self.cool_off);
         match self.arithmetic {
@@ -251,7 +257,7 @@ impl Bbr {
             // A refusal of a faulty request comes back at once, and shows neither the latency nor the throughput of work.
             Arithmetic::Corrected => outcome == Outcome::Success,
             Arithmetic::Aegis => true,
-            Arithmetic::GoZero => !matches!(outcome, Outcome::Overloaded | Outcome::Ignored),
+            Arithmetic::GoZero => outcome != Outcome::Overloaded,
         }
     }
 }
@@ -272,7 +278,7 @@ impl Law for Bbr {
         let limit = match self.arithmetic {
             Arithmetic::Corrected => inside.map_or(self.bounds.start() as f64, f64::round),
             // Both libraries refuse a request only if *more* are inside than the limit.
-            Arithmetic::Aegis => (inside.unwrap_or(0.0) + 0.5).floor().max(1.0) + 1.0,
+            Arithmetic::Aegis => inside.unwrap_or(0.0).floor().max(1.0) + 1.0,
             Arithmetic::GoZero => {
                 let left =
                     f64::from(1000 - state.cpu.thousandths()) / f64::from((1000 - self.threshold).max(1));
@@ -287,6 +293,9 @@ impl Law for Bbr {
     }
 
     fn learn(&self, state: &mut BbrState, sample: &Sample) {
+        if sample.outcome == Outcome::Ignored {
+            return;
+        }
         let met = state.limited && sample.in_flight >= self.limit(state);
         self.settle(state, sample.at, met);
         state.flying = interpolate(state.flying, sample.in_flight.saturating_sub(1) as f64, 0.1);

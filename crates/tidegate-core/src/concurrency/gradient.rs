@@ -111,7 +111,8 @@ impl Default for Gradient {
 }
 
 impl Gradient {
-    /// Netflix' arithmetic with Netflix' knobs: overloads and failures are latencies like any other.
+    /// Netflix' arithmetic with Netflix' knobs: overloads and failures are latencies like any other. One difference: a long
+    /// average that is lowered within its first ten samples stays lowered; there the next sample undoes that.
     #[must_use]
     pub fn netflix() -> Self {
         Self { ignores_overload: true, ..Self::default() }

@@ -38,7 +38,8 @@ pub struct Sample {
     /// An answer that begins at the deadline or later is *late*: nobody waits for it any more. HillClimb counts late work
     /// as lost, however it ended. The published laws do not know deadlines, and ignore this.
     pub time_left: Option<Duration>,
-    /// How it ended. [`Outcome::Ignored`] changes no law's state, so such samples may be left out.
+    /// How it ended. [`Outcome::Ignored`] teaches no law anything. Such samples may be left out unless
+    /// [`counts_ignored`](Law::counts_ignored) says that the law counts them.
     pub outcome: Outcome,
 }
 
@@ -81,6 +82,13 @@ pub trait Law: Clone + Debug {
     /// Updates the state by one finished piece of work. Called for each piece of work (hot path): does not allocate
     /// once the state has its full size.
     fn learn(&self, state: &mut Self::State, sample: &Sample);
+
+    /// Says whether the law counts work that ends with [`Outcome::Ignored`] now, because it waits for those inside to
+    /// leave. The default is never.
+    fn counts_ignored(&self, state: &Self::State) -> bool {
+        let _ = state;
+        false
+    }
 
     /// Updates the state by a reading of the machine. The default does nothing, for laws that use latencies alone.
     fn sense(&self, state: &mut Self::State, at: Tick, signal: Signal) {

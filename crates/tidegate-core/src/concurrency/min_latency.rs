@@ -126,7 +126,8 @@ impl Default for MinLatency {
 }
 
 impl MinLatency {
-    /// Envoy's arithmetic with Envoy's knobs: every response is a latency, however it ended.
+    /// Envoy's arithmetic with Envoy's knobs: every response is a latency, however it ended. There latencies are whole
+    /// microseconds, and newer versions can set the limit of a measurement apart from the least limit.
     #[must_use]
     pub fn envoy() -> Self {
         Self { measures_all: true, ..Self::default() }

@@ -275,7 +275,9 @@ impl Guard for AdaptiveConcurrency {
         let at = now.max(state.inner.places.last());
         let Some(places) = state.inner.places.without(at, receipt) else { return state.clone() };
         let known = self.known(state, at);
-        if outcome == Outcome::Ignored || at < receipt.act {
+        let counts = |known: &Learnt| self.parameters.law.counts_ignored(&known.state);
+        let teaches = outcome != Outcome::Ignored || known.is_some_and(counts);
+        if !teaches || at < receipt.act {
             return AdaptiveConcurrencyState::of(places, known.cloned());
         }
         let mut next = known

@@ -35,6 +35,7 @@
 //! is restored without a measurement, and the next probe comes at its time.
 //!
 //! Failed work and callers' mistakes are not measurements: they do not change the baseline, except in that profile.
+//! Cancelled work teaches nothing, but while the limit is held down it counts as work that has left.
 //!
 //! # Source
 //! `VegasLimit` of Netflix' concurrency-limits, after L. Brakmo and L. Peterson, "TCP Vegas", 1995. Draining before a measurement is what
@@ -210,9 +211,7 @@ impl Vegas {
 
     fn learn_from_work(&self, state: &mut VegasState, sample: &Sample) {
         let in_flight = sample.in_flight as f64;
-        if sample.outcome != Outcome::Ignored {
-            state.probe.ended(state.limit, sample);
-        }
+        state.probe.ended(state.limit, sample);
         let latency = match Evidence::of(sample, Duration::MAX) {
             Evidence::Latency(latency) => latency,
             Evidence::Overload => return self.step(state, nanos(sample), in_flight, true),
@@ -257,6 +256,10 @@ impl Law for Vegas {
         } else {
             self.learn_from_work(state, sample);
         }
+    }
+
+    fn counts_ignored(&self, state: &VegasState) -> bool {
+        state.probe.draining()
     }
 }
 

@@ -16,9 +16,11 @@
 //! | samples | 1 to 100,000 | 10 | a window with fewer is dropped |
 //! | shortest | up to 1 s | 100 µs | quicker work, such as an answer from a cache, does not count as a sample |
 //!
-//! A window with any overload is passed on as overloaded. Netflix' wrapper needs successes even for that: while
-//! *everything* times out no window is ever ready, and the limit stays where it was. Here such a window is passed on as
-//! well. Failures, callers' mistakes and ignored work do not count as samples.
+//! A window with any overload is passed on as overloaded, however few samples it has: work that times out is rare, and
+//! Netflix' wrapper drops a window of fewer than ten samples even if all of them timed out. There overloads also count as
+//! samples, quick ones are left out, and their latencies are part of the average; here the average is that of work that
+//! ended well. The first sample begins the first window; there it ends it. Failures, callers' mistakes and ignored work
+//! do not count as samples.
 //!
 //! # Source
 //! `WindowedLimit` of Netflix' concurrency-limits, with its average of samples.
@@ -172,10 +174,21 @@ impl<L: Law> Law for Windowed<L> {
             state.ends = at.after(self.most);
         }
         state.last = at;
+        if sample.outcome == Outcome::Ignored {
+            // Nothing to average, but the law may wait for those inside to leave.
+            if self.law.counts_ignored(&state.inner) {
+                self.law.learn(&mut state.inner, sample);
+            }
+            return;
+        }
         state.window.add(sample, self.shortest);
         if at > state.ends {
             self.close(state);
         }
+    }
+
+    fn counts_ignored(&self, state: &Self::State) -> bool {
+        self.law.counts_ignored(&state.inner)
     }
 
     fn sense(&self, state: &mut Self::State, at: Tick, signal: Signal) {

@@ -32,10 +32,23 @@ fn sentinels_line_is_straight_and_has_no_memory() {
 fn a_signal_that_trembles_within_the_band_moves_the_rate_once() -> Result<(), QuotaError> {
     let law = sentinel().band(256.0)?;
     let readings = [(0, 1536.0), (150, 1300.0), (150, 1536.0), (150, 1280.0), (150, 1279.0), (150, 700.0)];
-    assert_eq!(rates(&law, &readings), [550, 550, 550, 550, 551, 1000]);
+    assert_eq!(rates(&law, &readings), [550, 550, 550, 550, 552, 1000]);
     assert_eq!(rates(&law, &[(0, 1536.0), (1, 1537.0)]), [550, 549], "0.88 fewer, to the nearest");
     assert_eq!(rates(&law, &[(0, 1536.0), (1, 1600.0)]), [550, 494], "a rise counts at once");
     Ok(())
+}
+
+/// Regression: a queue that is empty never falls below its low mark by a band, so the rate stayed at 910 for good.
+#[test]
+fn a_signal_that_rests_at_the_low_mark_has_the_ceiling() {
+    for law in
+        [Following::new(rate(100)..=rate(1000), 0.0..=1000.0).unwrap(), sentinel().band(1024.0).unwrap()]
+    {
+        let mut readings = vec![(0, 5000.0); 10];
+        readings.extend([(200, law.low); 100]);
+        let rates = rates(&law, &readings);
+        assert_eq!((rates[9], rates[109]), (100, 1000), "{law:?}");
+    }
 }
 
 #[test]

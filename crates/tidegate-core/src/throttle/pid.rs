@@ -144,7 +144,8 @@ impl Pid {
             }
             None => {
                 let ended = state.ended as f64;
-                ((state.let_in as f64 - ended) / ended.max(1.0), KEPT)
+                let periods = passed.as_secs_f64() / self.period.as_secs_f64();
+                ((state.let_in as f64 - ended) / ended.max(1.0), KEPT.powf(periods))
             }
         };
         let seconds = passed.as_secs_f64().min(self.period.as_secs_f64() * MOST_PERIODS);

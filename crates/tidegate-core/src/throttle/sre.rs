@@ -1,9 +1,12 @@
 //! Adaptive throttling: a caller refuses its own requests once the service accepts too few of them.
 //!
-//! Over a window, `requests` counts the requests that arrived at the throttle, and `accepts` those that the service
+//! Over a window, `requests` counts the requests that ended or were refused here, and `accepts` those that the service
 //! took on. Once there are more than `K` requests for each accept, the share `(requests − K·accepts)/(requests + 1)`
 //! is refused on the spot. Refused requests also count as requests, so the more the callers push, the larger the
 //! refused share. `K` times as many requests as were accepted still pass, so recovery is noticed.
+//!
+//! Work in progress does not count yet: it shows nothing about the service, and a burst of slow requests would look
+//! like a service that accepts none. A service that never answers counts once callers give up and report a failure.
 //!
 //! # When
 //! Use it in a caller, in front of a service that answers overload with a clear refusal: even refusing costs the
@@ -19,13 +22,14 @@
 //! | least requests | any | 0 | with fewer in the window nothing is refused |
 //! | most | 0 to 0.999 | 0.999 | the largest share that is refused |
 //!
-//! Successes, callers' faults and ignored work, which shows nothing bad about the service, count as accepted.
-//! Failures and overload do not.
+//! Successes and callers' faults count as accepted; failures and overload do not. Work with an unknown outcome
+//! ([`Outcome::Ignored`]), such as cancelled work, counts neither as a request nor as accepted.
 //!
 //! # Source
 //! "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21, section on client-side
 //! throttling. There each criticality keeps its own counts; here one share is taken from the least important first,
-//! so that the more important are never refused more often.
+//! so that the more important are never refused more often. The book does not say when a request counts; aegis counts
+//! it when it ends, as here.
 
 use core::time::Duration;
 
@@ -66,8 +70,8 @@ pub struct Sre {
     window: Buckets,
     least_requests: u64,
     most: f64,
-    /// Whether a request counts when it ends rather than when it arrives, so that refused requests never count.
-    counts_ends: bool,
+    /// Whether requests that are refused here count as requests.
+    counts_refused: bool,
 }
 
 /// The state of [`Sre`]: 88 bytes, and on the heap 4 KiB for the sample of priorities and 16 bytes for each bucket,
@@ -84,7 +88,7 @@ const ACCEPTS: usize = 1;
 impl Default for Sre {
     fn default() -> Self {
         let window = Buckets::known(120_000, 120);
-        Self { k: 2.0, window, least_requests: 0, most: MOST_SHARE, counts_ends: false }
+        Self { k: 2.0, window, least_requests: 0, most: MOST_SHARE, counts_refused: true }
     }
 }
 
@@ -96,11 +100,12 @@ impl Sre {
     }
 
     /// Envoy's admission control with an aggression of 1: a success rate of 95 %, a window of 30 s, at most 80 %
-    /// refused. Refused requests do not count as requests.
+    /// refused. Refused requests do not count as requests. Envoy counts a stream that ends without an answer as a
+    /// failure; here it does not count.
     #[must_use]
     pub fn envoy() -> Self {
         let window = Buckets::known(30_000, 30);
-        Self { k: 1.0 / 0.95, window, most: 0.8, counts_ends: true, ..Self::default() }
+        Self { k: 1.0 / 0.95, window, most: 0.8, counts_refused: false, ..Self::default() }
     }
 
     /// Sets how many requests per accept are allowed, 1 to 100.
@@ -154,20 +159,21 @@ impl Throttle for Sre {
     fn admit(&self, state: &mut SreState, arrival: &Arrival) -> bool {
         state.sums.advance(self.window, arrival.at);
         let share = self.share(state.sums.totals());
-        if !self.counts_ends {
+        let refused = state.ranking.refuses(arrival, share);
+        if refused && self.counts_refused {
             state.sums.count(REQUESTS);
         }
-        !state.ranking.refuses(arrival, share)
+        !refused
     }
 
     fn learn(&self, state: &mut SreState, at: Tick, _latency: Duration, outcome: Outcome) {
         state.sums.advance(self.window, at);
-        if self.counts_ends {
-            state.sums.count(REQUESTS);
+        match outcome {
+            Outcome::Ignored => return,
+            Outcome::Failure | Outcome::Overloaded => {}
+            Outcome::Success | Outcome::CallersFault => state.sums.count(ACCEPTS),
         }
-        if !matches!(outcome, Outcome::Failure | Outcome::Overloaded) {
-            state.sums.count(ACCEPTS);
-        }
+        state.sums.count(REQUESTS);
     }
 
     fn refused_share(&self, state: &SreState, now: Tick) -> u32 {

@@ -47,6 +47,17 @@ impl Moving {
         places(&**self.law.lock())
     }
 
+    /// Passes a sample of work whose outcome is unknown to the law if it counts such work now. `apply` sets the resulting
+    /// limit.
+    pub(super) fn count_ignored<T>(&self, sample: &Sample, apply: impl FnOnce(u64) -> T) -> Option<T> {
+        let mut law = self.law.lock();
+        if !law.counts_ignored() {
+            return None;
+        }
+        law.learn(sample);
+        Some(apply(places(&**law)))
+    }
+
     /// Passes a sample to the law, or leaves it in the inbox. `apply` sets the resulting limit.
     pub(super) fn learn<T>(&self, sample: Sample, apply: impl FnOnce(u64) -> T) -> Option<T> {
         let mut law = match self.law.try_lock() {
@@ -91,6 +102,7 @@ fn places(law: &dyn ErasedLaw) -> u64 {
 /// A law with its state; erases the law's type.
 trait ErasedLaw: fmt::Debug + Send {
     fn learn(&mut self, sample: &Sample);
+    fn counts_ignored(&self) -> bool;
     fn sense(&mut self, at: Tick, signal: Signal);
     fn limit(&self) -> u64;
     fn restarted(&self, now: Tick) -> Box<dyn ErasedLaw>;
@@ -109,6 +121,10 @@ where
 {
     fn learn(&mut self, sample: &Sample) {
         self.law.learn(&mut self.state, sample);
+    }
+
+    fn counts_ignored(&self) -> bool {
+        self.law.counts_ignored(&self.state)
     }
 
     fn sense(&mut self, at: Tick, signal: Signal) {

@@ -168,6 +168,12 @@ impl Shared {
         self.throttling.is_some()
     }
 
+    /// Says whether a throttle or a law may count work whose outcome is unknown.
+    #[inline]
+    fn counts_everybody(&self) -> bool {
+        self.is_throttled() || self.moving.is_some()
+    }
+
     /// Returns the tick at which work that enters now begins. Call it before a place is taken: the clock is foreign
     /// code, and a panic after that would lose the place. Does not read the clock if work is not timed.
     #[inline]

@@ -120,7 +120,7 @@ fn permits_that_are_only_dropped_do_not_make_a_throttle_refuse() {
 fn a_law_behind_a_throttle_learns_nothing_from_permits_that_are_only_dropped() {
     let clock = ManualClock::default();
     let law = Vegas::default();
-    let bulkhead = Bulkhead::adaptive(law).with_throttle(Sre::default()).with_clock(clock.clone());
+    let bulkhead = Bulkhead::adaptive(law).with_throttle(Sre::default().least_requests(100)).with_clock(clock.clone());
     let work = |outcome| {
         let all: Vec<Permit> = std::iter::from_fn(|| bulkhead.try_enter().ok()).collect();
         clock.advance(Duration::from_millis(10));

@@ -101,8 +101,13 @@ fn hystrix_tries_strictly_after_five_seconds_with_one_call() {
 fn hystrix_forgets_after_ten_seconds() {
     let mut trace = Trace::of(CircuitBreaker::hystrix());
     trace.calls(100, &[(10, Failure), (9, Success)]);
-    trace.calls(10_000, &[(10, Failure)]);
+    trace.calls(10_500, &[(10, Failure)]);
     assert_eq!(trace.is(15_000), "closed", "ten of ten are too few");
+    // Each comparison is over 20 complete snapshots: the first one still counts at 10 s.
+    let mut trace = Trace::of(CircuitBreaker::hystrix());
+    trace.calls(100, &[(10, Failure), (9, Success)]);
+    trace.calls(9_900, &[(1, Failure)]);
+    assert_eq!((trace.is(9_999), trace.is(10_000)), ("closed", "open"), "11 of 20");
 }
 
 #[test]

@@ -12,10 +12,10 @@ pub(super) enum Counting {
     /// Nanoseconds. While nothing was served, no value is assumed.
     Nanoseconds,
     /// Milliseconds, with latencies and their averages rounded up. While nothing was served: one request of one
-    /// millisecond.
+    /// millisecond. The bucket in progress is one of the window's.
     MillisecondsUp,
-    /// Milliseconds, with latencies rounded up and their averages to the nearest. While nothing was served: one
-    /// request of one second.
+    /// Milliseconds, with latencies rounded up and their averages to the nearest, at most one second. While nothing was
+    /// served: one request of one second. The bucket in progress is one of the window's.
     MillisecondsRounded,
 }
 
@@ -48,7 +48,7 @@ impl Served {
     }
 
     /// Advances the window to `at`.
-    pub(super) fn advance(&mut self, window: Buckets, at: Tick) {
+    pub(super) fn advance(&mut self, window: Buckets, counting: Counting, at: Tick) {
         let index = window.index(at);
         if window.is_set_back(self.newest, at) {
             self.most.clear();
@@ -65,7 +65,11 @@ impl Served {
             self.least.push(self.newest, -(self.latencies / self.timed as f64));
         }
         (self.newest, self.served, self.timed, self.latencies) = (index, 0, 0, 0.0);
-        let oldest = index.saturating_sub(u64::from(window.count()));
+        let complete = match counting {
+            Counting::Nanoseconds => window.count(),
+            Counting::MillisecondsUp | Counting::MillisecondsRounded => window.count() - 1,
+        };
+        let oldest = index.saturating_sub(u64::from(complete));
         self.most.forget_before(oldest);
         self.least.forget_before(oldest);
     }
@@ -93,7 +97,9 @@ impl Served {
         let (most, seconds) = match counting {
             Counting::Nanoseconds => (most?, least? / 1e9),
             Counting::MillisecondsUp => (most.unwrap_or(1.0), least.map_or(1.0, f64::ceil).max(1.0) / 1e3),
-            Counting::MillisecondsRounded => (most.unwrap_or(1.0), least.map_or(1000.0, f64::round) / 1e3),
+            Counting::MillisecondsRounded => {
+                (most.unwrap_or(1.0), least.map_or(1000.0, f64::round).min(1000.0) / 1e3)
+            }
         };
         Some(most * seconds * window.per_second())
     }

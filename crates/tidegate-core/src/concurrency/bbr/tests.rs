@@ -55,8 +55,8 @@ fn the_published_numbers() {
 
 #[test]
 fn the_least_average_is_rounded_up_by_aegis_and_kept_by_ours() {
-    // 50 of 20.3 ms: 10.15 inside; aegis reads 21 ms, so 10.5, and rounds that up.
-    for (law, limit) in [(Bbr::default(), 10), (Bbr::aegis(), 12)] {
+    // 50 of 20.3 ms: 10.15 inside; aegis reads 21 ms, so 10.5, and adds its half only after rounding that down.
+    for (law, limit) in [(Bbr::default(), 10), (Bbr::aegis(), 11)] {
         let mut state = law.start(at(0));
         serve(&law, &mut state, (0, 1000), 50, 20_300, Outcome::Success);
         read(&law, &mut state, 1000, 1000);
@@ -185,6 +185,47 @@ fn the_published_numbers_of_go_zero() -> Result<(), QuotaError> {
     serve(&law, &mut state, (9000, 9001), 5, 1, Outcome::Overloaded);
     assert_eq!(state.served, before);
     Ok(())
+}
+
+/// 5 in each tenth of a second, of 3 s: 150 inside. go-zero takes no latency above its assumption of one second.
+#[test]
+fn go_zero_knows_no_latency_above_a_second() -> Result<(), QuotaError> {
+    for (law, limit) in [(Bbr::default(), 150), (Bbr::go_zero().smoothing(0.0)?, 51)] {
+        let mut state = law.start(at(0));
+        serve(&law, &mut state, (0, 1000), 5, 3_000_000, Outcome::Success);
+        serve(&law, &mut state, (1000, 4000), 100, 3_000_000, Outcome::Overloaded);
+        read(&law, &mut state, 4000, 900);
+        assert_eq!(law.limit(&state), limit, "{:?}", law.arithmetic);
+    }
+    Ok(())
+}
+
+/// The bucket in progress is one of a hundred in aegis, so the first one is forgotten at 10 s, and here a tenth later.
+#[test]
+fn the_best_moment_lasts_as_long_as_the_window() {
+    for (law, best) in [(Bbr::default(), 10_099), (Bbr::aegis(), 9_999)] {
+        let law = law.smoothing(0.0).unwrap();
+        let mut state = law.start(at(0));
+        serve(&law, &mut state, (0, 100), 50, 20_000, Outcome::Success);
+        serve(&law, &mut state, (9_000, 9_100), 5, 20_000, Outcome::Success);
+        let mut limit = |millis| {
+            read(&law, &mut state, millis, 1000);
+            law.limit(&state)
+        };
+        assert!(limit(best) >= 10, "{:?}", law.arithmetic);
+        assert!(limit(best + 1) < 10, "{:?}", law.arithmetic);
+    }
+}
+
+#[test]
+fn cancelled_work_changes_nothing() {
+    for law in [Bbr::default(), Bbr::aegis(), Bbr::go_zero()] {
+        let mut state = law.start(at(0));
+        serve(&law, &mut state, (0, 1000), 50, 20_000, Outcome::Success);
+        let before = state.clone();
+        serve(&law, &mut state, (1000, 2000), 500, 20_000, Outcome::Ignored);
+        assert_eq!(state, before, "{:?}", law.arithmetic);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::super::jitter::Jitter;
 use super::super::law::Sample;
 use crate::average::Average;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::guard::Outcome;
 use crate::time::Tick;
 
 /// Samples for one measurement: enough for the least of them to be a quick one, few enough to finish soon.
@@ -96,11 +97,14 @@ impl Probe {
         self.working.add(count, 16, 1.0 / 16.0);
     }
 
-    /// Counts a sample of any outcome against a drain. A drain that lasts too long ends without a measurement; the next
-    /// one is tried later.
+    /// Counts work of any outcome as left, and its sample against a drain unless the outcome is unknown. A drain that lasts
+    /// too long ends without a measurement; the next one is tried later.
     pub(super) fn ended(&mut self, limit: f64, sample: &Sample) {
         let Some(drain) = &mut self.drain else { return };
         drain.ended(limit, sample);
+        if sample.outcome == Outcome::Ignored {
+            return;
+        }
         self.count = self.count.saturating_sub(1);
         if self.count == 0 {
             *self = self.restart();

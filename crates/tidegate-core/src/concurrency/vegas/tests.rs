@@ -12,6 +12,9 @@ struct Saturated {
     inside: Vec<(Tick, Tick, u64)>,
     /// How many samples came while the limit was held down.
     held: u64,
+    /// How many of ten pieces of work are cancelled just before they end.
+    cancelled: usize,
+    ended: usize,
 }
 
 impl Saturated {
@@ -19,7 +22,8 @@ impl Saturated {
     fn new(law: Vegas, workers: u64) -> Self {
         let now = Tick::from_secs(100);
         let free = (0..workers).map(|worker| now.after(Duration::from_micros(worker * 10_000 / workers)));
-        Self { law, state: law.start(now), now, free: free.collect(), inside: Vec::new(), held: 0 }
+        let (state, free) = (law.start(now), free.collect());
+        Self { law, state, now, free, inside: Vec::new(), held: 0, cancelled: 0, ended: 0 }
     }
 
     /// Work that takes this many microseconds.
@@ -33,9 +37,14 @@ impl Saturated {
             let first = (0..self.inside.len()).min_by_key(|at| self.inside[*at].1).unwrap();
             let (entered, ends, in_flight) = self.inside.swap_remove(first);
             self.now = ends;
+            self.ended += 1;
+            let is_cancelled = self.ended % 10 < self.cancelled;
+            let outcome = if is_cancelled { Outcome::Ignored } else { Outcome::Success };
             let (at, latency) = (ends, ends.since(entered));
-            let sample = Sample { at, latency, held: latency, ..sample(0, in_flight, Outcome::Success) };
-            self.law.learn(&mut self.state, &sample);
+            let sample = Sample { at, latency, held: latency, ..sample(0, in_flight, outcome) };
+            if !is_cancelled || self.law.counts_ignored(&self.state) {
+                self.law.learn(&mut self.state, &sample);
+            }
             self.held += u64::from(self.state.probe.draining());
         }
     }
@@ -232,6 +241,22 @@ fn places_that_are_held_for_good_leave_room_while_the_limit_is_held_down() {
             assert!((10..11).contains(&baseline.as_millis()), "{held} held, {callers:?}: {baseline:?}");
             assert!(down < 4000, "{held} held, {callers:?}: the limit held down for {down} of 20,000 calls");
         }
+    }
+}
+
+/// Regression: earlier work that was cancelled counted as inside for good. So each try to measure anew was in vain, and the
+/// limit was held down for most of the time.
+#[test]
+fn cancelled_work_does_not_prevent_a_measurement() {
+    for cancelled in [0, 3, 5, 8] {
+        let mut service = Saturated { cancelled, ..Saturated::new(Vegas::default(), 50) };
+        service.run(20_000, 10_000);
+        service.held = 0;
+        service.run(20_000, 40_000);
+        let baseline = service.law.baseline(&service.state).unwrap();
+        assert!((40..80).contains(&baseline.as_millis()), "{cancelled} of 10 cancelled: {baseline:?}");
+        assert!(service.held < 4000, "{cancelled} of 10 cancelled: held down for {} samples", service.held);
+        assert!(service.state.limit >= 50.0, "{cancelled} of 10 cancelled: {}", service.state.limit);
     }
 }
 

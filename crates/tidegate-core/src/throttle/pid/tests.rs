@@ -66,6 +66,19 @@ fn without_news_of_the_places_the_share_rises_with_what_does_not_end_and_fades_b
     assert_eq!(throttle.refused_share(&state, at(200_000)), 0);
 }
 
+/// Regression: a twentieth faded with each arrival after a rest, however long the rest was.
+#[test]
+fn after_an_hour_of_rest_nothing_is_refused() {
+    let throttle = Pid::default();
+    let mut state = throttle.start(Tick::EPOCH);
+    for number in 0..100 {
+        period(&throttle, &mut state, number, 1000, Room { free: 0, waiting: (number + 1) * 1000 });
+    }
+    assert!(throttle.refused_share(&state, at(50_000)) > 900_000);
+    throttle.admit(&mut state, &arrival(3_650_000, u32::MAX));
+    assert_eq!(throttle.refused_share(&state, at(3_650_000)), 0);
+}
+
 /// 200 arrive in a second at places that do 100, so half has to be refused. The excess admitted waits, for two
 /// periods at most.
 #[test]

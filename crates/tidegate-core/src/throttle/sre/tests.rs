@@ -96,6 +96,34 @@ fn callers_who_hang_up_or_ask_nonsense_speak_not_against_the_service() {
     }
 }
 
+/// Regression: work in progress counted as refused by the service. Of a hundred that came at once, five were admitted.
+#[test]
+fn work_in_progress_is_no_evidence() {
+    for throttle in [Sre::default(), Sre::aegis(), Sre::envoy()] {
+        let mut state = throttle.start(Tick::EPOCH);
+        for number in 0..1000 {
+            assert!(throttle.admit(&mut state, &arrival(0, 0)), "{number} of {throttle:?}");
+        }
+        for _ in 0..1000 {
+            throttle.learn(&mut state, arrival(900, 0).at, NO_TIME, Outcome::Success);
+            assert_eq!(throttle.refused_share(&state, arrival(900, 0).at), 0, "{throttle:?}");
+        }
+    }
+}
+
+/// Regression: cancelled work counted as accepted, so half of it hid that all the rest was refused.
+#[test]
+fn cancelled_work_hides_no_refusals() {
+    let throttle = Sre::default();
+    let mut state = throttle.start(Tick::EPOCH);
+    for number in 0..100 {
+        assert!(throttle.admit(&mut state, &arrival(0, u32::MAX)));
+        let outcome = if number % 2 == 0 { Outcome::Ignored } else { Outcome::Overloaded };
+        throttle.learn(&mut state, Tick::EPOCH, NO_TIME, outcome);
+    }
+    assert_eq!(throttle.refused_share(&state, Tick::EPOCH), 980_392, "50 of 51");
+}
+
 /// A service that can do 100 in a second gets 300. Callers with K = 2 send it twice what it accepts, and refuse the
 /// rest.
 #[test]

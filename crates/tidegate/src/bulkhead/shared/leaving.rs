@@ -16,16 +16,16 @@ impl Shared {
     #[inline]
     pub(in crate::bulkhead) fn leave(&self, granted: &Granted, times: &Times, outcome: Outcome) {
         let locked = self.places.leave(granted.places());
-        if locked || outcome != Outcome::Ignored || self.is_throttled() {
+        if locked || outcome != Outcome::Ignored || self.counts_everybody() {
             self.after_leave(granted, times, outcome, locked);
         }
     }
 
     #[inline(never)]
     fn after_leave(&self, granted: &Granted, times: &Times, outcome: Outcome, locked: bool) {
-        // A throttle has counted the arrival, so it is also told of work whose outcome is unknown. A law and a short
-        // line are not: such work shows nothing about the service.
-        let told = self.is_throttled() || self.timed && outcome != Outcome::Ignored;
+        // A throttle has counted the arrival, so it is also told of work whose outcome is unknown, and so is a law that
+        // waits for those inside to leave. A short line is not: such work shows nothing about the service.
+        let told = self.counts_everybody() || self.timed && outcome != Outcome::Ignored;
         if !locked && !told {
             return;
         }
@@ -68,12 +68,16 @@ impl Shared {
         let mut change = None;
         if outcome != Outcome::Ignored {
             self.latency.learn(latency);
-            if let Some(moving) = &self.moving {
-                let time_left = deadline.map(|deadline| deadline.since(began));
-                let (in_flight, places) = (granted.in_flight(), granted.places());
-                let sample = Sample { at, latency, held, in_flight, places, time_left, outcome };
-                change = moving.learn(sample, |limit| self.set_limit(limit, at));
-            }
+        }
+        if let Some(moving) = &self.moving {
+            let time_left = deadline.map(|deadline| deadline.since(began));
+            let (in_flight, places) = (granted.in_flight(), granted.places());
+            let sample = Sample { at, latency, held, in_flight, places, time_left, outcome };
+            let apply = |limit| self.set_limit(limit, at);
+            change = match outcome {
+                Outcome::Ignored => moving.count_ignored(&sample, apply),
+                _ => moving.learn(sample, apply),
+            };
         }
         if let Some(throttling) = &self.throttling {
             throttling.sense(at, Room { free: self.standing().remaining, waiting: waiting as u64 });

@@ -198,8 +198,8 @@ const PROFILES: [Profile; 9] = [
     Profile {
         name: "hystrix",
         words: &[
-            ("window", "10s"),
-            ("buckets", "10"),
+            ("window", "10500ms"),
+            ("buckets", "21"),
             ("min_calls", "20"),
             ("evaluate", "500ms"),
             ("open_for", "5s"),
