@@ -192,7 +192,7 @@ fn the_schema_and_what_is_in_effect_have_its_words() {
     let limit = &config.effective.value["policies"][0]["limit"];
     assert_eq!(
         (&limit["open_for"], &limit["window"], &limit["min_calls"]),
-        (&"9s".into(), &"10s".into(), &20.into())
+        (&"9s".into(), &"10500ms".into(), &20.into())
     );
     assert_eq!((limit.get("cold_factor"), limit.get("risk"), &limit["close_after"]), (None, None, &1.into()));
     assert_eq!(config.effective.origins["policies.0.limit.window"], "default, of the profile");
