@@ -9,7 +9,8 @@
 //! Use it on a server whose own processor does the work: a busy processor is then the one sign of overload that depends
 //! neither on callers nor on dependencies. Do not use it where work waits for other services: the processor idles while
 //! the dependency is overloaded, and the law does nothing. It needs readings of the processor ([`Signal::Cpu`]),
-//! typically each half second; without them it never limits.
+//! typically each half second; without them it never limits. Where work in progress fills the memory before the processor
+//! is busy, let it limit by [`Signal::Memory`] too ([`Bbr::memory`]).
 //!
 //! # Knobs
 //! | knob | range | default | |
@@ -17,6 +18,7 @@
 //! | bounds | 1 to 2²⁰ | 1 to 2²⁰ | [`Bounds`]; the start is the limit of a busy machine before anything is measured |
 //! | window | 1 ms to a day, 1 to 1000 buckets | 10 s of 100 | the span from which the best moments are taken |
 //! | threshold | 1 to 1000 | 800 | the processor is busy from this many thousandths |
+//! | memory | 1 to 1000 | none | the limit also applies from this many thousandths of the memory on |
 //! | smoothing | 0 to 0.999 | 0.95 | the old average's weight at each reading; 0 if readings are smoothed, as those of the crate `tidegate`; no effect in an [`AdaptiveConcurrency`](super::AdaptiveConcurrency), which takes readings as they are |
 //! | cool-off | up to 1 h | 1 s | how long the limit stays after the processor was last busy |
 //!
@@ -86,6 +88,8 @@ pub struct Bbr {
     threshold: u16,
     smoothing: f64,
     cool_off: Duration,
+    /// From how many thousandths of the memory on the limit also applies; `None` if memory does not matter.
+    memory: Option<u16>,
     arithmetic: Arithmetic,
 }
 
@@ -121,6 +125,7 @@ impl Default for Bbr {
             threshold: 800,
             smoothing: 0.95,
             cool_off: Duration::from_secs(1),
+            memory: None,
             arithmetic: Arithmetic::Corrected,
         }
     }
@@ -191,6 +196,20 @@ impl Bbr {
     pub fn cool_off(self, span: Duration) -> Result<Self, QuotaError> {
         let range = Duration::ZERO..=Duration::from_secs(3600);
         Ok(Self { cool_off: in_range("cool-off", span, &range, "is too long; use up to an hour")?, ..self })
+    }
+
+    /// Sets the reading of memory from which the limit applies as well, 1 to 1000 thousandths of what this process may use.
+    /// The cool-off follows the last such reading, so it has to be longer than the time between readings. The profiles of
+    /// other libraries know no memory, and ignore this.
+    ///
+    /// The limit is the same: what the service could handle in its best recent moments. It ends a pile of work in progress
+    /// that fills the memory; it does not help against memory that idle state takes.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn memory(self, thousandths: u16) -> Result<Self, QuotaError> {
+        let want = "is not a share of the memory; use 1 to 1000 thousandths";
+        Ok(Self { memory: Some(in_range("memory", thousandths, &(1..=1000), want)?), ..self })
     }
 
     /// Returns the reading from which the processor is busy, in thousandths.
@@ -306,8 +325,17 @@ impl Law for Bbr {
     }
 
     fn sense(&self, state: &mut BbrState, at: Tick, signal: Signal) {
-        let Signal::Cpu(thousandths) = signal else { return };
-        let reading = thousandths.min(1000);
+        let reading = match signal {
+            Signal::Cpu(thousandths) => thousandths.min(1000),
+            Signal::Memory(thousandths) => {
+                if self.arithmetic == Arithmetic::Corrected
+                    && self.memory.is_some_and(|full| thousandths >= full)
+                {
+                    state.mark = Some(onward(state.last, at));
+                }
+                return self.settle(state, at, false);
+            }
+        };
         match self.arithmetic {
             Arithmetic::Corrected => state.cpu.read(reading, self.smoothing),
             Arithmetic::Aegis if reading == 0 => {}
@@ -324,11 +352,15 @@ impl Bytes for Bbr {
         out.u32(u32::from(self.threshold));
         out.f64(self.smoothing);
         out.duration(self.cool_off);
-        out.u8(match self.arithmetic {
-            Arithmetic::Corrected => 0,
-            Arithmetic::Aegis => 1,
-            Arithmetic::GoZero => 2,
+        out.u8(match (self.arithmetic, self.memory) {
+            (Arithmetic::Corrected, None) => 0,
+            (Arithmetic::Aegis, _) => 1,
+            (Arithmetic::GoZero, _) => 2,
+            (Arithmetic::Corrected, Some(_)) => 3,
         });
+        if let (Arithmetic::Corrected, Some(memory)) = (self.arithmetic, self.memory) {
+            out.u32(u32::from(memory));
+        }
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -343,6 +375,10 @@ impl Bytes for Bbr {
             0 => Arithmetic::Corrected,
             1 => Arithmetic::Aegis,
             2 => Arithmetic::GoZero,
+            3 => {
+                let memory = u16::try_from(from.u32()?).unwrap_or(u16::MAX);
+                return law.memory(memory).map_err(|_| DecodeError::Value { field: "memory" });
+            }
             _ => return Err(DecodeError::Value { field: "arithmetic" }),
         };
         Ok(Self { arithmetic, ..law })

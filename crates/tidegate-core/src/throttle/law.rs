@@ -50,8 +50,8 @@ pub trait Throttle: Clone + Debug {
     /// unknown, such as work that was cancelled, and with [`Outcome::Overloaded`] for an arrival that got no place.
     fn learn(&self, state: &mut Self::State, at: Tick, latency: Duration, outcome: Outcome);
 
-    /// Updates the state by the places behind the throttle. The default does nothing, for throttles that use only the
-    /// outcomes of work.
+    /// Updates the state by the places behind the throttle. To be called when admitted work ends, and when the throttle
+    /// refuses although places are free. The default does nothing, for throttles that use only the outcomes of work.
     fn sense(&self, state: &mut Self::State, at: Tick, room: Room) {
         let _ = (state, at, room);
     }

@@ -183,7 +183,19 @@ impl Shared {
 
     /// Says whether the throttle admits a caller that arrives now. Call it once per arrival.
     pub(super) fn admits(&self, at: Tick, priority: impl FnOnce() -> Priority) -> bool {
-        self.throttling.as_ref().is_none_or(|throttling| throttling.admits(at, priority()))
+        let Some(throttling) = &self.throttling else { return true };
+        let admitted = throttling.admits(at, priority());
+        if !admitted && self.standing().remaining > 0 {
+            // It hears of free places when admitted work ends. After a rest that is too seldom: it would go on to refuse
+            // as it did before the rest.
+            self.tell_room(throttling, at);
+        }
+        admitted
+    }
+
+    fn tell_room(&self, throttling: &Throttling, at: Tick) {
+        let room = Room { free: self.standing().remaining, waiting: self.waiting() as u64 };
+        throttling.sense(at, room);
     }
 
     /// Tells the throttle that a caller it admitted got no place.
@@ -326,8 +338,7 @@ impl Shared {
             self.announce(Some(moving.sense(at, signal, |limit| self.set_limit(limit, at))));
         }
         if let Some(throttling) = &self.throttling {
-            let room = Room { free: self.standing().remaining, waiting: self.waiting() as u64 };
-            throttling.sense(at, room);
+            self.tell_room(throttling, at);
         }
     }
 

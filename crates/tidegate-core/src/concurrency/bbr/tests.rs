@@ -243,9 +243,44 @@ fn a_busy_machine_of_which_nothing_is_known_starts_where_it_is_told() -> Result<
     Ok(())
 }
 
+/// The limit applies for the cool-off after each reading of full memory, although the processor idles.
+#[test]
+fn full_memory_limits_while_the_processor_idles() -> Result<(), QuotaError> {
+    for (law, limit) in
+        [(Bbr::default().memory(900)?, 10), (Bbr::default(), FREE), (Bbr::aegis().memory(900)?, FREE)]
+    {
+        let mut state = law.start(at(0));
+        serve(&law, &mut state, (0, 1000), 50, 20_000, Outcome::Success);
+        law.sense(&mut state, at(1000), Signal::Memory(899));
+        assert_eq!(law.limit(&state), FREE);
+        law.sense(&mut state, at(1000), Signal::Memory(900));
+        law.sense(&mut state, at(1250), Signal::Cpu(10));
+        assert_eq!(law.limit(&state), limit, "{:?}", law.arithmetic);
+        law.sense(&mut state, at(1999), Signal::Memory(100));
+        assert_eq!(law.limit(&state), limit, "{:?}", law.arithmetic);
+        law.sense(&mut state, at(2000), Signal::Memory(100));
+        assert_eq!(law.limit(&state), FREE);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_law_with_a_memory_knob_is_read_as_it_was_written() -> Result<(), QuotaError> {
+    for law in [Bbr::default(), Bbr::default().memory(850)?, Bbr::aegis(), Bbr::go_zero()] {
+        let mut out = Writer::new(0);
+        law.write(&mut out);
+        let bytes = out.finish();
+        let (_, mut from) = Reader::open(&bytes).unwrap();
+        assert_eq!(Bbr::read(&mut from).ok(), Some(law));
+        assert!(from.close().is_ok());
+    }
+    Ok(())
+}
+
 #[test]
 fn knobs_out_of_range_are_refused() {
     let law = Bbr::default();
+    assert!(law.memory(0).is_err() && law.memory(1001).is_err());
     assert!(law.threshold(0).is_err() && law.threshold(1001).is_err());
     assert!(law.smoothing(1.0).is_err() && law.smoothing(f64::NAN).is_err());
     assert!(law.cool_off(Duration::from_secs(3601)).is_err() && law.window(Duration::MAX, 10).is_err());
