@@ -175,7 +175,9 @@ fn a_throttle_hears_the_priority_that_is_carried() {
         assert!(bulkhead.enter().priority(Criticality::Critical).now().is_ok());
     });
     let low = Heard::Arrived(Criticality::Sheddable);
-    assert_eq!(hears.take()[..4], [low, low, low, CRITICAL]);
+    let arrived: Vec<Heard> =
+        hears.take().into_iter().filter(|heard| matches!(heard, Heard::Arrived(_))).collect();
+    assert_eq!(arrived, [low, low, low, CRITICAL]);
 }
 
 #[test]
