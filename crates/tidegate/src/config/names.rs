@@ -8,6 +8,7 @@
 //! to `/v1/check` in any spelling, so it is accepted unless it is probably a misspelling of one of Tidegate's.
 
 mod host;
+mod reserved;
 
 use std::net::IpAddr;
 
@@ -15,6 +16,7 @@ use ipnet::IpNet;
 
 use host::host;
 pub(super) use host::host_pattern;
+pub use reserved::unknown_attribute;
 
 use super::budget::SEGMENTS;
 use super::suggest::nearest;
@@ -23,43 +25,6 @@ use crate::visible::excerpt;
 
 /// The prefix of a header's attribute.
 pub(super) const HEADER: &str = "request.header.";
-
-/// Prefixes that people write by mistake for a header's attribute.
-const HEADER_SLIPS: [&str; 7] = [
-    HEADER,
-    "request.headers.",
-    "request.header[",
-    "request.headers[",
-    "header.",
-    "headers.",
-    "http.request.header.",
-];
-
-/// Names that people write for the other attributes, as other systems call them.
-const SLIPS: [(&str, &str); 22] = [
-    ("client.addr", "client.ip"),
-    ("client.address", "client.ip"),
-    ("client.ip_address", "client.ip"),
-    ("client.ipv4", "client.ip"),
-    ("client.ipv6", "client.ip"),
-    ("client.ips", "client.ip"),
-    ("client.remote_addr", "client.ip"),
-    ("request.addr", "client.ip"),
-    ("request.client", "client.ip"),
-    ("request.client_ip", "client.ip"),
-    ("request.client.ip", "client.ip"),
-    ("request.ip", "client.ip"),
-    ("request.remote_addr", "client.ip"),
-    ("request.remote_ip", "client.ip"),
-    ("request.authority", "request.host"),
-    ("request.domain", "request.host"),
-    ("request.hostname", "request.host"),
-    ("request.verb", "request.method"),
-    ("request.target", "request.path"),
-    ("request.uri", "request.path"),
-    ("request.url", "request.path"),
-    ("request.url_path", "request.path"),
-];
 
 /// Reports whether a character is forbidden in a name: printed, it would end the line, move the cursor or reverse the
 /// direction of the text.
@@ -94,18 +59,8 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
             Err(error) => Err(error),
         };
     }
-    let lower = name.to_ascii_lowercase();
-    let reserved = lower.starts_with("request.") || matches!(&*lower, "request" | "client");
-    match meant(&lower) {
-        Some(meant) => Err(format!("no request has \"{}\"; write {meant}", excerpt(name))),
-        None if lower.starts_with("request.query") => {
-            Err(format!("no request has \"{}\"; the query of a request is not an attribute", excerpt(name)))
-        }
-        None if reserved => Err(format!(
-            "no request has \"{}\"; there are {} and {HEADER}<name>, and names of your own begin with another word",
-            excerpt(name),
-            BUILT_IN.join(", ")
-        )),
+    match reserved::instead_of(&name.to_ascii_lowercase()) {
+        Some(instead) => Err(format!("no request has \"{}\"; {instead}", excerpt(name))),
         None => Ok(()),
     }
 }
@@ -160,30 +115,6 @@ pub(super) fn usage(name: &str) -> Result<(), String> {
         )),
         false => Ok(()),
     }
-}
-
-/// Returns the name that was probably meant by a lower-case name.
-fn meant(lower: &str) -> Option<String> {
-    for slip in HEADER_SLIPS {
-        let Some(header) = lower.strip_prefix(slip) else { continue };
-        let header = header.trim_end_matches(']').trim_matches(['"', '\'']);
-        return Some(format!("{HEADER}{}", if is_token(header) { header } else { "<name>" }));
-    }
-    if matches!(lower, "request.header" | "request.headers") {
-        return Some(format!("{HEADER}<name>"));
-    }
-    if let Some((_, meant)) = SLIPS.iter().find(|(slip, _)| *slip == lower) {
-        return Some((*meant).to_owned());
-    }
-    let bare = |name: &str| name.replace(['.', '_', '-', ' ', '/'], "");
-    let bare_name = bare(lower);
-    if let Some(same) = BUILT_IN.iter().find(|built_in| bare(built_in) == bare_name) {
-        return Some((*same).to_owned());
-    }
-    // Similar names are suggested only if the name cannot be the caller's own: `client.id` may well be one.
-    let own = lower.strip_prefix("request.")?;
-    let built_in = BUILT_IN.iter().filter_map(|name| name.strip_prefix("request."));
-    nearest(own, built_in).map(|name| format!("request.{name}"))
 }
 
 /// Checks the name of a header, in any case.

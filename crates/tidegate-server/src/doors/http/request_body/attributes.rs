@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use tidegate::config::unknown_attribute;
 use tidegate::policy::Descriptor;
 
 use super::bounds::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
@@ -39,6 +40,12 @@ impl<'de> Visitor<'de> for AttributesSeed {
             if name.is_empty() || name.len() > MAX_NAME {
                 let bad = format_args!("attribute name {}: use 1 to {MAX_NAME} bytes", quoted(&name));
                 return Err(M::Error::custom(bad));
+            }
+            if let Some(instead) = unknown_attribute(&name) {
+                let shown = quoted(&name);
+                return Err(M::Error::custom(format_args!(
+                    "attribute {shown}: no policy reads it; {instead}"
+                )));
             }
             // Two readers of such a body may pick different values, and one of them would limit the wrong caller.
             if request.value(&name).is_some() {

@@ -39,6 +39,15 @@ fn every_mistake_is_named_with_its_place() {
         (r#"{"attributes": {"a": {}}}"#, "attribute `a`: an object is not a value"),
         (r#"{"attributes": {"a": 1, "a": 2}}"#, "attribute `a` is given twice"),
         (r#"{"attributes": {"": 1}}"#, "attribute name ``: use 1 to 256 bytes"),
+        (
+            r#"{"attributes": {"request.paht": "/"}}"#,
+            "attribute `request.paht`: no policy reads it; write request.path",
+        ),
+        (
+            r#"{"attributes": {"request.url": "/"}}"#,
+            "attribute `request.url`: no policy reads it; write request.path",
+        ),
+        (r#"{"attributes": {"request.size": 5}}"#, "there are client.ip, request.direction, request.host"),
         (r#"{"attributes": {}, "attributes": {}}"#, "`attributes` is given twice"),
         (r#"{"attributes": {}, "policies": []}"#, "`policies` is empty"),
         (r#"{"attributes": {}, "policies": "p"}"#, "expected `policies` as an array"),
@@ -50,6 +59,17 @@ fn every_mistake_is_named_with_its_place() {
         let problem = check(body.as_bytes()).expect_err(body);
         assert!(problem.detail().contains(expected), "{body}: {}", problem.detail());
     }
+}
+
+/// A name that no policy can read would pass without a limit, and nobody would notice.
+#[test]
+fn a_batch_with_an_unknown_attribute_names_the_check_and_the_attribute() {
+    let body = br#"[{"attributes": {"request.path": "/"}}, {"attributes": {"request.paht": "/"}}]"#;
+    let problem = batch(body).unwrap_err();
+    assert!(problem.detail().contains("attribute `request.paht`"), "{}", problem.detail());
+    // Names of headers come from strangers, and other names are the callers' own.
+    let body = br#"{"attributes": {"request.header.X-Plan": "a", "requests": 1, "form.paht": "b"}}"#;
+    assert_eq!(check(body).unwrap().request.pairs().count(), 3);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use tidegate::config::unknown_attribute;
 use tidegate::policy::Descriptor;
 
 use super::words::{Refusal, shown};
@@ -21,6 +22,9 @@ pub(super) fn add<'w>(request: &mut Descriptor<'w>, name: &'w [u8], value: &'w [
     let shown = shown(name);
     if text.is_empty() || text.len() > MAX_NAME {
         return Err(Refusal::wrong(format!("{shown} is not a name; it has 1 to {MAX_NAME} bytes")));
+    }
+    if let Some(instead) = unknown_attribute(&text) {
+        return Err(Refusal::wrong(format!("attribute {shown}: no policy reads it; {instead}")));
     }
     if value.len() > MAX_VALUE {
         let bytes = value.len();

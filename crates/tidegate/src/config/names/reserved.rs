@@ -1,0 +1,142 @@
+//! Reserved names: those that begin with `request.` are Tidegate's, and most others of them are misspellings.
+
+use super::{HEADER, is_token};
+use crate::config::suggest::nearest;
+use crate::policy::BUILT_IN;
+
+/// Prefixes that people write by mistake for a header's attribute.
+const HEADER_SLIPS: [&str; 7] = [
+    HEADER,
+    "request.headers.",
+    "request.header[",
+    "request.headers[",
+    "header.",
+    "headers.",
+    "http.request.header.",
+];
+
+/// Names that people write for the other attributes, as other systems call them.
+const SLIPS: [(&str, &str); 22] = [
+    ("client.addr", "client.ip"),
+    ("client.address", "client.ip"),
+    ("client.ip_address", "client.ip"),
+    ("client.ipv4", "client.ip"),
+    ("client.ipv6", "client.ip"),
+    ("client.ips", "client.ip"),
+    ("client.remote_addr", "client.ip"),
+    ("request.addr", "client.ip"),
+    ("request.client", "client.ip"),
+    ("request.client_ip", "client.ip"),
+    ("request.client.ip", "client.ip"),
+    ("request.ip", "client.ip"),
+    ("request.remote_addr", "client.ip"),
+    ("request.remote_ip", "client.ip"),
+    ("request.authority", "request.host"),
+    ("request.domain", "request.host"),
+    ("request.hostname", "request.host"),
+    ("request.verb", "request.method"),
+    ("request.target", "request.path"),
+    ("request.uri", "request.path"),
+    ("request.url", "request.path"),
+    ("request.url_path", "request.path"),
+];
+
+/// Says why no policy can read an attribute of this name, and what to write instead; `None` if one can.
+///
+/// For callers that name attributes from outside a policy file: a check with `request.paht` fits no policy that names
+/// `request.path`, and would pass without a limit. Judged are names that begin with `request.` in any case, which a
+/// policy file refuses too; other names are the callers' own. Names of headers are not judged, since a program that
+/// hands on whatever headers it gets does not choose them. Allocates for an unknown name only.
+///
+/// # Examples
+/// ```
+/// use tidegate::config::unknown_attribute;
+///
+/// assert_eq!(unknown_attribute("request.path"), None);
+/// assert_eq!(unknown_attribute("form.paht"), None);
+/// assert_eq!(unknown_attribute("request.paht").as_deref(), Some("write request.path"));
+/// ```
+#[must_use]
+pub fn unknown_attribute(name: &str) -> Option<String> {
+    const OWN: &[u8] = b"request.";
+    let is_judged = name.as_bytes().get(..OWN.len()).is_some_and(|start| start.eq_ignore_ascii_case(OWN));
+    if !is_judged || BUILT_IN.contains(&name) || name.starts_with(HEADER) {
+        return None;
+    }
+    instead_of(&name.to_ascii_lowercase())
+}
+
+/// Says what to write instead of a lower-case name that no request has; `None` for a caller's own name.
+pub(super) fn instead_of(lower: &str) -> Option<String> {
+    let reserved = lower.starts_with("request.") || matches!(lower, "request" | "client");
+    match meant(lower) {
+        Some(meant) => Some(format!("write {meant}")),
+        None if lower.starts_with("request.query") => {
+            Some("the query of a request is not an attribute".to_owned())
+        }
+        None if reserved => Some(format!(
+            "there are {} and {HEADER}<name>, and names of your own begin with another word",
+            BUILT_IN.join(", ")
+        )),
+        None => None,
+    }
+}
+
+/// Returns the name that was probably meant by a lower-case name.
+fn meant(lower: &str) -> Option<String> {
+    for slip in HEADER_SLIPS {
+        let Some(header) = lower.strip_prefix(slip) else { continue };
+        let header = header.trim_end_matches(']').trim_matches(['"', '\'']);
+        return Some(format!("{HEADER}{}", if is_token(header) { header } else { "<name>" }));
+    }
+    if matches!(lower, "request.header" | "request.headers") {
+        return Some(format!("{HEADER}<name>"));
+    }
+    if let Some((_, meant)) = SLIPS.iter().find(|(slip, _)| *slip == lower) {
+        return Some((*meant).to_owned());
+    }
+    let bare = |name: &str| name.replace(['.', '_', '-', ' ', '/'], "");
+    let bare_name = bare(lower);
+    if let Some(same) = BUILT_IN.iter().find(|built_in| bare(built_in) == bare_name) {
+        return Some((*same).to_owned());
+    }
+    // Similar names are suggested only if the name cannot be the caller's own: `client.id` may well be one.
+    let own = lower.strip_prefix("request.")?;
+    let built_in = BUILT_IN.iter().filter_map(|name| name.strip_prefix("request."));
+    nearest(own, built_in).map(|name| format!("request.{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_under_the_reserved_prefix_are_known_or_told_of() {
+        for (name, instead) in [
+            ("request.paht", Some("write request.path")),
+            ("Request.Path", Some("write request.path")),
+            ("request.url", Some("write request.path")),
+            ("request.headers.x-plan", Some("write request.header.x-plan")),
+            ("request.query.q", Some("the query of a request is not an attribute")),
+            ("request.size", Some("names of your own begin with another word")),
+            ("request.", Some("names of your own begin with another word")),
+            ("request.path", None),
+            ("request.direction", None),
+            ("request.header.x-plan", None),
+            ("request.header.X*Plan", None),
+            ("client.ip", None),
+            ("client.address", None),
+            ("user.id", None),
+            ("requests", None),
+            ("é.request.paht", None),
+        ] {
+            let told = unknown_attribute(name);
+            match instead {
+                Some(part) => {
+                    assert!(told.as_deref().is_some_and(|told| told.contains(part)), "{name}: {told:?}")
+                }
+                None => assert_eq!(told, None, "{name}"),
+            }
+        }
+    }
+}
