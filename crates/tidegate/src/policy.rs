@@ -17,6 +17,7 @@ mod busy;
 mod cel_cost;
 mod client_ip;
 mod compiled;
+mod condition_error;
 mod cost;
 mod cost_error;
 mod deadline;
@@ -55,6 +56,7 @@ pub use among::Among;
 #[cfg(feature = "cel")]
 pub use cel_cost::{Expression, ExpressionError};
 pub use client_ip::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
+pub use condition_error::ConditionError;
 pub use cost::CostRule;
 #[cfg(feature = "config")]
 pub(crate) use cost::is_attribute_name;
@@ -96,4 +98,4 @@ pub use share::Share;
 pub(crate) use share::Shares;
 pub use source::{MeasureError, Source, SourceError};
 pub use usage::{LLM_USAGE, Usage, UsageValue};
-pub use when::{Condition, ConditionError, Side};
+pub use when::{Condition, Side};

@@ -13,6 +13,7 @@ use super::diagnostic::Findings;
 use super::grammars::{factor, forget, share};
 use super::keys::{LawWords, PLACE_TTL};
 use super::node::{Node, Spot};
+use super::places::remark_short_ttl;
 use super::words::{PolicyFacts, Words};
 use crate::policy::{Terms, span, whole_number};
 
@@ -131,6 +132,7 @@ pub(super) fn terms(
                 findings.error(spot_of("max"), message);
                 return None;
             }
+            remark_short_ttl(words, ttl_of(words), findings);
             Some(Terms { quota: Some(Arc::new(Quota::from(guard))), label })
         }
         Err(error) => {
@@ -183,9 +185,13 @@ fn knobs(law: Adaptive, stated: &Stated<'_, '_>) -> Result<Adaptive, QuotaError>
     })
 }
 
+/// Returns how long a place is held that nobody returns.
+fn ttl_of(words: &Words<'_>) -> Duration {
+    span(words.text("ttl").unwrap_or(PLACE_TTL)).unwrap_or(Duration::from_secs(60))
+}
+
 fn guard(law: Adaptive, stated: &Stated<'_, '_>) -> Result<AdaptiveConcurrency, QuotaError> {
-    let ttl = span(stated.words.text("ttl").unwrap_or(PLACE_TTL)).unwrap_or(Duration::from_secs(60));
-    let guard = AdaptiveConcurrency::new(law).ttl(ttl)?;
+    let guard = AdaptiveConcurrency::new(law).ttl(ttl_of(stated.words))?;
     match forget(stated.words.text("forget_after").map_or(FORGET_AFTER, str::trim)) {
         Some(None) => Ok(guard.never_forget()),
         Some(Some(after)) => guard.forget_after(after),

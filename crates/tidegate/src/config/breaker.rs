@@ -18,6 +18,9 @@ use crate::policy::{Terms, span, whole_number};
 /// The conditions that trip a breaker. If a file sets any of them, those of the profile do not apply.
 const TRIPS: [&str; 4] = ["failures", "consecutive", "slow_after", "slow_calls"];
 
+/// The words about how long a breaker is open.
+const OPEN_TIMES: [&str; 4] = ["open_for", "open_at_most", "growth", "jitter"];
+
 /// The words of a breaker; a missing word falls back to its profile.
 struct Stated<'w, 'n> {
     words: &'w Words<'n>,
@@ -114,13 +117,34 @@ pub(super) fn terms(words: &Words<'_>, spot: Spot, findings: &mut Findings) -> O
     };
     let built = builder(&stated).map(BreakerBuilder::build)?;
     match built {
-        Ok(breaker) => Some(Terms { quota: Some(Arc::new(Quota::Breaker(breaker))), label: label(&stated) }),
+        Ok(breaker) => {
+            remark_unopened(&stated, findings);
+            Some(Terms { quota: Some(Arc::new(Quota::Breaker(breaker))), label: label(&stated) })
+        }
         Err(error) => {
             findings.error(
                 spot_of(key_of(&error)),
                 error_text(&error, words, stated.text("shed_at_most").is_some()),
             );
             None
+        }
+    }
+}
+
+/// Warns of open times of a breaker that sheds. It opens only if it was forced open and its probes then fail.
+fn remark_unopened(stated: &Stated<'_, '_>, findings: &mut Findings) {
+    if stated.text("shed_at_most").is_none() {
+        return;
+    }
+    for key in OPEN_TIMES {
+        if let Some(node) = stated.words.node.get(key) {
+            findings.warn(
+                node.spot,
+                format_args!(
+                    "{key}: a breaker with shed_at_most refuses a share and does not open by itself; this counts only after it was \
+                     forced open"
+                ),
+            );
         }
     }
 }

@@ -128,6 +128,12 @@ pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut
         );
         return None;
     }
+    if least == most {
+        findings.warn(
+            floor.spot,
+            format_args!("floor: {written} is the rate itself, so nothing follows {source}; use less"),
+        );
+    }
     let at = |count| LimitSpec { rate: WrittenRate::Per { count, times, unit }, ..spec.clone() };
     let rates = Rate::new(least, period).ok()?..=Rate::new(most, period).ok()?;
     let quota = |rate: Rate| {

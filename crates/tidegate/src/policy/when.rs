@@ -9,8 +9,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::rate_grammar::{GrammarError, span};
-use super::source::{MeasureError, Source, SourceError, millis};
+use super::condition_error::ConditionError;
+use super::rate_grammar::span;
+use super::source::{Source, millis};
 
 /// The side of its value on which a condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,77 +43,6 @@ pub struct Condition {
     value: f64,
     until: f64,
     stale_after: Duration,
-}
-
-/// Why a text or a number does not make a condition.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConditionError {
-    /// The text has neither `above` nor `below`.
-    #[error("\"{text}\" is not a condition; write cpu above 80%, or signal NAME below 10")]
-    NoSide {
-        /// The text.
-        text: String,
-    },
-    /// A condition on a switch without `off` or without a name.
-    #[error("\"{text}\" is not a condition on a switch; write switch NAME off")]
-    Switch {
-        /// The text.
-        text: String,
-    },
-    /// The source is invalid.
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    /// The value is invalid for the source.
-    #[error(transparent)]
-    Measure(#[from] MeasureError),
-    /// An unknown part follows the value.
-    #[error("unknown word \"{word}\" after the value")]
-    Part {
-        /// The word.
-        word: String,
-    },
-    /// No comma separates the value from the next part.
-    #[error("\"{value} {part}\" lacks a comma; write {value}, {part}")]
-    Comma {
-        /// The value.
-        value: String,
-        /// The part.
-        part: String,
-    },
-    /// A part occurs twice.
-    #[error("{part} is given twice")]
-    Twice {
-        /// `until` or `stale after`.
-        part: &'static str,
-    },
-    /// The end lies on the wrong side of the value.
-    #[error("{} {side} {value}, until {until} would never end in time; use an end {} {value}", .source_word, if *.side == "above" { "at or below" } else { "at or above" })]
-    Until {
-        /// The number.
-        source_word: String,
-        /// `above` or `below`.
-        side: &'static str,
-        /// The value at which the condition begins.
-        value: String,
-        /// The end that was given.
-        until: String,
-    },
-    /// The span of time is invalid.
-    #[error(transparent)]
-    Span(#[from] GrammarError),
-    /// The age is out of range.
-    #[error("a reading is stale after 1s to 1day; {written} is out of range")]
-    Stale {
-        /// The age.
-        written: String,
-    },
-    /// The value is infinite or not a number.
-    #[error("{value} is not a value to compare with; use a finite number")]
-    NotFinite {
-        /// The value.
-        value: String,
-    },
 }
 
 impl Condition {
@@ -223,6 +153,11 @@ fn alone(value: &str) -> Result<&str, ConditionError> {
     Err(ConditionError::Comma { value: value[..at].trim().to_owned(), part: value[at..].trim().to_owned() })
 }
 
+/// Reports whether a text has the word of a comparison.
+fn compares(text: &str) -> bool {
+    text.split(' ').any(|word| word == Side::Above.word() || word == Side::Below.word())
+}
+
 /// Rounds to fifteen significant digits, which every `f64` can represent: a tenth less than 0.7 is 0.63, and not
 /// 0.6299999999999999.
 fn decimal(number: f64) -> f64 {
@@ -256,7 +191,14 @@ impl FromStr for Condition {
             .filter_map(|side| Some((text.rfind(&format!(" {} ", side.word()))?, side)))
             .max_by_key(|(at, _)| *at);
         let Some((at, side)) = side else { return Err(ConditionError::NoSide { text: text.to_owned() }) };
-        let source: Source = text[..at].parse()?;
+        let twice = || ConditionError::TwoComparisons { text: text.to_owned() };
+        // What is compared is not a name of a number where a comparison stands before the last one.
+        let (compared, is_second) = (&text[..at], compares(&text[..at]));
+        if is_second && compared.trim_end().ends_with(',') {
+            return Err(twice());
+        }
+        let source = compared.parse::<Source>();
+        let source = source.map_err(|error| if is_second { twice() } else { error.into() })?;
         let mut parts = text[at + side.word().len() + 2..].split(',').map(str::trim);
         let value = source.measure(alone(parts.next().unwrap_or_default())?)?;
         let mut condition = Self::of(source, side, value)?;
@@ -268,6 +210,9 @@ impl FromStr for Condition {
                 stale.replace((span(age.trim())?, age.trim())).map(|_| "stale after")
             } else {
                 let word = part.split(' ').next().unwrap_or_default();
+                if [Side::Above, Side::Below].iter().any(|side| side.word() == word) {
+                    return Err(twice());
+                }
                 return Err(ConditionError::Part { word: word.to_owned() });
             };
             if let Some(part) = twice {

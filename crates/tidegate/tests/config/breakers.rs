@@ -80,6 +80,26 @@ fn profiles_that_shed_are_those_of_the_library() {
     assert_eq!(quota(", failures: 20%, shed_at_most: 90%"), built(shed));
 }
 
+/// A breaker that sheds opens only after it was forced open and its probes failed, so its open times rarely count.
+#[test]
+fn open_times_of_a_breaker_that_sheds_are_told() {
+    for (limit, told) in [
+        (", shed_at_most: 90%, open_for: 5s, jitter: 0%", &["open_for", "jitter"][..]),
+        (", profile: envoy, growth: 3, open_at_most: 5min", &["growth", "open_at_most"]),
+        (", profile: envoy, probes: 2", &[]),
+        (", open_for: 5s", &[]),
+    ] {
+        let text = file(limit);
+        let (_, warnings) = Config::parse(&text, "t", Format::Yaml).unwrap();
+        assert_eq!(warnings.len(), told.len(), "{warnings:?}");
+        for key in told {
+            let says =
+                format!("{key}: a breaker with shed_at_most refuses a share and does not open by itself");
+            assert!(warnings.iter().any(|one| one.to_string().contains(&says)), "{warnings:?}");
+        }
+    }
+}
+
 #[test]
 fn a_breaker_that_sheds_nothing_is_a_mistake() {
     let opens = "opens a breaker, and shed_at_most keeps it from opening; use a share, as failures: 50%";

@@ -55,7 +55,7 @@ fn one_condition_or_several_and_a_rate_that_follows() {
 fn mistakes_name_the_place_and_what_would_work() {
     let limit = "limit: { rate: 10/s }";
     let follows = |rest: &str| format!("limit: {{ rate: 10/s, {rest} }}");
-    let cases: [(&str, &str, &str); 21] = [
+    let cases: [(&str, &str, &str); 25] = [
         (
             "when: cpus above 80%",
             limit,
@@ -119,6 +119,15 @@ fn mistakes_name_the_place_and_what_would_work() {
             limit,
             "when: a reading is stale after 1s to 1day; 2days is out of range",
         ),
+        // A second comparison was told of as a wrong name of the number.
+        (
+            "when: signal x above 1000, below 2",
+            limit,
+            "when: \"signal x above 1000, below 2\" compares twice; write two conditions, one for each value",
+        ),
+        ("when: signal x above 1000,below 2", limit, "compares twice"),
+        ("when: cpu above 80% below 90%", limit, "compares twice"),
+        ("when: policy writes above 80%, below 90%", limit, "compares twice"),
         ("mode: enforce", &follows("floor: 1/s, follows: memory"), "needs between too"),
         (
             "mode: enforce",
@@ -262,4 +271,17 @@ fn a_stale_reading_is_not_known() {
     assert_eq!(why(), stale);
     gate.replace(gate.policies());
     assert_eq!(why(), stale, "through a reload");
+}
+
+/// A floor at the rate leaves the number nothing to move.
+#[test]
+fn a_floor_that_is_the_rate_is_told() {
+    let warned = |floor: &str| {
+        let line = format!("limit: {{ rate: 10/s, floor: {floor}, follows: signal x, between: 1..9 }}");
+        let (_, warnings) = Config::parse(&file(&[&line]), "t", Format::Yaml).unwrap();
+        warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert!(warned("9/s").is_empty());
+    let told = warned("10/s");
+    assert!(told.len() == 1 && told[0].contains("floor: 10/s is the rate itself"), "{told:?}");
 }

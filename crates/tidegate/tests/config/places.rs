@@ -37,6 +37,20 @@ fn places_and_their_time_to_live() {
     assert!(policy.limits[0].is_guard());
 }
 
+/// A place that is free again before any work has ended limits nothing.
+#[test]
+fn a_time_to_live_that_no_work_keeps_within_is_told() {
+    let warned = |limit: &str| {
+        let (_, warnings) = Config::parse(&file(&[limit]), "t", Format::Yaml).unwrap();
+        warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for algorithm in ["concurrency, max: 5", "adaptive"] {
+        assert!(warned(&format!("limit: {{ algorithm: {algorithm}, ttl: 1ms }}")).is_empty());
+        let told = warned(&format!("limit: {{ algorithm: {algorithm}, ttl: 1ns }}"));
+        assert!(told.len() == 1 && told[0].contains("ttl: a place is free again after 1ns"), "{told:?}");
+    }
+}
+
 #[test]
 fn a_place_is_held_for_a_minute_unless_said() {
     let policy = policy(&["limit: { algorithm: concurrency, max: 1k }"]);
