@@ -9,7 +9,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tidegate_sim::json_units::{millis, rfc3339};
-use tidegate_sim::log::{Format, Log, LogOptions, Tally, Watch};
+use tidegate_sim::log::{Format, Log, LogOptions, MAX_DURATION, Tally, Watch};
 use tidegate_sim::order::Order;
 use tidegate_sim::source::Input;
 use tidegate_sim::thousands::grouped;
@@ -144,6 +144,8 @@ pub(crate) fn describe(tally: &Tally) -> Value {
         "unmatched": tally.unmatched,
         "malformed": tally.malformed,
         "malformed_examples": tally.first_malformed.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "odd_statuses": tally.odd_statuses,
+        "overlong": tally.overlong,
         "back_in_time": tally.order.back,
         "put_in_order": tally.order.ordered,
         "clamped": tally.order.clamped,
@@ -174,6 +176,19 @@ pub(crate) fn remark(tally: &Tally, printer: &Printer) {
             printer.remark(&format!("  {line}"));
         }
     }
+    if let Some(first) = tally.first_odd_status {
+        printer.remark(&format!(
+            "{} outside 100 to 599, such as {first:03}: 600 and above count as failed, less than 100 as succeeded",
+            counted(tally.odd_statuses, "has a status", "have a status"),
+        ));
+    }
+    if tally.overlong > 0 {
+        printer.remark(&format!(
+            "{} of more than {}, which counts as unknown; name its unit as in --column request.duration=NAME_us, or give --hold",
+            counted(tally.overlong, "has a duration", "have a duration"),
+            outcome::span(MAX_DURATION),
+        ));
+    }
     if tally.unmatched > 0 {
         let requests = if tally.unmatched == 1 { "request" } else { "requests" };
         printer.remark(&format!("left out by --match: {} {requests}", grouped(tally.unmatched)));
@@ -187,6 +202,10 @@ pub(crate) fn remark(tally: &Tally, printer: &Printer) {
         let files: Vec<&str> = tally.files.iter().map(|(file, _)| file.as_str()).collect();
         printer.remark(&format!("files were read in the order of their times: {}", files.join(", ")));
     }
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 request {one}") } else { format!("{} requests {many}", grouped(count)) }
 }
 
 fn lines(count: u64) -> String {

@@ -49,7 +49,7 @@ pub use malformed::{Malformed, MalformedLine};
 use reader::{Reader, is_blank};
 pub use record::{Record, text};
 use tally::LINE_BITS;
-pub use tally::Tally;
+pub use tally::{MAX_DURATION, Tally};
 pub(crate) use wanted::Wanted;
 
 /// Options for reading a log.
@@ -184,7 +184,7 @@ impl Log {
         let matching = (self.options.matching != Match::any()).then(|| self.options.matching.clone());
         self.tally.unmet.clear();
         self.options.matching.names(&mut |name| self.tally.unmet.push(name.to_owned()));
-        let mut is_wanted = |tally: &mut Tally, record: &Record<'_>| {
+        let mut is_wanted = |tally: &mut Tally, record: &mut Record<'_>| {
             if let Some(matching) = &matching {
                 let request = record.describe();
                 tally.unmet.retain(|name| request.value(name).is_none());
@@ -194,6 +194,7 @@ impl Log {
                 }
             }
             tally.records += 1;
+            tally.note_odd(record);
             tally.first.get_or_insert(record.time);
             tally.last = Some(record.time);
             true
@@ -207,7 +208,7 @@ impl Log {
                         Ok(None) => ControlFlow::Continue(()),
                         Ok(Some(mut record)) => {
                             record.time = Tick::from_nanos(clamp.time(record.time.as_nanos()));
-                            if !is_wanted(tally, &record) {
+                            if !is_wanted(tally, &mut record) {
                                 return ControlFlow::Continue(());
                             }
                             each(slice::from_ref(&record))

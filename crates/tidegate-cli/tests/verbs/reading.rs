@@ -152,3 +152,28 @@ fn a_part_of_a_log_is_replayed() {
 fn grouped(count: u64) -> String {
     if count < 1000 { count.to_string() } else { format!("{},{:03}", count / 1000, count % 1000) }
 }
+
+/// A status that is none, and a duration of three million years, were taken as they were without a word.
+#[test]
+fn statuses_and_durations_that_cannot_be_are_counted_and_told() {
+    let desk = Desk::new();
+    let line = |second: u32, took: &str, status: u16| {
+        format!(
+            "{{\"time\": \"2026-01-01T00:00:0{second}Z\", \"request_time\": \"{took}\", \"status\": {status}}}\n"
+        )
+    };
+    let arguments = ["replay", "--limit", "{algorithm: concurrency, max: 1}", "--by", "", "-o", "json"];
+    let odd = [line(0, "99999999999999", 999), line(1, "1.500", 200), line(2, "1.500", 99)].concat();
+    let ran = desk.run_with(&arguments, odd).code(0);
+    let status = "2 requests have a status outside 100 to 599, such as 999: 600 and above count as failed";
+    assert!(ran.err.contains(status), "{ran:?}");
+    assert!(
+        ran.err.contains("1 request has a duration of more than 366 d, which counts as unknown"),
+        "{ran:?}"
+    );
+    let value = ran.json();
+    assert_eq!((&value["log"]["odd_statuses"], &value["log"]["overlong"]), (&2.into(), &1.into()));
+    assert_eq!(value["runs"][0]["denied"], 1, "the first leaves at once, the second holds the place");
+    let plain = desk.run_with(&arguments, line(0, "1.500", 503)).code(0);
+    assert!(!plain.err.contains("outside") && !plain.err.contains("duration"), "{plain:?}");
+}

@@ -19,7 +19,7 @@ pub(super) fn hand_out(
     order: &mut Reorder,
     together: usize,
     (readers, tally): (&mut [Reader], &mut Tally),
-    is_wanted: &mut impl FnMut(&mut Tally, &Record<'_>) -> bool,
+    is_wanted: &mut impl FnMut(&mut Tally, &mut Record<'_>) -> bool,
     each: &mut dyn FnMut(&[Record<'_>]) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     let mut records: SmallVec<[Record<'_>; TOGETHER]> = SmallVec::new();
@@ -46,7 +46,7 @@ pub(super) fn hand_out(
         match readers[(mark >> LINE_BITS) as usize].read(bytes) {
             Ok(Some(mut record)) => {
                 record.time = Tick::from_nanos(held.time);
-                if is_wanted(tally, &record) {
+                if is_wanted(tally, &mut record) {
                     records.push(record);
                 }
             }
