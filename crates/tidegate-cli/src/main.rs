@@ -3,6 +3,7 @@
 mod args;
 mod diagnostics;
 mod exit;
+mod generated;
 mod guards;
 mod keys_hit;
 mod limit_spec;

@@ -20,6 +20,7 @@ mod trust;
 
 use std::sync::Arc;
 
+use tidegate::gate::Check;
 use tidegate::policy::{Descriptor, Mode, PolicySet, Source};
 use tidegate::store::CapacityError;
 use tidegate::{Cost, Outcome as Ended, Tick};
@@ -160,20 +161,21 @@ impl Replay {
         let outcome = record.status.map(Ended::from_status);
         self.without_status += u64::from(outcome.is_none());
         let ending = RequestEnding { outcome, signed_in: record.is_signed_in(), took: record.duration };
-        self.ask(record.time, request, None, ending);
+        self.ask(record.time, Check::of(request), ending);
     }
 
     /// Asks every gate about a request that is not from a log. Without a cost, the policies compute it. The outcome
     /// of the request is not reported.
     pub fn feed_request(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>) {
-        self.ask(at, request, cost, RequestEnding::default());
+        self.ask(at, Check::of(request).maybe_cost(cost), RequestEnding::default());
     }
 
-    /// Asks every gate about a request of generated traffic. It holds its places in guards for the duration in its
+    /// Asks every gate about a request of generated traffic, with the cost and the priority of its segment. It holds its places in guards for the duration in its
     /// segment, and leaves them with the outcome given there: success by default.
     pub fn feed_arrival(&mut self, arrival: &Arrival, request: &Descriptor<'_>) {
         let ending = RequestEnding { outcome: arrival.outcome, signed_in: false, took: arrival.took };
-        self.ask(arrival.at, request, Some(arrival.cost), ending);
+        let check = Check::of(request).maybe_cost(Some(arrival.cost)).priority(arrival.priority);
+        self.ask(arrival.at, check, ending);
     }
 
     /// Ends the log or the traffic: all requests still inside a guard leave, each at its time.
@@ -188,7 +190,8 @@ impl Replay {
         self.runs[leaving.run].leave(leaving.at, leaving);
     }
 
-    fn ask(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>, ending: RequestEnding) {
+    fn ask(&mut self, at: Tick, check: Check<'_, '_>, ending: RequestEnding) {
+        let request = check.request;
         let mut now = self.last;
         while let Some(leaving) = self.inside.leaves_by(at) {
             now = Some(leaving.at);
@@ -213,7 +216,7 @@ impl Replay {
             self.unheld += 1;
         }
         for place in 0..self.runs.len() {
-            let asked = self.runs[place].ask(at, request, cost, ending, self.options.ipv6_prefix);
+            let asked = self.runs[place].ask(at, check, ending, self.options.ipv6_prefix);
             let Some(admitted) = asked else { continue };
             let silent = if self.is_recorded { Ended::Ignored } else { Ended::Success };
             let leaving = Leaving {

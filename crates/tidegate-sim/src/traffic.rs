@@ -6,7 +6,8 @@
 //! Segments follow each other. Each may name its keys (`key NAME`, `keys uniform:N`, `keys zipf:S:N`) and the cost of
 //! a request (`cost N`); by default all requests have the key `key-1` and cost 1. The duration of requests is given
 //! by `taking 20ms`, `taking 20ms..400ms` (uniform) or `taking exponential:50ms` (random, with this mean), and
-//! failures by `failing 30%`. Ticks are whole nanoseconds. Randomness comes from the seed alone, and the times of
+//! failures by `failing 30%`. Attributes are given one by one (`with request.path=/login with user.tier=gold`), and
+//! the priority by `priority sheddable`. Ticks are whole nanoseconds. Randomness comes from the seed alone, and the times of
 //! requests do not depend on their durations and failures.
 
 mod chance;
@@ -19,7 +20,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::{Cost, Outcome, Tick};
+use tidegate::{Cost, Outcome, Priority, Tick};
 
 pub(crate) use self::chance::Chance;
 pub use self::grammar::TrafficError;
@@ -88,6 +89,10 @@ pub struct Arrival {
     pub took: Option<Duration>,
     /// How it ends; `None` if the segment does not tell.
     pub outcome: Option<Outcome>,
+    /// Its attributes besides the key, as (name, value), shared with all requests of the segment.
+    pub attributes: Arc<[(Box<str>, Box<str>)]>,
+    /// Its priority: critical if the segment does not tell.
+    pub priority: Priority,
 }
 
 impl std::str::FromStr for Traffic {
@@ -135,6 +140,12 @@ impl Traffic {
         self.segments.iter().position(untimed).map(|at| at + 1)
     }
 
+    /// Returns the names of the attributes that requests have, those of all segments together.
+    pub fn attributes(&self) -> impl Iterator<Item = &str> {
+        let with_requests = self.segments.iter().filter(|segment| segment.shape.requests() > 0);
+        with_requests.flat_map(|segment| segment.attributes.iter().map(|(name, _)| &**name))
+    }
+
     /// Returns how long the traffic lasts.
     #[must_use]
     pub fn span(&self) -> Duration {
@@ -171,7 +182,8 @@ impl Iterator for Arrivals {
                 };
                 let at = Tick::from_nanos(self.start.saturating_add(offset));
                 let (took, outcome) = self.fate.of_one(segment.taking, segment.failing);
-                return Some(Arrival { at, key, cost: segment.cost, took, outcome });
+                let (attributes, priority) = (Arc::clone(&segment.attributes), segment.priority);
+                return Some(Arrival { at, key, cost: segment.cost, took, outcome, attributes, priority });
             }
             self.start = self.start.saturating_add(segment.shape.span());
             (self.place, self.number, self.last) = (self.place + 1, 0, 0);
@@ -279,9 +291,24 @@ mod tests {
         assert_eq!(untimed("steady 1/s 1s taking 2ms, idle 1s, burst 3 failing 5%"), Some(3));
     }
 
+    #[test]
+    fn requests_have_the_attributes_and_the_priority_of_their_segment() {
+        let line = "burst 1 with request.path=/login with user.tier=gold priority sheddable/3, burst 1, idle 1s with c=";
+        let all = arrivals(line);
+        let shown = |arrival: &Arrival| {
+            let pairs: Vec<_> =
+                arrival.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            (pairs.join(" "), arrival.priority.to_string())
+        };
+        assert_eq!(shown(&all[0]), ("request.path=/login user.tier=gold".into(), "sheddable/3".into()));
+        assert_eq!(shown(&all[1]), (String::new(), "critical".into()));
+        let traffic: Traffic = line.parse().unwrap();
+        assert_eq!(traffic.attributes().collect::<Vec<_>>(), ["request.path", "user.tier"]);
+    }
+
     proptest::proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "(steady|burst|ramp|poisson|idle|keys|key|cost| |,|1/s|0/s|5|1m|zipf:1:3|taking|failing|\\.\\.|1ms|exponential:|%|\\.|99|é){0,12}") {
+        fn any_text_is_read_or_refused(text in "(steady|burst|ramp|poisson|idle|keys|key|cost| |,|1/s|0/s|5|1m|zipf:1:3|taking|failing|\\.\\.|1ms|exponential:|%|\\.|99|é|with|request.path=/|=|priority|sheddable|/3){0,14}") {
             if let Ok(traffic) = text.parse::<Traffic>() {
                 let _ = traffic.arrivals(Tick::EPOCH, 1).take(100).count();
             }

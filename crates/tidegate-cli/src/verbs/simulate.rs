@@ -1,5 +1,6 @@
 //! Runs synthetic traffic, or a trace, against limits on a virtual clock.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write as _};
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use tidegate::Tick;
-use tidegate::policy::{Descriptor, Match, PolicySet};
+use tidegate::policy::PolicySet;
 use tidegate_sim::replay::{Replay, ReplayOptions};
 use tidegate_sim::report;
 use tidegate_sim::thousands::grouped;
@@ -17,6 +18,7 @@ use tidegate_sim::traffic::Traffic;
 
 use crate::args::Simulate;
 use crate::exit::{Exit, Mistake};
+use crate::generated::{self, Applied};
 use crate::limit_spec::LimitSpec;
 use crate::outcome;
 use crate::output::Printer;
@@ -34,7 +36,10 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     };
     let form = simulate.plot.as_deref().map(pictures::prepare).transpose()?;
     let traffic: Traffic = traffic.parse().map_err(|error| Mistake(format!("--{error}")))?;
-    let sets = sets(simulate, printer)?;
+    let (sets, applied) = sets(simulate, &traffic, printer)?;
+    if let Some(applied) = &applied {
+        applied.remark_unmatched(printer);
+    }
     let names: Vec<String> = sets[0].1.policies().iter().flat_map(|policy| policy.by.clone()).collect();
     let mut replay =
         Replay::try_new(sets, ReplayOptions { hold: simulate.hold, ..ReplayOptions::default() })?;
@@ -50,15 +55,14 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     }
     for arrival in traffic.arrivals(Tick::EPOCH, simulate.seed) {
         let key = arrival.key.text();
-        let mut request = Descriptor::new().with("key", &*key);
-        for name in &names {
-            request.push(name.as_str(), &*key);
-        }
-        replay.feed_arrival(&arrival, &request);
+        replay.feed_arrival(&arrival, &generated::describe(&arrival, &key, &names));
     }
     replay.finish();
     let outcomes = replay.outcomes();
     outcome::remark_unknown(&replay.unknown_numbers(), printer);
+    if let (Some(applied), Some(outcome)) = (&applied, outcomes.first()) {
+        applied.remark_unfitted(outcome, printer);
+    }
     printer.value(&json!({ "seed": simulate.seed, "runs": outcomes }), |printer| {
         let requests = outcomes.first().map_or(0, |outcome| outcome.requests);
         let head = format!(
@@ -78,8 +82,11 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Returns the given limit and those compared with it, or the policies of a file, applied to all requests.
-fn sets(simulate: &Simulate, printer: &Printer) -> Result<Vec<(String, Arc<PolicySet>)>> {
+/// Policy sets to run side by side, each with its name.
+type Sets = Vec<(String, Arc<PolicySet>)>;
+
+/// Returns the given limit and those compared with it, or the policies of a file, with how they are applied.
+fn sets(simulate: &Simulate, traffic: &Traffic, printer: &Printer) -> Result<(Sets, Option<Applied>)> {
     let by = ["key".to_owned()];
     let single = |words: &LimitSpec| {
         let read = words.file(&by, None).read();
@@ -88,7 +95,8 @@ fn sets(simulate: &Simulate, printer: &Printer) -> Result<Vec<(String, Arc<Polic
     if let Some(words) = LimitSpec::of(&simulate.limit)? {
         policies::remark_unused(&simulate.policies, printer);
         let runs = words.runs(&simulate.compare)?.into_iter();
-        return runs.map(|(name, words)| Ok((name, single(&words)?))).collect();
+        let sets: Result<Sets> = runs.map(|(name, words)| Ok((name, single(&words)?))).collect();
+        return Ok((sets?, None));
     }
     let Some(file) = policies::file(&simulate.policies) else {
         let what = "no limit: spell one out, such as --rate 100/s --burst 200, or name a file with -c";
@@ -98,35 +106,9 @@ fn sets(simulate: &Simulate, printer: &Printer) -> Result<Vec<(String, Arc<Polic
         return Err(Mistake("--compare needs a limit spelled out, such as --rate 100/s".to_owned()).into());
     }
     let name = file.display().to_string();
-    Ok(vec![(name, chosen(simulate, &file, printer)?)])
-}
-
-/// Returns the policies of a file, or the named one, changed to match every request: generated requests have no path
-/// and no host. Settings for all policies of the file apply to these too.
-fn chosen(simulate: &Simulate, file: &Path, printer: &Printer) -> Result<Arc<PolicySet>> {
-    let config = policies::read(file, printer)?;
-    let mut chosen = Vec::new();
-    for policy in config.policies.policies() {
-        if simulate.policy.as_ref().is_none_or(|name| *name == policy.name) {
-            let mut policy = policy.clone();
-            policy.matching = Match::any();
-            policy.direction = tidegate::policy::Direction::Inbound;
-            chosen.push(policy);
-        }
-    }
-    if chosen.is_empty() {
-        let names: Vec<&str> = config.policies.policies().iter().map(|policy| policy.name.as_str()).collect();
-        return Err(Mistake(match simulate.policy.as_deref() {
-            Some(wanted) if !names.is_empty() => {
-                format!("there is no policy \"{wanted}\"; there are {}", names.join(", "))
-            }
-            _ => format!("{} has no policies", file.display()),
-        })
-        .into());
-    }
-    let access = config.policies.shared_access().clone();
-    let set = PolicySet::with(chosen, access, config.client_ip.ipv6_prefix);
-    Ok(Arc::new(set.map_err(|error| Mistake(error.to_string()))?))
+    let named = generated::named(traffic);
+    let applied = Applied::of(&file, simulate.policy.as_deref(), &named, printer)?;
+    Ok((vec![(name, Arc::clone(&applied.set))], Some(applied)))
 }
 
 /// Runs a trace: operations in, decisions out, both as JSON lines whatever `-o` is.
@@ -137,7 +119,11 @@ fn run_trace(simulate: &Simulate, path: &Path, printer: &Printer) -> Result<Exit
             policies::remark_unused(&simulate.policies, printer);
             Trace::of_limit(move |rate, burst| words.changed(rate, burst).quota().map(Arc::unwrap_or_clone))
         }
-        (None, Some(file)) => Trace::of_policies(chosen(simulate, &file, printer)?),
+        // A trace leaves `match` and `direction` out: every policy applies to all of its lines.
+        (None, Some(file)) => {
+            let only = simulate.policy.as_deref();
+            Trace::of_policies(Applied::of(&file, only, &BTreeSet::new(), printer)?.set)
+        }
         (None, None) => Err("a trace needs a limit, such as --rate 10/s --burst 5".to_owned()),
     };
     let mut trace = trace.map_err(Mistake)?;

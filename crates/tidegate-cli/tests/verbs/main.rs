@@ -38,6 +38,7 @@ mod serve;
 #[cfg(feature = "grpc")]
 mod serve_imported;
 mod simulate;
+mod simulate_matching;
 #[cfg(unix)]
 mod stdin_terminal;
 #[cfg(unix)]

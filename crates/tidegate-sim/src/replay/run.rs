@@ -7,7 +7,7 @@ use tidegate::gate::{ChargedLine, Check, Part};
 use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Over, Policy, PolicySet, Source};
 use tidegate::signals::Reading;
 use tidegate::store::CapacityError;
-use tidegate::{Charged, Cost, Gate, LimitDecision, Outcome as Ended, Tick};
+use tidegate::{Charged, Gate, LimitDecision, Outcome as Ended, Tick};
 
 use super::account::{Account, PolicyAccount};
 use super::guards::{Entered, Guards};
@@ -115,18 +115,18 @@ impl Run {
     pub(super) fn ask(
         &mut self,
         at: Tick,
-        request: &Descriptor<'_>,
-        cost: Option<Cost>,
+        check: Check<'_, '_>,
         ending: RequestEnding,
         ipv6_prefix: u8,
     ) -> Option<Admitted> {
+        let request = check.request;
         self.totals.requests += 1;
         self.series.add(at, OFFERED, 1);
         let mut charged = Charged::default();
         let decided = match ending.outcome {
-            Some(_) if self.reports => self.gate.charge(Check::of(request).maybe_cost(cost), &mut charged),
-            _ if self.guards.is_some() => self.gate.charge(Check::of(request).maybe_cost(cost), &mut charged),
-            _ => self.gate.check(Check::of(request).maybe_cost(cost)),
+            Some(_) if self.reports => self.gate.charge(check, &mut charged),
+            _ if self.guards.is_some() => self.gate.charge(check, &mut charged),
+            _ => self.gate.check(check),
         };
         let Ok(decision) = decided else {
             self.totals.errors += 1;

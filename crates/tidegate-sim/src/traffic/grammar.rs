@@ -1,7 +1,8 @@
 //! The grammar of traffic.
 
-use tidegate::Cost;
-use tidegate::policy::{GrammarError, WrittenRate, span};
+use tidegate::config::unknown_attribute;
+use tidegate::policy::{Descriptor, GrammarError, WrittenRate, span};
+use tidegate::{Cost, Priority};
 
 use super::segment::{Keys, Pace, Segment, Shape};
 use super::service::{MILLION, Service};
@@ -13,7 +14,9 @@ const MAX_SPAN: u64 = 366 * 86_400 * 1_000_000_000;
 /// The kinds of traffic: the words that a segment begins with.
 const SHAPES: [&str; 5] = ["steady", "burst", "ramp", "poisson", "idle"];
 /// The options that may follow in a segment.
-const OPTIONS: [&str; 5] = ["keys", "key", "cost", "taking", "failing"];
+const OPTIONS: [&str; 7] = ["keys", "key", "cost", "taking", "failing", "with", "priority"];
+/// The most attributes of a request, as at the server's doors.
+const MAX_ATTRIBUTES: usize = 64;
 
 /// An error in a line of traffic, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,7 +69,8 @@ impl Word<'_> {
         let first =
             before.iter().find(|first| **first == self.text || is_of_keys(first) && is_of_keys(self.text));
         match first {
-            None => Ok(()),
+            // Each `with` gives another attribute.
+            None | Some(&"with") => Ok(()),
             Some(first) if *first == self.text => {
                 Err(self.error(format!("`{first}` is in this segment twice; write it once")))
             }
@@ -140,6 +144,26 @@ impl Word<'_> {
         })
     }
 
+    /// Parses an attribute: `request.path=/login`. The value ends at a space or a comma, and may be empty.
+    fn attribute(self) -> Result<(Box<str>, Box<str>), TrafficError> {
+        let Some((name, value)) = self.text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            let what =
+                format!("`{}` is not an attribute; write NAME=VALUE, such as request.path=/login", self.text);
+            return Err(self.error(what));
+        };
+        if let Some(instead) = unknown_attribute(name) {
+            return Err(self.error(format!("no policy reads `{name}`; {instead}")));
+        }
+        for (what, length, most) in
+            [("name", name.len(), Descriptor::MAX_NAME), ("value", value.len(), Descriptor::MAX_VALUE)]
+        {
+            if length > most {
+                return Err(self.error(format!("the {what} has {length} bytes; use at most {most}")));
+            }
+        }
+        Ok((name.into(), value.into()))
+    }
+
     fn number(self, what: &str, most: u64) -> Result<u64, TrafficError> {
         let number = self.text.parse().ok().filter(|number| (1..=most).contains(number));
         number.ok_or_else(|| {
@@ -174,6 +198,7 @@ pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
     };
     let (mut keys, mut cost) = (Keys::Uniform(1), Cost::ONE);
     let (mut taking, mut failing) = (None, None);
+    let (mut attributes, mut priority) = (Vec::new(), Priority::default());
     let mut before: Vec<&str> = Vec::new();
     while let Some(option) = words.next() {
         option.only_once(&before)?;
@@ -187,13 +212,32 @@ pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
             }
             "taking" => taking = Some(words.want("a time, such as 20ms,")?.service()?),
             "failing" => failing = Some(words.want("a share, such as 30%,")?.share()?),
+            "with" => add(&mut attributes, words.want("an attribute, such as request.path=/login,")?)?,
+            "priority" => {
+                let word = words.want("a priority, such as sheddable,")?;
+                priority =
+                    word.text.parse().map_err(|error| word.error(format!("`{}` {error}", word.text)))?;
+            }
             other => {
                 let possible = crate::words::possible(other, &OPTIONS);
                 return Err(option.error(format!("`{other}` is not an option{possible}")));
             }
         }
     }
-    Ok(Segment { shape, keys, cost, taking, failing })
+    Ok(Segment { shape, keys, cost, taking, failing, attributes: attributes.into(), priority })
+}
+
+/// Adds an attribute to those of a segment.
+fn add(attributes: &mut Vec<(Box<str>, Box<str>)>, word: Word<'_>) -> Result<(), TrafficError> {
+    let (name, value) = word.attribute()?;
+    if attributes.iter().any(|(other, _)| *other == name) {
+        return Err(word.error(format!("`{name}` is in this segment twice; write it once")));
+    }
+    if attributes.len() == MAX_ATTRIBUTES {
+        return Err(word.error(format!("a request has at most {MAX_ATTRIBUTES} attributes")));
+    }
+    attributes.push((name, value));
+    Ok(())
 }
 
 /// Parses one duration of all requests outside a segment.
@@ -231,85 +275,4 @@ fn many(word: Word<'_>) -> Result<Keys, TrafficError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::traffic::Traffic;
-
-    #[test]
-    fn mistakes_name_their_place_and_the_nearest_word() {
-        let rows = [
-            ("", "traffic, column 1: a segment (steady, burst, ramp, poisson or idle) is missing"),
-            (
-                "stedy 1/s 1s",
-                "traffic, column 1: `stedy` is not a kind of traffic; did you mean `steady`? use steady, burst, ramp, poisson, idle",
-            ),
-            ("idle 1s, steady 1/s", "traffic, column 20: a length of time, such as 1min, is missing"),
-            (
-                "steady 100 1s",
-                "traffic, column 8: \"100\" does not say per what; write 100/s, 100/min or 100/day",
-            ),
-            (
-                "steady 1/s 1x",
-                "traffic, column 12: unknown unit \"x\"; use ns, us, ms, s, min, h, day, week, month or year",
-            ),
-            (
-                "burst 5,steady 1000000000/s 366d",
-                "traffic, column 9: with this segment it is 31622400000000005 requests; use at most 1000000000",
-            ),
-            ("burst 0", "traffic, column 7: count `0` is not a whole number from 1 to 1000000000"),
-            (
-                "burst 5 keys zip:1:2",
-                "traffic, column 14: `zip:1:2` is not a choice of keys; did you mean `zipf`? use uniform:N or zipf:S:N",
-            ),
-            (
-                "burst 5 kyes uniform:3",
-                "traffic, column 9: `kyes` is not an option; did you mean `keys`? use keys, key, cost, taking, failing",
-            ),
-            (
-                "burst 5 takng 20ms",
-                "traffic, column 9: `takng` is not an option; did you mean `taking`? use keys, key, cost, taking, failing",
-            ),
-            ("burst 5 taking", "traffic, column 15: a time, such as 20ms, is missing"),
-            (
-                "burst 5 taking 20ms..40x",
-                "traffic, column 22: unknown unit \"x\"; use ns, us, ms, s, min, h, day, week, month or year",
-            ),
-            (
-                "burst 5 taking 40ms..20ms",
-                "traffic, column 16: `40ms..20ms` begins with the longer time; write the shorter one first",
-            ),
-            (
-                "burst 5 taking exponentail:20ms",
-                "traffic, column 16: `exponentail` is not a spread of times; did you mean `exponential`? use 20ms, 20ms..400ms or exponential:50ms",
-            ),
-            (
-                "burst 5 taking exponential:0s",
-                "traffic, column 28: `0s` is not a span to simulate; use 1ns to 366d",
-            ),
-            (
-                "burst 5 taking 5ms failing 1% taking 6ms",
-                "traffic, column 31: `taking` is in this segment twice; write it once",
-            ),
-            (
-                "burst 5 failing 1% failing 2%",
-                "traffic, column 20: `failing` is in this segment twice; write it once",
-            ),
-            ("burst 5 cost 1 cost 2", "traffic, column 16: `cost` is in this segment twice; write it once"),
-            ("burst 5 key a key a", "traffic, column 15: `key` is in this segment twice; write it once"),
-            (
-                "burst 5 keys uniform:3 key a",
-                "traffic, column 24: this segment has `keys` and `key`; write one of them",
-            ),
-            (
-                "burst 5 failing 130%",
-                "traffic, column 17: `130%` is not a share of requests; use 0% to 100%, such as 30% or 0.5%, with four decimals at most",
-            ),
-            (
-                "burst 5 failing 0.3",
-                "traffic, column 17: `0.3` is not a share of requests; use 0% to 100%, such as 30% or 0.5%, with four decimals at most",
-            ),
-        ];
-        for (text, want) in rows {
-            assert_eq!(text.parse::<Traffic>().unwrap_err().to_string(), want, "{text}");
-        }
-    }
-}
+mod tests;

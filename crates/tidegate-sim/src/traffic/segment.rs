@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate::Cost;
+use tidegate::{Cost, Priority};
 
 use super::chance::Chance;
 use super::service::Service;
@@ -15,6 +15,9 @@ pub(super) struct Segment {
     pub(super) taking: Option<Service>,
     /// The share of requests that fail, in millionths.
     pub(super) failing: Option<u32>,
+    /// The attributes of each request, without its key.
+    pub(super) attributes: Arc<[(Box<str>, Box<str>)]>,
+    pub(super) priority: Priority,
 }
 
 /// A rate as an exact ratio.
