@@ -18,6 +18,7 @@ mod dry_run;
 mod giving_back;
 mod handle_breakers;
 mod held;
+mod in_force;
 mod key_errors;
 mod keys;
 mod noting;
@@ -68,6 +69,7 @@ pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 #[cfg(feature = "grpc")]
 pub(crate) use self::decide_together::Together;
 pub(crate) use self::held::Held;
+pub(crate) use self::in_force::{WATCHED_EVERY, known, per_second};
 pub(crate) use self::keys::NotForgotten;
 pub(crate) use self::outage::Outage;
 #[cfg(feature = "grpc")]
@@ -115,6 +117,8 @@ pub(crate) struct Engine {
     #[cfg(feature = "grpc")]
     reservations: reservations::Reservations,
     breakers: breakers::Breakers,
+    /// What was in force when it was last looked at.
+    seen: in_force::Seen,
     /// When this process started, by the gate's clock.
     started: Tick,
     redact: Redact,
@@ -215,6 +219,7 @@ impl Engine {
             #[cfg(feature = "grpc")]
             reservations: reservations::Reservations::default(),
             breakers: breakers::Breakers::default(),
+            seen: in_force::Seen::default(),
             started,
             redact: Redact::default(),
             denials: DenialLog::of_all(),
@@ -351,6 +356,7 @@ impl Engine {
 
     /// Writes all metrics as text; `others` registers those that are not about decisions.
     pub(crate) fn write_metrics(&self, others: impl FnOnce(&mut Registry)) -> String {
+        self.tell_conditions();
         let live = self.live();
         self.show_breakers(&live);
         self.show_places(&live);
@@ -358,6 +364,7 @@ impl Engine {
         let series = live.policies.iter().map(|facts| &*facts.series);
         let shared = |registry: &mut Registry| {
             self.show_shared(registry);
+            self.show_in_force(&live, registry);
             let judges = live.set.policies().iter().zip(&*live.policies);
             let judges =
                 judges.filter_map(|(policy, facts)| Some((policy.name.as_str(), facts.judge.as_deref()?)));

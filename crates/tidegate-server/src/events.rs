@@ -21,7 +21,7 @@ const DENIALS_A_SECOND: u32 = 50;
 /// One event.
 #[derive(Debug)]
 pub(crate) struct Event {
-    /// The kind: `denied`, `policies`, `breaker`, `store`, `key`.
+    /// The kind: `denied`, `policies`, `breaker`, `condition`, `switch`, `store`, `key`.
     pub(crate) name: &'static str,
     pub(crate) data: Value,
 }

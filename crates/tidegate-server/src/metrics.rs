@@ -5,6 +5,7 @@
 //! [`crate::live::Live`].
 
 mod decision_times;
+pub(crate) mod in_force;
 pub(crate) mod judged;
 mod labels;
 pub(crate) mod leases;

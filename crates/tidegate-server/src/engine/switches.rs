@@ -45,6 +45,7 @@ impl Engine {
             (SwitchedBy::Signal, off) => self.switches.signal(name, off)?,
         }
         self.gate.notice_switches();
+        self.tell_conditions();
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use tokio::sync::Notify;
 
 use super::handle::ServerHandle;
-use crate::engine::LEASES_EVERY;
+use crate::engine::{LEASES_EVERY, WATCHED_EVERY};
 use crate::file_watch::FileWatch;
 use crate::signals::{Signal, Signals};
 use crate::systemd;
@@ -40,8 +40,8 @@ impl Background {
         Self { signals, config, secrets: watches }
     }
 
-    /// Follows signals, watched files and published policies, returns leases and reservations that have ended, as long
-    /// as the server runs.
+    /// Follows signals, watched files and published policies, returns leases and reservations that have ended, and tells
+    /// of conditions and switches, as long as the server runs.
     ///
     /// A stop takes effect whatever a reload waits for, since all of these run concurrently. Reloads that are requested
     /// during another one are merged into one.
@@ -101,6 +101,14 @@ impl Background {
                 handle.app.engine.tidy_leases().await;
             }
         };
+        let conditions = async {
+            let mut every = tokio::time::interval(WATCHED_EVERY);
+            every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                every.tick().await;
+                handle.app.engine.tell_conditions();
+            }
+        };
         #[cfg(feature = "grpc")]
         let reservations = async {
             loop {
@@ -115,6 +123,7 @@ impl Background {
             never = handle.app.reload.follow_cluster(&handle.app.engine) => never,
             never = signals => never,
             never = leases => never,
+            never = conditions => never,
             never = config => never,
             never = secrets => never,
             never = renewals => never,

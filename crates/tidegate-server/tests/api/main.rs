@@ -13,6 +13,7 @@ mod deadlines_and_over;
 mod dry_run;
 mod events;
 mod in_flight;
+mod in_force;
 mod places;
 mod priority;
 mod put_policies;

@@ -105,6 +105,13 @@ impl Gate {
         self.policies.load().sources(self.time.now())
     }
 
+    /// Takes the readings that conditions and moving rates need, if any are due: at most ten times a second. Checks do so
+    /// by themselves; this is for pages, metrics and logs that are to be right while no checks come. Reads the load of
+    /// the machine, and where a condition is on another policy, the store of this process.
+    pub fn take_readings(&self) {
+        self.sense(&self.policies.load());
+    }
+
     /// Takes the readings that the policies need, if any are due.
     pub(super) fn sense(&self, policies: &PolicySet) {
         let Some(sensed) = policies.sensed() else { return };

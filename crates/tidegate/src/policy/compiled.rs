@@ -198,6 +198,12 @@ impl Compiled {
         usize::from(self.holds.load(Ordering::Relaxed)) > priority.level() as usize
     }
 
+    /// Returns the number of levels of priority that the conditions hold for, the least important first.
+    pub(super) fn levels_held(&self) -> u8 {
+        // Relaxed: as above.
+        self.holds.load(Ordering::Relaxed)
+    }
+
     /// Sets the number of levels of priority that the conditions hold for, the least important first: 0 to
     /// [`ALL_LEVELS`].
     pub(super) fn set_holding(&self, levels: u8) {
@@ -274,6 +280,11 @@ impl Ready {
         if let Some(levels) = &self.levels {
             levels.set(level);
         }
+    }
+
+    /// Returns the level of the rate that is in force; `None` if the rate does not move.
+    pub(super) fn level(&self) -> Option<usize> {
+        self.levels.as_ref().map(|levels| levels.level())
     }
 
     /// Returns how much of the given quota a request of a priority must leave.

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tidegate_core::following::Following;
 use tidegate_core::{Quota, QuotaError, Rate};
@@ -35,6 +36,8 @@ pub struct Follows {
     law: Following,
     floor: u64,
     ceiling: u64,
+    /// What both are over.
+    period: Duration,
     /// The limit at each level, from the floor to the ceiling.
     levels: Box<[Arc<Quota>]>,
 }
@@ -64,7 +67,8 @@ impl Follows {
             quota(rate).map(Arc::new)
         });
         let levels = levels.collect::<Result<_, _>>()?;
-        Ok(Self { source, law, floor: floor.count(), ceiling: ceiling.count(), levels })
+        let period = ceiling.period();
+        Ok(Self { source, law, floor: floor.count(), ceiling: ceiling.count(), period, levels })
     }
 
     /// Returns the source of the number that the rate follows.
@@ -88,6 +92,12 @@ impl Follows {
     /// Returns the limit at the ceiling.
     pub(super) fn ceiling(&self) -> &Arc<Quota> {
         &self.levels[Self::STEPS]
+    }
+
+    /// Returns the rate at a level; `None` if there is no such level.
+    pub(super) fn rate_at(&self, level: usize) -> Option<Rate> {
+        let count = (level <= Self::STEPS).then(|| count_at(self.floor, self.ceiling, level))?;
+        Rate::new(count, self.period).ok()
     }
 
     /// Returns the highest level whose rate is at most the rate of the law.
@@ -127,6 +137,12 @@ impl Levels {
         &self.quotas[self.at.load(Ordering::Relaxed)]
     }
 
+    /// Returns which limit is in force, counted from 0.
+    pub(super) fn level(&self) -> usize {
+        // Relaxed: as above.
+        self.at.load(Ordering::Relaxed)
+    }
+
     pub(super) fn set(&self, level: usize) {
         // Relaxed: as above.
         self.at.store(level.min(self.quotas.len() - 1), Ordering::Relaxed);
@@ -135,8 +151,6 @@ impl Levels {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -117,8 +117,13 @@ impl PolicySet {
         })
     }
 
-    /// Returns why a policy does not hold at present for requests of a priority; `None` if it holds.
-    pub(super) fn why_idle(&self, place: usize, priority: Priority) -> Option<String> {
+    /// Returns why the conditions of the policy at this position do not hold at present for requests of a priority, with
+    /// the last readings; `None` if they hold, or if the policy has none.
+    ///
+    /// # Panics
+    /// If there is no such policy.
+    #[must_use]
+    pub fn why_idle(&self, place: usize, priority: Priority) -> Option<String> {
         if self.compiled[place].holds(priority) {
             return None;
         }

@@ -8,13 +8,14 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{
-    ChargeOn, Deny, Direction, Glob, Learning, Limit, Match, OnStoreError, Over, Policy, Share, Want,
+    ChargeOn, Deny, Direction, Glob, Holding, Learning, Limit, Match, OnStoreError, Over, Policy, Share, Want,
 };
 use tidegate::{Cost, Criticality};
 
 use super::answer::mode;
 use super::entity_tags::{Conditions, tag};
 use crate::app::App;
+use crate::engine::{known, per_second};
 use crate::json;
 use crate::live::Live;
 use crate::problem::Problem;
@@ -23,10 +24,15 @@ use crate::span::moment;
 
 /// Lists all policies.
 pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
+    app.engine.tell_conditions();
     let live = app.engine.live();
-    let policies = live.set.policies().iter();
-    let policies: Vec<Value> =
-        policies.map(|policy| policy_json(&live, policy, owner(app, &live, policy))).collect();
+    let policies = live.set.policies().iter().enumerate();
+    let shown = |(at, policy): (usize, &Policy)| {
+        let mut shown = policy_json(&live, policy, owner(app, &live, policy));
+        add_in_force(&mut shown, &live, at);
+        shown
+    };
+    let policies: Vec<Value> = policies.map(shown).collect();
     let since = moment(live.since, std::time::Duration::ZERO);
     let listed = json!({ "config": { "number": live.number, "since": since }, "policies": policies });
     let tag = tag(&listed.to_string());
@@ -38,10 +44,11 @@ pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
 /// # Errors
 /// 404 that suggests the nearest name.
 pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Response, Problem> {
+    app.engine.tell_conditions();
     let live = app.engine.live();
     let (at, policy) = find(&live.set, name)?;
     let (mut shown, tag) = json_and_tag(app, &live, policy);
-    let mut moving = false;
+    let mut moving = add_in_force(&mut shown, &live, at);
     if let Some(seen) = live.set.settlements_learnt(at) {
         // The estimate is null until enough settlements were seen; `estimate_from` shows how many are needed.
         shown["estimate"] = live.set.estimate(at).map(Cost::units).into();
@@ -59,6 +66,26 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
         return Ok(response);
     }
     Ok(tagged(&shown, &tag, request))
+}
+
+/// Adds what is in force now to a policy's description: whether its conditions hold, and the rates that follow a number.
+/// Returns whether anything was added.
+fn add_in_force(shown: &mut Value, live: &Live, at: usize) -> bool {
+    let mut moving = false;
+    if let Some(standing) = live.set.holding(at) {
+        shown["in_force"] = known(standing).into();
+        if let Holding::Yes { below: Some(below) } = standing {
+            shown["in_force_below"] = below.as_str().into();
+        }
+        moving = true;
+    }
+    for limit in 0..live.set.policies()[at].limits.len() {
+        if let Some(rate) = live.set.rate_in_force(at, limit) {
+            shown["limits"][limit]["per_second_in_force"] = per_second(rate).into();
+            moving = true;
+        }
+    }
+    moving
 }
 
 /// Returns the part of a policy's description that does not change by itself, and its tag.

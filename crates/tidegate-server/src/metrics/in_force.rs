@@ -1,0 +1,48 @@
+//! Metrics of what is in force now: policies with conditions, and rates that follow a number.
+
+use std::sync::atomic::{AtomicI64, AtomicU64};
+
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tidegate::policy::Holding;
+
+use super::labels::PolicyLabel;
+
+/// The rate in force of a policy whose rate follows a number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FollowedRate<'p> {
+    pub(crate) policy: &'p str,
+    /// Units a second.
+    pub(crate) per_second: f64,
+}
+
+/// Registers what is in force when metrics are read, so that nothing stays of removed policies.
+pub(crate) fn show<'p>(
+    registry: &mut Registry,
+    conditions: impl Iterator<Item = (&'p str, Holding)>,
+    rates: &[FollowedRate<'_>],
+) {
+    let in_force = Family::<PolicyLabel, Gauge<i64, AtomicI64>>::default();
+    let known = Family::<PolicyLabel, Gauge<i64, AtomicI64>>::default();
+    let followed = Family::<PolicyLabel, Gauge<f64, AtomicU64>>::default();
+    for (policy, standing) in conditions {
+        let label = PolicyLabel { policy: policy.to_owned() };
+        in_force.get_or_create(&label).set(i64::from(standing.holds()));
+        known.get_or_create(&label).set(i64::from(standing != Holding::Unknown));
+    }
+    for rate in rates {
+        followed.get_or_create(&PolicyLabel { policy: rate.policy.to_owned() }).set(rate.per_second);
+    }
+    registry.register("policy_in_force", "1 while the conditions of a policy hold, else 0", in_force);
+    registry.register(
+        "policy_conditions_known",
+        "0 while the conditions of a policy do not hold because a number is not known, else 1",
+        known,
+    );
+    registry.register(
+        "policy_followed_rate",
+        "Units a second that a limit whose rate follows a number allows now",
+        followed,
+    );
+}
