@@ -39,6 +39,7 @@
 //! # Source
 //! draft-ietf-httpapi-ratelimit-headers-11, RFC 9110 (`Retry-After`), RFC 6585 (429), RFC 9457 (problems).
 
+mod caller_time;
 mod limit_headers;
 mod named_limit;
 pub mod over;
@@ -113,7 +114,7 @@ impl<'a> HttpAnswer<'a> {
     pub fn of_gate(decision: &'a GateDecision, request: &Descriptor<'_>) -> Self {
         let shown =
             ShownLimits::of(decision, request, |_, quota| Window::of(quota).seconds(quota, decision.at));
-        Self::new(shown, (!decision.allowed).then(|| Refusal::of_gate(decision)))
+        Self::new(shown, (!decision.allowed).then(|| Refusal::of_gate(decision).for_request(request)))
     }
 
     /// Sets the form of the rate-limit headers; by default [`HeaderForm::Draft11`].

@@ -13,9 +13,10 @@ use http::StatusCode;
 use serde::Serialize;
 use tidegate_core::{Criticality, Priority, Retry};
 
+use super::caller_time::CallerTime;
 use crate::gate::GateDecision;
 use crate::no_place::NoPlace;
-use crate::policy::{self, Block, Deny, Limit};
+use crate::policy::{self, Block, Deny, Descriptor, Limit};
 use crate::rounded::millis_up;
 
 /// The type of a problem that the status describes completely (RFC 9457, section 4.2.1).
@@ -27,6 +28,7 @@ const NOT_LOOKED_UP: &str = "the limits could not be checked, and a policy refus
 #[derive(Clone, Copy, Debug)]
 pub struct Refusal<'a> {
     cause: Cause<'a>,
+    caller_time: Option<CallerTime>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,13 +42,20 @@ impl<'a> Refusal<'a> {
     /// Creates the refusal of a gate's decision.
     #[must_use]
     pub const fn of_gate(decision: &'a GateDecision) -> Self {
-        Self { cause: Cause::Gate(decision) }
+        Self { cause: Cause::Gate(decision), caller_time: None }
+    }
+
+    /// Says whose refusal this is, so that the text can tell a caller whose own time was too short for the delay of a
+    /// limit.
+    #[must_use]
+    pub fn for_request(self, request: &Descriptor<'_>) -> Self {
+        Self { caller_time: CallerTime::of(request), ..self }
     }
 
     /// Creates the refusal for a store that could not decide, by a policy that refuses in that case.
     #[must_use]
     pub const fn undecided(policy: Option<&'a str>) -> Self {
-        Self { cause: Cause::Undecided { policy } }
+        Self { cause: Cause::Undecided { policy }, caller_time: None }
     }
 
     pub(super) const fn of_limit(
@@ -54,7 +63,7 @@ impl<'a> Refusal<'a> {
         deny: &'a Deny,
         (retry, no_place): (Retry, Option<NoPlace>),
     ) -> Self {
-        Self { cause: Cause::Limit { name, deny, retry, no_place } }
+        Self { cause: Cause::Limit { name, deny, retry, no_place }, caller_time: None }
     }
 
     /// Returns the status: 429 unless the policy that binds has another; 503 if nothing was decided.
@@ -190,6 +199,14 @@ impl<'a> Refusal<'a> {
         }
     }
 
+    /// Returns what is added if the caller's own time was too short; usually empty.
+    fn caller_note(&self) -> String {
+        match (self.cause, self.caller_time) {
+            (Cause::Gate(decision), Some(time)) => time.note(decision),
+            _ => String::new(),
+        }
+    }
+
     /// Returns the problem document for the owners of the policies, with the status that is answered. `id` identifies
     /// the decision for those who may look it up.
     #[must_use]
@@ -201,7 +218,7 @@ impl<'a> Refusal<'a> {
             r#type: self.problem_type(),
             title: self.title(status),
             status: status.as_u16(),
-            detail: self.detail(),
+            detail: self.detail() + &self.caller_note(),
             violated: self.policies(),
             id,
         }
@@ -216,7 +233,11 @@ impl<'a> Refusal<'a> {
         let retry = self.retry();
         let violated = self.policy().into_iter().collect();
         PublicRefusal {
-            problem: RefusalProblem { detail: self.public_detail(), violated, ..self.problem(status, id) },
+            problem: RefusalProblem {
+                detail: self.public_detail() + &self.caller_note(),
+                violated,
+                ..self.problem(status, id)
+            },
             retry: retry.as_str(),
             retry_after_ms: retry.after().map(millis_up),
         }

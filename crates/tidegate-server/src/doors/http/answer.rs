@@ -140,7 +140,7 @@ impl<'a> Reply<'a, '_> {
     /// Returns what refuses the request.
     fn refusal(&self) -> Refusal<'a> {
         match self.conclusion {
-            Conclusion::Decided(decision) => Refusal::of_gate(decision),
+            Conclusion::Decided(decision) => Refusal::of_gate(decision).for_request(self.request),
             Conclusion::Unsettled { policy, .. } => Refusal::undecided(policy.as_deref()),
         }
     }

@@ -210,7 +210,8 @@ fn headers(
     });
     shown.write(live.headers, &mut out);
     if !allowed && !decision.allowed {
-        problem(Refusal::of_gate(decision).public(ANSWERED, None).to_json(), answer);
+        let refusal = Refusal::of_gate(decision).for_request(&deciding.request);
+        problem(refusal.public(ANSWERED, None).to_json(), answer);
     }
     answer.response_headers_to_add.extend(pairs(&out));
 }
