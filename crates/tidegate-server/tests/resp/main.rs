@@ -100,6 +100,10 @@ async fn numbers_that_are_none_are_named_and_the_connection_goes_on() {
         ("TG.CHECK per-usr user.id 1", "-ERR there is no policy `per-usr`; did you mean \"per-user\"?"),
         ("TG.CHECK * user.id", "-ERR \"user.id\" has no value"),
         ("TG.CHECK * user.id 1 COST +1", "-ERR COST: \"+1\" is not a whole number from 1 to "),
+        (
+            "TG.CHECK * request.paht /login",
+            "-ERR attribute \"request.paht\": no policy reads it; write request.path",
+        ),
         ("TG.CHECK * user.id 1 COST 1 PEEK COST 2", "-ERR COST is given twice; send it once"),
         (
             "TG.CHECK * user.id 1 PRIORITY sheddable PRIORITY critical",

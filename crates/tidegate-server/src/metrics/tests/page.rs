@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use tidegate::cluster::MemberReport;
 use tidegate::cluster::shares::Status;
-use tidegate::policy::{Limit, Over, Policy};
+use tidegate::policy::{Holding, Limit, Over, Policy};
 use tidegate::store::leased::LeaseHealth;
 use tidegate::{Quota, Tick};
 
 use super::super::peer_names::{LimitadorCalls, show_envoy};
 use super::super::*;
+use crate::metrics::in_force::FollowedRate;
 use crate::metrics::judged::Judge;
 
 /// Type and labels of each metric, by its name on the page.
@@ -49,6 +50,8 @@ fn everything() -> String {
         leases::show_membership(registry, &status);
         leases::show_policies(registry, &MemberReport::default());
         judged::show(registry, [("a.b.c", &*judge)].into_iter());
+        let followed = FollowedRate { policy: "a.b.c", per_second: 10.0 };
+        in_force::show(registry, [("a.b.c", Holding::No)].into_iter(), &[followed]);
         #[cfg(feature = "tls")]
         tls::show(registry, Some(1), true, &tls::Failures::default());
         #[cfg(feature = "otel")]
