@@ -43,7 +43,7 @@ impl Engine {
 
     fn tell_policies(&self, live: &Live) {
         let mut seen = self.seen.policies.lock();
-        seen.retain(|name, _| live.set.find(name).is_some());
+        seen.retain(|name, _| live.set.find(name).is_some_and(|(_, policy)| !policy.when.is_empty()));
         for (at, policy) in live.set.policies().iter().enumerate() {
             if policy.when.is_empty() || policy.mode == Mode::Off {
                 continue;
