@@ -36,6 +36,7 @@ mod shared_gate;
 mod sharing;
 mod store_changes;
 mod switches;
+mod tell_in_force;
 mod ticket;
 mod ticket_seal;
 mod timed_store;

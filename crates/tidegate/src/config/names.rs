@@ -16,15 +16,14 @@ use ipnet::IpNet;
 
 use host::host;
 pub(super) use host::host_pattern;
+pub(super) use reserved::HEADER;
+use reserved::is_token;
 pub use reserved::unknown_attribute;
 
 use super::budget::SEGMENTS;
 use super::suggest::nearest;
 use crate::policy::{BUILT_IN, Glob, PathGlob, canonical, host_name, path};
 use crate::visible::excerpt;
-
-/// The prefix of a header's attribute.
-pub(super) const HEADER: &str = "request.header.";
 
 /// Reports whether a character is forbidden in a name: printed, it would end the line, move the cursor or reverse the
 /// direction of the text.
@@ -130,13 +129,6 @@ pub(super) fn header_name(name: &str) -> Result<(), String> {
         "no header is called \"{}\"; a name has letters, digits and - or _, and no pattern",
         excerpt(name)
     ))
-}
-
-/// Reports whether a text is a token of RFC 9110, section 5.6.2. Methods and names of headers are tokens.
-fn is_token(text: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    // A token may have a star, but no existing name has one: a pattern was meant.
-    !text.is_empty() && text.bytes().all(|byte| fits(byte) && byte != b'*')
 }
 
 /// Checks a method of a match, which is compared without regard to case.

@@ -1,8 +1,10 @@
 //! Reserved names: those that begin with `request.` are Tidegate's, and most others of them are misspellings.
 
-use super::{HEADER, is_token};
 use crate::config::suggest::nearest;
 use crate::policy::BUILT_IN;
+
+/// The prefix of a header's attribute.
+pub(in crate::config) const HEADER: &str = "request.header.";
 
 /// Prefixes that people write by mistake for a header's attribute.
 const HEADER_SLIPS: [&str; 7] = [
@@ -104,6 +106,13 @@ fn meant(lower: &str) -> Option<String> {
     let own = lower.strip_prefix("request.")?;
     let built_in = BUILT_IN.iter().filter_map(|name| name.strip_prefix("request."));
     nearest(own, built_in).map(|name| format!("request.{name}"))
+}
+
+/// Reports whether a text is a token of RFC 9110, section 5.6.2. Methods and names of headers are tokens.
+pub(super) fn is_token(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    // A token may have a star, but no existing name has one: a pattern was meant.
+    !text.is_empty() && text.bytes().all(|byte| fits(byte) && byte != b'*')
 }
 
 #[cfg(test)]

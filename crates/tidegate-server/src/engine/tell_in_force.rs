@@ -1,0 +1,139 @@
+//! Tells which policies with conditions are in force and which switches are off, as that changes: in the log and to the
+//! listeners of `/v1/events`; and shows it in metrics.
+//!
+//! A change is noticed where somebody looks: once a second while the server runs, when a switch is turned, and before
+//! policies and metrics are shown. Checks do none of this.
+
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use serde_json::json;
+use tidegate::policy::{Holding, Mode};
+use tidegate::switches::Off;
+use tidegate::{Criticality, Priority, Tick, visible};
+
+use super::Engine;
+use super::in_force::{Turned, known, most_in_force, per_second, turned};
+use crate::live::Live;
+use crate::metrics::in_force::{self, FollowedRate};
+use crate::span::moment;
+
+impl Engine {
+    /// Takes readings if they are due, and tells which policies came into force or went out of it since the last call,
+    /// and which switches were turned.
+    pub(crate) fn tell_conditions(&self) {
+        self.gate.take_readings();
+        self.tell_policies(&self.live());
+        self.tell_switches();
+    }
+
+    fn tell_policies(&self, live: &Live) {
+        let mut seen = self.seen.policies.lock();
+        seen.retain(|name, _| live.set.find(name).is_some_and(|(_, policy)| !policy.when.is_empty()));
+        for (at, policy) in live.set.policies().iter().enumerate() {
+            if policy.when.is_empty() || policy.mode == Mode::Off {
+                continue;
+            }
+            let standing = live.set.holding(at);
+            let before = seen.get(&policy.name).copied();
+            let now = match standing {
+                Some(Holding::Yes { below }) => Some(below),
+                _ => None,
+            };
+            if before == now {
+                continue;
+            }
+            let (policy, below) = (&policy.name, now.flatten().map(Criticality::as_str));
+            let why = live.set.why_idle(at, Priority::of(Criticality::Sheddable)).unwrap_or_default();
+            let why = visible::line(&why).to_string();
+            match now {
+                Some(level) => {
+                    tracing::info!(policy, below, "a policy came into force: its conditions hold");
+                    seen.insert(policy.clone(), level);
+                }
+                None => {
+                    tracing::info!(
+                        policy,
+                        why,
+                        "a policy is not in force any more: its conditions do not hold"
+                    );
+                    seen.remove(policy);
+                }
+            }
+            let in_force = standing.and_then(known);
+            self.events.publish(
+                "condition",
+                || json!({ "policy": policy, "in_force": in_force, "below": below, "why": why }),
+            );
+        }
+    }
+
+    fn tell_switches(&self) {
+        let now = self.now();
+        let mut seen = self.seen.switches.lock();
+        let standing = self.switches.standing();
+        seen.retain(|name, _| standing.iter().any(|one| one.name == *name));
+        for one in standing {
+            let before = seen.get(&one.name);
+            let hand = turned(before.and_then(|before| before.by_hand.as_ref()), one.by_hand.as_ref(), now);
+            // A signal is repeated all the time, and moves its end with each repetition.
+            let level = |part: &Option<(Off, Option<Tick>)>| part.as_ref().map(|(off, _)| off.on_from());
+            let of_signal = before.and_then(|before| before.by_signal.as_ref());
+            let signal = match before.map_or(level(&one.by_signal).is_none(), |before| {
+                level(&before.by_signal) == level(&one.by_signal)
+            }) {
+                true => None,
+                false => turned(of_signal, one.by_signal.as_ref(), now),
+            };
+            let state = if one.by_hand.is_some() || one.by_signal.is_some() { "off" } else { "on" };
+            for (by, turned, part) in [("hand", hand, &one.by_hand), ("signal", signal, &one.by_signal)] {
+                let Some(turned) = turned else { continue };
+                let by = if turned == Turned::Over { "time" } else { by };
+                if turned == Turned::Over {
+                    tracing::info!(
+                        switch = one.name,
+                        state,
+                        "the time for which a switch was turned off is over"
+                    );
+                }
+                let (off, until) = part.as_ref().map_or((None, None), |(off, until)| (Some(off), *until));
+                let until = until.and_then(|until| moment(until, Duration::ZERO));
+                self.events.publish("switch", || {
+                    json!({
+                        "switch": one.name,
+                        "state": state,
+                        "by": by,
+                        "below": off.and_then(Off::on_from).map(Criticality::as_str),
+                        "until": until,
+                        "reason": off.map(|off| visible::line(off.reason()).to_string()),
+                    })
+                });
+            }
+            if state == "off" {
+                seen.insert(one.name.clone(), one);
+            } else {
+                seen.remove(&one.name);
+            }
+        }
+    }
+
+    /// Sets the gauges of limits whose rate moves, and registers those of conditions.
+    pub(super) fn show_in_force(&self, live: &Live, registry: &mut Registry) {
+        let mut rates = Vec::new();
+        for (at, policy) in live.set.policies().iter().enumerate() {
+            if !policy.limits.iter().any(|limit| limit.follows.is_some()) {
+                continue;
+            }
+            self.metrics.limit(&policy.name, most_in_force(&live.set, at));
+            let limits = 0..policy.limits.len();
+            let per_second = limits.filter_map(|limit| live.set.rate_in_force(at, limit)).map(per_second);
+            if let Some(per_second) = per_second.reduce(f64::min) {
+                rates.push(FollowedRate { policy: &policy.name, per_second });
+            }
+        }
+        let conditions = live.set.policies().iter().enumerate();
+        let conditions =
+            conditions.filter_map(|(at, policy)| Some((policy.name.as_str(), live.set.holding(at)?)));
+        in_force::show(registry, conditions, &rates);
+    }
+}
