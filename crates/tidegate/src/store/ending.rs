@@ -22,7 +22,7 @@ use super::moved::{self, Moved};
 use super::step::{Charge, Ending, Settled, Settlement, Step};
 use super::take::KeyState as _;
 
-/// Ends every charge of a step, or none if an [`Ending::Once`] is refused; returns whether cells changed.
+/// Ends every charge of a step, or none if a binding [`Ending::Once`] is refused; returns whether cells changed.
 pub(super) fn finish(
     step: &Step<'_>,
     cells: &mut [Option<Cell>],
@@ -33,7 +33,8 @@ pub(super) fn finish(
     let (now, mut changed) = (step.now, false);
     // Keys are distinct: one ending does not affect another.
     let refused = step.charges.iter().zip(&*cells).zip(endings).any(|((charge, cell), ending)| {
-        matches!(ending, Ending::Once) && cell.decide(&at_once(charge), now).1.is_none()
+        let must = charge.binding && matches!(ending, Ending::Once);
+        must && cell.decide(&at_once(charge), now).1.is_none()
     });
     settled.allowed = !refused;
     for ((charge, cell), ending) in step.charges.iter().zip(cells).zip(endings) {
