@@ -163,6 +163,10 @@ async fn a_switch_is_turned_over_http_and_policies_go_by_it() {
         (r#"{"state": "off", "below": 3}"#, "expected `below` as a string"),
         (r#"{"state": "offf"}"#, "use on, off"),
         (r#"{"state": "off", "below": "crtical"}"#, "did you mean \"critical\"?"),
+        (
+            r#"{"state": "off", "below": "sheddable"}"#,
+            "off for nobody; use sheddable-plus, critical or critical-plus",
+        ),
         (r#"{"state": "off", "by": "me"}"#, "`by` is `me`; "),
         (r#"{"state": "off", "for": "0s"}"#, "is not a time for a switch to be off; use up to 30d"),
         (r#"{"state": "off", "reason": "a\nb"}"#, "control character"),
