@@ -18,9 +18,12 @@ use super::source::Source;
 pub struct SourceStanding {
     /// Which number.
     pub source: Source,
-    /// The last reading, in the unit of the source; `None`: there is no reading yet.
+    /// The reading that policies go by, in the unit of the source. `None` if there is no reading yet, and if it is stale
+    /// for each of their conditions; a moving rate goes by a reading of any age.
     pub value: Option<f64>,
-    /// The age of the reading.
+    /// The last reading, stale or not; `None`: there is no reading yet.
+    pub last: Option<f64>,
+    /// The age of the last reading.
     pub age: Option<Duration>,
 }
 
@@ -99,10 +102,11 @@ impl PolicySet {
     pub fn sources(&self, now: Tick) -> Vec<SourceStanding> {
         let Some(sensed) = self.sensed() else { return Vec::new() };
         let state = sensed.state.lock();
-        let each = sensed.sources.iter().zip(&state.readings);
-        each.map(|(source, taken)| SourceStanding {
+        let each = sensed.sources.iter().zip(&state.readings).enumerate();
+        each.map(|(at, (source, taken))| SourceStanding {
             source: source.clone(),
-            value: taken.map(|taken| taken.value),
+            value: taken.filter(|_| sensed.goes_by(at, *taken, now)).map(|taken| taken.value),
+            last: taken.map(|taken| taken.value),
             age: taken.map(|taken| now.since(taken.at)),
         })
         .collect()
