@@ -5,6 +5,7 @@
 //! store has none, metrics, the keys at their limits, and a memory of the last refusals. [`settling`] handles what
 //! follows a decision.
 
+mod breaker_states;
 mod breakers;
 mod counting;
 mod decide;
@@ -44,7 +45,7 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use prometheus_client::registry::Registry;
-use tidegate::gate::{Check, Unfit};
+use tidegate::gate::{Check, KeyedView, Unfit};
 use tidegate::policy::{Among, Descriptor, PolicySet};
 use tidegate::store::{self, Fallback, Occupancy, Store, StoreError};
 use tidegate::switches::Switches;
@@ -249,8 +250,9 @@ impl Engine {
         if unfit.is_empty() { Ok(()) } else { Err(Refused::new(unfit)) }
     }
 
-    /// Puts other settings in force. Calls must not overlap.
-    pub(crate) fn replace(&self, settings: &Settings) {
+    /// Puts other settings in force. Calls must not overlap. Returns the breakers that start anew, for
+    /// [`Engine::start_anew`].
+    pub(crate) fn replace(&self, settings: &Settings) -> Vec<KeyedView> {
         let before = self.live();
         self.rename_switches(&settings.policies);
         self.gate.replace(Arc::clone(&settings.policies));
@@ -261,8 +263,10 @@ impl Engine {
         for policy in live.set.policies().iter().filter(|policy| breakers_of(policy).next().is_none()) {
             self.metrics.protection.forget_breakers(&policy.name);
         }
+        let anew = self.breakers.starting_anew(&before, &live);
         self.breakers.keep_those_of(&before, &live);
         self.live.store(Arc::new(live));
+        anew
     }
 
     /// Returns how many breakers of a policy are known to be forced into a state.

@@ -162,7 +162,7 @@ impl Engine {
         listed_of(live, noted.unwrap_or(Noted { seen, since }), changed)
     }
 
-    async fn look(
+    pub(super) async fn look(
         &self,
         policy: &Policy,
         limit: usize,
