@@ -69,7 +69,7 @@ pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 #[cfg(feature = "grpc")]
 pub(crate) use self::decide_together::Together;
 pub(crate) use self::held::Held;
-pub(crate) use self::keys::NotForgotten;
+pub(crate) use self::keys::{LetGo, NotForgotten};
 pub(crate) use self::outage::Outage;
 #[cfg(feature = "grpc")]
 pub(crate) use self::reserving::Committed;

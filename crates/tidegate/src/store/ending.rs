@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tidegate_core::breaker::Change;
 use tidegate_core::decision::Ruling;
-use tidegate_core::{Algorithm, Cost, Decision, Finish, Quota, Receipt, Standing, State, Tick};
+use tidegate_core::{Algorithm, Cost, Decision, Finish, Quota, Receipt, Replace, Standing, State, Tick};
 
 use super::cell::{Cell, Forgotten, keep, met};
 use super::moved::{self, Moved};
@@ -180,14 +180,22 @@ pub(super) fn reset(step: &Step<'_>, cells: &mut [Option<Cell>], settled: &mut S
 
 /// Resets a key; returns whether its cell changed.
 ///
-/// A key that holds charges is not dropped: if one of these charges were undone later, it would give back what others
+/// A state that a person has forced a breaker into is not a counter, and stays. A key that holds charges is not dropped: if one of these charges were undone later, it would give back what others
 /// have charged since. So the key starts anew a nanosecond after the reset, and charges made up to the reset are void
 /// until the refill would have returned them.
 fn forget(charge: &Charge<'_>, cell: &mut Option<Cell>, now: Tick) -> bool {
     let Some(held) = cell.take() else { return false };
     let until = held.full_at().unwrap_or(Tick::MAX);
     if until > now {
-        let state = charge.quota.fresh(now.after(Duration::from_nanos(1)));
+        let at = now.after(Duration::from_nanos(1));
+        let state = match (&**charge.quota, &held.state) {
+            (Quota::Breaker(breaker), State::Breaker(state))
+                if charge.replace != Replace::Reset || held.is_under(charge) =>
+            {
+                State::Breaker(breaker.reset(state, at))
+            }
+            _ => charge.quota.fresh(at),
+        };
         let forgotten = Some(Box::new(Forgotten { at: now, until }));
         *cell = Some(Cell { quota: charge.quota.clone(), state, forgotten });
     }

@@ -103,7 +103,7 @@ pub enum Op<'a> {
     /// refuse the step. `binding` of other endings and `max_wait` of all are ignored.
     Finish(&'a [Ending]),
     /// Forgets the keys: their limits are full again. Charges made before give nothing back when they end, unless a
-    /// full store has evicted the note of the reset.
+    /// full store has evicted the note of the reset. A state that a person has forced a breaker into stays.
     Reset,
     /// Applies an operator's request to the breakers among the limits, and returns the state of the last one in
     /// [`Settled::breaker`].
