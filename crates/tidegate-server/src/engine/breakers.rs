@@ -35,8 +35,8 @@ pub(crate) struct Breakers {
 #[derive(Clone, Debug)]
 pub(crate) struct Noted {
     pub(crate) seen: KeyedView,
-    /// When it entered this state, as far as this process saw.
-    pub(crate) since: Tick,
+    /// When it entered this state; `None` if this process did not see that.
+    pub(crate) since: Option<Tick>,
 }
 
 /// The changes of a breaker since it was last seen.
@@ -53,6 +53,8 @@ pub(super) struct BreakerChange {
 pub(super) struct FirstSight {
     /// Whether it was in its state before this process started, so that it has not changed now.
     pub(super) same_before: bool,
+    /// Whether it has entered its state now, rather than at some time before.
+    pub(super) entered_now: bool,
     /// Whether it would last have opened before this process started.
     pub(super) told_before: bool,
 }
@@ -70,8 +72,8 @@ pub(crate) struct ListedBreaker {
     /// The limit as the policy file has it.
     pub(crate) limit: String,
     pub(crate) noted: Noted,
-    /// Whether the time of the last change, `since`, is known.
-    pub(crate) changed: bool,
+    /// How its policy treats a refusal by this breaker: off, shadow (also for a shadow limit) or enforce.
+    pub(crate) mode: Mode,
 }
 
 /// The state that an operator wants a breaker to have.
@@ -132,8 +134,8 @@ impl Breakers {
             }
         }
         let since = match seen.view.condition {
-            Condition::Open { since, .. } => since,
-            _ => seen.at,
+            Condition::Open { since, .. } => Some(since),
+            _ => (before.is_some() || first.entered_now).then_some(seen.at),
         };
         noted.insert(seen.key.clone(), Noted { seen, since });
         let from = before.or(if first.same_before { None } else { Some("closed") });
@@ -227,14 +229,15 @@ pub(super) fn breaker_of<'l>(
 }
 
 /// Makes the list entry of a noted breaker.
-pub(super) fn listed_of(live: &Live, noted: Noted, changed: bool) -> Option<ListedBreaker> {
+pub(super) fn listed_of(live: &Live, noted: Noted) -> Option<ListedBreaker> {
     let (_, policy) = live.set.find(&noted.seen.policy)?;
+    let measures = policy.mode == Mode::Enforce && policy.is_shadow_limit(noted.seen.limit);
     Some(ListedBreaker {
         policy: policy.name.clone(),
         key: text_of_key(&noted.seen.key)?,
         limit: policy.limit(noted.seen.limit)?.terms.label.clone(),
+        mode: if measures { Mode::Shadow } else { policy.mode },
         noted,
-        changed,
     })
 }
 

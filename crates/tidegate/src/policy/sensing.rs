@@ -121,8 +121,13 @@ impl PolicySet {
         })
     }
 
-    /// Returns why a policy does not hold at present for requests of a priority; `None` if it holds.
-    pub(super) fn why_idle(&self, place: usize, priority: Priority) -> Option<String> {
+    /// Returns why the conditions of a policy (`when`) keep it out of force at present for requests of a priority; `None` if it
+    /// is in force. `place` is the index of the policy. Takes a short lock if it is not in force.
+    ///
+    /// # Panics
+    /// If the set has no policy of this index.
+    #[must_use]
+    pub fn why_idle(&self, place: usize, priority: Priority) -> Option<String> {
         if self.compiled[place].holds(priority) {
             return None;
         }
