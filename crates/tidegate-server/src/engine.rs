@@ -5,6 +5,7 @@
 //! store has none, metrics, the keys at their limits, and a memory of the last refusals. [`settling`] handles what
 //! follows a decision.
 
+mod breaker_states;
 mod breakers;
 mod counting;
 mod decide;
@@ -46,7 +47,7 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use prometheus_client::registry::Registry;
-use tidegate::gate::{Check, Unfit};
+use tidegate::gate::{Check, KeyedView, Unfit};
 use tidegate::policy::{Among, Descriptor, PolicySet};
 use tidegate::store::{self, Fallback, Occupancy, Store, StoreError};
 use tidegate::switches::Switches;
@@ -71,7 +72,7 @@ pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 pub(crate) use self::decide_together::Together;
 pub(crate) use self::held::Held;
 pub(crate) use self::in_force::{WATCHED_EVERY, known, per_second};
-pub(crate) use self::keys::NotForgotten;
+pub(crate) use self::keys::{LetGo, NotForgotten};
 pub(crate) use self::outage::Outage;
 #[cfg(feature = "grpc")]
 pub(crate) use self::reserving::Committed;
@@ -255,8 +256,9 @@ impl Engine {
         if unfit.is_empty() { Ok(()) } else { Err(Refused::new(unfit)) }
     }
 
-    /// Puts other settings in force. Calls must not overlap.
-    pub(crate) fn replace(&self, settings: &Settings) {
+    /// Puts other settings in force. Calls must not overlap. Returns the breakers that start anew, for
+    /// [`Engine::start_anew`].
+    pub(crate) fn replace(&self, settings: &Settings) -> Vec<KeyedView> {
         let before = self.live();
         self.rename_switches(&settings.policies);
         self.gate.replace(Arc::clone(&settings.policies));
@@ -267,8 +269,10 @@ impl Engine {
         for policy in live.set.policies().iter().filter(|policy| breakers_of(policy).next().is_none()) {
             self.metrics.protection.forget_breakers(&policy.name);
         }
+        let anew = self.breakers.starting_anew(&before, &live);
         self.breakers.keep_those_of(&before, &live);
         self.live.store(Arc::new(live));
+        anew
     }
 
     /// Returns how many breakers of a policy are known to be forced into a state.

@@ -139,7 +139,7 @@ impl Reload {
         systemd::reloading();
         let _announced = Announced;
         let read = self.read().await;
-        let result = self.put_in_force(engine, read);
+        let result = self.put_in_force(engine, read).await;
         *self.refused.lock() = result.as_ref().err().map(|refused| Arc::new(refused.clone()));
         if result.is_ok() {
             engine.metrics.reloaded(true);
@@ -149,7 +149,15 @@ impl Reload {
     }
 
     /// Puts the settings that were read in force, or reports why not.
-    fn put_in_force(&self, engine: &Engine, read: Result<Settings, Refused>) -> Result<Loaded, Refused> {
+    ///
+    /// # Cancel safety
+    /// If dropped while it waits for the store, the settings are in force, and some breakers that start anew do so at
+    /// their next use.
+    async fn put_in_force(
+        &self,
+        engine: &Engine,
+        read: Result<Settings, Refused>,
+    ) -> Result<Loaded, Refused> {
         match read.and_then(|settings| engine.fits(&settings.policies).map(|()| settings)) {
             Ok(mut settings) => {
                 let mut warnings = std::mem::take(&mut settings.warnings);
@@ -161,14 +169,17 @@ impl Reload {
                 for warning in &warnings {
                     tracing::warn!("{warning}");
                 }
-                engine.replace(&settings);
+                let anew = engine.replace(&settings);
                 self.keep(&settings);
-                let live = engine.live();
-                tracing::info!(config = live.number, policies = live.set.len(), "policies are in force");
-                engine.events.publish(
-                    "policies",
-                    || json!({ "state": "in-force", "config": live.number, "policies": live.set.len() }),
-                );
+                tell_in_force(engine);
+                let left = engine.start_anew(&anew).await;
+                if left > 0 {
+                    let warning = format!(
+                        "{left} breakers that start anew could not be reset, since the store did not answer; each is reset at its next call"
+                    );
+                    tracing::warn!("{warning}");
+                    warnings.push(warning);
+                }
                 Ok(Loaded { warnings })
             }
             Err(refused) => {
@@ -188,6 +199,14 @@ impl Reload {
     pub(crate) fn last(&self) -> Option<Arc<Refused>> {
         self.refused.lock().clone()
     }
+}
+
+/// Tells the log and the listeners of events which policies are in force.
+fn tell_in_force(engine: &Engine) {
+    let live = engine.live();
+    tracing::info!(config = live.number, policies = live.set.len(), "policies are in force");
+    let told = || json!({ "state": "in-force", "config": live.number, "policies": live.set.len() });
+    engine.events.publish("policies", told);
 }
 
 /// On drop, tells the service manager that a reload is over. Works also if a caller hangs up, which drops the reloading

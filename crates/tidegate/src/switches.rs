@@ -75,7 +75,7 @@ impl Off {
         Self { on_from: None, reason: reason.into(), lasting: None }
     }
 
-    /// Off for requests below `level`.
+    /// Off for requests below `level`. No request is below [`Criticality::Sheddable`]: the switch is then on for all.
     #[must_use]
     pub fn below(level: Criticality, reason: &str) -> Self {
         Self { on_from: Some(level), ..Self::for_all(reason) }
@@ -263,7 +263,8 @@ impl Switches {
 
     fn turn(&self, name: &str, by: TurnedBy, off: Option<Off>) -> Result<(), UnknownSwitch> {
         let now = self.clock.now();
-        let after = off.map(|off| Until { off, since: now });
+        // Off for nobody is on.
+        let after = off.filter(|off| off.levels() > 0).map(|off| Until { off, since: now });
         let before = self.change(name, |state| {
             let turned = match by {
                 TurnedBy::Hand => &mut state.hand,

@@ -26,6 +26,9 @@ pub(crate) fn run(breakers: &Breakers, printer: &Printer) -> Result<Exit> {
         Breaker::Auto(which) => put(&server, which, &json!({ "state": "auto" }))?,
     };
     printer.value(&answer, |_| Ok(listed(&answer)))?;
+    if let Some(note) = answer["note"].as_str() {
+        printer.remark(note);
+    }
     Ok(Exit::Done)
 }
 
@@ -49,13 +52,24 @@ fn listed(answer: &Value) -> Styled {
         vec![
             text(&one["policy"]),
             text(&one["key"]),
+            limit(one, breakers),
+            text(&one["mode"]),
             text(&one["state"]),
             text(&one["since"]),
-            text(&one["until"]),
+            if one["probe_due"] == true { "probe due".to_owned() } else { text(&one["until"]) },
             would_have_opened(one).or_else(|| shed(one)).unwrap_or_else(|| text(why)),
         ]
     });
-    table(&["POLICY", "KEY", "STATE", "SINCE", "UNTIL", "WHY"], &[], rows)
+    table(&["POLICY", "KEY", "LIMIT", "MODE", "STATE", "SINCE", "UNTIL", "WHY"], &[], rows)
+}
+
+/// Returns the limit of a breaker as the file has it, after its number if the key has several breakers.
+fn limit(one: &Value, all: &[Value]) -> String {
+    let is_same = |other: &&Value| other["policy"] == one["policy"] && other["key"] == one["key"];
+    match (all.iter().filter(is_same).nth(1), one["limit_number"].as_u64()) {
+        (Some(_), Some(number)) => format!("{number}: {}", text(&one["limit"])),
+        _ => text(&one["limit"]),
+    }
 }
 
 /// Describes why a breaker sheds, and how much; `None` if it does not shed.

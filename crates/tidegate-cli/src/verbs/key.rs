@@ -35,8 +35,7 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
         }
         Key::Reset(which) => {
             let answer = online::delete(&server, &path_of(which)).map_err(with_options)?;
-            let also = if answer["unblocked"] == true { ", and its block is ended" } else { "" };
-            let done = format!("the units that {} has spent are forgotten{also}", named(which));
+            let done = released(&answer, &named(which));
             printer.value(&answer, |_| Ok(done))?;
         }
         Key::Block(blocking) => {
@@ -55,6 +54,27 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
         }
     }
     Ok(Exit::Done)
+}
+
+/// Describes what the reset of a key has ended, and what not.
+fn released(answer: &Value, key: &str) -> String {
+    let mut done = format!("the units that {key} has spent are forgotten");
+    match answer["places_forgotten"].as_u64() {
+        None | Some(0) => {}
+        Some(1) => done += ", and so is 1 place in use: its work goes on beside others",
+        Some(places) => {
+            done +=
+                &format!(", and so are {} places in use: their work goes on beside others", grouped(places));
+        }
+    }
+    if answer["unblocked"] == true {
+        done += ", and its block is ended";
+    }
+    if answer["breakers_still_forced"].as_u64().is_some_and(|forced| forced > 0) {
+        done +=
+            "; the state that a person has forced its breaker into stays: `tidegate breaker auto` ends it";
+    }
+    done
 }
 
 /// Returns the path of a policy's keys. `/v1/keys/top` lists the keys of all policies, so a policy of that name has its

@@ -363,10 +363,10 @@ fn breakers_are_listed_forced_and_left_to_themselves_golden() {
     desk.write("p.yaml", BREAKERS);
     let serving = Serving::start(&desk, &["-c", "p.yaml"]);
     let breaker = |words: &[&str]| desk.run(&[&["breaker"], words, &["--server", &serving.url]].concat());
-    let listed = breaker(&["list"]).code(0);
     assert_eq!(
-        listed.out,
-        "POLICY         KEY     STATE    SINCE   UNTIL   WHY\nthe payments   (all)   closed   -       -       -\n"
+        breaker(&["list"]).code(0).out,
+        "POLICY         KEY     LIMIT                                  MODE      STATE    SINCE   UNTIL   WHY\n\
+         the payments   (all)   breaker consecutive 1 in 10s open 5s   enforce   closed   -       -       -\n"
     );
     assert_eq!(breaker(&["list", "upstreams"]).code(0).out, "no breaker has opened\n");
     let forced =

@@ -5,13 +5,13 @@
 //! the state itself; these notes are for people, and bounded.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate::breaker::{Condition, Force};
 use tidegate::gate::KeyedView;
-use tidegate::policy::{Limit, Policy, text_of_key};
-use tidegate::store::Charge;
+use tidegate::policy::{Limit, Mode, Policy, text_of_key};
+use tidegate::store::{BreakerView, Charge};
 use tidegate::{Cost, GateDecision, LimitDecision, Quota, Replace, Tick};
 
 use crate::live::Live;
@@ -35,8 +35,8 @@ pub(crate) struct Breakers {
 #[derive(Clone, Debug)]
 pub(crate) struct Noted {
     pub(crate) seen: KeyedView,
-    /// When it entered this state, as far as this process saw.
-    pub(crate) since: Tick,
+    /// When it entered this state; `None` if this process did not see that.
+    pub(crate) since: Option<Tick>,
 }
 
 /// The changes of a breaker since it was last seen.
@@ -53,6 +53,8 @@ pub(super) struct BreakerChange {
 pub(super) struct FirstSight {
     /// Whether it was in its state before this process started, so that it has not changed now.
     pub(super) same_before: bool,
+    /// Whether it has entered its state now, rather than at some time before.
+    pub(super) entered_now: bool,
     /// Whether it would last have opened before this process started.
     pub(super) told_before: bool,
 }
@@ -70,8 +72,8 @@ pub(crate) struct ListedBreaker {
     /// The limit as the policy file has it.
     pub(crate) limit: String,
     pub(crate) noted: Noted,
-    /// Whether the time of the last change, `since`, is known.
-    pub(crate) changed: bool,
+    /// How its policy treats a refusal by this breaker: off, shadow (also for a shadow limit) or enforce.
+    pub(crate) mode: Mode,
 }
 
 /// The state that an operator wants a breaker to have.
@@ -132,24 +134,41 @@ impl Breakers {
             }
         }
         let since = match seen.view.condition {
-            Condition::Open { since, .. } => since,
-            _ => seen.at,
+            Condition::Open { since, .. } => Some(since),
+            _ => (before.is_some() || first.entered_now).then_some(seen.at),
         };
         noted.insert(seen.key.clone(), Noted { seen, since });
         let from = before.or(if first.same_before { None } else { Some("closed") });
         BreakerChange { from, would_open }
     }
 
-    /// Forgets breakers of policies that are gone or that are no longer breakers, and those that start anew: their policy
-    /// has other keys than before, or another limit and `replace: reset`.
+    /// Forgets breakers of policies that are gone, that are no longer breakers, or that have other keys than before.
     pub(super) fn keep_those_of(&self, before: &Live, live: &Live) {
         self.lock().retain(|_, noted| {
             let KeyedView { policy, limit, .. } = &noted.seen;
-            let Some((now, quota)) = breaker_of(live, policy, *limit) else { return false };
-            breaker_of(before, policy, *limit).is_none_or(|(was, old)| {
-                was.by == now.by && (replace_of(now, *limit) != Replace::Reset || old == quota)
-            })
+            let Some((now, _)) = breaker_of(live, policy, *limit) else { return false };
+            breaker_of(before, policy, *limit).is_none_or(|(was, _)| was.by == now.by)
         });
+    }
+
+    /// Returns the noted breakers that start anew with a change of the policies: their keys are the same, and their limit
+    /// is another one, with `replace: reset` or of another kind.
+    pub(super) fn starting_anew(&self, before: &Live, live: &Live) -> Vec<KeyedView> {
+        let noted = self.lock();
+        let starts_anew = |seen: &&KeyedView| {
+            let Some((was, old)) = breaker_of(before, &seen.policy, seen.limit) else { return false };
+            let Some((_, now)) = live.set.find(&seen.policy) else { return false };
+            let Some(quota) = only_quota(now, seen.limit) else { return false };
+            let resets =
+                !matches!(**quota, Quota::Breaker(_)) || replace_of(now, seen.limit) == Replace::Reset;
+            was.by == now.by && old != quota && resets
+        };
+        noted.values().map(|noted| &noted.seen).filter(starts_anew).cloned().collect()
+    }
+
+    /// Returns the state of a breaker as it was last seen, if it is noted.
+    pub(super) fn last_seen(&self, charged: &[u8]) -> Option<BreakerView> {
+        self.lock().get(charged).map(|noted| noted.seen.view.clone())
     }
 
     /// Counts the noted breakers of a policy that a person has forced into a state.
@@ -164,13 +183,19 @@ impl Breakers {
 pub(super) fn charge_of<'c>(
     (policy, limit): (&Policy, usize),
     key: &'c [u8],
-    quota: &'c std::sync::Arc<Quota>,
+    quota: &'c Arc<Quota>,
 ) -> Charge<'c> {
     Charge { replace: replace_of(policy, limit), ..Charge::new(key, quota, Cost::ONE) }
 }
 
+/// Returns the quota of a limit if it is the same for all requests.
+pub(super) fn only_quota(policy: &Policy, limit: usize) -> Option<&Arc<Quota>> {
+    let limit = policy.limit(limit).filter(|limit| limit.tiers.is_none() && limit.overrides.is_empty())?;
+    limit.terms.quota.as_ref()
+}
+
 /// Returns how a limit of a policy takes over its state when it is changed.
-fn replace_of(policy: &Policy, limit: usize) -> Replace {
+pub(super) fn replace_of(policy: &Policy, limit: usize) -> Replace {
     policy.limit(limit).map_or(Replace::AsIs, |limit| limit.replace)
 }
 
@@ -185,7 +210,7 @@ pub(super) fn least_left(decision: &GateDecision) -> Option<usize> {
 }
 
 /// Returns the breakers among the limits of a policy, each with its index.
-pub(crate) fn breakers_of(policy: &Policy) -> impl Iterator<Item = (usize, &std::sync::Arc<Quota>)> {
+pub(crate) fn breakers_of(policy: &Policy) -> impl Iterator<Item = (usize, &Arc<Quota>)> {
     let limits = policy.limits.iter().chain(&policy.shadow_limit).enumerate();
     limits
         .filter(|(_, limit)| limit.is_breaker())
@@ -197,21 +222,22 @@ pub(super) fn breaker_of<'l>(
     live: &'l Live,
     policy: &str,
     limit: usize,
-) -> Option<(&'l Policy, &'l std::sync::Arc<Quota>)> {
+) -> Option<(&'l Policy, &'l Arc<Quota>)> {
     let (_, policy) = live.set.find(policy)?;
     let (_, quota) = breakers_of(policy).find(|(at, _)| *at == limit)?;
     Some((policy, quota))
 }
 
 /// Makes the list entry of a noted breaker.
-pub(super) fn listed_of(live: &Live, noted: Noted, changed: bool) -> Option<ListedBreaker> {
+pub(super) fn listed_of(live: &Live, noted: Noted) -> Option<ListedBreaker> {
     let (_, policy) = live.set.find(&noted.seen.policy)?;
+    let measures = policy.mode == Mode::Enforce && policy.is_shadow_limit(noted.seen.limit);
     Some(ListedBreaker {
         policy: policy.name.clone(),
         key: text_of_key(&noted.seen.key)?,
         limit: policy.limit(noted.seen.limit)?.terms.label.clone(),
+        mode: if measures { Mode::Shadow } else { policy.mode },
         noted,
-        changed,
     })
 }
 

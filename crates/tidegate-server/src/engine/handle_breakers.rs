@@ -51,7 +51,9 @@ impl Engine {
             _ => self.kept.is_some() && !acted,
         };
         let told_before = seen.view.would_trip.is_some_and(|would| would.at < self.started);
-        FirstSight { same_before, told_before }
+        // In an engine, another node may have changed it at any time before.
+        let entered_now = acted || !same_before && self.decides_at_once;
+        FirstSight { same_before, entered_now, told_before }
     }
 
     fn note(&self, seen: KeyedView, acted: bool) {
@@ -94,7 +96,7 @@ impl Engine {
         }
         let mut listed: Vec<ListedBreaker> = Vec::new();
         for noted in self.breakers.lock().values().filter(|noted| wanted(&noted.seen.policy)) {
-            listed.extend(listed_of(live, noted.clone(), true));
+            listed.extend(listed_of(live, noted.clone()));
         }
         for (at, policy) in live.set.policies().iter().enumerate().filter(|(_, policy)| policy.by.is_empty())
         {
@@ -111,7 +113,7 @@ impl Engine {
         }
         let order = |one: &ListedBreaker| {
             let is_closed = one.noted.seen.view.condition == Condition::Closed;
-            (is_closed, one.policy.clone(), one.key.clone())
+            (is_closed, one.policy.clone(), one.key.clone(), one.noted.seen.limit)
         };
         listed.sort_by_cached_key(order);
         Ok(listed)
@@ -157,12 +159,10 @@ impl Engine {
     /// Makes the list entry of a breaker that was just looked at, from its note if it has one.
     fn listed(&self, live: &Live, seen: KeyedView) -> Option<ListedBreaker> {
         let noted = self.breakers.lock().get(&seen.key).cloned();
-        let changed = noted.is_some();
-        let since = seen.at;
-        listed_of(live, noted.unwrap_or(Noted { seen, since }), changed)
+        listed_of(live, noted.unwrap_or(Noted { seen, since: None }))
     }
 
-    async fn look(
+    pub(super) async fn look(
         &self,
         policy: &Policy,
         limit: usize,

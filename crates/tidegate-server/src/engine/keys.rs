@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use serde_json::json;
 use tidegate::Cost;
+use tidegate::breaker::Condition;
 use tidegate::gate::BlockError;
-use tidegate::policy::{Block, Descriptor};
+use tidegate::policy::{Block, Descriptor, Limit};
 use tidegate::store::{Charge, Op, Settled, StoreError};
 use tidegate_core::Standing;
 
 use super::Engine;
+use super::breakers::{ListedBreaker, replace_of};
 use crate::live::Live;
 use crate::metrics::Transport;
 
@@ -29,8 +31,20 @@ pub(crate) struct NotForgotten {
     store: StoreError,
 }
 
+/// What the release of a key has ended, and what not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LetGo {
+    /// Whether the key was blocked.
+    pub(crate) unblocked: bool,
+    /// The places that were in use just before: their work goes on without one.
+    pub(crate) places: u64,
+    /// How many breakers of the key are still in a state that a person has forced.
+    pub(crate) still_forced: usize,
+}
+
 impl Engine {
-    /// Releases one key of a policy: ends its block and resets what it has spent. Returns whether it was blocked.
+    /// Releases one key of a policy: ends its block and resets what it has spent. States that a person has forced its
+    /// breakers into stay.
     ///
     /// # Errors
     /// [`NotForgotten`] if the store did not settle the reset. The block has ended even then, since it does not depend
@@ -40,11 +54,37 @@ impl Engine {
         live: &Live,
         policy: usize,
         key: &Descriptor<'_>,
-    ) -> Result<bool, NotForgotten> {
+    ) -> Result<LetGo, NotForgotten> {
         let unblocked = self.unblock(&live.set.policies()[policy].name, key);
-        let reset = self.reset(live, policy, key).await;
-        reset.map_err(|store| NotForgotten { unblocked, store })?;
-        Ok(unblocked)
+        let reset = async {
+            let places = self.places_in_use(live, policy, key).await?;
+            self.reset(live, policy, key).await?;
+            let breakers = self.handle_breakers(live, policy, key, None).await?;
+            let is_forced =
+                |one: &&ListedBreaker| matches!(one.noted.seen.view.condition, Condition::Forced { .. });
+            Ok((places, breakers.iter().filter(is_forced).count()))
+        };
+        let (places, still_forced) = reset.await.map_err(|store| NotForgotten { unblocked, store })?;
+        Ok(LetGo { unblocked, places, still_forced })
+    }
+
+    /// Returns how many places a key has in use, under all concurrency limits of a policy together.
+    async fn places_in_use(
+        &self,
+        live: &Live,
+        policy: usize,
+        key: &Descriptor<'_>,
+    ) -> Result<u64, StoreError> {
+        let words = &live.set.policies()[policy];
+        if !words.limits.iter().chain(&words.shadow_limit).any(Limit::is_guard) {
+            return Ok(0);
+        }
+        let standings = self.standings(live, policy, key).await?;
+        let in_use = standings.iter().enumerate().filter_map(|(at, (_, standing))| {
+            let standing = standing.filter(|_| words.limit(at).is_some_and(Limit::is_guard))?;
+            Some(standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt))
+        });
+        Ok(in_use.sum())
     }
 
     /// Resets what one key has spent under one policy. `key` holds the attributes that the policy's `by` names.
@@ -55,10 +95,14 @@ impl Engine {
         let limits = words.limits.iter().chain(&words.shadow_limit).enumerate();
         let quotas = limits.filter_map(|(at, limit)| {
             let quota = limit.all_terms().find_map(|terms| terms.quota.as_ref())?;
-            Some((live.set.key(policy, at, key)?, quota))
+            Some((at, live.set.key(policy, at, key)?, quota))
         });
         let quotas: Vec<_> = quotas.collect();
-        let charges: Vec<_> = quotas.iter().map(|(key, quota)| Charge::new(key, quota, Cost::ONE)).collect();
+        let charge = quotas.iter().map(|(at, key, quota)| Charge {
+            replace: replace_of(words, *at),
+            ..Charge::new(key, quota, Cost::ONE)
+        });
+        let charges: Vec<_> = charge.collect();
         let reset = self.gate.reset_charges_async(&charges).await;
         reset.inspect_err(|_| self.metrics.store_error(self.store_kind))
     }

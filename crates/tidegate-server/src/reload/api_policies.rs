@@ -108,7 +108,7 @@ impl Reload {
             });
             written.map_err(NotChanged::NotSaved)?;
         }
-        let loaded = self.put_in_force(engine, Ok(joined)).map_err(NotChanged::Unfit)?;
+        let loaded = self.put_in_force(engine, Ok(joined)).await.map_err(NotChanged::Unfit)?;
         tracing::info!(policy = name, deleted = text.is_none(), "a policy was changed through the API");
         Ok(Changed {
             live: Arc::clone(&engine.live()),

@@ -88,7 +88,7 @@ impl Reload {
             Ok((settings, shared)) => (Ok(settings), Some(shared)),
             Err(refused) => (Err(refused), None),
         };
-        match self.put_in_force(engine, settings) {
+        match self.put_in_force(engine, settings).await {
             Ok(_) => {
                 engine.metrics.reloaded(true);
                 *self.shared.lock() = Taken { in_force: shared, refused: None };

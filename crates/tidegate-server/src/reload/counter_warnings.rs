@@ -53,8 +53,8 @@ fn of_policy(old: &Policy, new: &Policy, forced: &impl Fn(&str) -> usize) -> Vec
             return starts_anew.then(|| {
                 let ended = by_hand(forced(name));
                 format!(
-                    "policy \"{name}\": another breaker, {} before and {} now: every breaker starts closed (`replace: reset`){ended}",
-                    before.label, after.label
+                    "policy \"{name}\": another breaker, {}: every breaker starts closed (`replace: reset`){ended}",
+                    differing(before, after)
                 )
             });
         }
@@ -89,6 +89,16 @@ fn of_policy(old: &Policy, new: &Policy, forced: &impl Fn(&str) -> usize) -> Vec
         ))
     });
     changed.collect()
+}
+
+/// Describes two breakers by their labels, or, if these are equal, by the keys in which the two differ.
+fn differing(before: &Terms, after: &Terms) -> String {
+    match (before.quota.as_deref(), after.quota.as_deref()) {
+        (Some(Quota::Breaker(was)), Some(Quota::Breaker(is))) if before.label == after.label => {
+            format!("{} before and now, with other {}", after.label, was.differs_in(is).join(", "))
+        }
+        _ => format!("{} before and {} now", before.label, after.label),
+    }
 }
 
 /// Returns the end of a sentence that says how many forced states end with a reload.

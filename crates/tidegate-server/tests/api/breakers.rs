@@ -65,8 +65,8 @@ async fn failures_open_it_probes_close_it_and_all_of_it_is_told_golden() {
     assert_eq!(
         closed,
         json!({
-            "policy": "payments", "key": "(all)", "limit": "breaker consecutive 2 in 10s open 5s", "state": "closed",
-            "since": null, "calls": { "ended": 0, "failed": 0, "slow": 0 },
+            "policy": "payments", "key": "(all)", "limit": "breaker consecutive 2 in 10s open 5s", "limit_number": 1,
+            "mode": "enforce", "state": "closed", "since": null, "calls": { "ended": 0, "failed": 0, "slow": 0 },
         })
     );
     for _ in 0..2 {
@@ -87,8 +87,8 @@ async fn failures_open_it_probes_close_it_and_all_of_it_is_told_golden() {
     assert_eq!(
         open,
         json!({
-            "policy": "payments", "key": "(all)", "limit": "breaker consecutive 2 in 10s open 5s", "state": "open",
-            "since": "2027-01-15T12:00:00.000Z", "until": "2027-01-15T12:00:05.000Z", "tripped_by": "2 calls in a row failed",
+            "policy": "payments", "key": "(all)", "limit": "breaker consecutive 2 in 10s open 5s", "limit_number": 1,
+            "mode": "enforce", "state": "open", "probe_due": false, "since": "2027-01-15T12:00:00.000Z", "until": "2027-01-15T12:00:05.000Z", "tripped_by": "2 calls in a row failed",
             "calls": { "ended": 0, "failed": 0, "slow": 0 },
         })
     );
@@ -153,7 +153,11 @@ policies:
     // By hand it is as any other.
     put(&server, "/v1/breakers/search", r#"{"state": "open", "reason": "moves"}"#).await;
     let refused = check(&server).await;
-    assert!(refused.detail().contains("lets no request through now"), "{}", refused.detail());
+    assert!(
+        refused.detail().contains("forced open by a person until a person ends that: moves"),
+        "{}",
+        refused.detail()
+    );
 }
 
 /// Regression: a probe whose caller never came back kept the breaker half-open for ever.

@@ -211,7 +211,7 @@ async fn a_breaker_that_starts_anew_says_that_it_is_no_longer_forced() {
              breaker starts closed (`replace: reset`); the state into which one was forced by hand ends"
         ]
     );
-    assert_eq!(listed("/v1/breakers").await, "");
+    assert_eq!(listed("/v1/breakers").await, "\"closed\"", "as one that has closed by itself");
     assert_eq!(listed("/v1/breakers/hosts?host=a").await, "\"closed\"");
     assert_eq!(check().await, 200);
     force().await;
@@ -228,4 +228,44 @@ async fn a_breaker_that_starts_anew_says_that_it_is_no_longer_forced() {
     let warnings = server.to(BREAKER).await;
     let ends = "units spent and owed are forgotten, and every breaker starts closed";
     assert!(warnings.len() == 1 && warnings[0].ends_with(ends), "{warnings:?}");
+    assert_eq!(listed("/v1/breakers/hosts?host=a").await, "\"closed\"", "though nobody has used the rate");
+}
+
+/// A store carries a key over to a changed limit when the key is next used. A breaker that nobody used before its limit
+/// was changed back was still open, or forced, although the reload had said that it starts closed, and the list then told
+/// of a change that had not happened.
+#[tokio::test]
+async fn a_breaker_starts_anew_though_nobody_uses_it_before_the_limit_is_changed_back() {
+    let server = Changing::start(BREAKER).await;
+    let path = |host: &str| format!("/v1/breakers/hosts?host={host}");
+    let headers = [("content-type", "application/json")];
+    send(server.addr, Method::PUT, &path("a"), &headers, r#"{"state": "open"}"#).await;
+    for _ in 0..5 {
+        let check =
+            send(server.addr, Method::POST, "/v1/check", &[], r#"{"attributes": {"host": "b"}}"#).await;
+        let body = format!(r#"{{"ticket": {}, "status": 500}}"#, check.json()["ticket"]);
+        assert_eq!(send(server.addr, Method::POST, "/v1/report", &[], &body).await.status.as_u16(), 200);
+    }
+    let states = async || {
+        let mut states = Vec::new();
+        for host in ["a", "b"] {
+            let one = send(server.addr, Method::GET, &path(host), &[], "").await.json();
+            states.push(one["breakers"][0]["state"].as_str().unwrap().to_owned());
+        }
+        states
+    };
+    assert_eq!(states().await, ["forced-open", "open"]);
+    let warnings = server.to(&BREAKER.replace("consecutive: 5", "consecutive: 5, probes: 9, ttl: 7s")).await;
+    assert_eq!(
+        warnings,
+        [
+            "policy \"hosts\": another breaker, breaker consecutive 5 in 10s open 5s before and now, with other probes, ttl: every breaker starts \
+          closed (`replace: reset`); the state into which one was forced by hand ends"
+        ]
+    );
+    server.to(BREAKER).await;
+    assert_eq!(states().await, ["closed", "closed"]);
+    let metrics = send(server.addr, Method::GET, "/metrics", &[], "").await.text.clone();
+    let opened = "tidegate_breaker_changes_total{policy=\"hosts\",state=\"open\"} 1";
+    assert!(metrics.lines().any(|line| line == opened), "the breaker has opened once: {metrics}");
 }

@@ -68,6 +68,56 @@ async fn reads_give_way_while_much_is_under_way() {
     assert_eq!((reads(&server).await, in_flight(&server).await), (5, Some(1.0)));
 }
 
+/// A ticket without places can be settled twice, by what was spent and by how the work ended. If each of the two took
+/// one from the number in flight, a caller could drive it to zero by reporting all its work twice, and so switch off
+/// the policy that limits reads while much is under way.
+#[tokio::test]
+async fn a_ticket_ends_once_in_whatever_order_its_halves_are_settled() {
+    let server = start(FILE).await;
+    let calls = [
+        &[("settle", r#""cost": 1"#), ("report", r#""status": 200"#), ("refund", r#""cost": 1"#)][..],
+        &[("report", r#""status": 200"#), ("settle", r#""cost": 1"#), ("report", r#""status": 200"#)],
+        &[("refund", r#""cost": 1"#), ("report", r#""status": 500"#), ("settle", r#""status": 200"#)],
+        &[("settle", r#""status": 200"#), ("report", r#""status": 200"#), ("refund", r#""cost": 1"#)],
+        &[("settle", r#""outcome": "undone""#), ("report", r#""outcome": "ignored""#)],
+    ];
+    let mut tickets = Vec::new();
+    for _ in 0..calls.len() + 4 {
+        tickets.push(write(&server).await);
+    }
+    for (at, calls) in calls.iter().enumerate() {
+        for _ in 0..2 {
+            for (call, field) in *calls {
+                server
+                    .post(&format!("/v1/{call}"), &format!(r#"{{"ticket": "{}", {field}}}"#, tickets[at]))
+                    .await;
+            }
+        }
+    }
+    assert_eq!((reads(&server).await, in_flight(&server).await), (1, Some(4.0)));
+}
+
+/// Calls of several clients about one ticket arrive at once.
+#[tokio::test]
+async fn a_ticket_ends_once_when_many_settle_it_at_once() {
+    let server = start(FILE).await;
+    let ticket = write(&server).await;
+    for _ in 0..4 {
+        write(&server).await;
+    }
+    let addr = server.addr;
+    let calls = ["settle", "report", "refund"].into_iter().cycle().take(30).map(|call| {
+        let field = if call == "report" { r#""status": 200"# } else { r#""cost": 1"# };
+        let body = format!(r#"{{"ticket": "{ticket}", {field}}}"#);
+        tokio::spawn(async move { send(addr, Method::POST, &format!("/v1/{call}"), &[], &body).await.status })
+    });
+    let calls: Vec<_> = calls.collect();
+    for call in calls {
+        call.await.unwrap();
+    }
+    assert_eq!((reads(&server).await, in_flight(&server).await), (1, Some(4.0)));
+}
+
 /// A caller that dies holds reads back only as long as its ticket lives.
 #[tokio::test]
 async fn tickets_that_nobody_settles_count_until_they_expire() {

@@ -6,6 +6,7 @@ mod adaptive;
 mod batch;
 mod blocks;
 mod breakers;
+mod breakers_told;
 mod bulkheads;
 mod changed_limits;
 mod check;

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::time::Duration;
+
 use crate::running::{send, start, start_with};
 use http::{Method, StatusCode};
 use serde_json::json;
@@ -60,6 +62,34 @@ async fn a_reported_signal_puts_a_policy_in_force_and_is_listed() {
     }
     assert_eq!(report("errors", &" ".repeat(5000)).await.status, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(server.get("/v1/signals/errors").await.status, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+/// A number that is too old for every policy is not known. The list showed it as known, so nobody saw why a policy was
+/// not in force.
+#[tokio::test]
+async fn a_stale_number_is_not_shown_as_known() {
+    let server = start(
+        "
+version: 1
+policies:
+  - name: careful
+    when: signal errors above 5, stale after 3s
+    limit: { rate: 1/day }
+  - name: patient
+    when: signal errors above 5, stale after 8s
+    limit: { rate: 1/day }
+",
+    )
+    .await;
+    send(server.addr, Method::POST, "/v1/signals/errors", &[], r#"{"value": 9}"#).await;
+    let shown = async || server.get("/v1/signals").await.json()["signals"][0].clone();
+    let known = |age_ms: u64| json!({ "name": "signal errors", "value": 9.0, "last": 9.0, "age_ms": age_ms });
+    assert_eq!(shown().await, known(0));
+    server.clock.advance(Duration::from_secs(4));
+    assert_eq!(shown().await, known(4000), "one policy goes by it still");
+    server.clock.advance(Duration::from_millis(4001));
+    let stale = json!({ "name": "signal errors", "value": null, "last": 9.0, "age_ms": 8001 });
+    assert_eq!(shown().await, stale);
 }
 
 #[tokio::test]
@@ -163,6 +193,10 @@ async fn a_switch_is_turned_over_http_and_policies_go_by_it() {
         (r#"{"state": "off", "below": 3}"#, "expected `below` as a string"),
         (r#"{"state": "offf"}"#, "use on, off"),
         (r#"{"state": "off", "below": "crtical"}"#, "did you mean \"critical\"?"),
+        (
+            r#"{"state": "off", "below": "sheddable"}"#,
+            "off for nobody; use sheddable-plus, critical or critical-plus",
+        ),
         (r#"{"state": "off", "by": "me"}"#, "`by` is `me`; "),
         (r#"{"state": "off", "for": "0s"}"#, "is not a time for a switch to be off; use up to 30d"),
         (r#"{"state": "off", "reason": "a\nb"}"#, "control character"),

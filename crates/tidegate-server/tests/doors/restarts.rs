@@ -132,3 +132,25 @@ policies:
     fail(&server, "forced").await;
     assert_eq!(counted(&server, would).await, 1);
 }
+
+/// A breaker that was forced before a restart was shown as forced since somebody first looked.
+#[tokio::test]
+async fn since_when_a_breaker_was_forced_is_not_known_after_a_restart() {
+    const FILE: &str = "
+version: 1
+policies:
+  - { name: calls, limit: { algorithm: breaker } }
+";
+    let folder = tempfile::tempdir().unwrap();
+    let listed = async |server: &Running| server.get("/v1/breakers").await.json()["breakers"][0].clone();
+    let server = start_on_disk(folder.path(), FILE).await;
+    send(server.addr, Method::PUT, "/v1/breakers/calls", &[], r#"{"state": "metrics-only"}"#).await;
+    assert_eq!(listed(&server).await["since"], "2027-01-15T12:00:00.000Z");
+    server.handle.stop();
+    server.stopped().await;
+    let server = start_later(folder.path(), FILE, Duration::from_secs(60)).await;
+    let after = listed(&server).await;
+    assert_eq!((&after["state"], &after["since"]), (&"metrics-only".into(), &Value::Null), "{after}");
+    send(server.addr, Method::PUT, "/v1/breakers/calls", &[], r#"{"state": "auto"}"#).await;
+    assert_eq!(listed(&server).await["since"], "2027-01-15T12:01:00.000Z", "this change it has seen");
+}

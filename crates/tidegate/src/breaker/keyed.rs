@@ -185,7 +185,11 @@ impl KeyedBreaker {
     /// Forgets a key and its forced state: its breaker is closed, and outcomes of calls that entered before do not
     /// count.
     pub fn reset(&self, key: impl Key) {
-        key.with_bytes(|key| self.shared.settle(key, Op::Reset));
+        key.with_bytes(|key| {
+            // A reset leaves what a person has forced.
+            self.shared.settle(key, Op::Breaker(Handling::Release));
+            self.shared.settle(key, Op::Reset);
+        });
     }
 
     /// Returns how many keys are held, and how many were evicted.

@@ -92,6 +92,11 @@ pub(super) enum Claims {
 pub(super) struct Claimed<'c>(pub(super) SmallVec<[&'c MadeCharge; 2]>);
 
 impl PartEndings<'_> {
+    /// Makes an empty step for a store and a tag.
+    pub(super) fn of((store, tag): (usize, u64)) -> Self {
+        Self { store, tag, ..Self::default() }
+    }
+
     /// Copies the store's answer for each charge into `finished`.
     pub(super) fn fill_in(&self, lines: &[Settlement], finished: &mut Finished<'_>) {
         for (place, settlement) in self.places.iter().zip(lines) {
@@ -154,7 +159,7 @@ impl Gate {
             {
                 Some(at) => &mut endings.parts[at],
                 None => {
-                    endings.parts.push(PartEndings { store, tag, ..PartEndings::default() });
+                    endings.parts.push(PartEndings::of((store, tag)));
                     endings.parts.last_mut().expect("pushed just now")
                 }
             };

@@ -185,6 +185,12 @@ impl Gate {
         }
     }
 
+    /// Reports whether policies need the counts of tickets.
+    #[cfg(feature = "ticket")]
+    pub(super) fn counts_tickets(&self) -> bool {
+        self.policies.load().sensed().is_some()
+    }
+
     /// Counts the end of a ticket: no work is done under it any more.
     #[cfg(feature = "ticket")]
     pub(super) fn close_ticket(&self, made: Tick, expires: Tick) {

@@ -17,6 +17,26 @@ use super::several_stores::whole;
 use super::waits::{Waits, run_without_waiting};
 use crate::store::{Answer, Charge, Ending, Op, Step, StepClock, StoreError};
 
+/// The marks that a settlement takes in the stores, each a key of one unit.
+pub(super) struct Marks<'m> {
+    /// Taken in the step of each store. A step that finds one of them taken is refused.
+    pub(super) once: &'m [Charge<'m>],
+    /// Taken in the step of `place` only, and not binding: they refuse nothing.
+    pub(super) notes: &'m [Charge<'m>],
+    /// The store and the tag of the step that takes the notes, and of the only step if nothing is charged.
+    pub(super) place: (usize, u64),
+    /// Whether each of the notes was free, and is taken now; empty if no store has answered that.
+    pub(super) noted: SmallVec<[bool; 2]>,
+}
+
+impl<'m> Marks<'m> {
+    /// Returns the marks and the notes of one step.
+    fn of(&self, part: &PartEndings<'_>) -> (&'m [Charge<'m>], &'m [Charge<'m>]) {
+        let notes = if (part.store, part.tag) == self.place { self.notes } else { &[] };
+        (self.once, notes)
+    }
+}
+
 impl Gate {
     /// Settles the charges of a check, or a part of them. For each charge, `used` returns the units really spent;
     /// `None`: the units charged. If less was spent, the difference is given back as far as the charge still holds it;
@@ -47,7 +67,7 @@ impl Gate {
         let Endings { mut finished, mut parts } =
             self.endings(lines, outcome, used, Claims::Yes, Settles::All)?;
         // Only marks can refuse a settlement, and there are none here.
-        run_without_waiting(self.settle_parts(&mut finished, &mut parts, &[], Waits::No))?;
+        run_without_waiting(self.settle_parts(&mut finished, &mut parts, None, Waits::No))?;
         Ok(finished)
     }
 
@@ -70,7 +90,7 @@ impl Gate {
         let lines = (charged, charged.of(part));
         let Endings { mut finished, mut parts } =
             self.endings(lines, outcome, used, Claims::Yes, Settles::All)?;
-        self.settle_parts(&mut finished, &mut parts, &[], Waits::Yes).await?;
+        self.settle_parts(&mut finished, &mut parts, None, Waits::Yes).await?;
         Ok(finished)
     }
 
@@ -83,7 +103,7 @@ impl Gate {
     ) -> Result<(), StoreError> {
         let lines = (charged, charged.of(Part::All));
         let mut endings = self.endings(lines, outcome, used, Claims::Yes, Settles::Changes)?;
-        run_without_waiting(self.settle_parts(&mut endings.finished, &mut endings.parts, &[], Waits::No))
+        run_without_waiting(self.settle_parts(&mut endings.finished, &mut endings.parts, None, Waits::No))
             .map(drop)
     }
 
@@ -96,7 +116,7 @@ impl Gate {
     ) -> Result<(), StoreError> {
         let lines = (charged, charged.of(Part::All));
         let mut endings = self.endings(lines, outcome, used, Claims::Yes, Settles::Changes)?;
-        self.settle_parts(&mut endings.finished, &mut endings.parts, &[], Waits::Yes).await.map(drop)
+        self.settle_parts(&mut endings.finished, &mut endings.parts, None, Waits::Yes).await.map(drop)
     }
 
     /// Undoes what a check charged without reporting the result, for callers that have gone away. If an engine must be
@@ -129,35 +149,41 @@ impl Gate {
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<(), StoreError> {
         let mut endings = self.endings(charged, outcome, used, Claims::Yes, Settles::Changes)?;
-        let settled = self.settle_parts(&mut endings.finished, &mut endings.parts, &[], Waits::Unwatched);
+        let settled = self.settle_parts(&mut endings.finished, &mut endings.parts, None, Waits::Unwatched);
         run_without_waiting(settled).map(drop)
     }
 
     /// Settles charges, and takes some marks in the same steps. Each step is all or nothing and has the marks in it.
-    /// The result of each charge is written into `finished`. Returns `false` if every step refused the marks; in that
-    /// case nothing has changed.
+    /// The result of each charge is written into `finished`, and whether each note was free into `marks`. Returns
+    /// `false` if every step refused the marks; in that case nothing has changed.
     ///
     /// Works on data that its caller holds, so that the future of a request that waits for an engine stays small.
     ///
     /// # Errors
-    /// The error of a store that failed, [`StoreError::Unavailable`] before others. All stores were asked.
+    /// The error of a store that failed, [`StoreError::Unavailable`] before others. All stores were asked, and `marks`
+    /// has the notes that one of them took.
     pub(super) async fn settle_parts(
         &self,
         finished: &mut Finished<'_>,
         parts: &mut Parts<'_>,
-        marks: &[Charge<'_>],
+        mut marks: Option<&mut Marks<'_>>,
         waits: Waits,
     ) -> Result<bool, StoreError> {
-        if parts.is_empty() && !marks.is_empty() {
-            parts.push(PartEndings::default());
+        if let (true, Some(marks)) = (parts.is_empty(), &marks) {
+            parts.push(PartEndings::of(marks.place));
         }
         let (mut failed, mut allowed) = (None, parts.is_empty());
         for part in parts {
-            let Some(answer) = self.settle_part(part, marks, waits).await else { continue };
+            let (once, notes) = marks.as_deref().map_or_else(Default::default, |marks| marks.of(part));
+            let Some(answer) = self.settle_part(part, (once, notes), waits).await else { continue };
             match answer {
                 Ok(settled) => {
                     allowed |= settled.allowed;
-                    part.fill_in(&settled.lines[marks.len()..], finished);
+                    let (noted, lines) = settled.lines[once.len()..].split_at(notes.len());
+                    if let Some(marks) = &mut marks {
+                        marks.noted.extend(noted.iter().map(|note| note.receipt.is_some()));
+                    }
+                    part.fill_in(lines, finished);
                     if settled.allowed {
                         self.tell_finished(part, finished, settled.at);
                     }
@@ -176,14 +202,15 @@ impl Gate {
     async fn settle_part(
         &self,
         part: &mut PartEndings<'_>,
-        marks: &[Charge<'_>],
+        (once, notes): (&[Charge<'_>], &[Charge<'_>]),
         waits: Waits,
     ) -> Option<Answer> {
-        part.endings.insert_many(0, marks.iter().map(|_| Ending::Once));
+        let marks = once.iter().chain(notes);
+        part.endings.insert_many(0, marks.clone().map(|_| Ending::Once));
         let joined: Vec<Charge<'_>>;
         let mut charges: &[Charge<'_>] = &part.charges;
-        if !marks.is_empty() {
-            joined = marks.iter().chain(charges).copied().collect();
+        if !once.is_empty() {
+            joined = marks.chain(charges).copied().collect();
             charges = &joined;
         }
         let step = Step {

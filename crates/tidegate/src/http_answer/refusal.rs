@@ -7,6 +7,8 @@
 //! # Source
 //! RFC 9457; the problem types of draft-ietf-httpapi-ratelimit-headers.
 
+mod by_breaker;
+
 use std::time::Duration;
 
 use http::StatusCode;
@@ -18,6 +20,7 @@ use crate::gate::GateDecision;
 use crate::no_place::NoPlace;
 use crate::policy::{self, Block, Deny, Descriptor, Limit};
 use crate::rounded::millis_up;
+use crate::store::BreakerView;
 
 /// The type of a problem that the status describes completely (RFC 9457, section 4.2.1).
 const NO_TYPE: &str = "about:blank";
@@ -29,6 +32,8 @@ const NOT_LOOKED_UP: &str = "the limits could not be checked, and a policy refus
 pub struct Refusal<'a> {
     cause: Cause<'a>,
     caller_time: Option<CallerTime>,
+    /// The breaker that refuses, if its state is known.
+    breaker: Option<&'a BreakerView>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +47,7 @@ impl<'a> Refusal<'a> {
     /// Creates the refusal of a gate's decision.
     #[must_use]
     pub const fn of_gate(decision: &'a GateDecision) -> Self {
-        Self { cause: Cause::Gate(decision), caller_time: None }
+        Self { cause: Cause::Gate(decision), caller_time: None, breaker: None }
     }
 
     /// Says whose refusal this is, so that the text can tell a caller whose own time was too short for the delay of a
@@ -52,10 +57,17 @@ impl<'a> Refusal<'a> {
         Self { caller_time: CallerTime::of(request), ..self }
     }
 
+    /// Adds the state of the breaker that refuses, if the binding limit is one. A decision does not say why a breaker
+    /// refuses: because a service fails, because it is tried, or because a person has forced it open.
+    #[must_use]
+    pub const fn by_breaker(self, breaker: Option<&'a BreakerView>) -> Self {
+        Self { breaker, ..self }
+    }
+
     /// Creates the refusal for a store that could not decide, by a policy that refuses in that case.
     #[must_use]
     pub const fn undecided(policy: Option<&'a str>) -> Self {
-        Self { cause: Cause::Undecided { policy }, caller_time: None }
+        Self { cause: Cause::Undecided { policy }, caller_time: None, breaker: None }
     }
 
     pub(super) const fn of_limit(
@@ -63,7 +75,7 @@ impl<'a> Refusal<'a> {
         deny: &'a Deny,
         (retry, no_place): (Retry, Option<NoPlace>),
     ) -> Self {
-        Self { cause: Cause::Limit { name, deny, retry, no_place }, caller_time: None }
+        Self { cause: Cause::Limit { name, deny, retry, no_place }, caller_time: None, breaker: None }
     }
 
     /// Returns the status: 429 unless the policy that binds has another; 503 if nothing was decided.
@@ -153,7 +165,7 @@ impl<'a> Refusal<'a> {
                         None => format!("{} is on a deny-list", refusal.entry),
                     },
                 },
-                None => detail_of(decision, self.needed_priority()),
+                None => detail_of(decision, self.needed_priority(), self.breaker),
             },
             Cause::Limit { .. } | Cause::Undecided { .. } => self.public_detail(),
         }
@@ -300,7 +312,7 @@ fn deny_of(decision: &GateDecision) -> Option<&Deny> {
 
 /// Describes the refusal by a limit. `needed` is the lowest priority that passes, if the limit refuses any cost for its
 /// priority.
-fn detail_of(decision: &GateDecision, needed: Option<Criticality>) -> String {
+fn detail_of(decision: &GateDecision, needed: Option<Criticality>, breaker: Option<&BreakerView>) -> String {
     let Some(bound) = decision.binding.map(|at| &decision.limits[at]) else {
         return "refused by a policy".to_owned();
     };
@@ -312,19 +324,7 @@ fn detail_of(decision: &GateDecision, needed: Option<Criticality>) -> String {
     };
     let policy = &decision.policies.policies()[bound.policy];
     if let Some(limit) = policy.limit(bound.limit).filter(|limit| limit.is_breaker()) {
-        let is_shed = limit.sheds() && standing.reset_after != Duration::MAX;
-        return match decision.retry() {
-            Retry::Unknown if is_shed => format!(
-                "the breaker of policy {name:?} refuses a share of the calls, since the service behind it fails; try again later"
-            ),
-            Retry::After(wait) => format!(
-                "the breaker of policy {name:?} is open, since the service behind it fails; try again in {} ms",
-                millis_up(wait)
-            ),
-            _ => format!(
-                "the breaker of policy {name:?} lets no request through now, for an unknown time; try again later"
-            ),
-        };
+        return by_breaker::detail(name, limit.sheds(), (decision.retry(), &standing), breaker);
     }
     match (decision.retry(), needed) {
         (Retry::After(wait), _) => format!(

@@ -213,6 +213,14 @@ impl Sensed {
         self.set_busy(readings, compiled);
     }
 
+    /// Returns whether a condition or a moving rate goes by this reading of a source.
+    pub(super) fn goes_by(&self, source: usize, reading: Option<Taken>, now: Tick) -> bool {
+        let moves = self.followed.iter().map(|one| one.source).chain(self.busy.iter().map(|one| one.source));
+        let mut conditions = self.conditioned.iter().flat_map(|one| &one.conditions);
+        moves.clone().any(|of| of == source)
+            || conditions.any(|(of, condition)| *of == source && fresh(reading, condition, now).is_some())
+    }
+
     /// Tells limits whether the processor is busy. Without a reading it counts as idle.
     fn set_busy(&self, readings: &[Option<Taken>], compiled: &[Compiled]) {
         for one in &self.busy {

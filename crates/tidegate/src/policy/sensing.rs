@@ -18,9 +18,12 @@ use super::source::Source;
 pub struct SourceStanding {
     /// Which number.
     pub source: Source,
-    /// The last reading, in the unit of the source; `None`: there is no reading yet.
+    /// The reading that policies go by, in the unit of the source. `None` if there is no reading yet, and if it is stale
+    /// for each of their conditions; a moving rate goes by a reading of any age.
     pub value: Option<f64>,
-    /// The age of the reading.
+    /// The last reading, stale or not; `None`: there is no reading yet.
+    pub last: Option<f64>,
+    /// The age of the last reading.
     pub age: Option<Duration>,
 }
 
@@ -99,10 +102,11 @@ impl PolicySet {
     pub fn sources(&self, now: Tick) -> Vec<SourceStanding> {
         let Some(sensed) = self.sensed() else { return Vec::new() };
         let state = sensed.state.lock();
-        let each = sensed.sources.iter().zip(&state.readings);
-        each.map(|(source, taken)| SourceStanding {
+        let each = sensed.sources.iter().zip(&state.readings).enumerate();
+        each.map(|(at, (source, taken))| SourceStanding {
             source: source.clone(),
-            value: taken.map(|taken| taken.value),
+            value: taken.filter(|_| sensed.goes_by(at, *taken, now)).map(|taken| taken.value),
+            last: taken.map(|taken| taken.value),
             age: taken.map(|taken| now.since(taken.at)),
         })
         .collect()
@@ -117,11 +121,11 @@ impl PolicySet {
         })
     }
 
-    /// Returns why the conditions of the policy at this position do not hold at present for requests of a priority, with
-    /// the last readings; `None` if they hold, or if the policy has none.
+    /// Returns why the conditions of a policy (`when`) keep it out of force at present for requests of a priority; `None` if it
+    /// is in force. `place` is the index of the policy. Takes a short lock if it is not in force.
     ///
     /// # Panics
-    /// If there is no such policy.
+    /// If the set has no policy of this index.
     #[must_use]
     pub fn why_idle(&self, place: usize, priority: Priority) -> Option<String> {
         if self.compiled[place].holds(priority) {

@@ -6,7 +6,7 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Decision, Quota, State};
 
 use super::breaker_view::{BreakerView, Handling};
-use super::cell::{Cell, current, keep};
+use super::cell::{Cell, current, keep, met};
 use super::moved::Moved;
 use super::step::{Settled, Settlement, Step};
 
@@ -22,6 +22,11 @@ pub(super) fn handle(
     settled.allowed = true;
     for (charge, cell) in step.charges.iter().zip(cells) {
         let mut state = current(charge, cell.as_ref(), now).into_owned();
+        let held = met(charge, cell.as_ref(), now);
+        if matches!(handling, Handling::Adopt) && held.is_some_and(|held| !held.is_under(charge)) {
+            keep(cell, charge.quota, state.clone(), now);
+            changed = true;
+        }
         if let (Quota::Breaker(breaker), State::Breaker(state)) = (&**charge.quota, &mut state) {
             let before = state.clone();
             let tell = &mut |change| {
@@ -30,7 +35,7 @@ pub(super) fn handle(
                 }
             };
             match handling {
-                Handling::Look => {}
+                Handling::Look | Handling::Adopt => {}
                 Handling::Force(forced) => {
                     breaker.force_in_place(state, now, Some(forced.clone()), tell);
                 }
@@ -60,7 +65,7 @@ mod tests {
     use std::sync::Arc;
 
     use tidegate_core::breaker::{CircuitBreaker, Condition, Force, Forced};
-    use tidegate_core::{Cost, Tick};
+    use tidegate_core::{Cost, Replace, Tick};
 
     use super::super::settle::settle;
     use super::super::step::{Charge, Op};
@@ -105,6 +110,36 @@ mod tests {
         view(&quota, &mut cells, 1, Handling::Force(&forced));
         let released = view(&quota, &mut cells, 2, Handling::Release);
         assert_eq!((released.condition.as_str(), released.forced), ("open", None));
+    }
+
+    /// A limit that resets what was spent does so at the next use of a key. A key that is not used until its limit is
+    /// changed back would keep its state, and a breaker would stay open that a reload had closed.
+    #[test]
+    fn a_state_is_carried_over_to_another_limit_once() {
+        let quota = |failures| {
+            Arc::new(Quota::Breaker(CircuitBreaker::builder().consecutive(failures).build().unwrap()))
+        };
+        let (before, after) = (quota(3), quota(4));
+        let mut cells = [None];
+        view(&before, &mut cells, 1, Handling::Force(&Forced::new(Force::Open, None, "upgrade")));
+        let adopt = |quota: &Arc<Quota>, secs, cells: &mut [Option<Cell>]| {
+            let charge = Charge { replace: Replace::Reset, ..Charge::new(b"b", quota, Cost::ONE) };
+            let step =
+                Step::new(Tick::from_secs(secs), Op::Breaker(Handling::Adopt), std::slice::from_ref(&charge));
+            let (settled, changed) = settle(&step, cells);
+            (settled.breaker.map(|view| view.condition.as_str()), changed)
+        };
+        assert_eq!(adopt(&before, 2, &mut cells), (Some("forced-open"), false), "under this limit already");
+        assert_eq!(adopt(&after, 3, &mut cells), (Some("closed"), true));
+        assert_eq!(adopt(&after, 4, &mut cells), (Some("closed"), false));
+        assert_eq!(adopt(&before, 5, &mut cells).0, Some("closed"), "nothing is left of the forced state");
+        let forced = Forced::new(Force::Open, None, "again");
+        view(&after, &mut cells, 6, Handling::Force(&forced));
+        assert_eq!(adopt(&after, 7, &mut cells), (Some("forced-open"), false), "forced since the change");
+        let rate = Arc::new(Quota::per_second(1).gcra().unwrap());
+        assert_eq!(adopt(&rate, 8, &mut cells), (None, true), "a limit of another kind");
+        assert_eq!(adopt(&after, 9, &mut cells).0, Some("closed"));
+        assert_eq!(adopt(&after, 10, &mut [None]), (Some("closed"), false), "a key that is not known");
     }
 
     #[test]

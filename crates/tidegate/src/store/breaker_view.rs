@@ -11,6 +11,9 @@ pub enum Handling<'a> {
     Force(&'a Forced),
     /// Ends the forced state; a breaker that was forced open is then tried by probes.
     Release,
+    /// Carries the state over to the limit of the charge, as its next use would, if the key is still under another
+    /// limit. Applies to limits of every kind.
+    Adopt,
 }
 
 /// The state of a breaker, as reported to operators.

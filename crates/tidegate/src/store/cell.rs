@@ -70,7 +70,7 @@ impl Cell {
 impl Cell {
     /// Returns whether the cell is under the limit of a charge.
     #[inline]
-    fn is_under(&self, charge: &Charge<'_>) -> bool {
+    pub(super) fn is_under(&self, charge: &Charge<'_>) -> bool {
         // Pointers are compared first: all keys of a policy share one quota, and comparing quotas field by field costs
         // more.
         Arc::ptr_eq(&self.quota, charge.quota) || self.quota == *charge.quota

@@ -15,14 +15,14 @@ use std::time::Duration;
 
 use tidegate_core::breaker::Change;
 use tidegate_core::decision::Ruling;
-use tidegate_core::{Algorithm, Cost, Decision, Finish, Quota, Receipt, Standing, State, Tick};
+use tidegate_core::{Algorithm, Cost, Decision, Finish, Quota, Receipt, Replace, Standing, State, Tick};
 
 use super::cell::{Cell, Forgotten, keep, met};
 use super::moved::{self, Moved};
 use super::step::{Charge, Ending, Settled, Settlement, Step};
 use super::take::KeyState as _;
 
-/// Ends every charge of a step, or none if an [`Ending::Once`] is refused; returns whether cells changed.
+/// Ends every charge of a step, or none if a binding [`Ending::Once`] is refused; returns whether cells changed.
 pub(super) fn finish(
     step: &Step<'_>,
     cells: &mut [Option<Cell>],
@@ -33,7 +33,8 @@ pub(super) fn finish(
     let (now, mut changed) = (step.now, false);
     // Keys are distinct: one ending does not affect another.
     let refused = step.charges.iter().zip(&*cells).zip(endings).any(|((charge, cell), ending)| {
-        matches!(ending, Ending::Once) && cell.decide(&at_once(charge), now).1.is_none()
+        let must = charge.binding && matches!(ending, Ending::Once);
+        must && cell.decide(&at_once(charge), now).1.is_none()
     });
     settled.allowed = !refused;
     for ((charge, cell), ending) in step.charges.iter().zip(cells).zip(endings) {
@@ -179,14 +180,22 @@ pub(super) fn reset(step: &Step<'_>, cells: &mut [Option<Cell>], settled: &mut S
 
 /// Resets a key; returns whether its cell changed.
 ///
-/// A key that holds charges is not dropped: if one of these charges were undone later, it would give back what others
+/// A state that a person has forced a breaker into is not a counter, and stays. A key that holds charges is not dropped: if one of these charges were undone later, it would give back what others
 /// have charged since. So the key starts anew a nanosecond after the reset, and charges made up to the reset are void
 /// until the refill would have returned them.
 fn forget(charge: &Charge<'_>, cell: &mut Option<Cell>, now: Tick) -> bool {
     let Some(held) = cell.take() else { return false };
     let until = held.full_at().unwrap_or(Tick::MAX);
     if until > now {
-        let state = charge.quota.fresh(now.after(Duration::from_nanos(1)));
+        let at = now.after(Duration::from_nanos(1));
+        let state = match (&**charge.quota, &held.state) {
+            (Quota::Breaker(breaker), State::Breaker(state))
+                if charge.replace != Replace::Reset || held.is_under(charge) =>
+            {
+                State::Breaker(breaker.reset(state, at))
+            }
+            _ => charge.quota.fresh(at),
+        };
         let forgotten = Some(Box::new(Forgotten { at: now, until }));
         *cell = Some(Cell { quota: charge.quota.clone(), state, forgotten });
     }

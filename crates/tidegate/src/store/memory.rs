@@ -375,8 +375,7 @@ fn waited(step: &Step<'_>, settled: &Settled, later: Tick) -> bool {
     let passed = later.since(step.now);
     let over = |retry: Retry| retry <= Retry::After(passed);
     let mut lines = step.charges.iter().zip(&settled.lines);
-    let binds = |charge: &Charge<'_>| charge.binding || matches!(step.op, Op::Finish(_));
-    lines.all(|(charge, line)| !binds(charge) || over(line.decision.retry()))
+    lines.all(|(charge, line)| !charge.binding || over(line.decision.retry()))
 }
 
 impl Table {

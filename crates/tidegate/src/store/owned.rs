@@ -34,6 +34,7 @@ enum OwnedOp {
     Look,
     Force(Forced),
     Release,
+    Adopt,
 }
 
 #[derive(Clone, Debug)]
@@ -66,6 +67,7 @@ impl OwnedStep {
             Op::Breaker(Handling::Look) => OwnedOp::Look,
             Op::Breaker(Handling::Force(forced)) => OwnedOp::Force(forced.clone()),
             Op::Breaker(Handling::Release) => OwnedOp::Release,
+            Op::Breaker(Handling::Adopt) => OwnedOp::Adopt,
         };
         Self {
             now: step.now,
@@ -133,6 +135,7 @@ impl OwnedStep {
                 OwnedOp::Look => Op::Breaker(Handling::Look),
                 OwnedOp::Force(forced) => Op::Breaker(Handling::Force(forced)),
                 OwnedOp::Release => Op::Breaker(Handling::Release),
+                OwnedOp::Adopt => Op::Breaker(Handling::Adopt),
             },
             charges,
         }

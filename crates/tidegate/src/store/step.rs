@@ -99,11 +99,11 @@ pub enum Op<'a> {
     Peek,
     /// Ends charges, with one [`Ending`] for each charge of the step, all or nothing. Units that were charged before
     /// and not spent come back; units spent beyond the charge are booked as a debt. The quota of such a charge is the
-    /// one that it was made under, and its cost is the amount that was charged. Only an [`Ending::Once`] can refuse the
-    /// step. `binding` and `max_wait` of the charges are ignored.
+    /// one that it was made under, and its cost is the amount that was charged. Only a binding [`Ending::Once`] can
+    /// refuse the step. `binding` of other endings and `max_wait` of all are ignored.
     Finish(&'a [Ending]),
     /// Forgets the keys: their limits are full again. Charges made before give nothing back when they end, unless a
-    /// full store has evicted the note of the reset.
+    /// full store has evicted the note of the reset. A state that a person has forced a breaker into stays.
     Reset,
     /// Applies an operator's request to the breakers among the limits, and returns the state of the last one in
     /// [`Settled::breaker`].
@@ -197,6 +197,10 @@ pub enum Ending {
     Forget,
     /// Charges the key as [`Op::Take`] does, without waiting. If that is refused, the whole step is refused, and
     /// nothing has changed. So a limit of one unit lets a settlement happen only once.
+    ///
+    /// A charge that is not [binding](Charge::binding) refuses no step: it is charged if there is room and the step is
+    /// not refused, and only then is there a receipt in the answer. So of several different steps, one learns that it
+    /// was the first.
     Once,
 }
 

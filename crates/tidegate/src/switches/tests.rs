@@ -127,3 +127,14 @@ fn an_observer_hears_who_turned_what_and_why() {
     assert_eq!(said(), [""; 0], "it is on again by itself");
     assert!(switches.turn_off("serach", Off::for_all("too busy")).is_err() && said().is_empty());
 }
+
+/// No request is less important than sheddable ones. Such a switch was listed as off, and was off for nobody.
+#[test]
+fn off_below_the_lowest_level_is_on() {
+    let switches = Switches::new(["search"]).unwrap();
+    switches.turn_off("search", Off::for_all("a failing disk")).unwrap();
+    switches.turn_off("search", Off::below(Criticality::Sheddable, "a failing disk")).unwrap();
+    assert!(switches.is_on("search", Priority::of(Criticality::Sheddable)));
+    assert_eq!(switches.standing()[0].by_hand, None);
+    assert_eq!(switches.levels_off("search"), Some(0));
+}

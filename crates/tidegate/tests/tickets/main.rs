@@ -5,6 +5,7 @@
 
 #[path = "../byte_map/mod.rs"]
 mod byte_map;
+mod ends_once;
 mod failing_engine;
 
 use std::time::Duration;

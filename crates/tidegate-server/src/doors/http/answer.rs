@@ -18,6 +18,7 @@ use serde::Serialize;
 use tidegate::http_answer::PROBLEM_JSON;
 use tidegate::http_answer::server_parts::{Refusal, ShownLimits};
 use tidegate::policy::Descriptor;
+use tidegate::store::BreakerView;
 use tidegate_core::Retry;
 use ulid::Ulid;
 
@@ -25,7 +26,7 @@ use self::decision_body::DecisionBody;
 pub(crate) use self::decision_body::mode;
 use self::refusal::RefusalBody;
 use super::response_headers;
-use crate::engine::{Conclusion, TicketAnswer, Want};
+use crate::engine::{Conclusion, Engine, TicketAnswer, Want};
 use crate::json::{self, JSON};
 use crate::live::{Facts, Live};
 use crate::problem::STORE_RETRY;
@@ -43,6 +44,7 @@ struct InBatch<'a> {
 /// The parts from which the answer to one check is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply<'a, 'd> {
+    pub(crate) engine: &'a Engine,
     pub(crate) request: &'a Descriptor<'d>,
     pub(crate) conclusion: &'a Conclusion,
     pub(crate) facts: &'a [Facts],
@@ -59,7 +61,9 @@ impl<'a> Reply<'a, '_> {
         let (body, kind) = if self.allowed() {
             (json::bytes(&decision), JSON)
         } else {
-            (json::bytes(&RefusalBody::of(self.refusal(), &decision, status)), PROBLEM_JSON)
+            let breaker = self.breaker();
+            let refusal = self.refusal().by_breaker(breaker.as_ref());
+            (json::bytes(&RefusalBody::of(refusal, &decision, status)), PROBLEM_JSON)
         };
         let mut response = (status, body).into_response();
         response.headers_mut().insert(CONTENT_TYPE, kind);
@@ -95,7 +99,9 @@ impl<'a> Reply<'a, '_> {
         let entry = if self.allowed() {
             serde_json::to_value(InBatch { status: status.as_u16(), decision: &decision })
         } else {
-            serde_json::to_value(RefusalBody::of(self.refusal(), &decision, status))
+            let breaker = self.breaker();
+            let refusal = self.refusal().by_breaker(breaker.as_ref());
+            serde_json::to_value(RefusalBody::of(refusal, &decision, status))
         };
         entry.unwrap_or_default()
     }
@@ -143,6 +149,11 @@ impl<'a> Reply<'a, '_> {
             Conclusion::Decided(decision) => Refusal::of_gate(decision).for_request(self.request),
             Conclusion::Unsettled { policy, .. } => Refusal::undecided(policy.as_deref()),
         }
+    }
+
+    /// Returns the state of the breaker that refuses the request. Read only for those who may see a person's reason.
+    fn breaker(&self) -> Option<BreakerView> {
+        self.engine.refusing_breaker(self.request, self.conclusion)
     }
 
     /// Returns the status code of the answer to a check.

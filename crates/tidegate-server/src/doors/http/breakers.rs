@@ -6,10 +6,12 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{Request, Uri};
 use serde_json::{Value, json};
+use tidegate::Criticality;
 use tidegate::breaker::{Condition, Force, Totals};
-use tidegate::policy::{Descriptor, span};
+use tidegate::policy::{Descriptor, Mode, Over, PolicySet, span};
 use tidegate::store::StoreError;
 
+use super::answer::mode;
 use super::keys::key_of;
 use super::policies::find;
 use super::query::Query;
@@ -39,7 +41,7 @@ pub(crate) async fn list(app: &App, uri: &Uri) -> Result<Response, Problem> {
     let reveal = Query::of(uri, &["reveal"])?.flag("reveal")?;
     let live = app.engine.live();
     let listed = app.engine.breakers(&live, None).await.map_err(|error| unanswered(&error))?;
-    Ok(breakers_response(app, &listed, reveal))
+    Ok(json::shown(&breakers_json(app, &listed, reveal)))
 }
 
 /// `GET /v1/breakers/{policy}`: one breaker; its key is given by its attributes as parameters.
@@ -54,7 +56,7 @@ pub(crate) async fn one(app: &App, uri: &Uri, policy: &str) -> Result<Response, 
             Ok(reveal) => {
                 let listed =
                     app.engine.breakers(&live, Some(at)).await.map_err(|error| unanswered(&error))?;
-                return Ok(breakers_response(app, &listed, reveal));
+                return Ok(json::shown(&breakers_json(app, &listed, reveal)));
             }
             Err(wrong) if !is_part_of_key() => return Err(wrong),
             Err(_) => {}
@@ -72,7 +74,50 @@ pub(crate) async fn put(app: &App, request: Request<Body>, policy: &str) -> Resu
     let bytes = request_body::read(request, MAX_BODY).await?;
     let wanted = wanted(&bytes)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
+    if let Wanted::Forced { .. } = wanted
+        && live.set.policies()[at].mode == Mode::Off
+    {
+        let detail = format!(
+            "policy {:?} is off and refuses nobody, so a forced state would have no effect; set mode: enforce first, or shadow to measure",
+            live.set.policies()[at].name
+        );
+        return Err(Problem::conflict(detail));
+    }
     handle(app, &live, at, &key, Some(&wanted)).await
+}
+
+/// Returns why a breaker that is forced open refuses nobody all the same; `None` if it refuses calls.
+fn refuses_nobody(set: &PolicySet, at: usize, listed: &[ListedBreaker]) -> Option<String> {
+    let policy = &set.policies()[at];
+    let name = &policy.name;
+    if policy.mode == Mode::Shadow {
+        return Some(format!(
+            "policy {name:?} is in mode shadow: its breaker refuses nobody, and what it would refuse is counted; mode: enforce refuses it"
+        ));
+    }
+    match policy.over {
+        Over::Deny => {}
+        Over::Mark => {
+            return Some(format!(
+                "policy {name:?} has `over: mark`: its breaker refuses nobody, and requests that it would refuse are marked"
+            ));
+        }
+        Over::Demote { .. } => {
+            return Some(format!(
+                "policy {name:?} has `over: demote`: its breaker refuses nobody, and requests that it would refuse get a lower priority"
+            ));
+        }
+    }
+    // A condition that holds for some levels of priority holds for the lowest.
+    if let Some(why) = set.why_idle(at, Criticality::Sheddable.into()) {
+        return Some(format!(
+            "policy {name:?} is not in force, so its breaker refuses nobody until it is: {why}"
+        ));
+    }
+    let shadows = listed.iter().filter(|one| one.mode == Mode::Shadow).count();
+    (shadows > 0 && shadows == listed.len()).then(|| {
+        format!("the only breaker of policy {name:?} is its `shadow_limit`, which refuses nobody; what it would refuse is counted")
+    })
 }
 
 async fn handle(
@@ -83,8 +128,17 @@ async fn handle(
     wanted: Option<&Wanted>,
 ) -> Result<Response, Problem> {
     let handled = app.engine.handle_breakers(live, policy, key, wanted).await;
+    let listed = handled.map_err(|error| unanswered(&error))?;
+    let note = match wanted {
+        Some(Wanted::Forced { to: Force::Open, .. }) => refuses_nobody(&live.set, policy, &listed),
+        _ => None,
+    };
     // The key is shown in full: the caller named it.
-    Ok(breakers_response(app, &handled.map_err(|error| unanswered(&error))?, true))
+    let mut answer = breakers_json(app, &listed, true);
+    if let Some(note) = note {
+        answer["note"] = note.into();
+    }
+    Ok(json::shown(&answer))
 }
 
 /// Finds a policy by name that has a breaker.
@@ -144,9 +198,9 @@ fn unanswered(error: &StoreError) -> Problem {
     Problem::unavailable(detail)
 }
 
-fn breakers_response(app: &App, listed: &[ListedBreaker], reveal: bool) -> Response {
+fn breakers_json(app: &App, listed: &[ListedBreaker], reveal: bool) -> Value {
     let each: Vec<Value> = listed.iter().map(|one| breaker_json(app, one, reveal)).collect();
-    json::shown(&json!({ "breakers": each }))
+    json!({ "breakers": each })
 }
 
 fn breaker_json(app: &App, one: &ListedBreaker, reveal: bool) -> Value {
@@ -158,13 +212,16 @@ fn breaker_json(app: &App, one: &ListedBreaker, reveal: bool) -> Value {
         "policy": one.policy,
         "key": app.redact.text(&one.key, reveal),
         "limit": one.limit,
+        "limit_number": seen.limit + 1,
+        "mode": mode(one.mode),
         "state": view.condition.as_str(),
-        "since": if one.changed { at(one.noted.since) } else { None },
+        "since": one.noted.since.and_then(at),
         "calls": calls(view.totals),
     });
     match view.condition {
         Condition::Open { until, .. } => {
             shown["until"] = at(until).into();
+            shown["probe_due"] = (until <= seen.at).into();
             shown["tripped_by"] = why.into();
         }
         Condition::Shedding { share, .. } => {

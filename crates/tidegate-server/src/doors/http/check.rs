@@ -133,7 +133,8 @@ pub(crate) async fn conclude<A>(
     let named = requests::conclude(&app.engine, live, &check, only, want, ticket, conclusion, held).await?;
     let facts = app.engine.facts(live, conclusion);
     let (request, id, ticket) = (&asked.request, named.id, named.ticket.as_ref());
-    Ok(answer(Reply { request, conclusion, facts: &facts, want, id, ticket }))
+    let engine = &app.engine;
+    Ok(answer(Reply { engine, request, conclusion, facts: &facts, want, id, ticket }))
 }
 
 /// Returns the indices of the policies that a caller named.

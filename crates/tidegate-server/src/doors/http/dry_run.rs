@@ -50,8 +50,15 @@ pub(crate) async fn dry_run(app: &App, request: Request<Body>) -> Result<Respons
     let conclusion = app.engine.dry_run(set, asked.check.check(), only.as_deref()).await;
     let request = &asked.check.request;
     // Facts are needed for headers only, and policies that are not in force have none.
-    let reply =
-        Reply { request, conclusion: &conclusion, facts: &[], want: Want::Peek, id: None, ticket: None };
+    let reply = Reply {
+        engine: &app.engine,
+        request,
+        conclusion: &conclusion,
+        facts: &[],
+        want: Want::Peek,
+        id: None,
+        ticket: None,
+    };
     let mut answer = explained(app, set, reply, only.as_deref(), reveal);
     answer["status"] = reply.status().as_u16().into();
     answer["config"] = json!(if proposed.is_some() { "proposed" } else { "in-force" });

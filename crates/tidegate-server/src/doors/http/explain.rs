@@ -68,12 +68,12 @@ async fn answer(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> 
     let answered = answered.await.map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST));
     let (mut answer, explanation) = answered?;
     if let Some(explanation) = explanation {
-        let forced = match explanation.has_breakers() {
-            true => forced(app, live, &explanation, asked).await,
+        let states = match explanation.has_breakers() {
+            true => breaker_states(app, live, &explanation, asked).await,
             false => Vec::new(),
         };
         let tell = |policy: &str, limit: usize| {
-            let found = forced.iter().find(|(name, at, _)| name == policy && *at == limit);
+            let found = states.iter().find(|(name, at, _)| name == policy && *at == limit);
             found.map(|(.., state)| state.clone())
         };
         put(&mut answer, &explanation.with_breakers(tell));
@@ -81,14 +81,15 @@ async fn answer(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> 
     Ok(json::shown(&answer))
 }
 
-/// Returns the breakers of the request that a person has forced: policy, index of the limit, and the state in words.
-async fn forced(
+/// Returns the breakers of the request whose decision does not say enough, since a person has forced them or they try the
+/// service: policy, index of the limit, and the state in words.
+async fn breaker_states(
     app: &App,
     live: &Live,
     explanation: &Explanation,
     asked: &CheckBody<'_>,
 ) -> Vec<(String, usize, String)> {
-    let mut forced = Vec::new();
+    let mut states = Vec::new();
     for reason in explanation.reasons.iter().filter(|reason| !reason.limits.is_empty()) {
         let Some((at, policy)) = live.set.find(&reason.policy) else { continue };
         if breakers_of(policy).next().is_none() {
@@ -98,13 +99,26 @@ async fn forced(
         let listed = app.engine.handle_breakers(live, at, &asked.request, None).await.unwrap_or_default();
         for one in listed {
             let seen = &one.noted.seen;
-            let Condition::Forced { to, until } = seen.view.condition else { continue };
-            let until = until.and_then(|until| moment(until, Duration::ZERO));
-            let state = forced_state(to, until.as_deref(), &why(seen));
-            forced.push((one.policy, seen.limit, state));
+            let state = match seen.view.condition {
+                Condition::Forced { to, until } => {
+                    let until = until.and_then(|until| moment(until, Duration::ZERO));
+                    forced_state(to, until.as_deref(), &why(seen))
+                }
+                Condition::HalfOpen { in_flight, at_most, .. } => trying(in_flight, at_most),
+                _ => continue,
+            };
+            states.push((one.policy, seen.limit, state));
         }
     }
-    forced
+    states
+}
+
+/// Says in words that a breaker is half-open, and what its probes do.
+fn trying(in_flight: u64, at_most: u64) -> String {
+    let calls = if at_most == 1 { "call" } else { "calls" };
+    let does =
+        if in_flight < at_most { "lets this call through" } else { "lets no more through until one ends" };
+    format!("is half-open: tries the service with {at_most} {calls} at a time, {in_flight} under way; {does}")
 }
 
 /// Says in words that a person has forced a breaker, until when and why. Who it was is not kept.

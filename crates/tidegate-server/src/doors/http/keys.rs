@@ -9,7 +9,7 @@ use tidegate::policy::Descriptor;
 use super::policies::find;
 use super::query::Query;
 use crate::app::App;
-use crate::engine::NotForgotten;
+use crate::engine::{LetGo, NotForgotten};
 use crate::json;
 use crate::live::{Facts, Live};
 use crate::problem::Problem;
@@ -91,10 +91,16 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
     let (at, words) = find(&live.set, policy)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
     let let_go = app.engine.let_go(&live, at, &key).await;
-    let unblocked = let_go.map_err(|error| not_forgotten(&error))?;
+    let LetGo { unblocked, places, still_forced } = let_go.map_err(|error| not_forgotten(&error))?;
     let digest = app.redact.key(&live.set, words, &key, false);
-    let answer = json!({ "policy": words.name, "key": digest, "reset": true, "unblocked": unblocked });
-    Ok(json::shown(&answer))
+    Ok(json::shown(&json!({
+        "policy": words.name,
+        "key": digest,
+        "reset": true,
+        "unblocked": unblocked,
+        "places_forgotten": places,
+        "breakers_still_forced": still_forced,
+    })))
 }
 
 /// Reads the key of a policy from the parameters of a request, which are the attributes that the policy's `by` names.

@@ -23,8 +23,9 @@ use crate::problem::Problem;
 use crate::requests::Ended;
 use crate::spelling::nearest;
 
-/// The note of a report that changes nothing.
-const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the report changes nothing";
+/// The note of a report that changes no limit.
+const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the report changes no limit; it ends the work \
+     for `in-flight` and `latency`, if nothing has ended it before";
 
 /// The notes of a settlement whose other half was settled before.
 const TOLD_BEFORE: &str = "how the work ended was reported before, so this settles only what was spent";

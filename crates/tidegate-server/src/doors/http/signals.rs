@@ -16,12 +16,14 @@ use crate::spelling::{nearest, quoted};
 /// The longest report, in bytes: a number and its name.
 const MAX_BODY: usize = 1 << 10;
 
-/// `GET /v1/signals`: every number that conditions and moving rates depend on, with its last value.
+/// `GET /v1/signals`: every number that conditions and moving rates depend on: the value that they go by, which is null
+/// if none is known or the last one is stale for all of them, and the last one.
 pub(crate) fn list(app: &App) -> Response {
     let numbers = app.engine.sources().into_iter().map(|one| {
         json!({
             "name": one.source.to_string(),
             "value": one.value,
+            "last": one.last,
             "age_ms": one.age.map(millis_up),
         })
     });

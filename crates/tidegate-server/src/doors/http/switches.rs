@@ -103,7 +103,13 @@ fn wanted(put: &Put) -> Result<(SwitchedBy, Option<Off>), Problem> {
         Some(below) => {
             let level = Criticality::ALL.into_iter().find(|level| level.as_str() == below);
             let words = Criticality::ALL.map(Criticality::as_str);
-            Off::below(level.ok_or_else(|| word("below", below, &words))?, &reason)
+            let level = level.ok_or_else(|| word("below", below, &words))?;
+            if level == Criticality::Sheddable {
+                let detail = "no request is below `sheddable`, so the switch would be off for nobody; use sheddable-plus, critical or \
+                     critical-plus, or leave out `below` to turn it off for all";
+                return Err(refuse("below", detail.to_owned()));
+            }
+            Off::below(level, &reason)
         }
     };
     if let Some(text) = &put.lasts {

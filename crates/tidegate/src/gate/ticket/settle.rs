@@ -9,10 +9,11 @@ use tidegate_core::{Cost, Outcome, Quota, Tick};
 use super::{OpenTicket, SealError, Ticket, TicketError, TicketKeys};
 use crate::gate::charged::{Charged, ChargedLine, Part};
 use crate::gate::endings::{Claims, Endings, Settles};
+use crate::gate::settling::Marks;
 use crate::gate::waits::{Waits, run_without_waiting};
 use crate::gate::{Finished, Gate};
 use crate::policy::key_space;
-use crate::store::{Charge, Home};
+use crate::store::{Charge, Home, StoreError};
 
 /// The owner number of the marks of settled tickets, which gives them a share of a full store. A policy has the same
 /// number with probability 2⁻³².
@@ -31,7 +32,9 @@ impl Gate {
     /// `id` identifies the ticket among all others of the store; `None`: a random id. A given id must be new, such as
     /// the number of a decision: of two tickets with the same id, only one can be settled.
     ///
-    /// If policies use `in-flight`, the ticket counts until it is settled here or expires.
+    /// If policies use `in-flight`, the ticket counts until its work ends: until the outcome is settled, or, if no
+    /// charge waits for one, either half; or until it expires. Each ticket ends once, whoever settles it how often. To
+    /// know that, the store keeps up to two more marks of a ticket while policies read `in-flight` or `latency`.
     ///
     /// # Errors
     /// [`SealError`]; the charges stay as they are.
@@ -160,25 +163,52 @@ impl Gate {
     ) -> Result<Finished<'t>, TicketError> {
         ticket.in_time(self.now())?;
         self.holds(ticket)?;
-        let marks = ticket.marks(part);
+        let keys = ticket.marks(part);
         let quota = ticket.mark_quota();
-        let charges: SmallVec<[Charge<'_>; 2]> =
-            marks.iter().map(|key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) }).collect();
+        let notes = if self.counts_tickets() { ticket.notes(part, outcome) } else { SmallVec::new() };
+        let note_keys: SmallVec<[MarkKey; 2]> = notes.iter().map(|note| ticket.mark(*note)).collect();
+        let charge = |key, binding| Charge { owner: OWNER, binding, ..Charge::new(key, &quota, Cost::ONE) };
+        let once: SmallVec<[Charge<'_>; 2]> = keys.iter().map(|key| charge(key, true)).collect();
+        let noting: SmallVec<[Charge<'_>; 2]> = note_keys.iter().map(|key| charge(key, false)).collect();
+        let place = self.place_of(&ticket.charged)?;
+        let mut marks = Marks { once: &once, notes: &noting, place, noted: SmallVec::new() };
         let lines = (&ticket.charged, ticket.charged.of(part));
         let Endings { mut finished, mut parts } =
             self.endings(lines, outcome, used, Claims::No, Settles::All)?;
-        if !self.settle_parts(&mut finished, &mut parts, &charges, waits).await? {
-            return Err(TicketError::Settled);
+        let settled = self.settle_parts(&mut finished, &mut parts, Some(&mut marks), waits).await;
+        // Also where another store failed: no later call finds these notes free.
+        for (note, _) in notes.iter().zip(&marks.noted).filter(|(_, first)| **first) {
+            match note {
+                Mark::Timed => self.took(ticket.charged.duration(ticket.made, self.now())),
+                _ => self.close_ticket(ticket.made, ticket.expires),
+            }
         }
-        // The half for the outcome closes the ticket; if there is none, the other half does.
-        if part != Part::Spent || !ticket.has(Part::Outcome) {
-            self.close_ticket(ticket.made, ticket.expires);
-        }
-        if part != Part::Spent && outcome != Outcome::Ignored {
-            self.took(ticket.charged.duration(ticket.made, self.now()));
-        }
-        Ok(finished)
+        if settled? { Ok(finished) } else { Err(TicketError::Settled) }
     }
+
+    /// Returns the store and the tag that keep the notes of a ticket: those of its first charge that the outcome
+    /// decides, which each call that ends its work settles; without such charges those of its first charge.
+    fn place_of(&self, charged: &Charged) -> Result<(usize, u64), StoreError> {
+        let Some(first) = charged.of(Part::Outcome).chain(charged.of(Part::All)).next() else {
+            return Ok((0, 0));
+        };
+        let store = self.routes.of(first.share)?;
+        Ok((store, self.routes.tag(store, charged.key(first))))
+    }
+}
+
+/// A mark that the stores keep of a ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    /// The charges that settle by what was spent are settled.
+    Spent = 0,
+    /// The charges that the outcome decides are settled.
+    Outcome = 1,
+    /// A note: the ticket no longer counts as in flight. Without it, each half of a ticket that no outcome decides would
+    /// end it once.
+    Ended = 2,
+    /// A note: the duration of the work was counted.
+    Timed = 3,
 }
 
 impl OpenTicket {
@@ -188,21 +218,34 @@ impl OpenTicket {
 
     /// Returns the keys of the marks of a part: one for each half that has charges, and at least one.
     fn marks(&self, part: Part) -> SmallVec<[MarkKey; 2]> {
-        let halves: &[Part] = match part {
-            Part::All if !self.has(Part::Outcome) => &[Part::Spent],
-            Part::All if !self.has(Part::Spent) => &[Part::Outcome],
-            Part::All => &[Part::Spent, Part::Outcome],
-            Part::Spent => &[Part::Spent],
-            Part::Outcome => &[Part::Outcome],
+        let halves: &[Mark] = match part {
+            Part::All if !self.has(Part::Outcome) => &[Mark::Spent],
+            Part::All if !self.has(Part::Spent) => &[Mark::Outcome],
+            Part::All => &[Mark::Spent, Mark::Outcome],
+            Part::Spent => &[Mark::Spent],
+            Part::Outcome => &[Mark::Outcome],
         };
-        let mark = |half: &Part| {
-            let mut key = [0; 19];
-            key[..2].copy_from_slice(&key_space::TICKET_MARK);
-            key[2] = u8::from(*half == Part::Outcome);
-            key[3..].copy_from_slice(&self.id.to_le_bytes());
-            key
-        };
-        halves.iter().map(mark).collect()
+        halves.iter().map(|half| self.mark(*half)).collect()
+    }
+
+    /// Returns the notes of a settlement. The half for the outcome ends the work; if no charge waits for an outcome, the
+    /// first half that is settled does.
+    fn notes(&self, part: Part, outcome: Outcome) -> SmallVec<[Mark; 2]> {
+        let ends = part != Part::Spent || !self.has(Part::Outcome);
+        let times = part != Part::Spent && outcome != Outcome::Ignored;
+        [(ends, Mark::Ended), (times, Mark::Timed)]
+            .into_iter()
+            .filter(|(is, _)| *is)
+            .map(|(_, note)| note)
+            .collect()
+    }
+
+    fn mark(&self, mark: Mark) -> MarkKey {
+        let mut key = [0; 19];
+        key[..2].copy_from_slice(&key_space::TICKET_MARK);
+        key[2] = mark as u8;
+        key[3..].copy_from_slice(&self.id.to_le_bytes());
+        key
     }
 
     /// Returns the quota of a mark: one unit, for at least as long as the ticket can be settled.

@@ -76,6 +76,10 @@ fn a_step_that_happens_once_is_all_or_nothing(store: &dyn Store, quotas: &[Arc<Q
             before,
             "law: a refused settlement changes nothing ({quota:?})"
         );
+        let note = Charge { binding: false, ..charges[2] };
+        let third = settle(Op::Finish(&[Ending::Forget, Ending::Once]), &[charges[1], note]);
+        assert!(third.allowed, "law: a mark that is not binding refuses nothing ({quota:?})");
+        assert_eq!(third.lines[1].receipt, None, "law: such a mark tells whether it was made ({quota:?})");
     }
 }
 

@@ -1,0 +1,193 @@
+//! What people are told of a breaker: who refused their request and why, whether a forced state has an effect, which
+//! breaker of several is meant, and what the reset of its key leaves.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::time::Duration;
+
+use crate::running::{Answer, Running, send, start};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+const TWO: &str = "
+version: 1
+policies:
+  - name: payments
+    limits:
+      - { algorithm: breaker, consecutive: 2, open_for: 5s, jitter: 0%, probes: 1, close_after: 1, steps: 0 }
+      - { algorithm: breaker, consecutive: 2, open_for: 5s, jitter: 0%, probes: 2, close_after: 1, steps: 0 }
+";
+
+async fn check(server: &Running) -> Answer {
+    server.post("/v1/check", r#"{"attributes": {}}"#).await
+}
+
+async fn report(server: &Running, answer: &Answer, status: u16) {
+    let body = json!({ "ticket": answer.json()["ticket"], "status": status });
+    assert_eq!(server.post("/v1/report", &body.to_string()).await.status, StatusCode::OK);
+}
+
+async fn put(server: &Running, path: &str, body: &str) -> Answer {
+    send(server.addr, Method::PUT, path, &[], body).await
+}
+
+async fn listed(server: &Running) -> Vec<Value> {
+    server.get("/v1/breakers").await.json()["breakers"].as_array().unwrap().clone()
+}
+
+fn one(policy: &str) -> String {
+    format!("version: 1\npolicies:\n  - {{ name: payments, {policy} }}\n")
+}
+
+const BREAKER: &str = "limit: { algorithm: breaker, consecutive: 2, open_for: 5s, jitter: 0%, probes: 1, close_after: 1, steps: 0 }";
+
+/// A caller was told that the service fails while a person kept the breaker open for an upgrade.
+#[tokio::test]
+async fn a_refusal_says_who_opened_the_breaker_or_that_it_tries_the_service() {
+    let server = start(&one(BREAKER)).await;
+    let forced = [
+        (
+            r#"{"state": "open", "for": "5min", "reason": "upgrade"}"#,
+            "is forced open by a person: upgrade; try again in 300000 ms",
+        ),
+        (
+            r#"{"state": "open", "reason": "upgrade"}"#,
+            "is forced open by a person until a person ends that: upgrade; try again later",
+        ),
+        (r#"{"state": "open"}"#, "is forced open by a person until a person ends that; try again later"),
+    ];
+    for (body, says) in forced {
+        assert_eq!(put(&server, "/v1/breakers/payments", body).await.status, StatusCode::OK);
+        assert_eq!(check(&server).await.detail(), format!("the breaker of policy \"payments\" {says}"));
+    }
+    let batch = server.post("/v1/check/batch", r#"[{"attributes": {}}]"#).await.json();
+    assert!(batch[0]["detail"].as_str().unwrap().contains("forced open by a person"), "{batch}");
+    put(&server, "/v1/breakers/payments", r#"{"state": "auto"}"#).await;
+    let probe = check(&server).await;
+    assert_eq!(
+        check(&server).await.detail(),
+        "the breaker of policy \"payments\" tries the service with 1 call at a time, and that one is under way; try again later"
+    );
+    let explained = server.post("/v1/explain", r#"{"attributes": {}}"#).await.json();
+    let says = "is half-open: tries the service with 1 call at a time, 1 under way; lets no more through until one ends";
+    assert!(explained["lines"].to_string().contains(says), "{explained}");
+    report(&server, &probe, 200).await;
+    for _ in 0..2 {
+        let call = check(&server).await;
+        report(&server, &call, 500).await;
+    }
+    assert_eq!(
+        check(&server).await.detail(),
+        "the breaker of policy \"payments\" is open, since the service behind it fails; try again in 5000 ms"
+    );
+}
+
+#[tokio::test]
+async fn the_refusal_of_several_probes_says_how_many_there_are() {
+    let server = start(&one(&BREAKER.replace("probes: 1", "probes: 3"))).await;
+    put(&server, "/v1/breakers/payments", r#"{"state": "open"}"#).await;
+    put(&server, "/v1/breakers/payments", r#"{"state": "auto"}"#).await;
+    let mut passed = 0;
+    let refused = loop {
+        let answer = check(&server).await;
+        if answer.status != StatusCode::OK {
+            break answer;
+        }
+        passed += 1;
+    };
+    let says = match passed {
+        1 => "with 1 call at a time, and that one is under way".to_owned(),
+        many => format!("with {many} calls at a time, and all of them are under way"),
+    };
+    assert!(refused.detail().contains(&says), "{}", refused.detail());
+}
+
+/// Whoever forced a breaker open in an emergency was told of a success while every call went on to the service.
+#[tokio::test]
+async fn a_forced_state_without_effect_is_refused_or_noted() {
+    let open = r#"{"state": "open"}"#;
+    let server = start(&one(&format!("mode: off, {BREAKER}"))).await;
+    let refused = put(&server, "/v1/breakers/payments", open).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
+    assert!(
+        refused.detail().starts_with("policy \"payments\" is off and refuses nobody"),
+        "{}",
+        refused.detail()
+    );
+    assert_eq!(put(&server, "/v1/breakers/payments", r#"{"state": "auto"}"#).await.status, StatusCode::OK);
+    for (policy, mode, says) in [
+        ("mode: shadow", "shadow", "is in mode shadow: its breaker refuses nobody"),
+        ("over: mark", "enforce", "has `over: mark`: its breaker refuses nobody"),
+        (
+            "when: signal errors above 5",
+            "enforce",
+            "is not in force, so its breaker refuses nobody until it is: signal errors above 5",
+        ),
+    ] {
+        let server = start(&one(&format!("{policy}, {BREAKER}"))).await;
+        let forced = put(&server, "/v1/breakers/payments", open).await.json();
+        assert!(forced["note"].as_str().is_some_and(|note| note.contains(says)), "{forced}");
+        assert_eq!(forced["breakers"][0]["mode"], mode, "{forced}");
+        assert_eq!(check(&server).await.status, StatusCode::OK, "{policy}");
+        assert_eq!(
+            put(&server, "/v1/breakers/payments", r#"{"state": "closed"}"#).await.json().get("note"),
+            None
+        );
+        assert_eq!(listed(&server).await[0]["mode"], mode);
+    }
+    let server = start(&one(BREAKER)).await;
+    let forced = put(&server, "/v1/breakers/payments", open).await.json();
+    assert_eq!((&forced["breakers"][0]["mode"], forced.get("note")), (&json!("enforce"), None));
+}
+
+/// Two breakers of one policy looked the same, and changed places from one list to the next.
+#[tokio::test]
+async fn breakers_of_one_policy_are_told_apart_and_keep_their_order() {
+    let server = start(TWO).await;
+    put(&server, "/v1/breakers/payments", r#"{"state": "open"}"#).await;
+    for _ in 0..20 {
+        let numbers: Vec<_> = listed(&server).await.iter().map(|one| one["limit_number"].clone()).collect();
+        assert_eq!(numbers, [1, 2]);
+    }
+}
+
+/// An open breaker is tried by the next call after its time. Until then it was shown as open until some time ago.
+#[tokio::test]
+async fn an_open_breaker_whose_time_is_over_waits_for_a_probe() {
+    let server = start(&one(BREAKER)).await;
+    for _ in 0..2 {
+        let call = check(&server).await;
+        report(&server, &call, 500).await;
+    }
+    assert_eq!(listed(&server).await[0]["probe_due"], false);
+    server.clock.advance(Duration::from_secs(5));
+    let due = listed(&server).await[0].clone();
+    assert_eq!((&due["state"], &due["probe_due"]), (&json!("open"), &json!(true)));
+    check(&server).await;
+    assert_eq!(listed(&server).await[0].get("probe_due"), None, "the probe is under way");
+}
+
+/// The reset of a key forgets counters. What a person has decided for a reason is not one.
+#[tokio::test]
+async fn a_reset_leaves_what_a_person_has_forced_and_counts_the_places_that_it_forgets() {
+    let server = start(&format!(
+        "{}  - {{ name: places, limit: {{ algorithm: concurrency, max: 5 }} }}\n",
+        one(BREAKER)
+    ))
+    .await;
+    for _ in 0..3 {
+        assert_eq!(check(&server).await.status, StatusCode::OK);
+    }
+    let reset = async |policy: &str| {
+        send(server.addr, Method::DELETE, &format!("/v1/keys/{policy}"), &[], "").await.json()
+    };
+    assert_eq!(reset("places").await["places_forgotten"], 3);
+    assert_eq!(reset("places").await["places_forgotten"], 0);
+    put(&server, "/v1/breakers/payments", r#"{"state": "open", "for": "5min", "reason": "upgrade"}"#).await;
+    let kept = reset("payments").await;
+    assert_eq!((&kept["breakers_still_forced"], &kept["places_forgotten"]), (&json!(1), &json!(0)));
+    assert!(check(&server).await.detail().contains("forced open by a person: upgrade"));
+    put(&server, "/v1/breakers/payments", r#"{"state": "auto"}"#).await;
+    assert_eq!(reset("payments").await["breakers_still_forced"], 0);
+    assert_eq!(listed(&server).await[0]["state"], "closed", "a state that nobody has forced is forgotten");
+}

@@ -1,0 +1,48 @@
+//! Says why a breaker refuses: a service fails, it is being tried, or a person has forced the breaker open.
+
+use std::time::Duration;
+
+use tidegate_core::breaker::{Condition, Force};
+use tidegate_core::{Retry, Standing};
+
+use crate::rounded::millis_up;
+use crate::store::BreakerView;
+use crate::visible;
+
+/// Describes the refusal by a breaker. `seen` is its state, read after the refusal; without it, or if it has changed
+/// since, only what holds in each case is said.
+pub(super) fn detail(
+    policy: &str,
+    sheds: bool,
+    (retry, standing): (Retry, &Standing),
+    seen: Option<&BreakerView>,
+) -> String {
+    let again = match retry {
+        Retry::After(wait) => format!("try again in {} ms", millis_up(wait)),
+        _ => "try again later".to_owned(),
+    };
+    let why = match (seen.map(|seen| (seen.condition, seen)), retry) {
+        (Some((Condition::Forced { to: Force::Open, until }, seen)), _) => {
+            let until = if until.is_none() { " until a person ends that" } else { "" };
+            let reason = seen.forced.as_ref().map_or("", |forced| forced.reason());
+            let reason =
+                if reason.is_empty() { String::new() } else { format!(": {}", visible::line(reason)) };
+            format!("is forced open by a person{until}{reason}")
+        }
+        (Some((Condition::HalfOpen { at_most: 1, .. }, _)), _) => {
+            "tries the service with 1 call at a time, and that one is under way".to_owned()
+        }
+        (Some((Condition::HalfOpen { at_most, .. }, _)), _) => {
+            format!("tries the service with {at_most} calls at a time, and all of them are under way")
+        }
+        (Some((Condition::Open { by: Some(_), .. }, _)), Retry::After(_)) => {
+            "is open, since the service behind it fails".to_owned()
+        }
+        (_, Retry::After(_)) => "is open".to_owned(),
+        (_, Retry::Unknown) if sheds && standing.reset_after != Duration::MAX => {
+            "refuses a share of the calls, since the service behind it fails".to_owned()
+        }
+        _ => "lets no call through now: it tries the service, or a person has forced it open".to_owned(),
+    };
+    format!("the breaker of policy {policy:?} {why}; {again}")
+}
