@@ -17,7 +17,7 @@ policies:
     match: { attributes: { tenant: '*' } }
     limit: { algorithm: fixed-window, rate: 5/day }
   - name: all
-    limit: { rate: 1000000/day }
+    limit: { algorithm: fixed-window, rate: 1000000/day }
   - name: trial
     mode: shadow
     limit: { rate: 1000000/day }
