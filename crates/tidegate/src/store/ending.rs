@@ -180,9 +180,9 @@ pub(super) fn reset(step: &Step<'_>, cells: &mut [Option<Cell>], settled: &mut S
 
 /// Resets a key; returns whether its cell changed.
 ///
-/// A state that a person has forced a breaker into is not a counter, and stays. A key that holds charges is not dropped: if one of these charges were undone later, it would give back what others
-/// have charged since. So the key starts anew a nanosecond after the reset, and charges made up to the reset are void
-/// until the refill would have returned them.
+/// A state that a person has forced a breaker into is not a counter, and stays. A key that holds charges is not dropped:
+/// if one of these charges were undone later, it would give back what others have charged since. So the key starts anew
+/// a nanosecond after the reset, and charges made up to the reset are void until the refill would have returned them.
 fn forget(charge: &Charge<'_>, cell: &mut Option<Cell>, now: Tick) -> bool {
     let Some(held) = cell.take() else { return false };
     let until = held.full_at().unwrap_or(Tick::MAX);
