@@ -108,7 +108,13 @@ fn the_page_tells_of_every_metric_with_its_type_and_labels() {
         assert_eq!(page.get(name), Some(types), "{name} is served so, and told of otherwise");
     }
     // The page tells of the metrics of all features.
-    let all = cfg!(all(feature = "grpc", feature = "etcd", feature = "redis", feature = "zookeeper", feature = "otel"));
+    let all = cfg!(all(
+        feature = "grpc",
+        feature = "etcd",
+        feature = "redis",
+        feature = "zookeeper",
+        feature = "otel"
+    ));
     let gone: Vec<&String> = page.keys().filter(|name| !served.contains_key(*name)).collect();
     assert!(!all || gone.is_empty(), "told of, and not served: {gone:?}");
 }
