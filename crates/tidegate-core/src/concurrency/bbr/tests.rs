@@ -1,4 +1,5 @@
 use super::*;
+use crate::bytes::{Bytes, Reader, Writer};
 
 fn at(millis: u64) -> Tick {
     Tick::EPOCH.after(Duration::from_millis(millis))
