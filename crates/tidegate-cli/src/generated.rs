@@ -86,7 +86,7 @@ impl Applied {
         for (needs, policies) in &self.unmatched {
             let (verb, all) = if policies.len() == 1 { ("was", "it") } else { ("were", "them") };
             printer.remark(&format!(
-                "generated requests have no {}, so {} {verb} applied to all of them; to match {all}, name it in the traffic, \
+                "the traffic names no {}, so {} {verb} applied to all of them; to match {all}, name it in the traffic, \
                  as in burst 5 with {}",
                 needs.iter().map(String::as_str).collect::<Vec<_>>().join(" and no "),
                 listed(policies),
@@ -100,8 +100,11 @@ impl Applied {
         for one in &outcome.policies {
             let lacking = self.lacking.get(&one.name).filter(|missing| !missing.is_empty());
             if let Some(missing) = lacking.filter(|_| one.matched == 0) {
-                let missing = missing.iter().map(String::as_str).collect::<Vec<_>>().join(" and no ");
-                printer.remark(&format!("no request fits {}: the traffic names no {missing}", one.name));
+                let missing = missing.iter().map(String::as_str).collect::<Vec<_>>().join(" and ");
+                printer.remark(&format!(
+                    "no request fits {}; its match reads {missing}, and the traffic names none",
+                    one.name
+                ));
             }
         }
     }

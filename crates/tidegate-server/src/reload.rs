@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::json;
+use tidegate::gate::KeyedView;
 use tokio::sync::Mutex as Turn;
 
 pub(crate) use self::api_policies::{Changed, NotChanged};
@@ -133,31 +134,24 @@ impl Reload {
     /// [`Refused`] as for [`Reload::read`]; the old configuration stays in force.
     ///
     /// # Cancel safety
-    /// If dropped while reading, nothing is put in force.
+    /// If dropped while reading, nothing is put in force. If dropped later, while it waits for the store, the new
+    /// configuration is in force, and some breakers that start anew do so at their next use.
     pub(crate) async fn now(&self, engine: &Engine) -> Result<Loaded, Refused> {
         let _turn = self.turn.lock().await;
         systemd::reloading();
         let _announced = Announced;
         let read = self.read().await;
-        let result = self.put_in_force(engine, read).await;
+        let result = self.put_in_force(engine, read);
         *self.refused.lock() = result.as_ref().err().map(|refused| Arc::new(refused.clone()));
-        if result.is_ok() {
-            engine.metrics.reloaded(true);
-            tracing::info!("configuration reloaded");
-        }
-        result
+        let in_force = result?;
+        engine.metrics.reloaded(true);
+        tracing::info!("configuration reloaded");
+        // Last, since the caller may hang up while the store is asked.
+        Ok(in_force.start_anew(engine).await)
     }
 
     /// Puts the settings that were read in force, or reports why not.
-    ///
-    /// # Cancel safety
-    /// If dropped while it waits for the store, the settings are in force, and some breakers that start anew do so at
-    /// their next use.
-    async fn put_in_force(
-        &self,
-        engine: &Engine,
-        read: Result<Settings, Refused>,
-    ) -> Result<Loaded, Refused> {
+    fn put_in_force(&self, engine: &Engine, read: Result<Settings, Refused>) -> Result<InForce, Refused> {
         match read.and_then(|settings| engine.fits(&settings.policies).map(|()| settings)) {
             Ok(mut settings) => {
                 let mut warnings = std::mem::take(&mut settings.warnings);
@@ -172,15 +166,7 @@ impl Reload {
                 let anew = engine.replace(&settings);
                 self.keep(&settings);
                 tell_in_force(engine);
-                let left = engine.start_anew(&anew).await;
-                if left > 0 {
-                    let warning = format!(
-                        "{left} breakers that start anew could not be reset, since the store did not answer; each is reset at its next call"
-                    );
-                    tracing::warn!("{warning}");
-                    warnings.push(warning);
-                }
-                Ok(Loaded { warnings })
+                Ok(InForce { loaded: Loaded { warnings }, anew })
             }
             Err(refused) => {
                 for diagnostic in &refused.diagnostics {
@@ -198,6 +184,33 @@ impl Reload {
     /// Returns the last refusal, unless a valid configuration followed it.
     pub(crate) fn last(&self) -> Option<Arc<Refused>> {
         self.refused.lock().clone()
+    }
+}
+
+/// Settings that are in force, with breakers that are still to be reset.
+#[derive(Debug)]
+#[must_use = "breakers that start anew are still to be reset"]
+struct InForce {
+    loaded: Loaded,
+    /// The breakers that start anew.
+    anew: Vec<KeyedView>,
+}
+
+impl InForce {
+    /// Resets the breakers that start anew.
+    ///
+    /// # Cancel safety
+    /// If dropped, those that are left do so at their next use.
+    async fn start_anew(mut self, engine: &Engine) -> Loaded {
+        let left = engine.start_anew(&self.anew).await;
+        if left > 0 {
+            let warning = format!(
+                "{left} breakers that start anew could not be reset, since the store did not answer; each is reset at its next call"
+            );
+            tracing::warn!("{warning}");
+            self.loaded.warnings.push(warning);
+        }
+        self.loaded
     }
 }
 

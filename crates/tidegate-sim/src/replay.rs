@@ -170,8 +170,9 @@ impl Replay {
         self.ask(at, Check::of(request).maybe_cost(cost), RequestEnding::default());
     }
 
-    /// Asks every gate about a request of generated traffic, with the cost and the priority of its segment. It holds its places in guards for the duration in its
-    /// segment, and leaves them with the outcome given there: success by default.
+    /// Asks every gate about a request of generated traffic, with the cost and the priority of its segment. It holds its
+    /// places in guards for the duration in its segment, and leaves them with the outcome given there: success by
+    /// default.
     pub fn feed_arrival(&mut self, arrival: &Arrival, request: &Descriptor<'_>) {
         let ending = RequestEnding { outcome: arrival.outcome, signed_in: false, took: arrival.took };
         let check = Check::of(request).maybe_cost(Some(arrival.cost)).priority(arrival.priority);

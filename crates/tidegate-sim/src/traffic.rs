@@ -7,8 +7,8 @@
 //! a request (`cost N`); by default all requests have the key `key-1` and cost 1. The duration of requests is given
 //! by `taking 20ms`, `taking 20ms..400ms` (uniform) or `taking exponential:50ms` (random, with this mean), and
 //! failures by `failing 30%`. Attributes are given one by one (`with request.path=/login with user.tier=gold`), and
-//! the priority by `priority sheddable`. Ticks are whole nanoseconds. Randomness comes from the seed alone, and the times of
-//! requests do not depend on their durations and failures.
+//! the priority by `priority sheddable`. Ticks are whole nanoseconds. Randomness comes from the seed alone, and the
+//! times of requests do not depend on their durations and failures.
 
 mod chance;
 mod grammar;

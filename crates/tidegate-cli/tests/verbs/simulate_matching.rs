@@ -56,17 +56,22 @@ fn policies_that_the_traffic_cannot_match_are_applied_to_all_and_told() {
     let ran = run("burst 6");
     assert_eq!(told(&ran.json(), "gold").0, 6);
     for remark in [
-        "generated requests have no request.method and no request.path, so login was applied to all of them",
-        "generated requests have no request.path, so api was applied to all of them; to match it, name it in the traffic, as in \
+        "the traffic names no request.method and no request.path, so login was applied to all of them",
+        "the traffic names no request.path, so api was applied to all of them; to match it, name it in the traffic, as in \
          burst 5 with request.path=/login",
-        "generated requests have no user.tier, so gold was applied",
-        "generated requests have no request.direction, so ours was applied",
+        "the traffic names no user.tier, so gold was applied",
+        "the traffic names no request.direction, so ours was applied",
     ] {
         assert!(ran.err.contains(remark), "{remark}: {}", ran.err);
     }
     let partly = run("burst 6 with request.path=/login");
     assert_eq!((told(&partly.json(), "login").0, told(&partly.json(), "gold").0), (0, 6));
-    assert!(partly.err.contains("no request fits login: the traffic names no request.method"), "{partly:?}");
+    assert!(
+        partly
+            .err
+            .contains("no request fits login; its match reads request.method, and the traffic names none"),
+        "{partly:?}"
+    );
 }
 
 #[test]

@@ -174,11 +174,16 @@ impl<L: Law> Law for Windowed<L> {
             state.ends = at.after(self.most);
         }
         state.last = at;
+        let is_averaged = match sample.outcome {
+            Outcome::Success => sample.latency >= self.shortest,
+            Outcome::Overloaded => true,
+            Outcome::CallersFault | Outcome::Failure | Outcome::Ignored => false,
+        };
+        if !is_averaged && self.law.counts_ignored(&state.inner) {
+            // Nothing to average, but the law waits for those inside to leave.
+            self.law.learn(&mut state.inner, &Sample { outcome: Outcome::Ignored, ..*sample });
+        }
         if sample.outcome == Outcome::Ignored {
-            // Nothing to average, but the law may wait for those inside to leave.
-            if self.law.counts_ignored(&state.inner) {
-                self.law.learn(&mut state.inner, sample);
-            }
             return;
         }
         state.window.add(sample, self.shortest);

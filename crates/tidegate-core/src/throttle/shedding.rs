@@ -15,8 +15,8 @@
 //! Use it directly in front of a limit with a queue ordered by priority, whatever law moves that limit. It does not
 //! need to know the limit or the length of the queue. It needs to know which requests were turned away from the queue
 //! ([`Throttle::learn`] with [`Outcome::Overloaded`]) and when places are free ([`Throttle::sense`]), which ends the
-//! shedding within ten such reports, each at least a tenth of a period after the last. Do not use it without a queue: the places would then be empty while
-//! the throttle learns.
+//! shedding within ten such reports, each at least a tenth of a period after the last. Do not use it without a queue:
+//! the places would then be empty while the throttle learns.
 //!
 //! # Knobs
 //! | knob | range | default | |

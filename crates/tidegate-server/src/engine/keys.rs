@@ -36,10 +36,10 @@ pub(crate) struct NotForgotten {
 pub(crate) struct LetGo {
     /// Whether the key was blocked.
     pub(crate) unblocked: bool,
-    /// The places that were in use just before: their work goes on without one.
-    pub(crate) places: u64,
-    /// How many breakers of the key are still in a state that a person has forced.
-    pub(crate) still_forced: usize,
+    /// The places that were in use just before: their work goes on without one. `None` if the store did not say.
+    pub(crate) places: Option<u64>,
+    /// How many breakers of the key are still in a state that a person has forced. `None` if the store did not say.
+    pub(crate) still_forced: Option<usize>,
 }
 
 impl Engine {
@@ -56,15 +56,13 @@ impl Engine {
         key: &Descriptor<'_>,
     ) -> Result<LetGo, NotForgotten> {
         let unblocked = self.unblock(&live.set.policies()[policy].name, key);
-        let reset = async {
-            let places = self.places_in_use(live, policy, key).await?;
-            self.reset(live, policy, key).await?;
-            let breakers = self.handle_breakers(live, policy, key, None).await?;
-            let is_forced =
-                |one: &&ListedBreaker| matches!(one.noted.seen.view.condition, Condition::Forced { .. });
-            Ok((places, breakers.iter().filter(is_forced).count()))
-        };
-        let (places, still_forced) = reset.await.map_err(|store| NotForgotten { unblocked, store })?;
+        // Both looks only tell what the reset does, so it does not depend on them.
+        let places = self.places_in_use(live, policy, key).await.ok();
+        self.reset(live, policy, key).await.map_err(|store| NotForgotten { unblocked, store })?;
+        let breakers = self.handle_breakers(live, policy, key, None).await.ok();
+        let is_forced =
+            |one: &&ListedBreaker| matches!(one.noted.seen.view.condition, Condition::Forced { .. });
+        let still_forced = breakers.map(|breakers| breakers.iter().filter(is_forced).count());
         Ok(LetGo { unblocked, places, still_forced })
     }
 

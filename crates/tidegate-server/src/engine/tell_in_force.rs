@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use serde_json::json;
-use tidegate::policy::{Holding, Mode};
+use tidegate::policy::{Holding, Mode, Policy};
 use tidegate::switches::Off;
 use tidegate::{Criticality, Priority, Tick, visible};
 
@@ -29,9 +29,10 @@ impl Engine {
 
     fn tell_policies(&self, live: &Live) {
         let mut seen = self.seen.policies.lock();
-        seen.retain(|name, _| live.set.find(name).is_some_and(|(_, policy)| !policy.when.is_empty()));
+        let watched = |policy: &Policy| !policy.when.is_empty() && policy.mode != Mode::Off;
+        seen.retain(|name, _| live.set.find(name).is_some_and(|(_, policy)| watched(policy)));
         for (at, policy) in live.set.policies().iter().enumerate() {
-            if policy.when.is_empty() || policy.mode == Mode::Off {
+            if !watched(policy) {
                 continue;
             }
             let standing = live.set.holding(at);
@@ -48,7 +49,18 @@ impl Engine {
             let why = visible::line(&why).to_string();
             match now {
                 Some(level) => {
-                    tracing::info!(policy, below, "a policy came into force: its conditions hold");
+                    match before {
+                        None => {
+                            tracing::info!(policy, below, "a policy came into force: its conditions hold")
+                        }
+                        Some(_) => {
+                            tracing::info!(
+                                policy,
+                                below,
+                                "a policy is in force for other levels of priority now"
+                            );
+                        }
+                    }
                     seen.insert(policy.clone(), level);
                 }
                 None => {
@@ -131,7 +143,8 @@ impl Engine {
                 rates.push(FollowedRate { policy: &policy.name, per_second });
             }
         }
-        let conditions = live.set.policies().iter().enumerate();
+        let conditions =
+            live.set.policies().iter().enumerate().filter(|(_, policy)| policy.mode != Mode::Off);
         let conditions =
             conditions.filter_map(|(at, policy)| Some((policy.name.as_str(), live.set.holding(at)?)));
         in_force::show(registry, conditions, &rates);

@@ -108,8 +108,9 @@ impl Reload {
             });
             written.map_err(NotChanged::NotSaved)?;
         }
-        let loaded = self.put_in_force(engine, Ok(joined)).await.map_err(NotChanged::Unfit)?;
+        let in_force = self.put_in_force(engine, Ok(joined)).map_err(NotChanged::Unfit)?;
         tracing::info!(policy = name, deleted = text.is_none(), "a policy was changed through the API");
+        let loaded = in_force.start_anew(engine).await;
         Ok(Changed {
             live: Arc::clone(&engine.live()),
             new,

@@ -88,10 +88,11 @@ impl Reload {
             Ok((settings, shared)) => (Ok(settings), Some(shared)),
             Err(refused) => (Err(refused), None),
         };
-        match self.put_in_force(engine, settings).await {
-            Ok(_) => {
+        match self.put_in_force(engine, settings) {
+            Ok(in_force) => {
                 engine.metrics.reloaded(true);
                 *self.shared.lock() = Taken { in_force: shared, refused: None };
+                in_force.start_anew(engine).await;
                 Ok(())
             }
             Err(refused) => {

@@ -151,6 +151,9 @@ impl Word<'_> {
                 format!("`{}` is not an attribute; write NAME=VALUE, such as request.path=/login", self.text);
             return Err(self.error(what));
         };
+        if name == "key" {
+            return Err(self.error("the key is set by `key` or `keys`, as in `key a`".to_owned()));
+        }
         if let Some(instead) = unknown_attribute(name) {
             return Err(self.error(format!("no policy reads `{name}`; {instead}")));
         }

@@ -10,7 +10,7 @@ use std::mem;
 use tidegate_core::Tick;
 use tidegate_core::concurrency::{Concurrency, Law, Sample, Signal};
 
-use crate::sync::Mutex;
+use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// The most samples that wait for a locked law: many more than arrive while it processes one, unless the thread that
 /// holds it is preempted.
@@ -22,6 +22,8 @@ pub(super) struct Moving {
     /// taken while that lock is held.
     law: Mutex<Box<dyn ErasedLaw>>,
     inbox: Mutex<Vec<Sample>>,
+    /// Whether the law counted work of unknown outcome when it was last told something. Read without its lock.
+    counts_ignored: AtomicBool,
 }
 
 impl Moving {
@@ -35,7 +37,7 @@ impl Moving {
     }
 
     fn with(law: Box<dyn ErasedLaw>) -> Self {
-        Self { law: Mutex::new(law), inbox: Mutex::new(Vec::new()) }
+        Self { law: Mutex::new(law), inbox: Mutex::new(Vec::new()), counts_ignored: AtomicBool::new(false) }
     }
 
     /// Returns the same law in its initial state.
@@ -47,15 +49,27 @@ impl Moving {
         places(&**self.law.lock())
     }
 
-    /// Passes a sample of work whose outcome is unknown to the law if it counts such work now. `apply` sets the resulting
-    /// limit.
+    /// Says whether the law counts work of unknown outcome now. Usually not, and such work then ends without its lock.
+    #[inline]
+    pub(super) fn counts_ignored(&self) -> bool {
+        // A hint: the law decides under its lock.
+        self.counts_ignored.load(Ordering::Relaxed)
+    }
+
+    /// Passes a sample of work whose outcome is unknown to the law if it counts such work now. Waits for the law's lock.
+    /// `apply` sets the resulting limit.
     pub(super) fn count_ignored<T>(&self, sample: &Sample, apply: impl FnOnce(u64) -> T) -> Option<T> {
         let mut law = self.law.lock();
         if !law.counts_ignored() {
             return None;
         }
         law.learn(sample);
+        self.note(&**law);
         Some(apply(places(&**law)))
+    }
+
+    fn note(&self, law: &dyn ErasedLaw) {
+        self.counts_ignored.store(law.counts_ignored(), Ordering::Relaxed);
     }
 
     /// Passes a sample to the law, or leaves it in the inbox. `apply` sets the resulting limit.
@@ -78,6 +92,7 @@ impl Moving {
             law.learn(&earlier);
         }
         law.learn(&sample);
+        self.note(&**law);
         Some(apply(places(&**law)))
     }
 
@@ -85,6 +100,7 @@ impl Moving {
     pub(super) fn sense<T>(&self, at: Tick, signal: Signal, apply: impl FnOnce(u64) -> T) -> T {
         let mut law = self.law.lock();
         law.sense(at, signal);
+        self.note(&**law);
         apply(places(&**law))
     }
 }

@@ -168,10 +168,10 @@ impl Shared {
         self.throttling.is_some()
     }
 
-    /// Says whether a throttle or a law may count work whose outcome is unknown.
+    /// Says whether a throttle or the law counts work whose outcome is unknown.
     #[inline]
     fn counts_everybody(&self) -> bool {
-        self.is_throttled() || self.moving.is_some()
+        self.is_throttled() || self.moving.as_ref().is_some_and(Moving::counts_ignored)
     }
 
     /// Returns the tick at which work that enters now begins. Call it before a place is taken: the clock is foreign
@@ -185,17 +185,16 @@ impl Shared {
     pub(super) fn admits(&self, at: Tick, priority: impl FnOnce() -> Priority) -> bool {
         let Some(throttling) = &self.throttling else { return true };
         let admitted = throttling.admits(at, priority());
-        if !admitted && self.standing().remaining > 0 {
+        let free = self.standing().remaining;
+        if !admitted && free > 0 {
             // It hears of free places when admitted work ends. After a rest that is too seldom: it would go on to refuse
-            // as it did before the rest.
-            self.tell_room(throttling, at);
+            // as it did before the rest. Nobody waits for the lock of the line: if it is held, somebody enters or leaves.
+            let waiting = self.line.try_lock().map(|line| line.waiting() as u64);
+            if let Some(waiting) = waiting {
+                throttling.sense(at, Room { free, waiting });
+            }
         }
         admitted
-    }
-
-    fn tell_room(&self, throttling: &Throttling, at: Tick) {
-        let room = Room { free: self.standing().remaining, waiting: self.waiting() as u64 };
-        throttling.sense(at, room);
     }
 
     /// Tells the throttle that a caller it admitted got no place.
@@ -338,7 +337,8 @@ impl Shared {
             self.announce(Some(moving.sense(at, signal, |limit| self.set_limit(limit, at))));
         }
         if let Some(throttling) = &self.throttling {
-            self.tell_room(throttling, at);
+            let room = Room { free: self.standing().remaining, waiting: self.waiting() as u64 };
+            throttling.sense(at, room);
         }
     }
 

@@ -74,7 +74,8 @@ impl Match {
     /// if this match has a `not` of its own.
     fn covers(&self, other: &Self) -> bool {
         let methods = self.methods().is_empty()
-            || other.allows_only("request.method", |value| self.methods().iter().any(|own| **own == *value));
+            || !other.methods().is_empty()
+                && other.methods().iter().all(|method| self.methods().contains(method));
         let hosts = self.hosts().is_empty()
             || !other.hosts().is_empty()
                 && other.hosts().iter().all(|host| {
@@ -84,8 +85,7 @@ impl Match {
                         || literals.as_mut().is_some_and(|texts| {
                             texts.all(|text| self.hosts().iter().any(|own| own.matches(text)))
                         })
-                })
-            || other.allows_only("request.host", |value| self.hosts().iter().any(|own| own.matches(value)));
+                });
         // Every request has a path, except those that a program describes without one; a program tests such requests
         // explicitly.
         let paths = self.paths().is_empty()
@@ -97,40 +97,18 @@ impl Match {
                         || literals.as_mut().is_some_and(|texts| {
                             texts.all(|text| self.paths().iter().any(|own| own.matches(text)))
                         })
-                })
-            || other.allows_only("request.path", |value| self.paths().iter().any(|own| own.matches(value)));
+                });
         let attributes = self.attributes().iter().all(|(name, want)| {
             let same = |(_, asked): &&(Box<str>, Want)| {
                 asked == want || *want == Want::Present && matches!(asked, Want::OneOf(_))
             };
-            other.attributes().iter().filter(|(asked, _)| asked == name).any(|pair| same(&pair))
-                || other.allows_only(name, |value| fits(want, value))
+            let within = |(_, asked): &&(Box<str>, Want)| {
+                matches!(asked, Want::OneOf(globs) if is_literal(globs) && !can_be(asked, |value| !fits(want, value)))
+            };
+            let of_it = || other.attributes().iter().filter(|(asked, _)| asked == name);
+            of_it().any(|pair| same(&pair)) || of_it().any(|pair| within(&pair))
         });
         methods && hosts && paths && attributes && self.left_out().is_empty()
-    }
-
-    /// Reports whether this match names the values that an attribute may have, without wildcards, and all are accepted. One
-    /// condition on the attribute suffices, whichever key of the match has it.
-    fn allows_only(&self, name: &str, accepted: impl Fn(&str) -> bool) -> bool {
-        let all = |globs: &[Glob]| {
-            let accepted = |glob: &Glob| glob.literals().is_some_and(|mut all| all.all(&accepted));
-            !globs.is_empty() && globs.iter().all(accepted)
-        };
-        let by_key = match name {
-            "request.method" => {
-                !self.methods().is_empty() && self.methods().iter().all(|method| accepted(method))
-            }
-            "request.host" => all(self.hosts()),
-            "request.path" => {
-                let accepted = |path: &PathGlob| path.literals().is_some_and(|mut all| all.all(&accepted));
-                !self.paths().is_empty() && self.paths().iter().all(accepted)
-            }
-            _ => false,
-        };
-        let by_attribute = |(asked, want): &(Box<str>, Want)| {
-            **asked == *name && matches!(want, Want::OneOf(globs) if all(globs))
-        };
-        by_key || self.attributes().iter().any(by_attribute)
     }
 }
 

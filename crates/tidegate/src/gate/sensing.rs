@@ -180,21 +180,21 @@ impl Gate {
     /// Counts a ticket that is created, if policies need the count.
     #[cfg(feature = "ticket")]
     pub(super) fn open_ticket(&self, made: Tick, expires: Tick) {
-        if self.policies.load().sensed().is_some() {
+        if self.reads(&Source::InFlight) {
             self.sensing.load.open_ticket(made, expires);
         }
     }
 
-    /// Reports whether policies need the counts of tickets.
+    /// Reports whether policies go by a number.
     #[cfg(feature = "ticket")]
-    pub(super) fn counts_tickets(&self) -> bool {
-        self.policies.load().sensed().is_some()
+    pub(super) fn reads(&self, source: &Source) -> bool {
+        self.policies.load().sensed().is_some_and(|sensed| sensed.reads(source))
     }
 
     /// Counts the end of a ticket: no work is done under it any more.
     #[cfg(feature = "ticket")]
     pub(super) fn close_ticket(&self, made: Tick, expires: Tick) {
-        if self.policies.load().sensed().is_some() {
+        if self.reads(&Source::InFlight) {
             self.sensing.load.close_ticket(made, expires);
         }
     }

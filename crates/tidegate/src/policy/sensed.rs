@@ -111,6 +111,12 @@ impl Sensed {
     /// The most different sources of one set.
     pub(super) const MOST_SOURCES: usize = 64;
 
+    /// Reports whether the set goes by this number.
+    #[cfg(feature = "ticket")]
+    pub(crate) fn reads(&self, source: &Source) -> bool {
+        self.sources.contains(source)
+    }
+
     /// Collects the sources of the policies; `None` if they use none.
     ///
     /// # Errors

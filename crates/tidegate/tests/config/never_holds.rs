@@ -284,22 +284,6 @@ fn policies_whose_words_exclude_each_other() {
         ),
         ("match: { not: { path: '/**' } }", "`not` excludes everything that the rest of the match includes"),
         (
-            "match: { attributes: { request.path: [/a] }, not: { path: [/a] } }",
-            "`not` excludes everything that the rest of the match includes",
-        ),
-        (
-            "match: { path: [/a, /b], not: { attributes: { request.path: '/*' } } }",
-            "`not` excludes everything that the rest of the match includes",
-        ),
-        (
-            "match: { attributes: { request.host: a.example }, not: { host: '*.example' } }",
-            "`not` excludes everything that the rest of the match includes",
-        ),
-        (
-            "match: { method: GET, not: { attributes: { request.method: [GET, PUT] } } }",
-            "`not` excludes everything that the rest of the match includes",
-        ),
-        (
             "match: { attributes: { tier: [free, trial] }, not: { attributes: { tier: [free, trial, paid] } } }",
             "`not` excludes everything that the rest of the match includes",
         ),
@@ -317,7 +301,9 @@ fn policies_whose_words_exclude_each_other() {
         assert!(found[0].ends_with(&format!("no request can match: {why}")), "{lines}: {found:?}");
     }
     accepted("match: { path: /a/**, not: { path: /a/b } }");
-    accepted("match: { attributes: { request.path: [/a, /b] }, not: { path: [/a] } }");
+    // A path may be read in two ways, and a method in lower case is another value: these leave `/a;x` and `get`.
+    accepted("match: { attributes: { request.path: [/a] }, not: { path: [/a] } }");
+    accepted("match: { method: GET, not: { attributes: { request.method: [GET] } } }");
     accepted("match: { path: /a, not: { attributes: { request.path: /b } } }");
     accepted("match: { path: /a, method: POST, not: { path: /a, method: GET } }");
     accepted("match: { header: { x-a: true }, attributes: { request.header.x-a: 'b*' } }");

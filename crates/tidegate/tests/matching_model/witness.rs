@@ -17,6 +17,10 @@ fn filled(patterns: &[String], filling: &str) -> Vec<String> {
     patterns.iter().flat_map(|pattern| written_out(pattern)).map(fill).collect()
 }
 
+fn in_lower_case(words: &[String]) -> Vec<String> {
+    words.iter().map(|word| word.to_ascii_lowercase()).collect()
+}
+
 /// Returns requests; if a request that meets the policy is easily found, one of them meets it.
 pub(crate) fn requests(policy: &PolicyWords) -> impl Iterator<Item = Vec<(String, String)>> {
     let words = &policy.matching;
@@ -33,7 +37,8 @@ pub(crate) fn requests(policy: &PolicyWords) -> impl Iterator<Item = Vec<(String
         );
         // Collects the candidates of each part, and then combines them in every way.
         let mut parts: Vec<(String, Vec<String>)> = vec![
-            ("request.method".to_owned(), words.method.clone()),
+            // Methods of a match are compared without case, the attribute is not.
+            ("request.method".to_owned(), [words.method.clone(), in_lower_case(&words.method)].concat()),
             ("request.path".to_owned(), candidates(&words.path)),
             ("request.host".to_owned(), candidates(&words.host)),
         ];
@@ -52,7 +57,10 @@ pub(crate) fn requests(policy: &PolicyWords) -> impl Iterator<Item = Vec<(String
                         None => pattern.clone(),
                     };
                     let rooted: Vec<String> = patterns.iter().map(rooted).collect();
-                    [candidates(&patterns), candidates(&rooted)].concat()
+                    let plain = [candidates(&patterns), candidates(&rooted)].concat();
+                    // The attribute is such a path without the parameter; `not` may leave out only that reading.
+                    let with_parameter = plain.iter().map(|path| format!("{path};x"));
+                    with_parameter.chain(plain.clone()).collect()
                 }
                 Ask::OneOf(patterns) => candidates(&patterns),
             };

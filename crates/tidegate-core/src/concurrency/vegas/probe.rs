@@ -14,10 +14,14 @@ const SAMPLES: u32 = 10;
 /// times as many as one measurement needs.
 const PATIENCE: u64 = 3 * SAMPLES as u64;
 
+/// How much of a drain a sample takes. Cancelled work brings no measurement nearer, but takes a tenth of that, so that a
+/// drain ends even if all work is cancelled.
+const STEP: u64 = 10;
+
 /// The state of the probe for the next baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Probe {
-    /// Samples since the last measurement; while draining, how many more samples the drain may last.
+    /// Samples since the last measurement; while draining, how many more samples the drain may last, times [`STEP`].
     count: u64,
     jitter: Jitter,
     /// The number that the service works on at once, smoothed.
@@ -97,15 +101,13 @@ impl Probe {
         self.working.add(count, 16, 1.0 / 16.0);
     }
 
-    /// Counts work of any outcome as left, and its sample against a drain unless the outcome is unknown. A drain that lasts
-    /// too long ends without a measurement; the next one is tried later.
+    /// Counts work of any outcome as left, and against a drain. A drain that lasts too long ends without a measurement;
+    /// the next one is tried later.
     pub(super) fn ended(&mut self, limit: f64, sample: &Sample) {
         let Some(drain) = &mut self.drain else { return };
         drain.ended(limit, sample);
-        if sample.outcome == Outcome::Ignored {
-            return;
-        }
-        self.count = self.count.saturating_sub(1);
+        let taken = if sample.outcome == Outcome::Ignored { 1 } else { STEP };
+        self.count = self.count.saturating_sub(taken);
         if self.count == 0 {
             *self = self.restart();
         }
@@ -128,7 +130,8 @@ impl Probe {
         if !self.draining() {
             let (peak, places) = (inside(limit, sample), sample.places);
             self.drain = Some(Drain { peak, ended: places, width: places, since: sample.at });
-            (self.count, self.quick, self.seen) = (peak.saturating_add(PATIENCE), f64::INFINITY, 0);
+            (self.count, self.quick, self.seen) =
+                (peak.saturating_add(PATIENCE).saturating_mul(STEP), f64::INFINITY, 0);
         }
         None
     }

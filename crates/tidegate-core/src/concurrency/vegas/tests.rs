@@ -260,6 +260,23 @@ fn cancelled_work_does_not_prevent_a_measurement() {
     }
 }
 
+/// A service that hangs while the latency is measured: every caller gives up.
+#[test]
+fn a_drain_ends_where_all_work_is_cancelled() {
+    let law = Vegas::default();
+    let mut state = law.start(Tick::EPOCH);
+    law.learn(&mut state, &sample(10_000, 1, Outcome::Success));
+    while !law.counts_ignored(&state) {
+        law.learn(&mut state, &sample(10_000, 20, Outcome::Success));
+    }
+    let mut cancelled = 0;
+    while law.counts_ignored(&state) {
+        law.learn(&mut state, &sample(10_000, 20, Outcome::Ignored));
+        cancelled += 1;
+    }
+    assert_eq!(cancelled, 500, "ten times as many as would have ended well");
+}
+
 /// Regression: the limit was held down for good, since each sample had more places in use than few.
 #[test]
 fn work_wider_than_the_lowered_limit_ends_the_measurement() {

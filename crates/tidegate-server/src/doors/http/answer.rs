@@ -151,7 +151,8 @@ impl<'a> Reply<'a, '_> {
         }
     }
 
-    /// Returns the state of the breaker that refuses the request. Read only for those who may see a person's reason.
+    /// Returns the state of the breaker that refuses the request. Callers of the check API see a person's reason for it,
+    /// as for a block; clients of proxies do not.
     fn breaker(&self) -> Option<BreakerView> {
         self.engine.refusing_breaker(self.request, self.conclusion)
     }

@@ -12,7 +12,7 @@ use crate::gate::endings::{Claims, Endings, Settles};
 use crate::gate::settling::Marks;
 use crate::gate::waits::{Waits, run_without_waiting};
 use crate::gate::{Finished, Gate};
-use crate::policy::key_space;
+use crate::policy::{Source, key_space};
 use crate::store::{Charge, Home, StoreError};
 
 /// The owner number of the marks of settled tickets, which gives them a share of a full store. A policy has the same
@@ -165,7 +165,11 @@ impl Gate {
         self.holds(ticket)?;
         let keys = ticket.marks(part);
         let quota = ticket.mark_quota();
-        let notes = if self.counts_tickets() { ticket.notes(part, outcome) } else { SmallVec::new() };
+        let mut notes = ticket.notes(part, outcome);
+        notes.retain(|note| match note {
+            Mark::Ended => self.reads(&Source::InFlight),
+            _ => self.reads(&Source::Latency),
+        });
         let note_keys: SmallVec<[MarkKey; 2]> = notes.iter().map(|note| ticket.mark(*note)).collect();
         let charge = |key, binding| Charge { owner: OWNER, binding, ..Charge::new(key, &quota, Cost::ONE) };
         let once: SmallVec<[Charge<'_>; 2]> = keys.iter().map(|key| charge(key, true)).collect();

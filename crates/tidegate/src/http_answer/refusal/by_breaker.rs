@@ -22,17 +22,20 @@ pub(super) fn detail(
         _ => "try again later".to_owned(),
     };
     let why = match (seen.map(|seen| (seen.condition, seen)), retry) {
-        (Some((Condition::Forced { to: Force::Open, until }, seen)), _) => {
+        // If its end does not fit the answer, the state has changed since.
+        (Some((Condition::Forced { to: Force::Open, until }, seen)), retry)
+            if until.is_some() == matches!(retry, Retry::After(_)) =>
+        {
             let until = if until.is_none() { " until a person ends that" } else { "" };
             let reason = seen.forced.as_ref().map_or("", |forced| forced.reason());
             let reason =
                 if reason.is_empty() { String::new() } else { format!(": {}", visible::line(reason)) };
             format!("is forced open by a person{until}{reason}")
         }
-        (Some((Condition::HalfOpen { at_most: 1, .. }, _)), _) => {
+        (Some((Condition::HalfOpen { in_flight: 1.., at_most: 1, .. }, _)), _) => {
             "tries the service with 1 call at a time, and that one is under way".to_owned()
         }
-        (Some((Condition::HalfOpen { at_most, .. }, _)), _) => {
+        (Some((Condition::HalfOpen { in_flight, at_most, .. }, _)), _) if in_flight >= at_most => {
             format!("tries the service with {at_most} calls at a time, and all of them are under way")
         }
         (Some((Condition::Open { by: Some(_), .. }, _)), Retry::After(_)) => {
