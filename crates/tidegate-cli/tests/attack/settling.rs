@@ -127,7 +127,7 @@ fn a_success_forgets_and_our_own_fault_gives_the_place_back() {
     // A report that changes nothing is answered with a note.
     let other = ticket_of(&check(addr, "192.0.2.1", "/free"));
     let told = report(addr, &other, 401).json();
-    assert!(told["note"].as_str().unwrap().contains("changes nothing"), "{told}");
+    assert!(told["note"].as_str().unwrap().contains("changes no limit"), "{told}");
 }
 
 #[test]

@@ -184,9 +184,11 @@ impl Shared {
     /// Says whether the throttle admits a caller that arrives now. Call it once per arrival.
     pub(super) fn admits(&self, at: Tick, priority: impl FnOnce() -> Priority) -> bool {
         let Some(throttling) = &self.throttling else { return true };
-        let admitted = throttling.admits(at, priority());
+        if throttling.admits(at, priority()) {
+            return true;
+        }
         let free = self.standing().remaining;
-        if !admitted && free > 0 {
+        if free > 0 {
             // It hears of free places when admitted work ends. After a rest that is too seldom: it would go on to refuse
             // as it did before the rest. Nobody waits for the lock of the line: if it is held, somebody enters or leaves.
             let waiting = self.line.try_lock().map(|line| line.waiting() as u64);
@@ -194,7 +196,7 @@ impl Shared {
                 throttling.sense(at, Room { free, waiting });
             }
         }
-        admitted
+        false
     }
 
     /// Tells the throttle that a caller it admitted got no place.
