@@ -51,7 +51,7 @@ impl Engine {
                 Some(level) => {
                     match before {
                         None => {
-                            tracing::info!(policy, below, "a policy came into force: its conditions hold")
+                            tracing::info!(policy, below, "a policy came into force: its conditions hold");
                         }
                         Some(_) => {
                             tracing::info!(
