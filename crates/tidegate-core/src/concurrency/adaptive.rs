@@ -48,7 +48,7 @@ pub enum Adaptive {
     Bbr(Bbr),
 }
 
-/// The state of an [`Adaptive`] law: 256 bytes, and the heap memory of its law's state.
+/// The state of an [`Adaptive`] law: 320 bytes, and the heap memory of its law's state.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum AdaptiveState {

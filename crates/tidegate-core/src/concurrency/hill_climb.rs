@@ -39,6 +39,8 @@
 mod cliff;
 mod epoch;
 mod experiment;
+mod reading;
+mod reserve;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -48,7 +50,7 @@ use super::law::{Law, Sample};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::guard::Outcome;
 use crate::time::Tick;
-use epoch::Reading;
+use reading::Reading;
 pub use state::HillClimbState;
 use state::{CHANGED, HEADROOM, LEAP, STEP};
 
@@ -107,6 +109,7 @@ impl HillClimb {
     /// Handles a measurement during which the limit did not bind. `ended` is the work that ended, well or not, per
     /// nanosecond.
     fn idle(&self, state: &mut HillClimbState, reading: &Reading, ended: f64) {
+        state.give_up_reserve();
         let limit = state.limit.max(state.trial.take().unwrap_or_default());
         if !reading.failing {
             state.learn_base(reading, true);
@@ -135,6 +138,11 @@ impl HillClimb {
             return;
         }
         state.learn_base(&reading, false);
+        state.no_reserve_for = state.no_reserve_for.saturating_sub(1);
+        if state.reserve.is_some() {
+            state.measured_reserve(&self.bounds, reading);
+            return;
+        }
         match &mut state.known {
             Some(known) if (reading.rate / known.rate - 1.0).abs() <= CHANGED => known.merge(&reading),
             Some(_) => {

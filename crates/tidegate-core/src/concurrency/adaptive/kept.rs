@@ -65,8 +65,9 @@ impl Adaptive {
         let mut out = Writer::default();
         self.start(Tick::EPOCH).write(&mut out);
         // All other forms have a fixed size. BBR's grows by two values for each bucket of its window, Vegas' by four
-        // while the limit is held down.
+        // while the limit is held down, and the hill climb's where callers say how long they wait.
         let grows = match self {
+            Self::HillClimb(_) => super::super::HillClimbState::RESERVE_BYTES,
             Self::Vegas(_) => 4 * 8,
             Self::Bbr(law) => 2 * 16 * law.window.count() as usize,
             _ => 0,

@@ -1,7 +1,7 @@
 //! Remembers the limit at which work began to fail. The hill climb avoids it for a while, since recovery can take
 //! much longer than the visit.
 
-use super::epoch::Reading;
+use super::reading::Reading;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
 /// A limit at which work began to fail is not tried again for this many measurements: half a minute at a tenth of a

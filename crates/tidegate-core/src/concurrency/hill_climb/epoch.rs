@@ -3,6 +3,8 @@
 use core::time::Duration;
 
 use super::super::law::Sample;
+use super::reading::Reading;
+use super::reserve::Shares;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::guard::Outcome;
 use crate::time::{Tick, nanos, onward};
@@ -29,16 +31,11 @@ const GROSS_SPAN: f64 = 1.2;
 const PATIENCE: f64 = 16.0;
 /// How many rounds of samples an undecided trial takes in all.
 const ROUNDS: f64 = 2.0;
-/// The known goodput of a limit weighs at most as much as this many measurements, so that it follows a service that
-/// drifts.
-const MEMORY: f64 = 4.0;
 /// A service at which nothing ends for this many mean latencies stands still. Under a small limit it also takes a gap
 /// in which this many pieces of work would have ended. Work that ends at random leaves such a gap once in 10¹³.
 const PAUSE: (f64, f64) = (4.0, 30.0);
 /// A pause restarts a measurement at most this many times in a row: a service may also always work in bursts.
 const MOST_PAUSES: u32 = 2;
-/// From this many samples on, a mean latency counts as proof.
-const PROOF: f64 = 12.0;
 /// Work ends too late if at least this many pieces of a measurement were late, and [`TOO_LATE_SHARE`] times as many as
 /// ended well.
 const TOO_LATE: u32 = 40;
@@ -63,48 +60,6 @@ pub(super) struct Required {
     pub(super) expected: f64,
     /// The mean latency without a queue, in nanoseconds; zero if unknown.
     pub(super) base: f64,
-}
-
-/// The result of a measurement.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Reading {
-    /// Work that ended well, per nanosecond.
-    pub(super) rate: f64,
-    /// The mean latency of work that ended well or late, in nanoseconds; zero if none did.
-    pub(super) latency: f64,
-    /// Whether most work found the limit nearly reached when it entered.
-    pub(super) full: bool,
-    /// Whether most work found more places in use than the limit, its own included: each takes several places, and
-    /// runs alone.
-    pub(super) wider: bool,
-    /// The share of work that failed or was late.
-    pub(super) failed: f64,
-    /// Whether the failures were due to overload.
-    pub(super) failing: bool,
-    /// The highest number in use when work entered.
-    pub(super) peak: f64,
-    /// How many successes this reading is the mean of.
-    pub(super) good: f64,
-    /// Whether a step up to this limit, or an earlier one, brought much less than in proportion: some work waited
-    /// here.
-    pub(super) queued: bool,
-    /// Whether most work came too late for its caller. Not written: it is handled at once.
-    pub(super) too_late: bool,
-}
-
-impl Reading {
-    /// Adds another measurement at the same limit.
-    pub(super) fn merge(&mut self, other: &Self) {
-        self.good = (self.good + other.good).min(MEMORY * other.good).max(1.0);
-        let share = (other.good / self.good).min(1.0);
-        self.rate += (other.rate - self.rate) * share;
-        self.latency += (other.latency - self.latency) * share;
-        (self.failed, self.failing) = (other.failed, other.failing);
-    }
-
-    pub(super) fn proves_latency(&self) -> bool {
-        self.good >= PROOF
-    }
 }
 
 /// A measurement in progress.
@@ -132,6 +87,7 @@ pub(super) struct Epoch {
     wider: u64,
     peak: u64,
     latencies: f64,
+    pub(super) shares: Shares,
 }
 
 impl Epoch {
@@ -152,6 +108,7 @@ impl Epoch {
             wider: 0,
             peak: 0,
             latencies,
+            shares: Shares::NONE,
         }
     }
 
@@ -291,6 +248,7 @@ impl Epoch {
         self.full += u64::from(sample.in_flight.saturating_mul(10) >= limit.saturating_mul(9));
         self.wider += u64::from(sample.in_flight > limit);
         self.peak = self.peak.max(sample.in_flight);
+        self.shares.count(sample);
     }
 
     fn reading(&self, span: f64) -> Reading {
@@ -306,33 +264,13 @@ impl Epoch {
             good,
             queued: false,
             too_late: self.too_late(),
+            share: self.shares.nearly_all(ended),
         }
     }
 }
 
 /// [`LONGEST`] as a [`Duration`].
 const LONGEST_SPAN: Duration = Duration::from_secs(10);
-
-impl Bytes for Reading {
-    fn write(&self, out: &mut Writer) {
-        for number in [self.rate, self.latency, self.failed, self.peak, self.good] {
-            out.f64(number);
-        }
-        out.flag(self.full);
-        out.flag(self.wider);
-        // Both flags share one byte, so that forms written before the second flag existed still read the same.
-        out.two_flags(self.failing, self.queued);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let mut number = |field| from.within(field, 0.0..=f64::MAX);
-        let (rate, latency, failed) = (number("rate")?, number("latency")?, number("failed")?);
-        let (peak, good) = (number("peak")?, number("good")?);
-        let (full, wider) = (from.flag("full")?, from.flag("wider")?);
-        let (failing, queued) = from.two_flags("failing")?;
-        Ok(Self { rate, latency, full, wider, failed, failing, peak, good, queued, too_late: false })
-    }
-}
 
 impl Bytes for Epoch {
     fn write(&self, out: &mut Writer) {
@@ -374,6 +312,7 @@ impl Bytes for Epoch {
             peak,
             pauses: (late_and_pauses & ((1 << PAUSE_BITS) - 1)) as u32,
             latencies: from.within("latencies", 0.0..=f64::MAX)?,
+            shares: Shares::NONE,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Experiments of the hill climb: which limit is tried next, and whether it is kept.
 
 use super::super::bounds::Bounds;
-use super::epoch::Reading;
+use super::reading::Reading;
 use super::state::{CHANGED, HEADROOM, HillClimbState, LEAP, STEP};
 
 /// Up to this many times the base, nothing waits: the mean of 20 exponential latencies has a standard deviation of 22
@@ -53,6 +53,9 @@ impl HillClimbState {
     /// Chooses the limit to try next.
     pub(super) fn experiment(&mut self, bounds: &Bounds) {
         let Some(known) = self.known else { return };
+        if self.raise_reserve(&known, bounds) {
+            return;
+        }
         let (limit, queue) = (self.limit, known.latency / self.base);
         let cliff = (self.cliff.at() / STEP).max(limit);
         let room = limit + 1.0 <= cliff;
@@ -97,6 +100,10 @@ impl HillClimbState {
     /// Keeps a trial or rejects it.
     pub(super) fn judge(&mut self, bounds: &Bounds, trial: f64, reading: Reading) {
         let Some(known) = self.known else { return };
+        if let Some(reserve) = self.reserve {
+            self.judge_raise(&reserve, trial, reading);
+            return;
+        }
         let (up, ratio) = (trial > self.limit, trial / self.limit);
         let verdict = self.verdict(&known, trial, &reading);
         self.learn_base(&reading, false);
@@ -180,6 +187,9 @@ impl HillClimbState {
         let (Some(trial), Some(known)) = (self.trial, &self.known) else { return false };
         if !reading.full || reading.failed >= 0.5 || reading.good == 0.0 || self.epoch.exhausted() {
             return false;
+        }
+        if let Some(reserve) = &self.reserve {
+            return reserve.is_undecided(reading);
         }
         let verdict = self.verdict(known, trial, reading);
         (verdict.gain - verdict.border).abs() < verdict.noise

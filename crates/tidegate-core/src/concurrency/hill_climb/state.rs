@@ -2,7 +2,9 @@
 
 use super::super::bounds::{Bounds, LIMITS};
 use super::cliff::Cliff;
-use super::epoch::{Epoch, FEWER, Reading, Required};
+use super::epoch::{Epoch, FEWER, Required};
+use super::reading::Reading;
+use super::reserve::{FOLLOWS, Reserve};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::Tick;
 
@@ -19,7 +21,7 @@ pub(super) const HEADROOM: f64 = 2.0;
 /// share by five standard deviations.
 pub(super) const CHANGED: f64 = 0.4;
 
-/// What [`HillClimb`](super::HillClimb) remembers: 256 bytes, and nothing on the heap.
+/// What [`HillClimb`](super::HillClimb) remembers: 320 bytes, and nothing on the heap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HillClimbState {
     /// The limit that holds between experiments.
@@ -56,6 +58,9 @@ pub struct HillClimbState {
     pub(super) rests: u32,
     /// How many experiments in a row changed nothing.
     pub(super) rejected: u32,
+    pub(super) reserve: Option<Reserve>,
+    /// For how many measurements no reserve is begun, because one did harm.
+    pub(super) no_reserve_for: u32,
 }
 
 impl HillClimbState {
@@ -79,6 +84,8 @@ impl HillClimbState {
             cliff: Cliff::UNKNOWN,
             rests: 0,
             rejected: 0,
+            reserve: None,
+            no_reserve_for: 0,
         }
     }
 
@@ -106,6 +113,8 @@ impl HillClimbState {
     pub(super) fn required(&self) -> Required {
         let ratio = self.trial.map_or(1.0, |trial| trial / self.limit);
         let step = match (&self.trial, &self.known) {
+            // A small loss has to show.
+            (Some(_), _) if self.reserve.is_some() => STEP - 1.0,
             (Some(_), _) => (ratio - 1.0).abs(),
             (None, None) => LEAP - 1.0,
             (None, Some(_)) => (STEP - 1.0).max(1.0 / self.limit),
@@ -139,6 +148,7 @@ impl HillClimbState {
     pub(super) fn forget(&mut self) {
         (self.known, self.may_leap, self.may_plunge) = (None, true, true);
         (self.rests, self.rejected, self.regaining) = (0, 0, false);
+        self.reserve = None;
     }
 }
 
@@ -150,7 +160,7 @@ impl Bytes for HillClimbState {
         out.f64(self.limit_in_force);
         self.epoch.write(out);
         out.flag(self.known.is_some());
-        self.known.unwrap_or_default().write(out);
+        self.known.unwrap_or(Reading::NONE).write(out);
         out.f64(self.base);
         out.f64(self.best);
         // Both flags share one byte, so that forms written before the second flag existed still read the same.
@@ -161,7 +171,13 @@ impl Bytes for HillClimbState {
         out.two_flags(self.may_regain, self.regaining);
         self.cliff.write(out);
         out.u32(self.rests);
-        out.u32(self.rejected);
+        // What came later is written only where it is used, so that forms written before still read the same.
+        if !self.knows_of_time() {
+            out.u32(self.rejected.min(FOLLOWS - 1));
+            return;
+        }
+        out.u32(self.rejected.min(FOLLOWS - 1) | FOLLOWS);
+        self.write_reserve(out);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -173,7 +189,8 @@ impl Bytes for HillClimbState {
         let (upwards, may_leap) = (from.flag("upwards")?, from.flag("may leap")?);
         let may_plunge = from.flag("may plunge")?;
         let (may_regain, regaining) = from.two_flags("may regain")?;
-        Ok(Self {
+        let (cliff, rests, rejected) = (Bytes::read(from)?, from.u32()?, from.u32()?);
+        let mut state = Self {
             limit,
             trial: tries.then_some(trial),
             limit_in_force,
@@ -188,9 +205,15 @@ impl Bytes for HillClimbState {
             may_plunge,
             may_regain,
             regaining,
-            cliff: Bytes::read(from)?,
-            rests: from.u32()?,
-            rejected: from.u32()?,
-        })
+            cliff,
+            rests,
+            rejected: rejected & !FOLLOWS,
+            reserve: None,
+            no_reserve_for: 0,
+        };
+        if rejected & FOLLOWS != 0 {
+            state.read_reserve(from)?;
+        }
+        Ok(state)
     }
 }

@@ -1,0 +1,144 @@
+//! Tests of the places held in reserve.
+
+use super::super::reserve::Shares;
+use super::*;
+
+/// Work of 10 ms for up to 20 at once.
+fn knee(inside: f64) -> f64 {
+    10.0 * (inside / 20.0).max(1.0)
+}
+
+/// The mean latency at the current limit, in milliseconds.
+fn latency(service: &Service, millis: impl Fn(f64) -> f64) -> f64 {
+    millis(service.limit() as f64)
+}
+
+#[test]
+fn callers_who_have_time_let_more_places_be_held() {
+    let (mut told, mut untold) = (Service::with_patience([500, 500]), Service::new());
+    told.run(40_000, knee, never);
+    untold.run(40_000, knee, never);
+    assert!(untold.limit() <= 30, "{} places where nobody says how long they wait", untold.limit());
+    let waits = latency(&told, knee);
+    assert!((150.0..=250.0).contains(&waits), "{waits} ms at {} places", told.limit());
+    let goodput = told.run(20_000, knee, never);
+    assert!(goodput >= 1990.0, "{goodput} a second of 2000: nothing is tried with a reserve");
+}
+
+#[test]
+fn the_latency_that_a_reserve_adds_follows_callers_up_to_half_a_second() {
+    for (patience, most) in [(100, 50.0), (200, 100.0), (500, 250.0), (60_000, 250.0)] {
+        let mut service = Service::with_patience([patience, patience]);
+        service.run(60_000, knee, never);
+        let waits = latency(&service, knee);
+        assert!((most * 0.6..=most).contains(&waits), "{waits} ms where callers wait {patience} ms");
+    }
+}
+
+/// The dependency takes 100 ms more, so 220 places are needed where 20 were.
+#[test]
+fn a_dependency_that_becomes_slower_finds_the_places_that_it_needs() {
+    let mut service = Service::with_patience([500, 500]);
+    service.run(40_000, knee, never);
+    let slower = |inside: f64| 110.0 * (inside / 220.0).max(1.0);
+    let goodput = service.run(2_000, slower, never);
+    assert!(goodput >= 1900.0, "{goodput} of 2000 in the first second, {} places", service.limit());
+}
+
+#[test]
+fn places_that_cost_goodput_are_not_kept_in_reserve() {
+    for each in [0.02, 0.1, 0.3] {
+        let contended = |inside: f64| knee(inside) * (1.0 + each * (inside - 20.0).max(0.0));
+        let mut service = Service::with_patience([500, 500]);
+        service.run(40_000, contended, never);
+        let goodput = service.run(40_000, contended, never);
+        assert!(goodput >= 2000.0 * 0.85, "{goodput} of 2000, {} places", service.limit());
+    }
+}
+
+#[test]
+fn places_at_which_work_fails_are_not_kept_in_reserve() {
+    let mut service = Service::with_patience([500, 500]);
+    let fails = |inside: f64, served: u64| (served as f64 * 0.618).fract() < (inside - 40.0) / 40.0;
+    service.run(40_000, knee, fails);
+    let goodput = service.run(20_000, knee, fails);
+    assert!(goodput >= 2000.0 * 0.9, "{goodput} of 2000, {} places", service.limit());
+}
+
+/// The service becomes four times slower: with the places in reserve all answers would come too late.
+#[test]
+fn a_reserve_is_given_up_when_the_capacity_falls() {
+    let mut service = Service::with_patience([500, 500]);
+    service.run(40_000, knee, never);
+    let before = service.limit();
+    let slow = |inside: f64| 4.0 * knee(inside);
+    service.run(2_000, slow, never);
+    assert!(service.limit() < before / 2, "{} places of {before}", service.limit());
+    let goodput = service.run(10_000, slow, never);
+    assert!(goodput >= 450.0, "{goodput} a second of 500");
+}
+
+#[test]
+fn a_load_below_the_limit_gives_the_reserve_up() {
+    let mut service = Service::with_patience([500, 500]);
+    service.run(40_000, knee, never);
+    let before = service.limit();
+    assert!(service.state.reserve.is_some());
+    let settled = service.state.reserve.map_or(0.0, |reserve| reserve.settled);
+    for _ in 0..400 {
+        // 10 inside, far below the limit.
+        service.now = service.now.after(Duration::from_millis(1));
+        let held = Duration::from_millis(10);
+        let (at, time_left, outcome) = (service.now, Some(Duration::from_millis(500)), Outcome::Success);
+        let sample = Sample { at, latency: held, held, in_flight: 10, places: 1, time_left, outcome };
+        service.law.learn(&mut service.state, &sample);
+    }
+    assert_eq!(service.state.reserve, None);
+    assert!(service.limit() as f64 <= settled.max(20.0) + 1.0, "{} places of {before}", service.limit());
+}
+
+#[test]
+fn the_share_of_nearly_all_is_the_mean_and_two_deviations() {
+    let sample = |latency: u64, time_left: Option<u64>| Sample {
+        at: Tick::EPOCH,
+        latency: Duration::from_millis(latency),
+        held: Duration::from_millis(latency),
+        in_flight: 1,
+        places: 1,
+        time_left: time_left.map(Duration::from_millis),
+        outcome: Outcome::Success,
+    };
+    let mut shares = Shares::NONE;
+    assert_eq!(shares.nearly_all(0), f64::INFINITY);
+    for latency in [20, 60] {
+        shares.count(&sample(latency, Some(200)));
+    }
+    // Shares 0.1 and 0.3: mean 0.2, deviation 0.1.
+    assert!((shares.nearly_all(2) - 0.4).abs() < 1e-9);
+    // One in three does not say how long it waits.
+    assert_eq!(shares.nearly_all(3), f64::INFINITY);
+    // No time at all, and centuries.
+    shares.count(&sample(u64::MAX / 2_000_000, Some(0)));
+    assert!(shares.nearly_all(3).is_finite());
+}
+
+#[test]
+fn a_state_with_a_reserve_comes_back_and_one_without_is_as_short_as_before() {
+    let form = |state: &HillClimbState| {
+        let mut out = Writer::new(0);
+        state.write(&mut out);
+        out.finish()
+    };
+    let (mut told, mut untold) = (Service::with_patience([500, 500]), Service::new());
+    let mut reserved = 0;
+    for _ in 0..400 {
+        told.run(97, knee, never);
+        reserved += u32::from(told.state.reserve.is_some());
+        let bytes = form(&told.state);
+        let (_, mut reader) = Reader::open(&bytes).unwrap();
+        assert_eq!(HillClimbState::read(&mut reader), Ok(told.state));
+    }
+    assert!(reserved > 100, "{reserved} of 400");
+    untold.run(40_000, knee, never);
+    assert_eq!(form(&told.state).len(), form(&untold.state).len() + HillClimbState::RESERVE_BYTES);
+}
