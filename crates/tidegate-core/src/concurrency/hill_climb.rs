@@ -18,6 +18,10 @@
 //! they wait ([`Sample::time_left`]), the limit also follows that time. Callers who leave less time than the work takes
 //! without a queue are no reason to lower it, and are left out.
 //!
+//! Where callers say how long they wait, the law also holds places in reserve: once it has settled, it raises the limit as
+//! long as goodput stays and nearly all work takes at most two fifths of its caller's time. A dependency that becomes
+//! slower then finds the places that it needs. The price is latency, of at most 0.2 s.
+//!
 //! While the limit does not bind there is nothing to try. The law then learns the base, and raises the limit to twice
 //! what Little's law asks for, so that a spike finds places.
 //!
@@ -30,6 +34,7 @@
 //! | knob | range | default | |
 //! |---|---|---|---|
 //! | bounds | 1 to 2²⁰ | 1 to 2²⁰ | [`Bounds`]; the start is 20 |
+//! | reserve | held or not | held | [`without_reserve`](HillClimb::without_reserve) |
 //!
 //! # Source
 //! Trying limits by the throughput they bring: J. L. Hellerstein, V. Morrison, E. Eilebrecht, "Optimizing Concurrency Levels in the .NET
@@ -91,11 +96,12 @@ const OVERLOADED: f64 = 1.1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HillClimb {
     pub(super) bounds: Bounds,
+    pub(super) reserves: bool,
 }
 
 impl Default for HillClimb {
     fn default() -> Self {
-        Self { bounds: Bounds::known(1, Bounds::MOST) }
+        Self { bounds: Bounds::known(1, Bounds::MOST), reserves: true }
     }
 }
 
@@ -103,7 +109,15 @@ impl HillClimb {
     /// Sets the least and the largest limit, and where it starts.
     #[must_use]
     pub const fn bounds(self, bounds: Bounds) -> Self {
-        Self { bounds }
+        Self { bounds, ..self }
+    }
+
+    /// Holds no places in reserve, whatever callers say of how long they wait. Latency under overload then stays near one
+    /// and a half times that of a service without a queue; where a dependency becomes slower, goodput falls until the new
+    /// limit is found, for some ten latencies.
+    #[must_use]
+    pub const fn without_reserve(self) -> Self {
+        Self { reserves: false, ..self }
     }
 
     /// Handles a measurement during which the limit did not bind. `ended` is the work that ended, well or not, per
@@ -185,6 +199,9 @@ impl Law for HillClimb {
         }
         let limit = self.limit(state);
         let Some((mut reading, ended)) = state.epoch.take(sample, limit, &state.required()) else { return };
+        if !self.reserves {
+            reading.share = f64::INFINITY;
+        }
         if state.undecided(&reading) {
             state.epoch.go_on(sample, limit, state.base);
             return;
@@ -213,9 +230,10 @@ impl Law for HillClimb {
 impl Bytes for HillClimb {
     fn write(&self, out: &mut Writer) {
         self.bounds.write(out);
+        // Whether places are held in reserve is part of the law's number: see `Adaptive`.
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self { bounds: Bytes::read(from)? })
+        Ok(Self { bounds: Bytes::read(from)?, reserves: true })
     }
 }

@@ -5,6 +5,7 @@ use super::{Adaptive, AdaptiveState};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::concurrency::bounds::Bounds;
 use crate::concurrency::law::Law;
+use crate::concurrency::{HillClimb, HillClimbState};
 use crate::time::Tick;
 
 const HILL_CLIMB: u8 = 1;
@@ -13,6 +14,8 @@ const VEGAS: u8 = 3;
 const GRADIENT: u8 = 4;
 const MIN_LATENCY: u8 = 5;
 const BBR: u8 = 6;
+/// A hill climb that holds no places in reserve; its state is as that of the others.
+const HILL_CLIMB_WITHOUT_RESERVE: u8 = 7;
 
 impl Adaptive {
     /// Returns the bounds of the limit.
@@ -67,7 +70,7 @@ impl Adaptive {
         // All other forms have a fixed size. BBR's grows by two values for each bucket of its window, Vegas' by four
         // while the limit is held down, and the hill climb's where callers say how long they wait.
         let grows = match self {
-            Self::HillClimb(_) => super::super::HillClimbState::RESERVE_BYTES,
+            Self::HillClimb(_) => HillClimbState::RESERVE_BYTES,
             Self::Vegas(_) => 4 * 8,
             Self::Bbr(law) => 2 * 16 * law.window.count() as usize,
             _ => 0,
@@ -79,7 +82,8 @@ impl Adaptive {
 impl Bytes for Adaptive {
     fn write(&self, out: &mut Writer) {
         match self {
-            Self::HillClimb(law) => (out.u8(HILL_CLIMB), law.write(out)),
+            Self::HillClimb(law) if law.reserves => (out.u8(HILL_CLIMB), law.write(out)),
+            Self::HillClimb(law) => (out.u8(HILL_CLIMB_WITHOUT_RESERVE), law.write(out)),
             Self::Aimd(law) => (out.u8(AIMD), law.write(out)),
             Self::Vegas(law) => (out.u8(VEGAS), law.write(out)),
             Self::Gradient(law) => (out.u8(GRADIENT), law.write(out)),
@@ -91,6 +95,9 @@ impl Bytes for Adaptive {
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match from.u8()? {
             HILL_CLIMB => Bytes::read(from).map(Self::HillClimb),
+            HILL_CLIMB_WITHOUT_RESERVE => {
+                HillClimb::read(from).map(|law| Self::HillClimb(law.without_reserve()))
+            }
             AIMD => Bytes::read(from).map(Self::Aimd),
             VEGAS => Bytes::read(from).map(Self::Vegas),
             GRADIENT => Bytes::read(from).map(Self::Gradient),

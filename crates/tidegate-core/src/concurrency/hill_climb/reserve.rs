@@ -117,9 +117,10 @@ impl HillClimbState {
     pub(super) fn raise_reserve(&mut self, known: &Reading, bounds: &Bounds) -> bool {
         let times = AIM / known.share;
         let begins = self.reserve.is_none();
-        let settled =
-            self.rejected > 0 && self.no_reserve_for == 0 && !known.failing && known.failed <= FEW_FAIL;
-        if begins && !(settled && times >= WORTHWHILE) {
+        // A service may take far longer to recover from too many places than it had them, so none is risked while a limit
+        // is known at which work failed.
+        let harmless = self.no_reserve_for == 0 && self.cliff.at().is_infinite() && known.failed <= FEW_FAIL;
+        if begins && !(harmless && self.rejected > 0 && times >= WORTHWHILE) {
             return false;
         }
         let most = (self.cliff.at() / STEP).max(self.limit);

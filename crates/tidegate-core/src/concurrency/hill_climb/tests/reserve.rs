@@ -2,6 +2,7 @@
 
 use super::super::reserve::Shares;
 use super::*;
+use crate::concurrency::Adaptive;
 
 /// Work of 10 ms for up to 20 at once.
 fn knee(inside: f64) -> f64 {
@@ -32,6 +33,21 @@ fn the_latency_that_a_reserve_adds_follows_callers_up_to_half_a_second() {
         service.run(60_000, knee, never);
         let waits = latency(&service, knee);
         assert!((most * 0.6..=most).contains(&waits), "{waits} ms where callers wait {patience} ms");
+    }
+}
+
+#[test]
+fn a_law_without_a_reserve_keeps_latency_short() {
+    let mut service = Service::with_patience([500, 500]);
+    service.law = service.law.without_reserve();
+    service.run(40_000, knee, never);
+    assert!(service.limit() <= 30, "{} places", service.limit());
+    for law in [Adaptive::HillClimb(service.law), Adaptive::HillClimb(HillClimb::default())] {
+        let mut out = Writer::new(0);
+        law.write(&mut out);
+        let bytes = out.finish();
+        let (_, mut reader) = Reader::open(&bytes).unwrap();
+        assert_eq!(Adaptive::read(&mut reader), Ok(law));
     }
 }
 
