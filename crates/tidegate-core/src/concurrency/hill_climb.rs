@@ -44,6 +44,7 @@
 mod cliff;
 mod epoch;
 mod experiment;
+mod raise;
 mod reading;
 mod reserve;
 mod state;

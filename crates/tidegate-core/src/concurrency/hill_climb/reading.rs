@@ -34,7 +34,7 @@ pub(super) struct Reading {
     /// Whether most work came too late for its caller. Not written: it is handled at once.
     pub(super) too_late: bool,
     /// The share of their callers' time that nearly all work took; infinite if callers did not say how long they wait.
-    /// Written with the [reserve](super::reserve).
+    /// Written with what belongs to the reserve.
     pub(super) share: f64,
 }
 

@@ -1,0 +1,151 @@
+//! Places held in reserve: more than the work needs now, for the time when a dependency becomes slower.
+//!
+//! The fewest places that lose no goodput are too few as soon as work takes longer, and finding the new limit costs
+//! goodput. More places cost latency, since work waits inside the service instead of in front of it. Where callers say
+//! how long they wait, the law knows how much latency they can spare. Once it has settled on a limit, it raises the
+//! limit step by step, as long as goodput stays and nearly all work takes at most two fifths of its caller's time.
+//! Fewer are not tried then, so a reserve also saves the goodput that experiments cost.
+//!
+//! The law goes back to the limit that it had settled on, and measures anew, when goodput falls, work fails, or latency
+//! comes close to what callers wait for: the capacity may have fallen.
+
+use super::super::bounds::Bounds;
+use super::reading::Reading;
+use super::reserve::{Reserve, Shares};
+use super::state::{HillClimbState, LEAP, STEP};
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+
+/// The limit is raised until nearly all work takes this share of its caller's time.
+const AIM: f64 = 0.42;
+/// A raise is kept if nearly all work took at most this share of its caller's time.
+const KEPT: f64 = 0.5;
+/// The reserve is given up if nearly all work takes longer than this share of its caller's time.
+const GIVEN_UP: f64 = 0.68;
+/// A reserve is begun if latency can grow by this factor. Less would hardly help where a dependency becomes slower.
+const WORTHWHILE: f64 = 1.7;
+/// The limit is not raised further if latency is this close, as a factor, to what it may be.
+const CLOSE: f64 = 1.15;
+/// The factor of the first raise. It is small, since goodput falls steeply where more places do harm. The next ones
+/// double the limit at most.
+const FIRST: f64 = 1.25;
+/// The reserve is given up if goodput falls by more than this share.
+const LOST: f64 = 0.2;
+/// A raise is kept if at most this share of the work fails.
+const FEW_FAIL: f64 = 0.05;
+/// The reserve is given up if more than this share of the work fails.
+const MANY_FAIL: f64 = 0.1;
+/// After a raise in vain, none is tried for this many measurements.
+const WAIT: u32 = 128;
+/// One more than the measurements between two looks at whether the limit can be raised further.
+const LOOKS: u32 = 8;
+
+impl HillClimbState {
+    /// Tries a raise if the law has settled and callers have time, or if there is a reserve already. Returns whether the
+    /// reserve decides what comes next.
+    pub(super) fn raise_reserve(&mut self, known: &Reading, bounds: &Bounds) -> bool {
+        let times = AIM / known.share;
+        let begins = self.reserve.is_none();
+        // A service may take far longer to recover from too many places than it had them, so none is risked while a limit
+        // is known at which work failed.
+        let harmless = self.no_reserve_for == 0 && self.cliff.at().is_infinite() && known.failed <= FEW_FAIL;
+        if begins && !(harmless && self.rejected > 0 && times >= WORTHWHILE) {
+            return false;
+        }
+        let most = (self.cliff.at() / STEP).max(self.limit);
+        let factor = times.min(if begins { FIRST } else { LEAP });
+        let trial = bounds.nearest((self.limit * factor).max(self.limit + 1.0).min(most));
+        if times >= CLOSE && trial > self.limit {
+            let without = Reserve { settled: self.limit, rate: known.rate, doubtful: false };
+            self.reserve.get_or_insert(without);
+            self.trial = Some(trial);
+        } else if begins {
+            return false;
+        } else {
+            self.rests = LOOKS - 1;
+        }
+        true
+    }
+
+    /// Keeps a raise or takes it back.
+    pub(super) fn judge_raise(&mut self, reserve: &Reserve, trial: f64, reading: Reading) {
+        let lost = reserve.has_lost(&reading);
+        if !lost && reading.share <= KEPT && reading.failed <= FEW_FAIL {
+            (self.limit, self.rests) = (trial, 0);
+            self.known = Some(Reading { queued: true, ..reading });
+        } else if self.limit == reserve.settled {
+            (self.reserve, self.no_reserve_for, self.rests) = (None, WAIT, 0);
+            if lost {
+                // Where more places do harm, fewer may do good.
+                (self.upwards, self.may_plunge, self.rejected) = (false, true, 0);
+            }
+        } else {
+            self.rests = WAIT;
+        }
+    }
+
+    /// Handles one more measurement with a reserve.
+    pub(super) fn measured_reserve(&mut self, bounds: &Bounds, reading: Reading) {
+        let Some(reserve) = &mut self.reserve else { return };
+        let changed = reading.rate < reserve.rate * (1.0 - LOST) || reading.share > GIVEN_UP;
+        if reading.failed > MANY_FAIL || changed && reserve.doubtful {
+            self.give_up_reserve();
+            self.forget();
+            return;
+        }
+        reserve.doubtful = changed;
+        if changed {
+            return;
+        }
+        if let Some(known) = &mut self.known {
+            known.merge(&reading);
+        }
+        if self.rests > 0 {
+            self.rests -= 1;
+        } else {
+            self.experiment(bounds);
+        }
+    }
+
+    /// Goes back to the limit without a reserve.
+    pub(super) fn give_up_reserve(&mut self) {
+        if let Some(reserve) = self.reserve.take() {
+            (self.limit, self.trial) = (reserve.settled, None);
+        }
+    }
+}
+
+impl HillClimbState {
+    /// How many bytes [`write_reserve`](Self::write_reserve) adds.
+    pub(in super::super) const RESERVE_BYTES: usize = 3 * 8 + 1 + (2 * 8 + 1) + 8 + 4;
+
+    /// Says whether anything is known of how long callers wait.
+    pub(super) fn knows_of_time(&self) -> bool {
+        let share = self.known.map_or(f64::INFINITY, |known| known.share);
+        self.epoch.shares != Shares::NONE
+            || self.reserve.is_some()
+            || self.no_reserve_for > 0
+            || share.is_finite()
+    }
+
+    /// Writes what belongs to the reserve.
+    pub(super) fn write_reserve(&self, out: &mut Writer) {
+        self.epoch.shares.write(out);
+        out.flag(self.reserve.is_some());
+        self.reserve.unwrap_or(Reserve::NONE).write(out);
+        out.f64(self.known.map_or(f64::INFINITY, |known| known.share));
+        out.u32(self.no_reserve_for);
+    }
+
+    /// Reads what [`write_reserve`](Self::write_reserve) wrote.
+    pub(super) fn read_reserve(&mut self, from: &mut Reader<'_>) -> Result<(), DecodeError> {
+        self.epoch.shares = Bytes::read(from)?;
+        let (holds, reserve) = (from.flag("holds a reserve")?, Bytes::read(from)?);
+        self.reserve = holds.then_some(reserve);
+        let share = from.within("share", 0.0..=f64::INFINITY)?;
+        if let Some(known) = &mut self.known {
+            known.share = share;
+        }
+        self.no_reserve_for = from.u32()?;
+        Ok(())
+    }
+}
