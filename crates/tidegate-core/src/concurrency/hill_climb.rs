@@ -20,7 +20,7 @@
 //!
 //! Where callers say how long they wait, the law also holds places in reserve: once it has settled, it raises the limit as
 //! long as goodput stays and nearly all work takes at most two fifths of its caller's time. A dependency that becomes
-//! slower then finds the places that it needs. The price is latency, of at most 0.2 s.
+//! slower then finds the places that it needs. The price is latency of about 0.2 s.
 //!
 //! While the limit does not bind there is nothing to try. The law then learns the base, and raises the limit to twice
 //! what Little's law asks for, so that a spike finds places.
@@ -148,7 +148,9 @@ impl HillClimb {
     fn measured(&self, state: &mut HillClimbState, reading: Reading) {
         if reading.rate == 0.0 {
             // Either too much is inside, or the service is down; fewer places do no harm in the second case.
-            state.limit = self.bounds.nearest(state.limit / LEAP);
+            let fewer = state.limit / LEAP;
+            state.give_up_reserve();
+            state.limit = self.bounds.nearest(fewer.min(state.limit));
             state.forget();
             return;
         }

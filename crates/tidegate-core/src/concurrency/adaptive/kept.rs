@@ -14,7 +14,7 @@ const VEGAS: u8 = 3;
 const GRADIENT: u8 = 4;
 const MIN_LATENCY: u8 = 5;
 const BBR: u8 = 6;
-/// A hill climb that holds no places in reserve; its state is as that of the others.
+/// A hill climb that holds no places in reserve; its state has the same form as that of law 1.
 const HILL_CLIMB_WITHOUT_RESERVE: u8 = 7;
 
 impl Adaptive {

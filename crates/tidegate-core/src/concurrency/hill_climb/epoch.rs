@@ -248,7 +248,9 @@ impl Epoch {
         self.full += u64::from(sample.in_flight.saturating_mul(10) >= limit.saturating_mul(9));
         self.wider += u64::from(sample.in_flight > limit);
         self.peak = self.peak.max(sample.in_flight);
-        self.shares.count(sample);
+        if !hopeless {
+            self.shares.count(sample);
+        }
     }
 
     fn reading(&self, span: f64) -> Reading {

@@ -101,7 +101,7 @@ impl HillClimbState {
     pub(super) fn judge(&mut self, bounds: &Bounds, trial: f64, reading: Reading) {
         let Some(known) = self.known else { return };
         if let Some(reserve) = self.reserve {
-            self.judge_raise(&reserve, trial, reading);
+            self.judge_raise(&reserve, &known, trial, reading);
             return;
         }
         let (up, ratio) = (trial > self.limit, trial / self.limit);
@@ -189,7 +189,7 @@ impl HillClimbState {
             return false;
         }
         if let Some(reserve) = &self.reserve {
-            return reserve.is_undecided(reading);
+            return reserve.is_undecided(known, reading);
         }
         let verdict = self.verdict(known, trial, reading);
         (verdict.gain - verdict.border).abs() < verdict.noise

@@ -6,8 +6,9 @@
 //! limit step by step, as long as goodput stays and nearly all work takes at most two fifths of its caller's time.
 //! Fewer are not tried then, so a reserve also saves the goodput that experiments cost.
 //!
-//! The law goes back to the limit that it had settled on, and measures anew, when goodput falls, work fails, or latency
-//! comes close to what callers wait for: the capacity may have fallen.
+//! The law goes back to the limit that it had settled on, and measures anew, when goodput is a fifth lower, a tenth of the
+//! work fails or latency comes close to what callers wait for, in two measurements in a row: the capacity may have fallen.
+//! It also does so after a thousand measurements, since the right limit may have changed without any of these signs.
 
 use super::super::bounds::Bounds;
 use super::reading::Reading;
@@ -23,7 +24,7 @@ const KEPT: f64 = 0.5;
 const GIVEN_UP: f64 = 0.68;
 /// A reserve is begun if latency can grow by this factor. Less would hardly help where a dependency becomes slower.
 const WORTHWHILE: f64 = 1.7;
-/// The limit is not raised further if latency is this close, as a factor, to what it may be.
+/// The limit is not raised further if latency could grow by less than this factor.
 const CLOSE: f64 = 1.15;
 /// The factor of the first raise. It is small, since goodput falls steeply where more places do harm. The next ones
 /// double the limit at most.
@@ -34,8 +35,10 @@ const LOST: f64 = 0.2;
 const FEW_FAIL: f64 = 0.05;
 /// The reserve is given up if more than this share of the work fails.
 const MANY_FAIL: f64 = 0.1;
-/// After a raise in vain, none is tried for this many measurements.
+/// After a raise that was taken back, none is tried for this many measurements at the limit.
 const WAIT: u32 = 128;
+/// After this many measurements the law settles anew.
+const HELD: u32 = 1024;
 /// One more than the measurements between two looks at whether the limit can be raised further.
 const LOOKS: u32 = 8;
 
@@ -45,8 +48,8 @@ impl HillClimbState {
     pub(super) fn raise_reserve(&mut self, known: &Reading, bounds: &Bounds) -> bool {
         let times = AIM / known.share;
         let begins = self.reserve.is_none();
-        // A service may take far longer to recover from too many places than it had them, so none is risked while a limit
-        // is known at which work failed.
+        // A service that failed from too many places may take long to recover, so no reserve is begun while the law knows
+        // of a limit at which work failed.
         let harmless = self.no_reserve_for == 0 && self.cliff.at().is_infinite() && known.failed <= FEW_FAIL;
         if begins && !(harmless && self.rejected > 0 && times >= WORTHWHILE) {
             return false;
@@ -55,7 +58,7 @@ impl HillClimbState {
         let factor = times.min(if begins { FIRST } else { LEAP });
         let trial = bounds.nearest((self.limit * factor).max(self.limit + 1.0).min(most));
         if times >= CLOSE && trial > self.limit {
-            let without = Reserve { settled: self.limit, rate: known.rate, doubtful: false };
+            let without = Reserve { settled: self.limit, rate: known.rate, doubtful: false, held: 0 };
             self.reserve.get_or_insert(without);
             self.trial = Some(trial);
         } else if begins {
@@ -67,8 +70,8 @@ impl HillClimbState {
     }
 
     /// Keeps a raise or takes it back.
-    pub(super) fn judge_raise(&mut self, reserve: &Reserve, trial: f64, reading: Reading) {
-        let lost = reserve.has_lost(&reading);
+    pub(super) fn judge_raise(&mut self, reserve: &Reserve, known: &Reading, trial: f64, reading: Reading) {
+        let lost = reserve.has_lost(known, &reading);
         if !lost && reading.share <= KEPT && reading.failed <= FEW_FAIL {
             (self.limit, self.rests) = (trial, 0);
             self.known = Some(Reading { queued: true, ..reading });
@@ -86,8 +89,11 @@ impl HillClimbState {
     /// Handles one more measurement with a reserve.
     pub(super) fn measured_reserve(&mut self, bounds: &Bounds, reading: Reading) {
         let Some(reserve) = &mut self.reserve else { return };
-        let changed = reading.rate < reserve.rate * (1.0 - LOST) || reading.share > GIVEN_UP;
-        if reading.failed > MANY_FAIL || changed && reserve.doubtful {
+        reserve.held = reserve.held.saturating_add(1);
+        let changed = reading.rate < reserve.rate * (1.0 - LOST)
+            || reading.share > GIVEN_UP
+            || reading.failed > MANY_FAIL;
+        if reading.failing || changed && reserve.doubtful || reserve.held >= HELD {
             self.give_up_reserve();
             self.forget();
             return;
@@ -116,7 +122,7 @@ impl HillClimbState {
 
 impl HillClimbState {
     /// How many bytes [`write_reserve`](Self::write_reserve) adds.
-    pub(in super::super) const RESERVE_BYTES: usize = 3 * 8 + 1 + (2 * 8 + 1) + 8 + 4;
+    pub(in super::super) const RESERVE_BYTES: usize = 3 * 8 + 1 + (2 * 8 + 1 + 4) + 8 + 4;
 
     /// Says whether anything is known of how long callers wait.
     pub(super) fn knows_of_time(&self) -> bool {
@@ -140,7 +146,8 @@ impl HillClimbState {
     pub(super) fn read_reserve(&mut self, from: &mut Reader<'_>) -> Result<(), DecodeError> {
         self.epoch.shares = Bytes::read(from)?;
         let (holds, reserve) = (from.flag("holds a reserve")?, Bytes::read(from)?);
-        self.reserve = holds.then_some(reserve);
+        // A reserve without a measurement at its limit is not one of ours.
+        self.reserve = (holds && self.known.is_some()).then_some(reserve);
         let share = from.within("share", 0.0..=f64::INFINITY)?;
         if let Some(known) = &mut self.known {
             known.share = share;

@@ -8,7 +8,7 @@ use super::reading::Reading;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::nanos;
 
-/// Callers who wait longer count as if they waited this long, so that a reserve adds at most 0.2 s of latency.
+/// Callers who wait longer count as if they waited this long, so that a reserve adds about 0.2 s of latency.
 const LONGEST: Duration = Duration::from_millis(500);
 /// A raise is kept if goodput falls by at most this share, a little more than one standard deviation of 160
 /// random arrivals.
@@ -17,8 +17,8 @@ const LOSS: f64 = 0.1;
 const TOLD: (u64, u64) = (9, 10);
 /// Nearly all work takes at most this many standard deviations longer than the mean.
 const DEVIATIONS: f64 = 2.0;
-/// Larger shares of a caller's time count as this, so that a single one does not hide the others for good.
-const LARGEST: f64 = 1e3;
+/// Larger shares of a caller's time count as this: twice the time or a thousand times mean the same.
+const LARGEST: f64 = 2.0;
 
 /// Marks, in the highest bit of a count that stays small, that what belongs to the reserve follows. Forms without it
 /// read as before there were reserves.
@@ -36,10 +36,12 @@ pub(super) struct Shares {
 impl Shares {
     pub(super) const NONE: Self = Self { told: 0, sum: 0.0, squares: 0.0 };
 
+    /// Counts a piece of work. Its place counts, not the time to the head of its answer: the time in a place grows with
+    /// the number of places, while the head of a streamed answer may come as soon as ever.
     pub(super) fn count(&mut self, sample: &Sample) {
         let Some(time_left) = sample.time_left else { return };
         let time = (nanos(time_left.min(LONGEST)) as f64).max(1.0);
-        let share = (nanos(sample.latency) as f64 / time).min(LARGEST);
+        let share = (nanos(sample.held.max(sample.latency)) as f64 / time).min(LARGEST);
         self.told += 1;
         self.sum += share;
         self.squares += share * share;
@@ -66,20 +68,28 @@ pub(super) struct Reserve {
     pub(super) rate: f64,
     /// Whether the last measurement differed so much that the next one decides whether the reserve is given up.
     pub(super) doubtful: bool,
+    /// For how many measurements it has been held.
+    pub(super) held: u32,
 }
 
 impl Reserve {
     /// A reserve of nothing, for the byte form.
-    pub(super) const NONE: Self = Self { settled: 1.0, rate: 0.0, doubtful: false };
+    pub(super) const NONE: Self = Self { settled: 1.0, rate: 0.0, doubtful: false, held: 0 };
 
-    /// Says whether a raise lost more goodput than it may.
-    pub(super) fn has_lost(&self, reading: &Reading) -> bool {
-        reading.rate < self.rate * (1.0 - LOSS)
+    /// Says whether a raise from `known` lost more goodput than it may, of the settled limit's or of what there is now.
+    pub(super) fn has_lost(&self, known: &Reading, reading: &Reading) -> bool {
+        reading.rate < self.border(known)
     }
 
     /// Says whether a raise lies so close to the border that more samples are worth their time.
-    pub(super) fn is_undecided(&self, reading: &Reading) -> bool {
-        (reading.rate / self.rate - (1.0 - LOSS)).abs() < 1.0 / reading.good.sqrt()
+    pub(super) fn is_undecided(&self, known: &Reading, reading: &Reading) -> bool {
+        let border = self.border(known);
+        (reading.rate / border - 1.0).abs() < 1.0 / reading.good.sqrt()
+    }
+
+    /// The least goodput per nanosecond with which a raise is kept.
+    fn border(&self, known: &Reading) -> f64 {
+        self.rate.max(known.rate) * (1.0 - LOSS)
     }
 }
 
@@ -103,6 +113,7 @@ impl Bytes for Reserve {
         out.f64(self.settled);
         out.f64(self.rate);
         out.flag(self.doubtful);
+        out.u32(self.held);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -110,6 +121,7 @@ impl Bytes for Reserve {
             settled: from.within("settled", LIMITS)?,
             rate: from.within("settled rate", 0.0..=f64::MAX)?,
             doubtful: from.flag("doubtful")?,
+            held: from.u32()?,
         })
     }
 }

@@ -59,7 +59,7 @@ pub struct HillClimbState {
     /// How many experiments in a row changed nothing.
     pub(super) rejected: u32,
     pub(super) reserve: Option<Reserve>,
-    /// For how many measurements no reserve is begun, because one did harm.
+    /// For how many measurements at the limit no reserve is begun, because the last raise was taken back.
     pub(super) no_reserve_for: u32,
 }
 
@@ -94,10 +94,15 @@ impl HillClimbState {
     pub(in super::super) fn bounded(&self, bounds: &Bounds) -> Self {
         let is_within = |limit: f64| bounds.clamp(limit) == limit;
         let mut next = *self;
-        if is_within(self.limit) && is_within(self.limit_in_force) && self.trial.is_none_or(is_within) {
+        let settled = self.reserve.map_or(self.limit, |reserve| reserve.settled);
+        if is_within(settled)
+            && is_within(self.limit)
+            && is_within(self.limit_in_force)
+            && self.trial.is_none_or(is_within)
+        {
             return next;
         }
-        (next.limit, next.trial) = (bounds.nearest(self.limit), None);
+        (next.limit, next.trial) = (bounds.nearest(settled), None);
         next.limit_in_force = next.limit;
         next.epoch = self.epoch.anew();
         next.forget();
@@ -139,8 +144,9 @@ impl HillClimbState {
 
     /// Handles a measurement in which most work came too late for its caller.
     pub(super) fn shrink(&mut self, bounds: &Bounds, reading: &Reading) {
-        self.trial = None;
-        self.limit = bounds.nearest(self.limit.min(reading.peak) / FEWER);
+        let fewer = self.limit.min(reading.peak) / FEWER;
+        self.give_up_reserve();
+        (self.limit, self.trial) = (bounds.nearest(fewer.min(self.limit)), None);
         self.forget();
     }
 

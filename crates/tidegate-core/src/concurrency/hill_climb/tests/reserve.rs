@@ -94,6 +94,97 @@ fn a_reserve_is_given_up_when_the_capacity_falls() {
     assert!(goodput >= 450.0, "{goodput} a second of 500");
 }
 
+/// Every tenth caller leaves no time at all.
+#[test]
+fn callers_who_leave_no_time_do_not_end_a_reserve() {
+    let mut service = Service::with_patience([500, 500]);
+    let mut held = 0;
+    for number in 0..60_000_u64 {
+        service.patience = [Some(Duration::from_millis(if number % 10 == 0 { 0 } else { 500 })); 2];
+        service.run(1, knee, never);
+        held += u32::from(number >= 20_000 && service.state.reserve.is_some());
+    }
+    assert!(held >= 38_000, "with a reserve for {held} of 40000 pieces of work");
+}
+
+/// A download: the head of the answer comes after 20 ms, however many share the line.
+#[test]
+fn places_that_only_make_streams_longer_are_not_held() {
+    let mut service = Service::new();
+    for _ in 0..60_000 {
+        let inside = service.limit();
+        let held = Duration::from_secs_f64((inside as f64 / 20.0).max(1.0) * 0.02);
+        service.now = service.now.after(held / inside as u32);
+        let (at, latency, time_left) =
+            (service.now, Duration::from_millis(20), Some(Duration::from_millis(500)));
+        let outcome = Outcome::Success;
+        let sample = Sample { at, latency, held, in_flight: inside, places: 1, time_left, outcome };
+        service.law.learn(&mut service.state, &sample);
+    }
+    assert!(service.limit() <= 260, "{} places, each held for {} ms", service.limit(), service.limit());
+}
+
+#[test]
+fn one_strange_measurement_keeps_a_reserve_and_two_end_it() {
+    let mut service = Service::with_patience([500, 500]);
+    service.run(40_000, knee, never);
+    let (bounds, held) = (service.law.bounds, service.state);
+    let usual = held.known.unwrap();
+    for strange in [
+        Reading { rate: usual.rate * 0.7, ..usual },
+        Reading { share: f64::INFINITY, ..usual },
+        Reading { failed: 0.12, ..usual },
+    ] {
+        let mut state = held;
+        state.measured_reserve(&bounds, strange);
+        assert!(state.reserve.is_some_and(|reserve| reserve.doubtful), "{strange:?}");
+        state.measured_reserve(&bounds, usual);
+        assert!(state.reserve.is_some_and(|reserve| !reserve.doubtful), "{strange:?}");
+        state.measured_reserve(&bounds, strange);
+        state.measured_reserve(&bounds, strange);
+        assert_eq!(state.reserve, None, "{strange:?}");
+        assert_eq!(state.limit, held.reserve.unwrap().settled, "{strange:?}");
+    }
+}
+
+#[test]
+fn a_reserve_ends_after_a_thousand_measurements() {
+    let mut service = Service::with_patience([500, 500]);
+    service.run(40_000, knee, never);
+    let mut state = service.state;
+    let usual = state.known.unwrap();
+    let mut measurements = 0;
+    while state.reserve.is_some() && measurements < 2_000 {
+        state.trial = None;
+        state.measured_reserve(&service.law.bounds, usual);
+        measurements += 1;
+    }
+    assert!((900..=1024).contains(&measurements), "{measurements}");
+}
+
+/// All work comes too late, or none ends well.
+#[test]
+fn a_limit_that_falls_falls_below_the_one_without_a_reserve() {
+    let mut service = Service::with_patience([500, 500]);
+    service.run(40_000, knee, never);
+    let settled = service.state.reserve.unwrap().settled;
+    let mut late = service.state;
+    late.shrink(&service.law.bounds, &late.known.unwrap());
+    assert!(late.limit <= settled && late.reserve.is_none(), "{}", late.limit);
+    service.run(2_000, |_| 1.0, |_, _| true);
+    assert!(service.state.limit <= settled && service.state.reserve.is_none(), "{}", service.limit());
+}
+
+#[test]
+fn other_bounds_apply_to_the_limit_without_a_reserve_too() {
+    let mut service = Service::with_patience([500, 500]);
+    service.run(40_000, knee, never);
+    let bounds = Bounds::known(100, 1_000);
+    let moved = service.state.bounded(&bounds);
+    assert_eq!((moved.limit, moved.reserve), (100.0, None));
+    assert_eq!(service.state.bounded(&Bounds::known(1, 1_000)), service.state);
+}
+
 #[test]
 fn a_load_below_the_limit_gives_the_reserve_up() {
     let mut service = Service::with_patience([500, 500]);
