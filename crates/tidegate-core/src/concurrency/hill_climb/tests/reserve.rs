@@ -107,6 +107,23 @@ fn callers_who_leave_no_time_do_not_end_a_reserve() {
     assert!(held >= 38_000, "with a reserve for {held} of 40000 pieces of work");
 }
 
+/// A reserve is held while nine in ten callers say how long they wait, and given up when fewer do.
+#[test]
+fn a_few_callers_need_not_say_how_long_they_wait() {
+    for (one_in, holds) in [(12, true), (6, false)] {
+        let mut service = Service::with_patience([500, 500]);
+        service.run(40_000, knee, never);
+        let before = service.limit();
+        for number in 0..20_000_u64 {
+            let says = number % one_in != 0;
+            service.patience = [says.then_some(Duration::from_millis(500)); 2];
+            service.run(1, knee, never);
+        }
+        assert_eq!(service.state.reserve.is_some(), holds, "one in {one_in}");
+        assert_eq!(service.limit() * 2 > before, holds, "one in {one_in}: {} of {before}", service.limit());
+    }
+}
+
 /// A download: the head of the answer comes after 20 ms, however many share the line.
 #[test]
 fn places_that_only_make_streams_longer_are_not_held() {
