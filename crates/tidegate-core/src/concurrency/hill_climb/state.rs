@@ -4,7 +4,7 @@ use super::super::bounds::{Bounds, LIMITS};
 use super::cliff::Cliff;
 use super::epoch::{Epoch, FEWER, Required};
 use super::reading::Reading;
-use super::reserve::{FOLLOWS, Reserve};
+use super::reserve::{FOLLOWS, Reserve, Shares};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::Tick;
 
@@ -155,6 +155,43 @@ impl HillClimbState {
         (self.known, self.may_leap, self.may_plunge) = (None, true, true);
         (self.rests, self.rejected, self.regaining) = (0, 0, false);
         self.reserve = None;
+    }
+}
+
+impl HillClimbState {
+    /// How many bytes [`write_reserve`](Self::write_reserve) adds.
+    pub(in super::super) const RESERVE_BYTES: usize = 3 * 8 + 1 + (2 * 8 + 1 + 4) + 8 + 4;
+
+    /// Says whether anything is known of how long callers wait.
+    fn knows_of_time(&self) -> bool {
+        let share = self.known.map_or(f64::INFINITY, |known| known.share);
+        self.epoch.shares != Shares::NONE
+            || self.reserve.is_some()
+            || self.no_reserve_for > 0
+            || share.is_finite()
+    }
+
+    /// Writes what belongs to the reserve.
+    fn write_reserve(&self, out: &mut Writer) {
+        self.epoch.shares.write(out);
+        out.flag(self.reserve.is_some());
+        self.reserve.unwrap_or(Reserve::NONE).write(out);
+        out.f64(self.known.map_or(f64::INFINITY, |known| known.share));
+        out.u32(self.no_reserve_for);
+    }
+
+    /// Reads what [`write_reserve`](Self::write_reserve) wrote.
+    fn read_reserve(&mut self, from: &mut Reader<'_>) -> Result<(), DecodeError> {
+        self.epoch.shares = Bytes::read(from)?;
+        let (holds, reserve) = (from.flag("holds a reserve")?, Bytes::read(from)?);
+        // A reserve without a measurement at its limit is not one of ours.
+        self.reserve = (holds && self.known.is_some()).then_some(reserve);
+        let share = from.within("share", 0.0..=f64::INFINITY)?;
+        if let Some(known) = &mut self.known {
+            known.share = share;
+        }
+        self.no_reserve_for = from.u32()?;
+        Ok(())
     }
 }
 
