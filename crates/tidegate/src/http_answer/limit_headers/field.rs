@@ -11,15 +11,18 @@ const USUAL: usize = 128;
 pub(super) struct Field(SmallVec<[u8; USUAL]>);
 
 impl Field {
+    #[inline]
     pub(super) fn text(&mut self, text: &str) {
         self.0.extend_from_slice(text.as_bytes());
     }
 
+    #[inline]
     pub(super) fn number(&mut self, number: u64) {
         self.text(itoa::Buffer::new().format(number));
     }
 
     /// Begins another item of a list.
+    #[inline]
     pub(super) fn next_item(&mut self) {
         if !self.0.is_empty() {
             self.text(", ");
@@ -27,6 +30,7 @@ impl Field {
     }
 
     /// Appends a string of a structured field, in quotes.
+    #[inline]
     pub(super) fn string(&mut self, text: &str) {
         self.0.push(b'"');
         let is_plain = |byte: u8| !matches!(byte, b'"' | b'\\');
@@ -44,6 +48,7 @@ impl Field {
     }
 
     /// Appends a parameter to an item: the key and its number.
+    #[inline]
     pub(super) fn parameter(&mut self, key: &str, number: u64) {
         self.text(key);
         self.number(number);
