@@ -230,10 +230,11 @@ impl Law for HillClimb {
     }
 }
 
+/// The form has the bounds, and reads as a law with a reserve: whether one is held is kept by [`Adaptive`](super::Adaptive), as
+/// part of its number of the law.
 impl Bytes for HillClimb {
     fn write(&self, out: &mut Writer) {
         self.bounds.write(out);
-        // Whether places are held in reserve is part of the law's number: see `Adaptive`.
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {

@@ -14,6 +14,25 @@ pub(super) fn sample(micros: u64, in_flight: u64, outcome: Outcome) -> Sample {
     Sample { at: Tick::EPOCH, latency, held: latency, in_flight, places: 1, time_left: None, outcome }
 }
 
+/// Returns a state of the hill climb, with bounds of 1 and 40, that holds places in reserve: after work of 10 ms for up to
+/// four at once, whose callers wait for half a second.
+pub(super) fn with_a_reserve() -> HillClimbState {
+    let law = HillClimb::default().bounds(Bounds::known(1, 40));
+    let mut state = law.start(Tick::EPOCH);
+    let mut at = Tick::EPOCH;
+    for _ in 0..5_000 {
+        let in_flight = law.limit(&state);
+        let latency = Duration::from_micros(2_500 * in_flight.max(4));
+        at = at.after(latency / in_flight as u32);
+        let (time_left, outcome) = (Some(Duration::from_millis(500)), Outcome::Success);
+        law.learn(
+            &mut state,
+            &Sample { at, latency, held: latency, in_flight, places: 1, time_left, outcome },
+        );
+    }
+    state
+}
+
 /// One input of a law.
 #[derive(Clone, Copy, Debug)]
 enum LawInput {
@@ -70,8 +89,14 @@ fn keeps_the_laws<L: Law>(law: &L, bounds: Bounds, all: &[LawInput])
 where
     L::State: PartialEq,
 {
-    let mut state = law.start(Tick::EPOCH);
-    let mut again = law.start(Tick::EPOCH);
+    keeps_the_laws_from(law, bounds, &law.start(Tick::EPOCH), all);
+}
+
+fn keeps_the_laws_from<L: Law>(law: &L, bounds: Bounds, start: &L::State, all: &[LawInput])
+where
+    L::State: PartialEq,
+{
+    let (mut state, mut again) = (start.clone(), start.clone());
     for &input in all {
         feed(law, &mut state, input);
         feed(law, &mut again, input);
@@ -103,7 +128,13 @@ proptest! {
             keeps_the_laws(&law.bounds(bounds), bounds, &all);
             keeps_the_laws(&Windowed::new(law.bounds(bounds)).samples(1).unwrap(), bounds, &all);
         }
-        keeps_the_laws(&HillClimb::default().bounds(bounds), bounds, &all);
+        let held = with_a_reserve();
+        for law in [HillClimb::default(), HillClimb::default().without_reserve()] {
+            keeps_the_laws(&law.bounds(bounds), bounds, &all);
+            for bounds in [bounds, Bounds::known(1, 40)] {
+                keeps_the_laws_from(&law.bounds(bounds), bounds, &held, &all);
+            }
+        }
         for law in [MinLatency::default(), MinLatency::envoy()] {
             keeps_the_laws(&law.bounds(bounds), bounds, &all);
             let often = law.measure(Duration::from_millis(10), 2).unwrap();

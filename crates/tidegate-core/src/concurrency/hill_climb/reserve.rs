@@ -28,9 +28,9 @@ pub(super) const FOLLOWS: u32 = 1 << 31;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shares {
     /// How many callers said how long they wait.
-    told: u64,
-    sum: f64,
-    squares: f64,
+    pub(super) told: u64,
+    pub(super) sum: f64,
+    pub(super) squares: f64,
 }
 
 impl Shares {

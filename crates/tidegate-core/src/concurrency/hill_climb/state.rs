@@ -183,9 +183,10 @@ impl HillClimbState {
     /// Reads what [`write_reserve`](Self::write_reserve) wrote.
     fn read_reserve(&mut self, from: &mut Reader<'_>) -> Result<(), DecodeError> {
         self.epoch.shares = Bytes::read(from)?;
-        let (holds, reserve) = (from.flag("holds a reserve")?, Bytes::read(from)?);
-        // A reserve without a measurement at its limit is not one of ours.
-        self.reserve = (holds && self.known.is_some()).then_some(reserve);
+        let (holds, reserve) = (from.flag("holds a reserve")?, Reserve::read(from)?);
+        // A reserve without a measurement at its limit, or below the settled limit, is not one of ours.
+        let is_possible = self.known.is_some() && reserve.settled <= self.limit;
+        self.reserve = (holds && is_possible).then_some(reserve);
         let share = from.within("share", 0.0..=f64::INFINITY)?;
         if let Some(known) = &mut self.known {
             known.share = share;

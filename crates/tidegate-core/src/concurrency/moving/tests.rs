@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::bytes::DecodeError;
+use crate::concurrency::tests::with_a_reserve;
 use crate::concurrency::{Aimd, Bbr, Bounds, Gradient, HillClimb, MinLatency, Vegas};
 use crate::storable::Storable;
 use crate::{Cost, Quota, State};
@@ -14,7 +15,7 @@ fn at(millis: u64) -> Tick {
     Tick::from_secs(1_000_000).after(Duration::from_millis(millis))
 }
 
-fn laws() -> [Adaptive; 9] {
+fn laws() -> [Adaptive; 10] {
     let bounds = Bounds::new(1, 40).unwrap();
     [
         Adaptive::HillClimb(HillClimb::default().bounds(bounds)),
@@ -26,7 +27,18 @@ fn laws() -> [Adaptive; 9] {
         Adaptive::Bbr(Bbr::go_zero().bounds(bounds)),
         Adaptive::Gradient(Gradient::netflix().bounds(bounds)),
         Adaptive::MinLatency(MinLatency::envoy().bounds(bounds)),
+        Adaptive::HillClimb(HillClimb::default().bounds(bounds).without_reserve()),
     ]
+}
+
+/// The state before the first ask. A hill climb may have learnt before that it can hold places in reserve.
+fn begun(guard: &AdaptiveConcurrency, reserve: bool) -> AdaptiveConcurrencyState {
+    let fresh = guard.fresh(at(0));
+    if !(reserve && matches!(guard.law(), Adaptive::HillClimb(_))) {
+        return fresh;
+    }
+    let state = Arc::new(AdaptiveState::HillClimb(with_a_reserve()));
+    AdaptiveConcurrencyState::of(fresh.inner.places, Some(Learnt { at: at(0), state }))
 }
 
 fn guard(law: Adaptive) -> AdaptiveConcurrency {
@@ -258,7 +270,9 @@ proptest! {
     /// For any steps: the limit stays within its bounds, nothing is counted twice, and every state survives its byte
     /// form.
     #[test]
-    fn states_come_back_and_limits_hold(which in 0usize..9, steps in steps(), cpu in 0u16..=1000) {
+    fn states_come_back_and_limits_hold(
+        which in 0usize..10, reserve in any::<bool>(), steps in steps(), cpu in 0u16..=1000,
+    ) {
         let law = laws()[which];
         let (plain, sensed) = (guard(law), guard(law).cpu(cpu));
         for guard in [&plain, &sensed] {
@@ -266,7 +280,7 @@ proptest! {
             prop_assert_eq!(Quota::decode(&quota.encode()), Ok(quota));
         }
         let mut of = &plain;
-        let (mut state, mut now, mut inside) = (of.fresh(at(0)), 0u64, Vec::new());
+        let (mut state, mut now, mut inside) = (begun(of, reserve), 0u64, Vec::new());
         for (span, comes, nth, kind) in steps {
             // Once in a while the clock steps back, or the reading changes.
             now = if kind == 11 { now.saturating_sub(span) } else { now + span };
@@ -309,9 +323,11 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_read_can_be_gone_on_with(which in 0usize..9, at_byte in any::<usize>(), byte in any::<u8>()) {
+    fn whatever_is_read_can_be_gone_on_with(
+        which in 0usize..10, reserve in any::<bool>(), at_byte in any::<usize>(), byte in any::<u8>(),
+    ) {
         let guard = guard(laws()[which]);
-        let (mut state, mut now) = (guard.fresh(at(0)), 0);
+        let (mut state, mut now) = (begun(&guard, reserve), 0);
         for _ in 0..30 {
             let (next, receipt) = enter(&guard, &state, now, 1).unwrap();
             now += 7;

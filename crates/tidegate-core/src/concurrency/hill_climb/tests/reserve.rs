@@ -5,7 +5,7 @@ use super::*;
 use crate::concurrency::Adaptive;
 
 /// Work of 10 ms for up to 20 at once.
-fn knee(inside: f64) -> f64 {
+pub(super) fn knee(inside: f64) -> f64 {
     10.0 * (inside / 20.0).max(1.0)
 }
 
@@ -121,6 +121,30 @@ fn a_few_callers_need_not_say_how_long_they_wait() {
         }
         assert_eq!(service.state.reserve.is_some(), holds, "one in {one_in}");
         assert_eq!(service.limit() * 2 > before, holds, "one in {one_in}: {} of {before}", service.limit());
+    }
+}
+
+/// A few callers wait 50 or 15 ms, and the others 500 ms. One in fifty and one in a hundred get late answers, and nobody
+/// else does. One in ten is too many to come too late.
+#[test]
+fn a_few_callers_with_far_less_time_make_a_reserve_smaller_and_do_not_end_it() {
+    for (one_in, patience, range, late) in
+        [(50, 50, 50.0..75.0, 800), (10, 50, 20.0..50.0, 0), (100, 15, 20.0..40.0, 400)]
+    {
+        let mut service = Service::with_patience([500, 500]);
+        service.run(40_000, knee, never);
+        let (mut held, mut in_time) = (0, 0);
+        for number in 0..60_000_u64 {
+            let (hurries, counts) = (number % one_in == 0, number >= 20_000);
+            service.patience = [Some(Duration::from_millis(if hurries { patience } else { 500 })); 2];
+            in_time += u32::from(counts && (!hurries || latency(&service, knee) < patience as f64));
+            service.run(1, knee, never);
+            held += u32::from(counts && service.state.reserve.is_some());
+        }
+        let waits = latency(&service, knee);
+        assert!(range.contains(&waits), "{waits} ms where one in {one_in} waits {patience} ms");
+        assert_eq!(held, 40_000, "pieces of work with a reserve, one in {one_in}");
+        assert!(in_time >= 40_000 - late, "{in_time} of 40000 in time, one in {one_in}");
     }
 }
 
