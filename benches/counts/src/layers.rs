@@ -12,7 +12,7 @@ use tidegate::breaker::CircuitBreaker;
 use tidegate::concurrency::Vegas;
 use tidegate::deadline::Timeouts;
 use tidegate::retries::{Retrier, Retries, RetryBudget, SharedBudget};
-use tidegate::{Breaker, Bulkhead, Limiter, Quota};
+use tidegate::{Breaker, Bulkhead, KeyedLimiter, Limiter, Quota};
 use tidegate_tower::{
     BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, Errors, FallbackLayer, ForwardDeadlineLayer,
     RateLimitLayer, RetryLayer, ServerStack,
@@ -49,6 +49,7 @@ pub(crate) fn run() -> Result<()> {
     around("layer: breaker", breaker)?;
     around("layer: places", places)?;
     around("layer: rate limit", rate)?;
+    around("layer: rate limit of a key", keyed_rate)?;
     around("layer: deadline of a client", deadline)
 }
 
@@ -73,6 +74,12 @@ fn places() -> Result<ConcurrencyLayer<tidegate_tower::Alike, tidegate_tower::By
 
 fn rate() -> Result<RateLimitLayer<tidegate_tower::All, Errors>> {
     Ok(RateLimitLayer::all("all", plenty()?).answering(Errors))
+}
+
+fn keyed_rate() -> Result<RateLimitLayer<tidegate_tower::EachKey<fn(&Request<()>) -> &'static str>, Errors>> {
+    let limiter = KeyedLimiter::new(Quota::per_second(1_000_000_000).burst(1_000_000_000), 1000)?;
+    let key: fn(&Request<()>) -> &'static str = |_| "10.0.0.7";
+    Ok(RateLimitLayer::each("each", limiter.with_clock(Stepping::by(0)), key).answering(Errors))
 }
 
 fn deadline() -> Result<ForwardDeadlineLayer> {

@@ -112,15 +112,15 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
         self.with(|rules| Rules { settling: true, ..rules })
     }
 
-    /// Gives a request's charge back exactly if a layer inside refuses the request [before any work for it had
-    /// begun](crate::Refused::is_before_work), such as a [`ConcurrencyLayer`](crate::ConcurrencyLayer) whose line is full.
-    /// By default such a request has spent its charge, and a caller that is refused by a busy server is refused by this
-    /// limit as well when it comes back. A layer that is [waiting](Self::waiting) or [settling](Self::settling) gives
-    /// charges back in any case, since it keeps them.
+    /// Keeps the charge of a request that a layer inside refuses. By default it is given back exactly if the request was
+    /// refused [before any work for it had begun](crate::Refused::is_before_work), such as by a
+    /// [`ConcurrencyLayer`](crate::ConcurrencyLayer) whose line is full: a caller that a busy server refuses is then not
+    /// refused by this limit as well when it comes back. The inner refusal is found in the response's extensions, or in
+    /// the error.
     ///
-    /// The inner refusal is found in the response's extensions, or in the error. With charges given back, a caller may ask
-    /// as often as it likes while the server is busy: each refusal then costs the server as much as refusing takes, and
-    /// the caller nothing. Costs an allocation per request, and for a GCRA limiter a lock in place of a compare-exchange.
+    /// With charges given back, a caller may ask as often as it likes while the server is busy: each refusal costs the
+    /// server as much as refusing takes, and the caller nothing. Keep the charges if strangers can send many such
+    /// requests, or to save what the record of a charge costs.
     ///
     /// # Examples
     /// ```
@@ -128,14 +128,14 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
     /// use tidegate::{Limiter, Quota};
     /// use tidegate_tower::{RateLimitLayer, ServerStack};
     ///
-    /// let all = RateLimitLayer::all("all", Limiter::new(Quota::per_second(1000))?).giving_back();
+    /// let all = RateLimitLayer::all("all", Limiter::new(Quota::per_second(1000))?).keeping_charges();
     /// let stack = ServerStack::self_tuning("pages").rate_limit(all);
     /// let app: Router = Router::new().route("/", get(async || "the page")).layer(stack);
     /// # Ok::<(), tidegate::QuotaError>(())
     /// ```
     #[must_use]
-    pub fn giving_back(self) -> Self {
-        self.with(|rules| Rules { giving_back: true, ..rules })
+    pub fn keeping_charges(self) -> Self {
+        self.with(|rules| Rules { giving_back: false, ..rules })
     }
 
     /// Tells `observer` of refusals ([`Observer::on_layer`]). The limiter itself tells of each decision
@@ -206,7 +206,7 @@ where
                 }
                 Ok(reservation) => {
                     let answer = reservation.answer();
-                    charge = Some(rules.hand_over(reservation, &mut request));
+                    charge = rules.hand_over(reservation, &mut request);
                     answer
                 }
                 Err(denied) => denied.answer,

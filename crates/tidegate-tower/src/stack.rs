@@ -11,8 +11,8 @@ use crate::deadline::BoundsCalls;
 /// 2. the fallback, which sees the refusals of all other layers;
 /// 3. the count of retries, which tells callers of overloaded answers not to retry while there are too many;
 /// 4. the deadline, so that time spent in a line counts;
-/// 5. the rate limit, before the line: a caller that asks too often takes no place in it. A gate, and a rate limit that
-///    [gives back](crate::RateLimitLayer::giving_back), undo the charge of a request that the line refuses;
+/// 5. the rate limit, before the line: a caller that asks too often takes no place in it. The charge of a request
+///    that the line refuses is given back;
 /// 6. the concurrency limit, last: a request that holds a place is being worked on.
 ///
 /// # Examples
@@ -136,8 +136,8 @@ where
 /// 7. the concurrency limit: a try that holds a place is in flight, so an adaptive limit measures the service alone;
 /// 8. the deadline, last: the service is told the time left when the call is sent.
 ///
-/// The rate limit comes before the places, so a try that finds no place afterwards has taken a unit without a call. A rate
-/// limit that waits, or that [gives back](crate::RateLimitLayer::giving_back), gets it back.
+/// The rate limit comes before the places. A try that finds no place afterwards gives its unit back, unless the limit
+/// [keeps charges](crate::RateLimitLayer::keeping_charges).
 ///
 /// # Examples
 /// ```

@@ -353,7 +353,7 @@ impl Limiter {
                 }
             }
             limits.quotas = quotas;
-            limits.terms += 1;
+            self.shared.changed();
         });
         Ok(())
     }

@@ -10,11 +10,10 @@ use pin_project_lite::pin_project;
 use tidegate::{Answer, Reservation};
 use tower_service::Service;
 
-use super::rules::Rules;
+use super::rules::{Charge, Rules};
 use crate::answers::Answers;
 use crate::given_up::NotCalled;
 use crate::poll_notes::{TRIED_BEFORE, TURN_CAME};
-use crate::spent::Spent;
 
 pin_project! {
     /// The future of [`RateLimitService`](crate::RateLimitService).
@@ -40,7 +39,7 @@ pin_project! {
         // Its wait is over; it waits until the service is ready.
         AtTurn { charge: Uncalled, call: Option<(S, Req)>, rules: Arc<Rules<A>> },
         // `charge`: what is given back if a layer inside refuses the request.
-        Called { #[pin] future: F, answer: Answer, charge: Option<Spent>, rules: Arc<Rules<A>> },
+        Called { #[pin] future: F, answer: Answer, charge: Option<Charge>, rules: Arc<Rules<A>> },
     }
 }
 
@@ -66,7 +65,7 @@ impl<S, Req, F, Res, Err, A> RateLimitFuture<S, Req, F, Res, Err, A> {
     pub(super) const fn called(
         future: F,
         answer: Answer,
-        charge: Option<Spent>,
+        charge: Option<Charge>,
         rules: Arc<Rules<A>>,
     ) -> Self {
         Self { stage: Stage::Called { future, answer, charge, rules } }
@@ -106,21 +105,20 @@ where
                     let (mut service, mut request) = call.take().expect(ENDED);
                     let charge = charge.0.take().expect(ENDED);
                     let (answer, rules) = (charge.answer(), Arc::clone(rules));
-                    let charge = Some(rules.hand_over(charge, &mut request));
+                    let charge = rules.hand_over(charge, &mut request);
                     let future = service.call(request);
                     stage.set(Stage::Called { future, answer, charge, rules });
                 }
                 StageProjection::Called { future, answer, charge, rules } => {
-                    let mut result = match charge {
-                        None => ready!(future.poll(cx)),
-                        Some(charge) => {
-                            let (polled, tried_before) = TRIED_BEFORE.watch(|| future.poll(cx));
-                            let result = ready!(polled);
-                            if !tried_before {
-                                rules.give_back(charge, &result);
-                            }
-                            result
+                    let mut result = if charge.is_some() {
+                        let (polled, tried_before) = TRIED_BEFORE.watch(|| future.poll(cx));
+                        let result = ready!(polled);
+                        if !tried_before && rules.is_refused_before_work(&result) {
+                            charge.take().map(Charge::undo);
                         }
+                        result
+                    } else {
+                        ready!(future.poll(cx))
                     };
                     if let Ok(response) = &mut result {
                         rules.add_limit_state::<_, S::Error>(response, answer);

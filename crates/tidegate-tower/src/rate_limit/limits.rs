@@ -41,6 +41,10 @@ impl<Req> Limits<Req> for All {
     }
 
     fn reserve(&self, _: &Req, cost: Cost, max_wait: Duration) -> Result<Reservation, Denied> {
+        if max_wait.is_zero() {
+            // No deadline is earlier than at once.
+            return self.limiter.reserve(cost, max_wait).map_err(denied);
+        }
         self.limiter.wait(cost).within(max_wait).reserve().map_err(denied)
     }
 }
@@ -81,7 +85,11 @@ impl<Req, F: for<'r> KeyOf<'r, Req> + Clone> Limits<Req> for EachKey<F> {
     }
 
     fn reserve(&self, request: &Req, cost: Cost, max_wait: Duration) -> Result<Reservation, Denied> {
-        self.limiter.wait(self.key.key_of(request), cost).within(max_wait).reserve().map_err(denied)
+        let key = self.key.key_of(request);
+        if max_wait.is_zero() {
+            return self.limiter.reserve(key, cost, max_wait).map_err(denied);
+        }
+        self.limiter.wait(key, cost).within(max_wait).reserve().map_err(denied)
     }
 }
 

@@ -12,6 +12,23 @@ use crate::name::Name;
 use crate::refused::Refused;
 use crate::spent::Spent;
 
+/// A charge that may be given back.
+pub(super) enum Charge {
+    /// Of this layer alone.
+    Own(Reservation),
+    /// The handler may settle it.
+    Shared(Spent),
+}
+
+impl Charge {
+    pub(super) fn undo(self) {
+        match self {
+            Self::Own(reservation) => reservation.cancel(),
+            Self::Shared(spent) => drop(spent.settle(0)),
+        }
+    }
+}
+
 /// The settings of a rate limit layer.
 #[derive(Clone, Debug)]
 pub(super) struct Rules<A> {
@@ -38,7 +55,7 @@ impl Rules<Problems> {
             named_limits,
             max_wait: Duration::ZERO,
             settling: false,
-            giving_back: false,
+            giving_back: true,
             answers: Problems,
         }
     }
@@ -76,23 +93,25 @@ impl<A> Rules<A> {
         self.named_limits.get(answer.binding()).unwrap_or(&self.named_limits[0]).answer(answer)
     }
 
-    /// Adds the charge to the extensions of a request that passes, if the layer is settling. Returns the charge, for the
-    /// case that a layer inside refuses the request.
-    pub(super) fn hand_over<B>(&self, charge: Reservation, request: &mut Request<B>) -> Spent {
-        let spent = Spent::of(charge);
-        if self.settling {
+    /// Adds the charge to the extensions of a request that passes, if the layer is settling. Returns the charge for the
+    /// case that a layer inside refuses the request; `None` if it then stands.
+    #[inline]
+    pub(super) fn hand_over<B>(&self, charge: Reservation, request: &mut Request<B>) -> Option<Charge> {
+        let charge = if self.settling {
+            let spent = Spent::of(charge);
             request.extensions_mut().insert(spent.clone());
-        }
-        spent
+            Charge::Shared(spent)
+        } else {
+            Charge::Own(charge)
+        };
+        self.giving_back.then_some(charge)
     }
 
-    /// Gives a charge back if a layer inside has refused the request before any work for it had begun.
-    pub(super) fn give_back<Res, Err>(&self, charge: &Spent, result: &Result<Res, Err>)
+    /// Says whether a layer inside has refused the request before any work for it had begun.
+    pub(super) fn is_refused_before_work<Res, Err>(&self, result: &Result<Res, Err>) -> bool
     where
         A: Answers<Res, Err>,
     {
-        if self.answers.refusal_in(result).is_some_and(Refused::is_before_work) {
-            charge.settle(0);
-        }
+        self.answers.refusal_in(result).is_some_and(Refused::is_before_work)
     }
 }

@@ -43,15 +43,16 @@ fn a_request_that_an_inner_layer_refuses_has_spent_nothing() {
         limiter.standing().remaining
     };
     let layer = || RateLimitLayer::all("all", limiter.clone());
-    assert_eq!(ask(layer().giving_back()), 10);
+    assert_eq!(ask(layer()), 10);
     assert_eq!(ask(layer().waiting(SECOND)), 10);
     assert_eq!(ask(layer().settling()), 10);
-    assert_eq!(ask(layer()), 9, "a layer that keeps no charge cannot give it back");
+    assert_eq!(ask(layer().keeping_charges()), 9);
+    assert_eq!(ask(layer().keeping_charges().waiting(SECOND)), 8);
+    assert_eq!(ask(layer().keeping_charges().settling()), 7);
 
     let each = KeyedLimiter::new(Quota::per_minute(10), 10).unwrap().with_clock(ManualClock::default());
     let keyed = RateLimitLayer::each("each", each.clone(), |_: &Request<String>| "key")
-        .costing(|_: &Request<String>| Cost::new(4).unwrap())
-        .giving_back();
+        .costing(|_: &Request<String>| Cost::new(4).unwrap());
     answer(&mut keyed.layer(places.layer(ScriptedService::default())), get()).unwrap();
     assert_eq!(each.standing("key").remaining, 10);
     answer(&mut keyed.layer(ScriptedService::default()), get()).unwrap();
@@ -87,7 +88,7 @@ fn a_gate_takes_back_what_it_charged_a_request_that_an_inner_layer_refuses() {
 fn a_deadline_that_ends_running_work_gives_nothing_back() {
     let (clock, limiter) = (ManualClock::default(), limiter());
     let deadline = DeadlineLayer::within(SECOND, SECOND).unwrap().with_clock(clock.clone());
-    let limit = RateLimitLayer::all("all", limiter.clone()).giving_back();
+    let limit = RateLimitLayer::all("all", limiter.clone());
     let mut service = limit.layer(deadline.layer(ScriptedService::hanging()));
     let mut called = Box::pin(call(&mut service, get()));
     assert!(poll(called.as_mut()).is_pending());
@@ -113,7 +114,7 @@ fn a_call_that_was_tried_before_keeps_its_charge() {
         ByStatus.classify(result)
     };
     let retry = RetryLayer::new(Retrier::new(rules, budget)).judging(judge);
-    let limit = RateLimitLayer::all("all", limiter.clone()).giving_back();
+    let limit = RateLimitLayer::all("all", limiter.clone());
     let inner = ScriptedService::answering([status(503)]);
     let mut service = limit.layer(retry.layer(ConcurrencyLayer::new("places", places).layer(inner.clone())));
     let refused = answer(&mut service, get()).unwrap();

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Quota, Replace, Tick};
+use tidegate_core::{Cost, Quota, Receipt, Replace, Tick};
 
 use crate::answer::{Answer, Denied};
 use crate::clock::{Clock, Time};
@@ -100,18 +100,23 @@ impl Shared {
         self.store.settle(&step).expect("a store in memory always settles a step of one charge")
     }
 
-    /// Decides once and reports to the observer.
-    pub(super) fn take(&self, key: &[u8], terms: Terms<'_>, mut arguments: OpArguments) -> (Settled, Event) {
-        let (settled, answer) = loop {
+    /// Decides once and reports to the observer. Returns the event, and the receipt of an allowed charge.
+    pub(super) fn take(
+        &self,
+        key: &[u8],
+        terms: Terms<'_>,
+        mut arguments: OpArguments,
+    ) -> (Event, Option<Receipt>) {
+        let (receipt, answer) = loop {
             let settled = self.settle(key, terms, Op::Take, arguments);
             let answer = Answer::binding_of(&settled);
             if answer.is_allowed() {
-                break (settled, answer);
+                break (settled.lines.first().and_then(|line| line.receipt), answer);
             }
             // The same as for a limiter without keys: a word may hold a charge with a later tick than this check's.
             match answer.retry().after().zip(Some(self.time.now())) {
                 Some((wait, later)) if later.since(arguments.now) >= wait => arguments.now = later,
-                _ => break (settled, answer),
+                _ => break (None, answer),
             }
         };
         let (decision, binding) = (answer.decision(), answer.binding());
@@ -121,7 +126,7 @@ impl Shared {
             event.key = Some(self.digest(key));
             observer.on_decision(&event);
         }
-        (settled, event)
+        (event, receipt)
     }
 
     fn adjust(&self, key: &[u8], op: Op<'_>, cost: Cost) -> Settled {
@@ -132,7 +137,7 @@ impl Shared {
     #[inline(never)]
     pub(super) fn decide_by_store(&self, key: &[u8], cost: Cost) -> Answer {
         let arguments = self.arguments(cost, Duration::ZERO);
-        self.with_terms(key, |terms| self.take(key, terms, arguments).1.answer())
+        self.with_terms(key, |terms| self.take(key, terms, arguments).0.answer())
     }
 
     pub(super) fn digest(&self, key: &[u8]) -> KeyDigest {
@@ -156,11 +161,11 @@ impl Shared {
         max_wait: Duration,
     ) -> Result<Held, Denied> {
         self.with_terms(key, |terms| {
-            let (settled, event) = self.take(key, terms, OpArguments { now, cost, max_wait });
-            if !settled.allowed {
+            let (event, receipt) = self.take(key, terms, OpArguments { now, cost, max_wait });
+            if !event.decision.is_allowed() {
                 return Err(event.answer().into());
             }
-            let receipts = settled.lines.iter().filter_map(|line| line.receipt).collect();
+            let receipts = receipt.into_iter().collect();
             Ok(Held { event, receipts, terms: terms.count, quota: Some(Arc::clone(terms.quota)) })
         })
     }

@@ -7,15 +7,19 @@
 
 use std::hint::{cold_path, spin_loop};
 use std::sync::Arc;
+use std::time::Duration;
 
-use tidegate_core::Cost;
+use smallvec::smallvec;
+use tidegate_core::{Cost, Receipt, Tick};
 
 use super::lease;
 use super::shared::{FastPath, Shared};
 use super::word::Undecided;
-use crate::answer::{Answer, CheckResult};
+use crate::answer::{Answer, CheckResult, Denied};
 use crate::clock::SystemClock;
+use crate::observer::Event;
 use crate::precision::Precision;
+use crate::reservation::Held;
 
 impl Shared {
     /// Decides a check on the fast path. If that does not decide, calls a slower function for the answer.
@@ -142,6 +146,49 @@ impl Shared {
             }
         }
         None
+    }
+
+    /// Charges a cost that may be settled later, by the word, or refuses it if it may not wait. `None` if the lock has to
+    /// decide: the cost would have to wait, or there is no word.
+    ///
+    /// The receipt is the one that the general form would have made. Leases lower the word, and receipts find their
+    /// position only in a word that was not lowered, so a limiter with leases charges under the lock.
+    pub(super) fn charge_by_word(
+        &self,
+        mut now: Tick,
+        cost: Cost,
+        max_wait: Duration,
+    ) -> Option<Result<Held, Denied>> {
+        if self.precision == Precision::Leased {
+            return None;
+        }
+        let terms = self.terms();
+        let (mut lost, mut refused) = (0, false);
+        loop {
+            pause(lost);
+            let (form, word) = self.word.read()?;
+            if refused {
+                // Only a tick that was read after the word may refuse: see the word's module.
+                now = self.time.now();
+            }
+            let scaled = form.scaled(now)?;
+            match form.take(word, scaled, cost.units()) {
+                Some(next) if self.word.exchange(word, next) => {
+                    let answer = Answer::permitted(form.report(next, scaled));
+                    let (decision, binding) = (answer.decision(), answer.binding());
+                    let event =
+                        Event { at: now, cost, max_wait, decision, binding, key: None, shadow: false };
+                    let receipt = Receipt { at: now, act: now, cost, mark: form.mark(next) };
+                    return Some(Ok(Held { event, receipts: smallvec![receipt], terms, quota: None }));
+                }
+                None if !max_wait.is_zero() => return None,
+                None if !refused => refused = true,
+                None if self.word.stays(word) => {
+                    return Some(Err(Answer::refused(form.report(word, scaled), cost.units()).into()));
+                }
+                _ => lost += 1,
+            }
+        }
     }
 
     /// Returns the answer for units without spending them, by the word; `None` if the word changed meanwhile, or the

@@ -13,8 +13,6 @@ use crate::store::{Cell, Charge, Op, Settled, Step, settle};
 pub(super) struct Limits {
     pub(super) quotas: SmallVec<[Arc<Quota>; 1]>,
     pub(super) cells: SmallVec<[Option<Cell>; 1]>,
-    /// Counts changes of the quotas. Receipts with an earlier count give nothing back.
-    pub(super) terms: u64,
 }
 
 impl Limits {

@@ -1,6 +1,7 @@
 //! The state that the clones of a limiter share, and the decisions made under its lock.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -29,6 +30,9 @@ pub(super) struct Shared {
     pub(super) number: u64,
     /// The units that leases have given back.
     pub(super) returns: Returns,
+    /// Counts changes of the quotas: a charge that was made under an earlier count gives nothing back. Changed under the
+    /// lock, while `NO_WORD` stands in place of the word.
+    terms: AtomicU64,
     pub(super) observer: Option<Arc<dyn Observer>>,
     /// Protects the quotas and their states. Not held while a clock, an observer or a waker is called.
     pub(super) limits: Mutex<Limits>,
@@ -65,7 +69,7 @@ impl Shared {
         observer: Option<Arc<dyn Observer>>,
     ) -> Self {
         let cells = quotas.iter().map(|_| None).collect();
-        let limits = Mutex::new(Limits { quotas, cells, terms: 0 });
+        let limits = Mutex::new(Limits { quotas, cells });
         let shared = Self {
             word: Word::new(),
             fast_path: FastPath::of(precision, &time),
@@ -73,6 +77,7 @@ impl Shared {
             time,
             number: returns::next_number(),
             returns: Returns::default(),
+            terms: AtomicU64::new(0),
             observer,
             limits,
         };
@@ -97,6 +102,17 @@ impl Shared {
         self.time.now()
     }
 
+    /// Returns how often the quotas were changed. A charge by the word reads it before the word: if the quotas change
+    /// in between, the charge has an earlier count than its quota, and gives nothing back.
+    pub(super) fn terms(&self) -> u64 {
+        self.terms.load(Ordering::Acquire)
+    }
+
+    /// Counts a change of the quotas, under the lock.
+    pub(super) fn changed(&self) {
+        self.terms.fetch_add(1, Ordering::Release);
+    }
+
     #[cold]
     #[inline(never)]
     pub(super) fn allow_under_lock(&self, cost: Cost) -> Answer {
@@ -119,7 +135,7 @@ impl Shared {
                     let full = settled.lines.iter().map(|line| line.decision.standing.reset_after).max();
                     self.returns.issued(now.after(full.unwrap_or_default()));
                 }
-                (settled, limits.terms)
+                (settled, self.terms())
             };
             let (settled, terms) = self.with_cells(now, settle);
             let answer = Answer::binding_of(&settled);
@@ -153,6 +169,9 @@ impl Source for Shared {
     }
 
     fn charge(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<Held, Denied> {
+        if let Some(decided) = self.charge_by_word(now, cost, max_wait) {
+            return decided;
+        }
         let (event, terms, receipts) = self.take(now, cost, max_wait, true);
         if !event.decision.is_allowed() {
             return Err(event.answer().into());
@@ -165,7 +184,7 @@ impl Source for Shared {
     fn settle(&self, held: &Held, used: u64) {
         let now = self.time.now();
         self.with_cells(now, |limits| {
-            let same = limits.terms == held.terms;
+            let same = self.terms() == held.terms;
             if same || used > held.event.cost.units() {
                 let receipts = held.receipts.iter().chain(held.receipts.last().into_iter().cycle());
                 let endings: SmallVec<[Ending; 1]> =

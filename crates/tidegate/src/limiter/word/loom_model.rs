@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use loom::sync::{Arc, Mutex};
 use smallvec::smallvec;
-use tidegate_core::{Cost, Finish, Replace};
+use tidegate_core::{Algorithm, Cost, Finish, Receipt, Replace};
 
 use super::*;
 use crate::store::{Ending, Op};
@@ -19,14 +19,15 @@ const NOW: Tick = Tick::from_secs(1_702_592_000);
 /// A limiter without its clock: the word, and the lock for the general form. Loom only tracks its own locks.
 struct Miniature {
     word: Word,
+    terms: AtomicU64,
     limits: Mutex<Limits>,
 }
 
 impl Miniature {
     fn new(burst: u64) -> Arc<Self> {
         let quota = Plain::new(Quota::per_hour(1).burst(burst).gcra().unwrap());
-        let limits = Limits { quotas: smallvec![quota], cells: smallvec![None], terms: 0 };
-        let this = Arc::new(Self { word: Word::new(), limits: Mutex::new(limits) });
+        let limits = Limits { quotas: smallvec![quota], cells: smallvec![None] };
+        let this = Arc::new(Self { word: Word::new(), terms: AtomicU64::new(0), limits: Mutex::new(limits) });
         this.limits.lock().unwrap().cell_to_word(&this.word, BUILT);
         this
     }
@@ -52,6 +53,44 @@ impl Miniature {
             }
         }
         self.under_lock(|limits| limits.settle(NOW, Op::Take, Cost::ONE, Duration::ZERO).allowed)
+    }
+
+    /// As `Shared::charge_by_word`: the receipt of a charge, with the count of changes that it was made under. `None` while
+    /// the word is away.
+    fn charge(&self) -> Option<(Receipt, u64)> {
+        let terms = self.terms.load(Ordering::Acquire);
+        while let Some((form, word)) = self.word.read() {
+            let next = form.take(word, form.scaled(NOW)?, 1)?;
+            if self.word.exchange(word, next) {
+                return Some((Receipt { at: NOW, act: NOW, cost: Cost::ONE, mark: form.mark(next) }, terms));
+            }
+        }
+        None
+    }
+
+    /// As `Shared::settle`: undoes a charge, unless the limit was changed since. Returns whether it did.
+    fn undo(&self, (receipt, terms): (Receipt, u64)) -> bool {
+        self.under_lock(|limits| {
+            let same = self.terms.load(Ordering::Acquire) == terms;
+            if same {
+                let undone = [Ending::new(receipt, Finish::UNDONE)];
+                limits.settle(NOW, Op::Finish(&undone), Cost::ONE, Duration::ZERO);
+            }
+            same
+        })
+    }
+
+    /// As `Limiter::change`.
+    fn change(&self, quota: Quota) {
+        let quota = Plain::new(quota);
+        self.under_lock(|limits| {
+            if let Some(cell) = &mut limits.cells[0] {
+                cell.state = quota.carry(&cell.quota, &cell.state, NOW, Replace::AsIs);
+                cell.quota = Plain::clone(&quota);
+            }
+            limits.quotas = smallvec![quota];
+            self.terms.fetch_add(1, Ordering::Release);
+        });
     }
 
     fn remaining(&self) -> u64 {
@@ -102,21 +141,37 @@ fn a_charge_undone_between_two_checks_gives_back_what_it_says() {
     });
 }
 
+/// One unit is charged by the word and undone under the lock. Checks in between find it spent or given back.
+#[test]
+fn a_charge_by_the_word_is_given_back_once() {
+    race(2, 2, 4, |limiter| {
+        let undone = limiter.charge().is_some_and(|charge| limiter.undo(charge));
+        assert!(undone, "there are four, and nobody takes the word away");
+        4
+    });
+}
+
+/// The charge gives back to the limit that it was made under, or nothing.
+#[test]
+fn a_charge_by_the_word_gives_nothing_back_to_a_changed_limit() {
+    explore(Some(3), || {
+        let limiter = Miniature::new(3);
+        let changing = Arc::clone(&limiter);
+        let change = loom::thread::spawn(move || changing.change(Quota::per_day(7).burst(3).gcra().unwrap()));
+        let charge = limiter.charge();
+        let (charged, undone) = (charge.is_some(), charge.is_some_and(|charge| limiter.undo(charge)));
+        change.join().unwrap();
+        let kept = u64::from(charged && !undone);
+        assert_eq!(limiter.remaining(), 3 - kept, "charged: {charged}, undone: {undone}");
+    });
+}
+
 /// A change installs another form. A check uses either the old one or the new one as a whole. A unit of the old limit
 /// is a unit of the new one, so the sum shows it.
 #[test]
 fn a_change_between_two_checks_keeps_what_was_spent() {
     race(2, 1, 5, |limiter| {
-        let quota = Plain::new(Quota::per_day(7).burst(5).gcra().unwrap());
-        limiter.under_lock(|limits| {
-            if let Some(cell) = &mut limits.cells[0] {
-                use tidegate_core::Algorithm;
-                cell.state = quota.carry(&cell.quota, &cell.state, NOW, Replace::AsIs);
-                cell.quota = Plain::clone(&quota);
-            }
-            limits.quotas = smallvec![quota];
-            limits.terms += 1;
-        });
+        limiter.change(Quota::per_day(7).burst(5).gcra().unwrap());
         5
     });
 }
