@@ -10,7 +10,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_core::Tick;
 
+pub use self::last_answers::LastAnswers;
 use crate::clock::{Clock, SystemClock};
+
+mod last_answers;
 
 /// A real answer or a stand-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +84,7 @@ impl<T, E> OrFallback<T, E> for Result<T, E> {
 /// Keeps the last real answer, to stand in when there is no new one, until it is too old. Clones share it.
 ///
 /// Holds one answer. Storing one costs an allocation, a clone and a short lock; returning one costs a short lock and a
-/// clone: wrap large answers in an `Arc`. If there is one answer per key, keep them in a cache instead.
+/// clone: wrap large answers in an `Arc`. If there is one answer per key, take [`LastAnswers`].
 ///
 /// # Examples
 /// ```
