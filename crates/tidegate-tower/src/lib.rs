@@ -11,7 +11,7 @@
 //! * [`RetryLayer`]: retries failed calls that may succeed then, within a budget
 //! * [`ReplayLayer`]: keeps request bodies while they are sent, so that they can be sent again
 //! * [`LoadShedLayer`]: refuses requests that a busy service would leave waiting
-//! * [`FallbackLayer`]: answers in place of calls that failed or were refused
+//! * [`FallbackLayer`]: answers in place of calls that failed or were refused, for example with the last good answer
 //! * [`ServerStack`], [`ClientStack`]: all of them in the right order
 //!
 //! A layer that refuses a request does not call its inner service, and gives the reason in a [`Refused`]. [`Answers`]
@@ -70,7 +70,7 @@ pub use deadline::{
     BoundsCalls, DeadlineLayer, DeadlineService, ForwardDeadlineLayer, ForwardDeadlineService,
     WholeCallLayer, WholeCallService,
 };
-pub use fallback::{FallbackLayer, FallbackService};
+pub use fallback::{FallbackLayer, FallbackService, Keep, LastOfKey, OfKey, StandIn, StandsIn};
 pub use gate::{Describe, GateLayer, GateService, HeldAdmission, WhenUndecided};
 pub use guarded::Entered;
 pub use load_shed::{LoadShedLayer, LoadShedService};
@@ -89,6 +89,11 @@ pub use tidegate::observer::RefusalCause;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/protection/layers.md")]
 struct Page;
+
+/// The programs on the page about poorer answers.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/protection/degrading.md")]
+struct DegradingPage;
 
 /// The programs on the page about gRPC.
 #[cfg(all(doctest, feature = "grpc"))]

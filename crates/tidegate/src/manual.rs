@@ -32,10 +32,6 @@ struct RetryDefaults;
 #[doc = include_str!("../../../docs/protection/isolation.md")]
 struct Isolation;
 
-/// Degraded answers.
-#[doc = include_str!("../../../docs/protection/degrading.md")]
-struct Degrading;
-
 /// Hot keys.
 #[doc = include_str!("../../../docs/protection/hot-keys.md")]
 struct HotKeys;

@@ -8,6 +8,7 @@ mod breaker;
 mod concurrency;
 mod deadline;
 mod engine;
+mod fallback;
 mod gate;
 mod gate_engine;
 mod giving_back;

@@ -153,6 +153,10 @@ fn no_layer_calls_a_service_that_was_not_asked() {
     calls!(DeadlineLayer::within(second, second).unwrap());
     calls!(LoadShedLayer::new());
     calls!(FallbackLayer::new(|result| result));
+    let path = |request: &Request<String>| request.uri().path().to_owned();
+    calls!(FallbackLayer::each(path, |_, result| result));
+    let answers = tidegate::fallback::LastAnswers::new(10, second).unwrap();
+    calls!(FallbackLayer::last(answers, path, Response::<String>::new));
     let gate = tidegate::Gate::in_memory(tidegate::PolicySet::default(), 10).unwrap();
     calls!(GateLayer::new(Arc::new(gate), |_: &Request<String>| tidegate::Descriptor::new()));
     let retries = tidegate_core::retry::Retries::new(3, Default::default(), Default::default()).unwrap();
