@@ -1,8 +1,12 @@
 //! How much a request matters: for which requests a limit keeps a part back, and which are shed first under overload.
 
+mod cohorts;
+
 use core::cmp::Reverse;
 use core::fmt;
 use core::str::FromStr;
+
+pub use self::cohorts::Cohorts;
 
 /// How harmful it is to refuse a request. Ordered: the least important first.
 ///
@@ -45,8 +49,8 @@ impl fmt::Display for Criticality {
 
 /// The priority of a request: a level, and a cohort within it. Ordered: the first to be shed comes first.
 ///
-/// The cohort, 0 to 127, divides the requests of one level, usually by user: under overload, some users are then
-/// served well, instead of all of them badly. Cohort 0 is shed last.
+/// The cohort, 0 to 127, divides the requests of one level, usually by user ([`Priority::for_user`]): under overload, some
+/// users are then served well, instead of all of them badly. Cohort 0 is shed last.
 ///
 /// Written as `sheddable`, or with a cohort as `sheddable/17`.
 ///

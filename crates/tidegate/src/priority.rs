@@ -27,5 +27,5 @@ pub mod header;
 
 pub use carried::{Carrying, carried, carry, carry_through};
 pub(crate) use carried::{carry_nothing, hand_over, named_or_carried};
-pub use tidegate_core::priority::ParsePriorityError;
+pub use tidegate_core::priority::{Cohorts, ParsePriorityError};
 pub use tidegate_core::{Criticality, Priority};

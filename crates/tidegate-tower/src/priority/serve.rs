@@ -24,6 +24,9 @@ use super::header::{HEADER, priority_of, write};
 /// ([`PriorityLayer::ceiling_of`]). Behind a gateway that sets or removes the header itself, all four levels can be
 /// trusted.
 ///
+/// **Cohorts.** At the edge, a ceiling can also put each request into the cohort of its user ([`Priority::for_user`]), so
+/// that under overload some users are served well: the page about layers has the program.
+///
 /// Never refuses. Costs a look-up of a header; allocates only if a header has to be set to a priority with a cohort.
 ///
 /// # Examples

@@ -5,6 +5,7 @@
 mod any_order;
 mod body;
 mod breaker;
+mod cohorts;
 mod concurrency;
 mod deadline;
 mod engine;
