@@ -42,7 +42,8 @@ use crate::ready::take_ready;
 /// The service carries the [priority](tidegate::priority::carried) that the request was admitted with: the one from
 /// `describe`, or a lower one if a policy demotes the request. A request that passes although it is over a limit
 /// (`over: mark` and `over: demote` of the policy file) tells the service so in [headers](tidegate::http_answer::over),
-/// which replace the caller's headers of these names.
+/// which replace the caller's headers of these names. If no policy of the gate marks or demotes, the request keeps
+/// them, since a proxy in front may have written them; so at the edge [remove](tidegate::http_answer::over::remove) them.
 ///
 /// If a store fails when a request ends, the observer is told
 /// ([`LayerDid::NotSettled`](tidegate::observer::LayerDid::NotSettled)), and the answer is returned unchanged. So it is if

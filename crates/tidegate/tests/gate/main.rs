@@ -15,6 +15,8 @@ mod deadlines;
 mod engine;
 mod guards;
 mod keep_for;
+#[cfg(all(feature = "config", feature = "http"))]
+mod next_hop;
 mod observed;
 mod over;
 mod paced_work;
