@@ -11,6 +11,9 @@
 //! # Source
 //! Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005 ("Space-Saving").
 
+mod heat;
+mod telling;
+
 use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -21,6 +24,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_core::time::MAX_STEP_BACK;
 use tidegate_core::{QuotaError, Tick};
+
+pub use self::heat::Heat;
+use self::telling::{Digests, Telling};
+use crate::observer::{KeyDigest, Observer};
 
 /// Counts keys in a fixed number of counters. Shared by reference; adding takes one short lock.
 ///
@@ -47,6 +54,8 @@ use tidegate_core::{QuotaError, Tick};
 pub struct HotKeys<K = String> {
     counters: usize,
     half_life: Option<Duration>,
+    telling: Option<Telling>,
+    digests: Digests,
     inner: Mutex<Inner<K>>,
 }
 
@@ -59,24 +68,6 @@ pub struct Counted<K> {
     pub count: u64,
     /// The most by which `count` may be too high.
     pub error: u64,
-}
-
-/// How hot a key is when it is added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heat {
-    /// A lower bound of the key's count, including the amount just added.
-    pub least: u64,
-    /// The counted total of all keys.
-    pub total: u64,
-}
-
-impl Heat {
-    /// Returns whether the key is sure to make up more than `share` (0 to 1) of the total, and the total is at least
-    /// `at_least`: the moment to answer the key from a cache, or to give it a limit of its own.
-    #[must_use]
-    pub fn is_above(&self, share: f64, at_least: u64) -> bool {
-        self.total >= at_least && self.least as f64 > share * self.total as f64
-    }
 }
 
 impl<K> Counted<K> {
@@ -94,6 +85,8 @@ struct Inner<K> {
     /// Separate from the keys, so that the search for the smallest scans plain numbers.
     counts: Vec<u64>,
     errors: Vec<u64>,
+    /// Whether the observer was told of the key, and it has not cooled since; always false without an observer.
+    hot: Vec<bool>,
     total: u64,
     /// The last halving; at first the tick of the first key.
     halved: Option<Tick>,
@@ -117,10 +110,12 @@ impl<K: Hash + Eq + Clone> HotKeys<K> {
             keys: Vec::new(),
             counts: Vec::new(),
             errors: Vec::new(),
+            hot: Vec::new(),
             total: 0,
             halved: None,
         };
-        Ok(Self { counters, half_life: None, inner: Mutex::new(inner) })
+        let (telling, digests) = (None, Digests::default());
+        Ok(Self { counters, half_life: None, telling, digests, inner: Mutex::new(inner) })
     }
 
     /// Halves all counts once per half-life, when the first key after it is added. Counts are rounded down to whole
@@ -129,6 +124,25 @@ impl<K: Hash + Eq + Clone> HotKeys<K> {
     #[must_use]
     pub fn fading(self, half_life: Duration) -> Self {
         Self { half_life: (!half_life.is_zero()).then_some(half_life), ..self }
+    }
+
+    /// Tells `observer` when a key that is added becomes hot ([`Observer::on_hot_key`]): when [`Heat::is_above`] holds for
+    /// this share and this total. A key is told once, and again only if it has cooled in between: its share or the
+    /// total was at most half of these when it was added, or another key has taken over its counter.
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static, share: f64, at_least: u64) -> Self {
+        Self { telling: Some(Telling::new(observer, share, at_least)), ..self }
+    }
+
+    /// Returns the digest by which an observer gets this key, to find the key of an event among the
+    /// [largest](Self::largest).
+    #[must_use]
+    pub fn digest<Q>(&self, key: &Q) -> KeyDigest
+    where
+        K: Borrow<Q>,
+        Q: Hash + ?Sized,
+    {
+        self.digests.digest(key)
     }
 
     /// Adds an amount to a key's count, and returns how hot the key is. The key is cloned if it takes a counter.
@@ -149,7 +163,14 @@ impl<K: Hash + Eq + Clone> HotKeys<K> {
         let at = inner.place_of(key, self.counters);
         inner.total = inner.total.saturating_add(amount);
         inner.counts[at] = inner.counts[at].saturating_add(amount);
-        Heat { least: inner.counts[at] - inner.errors[at], total: inner.total }
+        let heat = Heat { least: inner.counts[at] - inner.errors[at], total: inner.total };
+        if let Some(telling) = &self.telling
+            && telling.becomes_hot(&mut inner.hot[at], heat)
+        {
+            drop(inner);
+            telling.tell(self.digest(key), heat, now);
+        }
+        heat
     }
 
     /// Returns the `most` keys with the largest counts, largest first, and the total of all keys.
@@ -191,6 +212,7 @@ impl<K: Hash + Eq + Clone> Inner<K> {
             self.keys.push(owned);
             self.counts.push(0);
             self.errors.push(0);
+            self.hot.push(false);
             return at;
         }
         let smallest = self.counts.iter().copied().min().unwrap_or(0);
@@ -199,6 +221,7 @@ impl<K: Hash + Eq + Clone> Inner<K> {
         self.places.remove(old.borrow());
         self.places.insert(owned, at);
         self.errors[at] = smallest;
+        self.hot[at] = false;
         at
     }
 
@@ -227,107 +250,4 @@ impl<K: Hash + Eq + Clone> Inner<K> {
 }
 
 #[cfg(all(test, not(tidegate_loom)))]
-mod tests {
-    use std::collections::HashMap;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn a_heavy_key_is_found_among_many_that_come_once() {
-        let sketch: HotKeys = HotKeys::new(512).unwrap();
-        for at in 0..20_000 {
-            sketch.add(&*format!("once-{at}"), 1, Tick::EPOCH);
-            if at % 20 == 0 {
-                sketch.add("heavy", 1, Tick::EPOCH);
-            }
-        }
-        let (largest, total) = sketch.largest(1);
-        assert_eq!(total, 21_000);
-        assert_eq!(largest[0].key, "heavy");
-        assert!(largest[0].count >= 1000 && largest[0].least() <= 1000, "{largest:?}");
-        assert!(largest[0].error <= total / 512);
-        assert_eq!(sketch.largest(10_000).0.len(), 512, "memory is bounded");
-    }
-
-    #[test]
-    fn what_was_hot_fades() {
-        let minute = Duration::from_secs(60);
-        let sketch: HotKeys = HotKeys::new(4).unwrap().fading(minute);
-        sketch.add("yesterday", 1000, Tick::EPOCH);
-        assert_eq!(sketch.add("today", 100, Tick::from_secs(59)), Heat { least: 100, total: 1100 });
-        assert_eq!(sketch.add("today", 0, Tick::from_secs(60)), Heat { least: 50, total: 550 });
-        assert_eq!(
-            sketch.add("today", 0, Tick::from_secs(50)),
-            Heat { least: 50, total: 550 },
-            "a step back"
-        );
-        assert_eq!(sketch.add("today", 0, Tick::from_secs(301)), Heat { least: 3, total: 34 });
-        assert_eq!(sketch.add("today", 0, Tick::MAX), Heat { least: 0, total: 0 });
-    }
-
-    #[test]
-    fn a_clock_that_was_set_back_goes_on_fading() {
-        let minute = Duration::from_secs(60);
-        let sketch: HotKeys = HotKeys::new(4).unwrap().fading(minute);
-        sketch.add("key", 8, Tick::from_secs(100_000));
-        assert_eq!(sketch.add("key", 0, Tick::from_secs(100)).least, 8);
-        assert_eq!(sketch.add("key", 0, Tick::from_secs(160)).least, 4);
-    }
-
-    /// Reading with an amount of 0 used to take the smallest counter from the key that had it.
-    #[test]
-    fn asking_takes_no_counter() {
-        let sketch: HotKeys = HotKeys::new(1).unwrap();
-        sketch.add("key", 5, Tick::EPOCH);
-        assert_eq!(sketch.add("other", 0, Tick::EPOCH), Heat { least: 0, total: 5 });
-        assert_eq!(sketch.largest(9).0, [Counted { key: "key".to_owned(), count: 5, error: 0 }]);
-    }
-
-    /// Keys of types other than text: numbers, pairs, shared text.
-    #[test]
-    fn keys_are_of_any_kind() {
-        let (numbers, pairs) = (HotKeys::<u64>::new(2).unwrap(), HotKeys::<(u8, u8)>::new(2).unwrap());
-        let shared = HotKeys::<std::sync::Arc<str>>::new(2).unwrap();
-        let text = std::sync::Arc::<str>::from("key");
-        assert_eq!(numbers.add(&7, 1, Tick::EPOCH).least, 1);
-        assert_eq!(pairs.add(&(7, 8), 1, Tick::EPOCH).least, 1);
-        assert_eq!(shared.add(&text, 1, Tick::EPOCH).least, 1);
-    }
-
-    #[test]
-    fn a_share_is_judged_once_there_is_enough_to_judge_by() {
-        let heat = Heat { least: 6, total: 10 };
-        assert!(heat.is_above(0.5, 10) && !heat.is_above(0.6, 10) && !heat.is_above(0.5, 11));
-    }
-
-    proptest! {
-        /// Compared with an exact count per key: every true count lies within the error, every heavy key has a counter,
-        /// and the errors keep their bound.
-        #[test]
-        fn true_counts_lie_within_the_error(keys in proptest::collection::vec((0..60_u8, 1..5_u64), 0..500), counters in 1..20_usize) {
-            let sketch: HotKeys<String> = HotKeys::new(counters).unwrap();
-            let mut plain: HashMap<String, u64> = HashMap::new();
-            for (key, amount) in keys {
-                // Squared, so that the low keys are the frequent ones.
-                let key = (u16::from(key) * u16::from(key) / 60).to_string();
-                let heat = sketch.add(&*key, amount, Tick::EPOCH);
-                let count = plain.entry(key).or_default();
-                *count += amount;
-                prop_assert!(heat.least <= *count);
-            }
-            let (largest, total) = sketch.largest(usize::MAX);
-            prop_assert_eq!(total, plain.values().sum::<u64>());
-            for counted in &largest {
-                let truly = plain[&counted.key];
-                prop_assert!(counted.least() <= truly && truly <= counted.count);
-                prop_assert!(counted.error <= total / counters as u64);
-            }
-            for (key, count) in plain {
-                let listed = largest.iter().any(|counted| counted.key == key);
-                prop_assert!(listed || count <= total / counters as u64);
-            }
-        }
-    }
-}
+mod tests;

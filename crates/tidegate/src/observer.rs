@@ -5,6 +5,7 @@
 //! a metric or a log line cannot become a list of callers' addresses.
 
 mod events;
+mod hot_key;
 mod protection;
 
 use std::fmt;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use tidegate_core::breaker::Change;
 
 pub use self::events::{Event, KeyDigest, LayerDid, LayerEvent, LimitMoved, RefusalCause};
+pub use self::hot_key::HotKeyFound;
 pub use self::protection::{CoalesceDid, PoolDid, RetryDecided, SwitchTurned, TurnedBy, TurnedOff};
 
 /// Receives decisions of limiters, changes of breakers, switches and bulkhead limits, and actions of layers, pools,
@@ -158,6 +160,11 @@ pub trait Observer: fmt::Debug + Send + Sync {
     fn on_retry(&self, decided: &RetryDecided) {
         let _ = decided;
     }
+
+    /// Called once when a key of [`HotKeys`](crate::hot_keys::HotKeys) becomes hot, and not again until it has cooled.
+    fn on_hot_key(&self, found: &HotKeyFound) {
+        let _ = found;
+    }
 }
 
 impl<O: Observer + ?Sized> Observer for Arc<O> {
@@ -208,6 +215,10 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
     fn on_retry(&self, decided: &RetryDecided) {
         (**self).on_retry(decided);
     }
+
+    fn on_hot_key(&self, found: &HotKeyFound) {
+        (**self).on_hot_key(found);
+    }
 }
 
 /// An observer that hands each event on with a name: made by [`Observer::named`].
@@ -252,6 +263,8 @@ pub enum AnyEvent<'a> {
     Coalesce(CoalesceDid),
     /// [`Observer::on_retry`].
     Retry(&'a RetryDecided),
+    /// [`Observer::on_hot_key`].
+    HotKey(&'a HotKeyFound),
 }
 
 impl AnyEvent<'_> {
@@ -269,6 +282,7 @@ impl AnyEvent<'_> {
             Self::Pool(did) => observer.on_pool(did),
             Self::Coalesce(did) => observer.on_coalesce(did),
             Self::Retry(decided) => observer.on_retry(decided),
+            Self::HotKey(found) => observer.on_hot_key(found),
         }
     }
 }
@@ -321,6 +335,10 @@ impl<O: Observer> Observer for Named<O> {
 
     fn on_retry(&self, decided: &RetryDecided) {
         self.on_named(&self.name, AnyEvent::Retry(decided));
+    }
+
+    fn on_hot_key(&self, found: &HotKeyFound) {
+        self.on_named(&self.name, AnyEvent::HotKey(found));
     }
 }
 
