@@ -29,6 +29,8 @@ impl Miniature {
         let limits = Limits { quotas: smallvec![quota], cells: smallvec![None] };
         let this = Arc::new(Self { word: Word::new(), terms: AtomicU64::new(0), limits: Mutex::new(limits) });
         this.limits.lock().unwrap().cell_to_word(&this.word, BUILT);
+        // Loom makes an atomic at its first access, which has to come before the threads.
+        this.terms.load(Ordering::Relaxed);
         this
     }
 
