@@ -1,8 +1,9 @@
 //! The protections that are judged, by name, from none to the default.
 
-use tidegate::Bulkhead;
+use tidegate::codel::Codel;
 use tidegate::concurrency::{Aimd, Bbr, Concurrency, Gradient, HillClimb, Law, MinLatency, Vegas};
 use tidegate::throttle::{Pid, Shedding, Sre};
+use tidegate::{Bulkhead, QueueOrder};
 
 use super::backend::Backend;
 use super::front::Front;
@@ -109,6 +110,39 @@ pub const PARTS: [Controller; 2] = [
     },
 ];
 
+/// The right fixed limit behind a queue in each order. All calls have one priority, so only the order decides who is
+/// next. They do not say how long their callers wait, except where told.
+pub const ORDERS: [Controller; 5] = [
+    Controller {
+        name: "FIFO",
+        about: "a long queue, the oldest first",
+        protect: |backend| long_queue(backend, QueueOrder::Fifo).without_deadlines(),
+    },
+    Controller {
+        name: "FIFO, told",
+        about: "the same; waiters leave at their deadline, and are refused if their turn comes later",
+        protect: |backend| long_queue(backend, QueueOrder::Fifo),
+    },
+    Controller {
+        name: "LIFO",
+        about: "a long queue, the newest first",
+        protect: |backend| long_queue(backend, QueueOrder::Lifo).without_deadlines(),
+    },
+    Controller {
+        name: "CoDel, adaptive LIFO",
+        about: "a long queue, the newest first while it does not empty",
+        protect: |backend| long_queue(backend, QueueOrder::Adaptive(Codel::default())).without_deadlines(),
+    },
+    Controller {
+        name: "short queue",
+        about: "at most as many waiters as places, the newest first",
+        protect: |backend| {
+            let places = fixed(right(backend)).with_short_line();
+            Front::behind(places).without_priorities().without_deadlines()
+        },
+    },
+];
+
 /// Returns all controllers, the default first.
 #[must_use]
 pub fn all() -> Vec<Controller> {
@@ -118,6 +152,11 @@ pub fn all() -> Vec<Controller> {
 /// Makes a fixed limit of `places`, with the queue and shedding of the default.
 fn protected(places: u64) -> Front {
     Front::behind(fixed(places).with_short_line().with_throttle(Shedding::default()))
+}
+
+/// Makes the right fixed limit behind a queue of the default length, 65,536, for calls of one priority.
+fn long_queue(backend: &Backend, order: QueueOrder) -> Front {
+    Front::behind(fixed(right(backend)).with_order(order)).without_priorities()
 }
 
 /// Makes a limit that a law adjusts, without a queue.

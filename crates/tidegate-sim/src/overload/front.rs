@@ -59,6 +59,8 @@ pub struct Front {
     bulkhead: Option<Bulkhead>,
     /// Whether calls say until when their callers wait.
     told_deadlines: bool,
+    /// Whether calls say their priority.
+    told_priorities: bool,
     /// The throttle at the caller. It learns the outcomes that the caller sees.
     throttle: Option<Box<dyn ErasedThrottle>>,
     clock: Arc<VirtualClock>,
@@ -71,10 +73,11 @@ pub struct Front {
 impl Default for Front {
     fn default() -> Self {
         let (line, inside) = (HashMap::new(), HashMap::new());
-        let told_deadlines = true;
+        let (told_deadlines, told_priorities) = (true, true);
         Self {
             bulkhead: None,
             told_deadlines,
+            told_priorities,
             throttle: None,
             clock: Arc::default(),
             line,
@@ -118,6 +121,12 @@ impl Front {
         Self { told_deadlines: false, ..self }
     }
 
+    /// Returns the same protection for calls of one priority. Among them only the order of the queue decides who is next.
+    #[must_use]
+    pub fn without_priorities(self) -> Self {
+        Self { told_priorities: false, ..self }
+    }
+
     /// Returns the current limit of calls inside; `u64::MAX` if there is none.
     #[must_use]
     pub fn limit_now(&self) -> u64 {
@@ -140,7 +149,10 @@ impl Front {
             return Verdict::Refused;
         }
         let Some(bulkhead) = &self.bulkhead else { return Verdict::Enters };
-        let mut entry = bulkhead.enter().priority(priority);
+        let mut entry = bulkhead.enter();
+        if self.told_priorities {
+            entry = entry.priority(priority);
+        }
         if self.told_deadlines {
             entry = entry.until(Tick::from_nanos(deadline));
         }

@@ -21,6 +21,11 @@ use tidegate_core::{Priority, Tick};
 ///
 /// In every order, higher priorities come first ([`Enter::priority`](crate::Enter::priority)).
 ///
+/// # Picture
+/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-queue-orders.svg)
+/// of a simulated service in and after an overload, with its queue in each order
+/// ([figures](https://github.com/tidegate/tidegate/blob/main/docs/protection/bulkheads.md#the-adaptive-order)).
+///
 /// # Source
 /// `Adaptive`: adaptive LIFO and CoDel as in B. Maurer, "Fail at Scale", ACM Queue 13(8), 2015; the arithmetic is
 /// [`Codel`]'s.
