@@ -97,7 +97,8 @@ impl<B, C: Clone, A: Clone, U> BreakerLayer<B, C, A, U> {
     }
 
     /// Tells `observer` of refusals and of how calls end ([`Observer::on_layer`]). The breaker itself tells of its
-    /// changes of state ([`Breaker::with_observer`]); it may be given the same observer.
+    /// changes of state ([`Breaker::with_observer`]); it may be given the same observer. It also tells the same refusals
+    /// and ends, by [`Observer::on_call`], so count one of the two.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         self.with(|rules| rules.observed(observer))

@@ -121,7 +121,8 @@ impl<E, C: Clone, A: Clone, U> ConcurrencyLayer<E, C, A, U> {
         self.with(|rules| rules.judging(classify))
     }
 
-    /// Tells `observer` of refusals and of how calls end ([`Observer::on_layer`]).
+    /// Tells `observer` of refusals and of how calls end ([`Observer::on_layer`]). An observer of the bulkhead itself
+    /// ([`Bulkhead::with_observer`]) is told the same refusals and ends by [`Observer::on_place`], so count one of the two.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         self.with(|rules| rules.observed(observer))

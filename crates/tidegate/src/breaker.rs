@@ -17,17 +17,18 @@ use std::time::Duration;
 
 pub use call::Call;
 pub use keyed::{KeyedBreaker, KeyedCall};
-pub use run::{CallError, Refusal, RefusalReason};
-use shared::Shared;
+pub use run::{CallError, Refusal};
+use shared::{Refused, Shared};
 pub use tidegate_core::breaker::{
     BreakerBuilder, Cause, Change, CircuitBreaker, CircuitBreakerState, Condition, Evaluate, Figure, Force,
     Forced, Judgement, SentinelRule, Totals, Window, WouldTrip,
 };
-use tidegate_core::{Ask, Cost, Outcome, QuotaError};
+use tidegate_core::{Outcome, QuotaError};
 
 use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
 use crate::observer::Observer;
+pub use crate::refusal_reason::RefusalReason;
 
 /// Refuses calls to a service while it fails, and admits them again step by step.
 ///
@@ -97,8 +98,9 @@ impl Breaker {
         Self::build(law.clone(), Time::new(clock), observer.clone())
     }
 
-    /// Returns a breaker that reports its changes of state to `observer` ([`Observer::on_change`]). A construction
-    /// step, as [`Breaker::with_clock`] is.
+    /// Returns a breaker that reports its changes of state to `observer` ([`Observer::on_change`]), and each call that it
+    /// refuses or that ends ([`Observer::on_call`]). A layer of `tidegate-tower` around the breaker reports the same calls
+    /// to an observer of its own: count one of the two. A construction step, as [`Breaker::with_clock`] is.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let Shared { law, time, .. } = &*self.shared;
@@ -111,10 +113,10 @@ impl Breaker {
     /// [`Denied`]: while open, with the time until the first probe. With [`Retry::Unknown`](crate::Retry::Unknown)
     /// while the allowed number of probes is in flight, or while a person holds it open without an end.
     pub fn try_enter(&self) -> Result<Call, Denied> {
-        let entered = self
-            .shared
-            .change(|law, state, now, tell| law.enter_in_place(state, Ask::allow(now, Cost::ONE), tell));
-        match entered {
+        if self.shared.observer.is_some() {
+            return self.enter_with_reason().map_err(|(retry, _)| shared::refused(retry));
+        }
+        match self.shared.enter_unobserved() {
             Ok(receipt) => Ok(Call::new(Arc::clone(&self.shared), receipt)),
             Err(retry) => Err(shared::refused(retry)),
         }
@@ -211,22 +213,13 @@ impl Breaker {
 
     /// Enters the breaker, or returns the refusal with its reason.
     fn enter_to_run<E>(&self) -> Result<Call, CallError<E>> {
-        let entered = self.shared.change(|law, state, now, tell| {
-            let entered = law.enter_in_place(state, Ask::allow(now, Cost::ONE), tell);
-            entered.map_err(|retry| (retry, law.condition(state, now), law.forced(state, now)))
-        });
-        match entered {
-            Ok(receipt) => Ok(Call::new(Arc::clone(&self.shared), receipt)),
-            Err((retry, condition, forced)) => {
-                let reason = match (condition, forced) {
-                    (_, Some(forced)) => RefusalReason::Forced(forced),
-                    (Condition::HalfOpen { .. }, None) => RefusalReason::HalfOpen,
-                    (Condition::Shedding { .. }, None) => RefusalReason::Shedding,
-                    _ => RefusalReason::Open,
-                };
-                Err(CallError::Refused(Refusal { denied: shared::refused(retry), reason }))
-            }
-        }
+        self.enter_with_reason()
+            .map_err(|(retry, reason)| CallError::Refused(Refusal { denied: shared::refused(retry), reason }))
+    }
+
+    #[inline(never)]
+    fn enter_with_reason(&self) -> Result<Call, Refused> {
+        self.shared.enter(|receipt| Call::new(Arc::clone(&self.shared), receipt))
     }
 
     /// Returns the current condition of the breaker.
@@ -265,16 +258,13 @@ impl Breaker {
     /// # Ok::<(), tidegate::QuotaError>(())
     /// ```
     pub fn force(&self, to: Force, time: Option<Duration>, reason: &str) {
-        self.shared.change(|law, state, now, tell| {
-            let forced = Forced::new(to, time.map(|time| now.after(time)), reason);
-            law.force_in_place(state, now, Some(forced), tell);
-        });
+        self.shared.force(|now| Some(Forced::new(to, time.map(|time| now.after(time)), reason)));
     }
 
     /// Ends a forced state: from now on the outcomes of calls decide the state again. After [`Force::Open`] the service
     /// is tried by probes first.
     pub fn auto(&self) {
-        self.shared.change(|law, state, now, tell| law.force_in_place(state, now, None, tell));
+        self.shared.force(|_| None);
     }
 
     /// Returns the parameters of the breaker.

@@ -49,8 +49,8 @@ use crate::priority::named_or_carried;
 /// Limits how much work is under way at once, in one process.
 ///
 /// A clone shares the places. Entering and leaving are one atomic step each, without a lock or an allocation, when
-/// nobody waits, no law, throttle or short line needs the time that the work took, and the places are not divided among
-/// tenants. Each waiter takes an entry in a bounded list. Making a bulkhead takes a lock that all bulkheads of the
+/// nobody waits, no law, throttle, short line or observer needs the time that the work took, and the places are not divided
+/// among tenants. Each waiter takes an entry in a bounded list. Making a bulkhead takes a lock that all bulkheads of the
 /// process share.
 ///
 /// # Examples
@@ -114,7 +114,7 @@ impl Bulkhead {
         }
         let times = self.times(self.shared.begin());
         match self.shared.enter_past_line(places.units(), || named_or_carried(None)) {
-            Ok(granted) => Ok(Permit::new(&self.shared, granted, times)),
+            Ok(granted) => Ok(Permit::new(&self.shared, granted, times, Duration::ZERO)),
             Err(_) => self.enter_through_line(places),
         }
     }
@@ -130,11 +130,13 @@ impl Bulkhead {
     fn enter_through_line(&self, places: Cost) -> Result<Permit, Denied> {
         let (places, priority) = (places.units(), named_or_carried(None));
         let request = PlaceRequest { places, priority, tenant: &[] };
-        let too_many = self.shared.too_many(request).map(|refused| self.shared.denied(refused));
-        too_many.map_or(Ok(()), Err)?;
+        let refuse = |refused| Err(self.shared.refuse(refused, Duration::ZERO));
+        if let Some(too_many) = self.shared.too_many(request) {
+            return refuse(too_many);
+        }
         let began = self.shared.begin();
         if !self.shared.admits(began, || priority) {
-            return Err(self.shared.denied(TurnedAway::now(NoPlace::Throttled)));
+            return refuse(TurnedAway::now(NoPlace::Throttled));
         }
         // Tells the throttle if no place is found, also when foreign code panics.
         let mut admitted = Admitted { shared: Some(&self.shared), at: began };
@@ -142,9 +144,12 @@ impl Bulkhead {
         match self.shared.enter(places, || request) {
             Ok(granted) => {
                 admitted.shared = None;
-                Ok(Permit::new(&self.shared, granted, times))
+                Ok(Permit::new(&self.shared, granted, times, Duration::ZERO))
             }
-            Err(refused) => Err(self.shared.denied(refused)),
+            Err(refused) => {
+                drop(admitted);
+                refuse(refused)
+            }
         }
     }
 

@@ -54,6 +54,7 @@ pub mod explain;
 pub mod fallback;
 pub mod gate;
 mod header_form;
+mod held_panic;
 pub mod hot_keys;
 #[cfg(feature = "http")]
 pub mod http_answer;
@@ -70,6 +71,7 @@ pub mod policy;
 mod precision;
 pub mod priority;
 pub mod queue;
+mod refusal_reason;
 mod reservation;
 pub mod retries;
 #[cfg_attr(not(feature = "http"), allow(unreachable_pub, reason = "`http_answer` hands it to the server"))]

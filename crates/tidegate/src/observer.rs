@@ -1,10 +1,12 @@
-//! Observers: code that is called with each decision of a limiter, each change of a breaker, a switch or a moving
-//! limit, and the actions of layers, pools, coalesced calls and retriers, for metrics, logs and alerts.
+//! Observers: code that is called with each decision of a limiter, whatever enters or is refused by a bulkhead or a
+//! breaker, each change of a breaker, a switch or a moving limit, and the actions of layers, pools, coalesced calls and
+//! retriers, for metrics, logs and alerts.
 //!
 //! A limiter or a layer without an observer pays one branch per check. Events contain no keys, only digests, so that
 //! a metric or a log line cannot become a list of callers' addresses.
 
 mod events;
+mod guards;
 mod hot_key;
 mod protection;
 
@@ -14,15 +16,17 @@ use std::sync::Arc;
 use tidegate_core::breaker::Change;
 
 pub use self::events::{Event, KeyDigest, LayerDid, LayerEvent, LimitMoved, RefusalCause};
+pub use self::guards::{CallDid, PlaceDid};
 pub use self::hot_key::HotKeyFound;
 pub use self::protection::{CoalesceDid, PoolDid, RetryDecided, SwitchTurned, TurnedBy, TurnedOff};
 
-/// Receives decisions of limiters, changes of breakers, switches and bulkhead limits, and actions of layers, pools,
-/// coalesced calls and retriers.
+/// Receives decisions of limiters, entries into bulkheads and breakers and their ends, changes of breakers, switches and
+/// bulkhead limits, keys that become hot, and actions of layers, pools, coalesced calls and retriers.
 ///
 /// Methods are called on the thread of the check, after the decision is made and outside every lock: an observer may
 /// use the same limiter, and a slow observer delays only that caller. Calls from different threads may arrive in
-/// another order than their decisions were made. A panic propagates to the caller of the check; the decision stands.
+/// another order than their decisions were made. A panic propagates to the caller of the check; the decision stands, and
+/// no place is lost. During another panic it is swallowed by bulkheads and breakers, since two at once abort the process.
 ///
 /// # Examples
 /// ```
@@ -132,7 +136,36 @@ pub trait Observer: fmt::Debug + Send + Sync {
         let _ = moved;
     }
 
-    /// Called when a layer of `tidegate-tower` has refused a request, or when a request that it admitted has ended.
+    /// Called when a [`Bulkhead`](crate::Bulkhead) refuses or admits an entry, when an entry is dropped without an
+    /// answer, and when admitted work ends.
+    ///
+    /// Around a bulkhead in a layer of `tidegate-tower`, [`Observer::on_layer`] reports the same refusals and ends, with
+    /// the layer's name. An observer that is given to both counts one of the two: `on_layer` if every entry comes through
+    /// the layer, `on_place` if work also enters the bulkhead directly. How long work waits in the line is reported here
+    /// only.
+    fn on_place(&self, did: PlaceDid) {
+        let _ = did;
+    }
+
+    /// Called when a [`Breaker`](crate::Breaker) refuses a call, and when a call that entered has ended. A change of
+    /// state that the call brought about is reported before.
+    ///
+    /// Around a breaker in a layer of `tidegate-tower`, [`Observer::on_layer`] reports the same calls, with the layer's
+    /// name: count one of the two, as for [`Observer::on_place`]. The reason of a refusal is reported here only.
+    fn on_call(&self, did: &CallDid) {
+        let _ = did;
+    }
+
+    /// Called when a [`KeyedBreaker`](crate::KeyedBreaker) refuses a call of a key, and when a call that entered has
+    /// ended. By default it calls [`Observer::on_call`], so that one method receives the calls of every breaker.
+    fn on_key_call(&self, did: &CallDid, key: KeyDigest) {
+        let _ = key;
+        self.on_call(did);
+    }
+
+    /// Called when a layer of `tidegate-tower` has refused a request, or when a request that it admitted has ended. The
+    /// bulkhead or breaker within a layer reports the same to an observer of its own, by [`Observer::on_place`] or
+    /// [`Observer::on_call`].
     fn on_layer(&self, event: &LayerEvent<'_>) {
         let _ = event;
     }
@@ -196,6 +229,18 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
         (**self).on_limit(moved);
     }
 
+    fn on_place(&self, did: PlaceDid) {
+        (**self).on_place(did);
+    }
+
+    fn on_call(&self, did: &CallDid) {
+        (**self).on_call(did);
+    }
+
+    fn on_key_call(&self, did: &CallDid, key: KeyDigest) {
+        (**self).on_key_call(did, key);
+    }
+
     fn on_layer(&self, event: &LayerEvent<'_>) {
         (**self).on_layer(event);
     }
@@ -253,6 +298,12 @@ pub enum AnyEvent<'a> {
     KeyChange(&'a Change, KeyDigest),
     /// [`Observer::on_limit`].
     Limit(&'a LimitMoved),
+    /// [`Observer::on_place`].
+    Place(PlaceDid),
+    /// [`Observer::on_call`].
+    Call(&'a CallDid),
+    /// [`Observer::on_key_call`].
+    KeyCall(&'a CallDid, KeyDigest),
     /// [`Observer::on_layer`].
     Layer(&'a LayerEvent<'a>),
     /// [`Observer::on_switch`].
@@ -277,6 +328,9 @@ impl AnyEvent<'_> {
             Self::Change(change) => observer.on_change(change),
             Self::KeyChange(change, key) => observer.on_key_change(change, key),
             Self::Limit(moved) => observer.on_limit(moved),
+            Self::Place(did) => observer.on_place(did),
+            Self::Call(did) => observer.on_call(did),
+            Self::KeyCall(did, key) => observer.on_key_call(did, key),
             Self::Layer(event) => observer.on_layer(event),
             Self::Switch(turned) => observer.on_switch(turned),
             Self::Pool(did) => observer.on_pool(did),
@@ -315,6 +369,18 @@ impl<O: Observer> Observer for Named<O> {
 
     fn on_limit(&self, moved: &LimitMoved) {
         self.on_named(&self.name, AnyEvent::Limit(moved));
+    }
+
+    fn on_place(&self, did: PlaceDid) {
+        self.on_named(&self.name, AnyEvent::Place(did));
+    }
+
+    fn on_call(&self, did: &CallDid) {
+        self.on_named(&self.name, AnyEvent::Call(did));
+    }
+
+    fn on_key_call(&self, did: &CallDid, key: KeyDigest) {
+        self.on_named(&self.name, AnyEvent::KeyCall(did, key));
     }
 
     fn on_layer(&self, event: &LayerEvent<'_>) {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tidegate::breaker::{Change, CircuitBreaker};
-use tidegate::observer::{LayerDid, LayerEvent, Observer};
-use tidegate::{Breaker, Bulkhead, KeyedBreaker, Limiter, ManualClock, Outcome, Quota, Retry, Tick};
+use tidegate::observer::{CallDid, LayerDid, LayerEvent, Observer, PlaceDid};
+use tidegate::{Breaker, Bulkhead, Enter, KeyedBreaker, Limiter, ManualClock, Outcome, Quota, Retry, Tick};
 use tidegate_tower::{BreakerLayer, ConcurrencyLayer, DeadlineLayer, RateLimitLayer, RefusalCause, Refused};
 use tower_layer::Layer;
 
@@ -150,6 +150,54 @@ fn one_observer_is_told_of_the_layers_and_of_the_breaker() {
     let mut hanging = places.layer(ScriptedService::hanging());
     drop(call(&mut hanging, get()));
     assert_eq!(heard.take(), ["places: ended, Ignored"]);
+}
+
+/// Counts refusals and ends: those of layers, and those of the bulkheads and breakers within.
+#[derive(Clone, Debug, Default)]
+struct Counts(Arc<Mutex<[u32; 4]>>);
+
+impl Observer for Counts {
+    fn on_layer(&self, event: &LayerEvent<'_>) {
+        self.0.lock().unwrap()[usize::from(!matches!(event.did, LayerDid::Refused { .. }))] += 1;
+    }
+
+    fn on_place(&self, did: PlaceDid) {
+        match did {
+            PlaceDid::Refused { .. } => self.0.lock().unwrap()[2] += 1,
+            PlaceDid::Left { .. } => self.0.lock().unwrap()[3] += 1,
+            _ => {}
+        }
+    }
+
+    fn on_call(&self, did: &CallDid) {
+        self.0.lock().unwrap()[2 + usize::from(!matches!(did, CallDid::Refused { .. }))] += 1;
+    }
+}
+
+/// So one of the two is to be counted.
+#[test]
+fn what_a_layer_tells_is_what_its_bulkhead_and_its_breaker_tell() {
+    let counts = Counts::default();
+    let (breaker, _) = breaker(1);
+    let places = Bulkhead::new(1).unwrap().with_observer(counts.clone());
+    let full = places.clone();
+    let layer =
+        BreakerLayer::new("payments", breaker.with_observer(counts.clone())).with_observer(counts.clone());
+    let places = ConcurrencyLayer::new("places", places).with_observer(counts.clone());
+    let mut service = layer.layer(places.layer(ScriptedService::answering([status(500)])));
+    let _: [Response<String>; 2] = [(); 2].map(|()| answer(&mut service, get()).unwrap());
+    assert_eq!(
+        *counts.0.lock().unwrap(),
+        [1, 2, 1, 2],
+        "the place and the call end, and the breaker refuses"
+    );
+    let places = places.entering(|entry: Enter, _: &_| entry.within(Duration::ZERO));
+    let mut service = places.layer(ScriptedService::answering([status(200)]));
+    let permit = full.try_enter().unwrap();
+    assert_eq!(answer(&mut service, get()).unwrap().status(), 503);
+    assert_eq!(*counts.0.lock().unwrap(), [2, 2, 2, 2]);
+    drop(permit);
+    assert_eq!(*counts.0.lock().unwrap(), [2, 2, 2, 3], "work past the layer is told by the bulkhead only");
 }
 
 /// A caller that gives a server less than half of the usual time must not open the breakers of the server's own

@@ -86,11 +86,7 @@ impl Call {
 
     fn end(&mut self, outcome: Outcome) {
         let Some(receipt) = self.receipt.take() else { return };
-        let measured = self.measured;
-        self.shared.change(|law, state, now, tell| {
-            let answered = (&receipt, measured.answered(&receipt, now));
-            law.leave_answered_in_place(state, now, answered, outcome, tell)
-        });
+        self.shared.leave(&receipt, self.measured, outcome);
     }
 }
 

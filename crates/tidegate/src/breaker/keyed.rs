@@ -7,15 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::breaker::{Change, CircuitBreaker, CircuitBreakerState, Condition, Force, Forced};
+use tidegate_core::breaker::{CircuitBreaker, CircuitBreakerState, Condition, Force, Forced};
 use tidegate_core::{Ask, Cost, Outcome, Quota, QuotaError, Receipt, Retry, State, Tick};
 
 use super::measured::Measured;
-use super::shared;
+use super::shared::{self, Changes};
 use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
+use crate::held_panic::HeldPanic;
 use crate::key::Key;
-use crate::observer::{KeyDigest, Observer};
+use crate::observer::{CallDid, KeyDigest, Observer};
 use crate::store::{Absent, BreakerView, Charge, Handling, MemoryStore, Occupancy, Op, Settled, Step, Store};
 
 /// One breaker for each key, for a bounded number of keys: for a service with many addresses, or for many services.
@@ -78,10 +79,11 @@ impl KeyedBreaker {
         self.new_like(Time::new(clock), self.shared.observer.clone())
     }
 
-    /// Returns a breaker that reports its changes of state to `observer`, with a digest of the key
-    /// ([`Observer::on_key_change`]). A change by time alone is reported when a call of the key next enters or
-    /// leaves. Evictions and [resets](KeyedBreaker::reset) are not reported. A construction step, as
-    /// [`KeyedBreaker::with_clock`] is.
+    /// Returns a breaker that reports to `observer`, with a digest of the key, its changes of state
+    /// ([`Observer::on_key_change`]), and each call that it refuses or that ends ([`Observer::on_key_call`]). A change by
+    /// time alone is reported when a call of the key next enters or leaves. Evictions and [resets](KeyedBreaker::reset) are
+    /// not reported. A layer of `tidegate-tower` around the breaker reports the same calls to an observer of its own: count
+    /// one of the two. A construction step, as [`KeyedBreaker::with_clock`] is.
     ///
     /// # Panics
     /// As [`KeyedBreaker::with_clock`].
@@ -103,13 +105,13 @@ impl KeyedBreaker {
     /// [`Denied`], as [`Breaker::try_enter`](crate::Breaker::try_enter).
     pub fn try_enter(&self, key: impl Key) -> Result<KeyedCall, Denied> {
         key.with_bytes(|key| {
-            let receipt = self.shared.enter(key).map_err(shared::refused)?;
-            Ok(KeyedCall {
+            let admit = |receipt| KeyedCall {
                 shared: Arc::clone(&self.shared),
                 key: key.into(),
                 receipt: Some(receipt),
                 measured: Measured::default(),
-            })
+            };
+            self.shared.enter(key, admit).map_err(shared::refused)
         })
     }
 
@@ -159,22 +161,14 @@ impl KeyedBreaker {
     pub fn force(&self, key: impl Key, to: Force, time: Option<Duration>, reason: &str) {
         let now = self.shared.time.now();
         let forced = Forced::new(to, time.map(|time| now.after(time)), reason);
-        key.with_bytes(|key| {
-            self.shared.change(key, (now, Absent::Begins), |law, state, at, tell| {
-                law.force_in_place(state, at, Some(forced), tell);
-            })
-        });
+        key.with_bytes(|key| self.shared.force(key, (now, Absent::Begins), Some(forced)));
     }
 
     /// Ends the forced state of a key: from now on the outcomes of its calls decide its state again. After
     /// [`Force::Open`] it is tried by probes first.
     pub fn auto(&self, key: impl Key) {
-        key.with_bytes(|key| {
-            let now = self.shared.time.now();
-            self.shared.change(key, (now, Absent::Stays), |law, state, at, tell| {
-                law.force_in_place(state, at, None, tell);
-            })
-        });
+        let now = self.shared.time.now();
+        key.with_bytes(|key| self.shared.force(key, (now, Absent::Stays), None));
     }
 
     fn view_of(&self, key: impl Key) -> BreakerView {
@@ -208,47 +202,71 @@ impl Keys {
         }
     }
 
-    fn enter(&self, key: &[u8]) -> Result<Receipt, Retry> {
-        let now = self.time.now();
-        let entered = self.change(key, (now, Absent::Begins), |law, state, at, tell| {
-            law.enter_in_place(state, Ask::allow(at, Cost::ONE), tell)
+    /// Enters the breaker of a key, or returns when to retry. `admit` makes the call; see [`shared::Shared::enter`].
+    fn enter<C>(&self, key: &[u8], admit: impl FnOnce(Receipt) -> C) -> Result<C, Retry> {
+        const BEGINS: &str = "a key without a state is given one";
+        let at = (self.time.now(), Absent::Begins);
+        let ask = |at| Ask::allow(at, Cost::ONE);
+        if self.observer.is_none() {
+            let enter =
+                |law: &CircuitBreaker, state: &mut _, at| law.enter_in_place(state, ask(at), &mut |_| ());
+            return self.change(key, at, enter).expect(BEGINS).map(admit);
+        }
+        let mut changes = Changes::new();
+        let entered = self.change(key, at, |law, state, at| {
+            shared::enter(law, state, ask(at), &mut |change| changes.push(change))
         });
-        entered.expect("a key without a state is given one")
+        let entered = entered.expect(BEGINS).map(admit);
+        self.tell(key, &changes, entered.as_ref().err().map(shared::told_refusal).as_ref());
+        entered.map_err(|(retry, _)| retry)
     }
 
     /// Leaves the breaker of a key. If the key was reset meanwhile, its state is younger than the receipt, and the
     /// outcome does not count.
     fn leave(&self, key: &[u8], (receipt, measured): (&Receipt, Measured), outcome: Outcome) {
-        let now = self.time.now();
+        let (now, mut changes) = (self.time.now(), Changes::new());
         let answered = (receipt, measured.answered(receipt, now));
-        self.change(key, (now, Absent::Stays), |law, state, at, tell| {
-            law.leave_answered_in_place(state, at, answered, outcome, tell);
+        self.change(key, (now, Absent::Stays), |law, state, at| {
+            law.leave_answered_in_place(state, at, answered, outcome, &mut |change| changes.push(change));
         });
+        self.tell(key, &changes, Some(&CallDid::Ended { outcome, took: now.since(receipt.at) }));
     }
 
-    /// Changes the breaker of a key, and then reports the changes to the observer. `None` if the key has no state and
-    /// is not given one.
+    /// Forces the breaker of a key into a state, or ends a forced state.
+    fn force(&self, key: &[u8], at: (Tick, Absent), forced: Option<Forced>) {
+        let mut changes = Changes::new();
+        self.change(key, at, |law, state, at| {
+            law.force_in_place(state, at, forced, &mut |change| changes.push(change));
+        });
+        self.tell(key, &changes, None);
+    }
+
+    /// Changes the breaker of a key. `None` if the key has no state and is not given one.
     fn change<R>(
         &self,
         key: &[u8],
         (now, absent): (Tick, Absent),
-        change: impl FnOnce(&CircuitBreaker, &mut CircuitBreakerState, Tick, &mut dyn FnMut(Change)) -> R,
+        change: impl FnOnce(&CircuitBreaker, &mut CircuitBreakerState, Tick) -> R,
     ) -> Option<R> {
-        let mut changes: SmallVec<[Change; 1]> = SmallVec::new();
-        let mut tell = |change| {
-            if self.observer.is_some() {
-                changes.push(change);
-            }
-        };
-        let result = self.store.change(key, (&self.quota, absent), now, |cell, at| match &mut cell.state {
-            State::Breaker(state) => change(self.law(), state, at, &mut tell),
+        self.store.change(key, (&self.quota, absent), now, |cell, at| match &mut cell.state {
+            State::Breaker(state) => change(self.law(), state, at),
             _ => unreachable!("the state is of the breaker that all keys have"),
-        });
-        if let (Some(observer), [_, ..]) = (&self.observer, &*changes) {
-            let digest = KeyDigest(self.digests.hash_one(key));
-            changes.iter().for_each(|change| observer.on_key_change(change, digest));
+        })
+    }
+
+    /// Tells the observer, if there is one, of changes of a key, and then what became of a call.
+    fn tell(&self, key: &[u8], changes: &Changes, did: Option<&CallDid>) {
+        let Some(observer) = &self.observer else { return };
+        if changes.is_empty() && did.is_none() {
+            return;
         }
-        result
+        let digest = KeyDigest(self.digests.hash_one(key));
+        let tell = || {
+            changes.iter().for_each(|change| observer.on_key_change(change, digest));
+            did.into_iter().for_each(|did| observer.on_key_call(did, digest));
+        };
+        // A call may be dropped by a panic of its work.
+        HeldPanic::of(tell).1.resume_unless_panicking();
     }
 
     /// Settles a rare operation through the store, on a copy of the state.

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use tidegate_core::breaker::Forced;
 use tidegate_core::{Outcome, Retry};
 
 use crate::answer::Denied;
+use crate::refusal_reason::RefusalReason;
 
 /// A refusal by a breaker: the call was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,20 +15,6 @@ pub struct Refusal {
     pub denied: Denied,
     /// Why the breaker refused.
     pub reason: RefusalReason,
-}
-
-/// Why a breaker refused a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RefusalReason {
-    /// It is open, because the service failed too often.
-    Open,
-    /// It is half-open, and the allowed number of probes is in flight.
-    HalfOpen,
-    /// It refuses a share of the calls, and this call was one of them.
-    Shedding,
-    /// A person has forced it open.
-    Forced(Forced),
 }
 
 impl Refusal {

@@ -4,14 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::breaker::{Change, CircuitBreaker, CircuitBreakerState};
+use tidegate_core::breaker::{Change, CircuitBreaker, CircuitBreakerState, Condition, Forced};
 use tidegate_core::decision::Ruling;
-use tidegate_core::{Decision, Guard, Retry, Standing, Tick};
+use tidegate_core::{Ask, Cost, Decision, Guard, Outcome, Receipt, Retry, Standing, Tick};
 
+use super::measured::Measured;
 use crate::answer::{Answer, Denied};
 use crate::clock::Time;
-use crate::observer::Observer;
+use crate::held_panic::HeldPanic;
+use crate::observer::{CallDid, Observer};
+use crate::refusal_reason::RefusalReason;
 use crate::sync::Mutex;
+
+/// A refusal: when to retry, and why.
+pub(super) type Refused = (Retry, RefusalReason);
+
+/// The changes that one step brought about, for the observer.
+pub(super) type Changes = SmallVec<[Change; 1]>;
 
 /// A breaker's law and state.
 pub(super) struct Shared {
@@ -28,23 +37,65 @@ impl Shared {
         Self { law, time, observer, state }
     }
 
-    /// Changes the state, and then reports the changes to the observer.
-    pub(super) fn change<R>(
-        &self,
-        change: impl FnOnce(&CircuitBreaker, &mut CircuitBreakerState, Tick, &mut dyn FnMut(Change)) -> R,
-    ) -> R {
+    /// Enters a breaker without an observer, or returns when to retry.
+    pub(super) fn enter_unobserved(&self) -> Result<Receipt, Retry> {
+        let ask = Ask::allow(self.time.now(), Cost::ONE);
+        self.law.enter_in_place(&mut self.state.lock(), ask, &mut |_| ())
+    }
+
+    /// Enters, or returns the refusal with its reason; tells the observer. `admit` makes the call, which exists before the
+    /// observer is told: if that panics, the call is dropped, and a probe's place becomes free.
+    pub(super) fn enter<C>(&self, admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
         let now = self.time.now();
-        let mut changes: SmallVec<[Change; 1]> = SmallVec::new();
-        let mut tell = |change| {
-            if self.observer.is_some() {
-                changes.push(change);
-            }
-        };
-        let result = change(&self.law, &mut self.state.lock(), now, &mut tell);
-        if let Some(observer) = &self.observer {
-            changes.iter().for_each(|change| observer.on_change(change));
+        let (entered, changes) =
+            self.change(|law, state, tell| enter(law, state, Ask::allow(now, Cost::ONE), tell));
+        let entered = entered.map(admit);
+        self.tell(&changes, entered.as_ref().err().map(told_refusal).as_ref());
+        entered
+    }
+
+    /// Leaves with an outcome.
+    pub(super) fn leave(&self, receipt: &Receipt, measured: Measured, outcome: Outcome) {
+        let now = self.time.now();
+        let answered = (receipt, measured.answered(receipt, now));
+        if self.observer.is_none() {
+            let state = &mut self.state.lock();
+            self.law.leave_answered_in_place(state, now, answered, outcome, &mut |_| ());
+            return;
         }
-        result
+        let (_, changes) = self.change(|law, state, tell| {
+            law.leave_answered_in_place(state, now, answered, outcome, tell);
+        });
+        self.tell(&changes, Some(&CallDid::Ended { outcome, took: now.since(receipt.at) }));
+    }
+
+    /// Forces the breaker into a state, or ends a forced state.
+    pub(super) fn force(&self, forced: impl FnOnce(Tick) -> Option<Forced>) {
+        let now = self.time.now();
+        let forced = forced(now);
+        let ((), changes) = self.change(|law, state, tell| law.force_in_place(state, now, forced, tell));
+        self.tell(&changes, None);
+    }
+
+    /// Changes the state. Returns the changes too.
+    fn change<R>(
+        &self,
+        change: impl FnOnce(&CircuitBreaker, &mut CircuitBreakerState, &mut dyn FnMut(Change)) -> R,
+    ) -> (R, Changes) {
+        let mut changes = Changes::new();
+        let result = change(&self.law, &mut self.state.lock(), &mut |change| changes.push(change));
+        (result, changes)
+    }
+
+    /// Tells the observer, if there is one, of changes, and then what became of a call.
+    fn tell(&self, changes: &Changes, did: Option<&CallDid>) {
+        let Some(observer) = &self.observer else { return };
+        let tell = || {
+            changes.iter().for_each(|change| observer.on_change(change));
+            did.into_iter().for_each(|did| observer.on_call(did));
+        };
+        // A call may be dropped by a panic of its work.
+        HeldPanic::of(tell).1.resume_unless_panicking();
     }
 
     /// Reads the state as of now.
@@ -55,6 +106,29 @@ impl Shared {
         let now = self.time.now();
         read(&self.law, &self.state.lock(), now)
     }
+}
+
+/// Enters in place, or returns the refusal.
+pub(super) fn enter(
+    law: &CircuitBreaker,
+    state: &mut CircuitBreakerState,
+    ask: Ask,
+    tell: &mut dyn FnMut(Change),
+) -> Result<Receipt, Refused> {
+    law.enter_in_place(state, ask, tell).map_err(|retry| {
+        let reason = match (law.condition(state, ask.now), law.forced(state, ask.now)) {
+            (_, Some(forced)) => RefusalReason::Forced(forced),
+            (Condition::HalfOpen { .. }, None) => RefusalReason::HalfOpen,
+            (Condition::Shedding { .. }, None) => RefusalReason::Shedding,
+            _ => RefusalReason::Open,
+        };
+        (retry, reason)
+    })
+}
+
+/// Returns what an observer is told of a refusal.
+pub(super) fn told_refusal((retry, reason): &Refused) -> CallDid {
+    CallDid::Refused { reason: reason.clone(), retry: *retry }
 }
 
 /// Makes the denial of a breaker. A breaker has no units, so the limit is 1: one call may enter or none.

@@ -6,6 +6,8 @@ use super::*;
 use crate::clock::ManualClock;
 use crate::observer::KeyDigest;
 
+mod observed;
+
 #[derive(Debug, Default)]
 struct Heard(Mutex<Vec<Change>>);
 

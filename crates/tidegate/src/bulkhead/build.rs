@@ -281,8 +281,37 @@ impl Bulkhead {
         self.rebuilt(|parts, _| parts.throttling = Some(Throttling::new(throttle, parts.clock.now())))
     }
 
-    /// Returns a bulkhead that tells `observer` about each change of the limit ([`Observer::on_limit`]). A step of
-    /// construction, like [`Bulkhead::with_clock`].
+    /// Returns a bulkhead that tells `observer` about each change of the limit ([`Observer::on_limit`]), each entry that is
+    /// refused, dropped or admitted, and the end of the work ([`Observer::on_place`]). A layer of `tidegate-tower` around the
+    /// bulkhead reports the same refusals and ends to an observer of its own: count one of the two.
+    ///
+    /// Costs three readings of the clock and two calls of the observer per permit. A step of construction, like
+    /// [`Bulkhead::with_clock`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use tidegate::{Bulkhead, NoPlace};
+    /// use tidegate::observer::{Observer, PlaceDid};
+    ///
+    /// #[derive(Debug, Default)]
+    /// struct Refusals(Mutex<Vec<NoPlace>>);
+    ///
+    /// impl Observer for Refusals {
+    ///     fn on_place(&self, did: PlaceDid) {
+    ///         if let PlaceDid::Refused { cause, .. } = did {
+    ///             self.0.lock().unwrap().push(cause);
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let refusals = Arc::new(Refusals::default());
+    /// let reports = Bulkhead::new(1)?.with_observer(refusals.clone());
+    /// let _permit = reports.try_enter()?;
+    /// assert!(reports.try_enter().is_err());
+    /// assert_eq!(*refusals.0.lock().unwrap(), [NoPlace::Full]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         self.rebuilt(|parts, _| parts.observer = Some(Arc::new(observer)))

@@ -22,6 +22,7 @@ use crate::clock::Sleep;
 use crate::deadline::{self, Deadline};
 use crate::key::Key;
 use crate::no_place::NoPlace;
+use crate::observer::PlaceDid;
 use crate::priority::named_or_carried;
 use crate::time_bound::TimeBound;
 
@@ -61,7 +62,7 @@ pub struct Enter {
     bound: TimeBound,
     /// The deadline that the task carried when [`Enter::try_now`] found no place.
     carried: Option<Deadline>,
-    /// When the caller arrived; [`Tick::EPOCH`] if the bulkhead does not measure how long work takes.
+    /// When the caller arrived; [`Tick::EPOCH`] if the bulkhead measures no times.
     arrived: Tick,
     /// Until when the caller waits for the answer, if it said so and a law learns from it.
     deadline: Option<Tick>,
@@ -80,6 +81,8 @@ enum Stage {
     Admitted,
     /// The throttle has refused it.
     Refused,
+    /// It was tried, and refused before it counted as an arrival: its time was up, or it asks for too many places.
+    Tried,
     InLine {
         ticket: Ticket,
         /// `None`: it waits as long as it takes.
@@ -152,6 +155,7 @@ impl Enter {
     /// As [`Enter`].
     pub fn now(mut self) -> Result<Permit, TakeError> {
         let places = self.places?;
+        self.again();
         let answer = match self.arrive(places) {
             Ok(()) => self.enter_now(places),
             Err(refused) => Err(refused),
@@ -188,10 +192,13 @@ impl Enter {
         }
         let Some(granted) = self.arrive(places).and_then(|()| self.enter_now(places)).ok() else {
             self.carried = deadline::carried();
+            if matches!(self.stage, Stage::New) {
+                self.stage = Stage::Tried;
+            }
             return None;
         };
         self.stage = Stage::Ended;
-        Some(Permit::new(&self.shared, granted, self.times(self.arrived)))
+        Some(Permit::new(&self.shared, granted, self.times(self.arrived), Duration::ZERO))
     }
 
     /// Enters when this caller's turn comes, blocking the calling thread until then.
@@ -200,6 +207,13 @@ impl Enter {
     /// As [`Enter`].
     pub fn blocking(self) -> Result<Permit, TakeError> {
         block_on(self)
+    }
+
+    /// Lets an entry that was tried in vain, and did not count as an arrival, arrive again.
+    fn again(&mut self) {
+        if matches!(self.stage, Stage::Tried) {
+            self.stage = Stage::New;
+        }
     }
 
     fn enter_now(&self, places: Cost) -> Answer {
@@ -241,6 +255,7 @@ impl Enter {
     /// entered without waiting or is refused.
     fn begin(&mut self, places: Cost, cx: &Context<'_>) -> Result<(Ticket, Option<Expiry>), Answer> {
         self.bound = self.bound.on_clock(&*self.shared.clock);
+        self.again();
         self.arrive(places).map_err(Err)?;
         let shared = &self.shared;
         let longest = shared.longest_wait();
@@ -271,21 +286,33 @@ impl Enter {
         Ok((ticket, expiry))
     }
 
+    /// Ends an entry that was tried in vain and then dropped.
+    #[cold]
+    fn end_of_a_try(&self) {
+        if matches!(self.stage, Stage::Admitted) {
+            self.shared.turned_away(self.arrived);
+        }
+        self.shared.tell(PlaceDid::Dropped { waited: Duration::ZERO });
+    }
+
     fn times(&self, began: Tick) -> Times {
         Times { began, answered: None, deadline: self.deadline }
     }
 
-    /// Ends with an answer. `began` is when the work begins; unused for a refusal without a throttle.
+    /// Ends with an answer. `began` is when the work begins, or when the caller learns of the refusal.
     fn end(&mut self, answer: Answer, began: Tick) -> Result<Permit, TakeError> {
         let admitted = matches!(self.stage, Stage::Admitted | Stage::InLine { .. });
         self.stage = Stage::Ended;
-        let answer = answer.map(|granted| granted.after(began.since(self.arrived)));
-        let times = self.times(began);
-        let result = Permit::of(&self.shared, answer, times).map_err(TakeError::Denied);
-        if result.is_err() && admitted {
-            self.shared.turned_away(began);
+        let waited = began.since(self.arrived);
+        match answer {
+            Ok(granted) => Ok(Permit::new(&self.shared, granted.after(waited), self.times(began), waited)),
+            Err(refused) => {
+                if admitted {
+                    self.shared.turned_away(began);
+                }
+                Err(self.shared.refuse(refused, waited).into())
+            }
         }
-        result
     }
 }
 
@@ -294,7 +321,7 @@ impl Future for Enter {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if matches!(this.stage, Stage::New | Stage::Admitted | Stage::Refused) {
+        if matches!(this.stage, Stage::New | Stage::Admitted | Stage::Refused | Stage::Tried) {
             let places = match this.places {
                 Ok(places) => places,
                 Err(error) => {
@@ -340,10 +367,10 @@ impl Future for Enter {
 impl Drop for Enter {
     fn drop(&mut self) {
         match &self.stage {
-            Stage::InLine { ticket, .. } => self.shared.remove_dropped(ticket),
+            Stage::InLine { ticket, .. } => self.shared.remove_dropped(ticket, self.arrived),
             // It was tried without waiting, and not awaited afterwards.
-            Stage::Admitted => self.shared.turned_away(self.arrived),
-            Stage::New | Stage::Refused | Stage::Ended => {}
+            Stage::Admitted | Stage::Refused | Stage::Tried => self.end_of_a_try(),
+            Stage::New | Stage::Ended => {}
         }
     }
 }
@@ -352,6 +379,7 @@ impl fmt::Debug for Enter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
             Stage::New => "new",
+            Stage::Tried => "tried",
             Stage::Admitted => "admitted",
             Stage::Refused => "refused",
             Stage::InLine { .. } => "in line",

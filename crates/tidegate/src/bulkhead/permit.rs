@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::Outcome;
 
 use super::counter::Counter;
 use super::latency::Times;
-use super::line::{Answer, Granted};
+use super::line::Granted;
 use super::shared::Shared;
-use crate::answer::Denied;
 
 /// The right to use places of a [`Bulkhead`](crate::Bulkhead). Dropping it returns the places and reports no outcome: a
 /// panic, or a caller that hangs up, does not show how the work went. A law learns nothing from that; a throttle is told
@@ -22,8 +22,8 @@ pub struct Permit {
 
 /// The owner that gets the places back.
 enum Holder {
-    /// The counter alone, if the bulkhead neither measures how long work takes nor has tenants. No reference count is
-    /// touched.
+    /// The counter alone, if the bulkhead neither measures how long work takes (as one with an observer does) nor has
+    /// tenants. No reference count is touched.
     Counter(&'static Counter),
     /// The bulkhead, which the permit keeps alive.
     Bulkhead {
@@ -35,20 +35,20 @@ enum Holder {
 }
 
 impl Permit {
-    /// Makes a permit for granted places. No foreign code runs between taking places and this call, since a panic there
-    /// would lose the places; so the clock is read earlier, by [`Shared::begin`].
+    /// Makes a permit for granted places, and tells the observer how long they were waited for. No other foreign code runs
+    /// between taking places and this call, since a panic there would lose the places; so the clock is read earlier, by
+    /// [`Shared::begin`].
     #[inline]
-    pub(super) fn new(shared: &Arc<Shared>, granted: Granted, times: Times) -> Self {
-        let holder = match shared.counter() {
-            Some(counter) => Holder::Counter(counter),
-            None => Holder::Bulkhead { shared: Arc::clone(shared), times, outcome: Outcome::Ignored },
-        };
+    pub(super) fn new(shared: &Arc<Shared>, granted: Granted, times: Times, waited: Duration) -> Self {
+        // A bulkhead whose permits need only the counter has no observer, so the fast path does not ask for one.
+        if let Some(counter) = shared.counter() {
+            return Self { granted, holder: Holder::Counter(counter) };
+        }
+        if shared.is_observed() {
+            shared.tell_entered(granted, times, waited);
+        }
+        let holder = Holder::Bulkhead { shared: Arc::clone(shared), times, outcome: Outcome::Ignored };
         Self { granted, holder }
-    }
-
-    /// Makes a permit for an answer that grants places.
-    pub(super) fn of(shared: &Arc<Shared>, answer: Answer, times: Times) -> Result<Self, Denied> {
-        answer.map(|granted| Self::new(shared, granted, times)).map_err(|refused| shared.denied(refused))
     }
 
     /// Returns how many places the permit holds.
@@ -59,7 +59,8 @@ impl Permit {
 
     /// Notes that an answer which is streamed begins now, while the work goes on. A law and a short line then take the
     /// time until now for the latency, and the time until the permit is left for the time in the place. Only the first
-    /// call counts. Reads the clock once if the bulkhead has a law, a throttle or a short line, and else does nothing.
+    /// call counts. Reads the clock once if the bulkhead has a law, a throttle, a short line or an observer, and else does
+    /// nothing.
     ///
     /// # Examples
     /// ```
@@ -86,7 +87,8 @@ impl Permit {
     }
 
     /// Returns the places and reports how the work ended. A law, a throttle and a short line learn from the time since
-    /// the permit was given (see also [`Permit::answer_begins`]), and the first two also from the outcome. Other bulkheads ignore it.
+    /// the permit was given (see also [`Permit::answer_begins`]), and the first two also from the outcome. An observer is
+    /// told both ([`Observer::on_place`](crate::observer::Observer::on_place)). Other bulkheads ignore it.
     #[inline]
     pub fn leave(mut self, outcome: Outcome) {
         if let Holder::Bulkhead { outcome: reported, .. } = &mut self.holder {

@@ -2,6 +2,7 @@
 //! slow path with it.
 
 mod leaving;
+mod telling;
 
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -20,12 +21,13 @@ use super::places::EnterFailure;
 use super::queues::Class;
 use super::rules::{Rules, TurnedAway};
 use super::throttling::Throttling;
-use super::wakers::{HeldPanic, PendingWakers};
+use super::wakers::PendingWakers;
 use crate::answer::{Answer as Answered, Denied};
 use crate::clock::Clock;
 use crate::deadline;
+use crate::held_panic::HeldPanic;
 use crate::no_place::NoPlace;
-use crate::observer::{LimitMoved, Observer};
+use crate::observer::{LimitMoved, Observer, PlaceDid};
 use crate::sync::Mutex;
 
 #[derive(Debug)]
@@ -35,8 +37,10 @@ pub(super) struct Shared {
     moving: Option<Moving>,
     throttling: Option<Throttling>,
     latency: MeanLatency,
-    /// Whether the bulkhead measures how long work takes: for a law, a throttle or a short line.
+    /// Whether the bulkhead measures how long work takes: for a law, a throttle, a short line or an observer.
     timed: bool,
+    /// Whether work of unknown outcome is reported as well: to a throttle or an observer.
+    reports_all: bool,
     /// Whether a permit needs only the counter to return its places: work is not timed and there are no tenants.
     counter_suffices: bool,
     pub(super) clock: Arc<dyn Clock>,
@@ -92,7 +96,8 @@ impl Shared {
             places.lock();
         }
         let signals = rules.signals.clone().filter(|_| moving.is_some());
-        let timed = moving.is_some() || throttling.is_some() || rules.short_line;
+        let reports_all = throttling.is_some() || observer.is_some();
+        let timed = moving.is_some() || reports_all || rules.short_line;
         let counter_suffices = !timed && rules.tenants.is_none();
         let latency = MeanLatency::default();
         let shared = Arc::new(Self {
@@ -102,6 +107,7 @@ impl Shared {
             throttling,
             latency,
             timed,
+            reports_all,
             counter_suffices,
             clock,
             observer,
@@ -168,10 +174,10 @@ impl Shared {
         self.throttling.is_some()
     }
 
-    /// Says whether a throttle or the law counts work whose outcome is unknown.
+    /// Says whether work whose outcome is unknown is reported too: to a throttle, an observer, or a law that counts it.
     #[inline]
-    fn counts_everybody(&self) -> bool {
-        self.is_throttled() || self.moving.as_ref().is_some_and(Moving::counts_ignored)
+    fn reports_everybody(&self) -> bool {
+        self.reports_all || self.moving.as_ref().is_some_and(Moving::counts_ignored)
     }
 
     /// Returns the tick at which work that enters now begins. Call it before a place is taken: the clock is foreign
@@ -311,19 +317,20 @@ impl Shared {
         self.answered(answer.unwrap_or(Err(TurnedAway::now(why))), wakers.wake_all())
     }
 
-    /// Removes a waiter that was dropped. A place that it was given and has not fetched goes to the next waiter.
-    pub(super) fn remove_dropped(&self, ticket: &Ticket) {
+    /// Removes a waiter that was dropped, and tells the observer. A place that it was given and has not fetched goes to the
+    /// next waiter.
+    pub(super) fn remove_dropped(&self, ticket: &Ticket, arrived: Tick) {
         let (now, panicked) = self.now_or_panic();
         let wakers = self.line.lock().remove_dropped(&self.rules, &self.places, ticket, now);
         let panicked = panicked.or(wakers.wake_all());
         if let Some(now) = now {
             self.turned_away(now);
         }
-        panicked.resume_unless_panicking();
+        let waited = now.map_or(Duration::ZERO, |now| now.since(arrived));
+        panicked.or(self.tell_held(PlaceDid::Dropped { waited })).resume_unless_panicking();
     }
 
-    #[cold]
-    pub(super) fn denied(&self, refused: TurnedAway) -> Denied {
+    fn denied(&self, refused: TurnedAway) -> Denied {
         let decision =
             Decision { ruling: Ruling::Denied { retry: refused.retry() }, standing: self.standing() };
         Denied { answer: Answered::settled(decision, 0), no_place: Some(refused.why) }

@@ -5,6 +5,7 @@
 mod adaptive;
 mod any_order;
 mod causes;
+mod observed;
 mod orders;
 mod panics;
 mod queues;

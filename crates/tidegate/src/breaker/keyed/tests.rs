@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::*;
-use crate::breaker::{Breaker, BreakerBuilder, Call, Window};
+use crate::breaker::{Breaker, BreakerBuilder, Call, Change, Window};
 use crate::clock::ManualClock;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,22 +1,27 @@
 //! How places come back: they go to waiters, and the law, the throttle and the short line learn how the work ended.
 
+use std::time::Duration;
+
 use tidegate_core::concurrency::Sample;
 use tidegate_core::throttle::Room;
 use tidegate_core::{Outcome, Tick};
 
 use super::super::latency::Times;
 use super::super::line::Granted;
-use super::super::wakers::HeldPanic;
-use super::Shared;
+use super::{HeldPanic, Shared};
+use crate::observer::PlaceDid;
 
 impl Shared {
-    /// Returns places, gives them to waiters, and reports the outcome to the law and the throttle.
+    /// Returns places, gives them to waiters, and reports the outcome to the law, the throttle and the observer.
     ///
     /// Places and times are references, because the atomic step would wait for copies of them.
     #[inline]
     pub(in crate::bulkhead) fn leave(&self, granted: &Granted, times: &Times, outcome: Outcome) {
         let locked = self.places.leave(granted.places());
-        if locked || outcome != Outcome::Ignored || self.counts_everybody() {
+        if locked || outcome != Outcome::Ignored || self.reports_everybody() {
+            if self.is_observed() {
+                return self.after_observed_leave(granted, times, outcome, locked);
+            }
             self.after_leave(granted, times, outcome, locked);
         }
     }
@@ -25,7 +30,7 @@ impl Shared {
     fn after_leave(&self, granted: &Granted, times: &Times, outcome: Outcome, locked: bool) {
         // A throttle has counted the arrival, so it is also told of work whose outcome is unknown, and so is a law that
         // waits for those inside to leave. A short line is not: such work shows nothing about the service.
-        let told = self.counts_everybody() || self.timed && outcome != Outcome::Ignored;
+        let told = self.timed && outcome != Outcome::Ignored || self.reports_everybody();
         if !locked && !told {
             return;
         }
@@ -36,6 +41,16 @@ impl Shared {
             self.learn(granted, times, outcome, (at, waiting));
         }
         clock_panic.or(waker_panic).resume_unless_panicking();
+    }
+
+    /// Tells the observer that the work has ended, after all else: also if a waker, the law or the throttle panicked.
+    #[cold]
+    fn after_observed_leave(&self, granted: &Granted, times: &Times, outcome: Outcome, locked: bool) {
+        let panicked = HeldPanic::of(|| self.after_leave(granted, times, outcome, locked)).1;
+        let (now, clock_panic) = self.now_or_panic();
+        let held = now.map_or(Duration::ZERO, |now| now.since(times.began));
+        let end_panic = self.tell_held(PlaceDid::Left { outcome, held });
+        panicked.or(clock_panic).or(end_panic).resume_unless_panicking();
     }
 
     /// Takes back places whose caller never learns of them, and gives them to the next waiters. Reports no outcome.
