@@ -200,69 +200,33 @@ pub trait Observer: fmt::Debug + Send + Sync {
     }
 }
 
+/// Hands each event on to the observer inside.
+macro_rules! forward {
+    ($($method:ident($($event:ident: $type:ty),*);)*) => {$(
+        fn $method(&self, $($event: $type),*) {
+            (**self).$method($($event),*);
+        }
+    )*};
+}
+
 impl<O: Observer + ?Sized> Observer for Arc<O> {
-    fn on_named(&self, name: &str, event: AnyEvent<'_>) {
-        (**self).on_named(name, event);
-    }
-
-    fn on_decision(&self, event: &Event) {
-        (**self).on_decision(event);
-    }
-
-    fn on_cancel(&self, event: &Event) {
-        (**self).on_cancel(event);
-    }
-
-    fn on_settle(&self, event: &Event, used: u64) {
-        (**self).on_settle(event, used);
-    }
-
-    fn on_change(&self, change: &Change) {
-        (**self).on_change(change);
-    }
-
-    fn on_key_change(&self, change: &Change, key: KeyDigest) {
-        (**self).on_key_change(change, key);
-    }
-
-    fn on_limit(&self, moved: &LimitMoved) {
-        (**self).on_limit(moved);
-    }
-
-    fn on_place(&self, did: PlaceDid) {
-        (**self).on_place(did);
-    }
-
-    fn on_call(&self, did: &CallDid) {
-        (**self).on_call(did);
-    }
-
-    fn on_key_call(&self, did: &CallDid, key: KeyDigest) {
-        (**self).on_key_call(did, key);
-    }
-
-    fn on_layer(&self, event: &LayerEvent<'_>) {
-        (**self).on_layer(event);
-    }
-
-    fn on_switch(&self, turned: &SwitchTurned<'_>) {
-        (**self).on_switch(turned);
-    }
-
-    fn on_pool(&self, did: PoolDid) {
-        (**self).on_pool(did);
-    }
-
-    fn on_coalesce(&self, did: CoalesceDid) {
-        (**self).on_coalesce(did);
-    }
-
-    fn on_retry(&self, decided: &RetryDecided) {
-        (**self).on_retry(decided);
-    }
-
-    fn on_hot_key(&self, found: &HotKeyFound) {
-        (**self).on_hot_key(found);
+    forward! {
+        on_named(name: &str, event: AnyEvent<'_>);
+        on_decision(event: &Event);
+        on_cancel(event: &Event);
+        on_settle(event: &Event, used: u64);
+        on_change(change: &Change);
+        on_key_change(change: &Change, key: KeyDigest);
+        on_limit(moved: &LimitMoved);
+        on_place(did: PlaceDid);
+        on_call(did: &CallDid);
+        on_key_call(did: &CallDid, key: KeyDigest);
+        on_layer(event: &LayerEvent<'_>);
+        on_switch(turned: &SwitchTurned<'_>);
+        on_pool(did: PoolDid);
+        on_coalesce(did: CoalesceDid);
+        on_retry(decided: &RetryDecided);
+        on_hot_key(found: &HotKeyFound);
     }
 }
 
