@@ -30,10 +30,8 @@ impl Shared {
         }
     }
 
-    /// Tells the observer that a caller has places. If that panics, they are returned.
-    ///
-    /// Called before the permit is made, and with values, not references: otherwise the compiler keeps them in memory on the
-    /// path without an observer too, which costs a dozen instructions.
+    /// Tells the observer that a caller has places. If that panics, they are returned. Called before the permit is made: the
+    /// fast path then keeps no permit across a call.
     #[cold]
     pub(in crate::bulkhead) fn tell_entered(&self, granted: Granted, times: Times, waited: Duration) {
         let panicked = self.tell_held(PlaceDid::Entered { waited });
