@@ -76,11 +76,13 @@ fn rate() -> Result<RateLimitLayer<tidegate_tower::All, Errors>> {
     Ok(RateLimitLayer::all("all", plenty()?).answering(Errors))
 }
 
-fn keyed_rate() -> Result<RateLimitLayer<tidegate_tower::EachKey<fn(&Request<()>) -> &'static str>, Errors>> {
+fn keyed_rate() -> Result<RateLimitLayer<tidegate_tower::EachKey<KeyOf>, Errors>> {
     let limiter = KeyedLimiter::new(Quota::per_second(1_000_000_000).burst(1_000_000_000), 1000)?;
-    let key: fn(&Request<()>) -> &'static str = |_| "10.0.0.7";
+    let key: KeyOf = |_| "10.0.0.7";
     Ok(RateLimitLayer::each("each", limiter.with_clock(Stepping::by(0)), key).answering(Errors))
 }
+
+type KeyOf = fn(&Request<()>) -> &'static str;
 
 fn deadline() -> Result<ForwardDeadlineLayer> {
     Ok(ForwardDeadlineLayer::new(Timeouts::new(SECOND, SECOND)?).with_clock(Stepping::by(0)))

@@ -113,8 +113,11 @@ where
                     let mut result = if charge.is_some() {
                         let (polled, tried_before) = TRIED_BEFORE.watch(|| future.poll(cx));
                         let result = ready!(polled);
-                        if !tried_before && rules.is_refused_before_work(&result) {
-                            charge.take().map(Charge::undo);
+                        if !tried_before
+                            && rules.is_refused_before_work(&result)
+                            && let Some(charge) = charge.take()
+                        {
+                            charge.undo();
                         }
                         result
                     } else {

@@ -13,6 +13,7 @@ use crate::refused::Refused;
 use crate::spent::Spent;
 
 /// A charge that may be given back.
+#[expect(clippy::large_enum_variant, reason = "a box would cost each request an allocation")]
 pub(super) enum Charge {
     /// Of this layer alone.
     Own(Reservation),
