@@ -246,7 +246,7 @@ impl KeyedLimiter {
         let standard = self.shared.standard.load();
         let terms = Terms { quota, replace: standard.replace, count: standard.terms };
         let arguments = self.shared.arguments(cost.try_into().map_err(Into::into)?, Duration::ZERO);
-        Ok(key.with_bytes(|key| self.shared.take(key, terms, arguments)).0.answer())
+        Ok(key.with_bytes(|key| self.shared.take(key, terms, arguments, |_| ())).0.answer())
     }
 
     /// Spends `cost` of the key now for work that acts after a delay of at most `max_wait`; see [`crate::Limiter::reserve`].

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Quota, Receipt, Replace, Tick};
+use tidegate_core::{Cost, Quota, Replace, Tick};
 
 use crate::answer::{Answer, Denied};
 use crate::clock::{Clock, Time};
@@ -100,23 +100,24 @@ impl Shared {
         self.store.settle(&step).expect("a store in memory always settles a step of one charge")
     }
 
-    /// Decides once and reports to the observer. Returns the event, and the receipt of an allowed charge.
-    pub(super) fn take(
+    /// Decides once and reports to the observer. Returns the event, and what `keep` takes from the settlement.
+    pub(super) fn take<R>(
         &self,
         key: &[u8],
         terms: Terms<'_>,
         mut arguments: OpArguments,
-    ) -> (Event, Option<Receipt>) {
-        let (receipt, answer) = loop {
+        keep: impl FnOnce(&Settled) -> R,
+    ) -> (Event, R) {
+        let (kept, answer) = loop {
             let settled = self.settle(key, terms, Op::Take, arguments);
             let answer = Answer::binding_of(&settled);
             if answer.is_allowed() {
-                break (settled.lines.first().and_then(|line| line.receipt), answer);
+                break (keep(&settled), answer);
             }
             // The same as for a limiter without keys: a word may hold a charge with a later tick than this check's.
             match answer.retry().after().zip(Some(self.time.now())) {
                 Some((wait, later)) if later.since(arguments.now) >= wait => arguments.now = later,
-                _ => break (None, answer),
+                _ => break (keep(&settled), answer),
             }
         };
         let (decision, binding) = (answer.decision(), answer.binding());
@@ -126,7 +127,7 @@ impl Shared {
             event.key = Some(self.digest(key));
             observer.on_decision(&event);
         }
-        (event, receipt)
+        (event, kept)
     }
 
     fn adjust(&self, key: &[u8], op: Op<'_>, cost: Cost) -> Settled {
@@ -137,7 +138,7 @@ impl Shared {
     #[inline(never)]
     pub(super) fn decide_by_store(&self, key: &[u8], cost: Cost) -> Answer {
         let arguments = self.arguments(cost, Duration::ZERO);
-        self.with_terms(key, |terms| self.take(key, terms, arguments).0.answer())
+        self.with_terms(key, |terms| self.take(key, terms, arguments, |_| ()).0.answer())
     }
 
     pub(super) fn digest(&self, key: &[u8]) -> KeyDigest {
@@ -161,7 +162,8 @@ impl Shared {
         max_wait: Duration,
     ) -> Result<Held, Denied> {
         self.with_terms(key, |terms| {
-            let (event, receipt) = self.take(key, terms, OpArguments { now, cost, max_wait });
+            let receipt = |settled: &Settled| settled.lines.first().and_then(|line| line.receipt);
+            let (event, receipt) = self.take(key, terms, OpArguments { now, cost, max_wait }, receipt);
             if !event.decision.is_allowed() {
                 return Err(event.answer().into());
             }
