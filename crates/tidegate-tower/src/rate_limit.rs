@@ -120,7 +120,8 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
     ///
     /// With charges given back, a caller may ask as often as it likes while the server is busy: each refusal costs the
     /// server as much as refusing takes, and the caller nothing. Keep the charges if strangers can send many such
-    /// requests, or to save what the record of a charge costs.
+    /// requests, or to save the record of each charge: a reference count, and for a limit per key an allocation with a copy
+    /// of the key.
     ///
     /// # Examples
     /// ```
