@@ -118,10 +118,14 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
     /// refused by this limit as well when it comes back. The inner refusal is found in the response's extensions, or in
     /// the error.
     ///
-    /// With charges given back, a caller may ask as often as it likes while the server is busy: each refusal costs the
-    /// server as much as refusing takes, and the caller nothing. Keep the charges if strangers can send many such
-    /// requests, or to save the record of each charge: a reference count, and for a limit per key an allocation with a copy
-    /// of the key.
+    /// Keep the charges in these cases:
+    /// * Strangers can send many requests while the server is busy. Each refusal costs the server as much as refusing takes,
+    ///   and the caller nothing.
+    /// * The service works, then calls another service through a client of this crate, and returns the client's refusal
+    ///   unchanged. That counts as refused before any work, so a caller who sends a short deadline has the work done for
+    ///   nothing. Or let the service make an answer of its own.
+    /// * The record of each charge is too dear: a reference count, and for a limit per key an allocation with a copy of
+    ///   the key.
     ///
     /// # Examples
     /// ```
