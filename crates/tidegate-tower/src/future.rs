@@ -2,6 +2,7 @@
 
 pub use crate::arriving::ArrivingRetriesFuture;
 pub use crate::breaker::BreakerFuture;
+pub use crate::client::ClientFuture;
 pub use crate::concurrency::ConcurrencyFuture;
 pub use crate::deadline::{DeadlineFuture, WholeCallFuture};
 pub use crate::fallback::FallbackFuture;

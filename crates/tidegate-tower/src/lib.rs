@@ -13,6 +13,7 @@
 //! * [`LoadShedLayer`]: refuses requests that a busy service would leave waiting
 //! * [`FallbackLayer`]: answers in place of calls that failed or were refused, for example with the last good answer
 //! * [`ServerStack`], [`ClientStack`]: all of them in the right order
+//! * [`ClientLayer`]: marks single layers as those of a client, as [`ClientStack`] does
 //!
 //! A layer that refuses a request does not call its inner service, and gives the reason in a [`Refused`]. [`Answers`]
 //! chooses how callers are told: as a response with a problem ([`Problems`], for HTTP servers), as a gRPC status
@@ -35,6 +36,7 @@ mod arriving;
 mod body;
 mod breaker;
 mod classify;
+mod client;
 mod concurrency;
 mod deadline;
 mod fallback;
@@ -65,6 +67,7 @@ pub use breaker::{BreakerLayer, BreakerOfKey, BreakerService, Breakers, OneBreak
 #[cfg_attr(docsrs, doc(cfg(feature = "grpc")))]
 pub use classify::judge_status;
 pub use classify::{ByStatus, Classify, retry_after};
+pub use client::{ClientLayer, ClientService};
 pub use concurrency::{Alike, ConcurrencyLayer, ConcurrencyService, Entering};
 pub use deadline::{
     BoundsCalls, DeadlineLayer, DeadlineService, ForwardDeadlineLayer, ForwardDeadlineService,

@@ -31,7 +31,7 @@ impl Name {
     /// Makes a refusal by this layer, and tells the observer.
     pub(crate) fn refuse(&self, cause: RefusalCause, retry: Retry) -> Refused {
         self.notify(LayerDid::Refused { cause, retry });
-        Refused { cause, by: Arc::clone(&self.name), retry }
+        Refused::by(cause, Arc::clone(&self.name), retry)
     }
 
     pub(crate) fn notify(&self, did: LayerDid) {

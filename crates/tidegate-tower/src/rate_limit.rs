@@ -121,9 +121,9 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
     /// Keep the charges in these cases:
     /// * Strangers can send many requests while the server is busy. Each refusal costs the server as much as refusing takes,
     ///   and the caller nothing.
-    /// * The service works, then calls another service through a client of this crate, and returns the client's refusal
-    ///   unchanged. That counts as refused before any work, so a caller who sends a short deadline has the work done for
-    ///   nothing. Or let the service make an answer of its own.
+    /// * The service works, then calls another service through a client of single layers of this crate, and returns the
+    ///   client's refusal unchanged. Without a [`ClientLayer`](crate::ClientLayer) around that client this counts as refused
+    ///   before any work, so callers have the work done for nothing. A [`ClientStack`](crate::ClientStack) has that layer.
     /// * The record of each charge is too dear: a reference count, and for a limit per key an allocation with a copy of
     ///   the key.
     ///

@@ -8,11 +8,13 @@ use http::{Response, StatusCode};
 use tidegate::Retry;
 use tidegate::observer::RefusalCause;
 
+use crate::client::MadeInside;
+
 /// Why a request was not served: an error for clients, from which [`Answers`](crate::Answers) can make a response.
 ///
 /// Responses of [`Problems`](crate::Problems) and `GrpcStatuses` carry it among their extensions, so that outer layers
 /// can tell a refusal by a layer from an answer of the service: see [`ByStatus`](crate::ByStatus).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("{by}: {cause}")]
 pub struct Refused {
     /// The kind of refusal.
@@ -21,7 +23,17 @@ pub struct Refused {
     pub by: Arc<str>,
     /// When a retry is worthwhile.
     pub retry: Retry,
+    made_inside: MadeInside,
 }
+
+/// Two refusals are equal if callers are told the same.
+impl PartialEq for Refused {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.cause, &self.by, &self.retry) == (&other.cause, &other.by, &other.retry)
+    }
+}
+
+impl Eq for Refused {}
 
 /// Looks for a refusal in an error of one type.
 type Look = fn(&dyn Any) -> Option<&Refused>;
@@ -39,14 +51,26 @@ impl Refused {
     /// Makes a refusal that does not know when a retry is worthwhile.
     #[must_use]
     pub fn new(cause: RefusalCause, by: &str) -> Self {
-        Self { cause, by: by.into(), retry: Retry::Unknown }
+        Self::by(cause, by.into(), Retry::Unknown)
     }
 
-    /// Returns whether the request was refused before any work for it had begun: `false` if its time was up while it was
-    /// being worked on. A layer outside that has charged the request gives its charge back then.
+    /// Makes a refusal. It notes the clients that the running code is inside of.
+    pub(crate) fn by(cause: RefusalCause, by: Arc<str>, retry: Retry) -> Self {
+        Self { cause, by, retry, made_inside: MadeInside::now() }
+    }
+
+    /// Returns whether the refused request or call was refused before any work for it had begun: `false` if its time was
+    /// up while it was being worked on. A layer outside that has charged the request gives its charge back then, unless
+    /// the refusal is that of a client which the service called: see [`ClientLayer`](crate::ClientLayer).
     #[must_use]
     pub const fn is_before_work(&self) -> bool {
         !matches!(self.cause, RefusalCause::TimedOut | RefusalCause::CutShort)
+    }
+
+    /// Returns whether no work had begun for the request that the running code serves: the refusal is
+    /// [before work](Self::is_before_work), and not that of a client which the running code is outside of.
+    pub(crate) fn is_before_work_here(&self) -> bool {
+        self.is_before_work() && !self.made_inside.is_further_inside()
     }
 
     /// Returns the HTTP status: 429 if the caller asked too often, 504 if the time was up, else 503. HTTP's 504

@@ -2,6 +2,7 @@
 
 use tower_layer::{Identity, Layer};
 
+use crate::client::{ClientLayer, ClientService};
 use crate::concurrency::ConcurrencyLayer;
 use crate::deadline::BoundsCalls;
 
@@ -136,6 +137,9 @@ where
 /// 7. the concurrency limit: a try that holds a place is in flight, so an adaptive limit measures the service alone;
 /// 8. the deadline, last: the service is told the time left when the call is sent.
 ///
+/// Around all is a [`ClientLayer`], so that the limits of a server which calls this client know its refusals from those of
+/// the server's own layers.
+///
 /// The rate limit comes before the places. A try that finds no place afterwards gives its unit back, unless the limit
 /// [keeps charges](crate::RateLimitLayer::keeping_charges).
 ///
@@ -238,6 +242,7 @@ impl<F, T, B, C, R, D, P> ClientStack<F, T, B, C, R, D, P> {
     #[must_use]
     pub fn deadline<L: BoundsCalls>(self, deadline: L) -> ClientStack<F, T, B, C, R, L, P> {
         let Self { fallback, priority, retry, breaker, concurrency, rate_limit, .. } = self;
+        let deadline = deadline.in_client_stack();
         ClientStack { fallback, priority, retry, breaker, concurrency, rate_limit, deadline }
     }
 }
@@ -252,12 +257,12 @@ where
     P: Layer<<D::WholeCall as Layer<T::Service>>::Service>,
     F: Layer<P::Service>,
 {
-    type Service = F::Service;
+    type Service = ClientService<F::Service>;
 
     fn layer(&self, inner: S) -> Self::Service {
         let called = self.concurrency.layer(self.deadline.layer(inner));
         let tried = self.breaker.layer(self.rate_limit.layer(called));
         let whole = self.deadline.whole_call().layer(self.retry.layer(tried));
-        self.fallback.layer(self.priority.layer(whole))
+        ClientLayer::new().layer(self.fallback.layer(self.priority.layer(whole)))
     }
 }

@@ -67,7 +67,8 @@ impl ForwardDeadlineLayer {
     /// otherwise](Self::answering).
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
-        Self { rules: Arc::new(Rules::new(timeouts, Errors)), until: PhantomData }
+        let rules = Rules { marks_client: true, ..Rules::new(timeouts, Errors) };
+        Self { rules: Arc::new(rules), until: PhantomData }
     }
 }
 

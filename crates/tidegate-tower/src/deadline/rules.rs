@@ -12,6 +12,7 @@ use tidegate::{Retry, Tick};
 
 use super::header::MILLIS;
 use crate::answers::Answers;
+use crate::client::inside_client;
 use crate::name::Name;
 use crate::refused::Refused;
 
@@ -24,18 +25,21 @@ pub(super) struct Rules<A> {
     pub(super) clock: Arc<dyn Clock>,
     /// The header with the time in milliseconds.
     pub(super) header: HeaderName,
+    /// Whether it marks its refusals as those of a client: no stack around it does that.
+    pub(super) marks_client: bool,
     pub(super) answers: A,
 }
 
 impl<A> Rules<A> {
     pub(super) fn new(timeouts: Timeouts, answers: A) -> Self {
         let clock = Arc::new(SystemClock::new());
-        Self { name: Name::new("deadline"), timeouts, needs: Duration::ZERO, clock, header: MILLIS, answers }
+        let (name, needs) = (Name::new("deadline"), Duration::ZERO);
+        Self { name, timeouts, needs, clock, header: MILLIS, marks_client: false, answers }
     }
 
     pub(super) fn answering<B>(self, answers: B) -> Rules<B> {
-        let Self { name, timeouts, needs, clock, header, .. } = self;
-        Rules { name, timeouts, needs, clock, header, answers }
+        let Self { name, timeouts, needs, clock, header, marks_client, .. } = self;
+        Rules { name, timeouts, needs, clock, header, marks_client, answers }
     }
 
     /// Returns whether work that was cut off after `time` counts as failed. It does from half of the default on.
@@ -79,7 +83,9 @@ impl<A> Rules<A> {
     where
         A: Answers<Res, Err>,
     {
-        self.answers.refuse(self.name.refuse(cause, Retry::Unknown), None)
+        let refuse = || self.name.refuse(cause, Retry::Unknown);
+        let refused = if self.marks_client { inside_client(refuse) } else { refuse() };
+        self.answers.refuse(refused, None)
     }
 }
 
@@ -151,7 +157,7 @@ macro_rules! knobs {
                 self.with(|rules| Rules { name: rules.name.observed(observer), ..rules })
             }
 
-            fn with(self, change: impl FnOnce(Rules<A>) -> Rules<A>) -> Self {
+            pub(super) fn with(self, change: impl FnOnce(Rules<A>) -> Rules<A>) -> Self {
                 Self { rules: Arc::new(change(Arc::unwrap_or_clone(self.rules))), until: self.until }
             }
         }

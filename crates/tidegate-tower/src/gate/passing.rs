@@ -107,7 +107,7 @@ impl<D, C, A> Rules<D, C, A> {
             }
             let outcome = self.classify.classify(&result).outcome;
             let is_before_work =
-                !tried_before && self.answers.refusal_in(&result).is_some_and(Refused::is_before_work);
+                !tried_before && self.answers.refusal_in(&result).is_some_and(Refused::is_before_work_here);
             match result {
                 Ok(response) if !is_before_work && U::goes_on(&response) => {
                     Ok(U::hold(response, outcome, inside.held()))

@@ -113,6 +113,6 @@ impl<A> Rules<A> {
     where
         A: Answers<Res, Err>,
     {
-        self.answers.refusal_in(result).is_some_and(Refused::is_before_work)
+        self.answers.refusal_in(result).is_some_and(Refused::is_before_work_here)
     }
 }

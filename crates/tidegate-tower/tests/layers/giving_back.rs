@@ -5,15 +5,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Request, Response};
+use tidegate::breaker::{CircuitBreaker, Force};
+use tidegate::deadline::{Timeouts, carry};
 use tidegate::policy::Limit;
 use tidegate::retries::{Retrier, Retries, RetryBudget, SharedBudget};
 use tidegate::{
-    Bulkhead, Cost, Descriptor, Gate, KeyedLimiter, Limiter, ManualClock, Permit, Policy, PolicySet, Quota,
+    Breaker, Bulkhead, Clock as _, Cost, Descriptor, Gate, KeyedLimiter, Limiter, ManualClock, Permit,
+    Policy, PolicySet, Quota,
 };
 use tidegate_tower::{
-    Answers, ByStatus, Classify, ConcurrencyLayer, DeadlineLayer, GateLayer, Problems, RateLimitLayer,
-    RefusalCause, Refused, RetryLayer, ServerStack, Spent,
+    Answers, BreakerLayer, ByStatus, Classify, ClientLayer, ClientStack, ConcurrencyLayer, DeadlineLayer,
+    Errors, ForwardDeadlineLayer, GateLayer, Problems, RateLimitLayer, RefusalCause, Refused, RetryLayer,
+    ServerStack, Spent,
 };
+use tower::util::BoxCloneService;
+use tower::{BoxError, ServiceExt as _};
 use tower_layer::Layer;
 
 use crate::service::{ScriptedService, answer, call, get, poll, status, with};
@@ -136,4 +142,114 @@ fn a_charge_that_was_settled_is_not_given_back_again() {
     let limit = RateLimitLayer::all("all", limiter.clone()).settling();
     assert_eq!(answer(&mut limit.layer(handler), get()).unwrap().status(), 503);
     assert_eq!(limiter.standing().remaining, 6);
+}
+
+/// A client that answers, or refuses, calls with boxed errors.
+type Client = BoxCloneService<Request<String>, Response<String>, BoxError>;
+
+/// The called service, which answers 200.
+fn upstream() -> Client {
+    BoxCloneService::new(tower::service_fn(async |_: Request<String>| Ok(Response::default())))
+}
+
+/// Clients that refuse every call before it is made, each for another reason. The clock is that of their deadlines.
+fn refusing_clients(clock: &ManualClock) -> Vec<(RefusalCause, Client)> {
+    let timeouts = Timeouts::new(SECOND, 10 * SECOND).unwrap();
+    let deadline = || ForwardDeadlineLayer::new(timeouts).with_clock(clock.clone());
+    let breaker = Breaker::new(CircuitBreaker::builder()).unwrap();
+    breaker.force(Force::Open, None, "maintenance");
+    let open = || BreakerLayer::new("stock", breaker.clone()).answering(Errors);
+    let spent = limiter();
+    assert!(spent.allow_n(10).unwrap().is_allowed());
+    let spent = RateLimitLayer::all("stock", spent);
+    vec![
+        (
+            RefusalCause::NoTimeLeft,
+            BoxCloneService::new(ClientStack::new().deadline(deadline()).layer(upstream())),
+        ),
+        (RefusalCause::NoTimeLeft, BoxCloneService::new(deadline().layer(upstream()))),
+        (RefusalCause::Open, BoxCloneService::new(ClientStack::new().breaker(open()).layer(upstream()))),
+        (RefusalCause::Open, BoxCloneService::new(ClientLayer::new().layer(open().layer(upstream())))),
+        // This one refuses with a response, not with an error.
+        (
+            RefusalCause::RateLimit,
+            BoxCloneService::new(ClientStack::new().rate_limit(spent).layer(upstream())),
+        ),
+    ]
+}
+
+/// A caller with a short deadline had the work of such a service done for nothing, as often as it liked.
+#[test]
+fn a_service_that_works_and_returns_the_refusal_of_its_client_keeps_the_charge() {
+    let clock = ManualClock::default();
+    for (cause, client) in refusing_clients(&clock) {
+        let worked = Arc::new(Mutex::new(0));
+        let works = worked.clone();
+        let service = tower::service_fn(move |request: Request<String>| {
+            let (client, works) = (client.clone(), works.clone());
+            async move {
+                *works.lock().unwrap() += 1;
+                client.oneshot(request).await
+            }
+        });
+        let limiter = limiter();
+        let layer = || RateLimitLayer::all("all", limiter.clone());
+        let gate = Policy::new("all", Limit::new(Quota::per_minute(10).gcra().unwrap(), "10/min"));
+        let gate = Gate::in_memory(PolicySet::new(vec![gate]).unwrap(), 10).unwrap();
+        let gate = Arc::new(gate.with_clock(ManualClock::default()));
+        let gated = GateLayer::new(Arc::clone(&gate), |_: &Request<String>| Descriptor::new());
+        let refusal = |result: Result<Response<String>, BoxError>| match &result {
+            Ok(response) => Refused::of_response(response).map(|refused| refused.cause),
+            Err(error) => Refused::of_error(error).map(|refused| refused.cause),
+        };
+        // The time of the carried deadline is over.
+        carry(clock.now(), || {
+            let server = |layer| ServerStack::self_tuning("places").rate_limit(layer).layer(service.clone());
+            assert_eq!(refusal(answer(&mut server(layer()), get())), Some(cause));
+            assert_eq!(refusal(answer(&mut server(layer().settling()), get())), Some(cause));
+            assert_eq!(
+                refusal(answer(&mut layer().waiting(SECOND).layer(service.clone()), get())),
+                Some(cause)
+            );
+            assert_eq!(refusal(answer(&mut gated.layer(service.clone()), get())), Some(cause));
+        });
+        assert_eq!((*worked.lock().unwrap(), limiter.standing().remaining), (4, 7), "{cause}");
+        let left = gate.peek(&Descriptor::new()).unwrap().limits[0].decision.standing.remaining;
+        assert_eq!(left, 9, "{cause}");
+    }
+}
+
+/// A client in a task of its own refuses where no code of the server's layers runs.
+#[tokio::test]
+async fn the_refusal_of_a_client_in_another_task_keeps_the_charge() {
+    let clock = ManualClock::default();
+    let (_, client) = refusing_clients(&clock).remove(2);
+    let service = tower::service_fn(move |request: Request<String>| {
+        let client = client.clone();
+        async move { tokio::spawn(client.oneshot(request)).await? }
+    });
+    let limiter = limiter();
+    let server = RateLimitLayer::all("all", limiter.clone()).layer(service);
+    let refused: BoxError = server.oneshot(get()).await.unwrap_err();
+    assert_eq!(Refused::of_error(&refused).map(|refused| refused.cause), Some(RefusalCause::Open));
+    assert_eq!(limiter.standing().remaining, 9);
+}
+
+/// Inside a client, its own limit gives back: the try was not sent.
+#[test]
+fn the_limit_of_a_client_gives_back_what_its_own_layers_refuse() {
+    let (clock, limiter) = (ManualClock::default(), limiter());
+    let timeouts =
+        Timeouts::new(SECOND, 10 * SECOND).unwrap().with_margin(10 * Duration::from_millis(1)).unwrap();
+    let stack = ClientStack::new()
+        .rate_limit(RateLimitLayer::all("stock", limiter.clone()).answering(Errors))
+        .deadline(ForwardDeadlineLayer::new(timeouts).with_clock(clock.clone()));
+    let mut client = stack.layer(upstream());
+    // Time is left for the call, but none for the next service, after the margin.
+    let soon = clock.now().after(5 * Duration::from_millis(1));
+    let refused: BoxError = carry(soon, || answer(&mut client, get())).unwrap_err();
+    assert_eq!(Refused::of_error(&refused).map(|refused| refused.cause), Some(RefusalCause::NoTimeLeft));
+    assert_eq!(limiter.standing().remaining, 10);
+    answer(&mut client, get()).unwrap();
+    assert_eq!(limiter.standing().remaining, 9);
 }

@@ -1,0 +1,143 @@
+//! The border of a client: tells refusals of a server's own layers from those of clients that the service calls.
+//!
+//! A limit of a server gives back the charge of a request that a layer inside refused before any work began. A service
+//! that works, calls another service through a client, and returns the client's refusal unchanged must not look like
+//! that. So each refusal notes how many clients it was made inside of, and a limit believes only refusals that were not
+//! made inside a client that the limit itself is outside of.
+
+use std::cell::Cell;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+thread_local! {
+    /// How many clients the running code is inside of.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// How many clients the code is inside of that made a refusal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MadeInside(u32);
+
+impl MadeInside {
+    /// Notes the clients that the running code is inside of.
+    pub(crate) fn now() -> Self {
+        Self(DEPTH.get())
+    }
+
+    /// Returns whether the refusal was made inside a client that the running code is outside of.
+    pub(crate) fn is_further_inside(self) -> bool {
+        self.0 > DEPTH.get()
+    }
+}
+
+/// Runs `work` as a part of a client.
+pub(crate) fn inside_client<R>(work: impl FnOnce() -> R) -> R {
+    /// Restores the depth, also after a panic.
+    struct Outside(u32);
+
+    impl Drop for Outside {
+        fn drop(&mut self) {
+            DEPTH.set(self.0);
+        }
+    }
+
+    let outside = Outside(DEPTH.get());
+    DEPTH.set(outside.0.saturating_add(1));
+    work()
+}
+
+/// Marks the layers inside it as those of a client. Put it outermost around a client of single layers;
+/// [`ClientStack`](crate::ClientStack) has one.
+///
+/// A [`RateLimitLayer`](crate::RateLimitLayer) or [`GateLayer`](crate::GateLayer) of a server gives back the charge of a
+/// request that was refused before any work began. If the service works, calls a client, and returns the client's
+/// [`Refused`](crate::Refused) unchanged, this layer is how the server's limit knows that the service had worked, and
+/// keeps the charge. Without it, a caller could have that work done for nothing whenever the client refuses.
+///
+/// Costs two accesses to a thread-local number for each poll. Has no state.
+///
+/// # Examples
+/// ```
+/// use http::{Request, Response};
+/// use tidegate::Breaker;
+/// use tidegate::breaker::CircuitBreaker;
+/// use tidegate_tower::{BreakerLayer, ClientLayer, Errors};
+/// use tower::{BoxError, ServiceBuilder, service_fn};
+///
+/// let stock = ServiceBuilder::new()
+///     .layer(ClientLayer::new())
+///     .layer(BreakerLayer::new("stock", Breaker::new(CircuitBreaker::builder())?).answering(Errors))
+///     .service(service_fn(async |_: Request<String>| Ok::<_, BoxError>(Response::new("in stock"))));
+/// # let _ = stock;
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct ClientLayer;
+
+impl ClientLayer {
+    /// Makes the layer.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self
+    }
+}
+
+impl<S> Layer<S> for ClientLayer {
+    type Service = ClientService<S>;
+
+    fn layer(&self, inner: S) -> ClientService<S> {
+        ClientService { inner }
+    }
+}
+
+/// A client: see [`ClientLayer`].
+#[derive(Clone, Copy, Debug)]
+pub struct ClientService<S> {
+    inner: S,
+}
+
+impl<S: Service<Req>, Req> Service<Req> for ClientService<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = ClientFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        inside_client(|| self.inner.poll_ready(cx))
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        ClientFuture { call: inside_client(|| self.inner.call(request)) }
+    }
+}
+
+pin_project! {
+    /// The future of [`ClientService`](crate::ClientService).
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the call.
+    pub struct ClientFuture<F> {
+        #[pin]
+        call: F,
+    }
+}
+
+impl<F: Future> Future for ClientFuture<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let call = self.project().call;
+        inside_client(|| call.poll(cx))
+    }
+}
+
+impl<F> fmt::Debug for ClientFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientFuture").finish_non_exhaustive()
+    }
+}
