@@ -44,7 +44,7 @@ fn refusal_in<B, Err: 'static>(result: &Result<Response<B>, Err>) -> Option<&Ref
     }
 }
 
-/// Refusals as HTTP responses: 429, 503 or 504 with a problem as the body, `Retry-After` and rate-limit headers.
+/// Refusals as HTTP responses: 400, 429, 503 or 504 with a problem as the body, `Retry-After` and rate-limit headers.
 /// Callers that pass get the rate-limit headers too, beside those of limits further inside and of the service
 /// ([`HttpAnswer::add_headers`]). The response carries the [`Refused`] among its extensions.
 ///

@@ -80,7 +80,9 @@ pub use load_shed::{LoadShedLayer, LoadShedService};
 pub use priority::{
     Ceiling, ForwardPriorityLayer, ForwardPriorityService, PriorityLayer, PriorityService, priority_of,
 };
-pub use rate_limit::{All, Costing, EachKey, KeyOf, Limits, RateLimitLayer, RateLimitService};
+pub use rate_limit::{
+    All, Costing, EachKey, EachKeyRead, KeyOf, Limits, NotCharged, RateLimitLayer, RateLimitService, ReadsKey,
+};
 pub use refused::Refused;
 pub use replay::{ReplayLayer, ReplayService};
 pub use retry::{RetryLayer, RetryService};

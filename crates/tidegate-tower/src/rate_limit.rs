@@ -18,7 +18,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 pub use self::future::RateLimitFuture;
-pub use self::limits::{All, Costing, EachKey, KeyOf, Limits};
+pub use self::limits::{All, Costing, EachKey, EachKeyRead, KeyOf, Limits, NotCharged, ReadsKey};
 use self::rules::Rules;
 use crate::answers::{Answers, Problems};
 use crate::ready::{for_later, give_back};
@@ -59,7 +59,8 @@ impl RateLimitLayer<All> {
 
 impl<F> RateLimitLayer<EachKey<F>> {
     /// Limits the requests of each key, which `key` reads from a request. It has to return a key for every request:
-    /// return a common one for requests that lack one, since letting them pass would be a way around the limit.
+    /// return a common one for requests that lack one, since letting them pass would be a way around the limit. To refuse
+    /// them, use [`each_key_read`](Self::each_key_read).
     ///
     /// The key of a function may borrow from the request. That of a closure may not, because the compiler does not see
     /// that what it returns lives as long as its argument.
@@ -83,6 +84,30 @@ impl<F> RateLimitLayer<EachKey<F>> {
     pub fn each(name: &str, limiter: KeyedLimiter, key: F) -> Self {
         let rules = Rules::new(name, [Quota::clone(&limiter.quota())]);
         Self { limits: EachKey::new(limiter, key), rules: Arc::new(rules) }
+    }
+}
+
+impl<F> RateLimitLayer<EachKeyRead<F>> {
+    /// Limits the requests of each key like [`each`](RateLimitLayer::each), and refuses requests from which `key` reads
+    /// none: with status 400 ([`RefusalCause::NoKey`]), unless other [answers](Self::answering) are chosen.
+    ///
+    /// # Examples
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use http::Request;
+    /// use tidegate::{KeyedLimiter, Quota};
+    /// use tidegate_tower::RateLimitLayer;
+    ///
+    /// let limiter = KeyedLimiter::new(Quota::per_second(100), 100_000)?;
+    /// let key = |request: &Request<_>| request.headers().get("x-api-key").map(|key| key.as_bytes().to_vec());
+    /// let layer = RateLimitLayer::each_key_read("per-key", limiter, key);
+    /// # let app: Router = Router::new().route("/", get(async || "")).layer(layer);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn each_key_read(name: &str, limiter: KeyedLimiter, key: F) -> Self {
+        let rules = Rules::new(name, [Quota::clone(&limiter.quota())]);
+        Self { limits: EachKeyRead::new(limiter, key), rules: Arc::new(rules) }
     }
 }
 
@@ -203,6 +228,7 @@ where
         let rules = &self.rules;
         let cost = self.limits.cost(&request);
         let mut charge = None;
+        // `None`: its key cannot be read.
         let answer = if rules.keeps_charge() {
             match self.limits.reserve(&request, cost, rules.max_wait) {
                 Ok(reservation) if !reservation.wait().is_zero() => {
@@ -212,17 +238,22 @@ where
                 Ok(reservation) => {
                     let answer = reservation.answer();
                     charge = rules.hand_over(reservation, &mut request);
-                    answer
+                    Some(answer)
                 }
-                Err(denied) => denied.answer,
+                Err(NotCharged::Denied(denied)) => Some(denied.answer),
+                Err(NotCharged::NoKey) => None,
             }
         } else {
             self.limits.allow(&request, cost)
         };
-        if answer.is_allowed() {
-            return RateLimitFuture::called(self.inner.call(request), answer, charge, Arc::clone(rules));
+        match answer {
+            Some(answer) if answer.is_allowed() => {
+                RateLimitFuture::called(self.inner.call(request), answer, charge, Arc::clone(rules))
+            }
+            refused => {
+                give_back(&mut self.inner);
+                RateLimitFuture::refused(rules.refuse(refused.as_ref()))
+            }
         }
-        give_back(&mut self.inner);
-        RateLimitFuture::refused(rules.refuse(&answer))
     }
 }

@@ -73,7 +73,7 @@ impl Refused {
         self.is_before_work() && !self.made_inside.is_further_inside()
     }
 
-    /// Returns the HTTP status: 429 if the caller asked too often, 504 if the time was up, else 503. HTTP's 504
+    /// Returns the HTTP status: 429 if the caller asked too often, 400 if its key could not be read, 504 if the time was up, else 503. HTTP's 504
     /// corresponds to gRPC's `DEADLINE_EXCEEDED`, which the gRPC answers use. It is not 503, because clients retry a
     /// 503, and a request without time left, or one that was cut off and may have taken effect, should not be retried.
     ///
@@ -84,6 +84,7 @@ impl Refused {
     pub const fn status(&self) -> StatusCode {
         match self.cause {
             RefusalCause::RateLimit | RefusalCause::Policy => StatusCode::TOO_MANY_REQUESTS,
+            RefusalCause::NoKey => StatusCode::BAD_REQUEST,
             RefusalCause::NoTimeLeft | RefusalCause::TimedOut | RefusalCause::CutShort => {
                 StatusCode::GATEWAY_TIMEOUT
             }

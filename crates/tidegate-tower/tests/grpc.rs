@@ -46,9 +46,7 @@ async fn serve_and_note(carried: Carried) -> Channel {
     let address = listener.local_addr().unwrap();
     // A quota that gives no units back while the test runs.
     let limiter = KeyedLimiter::new(Quota::per_day(2), 1000).unwrap();
-    let key = |request: &Request<Body>| {
-        request.headers().get("x-user").map_or(vec![], |key| key.as_bytes().to_vec())
-    };
+    let key = |request: &Request<Body>| request.headers().get("x-user").map(|key| key.as_bytes().to_vec());
     let places = Bulkhead::new(8).unwrap();
     let entering = move |entry: Enter, _: &Request<Body>| {
         carried.lock().unwrap().push(priority::carried());
@@ -57,7 +55,7 @@ async fn serve_and_note(carried: Carried) -> Channel {
     let stack = ServerStack::new()
         .priority(PriorityLayer::default())
         .deadline(DeadlineLayer::within(PATIENCE, PATIENCE).unwrap().answering(GrpcStatuses))
-        .rate_limit(RateLimitLayer::each("per-user", limiter, key).answering(GrpcStatuses))
+        .rate_limit(RateLimitLayer::each_key_read("per-user", limiter, key).answering(GrpcStatuses))
         .concurrency(ConcurrencyLayer::new("places", places).entering(entering).answering(GrpcStatuses));
     let (_, health) = tonic_health::server::health_reporter();
     let server = Server::builder().layer(stack).add_service(health);
@@ -92,6 +90,16 @@ async fn a_caller_over_its_limit_gets_a_status_with_details() {
     hurried.set_timeout(Duration::from_nanos(0));
     let status = client.check(hurried).await.unwrap_err();
     assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status:?}");
+}
+
+#[tokio::test]
+async fn a_call_without_the_key_of_a_limit_gets_invalid_argument() {
+    let mut client = HealthClient::new(serve().await);
+    let status = client.check(HealthCheckRequest::default()).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(status.message(), "per-user: the request lacks what the limit counts it by");
+    assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "-1");
+    client.check(ask("ann")).await.unwrap();
 }
 
 #[tokio::test]

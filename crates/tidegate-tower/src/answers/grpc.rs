@@ -54,6 +54,7 @@ fn pushback_millis(wait: Duration) -> i32 {
 fn status(refused: &Refused, http: Option<StatusCode>) -> Status {
     let code = match refused.cause {
         RefusalCause::RateLimit => Code::ResourceExhausted,
+        RefusalCause::NoKey => Code::InvalidArgument,
         RefusalCause::Policy => match http {
             Some(StatusCode::UNAUTHORIZED) => Code::Unauthenticated,
             Some(StatusCode::FORBIDDEN) => Code::PermissionDenied,

@@ -108,9 +108,10 @@ fn is_for_this_caller<B, Err: 'static>(failed: &Result<Response<B>, Err>) -> boo
             answer.status().is_client_error()
                 || cause(Refused::of_response(answer)) == Some(RefusalCause::RateLimit)
         }
-        Err(error) => {
-            matches!(cause(Refused::of_error(error)), Some(RefusalCause::RateLimit | RefusalCause::Policy))
-        }
+        Err(error) => matches!(
+            cause(Refused::of_error(error)),
+            Some(RefusalCause::RateLimit | RefusalCause::NoKey | RefusalCause::Policy)
+        ),
     }
 }
 

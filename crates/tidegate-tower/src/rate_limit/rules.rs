@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Request;
 use tidegate::http_answer::{HttpAnswer, NamedLimit};
 use tidegate::observer::RefusalCause;
-use tidegate::{Answer, Quota, Reservation};
+use tidegate::{Answer, Quota, Reservation, Retry};
 
 use crate::answers::{Answers, Problems};
 use crate::name::Name;
@@ -73,11 +73,15 @@ impl<A> Rules<A> {
         self.settling || self.giving_back || !self.max_wait.is_zero()
     }
 
-    /// Makes the result of a refused call, and tells the observer.
-    pub(super) fn refuse<Res, Err>(&self, answer: &Answer) -> Result<Res, Err>
+    /// Makes the result of a refused call, and tells the observer. `answer` is that of the limit; `None` if the key of the
+    /// request could not be read, which a retry would not change.
+    pub(super) fn refuse<Res, Err>(&self, answer: Option<&Answer>) -> Result<Res, Err>
     where
         A: Answers<Res, Err>,
     {
+        let Some(answer) = answer else {
+            return self.answers.refuse(self.name.refuse(RefusalCause::NoKey, Retry::Never), None);
+        };
         let refused = self.name.refuse(RefusalCause::RateLimit, answer.decision().retry());
         self.answers.refuse(refused, Some(&self.shown(answer)))
     }

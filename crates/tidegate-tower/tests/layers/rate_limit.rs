@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use http::Request;
+use http::{HeaderValue, Request};
 use tidegate::{Cost, KeyedLimiter, Limiter, ManualClock, Quota, Tick, deadline};
-use tidegate_tower::{RateLimitLayer, Spent};
+use tidegate_tower::{RateLimitLayer, RefusalCause, Refused, Spent};
 use tower_layer::Layer;
 
 use crate::service::{ScriptedService, answer, call, get, poll, with};
@@ -174,4 +174,37 @@ fn headers_show_the_limits_of_all_layers_and_first_the_one_that_refuses() {
     let passed = answer(&mut outer.layer(ScriptedService::answering([own])), get()).unwrap();
     let list = passed.headers()["ratelimit"].to_str().unwrap();
     assert!(list.starts_with(r#""upstream";r=3, "all";r="#), "{list}");
+}
+
+/// A key that is absent or cannot be read would otherwise be a way around the limit, or a limit shared with strangers.
+#[test]
+fn a_request_whose_key_cannot_be_read_is_refused() {
+    fn key(request: &Request<String>) -> Option<&str> {
+        request.headers().get("x-api-key")?.to_str().ok()
+    }
+    let limiter = || KeyedLimiter::new(Quota::per_day(1), 10).unwrap();
+    let inner = ScriptedService::default();
+    let layer = || RateLimitLayer::each_key_read("per-key", limiter(), key);
+    for layer in
+        [layer(), layer().keeping_charges(), layer().waiting(Duration::from_secs(1)), layer().settling()]
+    {
+        let mut service = layer.layer(inner.clone());
+        let before = inner.calls();
+        let refused = answer(&mut service, get()).unwrap();
+        assert_eq!(refused.status(), 400);
+        assert_eq!(Refused::of_response(&refused).unwrap().cause, RefusalCause::NoKey);
+        assert!(
+            refused.body().contains("the request lacks what the limit counts it by"),
+            "{}",
+            refused.body()
+        );
+        assert!(refused.body().contains(r#""retry":"never""#), "{}", refused.body());
+        assert!(!refused.headers().contains_key("retry-after"));
+        let mut unreadable = get();
+        unreadable.headers_mut().insert("x-api-key", HeaderValue::from_bytes(b"k\xff").unwrap());
+        assert_eq!(answer(&mut service, unreadable).unwrap().status(), 400);
+        assert_eq!(inner.calls(), before, "neither reaches the service");
+        assert_eq!(answer(&mut service, with("x-api-key", "ann")).unwrap().status(), 200);
+        assert_eq!(answer(&mut service, with("x-api-key", "ann")).unwrap().status(), 429);
+    }
 }

@@ -78,6 +78,8 @@ pub enum LayerDid {
 pub enum RefusalCause {
     /// Its caller exceeded a rate limit.
     RateLimit,
+    /// The limit is one for each key, and its key could not be read from the request.
+    NoKey,
     /// A bulkhead gave no place, for this cause: the allowed number of requests is in progress.
     Concurrency(NoPlace),
     /// The service was not ready for it.
@@ -102,6 +104,7 @@ impl fmt::Display for RefusalCause {
         f.write_str(match self {
             Self::Concurrency(why) => return write!(f, "too many requests at once: {why}"),
             Self::RateLimit => "over the rate limit",
+            Self::NoKey => "the request lacks what the limit counts it by",
             Self::Busy => "the service is busy",
             Self::Open => "the circuit is open",
             Self::Policy => "a policy refuses the request",
