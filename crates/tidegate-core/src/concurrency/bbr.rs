@@ -19,7 +19,7 @@
 //! | window | 1 ms to a day, 1 to 1000 buckets | 10 s of 100 | the span from which the best moments are taken |
 //! | threshold | 1 to 1000 | 800 | the processor is busy from this many thousandths |
 //! | memory | 1 to 1000 | none | the limit also applies from this many thousandths of the memory on |
-//! | smoothing | 0 to 0.999 | 0.95 | the old average's weight at each reading; 0 if readings are smoothed, as those of the crate `tidegate`; no effect in an [`AdaptiveConcurrency`](super::AdaptiveConcurrency), which takes readings as they are |
+//! | smoothing | 0 to 0.999 | 0.95 | the old average's weight at each reading; no effect on readings that are averaged already ([`Signal::CpuAveraged`], as a watch of the crate `tidegate` gives), and in an [`AdaptiveConcurrency`](super::AdaptiveConcurrency), which takes readings as they are |
 //! | cool-off | up to 1 h | 1 s | how long the limit stays after the processor was last busy |
 //!
 //! # What is corrected
@@ -178,8 +178,8 @@ impl Bbr {
         Ok(Self { threshold: in_range("threshold", thousandths, &(1..=1000), want)?, ..self })
     }
 
-    /// Sets the weight of the old average at each new reading, 0 to 0.999. Use 0 if readings are smoothed already, as
-    /// those that the crate `tidegate` takes of the machine are: smoothing twice delays them twice. An
+    /// Sets the weight of the old average at each new reading, 0 to 0.999. Readings that are averaged already
+    /// ([`Signal::CpuAveraged`]) are taken as they are, since smoothing twice would delay them twice. An
     /// [`AdaptiveConcurrency`](super::AdaptiveConcurrency) does not smooth.
     ///
     /// # Errors
@@ -255,8 +255,7 @@ impl Bbr {
         }
     }
 
-    /// Updates the state by a reading of the processor, in thousandths, that holds until the next one and is not to be
-    /// smoothed.
+    /// Updates the state by a reading of the processor, in thousandths, that is averaged already.
     pub(super) fn sense_once(&self, state: &mut BbrState, at: Tick, thousandths: u16) {
         state.cpu.read(thousandths.min(1000), 0.0);
         self.settle(state, at, false);
@@ -327,6 +326,7 @@ impl Law for Bbr {
     fn sense(&self, state: &mut BbrState, at: Tick, signal: Signal) {
         let reading = match signal {
             Signal::Cpu(thousandths) => thousandths.min(1000),
+            Signal::CpuAveraged(thousandths) => return self.sense_once(state, at, thousandths),
             Signal::Memory(thousandths) => {
                 if self.arithmetic == Arithmetic::Corrected
                     && self.memory.is_some_and(|full| thousandths >= full)

@@ -71,10 +71,14 @@ fn law_input() -> impl Strategy<Value = LawInput> {
         time_left,
         outcome,
     });
-    let signal = (tick(), any::<u16>(), any::<bool>());
-    let signal = signal.prop_map(|(at, reading, cpu)| {
-        LawInput::Signal(at, if cpu { Signal::Cpu(reading) } else { Signal::Memory(reading) })
+    let signal = any::<u16>().prop_flat_map(|reading| {
+        prop_oneof![
+            Just(Signal::Cpu(reading)),
+            Just(Signal::CpuAveraged(reading)),
+            Just(Signal::Memory(reading)),
+        ]
     });
+    let signal = (tick(), signal).prop_map(|(at, signal)| LawInput::Signal(at, signal));
     prop_oneof![9 => sample.prop_map(LawInput::Sample), 1 => signal]
 }
 

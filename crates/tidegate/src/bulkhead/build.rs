@@ -318,10 +318,9 @@ impl Bulkhead {
     }
 
     /// Returns a bulkhead whose law learns from `watch` how much of the machine is in use; it keeps the watch running.
-    /// Without a law it has no effect. The watch averages the processor's use over about a second, so a
-    /// [`Bbr`](crate::concurrency::Bbr) behind it does not have to smooth again: give it a
-    /// [smoothing](crate::concurrency::Bbr::smoothing) of 0, or it follows some seconds later. A step of construction,
-    /// like [`Bulkhead::with_clock`].
+    /// Without a law it has no effect. The watch averages the processor's use over about a second; a
+    /// [`Bbr`](crate::concurrency::Bbr) does not [smooth](crate::concurrency::Bbr::smoothing) it again. A step of
+    /// construction, like [`Bulkhead::with_clock`].
     ///
     /// # Examples
     /// ```
@@ -329,14 +328,13 @@ impl Bulkhead {
     /// use tidegate::concurrency::Bbr;
     /// use tidegate::signals::Watch;
     ///
-    /// let api = Bulkhead::adaptive(Bbr::default().smoothing(0.0)?);
+    /// let api = Bulkhead::adaptive(Bbr::default());
     /// // There are no readings on systems other than Linux.
     /// let api = match Watch::start() {
     ///     Ok(watch) => api.with_signals(watch),
     ///     Err(_) => api,
     /// };
     /// # drop(api);
-    /// # Ok::<(), tidegate::QuotaError>(())
     /// ```
     #[must_use]
     pub fn with_signals(self, watch: Watch) -> Self {

@@ -28,7 +28,7 @@ pub struct Reading {
 impl Reading {
     /// Returns the known values as signals for a law.
     pub fn signals(self) -> impl Iterator<Item = Signal> {
-        self.cpu.map(Signal::Cpu).into_iter().chain(self.memory.map(Signal::Memory))
+        self.cpu.map(Signal::CpuAveraged).into_iter().chain(self.memory.map(Signal::Memory))
     }
 }
 

@@ -134,7 +134,7 @@ mod tests {
         watch.subscribe(move |signal| sender.try_send(signal).is_ok());
         let heard: Vec<Signal> =
             (0..4).map(|_| receiver.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
-        assert!(heard.iter().any(|signal| matches!(signal, Signal::Cpu(_))), "{heard:?}");
+        assert!(heard.iter().any(|signal| matches!(signal, Signal::CpuAveraged(_))), "{heard:?}");
         assert!(watch.reading().memory.is_some());
         drop(watch);
         // The watch drops its listeners, and the listener drops its channel.

@@ -227,7 +227,7 @@ fn a_watch_tells_the_law_of_the_machine() {
     let memories = std::iter::from_fn(|| receiver.recv_timeout(Duration::from_secs(60)).ok());
     let mut memories = memories.filter_map(|signal| match signal {
         Signal::Memory(memory) => Some(memory),
-        Signal::Cpu(_) => None,
+        Signal::Cpu(_) | Signal::CpuAveraged(_) => None,
     });
     assert!(memories.next().is_some() && memories.next().is_some());
     assert_ne!(bulkhead.standing().limit, 2);

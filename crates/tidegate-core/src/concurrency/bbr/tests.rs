@@ -88,6 +88,25 @@ fn full_load_meets_a_threshold_of_1000_in_ours_alone() -> Result<(), QuotaError>
     Ok(())
 }
 
+/// Smoothed again, the first reading above the threshold would be noticed only after many more.
+#[test]
+fn a_reading_that_is_averaged_already_is_taken_as_it_is() {
+    for law in [Bbr::default(), Bbr::aegis(), Bbr::go_zero()] {
+        let mut state = law.start(at(0));
+        law.sense(&mut state, at(0), Signal::CpuAveraged(100));
+        law.sense(&mut state, at(250), Signal::CpuAveraged(950));
+        assert_eq!(law.cpu(&state), 950, "{:?}", law.arithmetic);
+        law.sense(&mut state, at(500), Signal::CpuAveraged(u16::MAX));
+        assert_eq!(law.cpu(&state), 1000, "{:?}", law.arithmetic);
+        law.sense(&mut state, at(750), Signal::Cpu(0));
+        assert!(
+            law.cpu(&state) >= 950,
+            "a single reading is averaged with those before: {:?}",
+            law.arithmetic
+        );
+    }
+}
+
 /// An overload of five seconds, then a moment's rest. aegis' cool-off began with the overload and is long over, so
 /// everything is admitted at once, the processor is busy again, and so on: the limit flaps with each reading.
 #[test]
