@@ -136,21 +136,24 @@ impl BoxedRefused for Box<dyn Error + '_> {}
 /// Makes the response to a refusal that has no limit's answer: the body is made from the refusal alone.
 fn problem<B: From<String>>(refused: &Refused) -> Response<B> {
     let status = refused.status();
-    let title = status.canonical_reason().unwrap_or_default();
-    let type_ = match status {
-        StatusCode::SERVICE_UNAVAILABLE => {
-            "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
-        }
-        _ => "about:blank",
+    // The title belongs to the type, not to the status (RFC 9457, section 3.1.3).
+    let (type_, title) = match status {
+        StatusCode::SERVICE_UNAVAILABLE => (
+            "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+            "Temporary reduced capacity",
+        ),
+        _ => ("about:blank", status.canonical_reason().unwrap_or_default()),
     };
     // The debug form of the name has no control characters, which leaves two characters that JSON has to escape. The
     // other inserted strings have none of them.
     let detail =
-        format!("layer {:?}: {}", refused.by, refused.cause).replace('\\', r"\\").replace('"', r#"\""#);
+        format!("layer {:?}: {}", refused.by, refused.why()).replace('\\', r"\\").replace('"', r#"\""#);
+    let millis = refused.retry_after_ms().map(|wait| wait.to_string());
     let body = format!(
-        r#"{{"type":"{type_}","title":"{title}","status":{},"detail":"{detail}","retry":"{}"}}"#,
+        r#"{{"type":"{type_}","title":"{title}","status":{},"detail":"{detail}","retry":"{}","retry_after_ms":{}}}"#,
         status.as_u16(),
         refused.retry.as_str(),
+        millis.as_deref().unwrap_or("null"),
     );
     let mut response = Response::new(B::from(body));
     *response.status_mut() = status;

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tidegate::observer::{Observer, RefusalCause};
+use tidegate::observer::Observer;
 use tidegate::{Breaker, KeyedBreaker};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -23,12 +23,12 @@ use crate::ready::give_back;
 
 /// Refuses calls to a service while it fails, and lets them back in step by step. Clones share the breaker.
 ///
-/// A refusal is 503, with `Retry-After` if it is known when the next probe is let through. A [`Classify`] judges how
-/// calls went. A refusal by an inner layer (a full line, a rate limit) is not counted for or against the service.
-/// Neither is a future that is dropped; the drop also frees a probe's place. There is one exception, a
-/// [`DeadlineLayer`](crate::DeadlineLayer) outside whose time is up: see [`ConcurrencyLayer`](crate::ConcurrencyLayer).
-/// Whether a call was slow depends on the time from when its turn came: what it waited for a rate limit, in a line or for
-/// a gate of an inner layer says nothing of the service.
+/// A refusal is 503. It says which state of the breaker refused ([`Refused::cause`](crate::Refused::cause)), and has a
+/// `Retry-After` if it is known when the next probe is let through. A [`Classify`] judges how calls went. A refusal by an
+/// inner layer (a full queue, a rate limit) does not count. A future that is dropped does not count either, and a probe's
+/// place becomes free; but a call that a [`DeadlineLayer`](crate::DeadlineLayer) outside drops when its time is up may
+/// count as a failure: see [`ConcurrencyLayer`](crate::ConcurrencyLayer). Time that a call waits in an inner layer (a rate
+/// limit, a queue, a gate) does not count towards its latency.
 ///
 /// # Examples
 /// ```
@@ -184,9 +184,9 @@ where
                 let inside = Inside::new(call, Arc::clone(&self.rules));
                 BreakerFuture::called(inside, self.inner.call(request))
             }
-            Err(denied) => {
+            Err((denied, cause)) => {
                 give_back(&mut self.inner);
-                BreakerFuture::refused(self.rules.refuse(RefusalCause::Open, Some(&denied)))
+                BreakerFuture::refused(self.rules.refuse(cause, Some(&denied)))
             }
         }
     }

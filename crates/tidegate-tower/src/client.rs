@@ -2,8 +2,8 @@
 //!
 //! A limit of a server gives back the charge of a request that a layer inside refused before any work began. A service
 //! that works, calls another service through a client, and returns the client's refusal unchanged must not look like
-//! that. So each refusal notes how many clients it was made inside of, and a limit believes only refusals that were not
-//! made inside a client that the limit itself is outside of.
+//! that. So each refusal records how many clients surrounded the code that made it. A limit compares that number with its
+//! own: if the refusal has more, a client inside the limit made it, and the charge stays.
 
 use std::cell::Cell;
 use std::fmt;
@@ -56,8 +56,8 @@ pub(crate) fn inside_client<R>(work: impl FnOnce() -> R) -> R {
 ///
 /// A [`RateLimitLayer`](crate::RateLimitLayer) or [`GateLayer`](crate::GateLayer) of a server gives back the charge of a
 /// request that was refused before any work began. If the service works, calls a client, and returns the client's
-/// [`Refused`](crate::Refused) unchanged, this layer is how the server's limit knows that the service had worked, and
-/// keeps the charge. Without it, a caller could have that work done for nothing whenever the client refuses.
+/// [`Refused`](crate::Refused) unchanged, the mark of this layer tells the server's limit that the service had worked, and
+/// the charge stays. Without the mark, callers would get that work without a charge whenever the client refuses.
 ///
 /// Costs two accesses to a thread-local number for each poll. Has no state.
 ///

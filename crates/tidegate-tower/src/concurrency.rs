@@ -1,4 +1,4 @@
-//! Concurrency limit layer: bounds the requests in flight, with a bounded line before them.
+//! Concurrency limit layer: bounds the requests in flight, with a bounded queue in front.
 
 mod entering;
 mod future;
@@ -24,14 +24,14 @@ use crate::ready::for_later;
 
 /// Limits how many calls to a service are in flight at once. Clones share the places.
 ///
-/// A request that finds no free place waits in the bulkhead's line. It waits until the deadline that the task carries,
-/// or for a shorter time that [`entering`](ConcurrencyLayer::entering) sets, and is then refused. If the line is full,
+/// A request that finds no free place waits in the bulkhead's queue. It waits until the deadline that the task carries,
+/// or for a shorter time that [`entering`](ConcurrencyLayer::entering) sets, and is then refused. If the queue is full,
 /// it is refused at once. A place is taken when the request's turn comes. It is returned when the head of the answer is
 /// there, or when the future is dropped; for streamed answers it can be kept [until the body
-/// ends](ConcurrencyLayer::until_body_ends). While a request waits in the line, it reserves nothing at the inner service,
-/// which is asked whether it is ready only when the request has its place.
+/// ends](ConcurrencyLayer::until_body_ends). A request in the queue reserves nothing at the inner service: that service
+/// is asked whether it is ready only when the request has its place.
 ///
-/// Over [`Bulkhead::adaptive`] the outcomes of calls move the limit. A future that is dropped counts for nothing, with
+/// Over [`Bulkhead::adaptive`] the outcomes of calls move the limit. A future that is dropped does not count, with
 /// one exception: it is a failure if a [`DeadlineLayer`](crate::DeadlineLayer) outside drops it because its time is up,
 /// and the service had at least half of the default time of that layer. Without this exception a service that hangs
 /// would never lower the limit.
@@ -132,9 +132,9 @@ impl<E, C: Clone, A: Clone, U> ConcurrencyLayer<E, C, A, U> {
     /// server-sent events, downloads, streams of gRPC. By default the place is free when the head of the answer is
     /// there. The service then answers with a [`HeldBody`](crate::HeldBody), whose page says which end has which outcome.
     ///
-    /// An adaptive limit learns when the body has ended. Laws that take a long latency for a queue learn the time to the
-    /// head, since the length of a stream depends on its content and its reader; laws that count finished work learn the
-    /// whole time in the place ([`Sample`](tidegate::concurrency::Sample)).
+    /// An adaptive limit learns when the body has ended. Laws that lower the limit for a long latency are told the time to
+    /// the head, since the length of a stream depends on its content and its reader; laws that count finished work are told
+    /// for how long the place was held ([`Sample`](tidegate::concurrency::Sample)).
     ///
     /// Costs two reference counts, and for a bulkhead with a law, a throttle or a short line a reading of the clock.
     ///

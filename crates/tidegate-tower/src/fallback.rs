@@ -53,11 +53,11 @@ impl<F> FallbackLayer<F> {
 }
 
 impl<G, F> FallbackLayer<OfKey<G, F>> {
-    /// Makes a layer that chooses the answer in place of a failure by something of the request, such as the path: `key`
-    /// reads it before the service is called, and `in_place` is given it with the failed answer.
+    /// Makes a layer that chooses the answer in place of a failure by a part of the request, such as the path: `key` reads
+    /// that part before the service is called, and `in_place` gets it together with the failed answer.
     ///
-    /// Costs what `key` costs, for each request, also when nothing fails: cloning a part of the request that is shared, such as
-    /// its `Uri`, allocates nothing.
+    /// Costs one call of `key` for each request, also when nothing fails. Cloning a shared part of the request, such as its
+    /// `Uri`, allocates nothing.
     ///
     /// # Examples
     /// ```
@@ -86,14 +86,14 @@ impl<K: Hash + Eq + Clone, T: Clone, G, W> FallbackLayer<LastOfKey<K, T, G, W>> 
     /// is nothing recent enough for its key.
     ///
     /// **The key has to include everything that the answer depends on**: the path, the user or the tenant, the language.
-    /// Whoever can send a request with another's key while the service fails is shown the other's answer. So take the
-    /// user from what a layer outside of this one has verified, and not from a header that anybody can send: when this layer
-    /// stands in, no check of an inner layer or of the service has necessarily been made. See [`LastAnswers`] for what
+    /// A caller that can send a request with the key of another is shown the other's answer while the service fails. So
+    /// take the user from what a layer outside of this one has verified, and not from a header that anybody can send: checks
+    /// of inner layers or of the service may not have run when this layer answers. See [`LastAnswers`] for what
     /// bounds its memory, and which answer is evicted.
     ///
-    /// * Only for `GET` and `HEAD`: what changes something is neither kept nor answered from here.
+    /// * It acts on `GET` and `HEAD` only: answers to other methods are neither kept nor replaced.
     /// * Answers of status 4xx, refusals by a rate limit, and refusals by a policy that come as an error are left as they
-    ///   are, however they are judged: they are meant for this caller, such as 401, 403 and 429.
+    ///   are, whatever the judge says: an answer such as 401, 403 or 429 is meant for this caller.
     /// * Only answers judged to be a success are kept, when their head is there. Nothing else of them is kept: no cookie, no
     ///   other header, no body.
     /// * The answer says that it is a stand-in: `cache-status: tidegate; fwd=stale; fwd-status=503` with the status of the failed

@@ -41,19 +41,20 @@ use crate::ready::take_ready;
 ///
 /// The service carries the [priority](tidegate::priority::carried) that the request was admitted with: the one from
 /// `describe`, or a lower one if a policy demotes the request. A request that passes although it is over a limit
-/// (`over: mark` and `over: demote` of the policy file) tells the service so in [headers](tidegate::http_answer::over),
-/// which replace the caller's headers of these names. If no policy of the gate marks or demotes, the request keeps
-/// them, since a proxy in front may have written them; so at the edge [remove](tidegate::http_answer::over::remove) them.
+/// (`over: mark` and `over: demote` of the policy file) reaches the service with [headers](tidegate::http_answer::over)
+/// that say so; they replace headers of these names that the caller sent. If no policy of the gate marks or demotes, the
+/// caller's headers stay, since a proxy in front may have written them; at the edge
+/// [remove](tidegate::http_answer::over::remove) them.
 ///
 /// If a store fails when a request ends, the observer is told
-/// ([`LayerDid::NotSettled`](tidegate::observer::LayerDid::NotSettled)), and the answer is returned unchanged. So it is if
-/// an engine takes longer than a second to settle, or longer than the deadline that the task carries: the engine then
-/// settles in the background.
+/// ([`LayerDid::NotSettled`](tidegate::observer::LayerDid::NotSettled)), and the answer is returned unchanged. The same
+/// happens if an engine takes longer than a second to settle, or longer than the deadline that the task carries; the
+/// engine then settles in the background.
 ///
-/// A request that is dropped before the service was called has spent nothing; neither has one that a layer inside refuses
-/// [before any work has begun](crate::Refused::is_before_work). A request that is dropped later leaves its places, settles
-/// what the handler has reported, and keeps what else limits were charged, because the service may have done the work:
-/// otherwise a caller could undo its charge by hanging up.
+/// A request that is dropped before the service was called is charged nothing, and so is a request that a layer inside
+/// refuses [before any work has begun](crate::Refused::is_before_work). A request that is dropped later returns its places
+/// and settles what the handler has reported. All other charges stay, because the service may have done the work, and a
+/// caller could otherwise undo its charge by hanging up.
 ///
 /// Costs as much as [`Gate::admit`], and an allocation for the future.
 ///
@@ -111,8 +112,8 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
     }
 
     /// Chooses what happens to requests that cannot be decided; the default is to refuse them. A request whose own
-    /// deadline passes before it is decided is always refused: its caller chooses the time, and is not to get through
-    /// uncharged by choosing little.
+    /// deadline passes before it is decided is always refused: its caller chooses the deadline, and could otherwise pass
+    /// without a charge by choosing a short one.
     #[must_use]
     pub fn when_undecided(self, undecided: WhenUndecided) -> Self {
         self.with(|rules| Rules { undecided, ..rules })

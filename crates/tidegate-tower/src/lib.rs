@@ -1,7 +1,7 @@
 //! Tidegate as tower layers: around any axum, tonic or hyper service or client.
 //!
 //! * [`RateLimitLayer`]: limits requests per time, for all callers together or per key
-//! * [`ConcurrencyLayer`]: limits requests in flight, by a fixed or an adaptive number, with a bounded line before them
+//! * [`ConcurrencyLayer`]: limits requests in flight, by a fixed or an adaptive number, with a bounded queue in front
 //! * [`BreakerLayer`]: refuses calls to a failing service until it answers again
 //! * [`GateLayer`]: applies all policies of a gate; a request is charged to all of them or to none
 //! * [`DeadlineLayer`], [`ForwardDeadlineLayer`]: read the time left from a header, and send it to the next service

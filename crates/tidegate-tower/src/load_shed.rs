@@ -17,8 +17,8 @@ use crate::ready::give_back;
 /// Makes a service that is always ready, and refuses requests while the inner service is not ready.
 ///
 /// A service that is not ready is dropped and replaced by a clone. Otherwise it would keep what it may have reserved
-/// while it was polled, such as a place in the line of tower's `ConcurrencyLimit` or `Buffer`, although no one waits
-/// for it. This costs a clone of the service per refusal.
+/// while it was polled, such as a position in the queue of tower's `ConcurrencyLimit` or `Buffer`, although no request
+/// waits for it any more. This costs a clone of the service per refusal.
 ///
 /// Meant for services that report in `poll_ready` that they are busy. A [`ConcurrencyLayer`](crate::ConcurrencyLayer)
 /// does not need this layer: it takes places when it is called, and refuses by itself.

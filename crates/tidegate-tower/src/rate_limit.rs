@@ -139,17 +139,17 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
 
     /// Keeps the charge of a request that a layer inside refuses. By default it is given back exactly if the request was
     /// refused [before any work for it had begun](crate::Refused::is_before_work), such as by a
-    /// [`ConcurrencyLayer`](crate::ConcurrencyLayer) whose line is full: a caller that a busy server refuses is then not
-    /// refused by this limit as well when it comes back. The inner refusal is found in the response's extensions, or in
+    /// [`ConcurrencyLayer`](crate::ConcurrencyLayer) whose queue is full. So a caller that a busy server refuses is not
+    /// refused by this limit too when it tries again. The inner refusal is found in the response's extensions, or in
     /// the error.
     ///
     /// Keep the charges in these cases:
-    /// * Strangers can send many requests while the server is busy. Each refusal costs the server as much as refusing takes,
-    ///   and the caller nothing.
+    /// * Strangers can send many requests while the server is busy. Each refusal takes the server some work, and this limit
+    ///   would not bound how many there are.
     /// * The service works, then calls another service through a client of single layers of this crate, and returns the
     ///   client's refusal unchanged. Without a [`ClientLayer`](crate::ClientLayer) around that client this counts as refused
     ///   before any work, so callers have the work done for nothing. A [`ClientStack`](crate::ClientStack) has that layer.
-    /// * The record of each charge is too dear: a reference count, and for a limit per key an allocation with a copy of
+    /// * The record of each charge costs too much: a reference count, and for a limit per key an allocation with a copy of
     ///   the key.
     ///
     /// # Examples

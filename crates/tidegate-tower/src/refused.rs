@@ -15,7 +15,7 @@ use crate::client::MadeInside;
 /// Responses of [`Problems`](crate::Problems) and `GrpcStatuses` carry it among their extensions, so that outer layers
 /// can tell a refusal by a layer from an answer of the service: see [`ByStatus`](crate::ByStatus).
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{by}: {cause}")]
+#[error("{by}: {}", self.why())]
 pub struct Refused {
     /// The kind of refusal.
     pub cause: RefusalCause,
@@ -57,6 +57,19 @@ impl Refused {
     /// Makes a refusal. It notes the clients that the running code is inside of.
     pub(crate) fn by(cause: RefusalCause, by: Arc<str>, retry: Retry) -> Self {
         Self { cause, by, retry, made_inside: MadeInside::now() }
+    }
+
+    /// Returns the cause, and when to try again if that is known.
+    pub(crate) fn why(&self) -> String {
+        match self.retry_after_ms() {
+            Some(wait) => format!("{}; try again in {wait} ms", self.cause),
+            None => self.cause.to_string(),
+        }
+    }
+
+    /// Returns the wait in milliseconds, rounded up so that no caller comes back too early; `None` if it is not known.
+    pub(crate) fn retry_after_ms(&self) -> Option<u128> {
+        Some(self.retry.after()?.as_nanos().div_ceil(1_000_000))
     }
 
     /// Returns whether the refused request or call was refused before any work for it had begun: `false` if its time was

@@ -11,9 +11,9 @@ use crate::deadline::BoundsCalls;
 /// 1. the priority, which all following layers use;
 /// 2. the fallback, which sees the refusals of all other layers;
 /// 3. the count of retries, which tells callers of overloaded answers not to retry while there are too many;
-/// 4. the deadline, so that time spent in a line counts;
-/// 5. the rate limit, before the line: a caller that asks too often takes no place in it. The charge of a request
-///    that the line refuses is given back;
+/// 4. the deadline, so that time spent in a queue counts;
+/// 5. the rate limit, before the queue: a caller that asks too often takes no place in it. The charge of a request
+///    that the queue refuses is given back;
 /// 6. the concurrency limit, last: a request that holds a place is being worked on.
 ///
 /// # Examples

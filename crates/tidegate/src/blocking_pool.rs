@@ -1,4 +1,4 @@
-//! Thread pools for work that blocks, with a bounded line before the threads.
+//! Thread pools for work that blocks, with a bounded queue in front of the threads.
 //!
 //! A call into a slow library, a file system or a driver without async support blocks its thread until it returns. On
 //! the threads that serve requests, a few such calls stop everything. On one pool shared by all, one slow dependency
@@ -104,7 +104,7 @@ pub enum RunError {
         /// The panic's message.
         message: String,
     },
-    /// The pool's threads went away before the work was begun.
+    /// The pool was dropped before the work was begun.
     #[error("the pool was dropped before the work was begun")]
     Dropped,
 }
@@ -164,7 +164,7 @@ impl BlockingPool {
     /// [`RunError`] if the pool is full, the deadline passes, the work panics, or the pool is dropped.
     ///
     /// # Cancel safety
-    /// If the future is dropped, work that was not begun is removed from the line; work that was begun continues.
+    /// If the future is dropped, work that was not begun is removed from the queue; work that was begun continues.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -209,7 +209,7 @@ impl BlockingPool {
     }
 
     /// Submits a function; it carries no deadline and no priority. Returns a future of its result. Dropping that future
-    /// removes the work from the line if it was not begun.
+    /// removes the work from the queue if it was not begun.
     ///
     /// # Errors
     /// [`RunError::Full`], without waiting.

@@ -12,7 +12,7 @@ use tidegate_core::{Criticality, Priority, Quota, Rate};
 use crate::gate::{Check, Gate, GateDecision, LimitDecision};
 use crate::policy::{Descriptor, KeepFor, Limit, Mode, Over, Policy, PolicySet, Relevance, name_meant};
 use crate::rounded::millis_up;
-use crate::store::{StoreError, kept_back};
+use crate::store::StoreError;
 use crate::visible::excerpt;
 
 /// The explanation of one request.
@@ -113,7 +113,8 @@ pub struct LimitReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct AllowedWith {
-    /// The smallest sufficient burst, count per window or number of places; absent if no limit can have that much.
+    /// The smallest sufficient burst, count per window or number of places; absent if no limit can have that much, and
+    /// for limits whose size is not a number in the file: queues, pacers and adaptive limits.
     pub burst_at_least: Option<u64>,
     /// The largest cost that would have passed; absent if nothing is left.
     pub cost_at_most: Option<u64>,
@@ -279,7 +280,7 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
                 .then(|| allowed_with(limit, quota, (keep_for, decision.priority))),
             spared: !decision.allowed && !refused,
             binds: !decision.allowed && decision.binding == Some(place),
-            word: quota.map_or(("limit", ""), word),
+            word: quota.and_then(word).unwrap_or_default(),
             in_use: standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt),
             is_breaker,
             place: limit.limit,
@@ -299,8 +300,8 @@ fn allowed_with(
     let standing = limit.decision.standing;
     let spent = standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt);
     let needed = keep_for.least_capacity(priority, spent.saturating_add(limit.cost.units()));
-    // No key of the file enlarges a limit that a law moves.
-    let needed = needed.filter(|_| !quota.is_some_and(kept_back::moves));
+    // No key of the file enlarges a limit that a law moves. That of a queue or a pacer is bounded by its longest delay.
+    let needed = needed.filter(|_| quota.is_none_or(|quota| word(quota).is_some()));
     let most = if quota.is_some_and(Quota::is_guard) { Concurrency::MAX_PLACES } else { Rate::MAX_COUNT };
     let passes = |level: &Criticality| {
         let kept_back = quota
@@ -315,18 +316,20 @@ fn allowed_with(
     }
 }
 
-/// Returns the policy file's word for the size of a limit, and the text after the number.
-fn word(quota: &Quota) -> (&'static str, &'static str) {
+/// Returns the policy file's word for the size of a limit, and the text after the number; `None` if no key of the file
+/// sets the size.
+fn word(quota: &Quota) -> Option<(&'static str, &'static str)> {
     match quota {
-        Quota::Concurrency(_) => ("max", ""),
+        Quota::Concurrency(_) => Some(("max", "")),
         Quota::FixedWindow(_) | Quota::SlidingWindow(_) | Quota::SlidingCounter(_) | Quota::SlidingLog(_) => {
-            ("rate", " per window")
+            Some(("rate", " per window"))
         }
-        Quota::LeakyQueue(_) | Quota::UberPacer(_) | Quota::GuavaBursty(_) | Quota::GuavaWarming(_) => {
-            ("limit", "")
-        }
-        Quota::Adaptive(_) => ("limit", ""),
-        _ => ("burst", ""),
+        Quota::LeakyQueue(_)
+        | Quota::UberPacer(_)
+        | Quota::GuavaBursty(_)
+        | Quota::GuavaWarming(_)
+        | Quota::Adaptive(_) => None,
+        _ => Some(("burst", "")),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Answers in place of work that was refused or failed, with the reason.
 //!
-//! A page without recommendations is better than no page. A caller chooses the stand-in here, and the answer says that
-//! it is one, so that code that shows it can say so and metrics can count it.
+//! A page without recommendations is better than no page. The caller chooses another value in place of the real answer: the
+//! stand-in. [`Answered`] says which of the two it holds, so that a page can tell the user and metrics can count it.
 
 use std::fmt;
 use std::sync::Arc;

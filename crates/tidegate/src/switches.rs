@@ -69,19 +69,20 @@ pub struct Off {
 }
 
 impl Off {
-    /// Off for all requests.
+    /// The switch is off for all requests. The reason is for people.
     #[must_use]
     pub fn for_all(reason: &str) -> Self {
         Self { on_from: None, reason: reason.into(), lasting: None }
     }
 
-    /// Off for requests below `level`. No request is below [`Criticality::Sheddable`]: the switch is then on for all.
+    /// The switch is off for requests whose priority is below `level`, and stays on for the others. No request is below
+    /// [`Criticality::Sheddable`]: with that level the switch is on for all.
     #[must_use]
     pub fn below(level: Criticality, reason: &str) -> Self {
         Self { on_from: Some(level), ..Self::for_all(reason) }
     }
 
-    /// On again by itself after `time`. Without it, off until the switch is turned on.
+    /// Turns the switch on again by itself after `time`. Without this, it stays off until it is turned on.
     #[must_use]
     pub const fn lasting(mut self, time: Duration) -> Self {
         self.lasting = Some(time);

@@ -247,7 +247,8 @@ pub(crate) fn why(seen: &KeyedView) -> String {
         (Condition::Forced { .. }, Some(forced)) => forced.reason().to_owned(),
         (Condition::Open { by: Some(figure), .. }, _) => figure.to_string(),
         (Condition::Shedding { by, .. }, _) => by.to_string(),
-        (Condition::Open { by: None, .. }, _) => "a forced state of a breaker has ended".to_owned(),
+        (Condition::Open { by: None, .. }, _) => "its forced state has ended".to_owned(),
+        (Condition::HalfOpen { .. }, _) => "its open time is over, and probes try the service".to_owned(),
         _ => String::new(),
     }
 }

@@ -80,7 +80,7 @@ async fn failures_open_it_probes_close_it_and_all_of_it_is_told_golden() {
     assert_eq!(refused.header("retry-after"), "5");
     assert_eq!(
         refused.detail(),
-        "the breaker of policy \"payments\" is open, since the service behind it fails; try again in 5000 ms"
+        "the breaker of policy \"payments\" is open, since the service behind it fails (2 calls in a row failed); try again in 5000 ms"
     );
     assert_eq!(refused.json()["policies"][0]["charged"], false, "all or nothing");
     let open = only(&server, "/v1/breakers/payments").await;
@@ -139,9 +139,13 @@ policies:
         let answer = check(&server).await;
         if answer.status != StatusCode::OK {
             assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
-            assert_eq!(
-                answer.detail(),
-                "the breaker of policy \"search\" refuses a share of the calls, since the service behind it fails; try again later"
+            // The number of calls in the window changes while time goes on; those that passed are still under way.
+            let detail = answer.detail();
+            assert!(
+                detail.starts_with(
+                    "the breaker of policy \"search\" refuses a share of the calls, since the service behind it fails ("
+                ) && detail.ends_with(" calls failed); try again later"),
+                "{detail}"
             );
             refused += 1;
         }
@@ -154,7 +158,7 @@ policies:
     put(&server, "/v1/breakers/search", r#"{"state": "open", "reason": "moves"}"#).await;
     let refused = check(&server).await;
     assert!(
-        refused.detail().contains("forced open by a person until a person ends that: moves"),
+        refused.detail().contains("forced open by a person, without an end: moves"),
         "{}",
         refused.detail()
     );

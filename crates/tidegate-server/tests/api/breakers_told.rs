@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::running::wire::{read_until, sent};
 use crate::running::{Answer, Running, send, start};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -52,9 +53,9 @@ async fn a_refusal_says_who_opened_the_breaker_or_that_it_tries_the_service() {
         ),
         (
             r#"{"state": "open", "reason": "upgrade"}"#,
-            "is forced open by a person until a person ends that: upgrade; try again later",
+            "is forced open by a person, without an end: upgrade; try again later",
         ),
-        (r#"{"state": "open"}"#, "is forced open by a person until a person ends that; try again later"),
+        (r#"{"state": "open"}"#, "is forced open by a person, without an end; try again later"),
     ];
     for (body, says) in forced {
         assert_eq!(put(&server, "/v1/breakers/payments", body).await.status, StatusCode::OK);
@@ -78,8 +79,12 @@ async fn a_refusal_says_who_opened_the_breaker_or_that_it_tries_the_service() {
     }
     assert_eq!(
         check(&server).await.detail(),
-        "the breaker of policy \"payments\" is open, since the service behind it fails; try again in 5000 ms"
+        "the breaker of policy \"payments\" is open, since the service behind it fails (2 calls in a row failed); try again in 5000 ms"
     );
+    let explained = server.post("/v1/explain", r#"{"attributes": {}}"#).await.json();
+    let says =
+        "is open until 2027-01-15T12:00:05.000Z, then lets the first probe through: 2 calls in a row failed";
+    assert!(explained["lines"].to_string().contains(says), "{explained}");
 }
 
 #[tokio::test]
@@ -189,4 +194,29 @@ async fn a_reset_leaves_what_a_person_has_forced_and_counts_the_places_that_it_f
     put(&server, "/v1/breakers/payments", r#"{"state": "auto"}"#).await;
     assert_eq!(reset("payments").await["breakers_still_forced"], 0);
     assert_eq!(listed(&server).await[0]["state"], "closed", "a state that nobody has forced is forgotten");
+}
+
+/// The answer said `those with one: none has one`.
+#[tokio::test]
+async fn a_policy_without_a_breaker_names_those_that_have_one() {
+    let server = start("version: 1\npolicies: [{ name: calls, limit: { rate: 1/s } }]").await;
+    let refused = put(&server, "/v1/breakers/calls", r#"{"state": "open"}"#).await;
+    assert_eq!(refused.status, StatusCode::NOT_FOUND);
+    assert_eq!(refused.detail(), "policy \"calls\" has no breaker; nor has any other policy");
+}
+
+/// The line in the log and the event of this change had no reason.
+#[tokio::test]
+async fn a_breaker_that_tries_the_service_says_why() {
+    let server = start(&one(BREAKER)).await;
+    for _ in 0..2 {
+        let call = check(&server).await;
+        report(&server, &call, 500).await;
+    }
+    let mut stream = sent(server.addr, b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    read_until(&mut stream, "Last-Event-ID means nothing here").await;
+    server.clock.advance(Duration::from_secs(5));
+    check(&server).await;
+    let changed = read_until(&mut stream, "its open time is over, and probes try the service").await;
+    assert!(changed.contains("\"to\":\"half-open\""), "{changed}");
 }

@@ -1,6 +1,7 @@
 //! Which breaker a request enters.
 
-use tidegate::breaker::{Call, KeyedCall};
+use tidegate::breaker::{Call, Condition, KeyedCall};
+use tidegate::observer::RefusalCause;
 use tidegate::{Breaker, Denied, Key, KeyedBreaker};
 
 use crate::guarded::Entered;
@@ -13,8 +14,9 @@ pub trait Breakers<Req>: Clone {
     /// Enters the breaker of a request without waiting.
     ///
     /// # Errors
-    /// [`Denied`] in the same cases as [`Breaker::try_enter`].
-    fn try_enter(&self, request: &Req) -> Result<Self::Call, Denied>;
+    /// [`Denied`] in the same cases as [`Breaker::try_enter`], and the cause: the state of the breaker, read after the
+    /// refusal.
+    fn try_enter(&self, request: &Req) -> Result<Self::Call, (Denied, RefusalCause)>;
 }
 
 /// One breaker for all requests: see [`BreakerLayer::new`](crate::BreakerLayer::new).
@@ -32,8 +34,8 @@ impl OneBreaker {
 impl<Req> Breakers<Req> for OneBreaker {
     type Call = Call;
 
-    fn try_enter(&self, _: &Req) -> Result<Call, Denied> {
-        self.breaker.try_enter()
+    fn try_enter(&self, _: &Req) -> Result<Call, (Denied, RefusalCause)> {
+        self.breaker.try_enter().map_err(|denied| (denied, cause(self.breaker.state())))
     }
 }
 
@@ -53,7 +55,18 @@ impl<F> BreakerOfKey<F> {
 impl<Req, K: Key, F: Fn(&Req) -> K + Clone> Breakers<Req> for BreakerOfKey<F> {
     type Call = KeyedCall;
 
-    fn try_enter(&self, request: &Req) -> Result<KeyedCall, Denied> {
-        self.breaker.try_enter((self.key)(request))
+    fn try_enter(&self, request: &Req) -> Result<KeyedCall, (Denied, RefusalCause)> {
+        let Self { breaker, key } = self;
+        breaker.try_enter(key(request)).map_err(|denied| (denied, cause(breaker.state(key(request)))))
+    }
+}
+
+/// Returns why a breaker in this state refuses. If it lets calls through by now, it was open.
+const fn cause(state: Condition) -> RefusalCause {
+    match state {
+        Condition::HalfOpen { .. } => RefusalCause::HalfOpen,
+        Condition::Shedding { .. } => RefusalCause::Shedding,
+        Condition::Forced { .. } => RefusalCause::ForcedOpen,
+        _ => RefusalCause::Open,
     }
 }

@@ -25,7 +25,7 @@ pin_project! {
     /// boxed errors is `Send`.
     ///
     /// # Cancel safety
-    /// If the future is dropped while it waits in the line, it leaves the line. If it is dropped later, it returns its
+    /// If the future is dropped while it waits in the queue, it leaves the queue. If it is dropped later, it returns its
     /// place, and the call counts for nothing.
     pub struct ConcurrencyFuture<S, Req, F, C, A, U = AtHead> {
         #[pin]

@@ -22,17 +22,18 @@ use crate::ready::give_back;
 /// [carries](tidegate::deadline::carried) minus the margin of [`Timeouts`]; the default if the task carries no
 /// deadline.
 ///
-/// By itself it bounds one try: a layer outside that retries, or lets calls wait for a turn, takes its time besides. A
+/// By itself it bounds one try: retries and waits in outer layers take time in addition. A
 /// [`ClientStack`](crate::ClientStack) makes a second layer of it ([`WholeCallLayer`](crate::WholeCallLayer)), which bounds
 /// the whole call by the ceiling. Each try still has the default time if the task carries no deadline.
 ///
-/// gRPC requests are told in `grpc-timeout`, others in `x-envoy-expected-rq-timeout-ms` or a [header of your
-/// choice](Self::in_header). A shorter time that the
-/// request already names stays. A call with no time left is not made. A call without an answer in time is given up,
-/// and an error that comes once the time told to the service is over counts as that, since a channel of tonic ends a call by
-/// the same time; a [`Refused`](crate::Refused) of a layer inside [stays](crate::Refused::of_error) what it is. The cause is [`TimedOut`](tidegate::observer::RefusalCause::TimedOut) if the called service had at least half of the
-/// default time, or the time that the request itself named. With less time of the carried deadline left it is
-/// [`CutShort`](tidegate::observer::RefusalCause::CutShort), which says nothing of the called service.
+/// gRPC requests get the header `grpc-timeout`, others `x-envoy-expected-rq-timeout-ms` or a [header of your
+/// choice](Self::in_header). If the request already names a shorter time, that stays. A call with no time left is not
+/// made. A call without an answer in time is given up. An error that comes after the time told to the service counts as
+/// such a timeout too, since a channel of tonic ends a call by the same time; but a [`Refused`](crate::Refused) of a layer
+/// inside is [returned as it is](crate::Refused::of_error). The cause of a timeout is
+/// [`TimedOut`](tidegate::observer::RefusalCause::TimedOut) if the called service had at least half of the default time, or
+/// the time that the request itself named. With less time left of the carried deadline it is
+/// [`CutShort`](tidegate::observer::RefusalCause::CutShort), which does not count against the called service.
 ///
 /// # Examples
 /// ```

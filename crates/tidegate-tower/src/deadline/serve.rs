@@ -26,8 +26,8 @@ use crate::ready::give_back;
 /// If the task already carries a deadline, from a layer outside, the earlier one holds.
 /// Within the service the deadline is [carried](tidegate::deadline::carried). If it passes before there is an answer,
 /// the service's future is dropped and the request is refused. If the service had at least half of the default time,
-/// that counts as its failure for the limits and breakers within; with less time its caller was impatient, and it counts
-/// for nothing. A request with too little time is refused before the service is called.
+/// that counts as its failure for the limits and breakers inside; with less time the caller was impatient, and the
+/// request does not count. A request with too little time is refused before the service is called.
 ///
 /// # Examples
 /// ```

@@ -3,10 +3,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response};
-use tidegate::breaker::{Change, CircuitBreaker};
+use tidegate::breaker::{Change, CircuitBreaker, Force};
 use tidegate::observer::{CallDid, LayerDid, LayerEvent, Observer, PlaceDid};
 use tidegate::{Breaker, Bulkhead, Enter, KeyedBreaker, Limiter, ManualClock, Outcome, Quota, Retry, Tick};
-use tidegate_tower::{BreakerLayer, ConcurrencyLayer, DeadlineLayer, RateLimitLayer, RefusalCause, Refused};
+use tidegate_tower::{
+    BreakerLayer, ConcurrencyLayer, DeadlineLayer, Errors, RateLimitLayer, RefusalCause, Refused,
+};
 use tower_layer::Layer;
 
 use crate::service::{ScriptedService, answer, call, get, poll, status, with};
@@ -26,10 +28,14 @@ fn a_service_that_fails_is_left_alone_and_tried_again() {
     assert_eq!((statuses, inner.calls()), ([500, 503, 503], 2));
     let refused = answer(&mut service, get()).unwrap();
     assert_eq!(refused.headers()["retry-after"], "5");
-    assert!(
-        refused.body().contains(r#""detail":"layer \"payments\": the circuit is open""#),
-        "{}",
-        refused.body()
+    assert_eq!(
+        refused.body(),
+        concat!(
+            r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","#,
+            r#""title":"Temporary reduced capacity","status":503,"#,
+            r#""detail":"layer \"payments\": the breaker is open; try again in 5000 ms","#,
+            r#""retry":"after","retry_after_ms":5000}"#,
+        )
     );
     let why = Refused::of_response(&refused).unwrap();
     assert_eq!((why.cause, &*why.by), (RefusalCause::Open, "payments"));
@@ -38,6 +44,45 @@ fn a_service_that_fails_is_left_alone_and_tried_again() {
     clock.advance(Duration::from_secs(5));
     assert_eq!(answer(&mut service, get()).unwrap().status(), 200, "the probe");
     assert_eq!(inner.calls(), 3);
+}
+
+/// Every refusal of a breaker said that the circuit is open: while it tried the service, while a person held it open, and
+/// while it refused a share of the calls.
+#[test]
+fn a_refusal_says_which_state_of_the_breaker_refuses() {
+    let inner = tower::service_fn(async |_: Request<String>| Ok::<_, Refused>(Response::new(String::new())));
+    let says = |breaker: &Breaker| {
+        let layer = BreakerLayer::new("payments", breaker.clone()).answering(Errors);
+        answer(&mut layer.layer(inner), get()).unwrap_err().to_string()
+    };
+    let (breaker, _clock) = breaker(1);
+    breaker.force(Force::Open, Some(Duration::from_secs(60)), "an upgrade");
+    assert_eq!(says(&breaker), "payments: a person has forced the breaker open; try again in 60000 ms");
+    breaker.auto();
+    let probe = breaker.try_enter().unwrap();
+    assert_eq!(says(&breaker), "payments: the breaker is half-open, and all its probes are under way");
+    probe.leave(Outcome::Failure);
+    // One bad probe proves too little.
+    while let Ok(probe) = breaker.try_enter() {
+        probe.leave(Outcome::Failure);
+    }
+    assert!(says(&breaker).starts_with("payments: the breaker is open; try again in "), "{}", says(&breaker));
+
+    let clock = ManualClock::default();
+    let sheds = CircuitBreaker::builder().failure_ratio(0.1).min_calls(1).shed_at_most(0.99);
+    let sheds = Breaker::new(sheds).unwrap().with_clock(clock.clone());
+    while let Ok(call) = sheds.try_enter() {
+        call.leave(Outcome::Failure);
+        clock.advance(Duration::from_millis(1));
+    }
+    // At the same nanosecond the answer is the same.
+    assert_eq!(says(&sheds), "payments: the breaker refuses a share of the calls, since the service fails");
+
+    let hosts = KeyedBreaker::new(CircuitBreaker::builder(), 10).unwrap();
+    hosts.force("there", Force::Open, None, "an upgrade");
+    let layer = BreakerLayer::each("hosts", hosts, |_: &Request<String>| "there").answering(Errors);
+    let refused = answer(&mut layer.layer(inner), get()).unwrap_err();
+    assert_eq!(refused.to_string(), "hosts: a person has forced the breaker open");
 }
 
 #[test]
@@ -144,7 +189,7 @@ fn one_observer_is_told_of_the_layers_and_of_the_breaker() {
             "places: ended, Failure",
             "closed to open",
             "payments: ended, Failure",
-            "payments: refused, the circuit is open"
+            "payments: refused, the breaker is open"
         ]
     );
     let mut hanging = places.layer(ScriptedService::hanging());

@@ -168,8 +168,11 @@ fn refusing_clients(clock: &ManualClock) -> Vec<(RefusalCause, Client)> {
             BoxCloneService::new(ClientStack::new().deadline(deadline()).layer(upstream())),
         ),
         (RefusalCause::NoTimeLeft, BoxCloneService::new(deadline().layer(upstream()))),
-        (RefusalCause::Open, BoxCloneService::new(ClientStack::new().breaker(open()).layer(upstream()))),
-        (RefusalCause::Open, BoxCloneService::new(ClientLayer::new().layer(open().layer(upstream())))),
+        (
+            RefusalCause::ForcedOpen,
+            BoxCloneService::new(ClientStack::new().breaker(open()).layer(upstream())),
+        ),
+        (RefusalCause::ForcedOpen, BoxCloneService::new(ClientLayer::new().layer(open().layer(upstream())))),
         // This one refuses with a response, not with an error.
         (
             RefusalCause::RateLimit,
@@ -231,7 +234,7 @@ async fn the_refusal_of_a_client_in_another_task_keeps_the_charge() {
     let limiter = limiter();
     let server = RateLimitLayer::all("all", limiter.clone()).layer(service);
     let refused: BoxError = server.oneshot(get()).await.unwrap_err();
-    assert_eq!(Refused::of_error(&refused).map(|refused| refused.cause), Some(RefusalCause::Open));
+    assert_eq!(Refused::of_error(&refused).map(|refused| refused.cause), Some(RefusalCause::ForcedOpen));
     assert_eq!(limiter.standing().remaining, 9);
 }
 

@@ -47,7 +47,10 @@ async fn a_server_of_axum_refuses_in_the_words_of_http() {
     let refused = ask(server, "/", "x-api-key: ann\r\n").await;
     assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("\r\nretry-after: "), "{refused}");
     let late = ask(server, "/slow", "x-api-key: bob\r\ngrpc-timeout: 50m\r\n").await;
-    assert!(late.starts_with("HTTP/1.1 504") && late.ends_with(r#""retry":"unknown"}"#), "{late}");
+    assert!(
+        late.starts_with("HTTP/1.1 504") && late.ends_with(r#""retry":"unknown","retry_after_ms":null}"#),
+        "{late}"
+    );
     serving.abort();
 }
 

@@ -64,7 +64,7 @@ fn a_name_is_escaped_in_a_problem() {
     let refused = Refused::new(RefusalCause::Open, "a\"b\\c\n");
     let problem: Result<Response<String>, Infallible> = Problems.refuse(refused, None);
     let body = problem.unwrap().into_body();
-    assert!(body.contains(r#""detail":"layer \"a\\\"b\\\\c\\n\": the circuit is open","retry""#), "{body}");
+    assert!(body.contains(r#""detail":"layer \"a\\\"b\\\\c\\n\": the breaker is open","retry""#), "{body}");
 }
 
 /// An error type of a program, which holds refusals as one of its cases.

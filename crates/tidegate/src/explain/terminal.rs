@@ -12,7 +12,10 @@ impl fmt::Display for Explanation {
         match (self.decision, &self.policy, self.retry_after_ms) {
             ("delayed", _, _) => writeln!(f, "DELAYED {}", seconds(self.delay_ms))?,
             ("allowed", Some(name), _) => writeln!(f, "ALLOWED, tightest is {name}")?,
-            ("allowed", None, _) => writeln!(f, "ALLOWED, no policy limits it")?,
+            ("allowed", None, _) => match self.passed_over() {
+                names if names.is_empty() => writeln!(f, "ALLOWED, no policy limits it")?,
+                names => writeln!(f, "ALLOWED, though over the limit of {}", names.join(", "))?,
+            },
             (_, Some(name), _) if self.too_late => {
                 writeln!(f, "DENIED by the deadline of {name}: too little time is left")?;
             }
@@ -76,6 +79,12 @@ impl fmt::Display for Explanation {
 }
 
 impl Explanation {
+    /// Returns the policies over whose limit the request passes, marked or demoted.
+    fn passed_over(&self) -> Vec<&str> {
+        let over = self.reasons.iter().filter(|reason| ["marked", "demoted"].contains(&reason.result));
+        over.map(|reason| reason.policy.as_str()).collect()
+    }
+
     /// Returns the limit that refuses.
     fn binding(&self) -> Option<&LimitReason> {
         self.reasons.iter().flat_map(|reason| &reason.limits).find(|limit| limit.binds)

@@ -82,6 +82,61 @@ fn a_part_that_is_kept_back_is_told_with_the_priority_that_would_do() {
     assert!(critical.contains("allowed     gcra 10/h: needs 2, has 3 of 10; key (all)"), "{critical}");
 }
 
+/// It named a word that no file has, `limit >= 3`.
+#[test]
+fn a_queue_names_no_size_that_the_file_cannot_set() {
+    let queue = Quota::per_second(1).leaky_queue(5).unwrap();
+    let mut limit = Limit::new(queue, "leaky-bucket 1/s queue 5");
+    limit.max_wait = Duration::from_millis(1500);
+    let set = PolicySet::new(vec![Policy::new("q", limit)]).unwrap();
+    let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
+    let request = Descriptor::new();
+    for _ in 0..2 {
+        assert!(gate.check(&request).unwrap().allowed);
+    }
+    assert_eq!(
+        gate.explain(&request).unwrap().to_string(),
+        "DENIED by q, retry after 0.50 s
+  1 q   DENIED      leaky-bucket 1/s queue 5: needs 1, has 0 of 1; key (all)
+"
+    );
+}
+
+/// It said that no policy limits a request that is over a limit.
+#[test]
+fn a_request_that_passes_over_a_limit_names_the_policy() {
+    let one = || Limit::new(Quota::per_hour(1).gcra().unwrap(), "gcra 1/h");
+    let over = |name, over| {
+        let mut policy = Policy::new(name, one());
+        policy.over = over;
+        policy
+    };
+    let set = PolicySet::new(vec![over("marks", Over::Mark), over("denies", Over::Deny)]).unwrap();
+    let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
+    let request = Descriptor::new();
+    assert!(gate.check(&request).unwrap().allowed);
+    assert!(gate.explain(&request).unwrap().to_string().starts_with("DENIED by denies, "));
+    let set = PolicySet::new(vec![
+        over("marks", Over::Mark),
+        Policy::new("wide", Limit::new(Quota::per_hour(9).gcra().unwrap(), "gcra 9/h")),
+    ])
+    .unwrap();
+    let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
+    assert!(gate.check(&request).unwrap().allowed);
+    assert!(
+        gate.explain(&request)
+            .unwrap()
+            .to_string()
+            .starts_with("ALLOWED, tightest is wide\n  1 marks   marked ")
+    );
+    let gate = Gate::in_memory(PolicySet::new(vec![over("marks", Over::Mark)]).unwrap(), 100).unwrap();
+    let gate = gate.with_clock(ManualClock::at(Tick::from_secs(1)));
+    assert!(gate.check(&request).unwrap().allowed);
+    assert!(
+        gate.explain(&request).unwrap().to_string().starts_with("ALLOWED, though over the limit of marks\n")
+    );
+}
+
 #[test]
 fn a_breaker_says_whether_it_lets_the_call_through() {
     let quota = Quota::Breaker(CircuitBreaker::builder().consecutive(1).jitter(0.0).build().unwrap());

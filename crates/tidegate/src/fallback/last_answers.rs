@@ -20,14 +20,14 @@ use crate::clock::{Clock, SystemClock};
 /// Keeps the last real answer for each key, to stand in when there is no new one, until it is too old. Clones share the
 /// answers.
 ///
-/// **The key has to include everything that the answer depends on**: the user or the tenant, the language, what is asked
-/// for. A caller is shown what is kept under its key, whoever it was made for. Take the user from what was verified, not
-/// from what a caller says.
+/// **The key has to include everything that the answer depends on**: the user or the tenant, the language, the requested
+/// thing. A caller is shown the answer that is kept under its key, even if it was made for another caller. Use a user name
+/// that was verified, not one that the caller sent.
 ///
-/// Holds at most as many answers as it was told, of any size, and each key twice. A new key in a full store evicts the
+/// Holds at most `most_keys` answers, of any size, and each key twice. A new key in a full store evicts the
 /// answer that was stored longest ago; storing again makes an answer the newest, reading does not. So callers who
-/// choose keys freely, such as by a query string, can evict the answers of all others: let keys be few that all ask
-/// for.
+/// choose keys freely, such as by a query string, can evict the answers of all others: use keys of which there are few,
+/// such as the path.
 ///
 /// Storing an answer costs an allocation, a clone of the key and a short lock that all keys share; returning one costs that
 /// lock and a clone of the answer: wrap large answers in an `Arc`. An answer that is too old is never returned. It is

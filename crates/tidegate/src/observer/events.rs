@@ -86,6 +86,12 @@ pub enum RefusalCause {
     Busy,
     /// The breaker is open, because the service failed too often.
     Open,
+    /// The breaker is half-open, and the allowed number of probes is in flight.
+    HalfOpen,
+    /// The breaker refuses a share of the calls, and this call was one of them.
+    Shedding,
+    /// A person has forced the breaker open.
+    ForcedOpen,
     /// A policy of a gate refused it.
     Policy,
     /// No decision was possible: a store did not answer.
@@ -106,7 +112,10 @@ impl fmt::Display for RefusalCause {
             Self::RateLimit => "over the rate limit",
             Self::NoKey => "the request lacks what the limit counts it by",
             Self::Busy => "the service is busy",
-            Self::Open => "the circuit is open",
+            Self::Open => "the breaker is open",
+            Self::HalfOpen => "the breaker is half-open, and all its probes are under way",
+            Self::Shedding => "the breaker refuses a share of the calls, since the service fails",
+            Self::ForcedOpen => "a person has forced the breaker open",
             Self::Policy => "a policy refuses the request",
             Self::Undecided => "the limits could not be looked up",
             Self::NoTimeLeft => "no time is left for the request",

@@ -232,7 +232,7 @@ pub enum KeepForError {
     },
     /// More is reserved for a higher level than for a lower one.
     #[error(
-        "keep_for.{level}: {kept} is more than the {part} that are kept for {lower}, and is a part of them; keep no more for {level}"
+        "keep_for.{level}: {kept} is more than the {part} kept for {lower}; {level} may use all that is kept for {lower}, so keep {part} or less for it"
     )]
     Order {
         /// The higher level.
@@ -294,7 +294,7 @@ mod tests {
             (
                 kept(Critical, Kept::Percent(20)).with(CriticalPlus, Kept::Units(3)),
                 10,
-                "keep_for.critical-plus: 3 is more than the 20% that are kept for critical",
+                "keep_for.critical-plus: 3 is more than the 20% kept for critical; critical-plus may use all",
             ),
         ] {
             let quota = Quota::per_second(capacity).gcra().unwrap();

@@ -13,9 +13,9 @@ const SHARE: f64 = 0.5;
 /// Counts the first tries and the retries that arrive at a server, and decides whether there are so many retries that
 /// callers must not try again.
 ///
-/// A caller with a budget of a tenth sends at most one retry for ten calls, beside its floor. If one retry arrives
-/// for every two first tries, the callers have no budgets, and an overloaded server does most of its work twice; "try
-/// again later" then makes it worse. Clones share the counts.
+/// A caller with the default [`RetryBudget`] sends at most one retry for five calls, and ten retries a second in addition.
+/// If one retry arrives for every two first tries, many callers have no budget, and a third of the requests of an
+/// overloaded server are retries. Clones share the counts.
 ///
 /// # Examples
 /// ```

@@ -72,7 +72,7 @@ fn what_cannot_be_kept_is_named_where_it_stands() {
         ),
         (
             "{ rate: 10/s, keep_for: { critical: 20%, critical-plus: 30% } }",
-            "t:4:53  error  policy \"p\": keep_for.critical-plus: 30% is more than the 20% that are kept for critical, and is a part of them; keep no more for critical-plus (gcra 10/s)",
+            "t:4:53  error  policy \"p\": keep_for.critical-plus: 30% is more than the 20% kept for critical; critical-plus may use all that is kept for critical, so keep 20% or less for it (gcra 10/s)",
         ),
         (
             "{ rate_by: user.tier, rates: { free: 2/s }, otherwise: 100/s, keep_for: { critical: 5 } }",

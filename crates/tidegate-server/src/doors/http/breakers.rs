@@ -148,11 +148,13 @@ fn breaker(live: &Live, name: &str) -> Result<usize, Problem> {
         return Ok(at);
     }
     let have = live.set.policies().iter().filter(|policy| breakers_of(policy).next().is_some());
-    let mut have = have.map(|policy| policy.name.as_str()).take(10).collect::<Vec<_>>().join(", ");
-    if have.is_empty() {
-        have.push_str("none has one");
-    }
-    Err(Problem::not_found(format!("policy {:?} has no breaker; those with one: {have}", policy.name)))
+    let have = have.map(|policy| policy.name.as_str()).take(10).collect::<Vec<_>>().join(", ");
+    let others = if have.is_empty() {
+        "nor has any other policy".to_owned()
+    } else {
+        format!("those with one: {have}")
+    };
+    Err(Problem::not_found(format!("policy {:?} has no breaker; {others}", policy.name)))
 }
 
 fn wanted(bytes: &[u8]) -> Result<Wanted, Problem> {

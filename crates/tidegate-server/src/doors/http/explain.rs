@@ -81,8 +81,8 @@ async fn answer(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> 
     Ok(json::shown(&answer))
 }
 
-/// Returns the breakers of the request whose decision does not say enough, since a person has forced them or they try the
-/// service: policy, index of the limit, and the state in words.
+/// Returns the breakers of the request whose decision does not say enough, since they are open for some cause, they try
+/// the service, or a person has forced them: policy, index of the limit, and the state in words.
 async fn breaker_states(
     app: &App,
     live: &Live,
@@ -105,6 +105,14 @@ async fn breaker_states(
                     forced_state(to, until.as_deref(), &why(seen))
                 }
                 Condition::HalfOpen { in_flight, at_most, .. } => trying(in_flight, at_most),
+                // Once the open time is over the call is the first probe, and the decision says that it passes.
+                Condition::Open { until, .. } if until > seen.at => {
+                    let until = moment(until, Duration::ZERO).unwrap_or_default();
+                    format!(
+                        "is open until {until}, then lets the first probe through: {}",
+                        visible::line(&why(seen))
+                    )
+                }
                 _ => continue,
             };
             states.push((one.policy, seen.limit, state));

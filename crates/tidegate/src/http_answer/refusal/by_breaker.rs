@@ -26,7 +26,7 @@ pub(super) fn detail(
         (Some((Condition::Forced { to: Force::Open, until }, seen)), retry)
             if until.is_some() == matches!(retry, Retry::After(_)) =>
         {
-            let until = if until.is_none() { " until a person ends that" } else { "" };
+            let until = if until.is_none() { ", without an end" } else { "" };
             let reason = seen.forced.as_ref().map_or("", |forced| forced.reason());
             let reason =
                 if reason.is_empty() { String::new() } else { format!(": {}", visible::line(reason)) };
@@ -38,10 +38,13 @@ pub(super) fn detail(
         (Some((Condition::HalfOpen { in_flight, at_most, .. }, _)), _) if in_flight >= at_most => {
             format!("tries the service with {at_most} calls at a time, and all of them are under way")
         }
-        (Some((Condition::Open { by: Some(_), .. }, _)), Retry::After(_)) => {
-            "is open, since the service behind it fails".to_owned()
+        (Some((Condition::Open { by: Some(figure), .. }, _)), Retry::After(_)) => {
+            format!("is open, since the service behind it fails ({figure})")
         }
         (_, Retry::After(_)) => "is open".to_owned(),
+        (Some((Condition::Shedding { by: figure, .. }, _)), Retry::Unknown) => {
+            format!("refuses a share of the calls, since the service behind it fails ({figure})")
+        }
         (_, Retry::Unknown) if sheds && standing.reset_after != Duration::MAX => {
             "refuses a share of the calls, since the service behind it fails".to_owned()
         }
