@@ -55,7 +55,7 @@ async fn an_allowed_check_and_a_denied_one_golden() {
         json!({
             "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
             "title": "Quota exceeded", "status": 429,
-            "detail": "policy \"per-ip\" has 0 of 2 left and 1 asked for; try again in 410 ms",
+            "detail": "policy \"per-ip\" has 0 of 2 left for this client.ip and 1 asked for; try again in 410 ms",
             "violated-policies": ["per-ip"], "tidegate-decision-id": null,
             "decision": "denied", "policy": "per-ip", "remaining": 0, "limit": 2, "retry": "after",
             "retry_after_ms": 410, "reset_at": "2027-01-15T12:00:02.000Z", "delay_ms": 0, "decision_id": null,

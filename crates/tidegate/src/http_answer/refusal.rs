@@ -8,6 +8,7 @@
 //! RFC 9457; the problem types of draft-ietf-httpapi-ratelimit-headers.
 
 mod by_breaker;
+mod by_limit;
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use tidegate_core::{Criticality, Priority, Retry};
 use super::caller_time::CallerTime;
 use crate::gate::GateDecision;
 use crate::no_place::NoPlace;
-use crate::policy::{self, Block, Deny, Descriptor, Limit};
+use crate::policy::{self, Block, Deny, Descriptor};
 use crate::rounded::millis_up;
 use crate::store::BreakerView;
 
@@ -316,42 +317,15 @@ fn detail_of(decision: &GateDecision, needed: Option<Criticality>, breaker: Opti
     let Some(bound) = decision.binding.map(|at| &decision.limits[at]) else {
         return "refused by a policy".to_owned();
     };
-    let name = &decision.policies.policies()[bound.policy].name;
-    let (cost, standing) = (bound.cost, bound.decision.standing);
-    let kept = match bound.kept_back {
-        0 => String::new(),
-        units => format!(", {units} kept for higher priority"),
-    };
     let policy = &decision.policies.policies()[bound.policy];
-    if let Some(limit) = policy.limit(bound.limit).filter(|limit| limit.is_breaker()) {
-        return by_breaker::detail(name, limit.sheds(), (decision.retry(), &standing), breaker);
-    }
-    match (decision.retry(), needed) {
-        (Retry::After(wait), _) => format!(
-            "policy {name:?} has {} of {} left{kept}{} and {cost} asked for; try again in {} ms",
-            standing.remaining,
-            standing.limit,
-            if kept.is_empty() { "" } else { "," },
-            millis_up(wait)
+    match policy.limit(bound.limit).filter(|limit| limit.is_breaker()) {
+        Some(limit) => by_breaker::detail(
+            &by_limit::named(policy),
+            limit.sheds(),
+            (decision.retry(), &bound.decision.standing),
+            breaker,
         ),
-        (Retry::Unknown, _) if policy.limit(bound.limit).is_some_and(Limit::is_guard) => format!(
-            "policy {name:?} has {} of {} places free{kept}{} and {cost} asked for; a place is free again when work in flight ends",
-            standing.remaining,
-            standing.limit,
-            if kept.is_empty() { "" } else { "," },
-        ),
-        (Retry::Unknown, _) => {
-            format!("policy {name:?} has no room for {cost} now{kept}, for an unknown time; try again later")
-        }
-        (Retry::Never, Some(level)) => format!(
-            "policy {name:?} keeps all {} of its limit for priority {level} and above, so it grants nothing to this request; ask with \
-             priority {level}",
-            standing.limit
-        ),
-        (Retry::Never, None) => format!(
-            "policy {name:?} never grants a cost of {cost}: its limit is {}{kept}; ask for less at a time",
-            standing.limit
-        ),
+        None => by_limit::detail(policy, bound, decision.retry(), needed),
     }
 }
 

@@ -9,8 +9,8 @@ use crate::rounded::millis_up;
 use crate::store::BreakerView;
 use crate::visible;
 
-/// Describes the refusal by a breaker. `seen` is its state, read after the refusal; without it, or if it has changed
-/// since, only what holds in each case is said.
+/// Describes the refusal by a breaker of `policy`: the policy's name in quotes, and by what it counts. `seen` is the
+/// breaker's state, read after the refusal; without it, or if it has changed since, only what holds in each case is said.
 pub(super) fn detail(
     policy: &str,
     sheds: bool,
@@ -50,5 +50,5 @@ pub(super) fn detail(
         }
         _ => "lets no call through now: it tries the service, or a person has forced it open".to_owned(),
     };
-    format!("the breaker of policy {policy:?} {why}; {again}")
+    format!("the breaker of policy {policy} {why}; {again}")
 }
