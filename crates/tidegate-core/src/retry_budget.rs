@@ -4,7 +4,7 @@
 //! do, each retry adds to the cause: three tries at each of three services make 27 calls of one. A budget bounds the
 //! added load to a share of the recent calls, plus a few retries for callers that make hardly any calls.
 //!
-//! Calls and retries are counted in windows of a tenth of the span. The share is exact: it is not converted into
+//! Calls and retries are counted in buckets of a tenth of the span. The share is exact: it is not converted into
 //! whole retries per call, so 0.3 stays 0.3. The few retries beyond the share return over time, like the tokens of a
 //! bucket. A new caller has one second's worth of them at once, not those of the whole span.
 
@@ -14,10 +14,15 @@ use crate::algorithm::Algorithm;
 use crate::decision::{Ask, Cost, Transition};
 use crate::error::QuotaError;
 use crate::rate::{Gcra, GcraState};
-use crate::time::{MAX_STEP_BACK, Rate, Tick, nanos};
+use crate::time::{Rate, Tick};
+use crate::window::{Buckets, Sums};
 
-/// The span is divided into this many parts, which are counted and forgotten as a whole.
-const PARTS: usize = 10;
+/// The span is divided into this many buckets, which are counted and forgotten as a whole.
+const BUCKETS: u32 = 10;
+
+/// Which sum counts the calls, and which the retries that the share paid for, without those that the floor paid for.
+const CALLS: usize = 0;
+const RETRIES: usize = 1;
 
 /// Millionths in one.
 const WHOLE: u64 = 1_000_000;
@@ -50,30 +55,21 @@ pub struct RetryBudget {
     /// The share of the calls, in millionths.
     share: u64,
     floor: Option<Gcra>,
-    span: Duration,
+    window: Buckets,
 }
 
-/// The state of a [`RetryBudget`]: ten pairs of counts and a bucket, about 200 bytes, no heap.
+/// The state of a [`RetryBudget`]: two sums and a bucket of tokens, 80 bytes, and 160 bytes on the heap, allocated
+/// at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryBudgetState {
-    /// The counts of each part, at the part's number modulo [`PARTS`].
-    parts: [Counts; PARTS],
-    /// The number of the newest part.
-    newest: u64,
+    sums: Sums<2>,
     floor: Option<GcraState>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
-    calls: u64,
-    /// Retries that the share paid for, without those that the floor paid for.
-    retries: u64,
 }
 
 impl Default for RetryBudget {
     fn default() -> Self {
         let floor = Rate::new(10, Duration::from_secs(1)).and_then(|rate| Gcra::new(rate, 10));
-        Self { share: WHOLE / 5, floor: floor.ok(), span: Duration::from_secs(10) }
+        Self { share: WHOLE / 5, floor: floor.ok(), window: Buckets::known(10_000, BUCKETS) }
     }
 }
 
@@ -121,32 +117,30 @@ impl RetryBudget {
             let want = "is not a span to count calls in; use 10 ms to an hour";
             return Err(QuotaError::Parameter { name: "span", value: format!("{span:?}"), want });
         }
-        Ok(Self { span, ..self })
+        Ok(Self { window: Buckets::new(span, BUCKETS)?, ..self })
     }
 
     /// Returns the state before the first call.
     #[must_use]
     pub fn start(&self, now: Tick) -> RetryBudgetState {
         RetryBudgetState {
-            parts: [Counts::default(); PARTS],
-            newest: self.part(now),
+            sums: Sums::new(self.window, now),
             floor: self.floor.map(|floor| floor.fresh(now)),
         }
     }
 
     /// Counts a call that is not a retry.
     pub fn call(&self, state: &mut RetryBudgetState, now: Tick) {
-        let part = self.advance(state, now);
-        part.calls = part.calls.saturating_add(1);
+        self.advance(state, now);
+        state.sums.count(CALLS);
     }
 
     /// Asks for one retry, and says whether it is granted. Only a granted retry is counted.
     #[must_use = "a retry that was granted is spent"]
     pub fn retry(&self, state: &mut RetryBudgetState, now: Tick) -> bool {
         self.advance(state, now);
-        if self.share_left(state) {
-            let part = self.advance(state, now);
-            part.retries = part.retries.saturating_add(1);
+        if self.share_left(state.sums.totals()) {
+            state.sums.count(RETRIES);
             return true;
         }
         let (Some(floor), Some(tokens)) = (self.floor, &mut state.floor) else { return false };
@@ -163,46 +157,28 @@ impl RetryBudget {
     /// try again.
     #[must_use]
     pub fn is_spent(&self, state: &RetryBudgetState, now: Tick) -> bool {
-        let mut turned = state.clone();
-        self.advance(&mut turned, now);
-        let floor_left = self.floor.zip(turned.floor.as_ref());
-        !self.share_left(&turned)
-            && floor_left.is_none_or(|(floor, tokens)| floor.standing(tokens, now).remaining == 0)
+        let set_back = state.sums.is_set_back(self.window, now);
+        let floor_left = self.floor.zip(state.floor.as_ref());
+        // After the clock was set back, the next call finds a new state, whose floor is full.
+        let floor_left =
+            floor_left.is_some_and(|(floor, tokens)| set_back || floor.standing(tokens, now).remaining > 0);
+        !floor_left && !self.share_left(state.sums.totals_at(self.window, now))
     }
 
     /// Says whether one more retry stays within the share of the calls.
-    fn share_left(&self, state: &RetryBudgetState) -> bool {
-        let sum =
-            |count: fn(&Counts) -> u64| state.parts.iter().map(|part| u128::from(count(part))).sum::<u128>();
-        (sum(|part| part.retries) + 1) * u128::from(WHOLE) <= sum(|part| part.calls) * u128::from(self.share)
+    fn share_left(&self, sums: [u64; 2]) -> bool {
+        let [calls, retries] = sums.map(u128::from);
+        (retries + 1) * u128::from(WHOLE) <= calls * u128::from(self.share)
     }
 
-    /// Moves on to the part in which `now` lies: forgets the parts that are a span old, and returns the newest. A
-    /// tick before the newest part counts as in it. If it is more than [`MAX_STEP_BACK`] before it, the clock was set
+    /// Moves on to the bucket in which `now` lies: forgets buckets that are a span old. A tick before the newest bucket
+    /// counts as in it. If it is more than [`MAX_STEP_BACK`](crate::time::MAX_STEP_BACK) before it, the clock was set
     /// back and the state starts anew.
-    fn advance<'a>(&self, state: &'a mut RetryBudgetState, now: Tick) -> &'a mut Counts {
-        let newest = Tick::from_nanos(state.newest.saturating_mul(self.part_nanos()));
-        if newest.since(now) > MAX_STEP_BACK {
+    fn advance(&self, state: &mut RetryBudgetState, now: Tick) {
+        if state.sums.is_set_back(self.window, now) {
             *state = self.start(now);
         }
-        let part = self.part(now).max(state.newest);
-        for gone in (state.newest + 1..=part).take(PARTS) {
-            state.parts[(gone % PARTS as u64) as usize] = Counts::default();
-        }
-        if part - state.newest > PARTS as u64 {
-            state.parts = [Counts::default(); PARTS];
-        }
-        state.newest = part;
-        &mut state.parts[(part % PARTS as u64) as usize]
-    }
-
-    /// Returns the number of the part in which a tick lies.
-    fn part(&self, at: Tick) -> u64 {
-        at.as_nanos() / self.part_nanos()
-    }
-
-    fn part_nanos(&self) -> u64 {
-        nanos(self.span) / PARTS as u64
+        state.sums.advance(self.window, now);
     }
 }
 

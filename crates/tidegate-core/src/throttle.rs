@@ -15,6 +15,7 @@ mod sre;
 pub use law::{Arrival, Room, Throttle};
 pub use pid::{Pid, PidState};
 pub use shedding::{Shedding, SheddingState};
+pub(crate) use sre::excess;
 pub use sre::{Sre, SreState};
 
 #[cfg(test)]

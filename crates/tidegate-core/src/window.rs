@@ -3,10 +3,13 @@
 //! When the clock steps back, time stands still: an event before the newest bucket counts in it. After a step back of
 //! more than [`MAX_STEP_BACK`], the window starts anew.
 
+mod bucket_ring;
+
 use std::collections::VecDeque;
 
 use core::time::Duration;
 
+pub(crate) use self::bucket_ring::{BucketRing, Count};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
 use crate::knob::in_range;
@@ -141,64 +144,39 @@ impl Bytes for Peak {
 
 /// `K` sums over a window, including the newest bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sums<const K: usize> {
-    ring: Box<[[u64; K]]>,
-    totals: [u64; K],
-    newest: u64,
-}
+pub(crate) struct Sums<const K: usize>(BucketRing<[u64; K]>);
 
 impl<const K: usize> Sums<K> {
     pub(crate) fn new(buckets: Buckets, now: Tick) -> Self {
-        let ring = vec![[0; K]; buckets.count as usize].into_boxed_slice();
-        Self { ring, totals: [0; K], newest: buckets.index(now) }
+        Self(BucketRing::new(buckets.count, buckets.index(now)))
     }
 
     /// Moves the window on to `at`.
     pub(crate) fn advance(&mut self, buckets: Buckets, at: Tick) {
-        let index = buckets.index(at);
-        if buckets.is_set_back(self.newest, at) {
-            self.ring.fill([0; K]);
-            (self.totals, self.newest) = ([0; K], index);
+        if self.is_set_back(buckets, at) {
+            self.0.clear(buckets.index(at));
+        } else {
+            self.0.advance(buckets.index(at));
         }
-        for bucket in self.expired(index) {
-            for (total, old) in self.totals.iter_mut().zip(core::mem::replace(&mut self.ring[bucket], [0; K]))
-            {
-                *total -= old;
-            }
-        }
-        self.newest = self.newest.max(index);
+    }
+
+    /// Says whether the clock has stepped back so far that the window starts anew at `at`.
+    pub(crate) fn is_set_back(&self, buckets: Buckets, at: Tick) -> bool {
+        buckets.is_set_back(self.0.newest(), at)
     }
 
     /// Returns the sums as they are once the window has moved on to `at`.
     pub(crate) fn totals_at(&self, buckets: Buckets, at: Tick) -> [u64; K] {
-        if buckets.is_set_back(self.newest, at) {
-            return [0; K];
-        }
-        let mut totals = self.totals;
-        for bucket in self.expired(buckets.index(at)) {
-            for (total, old) in totals.iter_mut().zip(self.ring[bucket]) {
-                *total -= old;
-            }
-        }
-        totals
-    }
-
-    /// Returns the places in the ring of the buckets that leave the window when it moves on to bucket `index`: at most all.
-    fn expired(&self, index: u64) -> impl Iterator<Item = usize> + use<K> {
-        let (newest, length) = (self.newest, self.ring.len() as u64);
-        // The remainder is below the ring's length and fits.
-        (1..=index.saturating_sub(newest).min(length)).map(move |step| ((newest + step) % length) as usize)
+        if self.is_set_back(buckets, at) { [0; K] } else { self.0.total_at(buckets.index(at)) }
     }
 
     /// Adds one to a sum, in the newest bucket.
     pub(crate) fn count(&mut self, which: usize) {
-        let newest = (self.newest % self.ring.len() as u64) as usize;
-        self.ring[newest][which] += 1;
-        self.totals[which] += 1;
+        self.0.record(|sums| sums[which] += 1);
     }
 
     pub(crate) fn totals(&self) -> [u64; K] {
-        self.totals
+        self.0.total()
     }
 }
 
@@ -250,8 +228,8 @@ mod tests {
                 now += step;
                 let time = at(if back { now.saturating_sub(9000) } else { now });
                 sums.advance(BUCKETS, time);
-                let newest = if back { sums.newest } else { now / 100 };
-                prop_assert_eq!(newest, sums.newest);
+                let newest = if back { sums.0.newest() } else { now / 100 };
+                prop_assert_eq!(newest, sums.0.newest());
                 sums.count(0);
                 events.push(newest);
                 let live = events.iter().filter(|&&index| index + 10 > newest).count() as u64;

@@ -1,9 +1,9 @@
 //! Breakers that shed: instead of opening, they refuse the share of calls that goes beyond what a threshold allows.
 //!
 //! With a threshold of `f`, the calls that ended well justify `1/(1 - f)` times as many calls. Calls beyond that number
-//! are refused by chance: the share refused is `(bad - f·calls)/((1 - f)·(calls + 1))`, where `bad` of the `calls` in
-//! the window failed, or were slow. Refused calls do not count, so a refusal changes nothing and has nothing to store.
-//! The calls that still enter show whether the service recovers, so there are no probes.
+//! are refused by chance: the share is that of the throttle [`Sre`](crate::throttle::Sre) with `1/(1 - f)` as its K.
+//! Calls that were slow count as those that failed. Refused calls do not count, so a refusal changes nothing and has
+//! nothing to store. The calls that still enter show whether the service recovers, so there are no probes.
 //!
 //! # Source
 //! "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21, section on client-side
@@ -15,6 +15,7 @@ use super::parameters::{CircuitBreaker, scramble};
 use super::rules::{Figure, Rules, WHOLE};
 use super::state::{Condition, Inner, Phase};
 use super::window::Totals;
+use crate::throttle::excess;
 use crate::time::Tick;
 
 impl Rules {
@@ -24,12 +25,12 @@ impl Rules {
             return 0;
         }
         let of = |bad: u32, allowed: Option<u32>| {
-            let (whole, allowed) = (u128::from(WHOLE), u128::from(allowed?));
-            let (bad, calls) = (u128::from(bad), u128::from(totals.calls));
-            let excess = (bad * whole).saturating_sub(calls * allowed);
-            // A threshold of all calls allows everything. Otherwise at most a million, so it fits.
-            let share = (excess * whole).checked_div((whole - allowed) * (calls + 1))?;
-            u32::try_from(share).ok()
+            // A threshold of all calls allows everything.
+            let required = WHOLE.checked_sub(allowed?).filter(|share| *share > 0)?;
+            let k = f64::from(WHOLE) / f64::from(required);
+            let (calls, accepts) = (f64::from(totals.calls), f64::from(totals.calls.saturating_sub(bad)));
+            // Less than a million. Rounded down, so that rounding errors of a figure at its threshold refuse nothing.
+            Some((excess(calls, accepts, k) * f64::from(WHOLE)) as u32)
         };
         let failed = of(totals.failures, self.failure_ratio);
         let slow = of(totals.slow, self.slow_ratio);

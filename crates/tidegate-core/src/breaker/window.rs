@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::window::Count;
 
 /// Which calls a breaker judges by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,8 +54,12 @@ impl Totals {
         self.failures = self.failures.saturating_add(sample.failed as u32);
         self.slow = self.slow.saturating_add(sample.slow as u32);
     }
+}
 
-    pub(super) const fn plus(self, other: Self) -> Self {
+impl Count for Totals {
+    const ZERO: Self = Self { calls: 0, failures: 0, slow: 0 };
+
+    fn plus(self, other: Self) -> Self {
         Self {
             calls: self.calls.saturating_add(other.calls),
             failures: self.failures.saturating_add(other.failures),
@@ -62,7 +67,7 @@ impl Totals {
         }
     }
 
-    pub(super) const fn minus(self, other: Self) -> Self {
+    fn minus(self, other: Self) -> Self {
         Self {
             calls: self.calls.saturating_sub(other.calls),
             failures: self.failures.saturating_sub(other.failures),

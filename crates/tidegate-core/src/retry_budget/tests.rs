@@ -108,7 +108,8 @@ struct Plain {
 impl Plain {
     fn retry(&mut self, part: u64) -> bool {
         let within = |retry: bool| {
-            self.seen.iter().filter(|(at, what)| *what == retry && part - at < PARTS as u64).count() as u64
+            self.seen.iter().filter(|(at, what)| *what == retry && part - at < u64::from(BUCKETS)).count()
+                as u64
         };
         let granted = (within(true) + 1) * WHOLE <= within(false) * self.share;
         if granted {
@@ -120,7 +121,7 @@ impl Plain {
 
 proptest! {
     #[test]
-    fn the_parts_count_what_a_list_counts(
+    fn the_buckets_count_what_a_list_counts(
         share in 0..=WHOLE,
         events in proptest::collection::vec((0..400_u64, 0..4_u8), 0..200),
     ) {
@@ -139,4 +140,10 @@ proptest! {
             }
         }
     }
+}
+
+/// The sizes that the documentation gives.
+#[test]
+fn the_state_is_as_small_as_documented() {
+    assert_eq!(size_of::<RetryBudgetState>(), 80);
 }

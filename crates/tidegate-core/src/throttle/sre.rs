@@ -145,8 +145,14 @@ impl Sre {
         if sums[REQUESTS] < self.least_requests {
             return 0.0;
         }
-        ((requests - self.k * accepts) / (requests + 1.0)).clamp(0.0, self.most)
+        excess(requests, accepts, self.k).min(self.most)
     }
+}
+
+/// Returns the share of all requests that goes beyond `k` for each accepted one: `(requests − k·accepts)/(requests + 1)`,
+/// 0 or more and less than 1. `k` is at least 1.
+pub(crate) fn excess(requests: f64, accepts: f64, k: f64) -> f64 {
+    ((requests - k * accepts) / (requests + 1.0)).max(0.0)
 }
 
 impl Throttle for Sre {

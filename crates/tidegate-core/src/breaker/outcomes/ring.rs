@@ -2,6 +2,7 @@
 
 use super::super::window::{Sample, Totals, Window};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::window::Count;
 
 /// Outcomes of the last `size` calls, a quarter of a byte for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
