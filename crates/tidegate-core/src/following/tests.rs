@@ -28,6 +28,15 @@ fn sentinels_line_is_straight_and_has_no_memory() {
     assert_eq!(rates(&sentinel(), &readings), [1000, 1000, 775, 550, 100, 100, 550, 1000]);
 }
 
+/// The straight line of Envoy's scaled triggers, in its example of a timer from 600 s down to 2 s between 85 % and 95 %:
+/// at 92 %, 2 + 598·0.3 = 181.4 s. In tenths, since a rate counts in whole numbers.
+#[test]
+fn the_line_is_that_of_envoys_scaled_triggers() {
+    let law = Following::sentinel(rate(20)..=rate(6000), 85.0..=95.0).unwrap();
+    let readings = [84.0, 85.0, 92.0, 95.0, 96.0].map(|percent| (0, percent));
+    assert_eq!(rates(&law, &readings), [6000, 6000, 1814, 20, 20]);
+}
+
 #[test]
 fn a_signal_that_trembles_within_the_band_moves_the_rate_once() -> Result<(), QuotaError> {
     let law = sentinel().band(256.0)?;

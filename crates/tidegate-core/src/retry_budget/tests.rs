@@ -34,6 +34,21 @@ fn a_new_caller_has_one_second_of_the_floor() {
     assert_eq!(granted(&budget, &mut state, Tick::from_secs(60), 1000), 10);
 }
 
+/// The SRE book's budgets: at most three tries of a request, and retries are at most a tenth of a client's requests.
+/// Without the tenth, a hundred requests to a service that is down become 300.
+#[test]
+fn the_sre_books_tenth_holds_where_every_call_fails() {
+    let budget = RetryBudget::new(0.1).unwrap().without_floor();
+    let mut state = budget.start(Tick::EPOCH);
+    let tries: usize = (0..100)
+        .map(|_| {
+            budget.call(&mut state, Tick::EPOCH);
+            1 + (0..2).take_while(|_| budget.retry(&mut state, Tick::EPOCH)).count()
+        })
+        .sum();
+    assert_eq!(tries, 110);
+}
+
 #[test]
 fn a_slow_floor_grants_one_now_and_then() {
     let budget =

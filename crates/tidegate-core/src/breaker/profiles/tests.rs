@@ -308,3 +308,68 @@ fn tower_resilience_waits_for_a_hundred_and_thirty_seconds() {
     trace.calls(30_000, &[(1, Success)]);
     assert_eq!(trace.is(30_000), "closed");
 }
+
+/// A breaker with one probe that decides, as those of failsafe-go, linkerd and Finagle are.
+fn one_probe() -> BreakerBuilder {
+    CircuitBreaker::builder().jitter(0.0).probes(1).judgement(Judgement::Successes(1)).steps(0)
+}
+
+/// failsafe-go's defaults, by knobs: one failure opens for 60 s, and one success closes.
+#[test]
+fn failsafe_go_opens_at_one_failure_and_closes_at_one_success() {
+    let knobs = one_probe().without_failure_ratio().consecutive(1);
+    let mut trace = Trace::of(knobs.open_for(Duration::from_secs(60)).growth(1.0));
+    trace.calls(0, &[(1_000, Success), (1, Failure)]);
+    assert_eq!((trace.is(0), trace.open_until(0)), ("open", 60_000));
+    trace.calls(60_000, &[(1, Failure)]);
+    assert_eq!(trace.open_until(60_000), 120_000);
+    trace.calls(120_000, &[(1, Success)]);
+    assert_eq!(trace.is(120_000), "closed");
+}
+
+/// linkerd's breaker of an endpoint, by knobs: seven failures in a row, then a penalty from 1 s to 60 s that grows with
+/// each failed probe.
+#[test]
+fn linkerd_waits_longer_after_each_failed_probe() {
+    let knobs = one_probe().without_failure_ratio().consecutive(7);
+    let knobs = knobs.open_for(SECOND).growth(2.0).open_at_most(Duration::from_secs(60));
+    let mut trace = Trace::of(knobs);
+    trace.calls(0, &[(6, Failure), (1, Success), (6, Failure)]);
+    assert_eq!(trace.is(0), "closed", "six in a row");
+    trace.calls(0, &[(1, Failure)]);
+    let mut now = 0;
+    for penalty in [1, 2, 4, 8, 16, 32, 60, 60] {
+        assert_eq!(trace.open_until(now), now + penalty * 1_000);
+        now = trace.open_until(now);
+        trace.calls(now, &[(1, Failure)]);
+    }
+    now = trace.open_until(now);
+    trace.calls(now, &[(1, Success)]);
+    assert_eq!(trace.is(now), "closed");
+}
+
+/// The success ratio of linkerd's unified mode (10 s in ten buckets) and of Finagle's accrual (30 s), by knobs: below 0.8
+/// of at least five calls. Finagle also counts five failures in a row.
+#[test]
+fn linkerd_and_finagle_trip_below_four_fifths_of_five() {
+    for secs in [10, 30] {
+        let window = Window::Time { span: Duration::from_secs(secs), buckets: 10 };
+        let ratio = || one_probe().failure_ratio(0.2).above().min_calls(5).window(window);
+        let mut trace = Trace::of(ratio());
+        trace.calls(0, &[(1, Failure), (3, Success)]);
+        assert_eq!(trace.is(0), "closed", "three of four, and four are too few");
+        trace.calls(0, &[(1, Success)]);
+        assert_eq!(trace.is(0), "closed", "0.8 is not below");
+        trace.calls(0, &[(1, Failure)]);
+        assert_eq!(trace.is(0), "open", "four of six");
+        let mut forgets = Trace::of(ratio());
+        forgets.calls(0, &[(4, Failure)]);
+        forgets.calls(secs * 1_000, &[(4, Failure)]);
+        assert_eq!(forgets.is(secs * 1_000), "closed", "four of four are too few");
+        let mut in_a_row = Trace::of(ratio().consecutive(5));
+        in_a_row.calls(0, &[(100, Success), (4, Failure)]);
+        assert_eq!(in_a_row.is(0), "closed");
+        in_a_row.calls(0, &[(1, Failure)]);
+        assert_eq!(in_a_row.is(0), "open", "100 of 105 succeeded");
+    }
+}

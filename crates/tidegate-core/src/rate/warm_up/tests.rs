@@ -101,3 +101,27 @@ fn a_receipt_from_before_a_change_gives_nothing_back() {
     assert_eq!(limit.settle(&again, now, &before, 0), again);
     assert!(limit.full_at(&reset).unwrap().as_nanos() > spent.next.ns);
 }
+
+/// Sentinel's slope for a count of 10, 10 s and a factor of 3: it begins at int(10·10)/(3 − 1) = 50 tokens, ends at
+/// 50 + int(2·10·10/(1 + 3)) = 100, and rises by (3 − 1)/10/50 = 0.004 s from token to token. A token costs 1/10 s at its
+/// foot, so 1/10 + 50·0.004 = 0.3 s when cold. The price of a unit here is the mean along that line.
+#[test]
+fn the_slope_is_sentinels() {
+    let rate = Rate::new(10, Duration::from_secs(1)).unwrap();
+    let limit = WarmUp::new(rate, Duration::from_secs(10), ColdFactor::THREE).unwrap();
+    let (mut state, mut now, mut total) = (limit.fresh(Tick::EPOCH), Tick::EPOCH, Duration::ZERO);
+    for token in (41..=100).rev() {
+        let ask = Ask::within(now, Cost::ONE, Duration::MAX);
+        let Transition::Allowed { next, .. } = limit.decide(&state, ask) else { panic!("any wait will do") };
+        let price = limit.standing(&next, now).reset_after;
+        // In microseconds: 100 ms, and 4 ms for each token between the foot and the middle of this one.
+        let above = 2 * i64::from(token) - 1 - 100;
+        let expected = 100_000 + 2_000 * above.max(0);
+        assert_eq!(price.as_nanos().div_ceil(1_000) as i64, expected, "token {token}");
+        total += price;
+        (state, now) = (next, now.after(price));
+        if token == 51 {
+            assert_eq!(total.as_millis(), 10_000, "warm after 50 tokens, in the warm-up period");
+        }
+    }
+}

@@ -20,6 +20,11 @@ fn counted(throttle: Sre, requests: u64, accepts: u64) -> SreState {
 
 #[test]
 fn the_published_numbers() {
+    // The throttler of failsafe-go with its defaults: 90 % are enough over a minute, and never more than 90 % are refused.
+    let minute = Sre::default().window(Duration::from_secs(60), 60).unwrap();
+    let failsafe = minute.k(1.0 / 0.9).unwrap().most(0.9).unwrap();
+    // Finagle's nack admission: 1 − 2·(accepted share), at most 75 %, from 5 requests a second on; 600 in the two minutes.
+    let nack = Sre::default().most(0.75).unwrap().least_requests(600);
     let table = [
         (Sre::default(), 100, 50, 0.0),
         (Sre::default(), 100, 49, 2.0 / 101.0),
@@ -34,6 +39,13 @@ fn the_published_numbers() {
         (Sre::envoy(), 100, 95, 0.0),
         (Sre::envoy(), 99, 38, 0.59),
         (Sre::envoy(), 100, 0, 0.8),
+        (nack, 599, 0, 0.0),
+        (nack, 600, 0, 0.75),
+        (nack, 600, 300, 0.0),
+        (nack, 600, 180, 240.0 / 601.0),
+        (failsafe, 100, 90, 0.0),
+        (failsafe, 100, 45, 50.0 / 101.0),
+        (failsafe, 100, 0, 0.9),
     ];
     for (throttle, requests, accepts, share) in table {
         let state = counted(throttle, requests, accepts);
