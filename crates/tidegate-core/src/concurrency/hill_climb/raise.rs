@@ -13,7 +13,7 @@
 use super::super::bounds::Bounds;
 use super::reading::Reading;
 use super::reserve::Reserve;
-use super::state::{HillClimbState, LEAP, STEP};
+use super::state::{HillClimbState, LEAP, LONGEST_WAIT, STEP};
 
 /// The limit is raised until nearly all work takes this share of its caller's time.
 const AIM: f64 = 0.42;
@@ -35,7 +35,7 @@ const FEW_FAIL: f64 = 0.05;
 /// The reserve is given up if more than this share of the work fails.
 const MANY_FAIL: f64 = 0.1;
 /// After a raise that was taken back, none is tried for this many measurements at the limit.
-const WAIT: u32 = 128;
+const WAIT: u32 = LONGEST_WAIT;
 /// After this many measurements the law settles anew.
 const HELD: u32 = 1024;
 /// One more than the measurements between two looks at whether the limit can be raised further.

@@ -21,6 +21,9 @@ pub(super) const HEADROOM: f64 = 2.0;
 /// share by five standard deviations.
 pub(super) const CHANGED: f64 = 0.4;
 
+/// No rest between experiments, and no time without a reserve, lasts for more measurements.
+pub(super) const LONGEST_WAIT: u32 = 128;
+
 /// What [`HillClimb`](super::HillClimb) remembers: 320 bytes, and nothing on the heap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HillClimbState {
@@ -191,7 +194,7 @@ impl HillClimbState {
         if let Some(known) = &mut self.known {
             known.share = share;
         }
-        self.no_reserve_for = from.u32()?;
+        self.no_reserve_for = from.u32()?.min(LONGEST_WAIT);
         Ok(())
     }
 }
@@ -250,7 +253,8 @@ impl Bytes for HillClimbState {
             may_regain,
             regaining,
             cliff,
-            rests,
+            // A longer rest is not one of ours, and no experiment would be made until it ends.
+            rests: rests.min(LONGEST_WAIT),
             rejected: rejected & !FOLLOWS,
             reserve: None,
             no_reserve_for: 0,

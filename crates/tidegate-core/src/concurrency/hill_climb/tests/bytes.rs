@@ -168,3 +168,18 @@ fn possible_numbers_that_make_no_sense_do_no_lasting_harm() {
         assert!(service.state.reserve.is_some(), "{state:?} became {:?}", service.state);
     }
 }
+
+/// Regression: a form could hold a rest of 2³² measurements, and no experiment was made for that key until its state was
+/// forgotten. The longest wait of the law is 128 measurements.
+#[test]
+fn no_form_stops_the_experiments_for_longer_than_the_law_does() {
+    let held = with_a_reserve();
+    for (wait, kept) in [(0, 0), (1, 1), (128, 128), (129, 128), (u32::MAX, 128)] {
+        for reserve in [None, held.reserve] {
+            let resting = HillClimbState { rests: wait, reserve, ..held };
+            assert_eq!(read(&form(&resting)), Ok(HillClimbState { rests: kept, ..resting }));
+            let without = HillClimbState { no_reserve_for: wait, reserve, ..held };
+            assert_eq!(read(&form(&without)), Ok(HillClimbState { no_reserve_for: kept, ..without }));
+        }
+    }
+}
