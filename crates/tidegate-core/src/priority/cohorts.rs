@@ -60,13 +60,17 @@ impl Default for Cohorts {
 }
 
 impl Cohorts {
-    /// Divides anew in each period, counted from the epoch of the clock. Without a secret.
+    /// Divides anew in each period, 1 ns or more, counted from the epoch of the clock. A period above 584 years counts as
+    /// that: the division then never changes. Without a secret.
     ///
     /// # Errors
-    /// [`QuotaError::Period`] if the period is zero.
+    /// [`QuotaError::Parameter`] if the period is zero.
     pub fn every(period: Duration) -> Result<Self, QuotaError> {
         match nanos(period) {
-            0 => Err(QuotaError::Period { period }),
+            0 => {
+                let want = "is no time for which users keep their cohorts; use 1 ns or more";
+                Err(QuotaError::Parameter { name: "period", value: format!("{period:?}"), want })
+            }
             period_ns => Ok(Self { period_ns, ..Self::default() }),
         }
     }
@@ -183,8 +187,23 @@ mod tests {
         let hours: Vec<_> = (0..100).map(|hour| cohort("alice", &cohorts, hour * HOUR)).collect();
         let stayed = hours.windows(2).filter(|two| two[0] == two[1]).count();
         assert!(stayed < 6, "1 in 128 stays by chance: {hours:?}");
-        cohort("alice", &Cohorts::every(Duration::MAX).unwrap(), u64::MAX);
-        assert!(Cohorts::every(Duration::ZERO).is_err());
+    }
+
+    #[test]
+    fn any_period_but_zero_divides() {
+        let nanosecond = Cohorts::every(Duration::from_nanos(1)).unwrap();
+        let at = |cohorts: &Cohorts, nanos| {
+            Priority::default().for_user("alice", cohorts, Tick::from_nanos(nanos))
+        };
+        assert!((0..100).any(|nanos| at(&nanosecond, nanos) != at(&nanosecond, nanos + 1)));
+        // The last tick is the end of the first of the longest periods, and begins another.
+        for longest in
+            [Duration::from_nanos(u64::MAX), Duration::MAX].map(|period| Cohorts::every(period).unwrap())
+        {
+            assert_eq!(at(&longest, 0), at(&longest, u64::MAX - 1));
+        }
+        let refused = Cohorts::every(Duration::ZERO).unwrap_err().to_string();
+        assert_eq!(refused, "period 0ns is no time for which users keep their cohorts; use 1 ns or more");
     }
 
     #[test]
