@@ -3,7 +3,8 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+
+use crate::sync::thread::{self, Thread};
 
 /// Returns a waker that unparks the calling thread.
 pub(crate) fn thread_waker() -> Waker {

@@ -13,7 +13,6 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::Poll;
-use std::thread;
 
 use tidegate_core::QuotaError;
 
@@ -24,6 +23,7 @@ use crate::deadline::{self, Deadline};
 use crate::job::{self, JobError};
 use crate::observer::{Observer, PoolDid};
 use crate::priority;
+use crate::sync::thread;
 
 /// A pool of threads. Clones share it. When the last clone is dropped, the threads run the waiting work and end.
 ///
@@ -55,6 +55,24 @@ pub struct BlockingPool {
 /// Closes the line when the last clone is dropped.
 struct Pool {
     line: Arc<Line>,
+}
+
+impl Pool {
+    fn start(name: &str, threads: usize, places: usize) -> Result<Self, PoolError> {
+        let line = Arc::new(Line::new(threads, places));
+        let pool = Self { line: Arc::clone(&line) };
+        for number in 1..=threads {
+            let line = Arc::clone(&line);
+            let work = move || {
+                while let Some(job) = line.next() {
+                    block_on(job);
+                }
+            };
+            let started = thread::Builder::new().name(name.to_owned()).spawn(work);
+            started.map_err(|source| PoolError::Thread { name: name.to_owned(), number, source })?;
+        }
+        Ok(pool)
+    }
 }
 
 impl Drop for Pool {
@@ -127,18 +145,7 @@ impl BlockingPool {
             let want = "cannot name a thread; leave out the zero byte";
             return Err(QuotaError::Parameter { name: "name", value: format!("{name:?}"), want }.into());
         }
-        let line = Arc::new(Line::new(threads, places));
-        let pool = Pool { line: Arc::clone(&line) };
-        for number in 1..=threads {
-            let line = Arc::clone(&line);
-            let work = move || {
-                while let Some(job) = line.next() {
-                    block_on(job);
-                }
-            };
-            let started = thread::Builder::new().name(name.to_owned()).spawn(work);
-            started.map_err(|source| PoolError::Thread { name: name.to_owned(), number, source })?;
-        }
+        let pool = Pool::start(name, threads, places)?;
         Ok(Self { pool: Arc::new(pool), clock: Arc::new(SystemClock::new()), observer: None })
     }
 
@@ -305,5 +312,7 @@ impl<T> Future for Running<T> {
     }
 }
 
+#[cfg(all(test, tidegate_loom))]
+mod loom_model;
 #[cfg(all(test, not(tidegate_loom)))]
 mod tests;

@@ -4,23 +4,25 @@
 //! call a minute gets ten thousand at once. Here the first caller's call is made, and callers with the same key wait
 //! for its answer.
 
+mod caller;
+
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
 use std::fmt;
 use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared, WeakShared};
-use parking_lot::Mutex;
+use futures_util::future::{BoxFuture, WeakShared};
 use tidegate_core::Tick;
 
+use self::caller::{Caller, Waiting};
 use crate::clock::{self, Clock, SystemClock};
 use crate::job::message_of;
 use crate::observer::{CoalesceDid, Observer};
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::{deadline, priority};
 
 /// Calls by key, at most one in flight per key. Clones share them.
@@ -59,19 +61,17 @@ pub struct Coalesce<K, V> {
     observer: Option<Arc<dyn Observer>>,
 }
 
-/// One call, awaited by all callers that share it. Any of them drives it when polled, so it continues if the first
-/// caller goes.
-type Call<V> = Shared<Answer<V>>;
-type Answer<V> = BoxFuture<'static, Result<V, CoalesceError>>;
+type Answer<V> = Result<V, CoalesceError>;
 
 /// The calls in flight that callers may join.
-type Calls<K, V> = HashMap<K, InFlight<WeakShared<Answer<V>>>, RandomState>;
+type Calls<K, V> = HashMap<K, InFlight<V>, RandomState>;
 
-/// A call in flight. `C` is a weak reference: a call lives as long as a caller waits for it.
-struct InFlight<C> {
+/// A call in flight, which lives as long as a caller waits for it.
+struct InFlight<V> {
     number: u64,
     begun: Tick,
-    call: C,
+    call: WeakShared<BoxFuture<'static, Answer<V>>>,
+    waiting: Arc<Waiting>,
 }
 
 /// How long a call may be joined unless [`Coalesce::joinable_for`] says otherwise.
@@ -155,26 +155,27 @@ where
     }
 
     /// Waits for the call in flight for the key, or makes it.
-    fn join<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static) -> Call<V>
+    fn join<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static) -> Caller<Answer<V>>
     where
         F: Future<Output = V> + Send + 'static,
     {
         let now = self.clock.now();
         let found = self.calls.lock().get(&key).and_then(|call| self.joinable(call, now));
         match found {
-            Some(shared) => {
+            Some(caller) => {
                 self.notify(CoalesceDid::Joined);
-                shared
+                caller
             }
             None => self.begin(key, call, now),
         }
     }
 
     /// Returns the call if it may still be joined.
-    fn joinable(&self, in_flight: &InFlight<WeakShared<Answer<V>>>, now: Tick) -> Option<Call<V>> {
+    fn joinable(&self, in_flight: &InFlight<V>, now: Tick) -> Option<Caller<Answer<V>>> {
         // The age comes first: the call must not be dropped here, under the lock, which its `Listed` takes.
         let young = now.since(in_flight.begun) < self.joinable_for;
-        if young { in_flight.call.upgrade() } else { None }
+        let call = if young { in_flight.call.upgrade()? } else { return None };
+        Some(Caller::new(call, Arc::clone(&in_flight.waiting)))
     }
 
     /// Returns how many keys have a call in flight.
@@ -183,7 +184,7 @@ where
         self.calls.lock().len()
     }
 
-    fn begin<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static, begun: Tick) -> Call<V>
+    fn begin<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static, begun: Tick) -> Caller<Answer<V>>
     where
         F: Future<Output = V> + Send + 'static,
     {
@@ -193,8 +194,11 @@ where
         let listed = Listed { calls: Arc::downgrade(&self.calls), key: key.clone(), number };
         // Made before the lock is taken, so it is dropped after the lock is released on every path: dropping a call
         // takes the lock.
+        let waiting = Arc::new(Waiting::new());
+        let told = Arc::clone(&waiting);
         let shared = async move {
             let _listed = listed;
+            told.learn().await;
             let nobodys = deadline::carry_nothing(priority::carry_nothing(async move { call().await }));
             let answer = AssertUnwindSafe(nobodys).catch_unwind().await;
             if let Some(observer) = observer {
@@ -204,8 +208,10 @@ where
         }
         .boxed()
         .shared();
-        let Some(weak) = shared.downgrade() else { return shared };
-        let made = InFlight { number, begun, call: weak };
+        let weak = shared.downgrade();
+        let caller = Caller::new(shared, Arc::clone(&waiting));
+        let Some(call) = weak else { return caller };
+        let made = InFlight { number, begun, call, waiting };
         let others = match self.calls.lock().entry(key) {
             Entry::Occupied(mut entry) => {
                 let others = self.joinable(entry.get(), begun);
@@ -223,7 +229,7 @@ where
         };
         self.notify(if others.is_some() { CoalesceDid::Joined } else { CoalesceDid::Called });
         // If another caller was faster, its call is used and this one is dropped.
-        others.unwrap_or(shared)
+        others.unwrap_or(caller)
     }
 
     fn notify(&self, did: CoalesceDid) {
@@ -252,16 +258,21 @@ impl<K: Hash + Eq, V: Clone> Drop for Listed<K, V> {
     }
 }
 
-impl<K, V> Default for Coalesce<K, V> {
-    fn default() -> Self {
-        let clock = Arc::new(SystemClock::new());
+impl<K, V> Coalesce<K, V> {
+    fn on(clock: impl Clock + 'static) -> Self {
         Self {
-            calls: Arc::default(),
+            calls: Arc::new(Mutex::new(Calls::default())),
             begun: Arc::default(),
             joinable_for: JOINABLE_FOR,
-            clock,
+            clock: Arc::new(clock),
             observer: None,
         }
+    }
+}
+
+impl<K, V> Default for Coalesce<K, V> {
+    fn default() -> Self {
+        Self::on(SystemClock::new())
     }
 }
 
@@ -283,5 +294,7 @@ impl<K, V> fmt::Debug for Coalesce<K, V> {
     }
 }
 
+#[cfg(all(test, tidegate_loom))]
+mod loom_model;
 #[cfg(all(test, not(tidegate_loom)))]
 mod tests;

@@ -9,7 +9,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 /// A job that is due: a future to run now. Dropping it aborts it.
 ///

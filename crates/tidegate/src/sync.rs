@@ -1,29 +1,29 @@
 //! The atomics and locks of the shared cells: the usual ones, or loom's in builds that explore their interleavings.
 
 #[cfg(not(tidegate_loom))]
-pub(crate) use parking_lot::Mutex;
+pub(crate) use parking_lot::{Condvar, Mutex};
 #[cfg(not(tidegate_loom))]
 pub(crate) use std::hint::spin_loop;
 #[cfg(not(tidegate_loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(tidegate_loom))]
-pub(crate) use std::thread::yield_now;
+pub(crate) use std::thread::{self, yield_now};
 
 #[cfg(tidegate_loom)]
-pub(crate) use checked::{AtomicBool, AtomicU32, AtomicU64, Mutex};
+pub(crate) use checked::{AtomicBool, AtomicU32, AtomicU64, Condvar, Mutex};
 #[cfg(tidegate_loom)]
 pub(crate) use loom::hint::spin_loop;
 #[cfg(tidegate_loom)]
 pub(crate) use loom::sync::atomic::{Ordering, fence};
 #[cfg(tidegate_loom)]
-pub(crate) use loom::thread::yield_now;
+pub(crate) use loom::thread::{self, yield_now};
 
 /// Loom's atomics with a `const fn new`, which statics need and loom lacks. They are created at the first access, so a
 /// model accesses its cells once before it starts threads.
 #[cfg(tidegate_loom)]
 mod checked {
-    use std::ops::Deref;
-    use std::sync::OnceLock;
+    use std::ops::{Deref, DerefMut};
+    use std::sync::{OnceLock, PoisonError};
 
     macro_rules! atomic {
         ($name:ident, $number:ty) => {
@@ -59,16 +59,57 @@ mod checked {
             Self(loom::sync::Mutex::new(value))
         }
 
-        pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
-            self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        pub(crate) fn lock(&self) -> Guard<'_, T> {
+            Guard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
         }
 
-        pub(crate) fn try_lock(&self) -> Option<loom::sync::MutexGuard<'_, T>> {
+        pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
             match self.0.try_lock() {
-                Ok(guard) => Some(guard),
-                Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Ok(guard) => Some(Guard(Some(guard))),
+                Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(Guard(Some(poisoned.into_inner()))),
                 Err(std::sync::TryLockError::WouldBlock) => None,
             }
+        }
+    }
+
+    /// A locked [`Mutex`]. Empty only while [`Condvar::wait`] waits.
+    #[derive(Debug)]
+    pub(crate) struct Guard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
+
+    impl<T> Deref for Guard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            self.0.as_ref().expect("locked")
+        }
+    }
+
+    impl<T> DerefMut for Guard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.0.as_mut().expect("locked")
+        }
+    }
+
+    /// Loom's condition variable with the interface of the usual one.
+    #[derive(Debug)]
+    pub(crate) struct Condvar(loom::sync::Condvar);
+
+    impl Condvar {
+        pub(crate) fn new() -> Self {
+            Self(loom::sync::Condvar::new())
+        }
+
+        pub(crate) fn wait<T>(&self, guard: &mut Guard<'_, T>) {
+            let locked = guard.0.take().map(|locked| self.0.wait(locked));
+            guard.0 = locked.map(|locked| locked.unwrap_or_else(PoisonError::into_inner));
+        }
+
+        pub(crate) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        pub(crate) fn notify_all(&self) {
+            self.0.notify_all();
         }
     }
 }

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::job::Job;
+use crate::sync::{Condvar, Mutex};
 
 /// The line before the threads of a pool, and the number of busy threads.
 pub(super) struct Line {

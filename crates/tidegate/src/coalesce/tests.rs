@@ -1,7 +1,7 @@
 use std::pin::{Pin, pin};
 use std::sync::Barrier;
-use std::sync::atomic::AtomicU32;
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
@@ -44,6 +44,43 @@ fn the_call_goes_on_when_the_caller_who_began_it_goes() {
     drop(first);
     assert_eq!(block_on(second.as_mut()), Ok(1));
     assert_eq!((calls.load(Ordering::Relaxed), coalesce.in_flight()), (1, 0));
+}
+
+#[derive(Debug, Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Regression: the call was woken while the first caller polled it, which woke that caller alone; the second came during
+/// that poll. When the first then went, nobody polled the call again, and the second waited for good.
+#[test]
+fn a_caller_that_goes_although_it_was_woken_hands_the_call_on() {
+    let (coalesce, woken) = (Coalesce::new(), Arc::new(Woken::default()));
+    let second: Arc<Mutex<Option<BoxFuture<'static, _>>>> = Arc::default();
+    let (joins, waker, comes) = (coalesce.clone(), Waker::from(Arc::clone(&woken)), Arc::clone(&second));
+    let mut is_second = false;
+    let call = poll_fn(move |cx| {
+        if std::mem::replace(&mut is_second, true) {
+            return Poll::Ready(7);
+        }
+        cx.waker().wake_by_ref();
+        let joins = joins.clone();
+        let mut waits = async move { joins.call("key", std::future::pending).await }.boxed();
+        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        *comes.lock() = Some(waits);
+        Poll::Pending
+    });
+    let mut first = Box::pin(coalesce.call("key", || call));
+    assert!(poll(first.as_mut()).is_pending());
+    assert!(!woken.0.load(Ordering::Relaxed), "the first was woken");
+    drop(first);
+    assert!(woken.0.load(Ordering::Relaxed), "it is the second's turn");
+    let second = second.lock().take().expect("it waits");
+    assert_eq!((block_on(second), coalesce.in_flight()), (Ok(7), 0));
 }
 
 #[test]
