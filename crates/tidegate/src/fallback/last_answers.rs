@@ -24,10 +24,10 @@ use crate::clock::{Clock, SystemClock};
 /// thing. A caller is shown the answer that is kept under its key, even if it was made for another caller. Use a user name
 /// that was verified, not one that the caller sent.
 ///
-/// Holds at most `most_keys` answers, of any size, and each key twice. A new key in a full store evicts the
-/// answer that was stored longest ago; storing again makes an answer the newest, reading does not. So callers who
-/// choose keys freely, such as by a query string, can evict the answers of all others: use keys of which there are few,
-/// such as the path.
+/// Holds at most `most_keys` answers, and each key twice. The answers may have any size unless
+/// [`weighing`](LastAnswers::weighing) bounds their sum. A new key in a full store evicts the answer that was stored
+/// longest ago; storing again makes an answer the newest, reading does not. So callers who choose keys freely, such as by
+/// a query string, can evict the answers of all others: use keys of which there are few, such as the path.
 ///
 /// Storing an answer costs an allocation, a clone of the key and a short lock that all keys share; returning one costs that
 /// lock and a clone of the answer: wrap large answers in an `Arc`. An answer that is too old is never returned. It is
@@ -51,8 +51,17 @@ pub struct LastAnswers<K, T> {
     clock: Arc<dyn Clock>,
     most_age: Duration,
     most_keys: usize,
+    weighing: Option<Weighing<K, T>>,
     table: Arc<Mutex<Table<K, T>>>,
 }
+
+/// The largest sum of weights, and the weight of one answer.
+struct Weighing<K, T> {
+    most: u64,
+    weigh: Arc<Weigh<K, T>>,
+}
+
+type Weigh<K, T> = dyn Fn(&K, &T) -> u64 + Send + Sync;
 
 impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
     /// The largest number of keys.
@@ -68,7 +77,13 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
             let want = "is not a number of keys; use 1 to 16777216";
             return Err(QuotaError::Parameter { name: "most_keys", value: most_keys.to_string(), want });
         }
-        Ok(Self { clock: Arc::new(SystemClock::new()), most_age, most_keys, table: Arc::default() })
+        Ok(Self {
+            clock: Arc::new(SystemClock::new()),
+            most_age,
+            most_keys,
+            weighing: None,
+            table: Arc::default(),
+        })
     }
 
     /// Sets the clock that measures ages; the default is the [`SystemClock`]. Call it before any answer is stored.
@@ -77,12 +92,42 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
         Self { clock: Arc::new(clock), ..self }
     }
 
+    /// Bounds the sum of the weights of all answers that are held by `most`; `weigh` computes the weight of one, such as the
+    /// bytes of an answer and twice those of its key. The default has no such bound: how large an answer is, only its type knows.
+    ///
+    /// A new answer evicts as many of those stored longest ago as it needs. One that alone weighs more than `most` is not
+    /// kept, and the last answer for its key is dropped, since it is no longer the last. An answer is weighed once, when it
+    /// is stored, before the lock is taken; what changes its size later is not noticed. Call it before any answer is stored.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::fallback::LastAnswers;
+    ///
+    /// let bytes = |key: &String, page: &String| 2 * key.len() as u64 + page.len() as u64;
+    /// let pages = LastAnswers::new(10_000, Duration::from_secs(300))?.weighing(64 << 20, bytes);
+    /// pages.keep("home".to_owned(), "welcome".to_owned());
+    /// assert_eq!(pages.weight(), 15);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn weighing(self, most: u64, weigh: impl Fn(&K, &T) -> u64 + Send + Sync + 'static) -> Self {
+        Self { weighing: Some(Weighing { most, weigh: Arc::new(weigh) }), ..self }
+    }
+
     /// Stores a real answer, in place of the last one for this key. Its age counts from now.
     pub fn keep(&self, key: K, answer: T) {
         let now = self.clock.now();
-        let (kept, turn_key) = (Arc::new((answer, now)), key.clone());
-        let gone =
-            self.table.lock().insert(key, turn_key, kept, self.most_keys, |kept| self.is_too_old(kept, now));
+        let weight = self.weighing.as_ref().map_or(0, |weighing| (weighing.weigh)(&key, &answer));
+        let most =
+            Most { keys: self.most_keys, weight: self.weighing.as_ref().map_or(0, |weighing| weighing.most) };
+        if weight > most.weight {
+            self.forget(&key);
+            return;
+        }
+        let (turn_key, kept) = (key.clone(), Arc::new((answer, now)));
+        let entry = |turn| Entry { turn, weight, kept };
+        let gone = self.table.lock().insert(key, turn_key, entry, most, |kept| self.is_too_old(kept, now));
         drop(gone);
     }
 
@@ -136,6 +181,12 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
         self.table.lock().by_key.len()
     }
 
+    /// Returns the sum of the weights of the answers that are held; 0 unless they are [weighed](LastAnswers::weighing).
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        self.table.lock().weight
+    }
+
     fn is_too_old(&self, kept: &Kept<T>, now: Tick) -> bool {
         now.since(kept.1) > self.most_age
     }
@@ -147,47 +198,72 @@ struct Table<K, T> {
     by_turn: BTreeMap<u64, K>,
     /// How many answers were ever stored; each answer's turn is taken from it.
     stored: u64,
+    /// The sum of the weights of all answers.
+    weight: u64,
 }
 
 struct Entry<T> {
     turn: u64,
+    weight: u64,
     kept: Kept<T>,
+}
+
+/// How much a table may hold.
+#[derive(Clone, Copy)]
+struct Most {
+    keys: usize,
+    weight: u64,
 }
 
 /// What was taken out of a table, to be dropped after the lock is released.
 type Gone<K, T> = Option<(K, Entry<T>, K)>;
 
-/// How many answers are taken out at most when one is stored: one to make room, and one that is too old, so that a store
-/// whose keys change holds fewer with time. The number bounds the time that the lock is held.
+/// What an answer displaced when it was stored: the last one for its key, the oldest, and those that made room for its
+/// weight.
+type AllGone<K, T> = (Gone<K, T>, [Gone<K, T>; TAKEN_OUT], Vec<Gone<K, T>>);
+
+/// How many answers are taken out at most when one is stored, besides those that make room for its weight: one to make
+/// room for its key, and one that is too old, so that a store whose keys change holds fewer with time. The number bounds
+/// the time that the lock is held.
 const TAKEN_OUT: usize = 2;
 
 impl<K: Hash + Eq, T> Table<K, T> {
-    /// Stores an answer under `key`, of which `turn_key` is a clone, and takes out the oldest that are too many or too
-    /// old.
+    /// Stores the answer that `entry` makes with its turn under `key`, of which `turn_key` is a clone, and takes out the
+    /// oldest that are too many, too heavy or too old. The answer itself weighs at most `most.weight`.
     fn insert(
         &mut self,
         key: K,
         turn_key: K,
-        kept: Kept<T>,
-        most_keys: usize,
+        entry: impl FnOnce(u64) -> Entry<T>,
+        most: Most,
         is_too_old: impl Fn(&Kept<T>) -> bool,
-    ) -> (Gone<K, T>, [Gone<K, T>; TAKEN_OUT]) {
+    ) -> AllGone<K, T> {
         let replaced = self.remove(&key);
-        let turn = self.stored;
+        let entry = entry(self.stored);
         self.stored += 1;
-        self.by_turn.insert(turn, turn_key);
-        self.by_key.insert(key, Entry { turn, kept });
+        let mut too_heavy = Vec::new();
+        while self.weight > most.weight - entry.weight && !self.by_key.is_empty() {
+            too_heavy.push(self.take_oldest());
+        }
+        self.weight += entry.weight;
+        self.by_turn.insert(entry.turn, turn_key);
+        self.by_key.insert(key, entry);
         let taken_out = [(); TAKEN_OUT].map(|()| {
             let (_, oldest) = self.by_turn.first_key_value()?;
-            let is_over = self.by_key.len() > most_keys;
+            let is_over = self.by_key.len() > most.keys;
             if !is_over && !self.by_key.get(oldest).is_some_and(|entry| is_too_old(&entry.kept)) {
                 return None;
             }
-            let (_, oldest) = self.by_turn.pop_first()?;
-            let (key, entry) = self.by_key.remove_entry(&oldest)?;
-            Some((key, entry, oldest))
+            self.take_oldest()
         });
-        (replaced, taken_out)
+        (replaced, taken_out, too_heavy)
+    }
+
+    fn take_oldest(&mut self) -> Gone<K, T> {
+        let (_, oldest) = self.by_turn.pop_first()?;
+        let (key, entry) = self.by_key.remove_entry(&oldest)?;
+        self.weight -= entry.weight;
+        Some((key, entry, oldest))
     }
 
     fn remove<Q>(&mut self, key: &Q) -> Gone<K, T>
@@ -197,21 +273,28 @@ impl<K: Hash + Eq, T> Table<K, T> {
     {
         let (key, entry) = self.by_key.remove_entry(key)?;
         let turn_key = self.by_turn.remove(&entry.turn)?;
+        self.weight -= entry.weight;
         Some((key, entry, turn_key))
     }
 }
 
 impl<K, T> Default for Table<K, T> {
     fn default() -> Self {
-        Self { by_key: HashMap::default(), by_turn: BTreeMap::new(), stored: 0 }
+        Self { by_key: HashMap::default(), by_turn: BTreeMap::new(), stored: 0, weight: 0 }
     }
 }
 
 impl<K, T> Clone for LastAnswers<K, T> {
     fn clone(&self) -> Self {
-        let Self { clock, most_age, most_keys, table } = self;
+        let Self { clock, most_age, most_keys, weighing, table } = self;
         let (clock, table) = (Arc::clone(clock), Arc::clone(table));
-        Self { clock, most_age: *most_age, most_keys: *most_keys, table }
+        Self { clock, most_age: *most_age, most_keys: *most_keys, weighing: weighing.clone(), table }
+    }
+}
+
+impl<K, T> Clone for Weighing<K, T> {
+    fn clone(&self) -> Self {
+        Self { most: self.most, weigh: Arc::clone(&self.weigh) }
     }
 }
 
@@ -221,133 +304,10 @@ impl<K, T> fmt::Debug for LastAnswers<K, T> {
         f.debug_struct("LastAnswers")
             .field("most_age", most_age)
             .field("most_keys", most_keys)
+            .field("most_weight", &self.weighing.as_ref().map(|weighing| weighing.most))
             .finish_non_exhaustive()
     }
 }
 
 #[cfg(all(test, not(tidegate_loom)))]
-mod tests {
-    use super::*;
-    use crate::clock::ManualClock;
-
-    const AGE: Duration = Duration::from_secs(10);
-
-    fn store<T: Clone>(most_keys: usize) -> (LastAnswers<String, T>, ManualClock) {
-        let clock = ManualClock::default();
-        let kept = LastAnswers::new(most_keys, AGE).expect("a number of keys in range");
-        (kept.with_clock(clock.clone()), clock)
-    }
-
-    #[test]
-    fn an_answer_is_shown_under_its_own_key_until_it_is_too_old() {
-        let (kept, clock) = store(10);
-        kept.keep("ann".into(), 1);
-        clock.advance(Duration::from_secs(6));
-        kept.clone().keep("bob".into(), 2);
-        clock.advance(Duration::from_secs(4));
-        assert_eq!(kept.last("ann"), Some((1, AGE)), "exactly as old as it may be");
-        assert_eq!(kept.last("bob"), Some((2, Duration::from_secs(4))));
-        assert_eq!(kept.last("eve"), None);
-        clock.advance(Duration::from_nanos(1));
-        assert_eq!(kept.last("ann"), None);
-        assert_eq!((kept.last("bob").map(|(answer, _)| answer), kept.held()), (Some(2), 1));
-    }
-
-    #[test]
-    fn a_new_answer_replaces_the_last_and_counts_from_its_own_time() {
-        let (kept, clock) = store(10);
-        kept.keep("ann".into(), 1);
-        clock.advance(AGE);
-        kept.keep("ann".into(), 2);
-        clock.advance(AGE);
-        assert_eq!((kept.last("ann"), kept.held()), (Some((2, AGE)), 1));
-    }
-
-    #[test]
-    fn an_error_is_replaced_and_never_kept() {
-        let (kept, _) = store(10);
-        assert_eq!(kept.or_last("ann".into(), Err("down")), Err("down"));
-        assert_eq!(kept.held(), 0);
-        assert_eq!(kept.or_last("ann".into(), Ok::<_, &str>(1)), Ok(Answered::Real(1)));
-        let shown = kept.or_last("ann".into(), Err("down"));
-        assert_eq!(shown, Ok(Answered::Fallback { value: 1, reason: "down" }));
-        kept.forget("ann");
-        assert_eq!(kept.or_last("ann".into(), Err("down")), Err("down"));
-    }
-
-    /// The oldest goes, whether it was read or not; stored again, it is no longer the oldest.
-    #[test]
-    fn a_full_store_evicts_the_answer_that_was_stored_longest_ago() {
-        let (kept, _) = store(3);
-        for key in ["a", "b", "c", "a", "d"] {
-            let _ = kept.last("b");
-            kept.keep(key.into(), ());
-        }
-        let held = ["a", "b", "c", "d"].map(|key| kept.last(key).is_some());
-        assert_eq!(held, [true, false, true, true]);
-        for number in 0..1000 {
-            kept.keep(number.to_string(), ());
-            assert_eq!((kept.held(), kept.table.lock().by_turn.len()), (3, 3));
-        }
-    }
-
-    #[test]
-    fn answers_that_are_too_old_leave_as_others_are_stored() {
-        let (kept, clock) = store(1000);
-        (0..100).for_each(|number| kept.keep(number.to_string(), ()));
-        clock.advance(AGE + Duration::from_nanos(1));
-        for _ in 0..60 {
-            kept.keep("now".into(), ());
-        }
-        assert_eq!((kept.held(), kept.table.lock().by_turn.len()), (1, 1));
-    }
-
-    #[test]
-    fn a_number_of_keys_out_of_range_is_named() {
-        let most = LastAnswers::<u32, u32>::MAX_KEYS;
-        assert!(LastAnswers::<u32, u32>::new(most, AGE).is_ok());
-        for out_of_range in [0, most + 1] {
-            let error = LastAnswers::<u32, u32>::new(out_of_range, AGE).unwrap_err().to_string();
-            assert_eq!(error, format!("most_keys {out_of_range} is not a number of keys; use 1 to 16777216"));
-        }
-    }
-
-    /// Dropping or cloning an answer runs its type's own code, which may use the store: under the lock it deadlocked.
-    #[test]
-    fn an_answer_may_use_what_keeps_it_while_it_is_copied_and_dropped() {
-        struct Asks(Option<LastAnswers<String, Asks>>);
-
-        impl Asks {
-            fn ask(&self) {
-                if let Some(kept) = &self.0 {
-                    let _ = kept.held();
-                }
-            }
-        }
-
-        impl Clone for Asks {
-            fn clone(&self) -> Self {
-                self.ask();
-                Self(None)
-            }
-        }
-
-        impl Drop for Asks {
-            fn drop(&mut self) {
-                self.ask();
-            }
-        }
-
-        let (kept, clock) = store(1);
-        let asking = || Asks(Some(kept.clone()));
-        kept.keep("a".into(), asking());
-        assert!(kept.last("a").is_some());
-        kept.keep("a".into(), asking());
-        kept.keep("b".into(), asking());
-        kept.forget("b");
-        kept.keep("b".into(), asking());
-        clock.advance(AGE * 2);
-        assert!(kept.last("b").is_none());
-        assert_eq!(kept.held(), 0);
-    }
-}
+mod tests;
