@@ -78,7 +78,7 @@ pub(crate) use self::outage::Outage;
 pub(crate) use self::reserving::Committed;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
 pub(crate) use self::sharing::{ClusterPolicies, LEASES_EVERY};
-pub(crate) use self::switches::SwitchedBy;
+pub(crate) use self::switches::{Setting, SwitchedBy};
 pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
 pub(crate) use self::ticket_seal::TicketSeal;
 
@@ -260,7 +260,7 @@ impl Engine {
     /// [`Engine::start_anew`].
     pub(crate) fn replace(&self, settings: &Settings) -> Vec<KeyedView> {
         let before = self.live();
-        self.rename_switches(&settings.policies);
+        self.follow_switches(&settings.policies);
         self.gate.replace(Arc::clone(&settings.policies));
         let live = Live::new(settings, &self.metrics, Some(&before), self.now());
         for gone in before.set.policies().iter().filter(|policy| live.set.find(&policy.name).is_none()) {

@@ -3,9 +3,9 @@
 //! A condition on an unknown number does not hold, and a rate that follows one stays at its ceiling. Without a warning,
 //! the policy would silently do nothing.
 
-use tidegate::policy::{Policy, PolicySet, Source};
+use tidegate::policy::{Policy, PolicySet, Source, Trigger};
 
-/// Returns a warning for each policy and each number that the policy depends on and that a server never knows: the
+/// Returns a warning for each policy or switch and each number that it depends on and that a server never knows: the
 /// machine's numbers, on systems that do not report them, which is all but Linux. There is no warning about signals
 /// that nobody reports, `in-flight` and `latency` if nobody asks for tickets, and `policy NAME` if an engine keeps the
 /// counters: that shows only while the server runs.
@@ -23,7 +23,16 @@ use tidegate::policy::{Policy, PolicySet, Source};
 /// ```
 #[must_use]
 pub fn unknown_numbers(policies: &PolicySet) -> Vec<String> {
-    policies.policies().iter().flat_map(of_policy).collect()
+    let of_triggers = policies.triggers().iter().filter_map(of_trigger);
+    policies.policies().iter().flat_map(of_policy).chain(of_triggers).collect()
+}
+
+fn of_trigger(trigger: &Trigger) -> Option<String> {
+    let (name, condition) = (trigger.switch(), trigger.off_when());
+    let (source, instead) = (condition.source(), instead_of(condition.source())?);
+    Some(format!(
+        "switch \"{name}\": the server does not know {source}, so `off_when: {condition}` never turns it off there; {instead}"
+    ))
 }
 
 fn of_policy(policy: &Policy) -> Vec<String> {

@@ -48,6 +48,7 @@ mod shares;
 mod show;
 mod store;
 mod suggest;
+mod switches;
 mod tls;
 mod words;
 mod written;
@@ -282,6 +283,7 @@ impl Config {
             return Err(findings.finish());
         }
         let built = policies::policies(file, &mut findings);
+        let triggers = switches::triggers(file, &mut findings);
         let client_ip = client_ip(file.get("client_ip"));
         let forward_auth = forward_auth::forward_auth(file, &mut findings);
         let envoy = envoy::envoy(file, &mut findings);
@@ -295,7 +297,8 @@ impl Config {
         if findings.refused() {
             return Err(findings.finish());
         }
-        let policies = match PolicySet::with(built, access, client_ip.ipv6_prefix) {
+        let set = PolicySet::with(built, access, client_ip.ipv6_prefix);
+        let policies = match set.and_then(|set| set.with_triggers(triggers)) {
             Ok(set) => Arc::new(set),
             Err(error) => {
                 findings.error(relations::place(file, &error).unwrap_or(file.spot), error);

@@ -48,6 +48,7 @@ mod set;
 mod settle_rule;
 mod share;
 mod source;
+mod trigger;
 mod usage;
 mod when;
 
@@ -99,5 +100,6 @@ pub use settle_rule::{SettleBy, SettleRule};
 pub use share::Share;
 pub(crate) use share::Shares;
 pub use source::{MeasureError, Source, SourceError};
+pub use trigger::{Trigger, TriggerError, TriggerState};
 pub use usage::{LLM_USAGE, Usage, UsageValue};
 pub use when::{Condition, Side};

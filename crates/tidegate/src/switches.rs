@@ -5,6 +5,16 @@
 //! (`when: switch previews off`, with [`Gate::with_switches`](crate::Gate::with_switches)). A switch is turned off for
 //! all requests, or for those below a criticality level. Every change has a reason and may have an end, so that nothing
 //! stays off because it was forgotten.
+//!
+//! A [`Trigger`] turns a switch off while a number is beyond a value; [`Switches::report`] takes the readings. What is
+//! set by hand decides alone until it ends, whatever triggers and signals say.
+
+mod off;
+mod report;
+mod state;
+
+pub use off::Off;
+pub use report::ReportError;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +24,12 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tidegate_core::{Criticality, Priority, QuotaError, Tick};
 
+use self::off::Until;
+use self::state::State;
 use crate::clock::{Clock, SystemClock};
 use crate::observer::{Observer, SwitchTurned, TurnedBy, TurnedOff};
+
+pub use crate::policy::Trigger;
 
 /// Named switches. Clones share them.
 ///
@@ -45,83 +59,6 @@ pub struct Switches {
     observer: Option<Arc<dyn Observer>>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct State {
-    /// Turned off by hand.
-    hand: Option<Until>,
-    /// Turned off by a signal.
-    signal: Option<Until>,
-}
-
-#[derive(Clone, Debug)]
-struct Until {
-    off: Off,
-    since: Tick,
-}
-
-/// The priorities for which a switch is off, the reason, and the end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Off {
-    /// The lowest level that the switch stays on for; `None` if it is off for all.
-    on_from: Option<Criticality>,
-    reason: Arc<str>,
-    lasting: Option<Duration>,
-}
-
-impl Off {
-    /// The switch is off for all requests. The reason is for people.
-    #[must_use]
-    pub fn for_all(reason: &str) -> Self {
-        Self { on_from: None, reason: reason.into(), lasting: None }
-    }
-
-    /// The switch is off for requests whose priority is below `level`, and stays on for the others. No request is below
-    /// [`Criticality::Sheddable`]: with that level the switch is on for all.
-    #[must_use]
-    pub fn below(level: Criticality, reason: &str) -> Self {
-        Self { on_from: Some(level), ..Self::for_all(reason) }
-    }
-
-    /// Turns the switch on again by itself after `time`. Without this, it stays off until it is turned on.
-    #[must_use]
-    pub const fn lasting(mut self, time: Duration) -> Self {
-        self.lasting = Some(time);
-        self
-    }
-
-    /// Returns the reason.
-    #[must_use]
-    pub fn reason(&self) -> &str {
-        &self.reason
-    }
-
-    /// Returns the lowest level that the switch stays on for; `None` if it is off for all.
-    #[must_use]
-    pub const fn on_from(&self) -> Option<Criticality> {
-        self.on_from
-    }
-
-    fn applies(&self, priority: Priority) -> bool {
-        usize::from(self.levels()) > priority.level() as usize
-    }
-
-    /// Returns the number of levels it is off for, counted from the least important.
-    fn levels(&self) -> u8 {
-        self.on_from.map_or(Criticality::ALL.len(), |level| level as usize) as u8
-    }
-}
-
-impl Until {
-    /// Returns the tick at which it ends; `None` if it has no end.
-    fn end(&self) -> Option<Tick> {
-        self.off.lasting.map(|time| self.since.after(time))
-    }
-
-    fn is_over(&self, now: Tick) -> bool {
-        self.end().is_some_and(|end| now >= end)
-    }
-}
-
 /// The error if no switch has the given name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no switch `{name}`; there are {}", .known.join(", "))]
@@ -132,15 +69,40 @@ pub struct UnknownSwitch {
     pub known: Vec<String>,
 }
 
+/// Why switches with triggers cannot be made.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SwitchesError {
+    /// A name is empty, or there are too many.
+    #[error(transparent)]
+    Names(#[from] QuotaError),
+    /// A trigger of a switch that there is not.
+    #[error(transparent)]
+    Unknown(#[from] UnknownSwitch),
+}
+
 /// The state of one switch, for pages and logs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Standing {
     /// Its name.
     pub name: String,
-    /// The part that was turned off by hand, and its end.
+    /// What was set by hand, and its end: off, or on for all requests ([`Off::is_for_nobody`]).
     pub by_hand: Option<(Off, Option<Tick>)>,
-    /// The part that was turned off by a signal, and its end.
+    /// What was turned off by a signal or a trigger, and its end. It has no effect while something is set by hand.
     pub by_signal: Option<(Off, Option<Tick>)>,
+    /// What turns it off.
+    pub triggers: Vec<Arc<Trigger>>,
+}
+
+impl Standing {
+    /// Returns what decides now: what was set by hand, otherwise what signals turned off. `None` if the switch is on for
+    /// all requests.
+    #[must_use]
+    pub fn off(&self) -> Option<&Off> {
+        let (off, _) = self.by_hand.as_ref().or(self.by_signal.as_ref())?;
+        Some(off).filter(|off| !off.is_for_nobody())
+    }
 }
 
 impl Switches {
@@ -156,7 +118,7 @@ impl Switches {
         Ok(Self { clock: Arc::new(SystemClock::new()), states, changing: Arc::default(), observer: None })
     }
 
-    /// Replaces the set of names. A switch whose name stays keeps its state; a new one is on.
+    /// Replaces the set of names. A switch whose name stays keeps its state and its triggers; a new one is on.
     ///
     /// # Errors
     /// The same as [`Switches::new`]; nothing is changed then.
@@ -190,20 +152,15 @@ impl Switches {
         self.why_off(name, priority).is_none()
     }
 
-    /// Returns why a feature is off for a request; `None` if it is on. A change by hand comes before one by a signal.
+    /// Returns why a feature is off for a request; `None` if it is on. What is set by hand decides alone until it ends.
     #[must_use]
     pub fn why_off(&self, name: &str, priority: Priority) -> Option<Off> {
         let states = self.states.load();
         let state = states.get(name)?;
-        if state.hand.is_none() && state.signal.is_none() {
+        if state.is_untouched() {
             return None;
         }
-        let now = self.clock.recent();
-        let both = [&state.hand, &state.signal].into_iter().flatten();
-        both.filter(|until| !until.is_over(now))
-            .map(|until| &until.off)
-            .find(|off| off.applies(priority))
-            .cloned()
+        state.in_force(self.clock.recent()).filter(|off| off.applies(priority)).cloned()
     }
 
     /// Returns the number of priority levels a switch is off for, counted from the least important: 0 if it is on for
@@ -212,21 +169,19 @@ impl Switches {
     pub fn levels_off(&self, name: &str) -> Option<u8> {
         let states = self.states.load();
         let state = states.get(name)?;
-        let now = self.clock.recent();
-        let both = [&state.hand, &state.signal].into_iter().flatten();
-        let off = both.filter(|until| !until.is_over(now)).map(|until| until.off.levels());
-        Some(off.max().unwrap_or(0))
+        Some(state.in_force(self.clock.recent()).map_or(0, Off::levels))
     }
 
-    /// Turns a switch off by hand, in place of an earlier turn-off by hand.
+    /// Turns a switch off by hand, in place of an earlier setting by hand. Until it ends, signals have no effect.
     ///
     /// # Errors
     /// [`UnknownSwitch`] if there is no switch of this name.
     pub fn turn_off(&self, name: &str, off: Off) -> Result<(), UnknownSwitch> {
-        self.turn(name, TurnedBy::Hand, Some(off))
+        // Off for nobody is on.
+        self.turn(name, TurnedBy::Hand, Some(off).filter(|off| !off.is_for_nobody()))
     }
 
-    /// Turns a switch on again that was turned off by hand. If a signal has turned it off too, it stays off.
+    /// Ends what was set by hand. If a signal has turned the switch off, it is off; see [`Switches::keep_on`].
     ///
     /// # Errors
     /// [`UnknownSwitch`] if there is no switch of this name.
@@ -234,71 +189,102 @@ impl Switches {
         self.turn(name, TurnedBy::Hand, None)
     }
 
+    /// Keeps a switch on for all requests by hand, whatever signals say, for a time: signals have no effect until it is
+    /// over, or until [`Switches::turn_on`]. In place of an earlier setting by hand.
+    ///
+    /// # Errors
+    /// [`UnknownSwitch`] if there is no switch of this name.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::switches::{Off, Switches};
+    ///
+    /// let switches = Switches::new(["previews"])?;
+    /// switches.signal("previews", Some(Off::for_all("p99 is 2 s")))?;
+    /// switches.keep_on("previews", "a demonstration", Duration::from_secs(3600))?;
+    /// assert_eq!(switches.levels_off("previews"), Some(0));
+    /// switches.turn_on("previews")?;
+    /// assert_eq!(switches.levels_off("previews"), Some(4));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn keep_on(&self, name: &str, reason: &str, lasting: Duration) -> Result<(), UnknownSwitch> {
+        self.turn(name, TurnedBy::Hand, Some(Off::below(Criticality::Sheddable, reason).lasting(lasting)))
+    }
+
     /// Turns a switch off or on by a signal, such as a latency that is too long or a queue that is too full. Of
-    /// repeated signals the last one counts. A switch that was turned off by hand stays off.
+    /// repeated signals the last one counts. A switch that is set by hand stays as it is; one that a trigger has turned
+    /// off stays off.
     ///
     /// # Errors
     /// [`UnknownSwitch`] if there is no switch of this name.
     pub fn signal(&self, name: &str, off: Option<Off>) -> Result<(), UnknownSwitch> {
-        self.turn(name, TurnedBy::Signal, off)
+        self.turn(name, TurnedBy::Signal, off.filter(|off| !off.is_for_nobody()))
     }
 
     /// Returns the state of all switches, by name, without parts that have ended.
     #[must_use]
     pub fn standing(&self) -> Vec<Standing> {
         let now = self.clock.now();
-        let shown = |until: &Option<Until>| {
-            let until = until.as_ref().filter(|until| !until.is_over(now))?;
-            Some((until.off.clone(), until.end()))
-        };
         let states = self.states.load();
         states
             .iter()
             .map(|(name, state)| Standing {
                 name: name.to_string(),
-                by_hand: shown(&state.hand),
-                by_signal: shown(&state.signal),
+                by_hand: shown(state.by_hand(now)),
+                by_signal: shown(state.by_signal(now)),
+                triggers: state.triggers.iter().map(|armed| Arc::clone(&armed.trigger)).collect(),
             })
             .collect()
     }
 
     fn turn(&self, name: &str, by: TurnedBy, off: Option<Off>) -> Result<(), UnknownSwitch> {
         let now = self.clock.now();
-        // Off for nobody is on.
-        let after = off.filter(|off| off.levels() > 0).map(|off| Until { off, since: now });
-        let before = self.change(name, |state| {
-            let turned = match by {
-                TurnedBy::Hand => &mut state.hand,
-                TurnedBy::Signal => &mut state.signal,
-            };
-            std::mem::replace(turned, after.clone())
+        let after = off.map(|off| Until { off, since: now });
+        let turned = self.change(name, |state| match by {
+            TurnedBy::Hand => {
+                let before = state.by_hand(now).is_some();
+                state.hand = after;
+                (before || state.hand.is_some()).then(|| shown(state.by_hand(now)))
+            }
+            TurnedBy::Signal => {
+                let before = state.levels_by_signal(now);
+                state.signal = after;
+                state.told = state.levels_by_signal(now);
+                (before != state.told).then(|| shown(state.by_signal(now)))
+            }
         })?;
-        let Some(observer) = &self.observer else { return Ok(()) };
-        let before = before.filter(|before| !before.is_over(now));
-        let levels = |until: &Option<Until>| until.as_ref().map_or(0, |until| until.off.levels());
-        let anew = by == TurnedBy::Hand && (before.is_some() || after.is_some());
-        if anew || levels(&before) != levels(&after) {
-            let off = after.as_ref().map(|after| TurnedOff {
-                on_from: after.off.on_from,
-                until: after.end(),
-                reason: &after.off.reason,
-            });
-            observer.on_switch(&SwitchTurned { at: now, name, by, off });
+        if let Some(off) = turned {
+            self.tell(now, name, by, off.as_ref().map(|(off, end)| (off, *end)));
         }
         Ok(())
+    }
+
+    /// Tells the observer what is off now because of a hand or of signals.
+    fn tell(&self, at: Tick, name: &str, by: TurnedBy, off: Option<(&Off, Option<Tick>)>) {
+        let Some(observer) = &self.observer else { return };
+        let off = off.map(|(off, until)| TurnedOff { on_from: off.on_from(), until, reason: off.reason() });
+        observer.on_switch(&SwitchTurned { at, name, by, off });
     }
 
     fn change<T>(&self, name: &str, change: impl FnOnce(&mut State) -> T) -> Result<T, UnknownSwitch> {
         let _changing = self.changing.lock();
         let mut states = BTreeMap::clone(&self.states.load());
         let Some(state) = states.get_mut(name) else {
-            let known = states.keys().map(ToString::to_string).collect();
-            return Err(UnknownSwitch { name: name.to_owned(), known });
+            return Err(unknown(name, &states));
         };
         let changed = change(state);
         self.states.store(Arc::new(states));
         Ok(changed)
     }
+}
+
+fn unknown(name: &str, states: &BTreeMap<Box<str>, State>) -> UnknownSwitch {
+    UnknownSwitch { name: name.to_owned(), known: states.keys().map(ToString::to_string).collect() }
+}
+
+fn shown(part: Option<(&Off, Option<Tick>)>) -> Option<(Off, Option<Tick>)> {
+    part.map(|(off, end)| (off.clone(), end))
 }
 
 /// Makes the states of switches that are all on.

@@ -16,16 +16,12 @@ pub(crate) struct Switches {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Switch {
-    /// List the degrade switches that policies of a running server use
+    /// List the degrade switches of a running server
     List,
     /// Turn a switch off
     Off(TurnedOff),
-    /// End `off`; exit 1 if a signal keeps the switch off
-    On {
-        /// The switch
-        #[arg(value_name = "NAME")]
-        name: String,
-    },
+    /// End what was set by hand, or keep the switch on; exit 1 if a signal keeps it off
+    On(TurnedOn),
 }
 
 #[derive(Args, Debug)]
@@ -41,5 +37,18 @@ pub(crate) struct TurnedOff {
     pub(crate) lasts: Option<String>,
     /// Reason, shown in the list of switches
     #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TurnedOn {
+    /// The switch
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Keep the switch on for this long, up to 30d, whatever signals say [default: as signals say]
+    #[arg(long = "for", value_name = "TIME", value_parser = written_duration, allow_hyphen_values = true)]
+    pub(crate) lasts: Option<String>,
+    /// Reason, shown in the list of switches
+    #[arg(long, value_name = "TEXT", requires = "lasts")]
     pub(crate) reason: Option<String>,
 }

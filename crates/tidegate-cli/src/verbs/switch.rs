@@ -1,4 +1,4 @@
-//! Lists the degrade switches of a running server, and turns them off and on by hand.
+//! Lists the degrade switches of a running server, and turns them off or keeps them on by hand.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -16,11 +16,14 @@ pub(crate) fn run(switches: &Switches, printer: &Printer) -> Result<Exit> {
     let answer = match &switches.does {
         Switch::List => online::ask(&server, "/v1/switches", None)?,
         Switch::Off(off) => online::put(&server, &path(&off.name), &wanted(off))?,
-        Switch::On { name } => online::put(&server, &path(name), &json!({ "state": "on" }))?,
+        Switch::On(on) => {
+            let body = with_end(json!({ "state": "on" }), on.lasts.as_deref(), on.reason.as_deref());
+            online::put(&server, &path(&on.name), &body)?
+        }
     };
     printer.value(&answer, |_| Ok(listed(&answer)))?;
-    if matches!(switches.does, Switch::On { .. }) && answer["switches"][0]["state"] == "off" {
-        printer.remark("a signal keeps this switch off; it is on when the source of the signal turns it on, or when the time of its last signal is over");
+    if matches!(switches.does, Switch::On(_)) && answer["switches"][0]["state"] == "off" {
+        printer.remark("a signal keeps this switch off; it is on when the source of the signal turns it on, or when the time of its last signal is over; --for TIME keeps it on until then");
         return Ok(Exit::No);
     }
     Ok(Exit::Done)
@@ -38,7 +41,7 @@ fn wanted(off: &TurnedOff) -> Value {
     body
 }
 
-/// Lists the switches: one that is off has a row for each that turned it off.
+/// Lists the switches: one that was set has a row for each who set it.
 fn listed(answer: &Value) -> Styled {
     let switches = answer["switches"].as_array().map_or(&[][..], Vec::as_slice);
     if switches.is_empty() {
@@ -49,7 +52,8 @@ fn listed(answer: &Value) -> Styled {
         let causes = [("hand", &one["by_hand"]), ("signal", &one["by_signal"])];
         let before = rows.len();
         for (by, off) in causes.into_iter().filter(|(_, off)| off.is_object()) {
-            let priorities = off["below"].as_str().map_or("all".to_owned(), |level| format!("below {level}"));
+            let off_for = off["below"].as_str().map_or("all".to_owned(), |level| format!("below {level}"));
+            let priorities = if off["state"] == "on" { "none".to_owned() } else { off_for };
             let words = [by.to_owned(), priorities, text(&off["until"]), text(&off["reason"])];
             rows.push(row(one, Some(Look::Doubtful), words));
         }

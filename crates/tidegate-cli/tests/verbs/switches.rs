@@ -64,6 +64,13 @@ fn switches_are_listed_and_turned_golden() {
         "{still:?}"
     );
 
+    let kept = ["on", "search", "--for", "1h", "--reason", "a demonstration", "-o", "json"];
+    let kept = switch(&kept).code(0).json();
+    holds(&schema(&desk, "switch"), &kept, "switch on");
+    let row = switch(&["list"]).code(0).out;
+    assert!(row.contains("search     on      hand     none") && row.contains("a demonstration"), "{row}");
+    switch(&["on", "search"]).code(1);
+
     for (words, code, says) in [
         (&["off", "preveiws"][..], 1, "did you mean \"previews\"?"),
         (&["on", "zzz"], 1, "they use previews, search"),
@@ -74,7 +81,7 @@ fn switches_are_listed_and_turned_golden() {
         ),
         (&["off", "previews", "--for", "5"], 2, "--for"),
         (&["off", "previews", "--below", "urgent"], 2, "`urgent`"),
-        (&["on", "previews", "--for", "1h"], 2, "'--for' is an option of"),
+        (&["on", "previews", "--reason", "x"], 2, "--for"),
         (&["auto", "previews"], 2, "unrecognized subcommand"),
     ] {
         let wrong = switch(words).code(code);

@@ -15,12 +15,12 @@ use crate::live::most_of;
 /// How often a running server looks.
 pub(crate) const WATCHED_EVERY: Duration = Duration::from_secs(1);
 
-/// What was seen last. A policy or switch that is not here was not in force, or on.
+/// What was seen last. A policy that is not here was not in force; a switch, not set.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// Policies in force, with the level below which they are.
     pub(super) policies: Mutex<HashMap<String, Option<Criticality>>>,
-    /// Switches that are off.
+    /// Switches that something was set for.
     pub(super) switches: Mutex<HashMap<String, Standing>>,
 }
 

@@ -1,6 +1,7 @@
-//! Degrade switches: turns and lists those that policies refer to.
+//! Degrade switches: turns and lists those of the policy file.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::Clock;
 use tidegate::policy::PolicySet;
@@ -17,11 +18,21 @@ pub(crate) enum SwitchedBy {
     Signal,
 }
 
+/// What a switch is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Setting {
+    /// Off.
+    Off(Off),
+    /// On for all requests for this long, whatever signals say, and why.
+    KeptOn(Duration, String),
+    /// On, unless the other of the two turned it off.
+    On,
+}
+
 impl Engine {
     /// Makes the switches that policies refer to, all turned on.
     pub(super) fn make_switches(policies: &PolicySet, clock: &Arc<dyn Clock>) -> Switches {
-        let switches = Switches::new(policies.switches());
-        switches.expect("a set goes by fewer switches than there may be").with_clock(Arc::clone(clock))
+        Switches::of(policies).expect(FEW).with_clock(Arc::clone(clock))
     }
 
     /// Returns the state of all switches, by name.
@@ -29,29 +40,35 @@ impl Engine {
         self.switches.standing()
     }
 
-    /// Turns a switch off, or on with `None`. Policies follow at once.
+    /// Turns a switch. Policies follow at once. A signal cannot keep a switch on: that is the same as `On`.
     ///
     /// # Errors
-    /// [`UnknownSwitch`] if no policy refers to that name.
+    /// [`UnknownSwitch`] if neither a policy nor the section `switches` has that name.
     pub(crate) fn turn_switch(
         &self,
         name: &str,
         by: SwitchedBy,
-        off: Option<Off>,
+        setting: Setting,
     ) -> Result<(), UnknownSwitch> {
-        match (by, off) {
-            (SwitchedBy::Hand, Some(off)) => self.switches.turn_off(name, off)?,
-            (SwitchedBy::Hand, None) => self.switches.turn_on(name)?,
-            (SwitchedBy::Signal, off) => self.switches.signal(name, off)?,
+        match (by, setting) {
+            (SwitchedBy::Hand, Setting::Off(off)) => self.switches.turn_off(name, off)?,
+            (SwitchedBy::Hand, Setting::KeptOn(time, reason)) => {
+                self.switches.keep_on(name, &reason, time)?;
+            }
+            (SwitchedBy::Hand, Setting::On) => self.switches.turn_on(name)?,
+            (SwitchedBy::Signal, Setting::Off(off)) => self.switches.signal(name, Some(off))?,
+            (SwitchedBy::Signal, Setting::KeptOn(..) | Setting::On) => self.switches.signal(name, None)?,
         }
         self.gate.notice_switches();
         self.tell_conditions();
         Ok(())
     }
 
-    /// Takes over the switch names of new policies, before these are in force. Switches that remain keep their state.
-    pub(super) fn rename_switches(&self, policies: &PolicySet) {
-        let renamed = self.switches.rename(policies.switches());
-        renamed.expect("a set goes by fewer switches than there may be");
+    /// Takes over the switches of new policies, before these are in force. Switches that remain keep their state.
+    pub(super) fn follow_switches(&self, policies: &PolicySet) {
+        self.switches.follow(policies).expect(FEW);
     }
 }
+
+/// Why a policy set of a file always makes switches.
+const FEW: &str = "a set has fewer switches than there may be, and triggers of those alone";

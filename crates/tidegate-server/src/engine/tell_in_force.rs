@@ -97,16 +97,12 @@ impl Engine {
                 true => None,
                 false => turned(of_signal, one.by_signal.as_ref(), now),
             };
-            let state = if one.by_hand.is_some() || one.by_signal.is_some() { "off" } else { "on" };
+            let state = if one.off().is_some() { "off" } else { "on" };
             for (by, turned, part) in [("hand", hand, &one.by_hand), ("signal", signal, &one.by_signal)] {
                 let Some(turned) = turned else { continue };
                 let by = if turned == Turned::Over { "time" } else { by };
                 if turned == Turned::Over {
-                    tracing::info!(
-                        switch = one.name,
-                        state,
-                        "the time for which a switch was turned off is over"
-                    );
+                    tracing::info!(switch = one.name, state, "the time for which a switch was set is over");
                 }
                 let (off, until) = part.as_ref().map_or((None, None), |(off, until)| (Some(off), *until));
                 let until = until.and_then(|until| moment(until, Duration::ZERO));
@@ -115,13 +111,13 @@ impl Engine {
                         "switch": one.name,
                         "state": state,
                         "by": by,
-                        "below": off.and_then(Off::on_from).map(Criticality::as_str),
+                        "below": below(off),
                         "until": until,
                         "reason": off.map(|off| visible::line(off.reason()).to_string()),
                     })
                 });
             }
-            if state == "off" {
+            if one.by_hand.is_some() || one.by_signal.is_some() {
                 seen.insert(one.name.clone(), one);
             } else {
                 seen.remove(&one.name);
@@ -149,4 +145,9 @@ impl Engine {
             conditions.filter_map(|(at, policy)| Some((policy.name.as_str(), live.set.holding(at)?)));
         in_force::show(registry, conditions, &rates);
     }
+}
+
+/// Returns the level below which a switch is off; `None` for all levels and for none.
+fn below(off: Option<&Off>) -> Option<&'static str> {
+    off.filter(|off| !off.is_for_nobody()).and_then(Off::on_from).map(Criticality::as_str)
 }

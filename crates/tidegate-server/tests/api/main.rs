@@ -24,4 +24,5 @@ mod reported_signals;
 mod running;
 mod scopes;
 mod settling;
+mod switch_triggers;
 mod ticket_in_header;

@@ -200,7 +200,7 @@ async fn a_switch_is_turned_over_http_and_policies_go_by_it() {
         (r#"{"state": "off", "by": "me"}"#, "`by` is `me`; "),
         (r#"{"state": "off", "for": "0s"}"#, "is not a time for a switch to be off; use up to 30d"),
         (r#"{"state": "off", "reason": "a\nb"}"#, "control character"),
-        (r#"{"state": "on", "for": "1s"}"#, "a switch that is on has no `for`; leave it out"),
+        (r#"{"state": "on", "below": "critical"}"#, "a switch that is on has no `below`; leave it out"),
     ] {
         let refused = put("previews", body).await;
         assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{body}");

@@ -22,6 +22,8 @@ use document::Document;
 /// Policies of many kinds, so that answers contain every possible member.
 const FILE: &str = "
 version: 1
+switches:
+  previews: { off_when: signal queue-length above 10, below: critical }
 client_ip: { trusted_proxies: [127.0.0.0/8] }
 forward_auth: { proxy: nginx }
 access: { deny: [198.51.100.0/24] }

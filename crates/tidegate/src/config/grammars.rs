@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_core::breaker::{Evaluate, Window};
 
 use super::shares::percent;
-use crate::policy::{span, whole_number};
+use crate::policy::{Condition, span, whole_number};
 
 /// The grammar of a value that only one or two keys use.
 #[derive(Debug)]
@@ -50,6 +50,12 @@ pub(super) const FORGET: Grammar = Grammar {
     reads: |text| forget(text).is_some(),
     expected: "is neither a span of time as 5min nor never",
     examples: &["5min", "never"],
+};
+
+pub(super) const SWITCH_NAME: Grammar = Grammar {
+    reads: |text| Condition::switched_off(text).is_ok(),
+    expected: "is not a name of a switch; use 1 to 64 letters, digits, `-`, `_` or `.`",
+    examples: &["previews"],
 };
 
 /// A window as written.

@@ -9,6 +9,7 @@ mod breaker;
 mod limit;
 mod policy;
 mod store;
+mod switch;
 
 pub(super) use adaptive::{ADAPTIVE, LawWords};
 pub(super) use breaker::{BREAKER, JUDGED_BY_NAMES, Profile};
@@ -17,8 +18,10 @@ pub(super) use policy::INHERITED;
 use policy::{ACCESS, DURABLE, LEVELS, MODE, ON_STORE_ERROR, POLICY, SHARE};
 use store::STORE;
 pub(super) use store::{AGREE_THROUGH, KINDS, OWN, REGIONS_PREFIX};
+use switch::SWITCH;
 
 use super::forward_auth::OriginalHeaders;
+use super::grammars::SWITCH_NAME;
 use super::kind::{Kind, Table, key};
 use super::otlp;
 use super::tls::DoorName;
@@ -281,6 +284,12 @@ pub(super) const FILE: Table = Table {
             Kind::Table(&ACCESS),
             None,
             "Callers that no policy limits, and callers that are always refused",
+        ),
+        key(
+            "switches",
+            Kind::Map(&Kind::Read(&SWITCH_NAME), &Kind::OneOrMany(&Kind::Table(&SWITCH))),
+            None,
+            "What turns degrade switches off, by the name of the switch: a number beyond a value, or a list of such",
         ),
         key(
             "policies",

@@ -1,4 +1,4 @@
-//! Checks policies that refer to other policies of the file, for example to limit one while another is busy.
+//! Checks policies and switches that refer to other policies of the file, for example to limit one while another is busy.
 
 use std::collections::HashSet;
 
@@ -7,6 +7,7 @@ use super::diagnostic::Findings;
 use super::node::{Node, Spot, Value};
 use super::shape::subject;
 use super::suggest::instead;
+use super::switches;
 use crate::policy::{ConditionsError, PolicySetError, Source};
 use crate::visible::excerpt;
 
@@ -30,14 +31,41 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
             findings.subject.clear();
         }
     }
+    for (switch, trigger) in switches::written(file) {
+        let Some((node, name)) = of_switch(trigger).filter(|(_, name)| !names.contains(&**name)) else {
+            continue;
+        };
+        let known = list.iter().filter(|other| other.get("by").is_none());
+        let mut known = known.filter_map(|node| node.get("name")?.text()).peekable();
+        let silent = known.peek().is_none() || findings.is_full();
+        let hint = if silent { String::new() } else { instead(&name, known.collect::<Vec<_>>().into_iter()) };
+        findings.subject = format!("switch \"{}\": ", excerpt(&switch.text));
+        findings.error(node.spot, format_args!("there is no policy \"{}\"{hint}", excerpt(&name)));
+        findings.subject.clear();
+    }
 }
 
-/// Returns where a policy refers to another one that it cannot depend on, if that is the error.
+/// Returns where a policy or a switch refers to a policy that it cannot depend on, if that is the error.
 pub(super) fn place(file: &Node, error: &PolicySetError) -> Option<Spot> {
-    let PolicySetError::Conditions(ConditionsError::GoesBy { name, other, .. }) = error else { return None };
+    let PolicySetError::Conditions(error) = error else { return None };
+    if let ConditionsError::SwitchGoesBy { switch, other, .. } = error {
+        let mut of_name = switches::written(file).filter(|(name, _)| name.text == *switch);
+        let found = of_name.find_map(|(_, node)| of_switch(node).filter(|(_, to)| **to == **other));
+        return found.map(|(node, _)| node.spot);
+    }
+    let ConditionsError::GoesBy { name, other, .. } = error else { return None };
     let list = file.get("policies").map_or(&[][..], Node::each);
     let policy = list.iter().find(|node| node.get("name").and_then(Node::text) == Some(name))?;
     references(policy).find(|(_, to)| **to == **other).map(|(node, _)| node.spot)
+}
+
+/// Returns the name of the policy that a trigger of a switch goes by.
+fn of_switch(trigger: &Node) -> Option<(&Node, Box<str>)> {
+    let node = trigger.get("off_when")?;
+    match condition(node.text()?).ok()?.source() {
+        Source::Policy(name) => Some((node, name.clone())),
+        _ => None,
+    }
 }
 
 /// Returns the names of other policies in a policy's conditions and moving rates.

@@ -76,7 +76,7 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
     };
     let most = match of {
         Kind::Table(table) if table.name == "policy" => budget::POLICIES,
-        Kind::Table(table) if matches!(table.name, "limit" | "not") => budget::FEW,
+        Kind::Table(table) if matches!(table.name, "limit" | "not" | "switch") => budget::FEW,
         Kind::Attribute => budget::FEW,
         Kind::Method => budget::METHODS,
         Kind::Entry => budget::ENTRIES,

@@ -177,11 +177,28 @@ impl Walk<'_> {
                     .map(|(index, node)| self.value(node, of, &format!("{at}.{index}")));
                 Json::Array(each.collect())
             }
+            // What turns switches off: by name, one or a list.
+            (Kind::Map(_, Kind::OneOrMany(of @ Kind::Table(table))), Value::Map(entries)) => {
+                let each = entries.iter().map(|(name, node)| {
+                    let at = format!("{at}.{}", name.text);
+                    let shown = match node.value {
+                        Value::List(_) => self.value(node, &Kind::List(of), &at),
+                        _ => self.table(Some(node), table, &at),
+                    };
+                    (name.text.clone(), shown)
+                });
+                Json::Object(each.collect())
+            }
             _ => {
                 let path = self.paths.get(usize::from(node.spot.text)).map_or("", String::as_str);
                 self.origins.insert(at.to_owned(), format!("{path}:{}", node.spot.line));
                 match kind {
                     Kind::OneOrMany(Kind::Condition) => conditions_in_effect(node),
+                    // Readings of a switch do not become stale.
+                    Kind::Condition => node
+                        .text()
+                        .and_then(|text| super::conditions::condition(text).ok())
+                        .map_or_else(|| plain(node), |condition| Json::from(condition.to_string())),
                     _ => plain(node),
                 }
             }

@@ -74,7 +74,7 @@ impl Gate {
     /// for each condition of the policies.
     ///
     /// # Errors
-    /// [`SignalError`] if no policy in force uses the signal, or the value is not finite; nothing changes then.
+    /// [`SignalError`] if no policy in force and no trigger uses the signal, or the value is not finite; nothing changes then.
     ///
     /// # Examples
     /// ```
@@ -96,7 +96,16 @@ impl Gate {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn report_signal(&self, name: &str, value: f64) -> Result<(), SignalError> {
-        self.policies.load().report(name, value, self.time.now())
+        self.policies.load().report(name, value, self.time.now())?;
+        self.trigger(&[(Source::Signal(name.into()), value)]);
+        Ok(())
+    }
+
+    /// Tells the switches what was read, and the policies which switches that turned.
+    fn trigger(&self, readings: &[(Source, f64)]) {
+        if self.sensing.switches.as_ref().is_some_and(|switches| switches.take(readings)) {
+            self.notice_switches();
+        }
     }
 
     /// Returns the sources that the policies in force use, with their last readings.
@@ -121,10 +130,12 @@ impl Gate {
         }
         let recent = self.sensing.load.recent(now);
         let mut machine = None;
+        let triggers = self.sensing.switches.as_ref().is_some_and(Switches::have_triggers);
+        let mut readings = Vec::new();
         policies.sense(now, |source| {
             let mut machine = || *machine.get_or_insert_with(|| self.sensing.machine());
             let percent = |thousandths: u16| f64::from(thousandths) / 10.0;
-            match source {
+            let value = match source {
                 Source::Cpu => machine().cpu.map(percent),
                 Source::Memory => machine().memory.map(percent),
                 Source::Load => machine().load.map(|hundredths| f64::from(hundredths) / 100.0),
@@ -135,8 +146,13 @@ impl Gate {
                 Source::Switch(name) => self.levels_off(name),
                 // Signals are reported, not read.
                 Source::Signal(_) => None,
+            };
+            if let (true, Some(value)) = (triggers, value) {
+                readings.push((source.clone(), value));
             }
+            value
         });
+        self.trigger(&readings);
     }
 
     /// Decides under policies that lie in several stores, need readings, or lower priorities.

@@ -13,7 +13,7 @@ pub struct SwitchTurned<'a> {
     pub at: Tick,
     /// Its name.
     pub name: &'a str,
-    /// Who turned it. If both a hand and a signal turned it off, it stays off until both have turned it on.
+    /// Who turned it. What a hand sets decides alone until it ends; signals are told of in the meantime too.
     pub by: TurnedBy,
     /// What is off because of them from now on; `None` if they turned it on.
     pub off: Option<TurnedOff<'a>>,
@@ -32,7 +32,7 @@ pub enum TurnedBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TurnedOff<'a> {
-    /// The least level for which it stays on; `None` if it is off for all.
+    /// The least level for which it stays on; `None` if it is off for all. The least of all levels: a hand keeps it on.
     pub on_from: Option<Criticality>,
     /// When it turns on by itself; `None` if it has to be turned on.
     pub until: Option<Tick>,

@@ -15,6 +15,7 @@ use super::compiled::{ALL_LEVELS, Compiled};
 use super::follows::Follows;
 use super::policy::Policy;
 use super::source::Source;
+use super::trigger::Trigger;
 use super::when::Condition;
 
 /// Why the conditions and moving rates of policies cannot form a set.
@@ -26,6 +27,16 @@ pub enum ConditionsError {
     GoesBy {
         /// The policy.
         name: String,
+        /// The policy that it depends on.
+        other: String,
+        /// The reason.
+        why: &'static str,
+    },
+    /// A switch goes by a policy that it cannot go by.
+    #[error("switch \"{switch}\" depends on policy \"{other}\": {why}")]
+    SwitchGoesBy {
+        /// The switch.
+        switch: String,
         /// The policy that it depends on.
         other: String,
         /// The reason.
@@ -52,6 +63,9 @@ pub(crate) struct Sensed {
     pub(super) conditioned: Vec<ConditionalPolicy>,
     followed: Vec<FollowingLimit>,
     busy: Vec<CpuLimit>,
+    /// The source of each trigger of a switch, and how long its switch goes by a reading. The switches themselves
+    /// evaluate their triggers.
+    triggered: Vec<(usize, Duration)>,
     /// The tick, in nanoseconds, from which the next readings are due.
     due: AtomicU64,
     pub(super) state: Mutex<State>,
@@ -117,12 +131,15 @@ impl Sensed {
         self.sources.contains(source)
     }
 
-    /// Collects the sources of the policies; `None` if they use none.
+    /// Collects the sources of the policies and of the triggers of switches; `None` if they use none.
     ///
     /// # Errors
     /// [`ConditionsError`] for a condition on a policy that does not exist, is the policy itself or has more than one
     /// key, and if there are too many conditions or sources.
-    pub(super) fn of(policies: &[Policy]) -> Result<Option<Box<Self>>, ConditionsError> {
+    pub(super) fn of(
+        policies: &[Policy],
+        triggers: &[Trigger],
+    ) -> Result<Option<Box<Self>>, ConditionsError> {
         let (mut sources, mut conditioned) = (Vec::new(), Vec::new());
         let (mut followed, mut busy) = (Vec::new(), Vec::new());
         let mut place_of = |source: &Source| {
@@ -136,7 +153,7 @@ impl Sensed {
             let limits = || asked.limits.iter().chain(&asked.shadow_limit);
             let rates = limits().filter_map(|limit| limit.follows.as_ref().map(Follows::source));
             for source in asked.when.iter().map(Condition::source).chain(rates) {
-                check_source(asked, source, policies)?;
+                check_source(&asked.name, source, policies)?;
                 count += 1;
             }
             if !asked.when.is_empty() {
@@ -152,6 +169,15 @@ impl Sensed {
                 followed.push(FollowingLimit { policy, limit, source: place_of(follows.source()), follows });
             }
         }
+        for trigger in triggers {
+            let other = trigger.off_when().source();
+            check_source("", other, policies).map_err(|error| of_switch(trigger, error))?;
+        }
+        let triggered: Vec<_> = triggers
+            .iter()
+            .map(|trigger| (place_of(trigger.off_when().source()), trigger.longest_without_reading()))
+            .collect();
+        count += triggered.len();
         if count > Self::MOST || sources.len() > Self::MOST_SOURCES {
             return Err(ConditionsError::TooMany { conditions: count, sources: sources.len() });
         }
@@ -165,7 +191,7 @@ impl Sensed {
             laws: followed.iter().map(|one| (one.follows.law().start(Tick::EPOCH), None)).collect(),
         };
         let (due, state) = (AtomicU64::new(0), Mutex::new(state));
-        Ok(Some(Box::new(Self { sources, conditioned, followed, busy, due, state })))
+        Ok(Some(Box::new(Self { sources, conditioned, followed, busy, triggered, due, state })))
     }
 
     /// Reports whether the caller must take readings now. Of several concurrent callers, only one gets `true`.
@@ -219,11 +245,14 @@ impl Sensed {
         self.set_busy(readings, compiled);
     }
 
-    /// Returns whether a condition or a moving rate goes by this reading of a source.
+    /// Returns whether a condition, a moving rate or a switch goes by this reading of a source.
     pub(super) fn goes_by(&self, source: usize, reading: Option<Taken>, now: Tick) -> bool {
         let moves = self.followed.iter().map(|one| one.source).chain(self.busy.iter().map(|one| one.source));
         let mut conditions = self.conditioned.iter().flat_map(|one| &one.conditions);
+        let age = reading.map(|taken| now.since(taken.at));
+        let mut triggered = self.triggered.iter();
         moves.clone().any(|of| of == source)
+            || triggered.any(|(of, lasting)| *of == source && age.is_some_and(|age| age < *lasting))
             || conditions.any(|(of, condition)| *of == source && fresh(reading, condition, now).is_some())
     }
 
@@ -294,17 +323,27 @@ pub(super) fn fresh(reading: Option<Taken>, condition: &Condition, now: Tick) ->
     reading.filter(|taken| now.since(taken.at) <= condition.stale_after()).map(|taken| taken.value)
 }
 
-/// Checks that the policy that another one depends on exists and has one key for all requests.
-fn check_source(asked: &Policy, source: &Source, policies: &[Policy]) -> Result<(), ConditionsError> {
+/// Checks that the policy that something depends on exists and has one key for all requests. `name` is the policy that
+/// depends on it; empty for a switch.
+fn check_source(name: &str, source: &Source, policies: &[Policy]) -> Result<(), ConditionsError> {
     let Source::Policy(other) = source else { return Ok(()) };
-    let refused =
-        |why| Err(ConditionsError::GoesBy { name: asked.name.clone(), other: other.to_string(), why });
+    let refused = |why| Err(ConditionsError::GoesBy { name: name.to_owned(), other: other.to_string(), why });
     match policies.iter().find(|policy| *policy.name == **other) {
         None => refused("there is no such policy"),
-        Some(_) if *asked.name == **other => refused("a policy cannot depend on itself"),
+        Some(_) if *name == **other => refused("a policy cannot depend on itself"),
         Some(policy) if !policy.by.is_empty() => {
             refused("it has a key for each caller, and which is meant?; leave out its `by`")
         }
         Some(_) => Ok(()),
+    }
+}
+
+/// Returns an error about what a trigger depends on as one of its switch.
+fn of_switch(trigger: &Trigger, error: ConditionsError) -> ConditionsError {
+    match error {
+        ConditionsError::GoesBy { other, why, .. } => {
+            ConditionsError::SwitchGoesBy { switch: trigger.switch().to_owned(), other, why }
+        }
+        error => error,
     }
 }

@@ -18,8 +18,9 @@ use super::source::Source;
 pub struct SourceStanding {
     /// Which number.
     pub source: Source,
-    /// The reading that policies go by, in the unit of the source. `None` if there is no reading yet, and if it is stale
-    /// for each of their conditions; a moving rate goes by a reading of any age.
+    /// The reading that policies and switches go by, in the unit of the source. `None` if there is no reading yet, and if
+    /// it is stale for each of their conditions; a moving rate goes by a reading of any age, and a switch for as long as
+    /// its trigger [lasts](super::Trigger::lasting).
     pub value: Option<f64>,
     /// The last reading, stale or not; `None`: there is no reading yet.
     pub last: Option<f64>,
@@ -27,11 +28,11 @@ pub struct SourceStanding {
     pub age: Option<Duration>,
 }
 
-/// The error if no policy uses a reported signal, or its value is not a finite number.
+/// The error if no policy and no switch uses a reported signal, or its value is not a finite number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignalError {
-    /// No condition and no rate uses the signal.
+    /// No condition, no rate and no switch uses the signal.
     #[error("no policy uses a signal \"{name}\"{}", listed(.known))]
     Unknown {
         /// The name.
@@ -110,15 +111,6 @@ impl PolicySet {
             age: taken.map(|taken| now.since(taken.at)),
         })
         .collect()
-    }
-
-    /// Returns the names of the switches that policies use.
-    pub fn switches(&self) -> impl Iterator<Item = &str> {
-        let sources = self.sensed().map_or(&[][..], |sensed| &sensed.sources);
-        sources.iter().filter_map(|source| match source {
-            Source::Switch(name) => Some(&**name),
-            _ => None,
-        })
     }
 
     /// Returns why the conditions of a policy (`when`) keep it out of force at present for requests of a priority; `None` if it

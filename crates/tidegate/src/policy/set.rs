@@ -16,6 +16,7 @@ use super::path;
 use super::policy::{Limit, Mode, Policy};
 use super::sensed::{ConditionsError, Sensed};
 use super::share::Shares;
+use super::trigger::Trigger;
 
 /// Why policies cannot form a set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -104,13 +105,15 @@ pub struct PolicySet {
     settled_by: Named,
     pub(super) ipv6_prefix: u8,
     /// The values of `share` that its policies have.
-    shares: Shares,
+    pub(super) shares: Shares,
     /// Whether some policy lowers the priority of requests over its limits.
     demoting: bool,
     /// Whether some policy lets requests over its limits pass.
     lets_through: bool,
     /// The sources of conditions and moving rates.
     pub(super) sensed: Option<Box<Sensed>>,
+    /// What turns switches off.
+    pub(super) triggers: Vec<Trigger>,
 }
 
 impl PolicySet {
@@ -156,7 +159,7 @@ impl PolicySet {
         let index = Index::build(applied.map(|(place, policy)| (place as u32, &policy.matching)));
         share_quotas(&mut policies);
         let compiled = Compiled::all(&policies);
-        let sensed = Sensed::of(&policies)?;
+        let sensed = Sensed::of(&policies, &[])?;
         let has_deadlines = policies.iter().any(|policy| policy.deadline.is_some());
         let delays = policies.iter().flat_map(|policy| &policy.limits).any(|limit| !limit.max_wait.is_zero());
         let guarded = has_deadlines || policies.iter().any(|policy| !policy.access.deny.is_empty());
@@ -189,6 +192,7 @@ impl PolicySet {
             demoting,
             lets_through,
             sensed,
+            triggers: Vec::new(),
         })
     }
 

@@ -1,6 +1,8 @@
 use super::*;
 use crate::clock::ManualClock;
 
+mod triggers;
+
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn switches() -> (Switches, ManualClock) {
@@ -30,7 +32,7 @@ fn a_level_and_what_is_above_it_stay_on() {
 }
 
 #[test]
-fn a_signal_does_not_overrule_a_hand_nor_a_hand_a_signal() {
+fn a_signal_does_not_overrule_a_hand_nor_does_the_end_of_a_hand_a_signal() {
     let (switches, clock) = switches();
     switches.turn_off("search", Off::for_all("by hand")).unwrap();
     switches.signal("search", None).unwrap();
@@ -64,10 +66,33 @@ fn what_stays_among_the_names_stays_as_it_is() {
     assert_eq!(levels, [Some(2), Some(0), None]);
     assert!(switches.rename([""]).is_err() && switches.levels_off("search") == Some(2));
     switches.signal("search", Some(Off::for_all("p99 is 2 s"))).unwrap();
-    assert_eq!(switches.levels_off("search"), Some(4), "the hand's and the signal's, whichever is more");
-    switches.signal("search", None).unwrap();
+    assert_eq!(switches.levels_off("search"), Some(2), "as the hand has it");
     clock.advance(MINUTE);
+    assert_eq!(switches.levels_off("search"), Some(4), "as the signal has it");
+    switches.signal("search", None).unwrap();
     assert_eq!(switches.levels_off("search"), Some(0));
+}
+
+/// A demonstration, or a signal that is known to be wrong: a person had no way to keep such a feature on.
+#[test]
+fn what_is_kept_on_by_hand_is_on_whatever_signals_say_until_its_end() {
+    let heard = Arc::new(Heard::default());
+    let (switches, clock) = switches();
+    let switches = switches.with_observer(heard.clone());
+    switches.signal("search", Some(Off::for_all("p99 is 2 s"))).unwrap();
+    switches.keep_on("search", "a demonstration", MINUTE).unwrap();
+    assert_eq!(switches.levels_off("search"), Some(0));
+    let standing = switches.standing().remove(1);
+    let (off, end) = standing.by_hand.clone().unwrap();
+    assert!(off.is_for_nobody() && off.reason() == "a demonstration" && standing.off().is_none());
+    assert_eq!((end, standing.by_signal.is_some()), (Some(Tick::from_secs(60)), true));
+    let said = heard.0.lock().pop().unwrap();
+    assert_eq!(said, r#"Hand search: Some(("a demonstration", Some(Sheddable), Some(60000000000)))"#);
+    clock.advance(MINUTE);
+    assert_eq!(switches.levels_off("search"), Some(4));
+    switches.keep_on("search", "another one", MINUTE).unwrap();
+    switches.turn_on("search").unwrap();
+    assert_eq!(switches.levels_off("search"), Some(4), "the signal decides again");
 }
 
 /// Two threads change two switches: neither change is lost.
@@ -90,7 +115,7 @@ fn changes_made_together_are_both_made() {
 }
 
 #[derive(Debug, Default)]
-struct Heard(Mutex<Vec<String>>);
+pub(super) struct Heard(pub(super) Mutex<Vec<String>>);
 
 impl Observer for Heard {
     fn on_switch(&self, turned: &SwitchTurned<'_>) {

@@ -11,3 +11,4 @@ mod keep_for;
 mod never_holds;
 mod places;
 mod settle;
+mod switches;

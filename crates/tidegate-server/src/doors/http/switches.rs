@@ -6,13 +6,14 @@ use axum::body::Body;
 use axum::response::Response;
 use http::Request;
 use serde_json::{Value, json};
-use tidegate::policy::span;
+use tidegate::http_answer::server_parts::millis_up;
+use tidegate::policy::{Trigger, span};
 use tidegate::switches::{Off, Standing};
 use tidegate::{Criticality, Tick};
 
 use super::request_body;
 use crate::app::App;
-use crate::engine::SwitchedBy;
+use crate::engine::{Setting, SwitchedBy};
 use crate::json;
 use crate::problem::Problem;
 use crate::span::moment;
@@ -35,7 +36,7 @@ struct Put {
     reason: Option<String>,
 }
 
-/// `GET /v1/switches`: every switch that policies refer to.
+/// `GET /v1/switches`: every switch that policies refer to or that the section `switches` names.
 pub(crate) fn list(app: &App) -> Response {
     json::shown(&json!({ "switches": app.engine.switches().iter().map(switch_json).collect::<Vec<Value>>() }))
 }
@@ -43,14 +44,14 @@ pub(crate) fn list(app: &App) -> Response {
 /// `PUT /v1/switches/{name}`: turns a switch off or on, and answers its state.
 ///
 /// # Errors
-/// 404 that suggests the nearest name if no policy refers to the switch; 400 for a malformed body.
+/// 404 that suggests the nearest name if the file has no such switch; 400 for a malformed body.
 pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result<Response, Problem> {
     let bytes = request_body::read(request, MAX_BODY).await?;
     let [state, by, below, lasts, reason] =
         request_body::strings(&bytes, EXAMPLE, &["state", "by", "below", "for", "reason"])?;
     let put = Put { state: state.unwrap_or_default(), by, below, lasts, reason };
-    let (by, off) = wanted(&put)?;
-    app.engine.turn_switch(name, by, off).map_err(|unknown| {
+    let (by, setting) = wanted(&put)?;
+    app.engine.turn_switch(name, by, setting).map_err(|unknown| {
         let meant = nearest(&unknown.name, unknown.known.iter().map(String::as_str));
         let advice = match meant {
             Some(meant) => format!("; did you mean {meant:?}?"),
@@ -69,7 +70,7 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
     Ok(json::shown(&json!({ "switches": one.map(switch_json).collect::<Vec<Value>>() })))
 }
 
-fn wanted(put: &Put) -> Result<(SwitchedBy, Option<Off>), Problem> {
+fn wanted(put: &Put) -> Result<(SwitchedBy, Setting), Problem> {
     let refuse = |field: &str, detail: String| Problem::bad_request(detail).with("field", field);
     let word = |field: &str, said: &str, words: &[&'static str]| {
         // With only two words, a misspelt third is often as near to one as to the other.
@@ -86,15 +87,7 @@ fn wanted(put: &Put) -> Result<(SwitchedBy, Option<Off>), Problem> {
     };
     match put.state.as_str() {
         "off" => {}
-        "on" => {
-            let more = [("below", &put.below), ("for", &put.lasts), ("reason", &put.reason)];
-            return match more.into_iter().find(|(_, said)| said.is_some()) {
-                Some((field, _)) => {
-                    Err(refuse(field, format!("a switch that is on has no `{field}`; leave it out")))
-                }
-                None => Ok((by, None)),
-            };
-        }
+        "on" => return on(put, by).map(|setting| (by, setting)),
         other => return Err(word("state", other, &["on", "off"])),
     }
     let reason = request_body::reason(put.reason.clone())?;
@@ -113,31 +106,71 @@ fn wanted(put: &Put) -> Result<(SwitchedBy, Option<Off>), Problem> {
         }
     };
     if let Some(text) = &put.lasts {
-        let lasts = match span(text) {
-            Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => lasts,
-            Ok(_) => {
-                let detail = format!(
-                    "{} is not a time for a switch to be off; use up to 30d, or leave it out",
-                    quoted(text)
-                );
-                return Err(refuse("for", detail));
-            }
-            Err(error) => return Err(refuse("for", error.to_string())),
-        };
-        off = off.lasting(lasts);
+        off = off.lasting(lasts(text, "off")?);
     }
-    Ok((by, Some(off)))
+    Ok((by, Setting::Off(off)))
+}
+
+/// Reads `"state": "on"`: with `for` the switch is kept on for that time.
+fn on(put: &Put, by: SwitchedBy) -> Result<Setting, Problem> {
+    let refuse = |field: &str, detail: String| Err(Problem::bad_request(detail).with("field", field));
+    if put.below.is_some() {
+        return refuse("below", "a switch that is on has no `below`; leave it out".to_owned());
+    }
+    match (&put.lasts, by) {
+        (None, _) if put.reason.is_some() => {
+            let detail = "a `reason` to be on needs `for`: the time for which the switch is kept on, whatever signals say";
+            refuse("reason", detail.to_owned())
+        }
+        (None, _) => Ok(Setting::On),
+        (Some(_), SwitchedBy::Signal) => {
+            refuse("for", "a signal keeps no switch on; leave out `for`, or send it by hand".to_owned())
+        }
+        (Some(text), SwitchedBy::Hand) => {
+            let time = lasts(text, "on")?;
+            Ok(Setting::KeptOn(time, request_body::reason(put.reason.clone())?))
+        }
+    }
+}
+
+/// Reads `for`, how long a switch is in a state.
+fn lasts(text: &str, state: &str) -> Result<Duration, Problem> {
+    let refuse = |detail: String| Problem::bad_request(detail).with("field", "for");
+    match span(text) {
+        Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => Ok(lasts),
+        Ok(_) => Err(refuse(format!(
+            "{} is not a time for a switch to be {state}; use up to 30d, or leave it out",
+            quoted(text)
+        ))),
+        Err(error) => Err(refuse(error.to_string())),
+    }
 }
 
 fn switch_json(one: &Standing) -> Value {
-    let off = |off: &Option<(Off, Option<Tick>)>| {
-        let (off, until) = off.as_ref()?;
+    let part = |part: &Option<(Off, Option<Tick>)>| {
+        let (off, until) = part.as_ref()?;
         let until = until.and_then(|until| moment(until, Duration::ZERO));
-        Some(
-            json!({ "below": off.on_from().map(Criticality::as_str), "until": until, "reason": off.reason() }),
-        )
+        let below = off.on_from().filter(|_| !off.is_for_nobody()).map(Criticality::as_str);
+        let mut shown = json!({ "below": below, "until": until, "reason": off.reason() });
+        if off.is_for_nobody() {
+            shown["state"] = "on".into();
+        }
+        Some(shown)
     };
-    let (by_hand, by_signal) = (off(&one.by_hand), off(&one.by_signal));
-    let state = if by_hand.is_some() || by_signal.is_some() { "off" } else { "on" };
-    json!({ "name": one.name, "state": state, "by_hand": by_hand, "by_signal": by_signal })
+    let (by_hand, by_signal) = (part(&one.by_hand), part(&one.by_signal));
+    let state = if one.off().is_some() { "off" } else { "on" };
+    let mut shown = json!({ "name": one.name, "state": state, "by_hand": by_hand, "by_signal": by_signal });
+    if !one.triggers.is_empty() {
+        shown["triggers"] = one.triggers.iter().map(|trigger| trigger_json(trigger)).collect();
+    }
+    shown
+}
+
+fn trigger_json(trigger: &Trigger) -> Value {
+    json!({
+        "off_when": trigger.off_when().to_string(),
+        "below": trigger.on_from().map(Criticality::as_str),
+        "hold_ms": millis_up(trigger.shortest()),
+        "for_ms": millis_up(trigger.longest_without_reading()),
+    })
 }

@@ -1,0 +1,56 @@
+//! Reads `switches`: what turns degrade switches off.
+
+use super::conditions;
+use super::diagnostic::Findings;
+use super::node::{Name, Node, Spot};
+use crate::policy::{Trigger, span};
+use crate::visible::excerpt;
+
+/// Returns each trigger of the file with the name of its switch.
+pub(super) fn written(file: &Node) -> impl Iterator<Item = (&Name, &Node)> {
+    let switches = file.get("switches").map_or(&[][..], Node::entries).iter();
+    switches.flat_map(|(name, triggers)| triggers.each().iter().map(move |one| (name, one)))
+}
+
+/// Builds the triggers that have no mistake. The mistakes of the others are among the findings.
+pub(super) fn triggers(file: &Node, findings: &mut Findings) -> Vec<Trigger> {
+    let mut built = Vec::new();
+    for (name, node) in written(file) {
+        findings.subject = format!("switch \"{}\": ", excerpt(&name.text));
+        built.extend(trigger(name, node, findings));
+    }
+    findings.subject.clear();
+    built
+}
+
+/// Builds a trigger; `None` if it is invalid, which is reported here or was by the shape check.
+fn trigger(name: &Name, node: &Node, findings: &mut Findings) -> Option<Trigger> {
+    let off_when = node.get("off_when")?;
+    let text = off_when.text()?;
+    let condition = conditions::condition(text).ok()?;
+    if text.split(',').any(|part| part.trim().starts_with("stale after")) {
+        findings.error(
+            off_when.spot,
+            "off_when: a number that is not known turns no switch on or off; write `for` in place of stale after, for how long the switch then stays off",
+        );
+        return None;
+    }
+    let mut said = |spot: Spot, key: &str, error: &dyn std::fmt::Display| {
+        findings.error(spot, format_args!("{key}: {error}"));
+    };
+    let mut trigger =
+        Trigger::new(&name.text, condition).map_err(|error| said(off_when.spot, "off_when", &error)).ok()?;
+    if let Some(below) = node.get("below") {
+        let level = below.text()?.parse().ok()?;
+        trigger = trigger.below(level).map_err(|error| said(below.spot, "below", &error)).ok()?;
+    }
+    if let Some(hold) = node.get("hold") {
+        let time = span(hold.text()?).ok()?;
+        trigger = trigger.hold(time).map_err(|error| said(hold.spot, "hold", &error)).ok()?;
+    }
+    if let Some(lasting) = node.get("for") {
+        let time = span(lasting.text()?).ok()?;
+        trigger = trigger.lasting(time).map_err(|error| said(lasting.spot, "for", &error)).ok()?;
+    }
+    Some(trigger)
+}
