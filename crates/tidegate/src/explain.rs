@@ -308,7 +308,7 @@ fn allowed_with(
             .map_or(0, |quota| keep_for.kept_in_places((*level).into(), quota, (standing.limit, limit.cost)));
         !limit.delays && limit.cost.units().saturating_add(kept_back) <= standing.remaining
     };
-    let level = Criticality::ALL.into_iter().filter(|level| *level > priority.level()).find(passes);
+    let level = Criticality::ALL.into_iter().filter(|level| Priority::of(*level) > priority).find(passes);
     AllowedWith {
         burst_at_least: needed.filter(|needed| *needed <= most),
         cost_at_most: Some(limit.remaining()).filter(|remaining| *remaining > 0),

@@ -187,3 +187,57 @@ async fn the_word_of_a_stranger_is_not_read() {
         assert_eq!(ask(&server, words).await.status, StatusCode::TOO_MANY_REQUESTS, "one of ten is kept");
     }
 }
+
+/// Under one limit of 100, users of one level are refused one cohort after the other, each after all of the level below,
+/// at each of the ways a priority comes in. Where nobody names a cohort nothing is different.
+#[tokio::test]
+async fn a_cohort_leaves_more_of_the_limit_than_an_earlier_one() {
+    const FILE: &str = "
+version: 1
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+forward_auth: { proxy: traefik, priority_header: x-priority }
+policies:
+  - name: backend
+    limit: { rate: 100/day, keep_for: { critical: 40%, critical-plus: 20% } }
+";
+    let server = start(FILE).await;
+    assert_eq!(check(&server, r#", "cost": 70"#).await.status, StatusCode::OK);
+    // Thirty are left. Critical requests leave 20 and a 128th of further 20 for each cohort.
+    let peek = async |priority: &str| {
+        let body = format!(r#"{{"attributes": {{}}, "priority": "{priority}"}}"#);
+        let answer = server.post("/v1/peek", &body).await.json();
+        (answer["decision"] == "allowed", answer["policies"][0]["kept_back"].as_u64().unwrap_or(0))
+    };
+    assert_eq!(peek("critical").await, (true, 20));
+    assert_eq!(peek("critical/0").await, (true, 20));
+    assert_eq!(peek("critical/63").await, (true, 29));
+    assert_eq!(peek("critical/64").await, (false, 30));
+    assert_eq!(peek("critical/127").await, (false, 39));
+    assert_eq!(peek("sheddable-plus/0").await, (false, 40));
+    assert_eq!(peek("critical-plus/127").await, (true, 19));
+
+    let refused = check(&server, r#", "priority": "critical/127""#).await;
+    assert!(refused.detail().contains("39 kept for higher priority"), "{}", refused.detail());
+    let id = refused.json()["decision_id"].as_str().unwrap().to_owned();
+    let explained = server.get(&format!("/v1/explain?id={id}&reveal=true")).await.json();
+    let with = &explained["reasons"][0]["limits"][0]["allowed_with"];
+    assert_eq!(with["priority_at_least"], "critical", "the same level in an earlier cohort: {explained}");
+    // 70 spent, 1 asked for, and of 117 places 45 kept: 23 and 127/128 of 23.
+    assert_eq!(with["burst_at_least"], 117, "{explained}");
+
+    let ask = async |priority: &str| {
+        let headers = [
+            ("x-forwarded-for", "203.0.113.9"),
+            ("x-forwarded-method", "GET"),
+            ("x-forwarded-uri", "/"),
+            ("x-forwarded-host", "a"),
+            ("x-priority", priority),
+        ];
+        send(server.addr, Method::GET, "/v1/forward-auth", &headers, "").await.status
+    };
+    assert_eq!(ask("critical/127").await, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(ask("critical/10").await, StatusCode::OK);
+    // What is no cohort is refused and not read as cohort 0, the best one.
+    let wrong = check(&server, r#", "priority": "critical/128""#).await;
+    assert_eq!(wrong.status, StatusCode::BAD_REQUEST, "{}", wrong.text);
+}

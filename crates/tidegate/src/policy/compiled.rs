@@ -17,7 +17,7 @@ use super::busy;
 use super::cost::CostRule;
 use super::descriptor::Descriptor;
 use super::follows::Levels;
-use super::keep_for::KeepFor;
+use super::keep_for::{KeepFor, graded};
 use super::key;
 use super::learned::{Learned, Learning, most_at_once};
 use super::matching::Match;
@@ -92,8 +92,8 @@ pub(crate) struct Ready {
 #[derive(Debug)]
 struct Keeps {
     keep_for: KeepFor,
-    /// How much of the limit for everyone a request must leave, by its level.
-    kept_back: [u64; Criticality::ALL.len()],
+    /// How much of the limit for everyone a request must leave, by its level: in cohort 0, and beyond the last cohort.
+    kept_back: [(u64, u64); Criticality::ALL.len()],
 }
 
 impl Compiled {
@@ -320,13 +320,15 @@ impl Keeps {
     fn of(limit: &Limit) -> Option<Box<Self>> {
         let keep_for = limit.keep_for;
         let capacity = limit.terms.quota.as_ref().map_or(0, |quota| kept_back::whole(quota));
-        let kept_back = Criticality::ALL.map(|level| keep_for.kept_back(level.into(), capacity));
+        let kept_back = Criticality::ALL
+            .map(|level| (keep_for.kept_from(level, capacity), keep_for.kept_below(level, capacity)));
         (!keep_for.is_nothing()).then(|| Box::new(Self { keep_for, kept_back }))
     }
 
     fn kept_back(&self, quota: &Quota, priority: Priority, for_everyone: bool) -> u64 {
         if for_everyone {
-            return self.kept_back[priority.level() as usize];
+            let (kept, below) = self.kept_back[priority.level() as usize];
+            return if priority.cohort() == 0 { kept } else { graded(kept, below, priority) };
         }
         self.keep_for.kept_back(priority, kept_back::whole(quota))
     }

@@ -48,6 +48,11 @@ impl fmt::Display for Kept {
 /// `critical-plus` lies within the part for `critical`. 100 % refuses all requests below the level, without a separate
 /// policy.
 ///
+/// Within a level, requests of higher [cohorts](crate::priority::Cohorts) must leave more: cohort 0 leaves what its level
+/// must leave, and with each further one of 128 cohorts a request leaves one more 128th of what the next lower level must leave in
+/// addition. So the users of one level are refused one after the other, and each of them after all users of lower
+/// levels. If the lower level must leave no more, or is refused altogether (100 %), its own level alone decides.
+///
 /// # Examples
 /// ```
 /// use tidegate::gate::Check;
@@ -92,8 +97,22 @@ impl KeepFor {
     /// Returns how much a request of a priority must leave of a limit with the given capacity in units or places.
     #[must_use]
     pub fn kept_back(&self, priority: Priority, capacity: u64) -> u64 {
-        let above = self.parts().filter(|(level, _)| *level > priority.level());
+        let level = priority.level();
+        let kept = self.kept_from(level, capacity);
+        if priority.cohort() == 0 { kept } else { graded(kept, self.kept_below(level, capacity), priority) }
+    }
+
+    /// Returns how much a request of a level must leave, in cohort 0.
+    pub(super) fn kept_from(&self, level: Criticality, capacity: u64) -> u64 {
+        let above = self.parts().filter(|(other, _)| *other > level);
         above.map(|(_, kept)| kept.units(capacity)).max().unwrap_or(0)
+    }
+
+    /// Returns how much a cohort beyond the last of a level would leave: what the next lower level must leave, unless all
+    /// of its requests are refused.
+    pub(super) fn kept_below(&self, level: Criticality, capacity: u64) -> u64 {
+        let own = self.parts().filter(|(other, kept)| *other == level && *kept != Kept::Percent(100));
+        own.map(|(_, kept)| kept.units(capacity)).fold(self.kept_from(level, capacity), u64::max)
     }
 
     /// Returns how much a request of a priority and a cost must leave of a limit that currently allows `limit` places.
@@ -110,8 +129,31 @@ impl KeepFor {
     /// leave; `None` if no capacity is enough.
     #[must_use]
     pub fn least_capacity(&self, priority: Priority, units: u64) -> Option<u64> {
-        let above = self.parts().filter(|(level, _)| *level > priority.level());
-        above.map(|(_, kept)| kept).try_fold(units, |least, kept| {
+        let level = priority.level();
+        let least = self.least_beside(units, |other, _| other > level)?;
+        if priority.cohort() == 0 {
+            return Some(least);
+        }
+        let enough = self.least_beside(units, |other, kept| {
+            other > level || other == level && kept != Kept::Percent(100)
+        })?;
+        // What is left besides a share never falls as the capacity grows.
+        let (mut least, mut enough) = (least, enough);
+        while least < enough {
+            let between = least + (enough - least) / 2;
+            if between.saturating_sub(self.kept_back(priority, between)) >= units {
+                enough = between;
+            } else {
+                least = between + 1;
+            }
+        }
+        Some(least)
+    }
+
+    /// Returns the smallest capacity that has `units` besides each of the parts that `which` selects.
+    fn least_beside(&self, units: u64, which: impl Fn(Criticality, Kept) -> bool) -> Option<u64> {
+        let parts = self.parts().filter(|(level, kept)| which(*level, *kept));
+        parts.map(|(_, kept)| kept).try_fold(units, |least, kept| {
             let needed = match kept {
                 Kept::Units(kept) => units.checked_add(kept),
                 Kept::Percent(percent) => {
@@ -168,6 +210,14 @@ impl KeepFor {
         }
         Ok(())
     }
+}
+
+/// Returns how much a request of a cohort must leave, between what its level and what the next lower level must leave.
+/// Rounded down, so that it is always less than the latter if the two differ.
+pub(super) fn graded(kept: u64, below: u64, priority: Priority) -> u64 {
+    let more = u128::from(below.saturating_sub(kept)) * u128::from(priority.cohort());
+    // Exact: at most `below`.
+    kept + (more / u128::from(Priority::COHORTS)) as u64
 }
 
 /// Reports whether a limit grants any cost as soon as it grants one unit: the next request pays by waiting.
@@ -260,68 +310,4 @@ impl KeepForError {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use tidegate_core::rate::ColdFactor;
-
-    use super::Criticality::{Critical, CriticalPlus, Sheddable, SheddablePlus};
-    use super::*;
-
-    #[test]
-    fn each_level_leaves_what_is_kept_for_those_above_it() {
-        let nested = KeepFor::default().with(Critical, Kept::Percent(20)).with(CriticalPlus, Kept::Units(5));
-        let left = |capacity| Criticality::ALL.map(|level| nested.kept_back(level.into(), capacity));
-        assert_eq!(left(100), [20, 20, 5, 0]);
-        assert_eq!(left(33), [7, 7, 5, 0], "shares are rounded up");
-        assert_eq!(left(u64::MAX)[0], u64::MAX.div_ceil(5));
-        assert_eq!(KeepFor::default().kept_back(Sheddable.into(), 100), 0);
-        let cohort = Priority::of(Critical).in_cohort(127).unwrap();
-        assert_eq!(nested.kept_back(cohort, 100), 5, "cohorts are for shedding alone");
-    }
-
-    #[test]
-    fn what_cannot_be_is_named() {
-        let kept = |level, kept| KeepFor::default().with(level, kept);
-        for (keep_for, capacity, expected) in [
-            (kept(Critical, Kept::Percent(0)), 1, ""),
-            (kept(Critical, Kept::Percent(100)), 10, ""),
-            (kept(Critical, Kept::Units(9)), 10, ""),
-            (kept(SheddablePlus, Kept::Units(5)).with(CriticalPlus, Kept::Units(5)), 10, ""),
-            (kept(Sheddable, Kept::Units(1)), 10, "keep_for.sheddable keeps a part for everybody"),
-            (kept(Critical, Kept::Percent(101)), 10, "keep_for.critical: 101% is more than all"),
-            (kept(Critical, Kept::Units(10)), 10, "keep_for.critical: 10 is all of a limit of 10"),
-            (kept(Critical, Kept::Percent(1)), 1, "keep_for.critical: 1% is all of a limit of 1"),
-            (
-                kept(Critical, Kept::Percent(20)).with(CriticalPlus, Kept::Units(3)),
-                10,
-                "keep_for.critical-plus: 3 is more than the 20% kept for critical; critical-plus may use all",
-            ),
-        ] {
-            let quota = Quota::per_second(capacity).gcra().unwrap();
-            let told = keep_for
-                .check(&quota, Duration::ZERO)
-                .map_or_else(|error| error.to_string(), |()| String::new());
-            assert!(told.starts_with(expected) && told.is_empty() == expected.is_empty(), "{told}");
-        }
-        let warm_up = Quota::per_second(10).warm_up(Duration::from_secs(1), ColdFactor::THREE).unwrap();
-        assert_eq!(
-            kept(Critical, Kept::Units(1)).check(&warm_up, Duration::ZERO),
-            Err(KeepForError::AnyCost)
-        );
-        assert_eq!(KeepFor::default().check(&warm_up, Duration::ZERO), Ok(()));
-    }
-
-    proptest! {
-        /// Compared with a linear search from below.
-        #[test]
-        fn the_least_capacity_is_the_least(units in 1..300_u64, share in 0..100_u8, plus in 0..40_u64) {
-            let keep_for = KeepFor::default().with(Critical, Kept::Percent(share)).with(CriticalPlus, Kept::Units(plus));
-            for level in Criticality::ALL.map(Priority::of) {
-                let leaves = |capacity: &u64| capacity.checked_sub(keep_for.kept_back(level, *capacity)) >= Some(units);
-                prop_assert_eq!(keep_for.least_capacity(level, units), (1..40_000).find(leaves));
-            }
-            let none = KeepFor::default().with(Critical, Kept::Percent(100));
-            prop_assert_eq!(none.least_capacity(Sheddable.into(), units), None);
-        }
-    }
-}
+mod tests;

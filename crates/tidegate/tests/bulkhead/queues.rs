@@ -121,6 +121,22 @@ fn a_part_is_kept_for_who_is_more_important_also_where_others_wait_for_it() {
     assert!(Bulkhead::new(2).unwrap().with_keep_for(all).is_err());
 }
 
+/// Eight of ten places are for critical work: each critical cohort leaves its 128th of them, and none as much as
+/// sheddable work.
+#[test]
+fn later_cohorts_find_fewer_places() {
+    let kept = KeepFor::default().with(Criticality::Critical, Kept::Units(8));
+    let kept = kept.with(Criticality::CriticalPlus, Kept::Units(0));
+    let entered = |priority: Priority| {
+        let bulkhead = Bulkhead::new(10).unwrap().with_keep_for(kept).unwrap();
+        let permits: Vec<_> = (0..11).map_while(|_| bulkhead.enter().priority(priority).now().ok()).collect();
+        permits.len()
+    };
+    let critical = |cohort| entered(Priority::default().in_cohort(cohort).unwrap());
+    assert_eq!([0, 15, 16, 64, 127].map(critical), [10, 10, 9, 6, 3]);
+    assert_eq!(entered(Criticality::Sheddable.into()), 2);
+}
+
 #[test]
 fn the_newest_first_where_that_is_the_order() {
     let bulkhead = Bulkhead::new(1).unwrap().with_room(3).with_order(QueueOrder::Lifo);
