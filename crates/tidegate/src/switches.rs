@@ -283,7 +283,10 @@ fn unknown(name: &str, states: &BTreeMap<Box<str>, State>) -> UnknownSwitch {
     UnknownSwitch { name: name.to_owned(), known: states.keys().map(ToString::to_string).collect() }
 }
 
-fn shown(part: Option<(&Off, Option<Tick>)>) -> Option<(Off, Option<Tick>)> {
+/// What is off, and its end.
+type OffUntil = (Off, Option<Tick>);
+
+fn shown(part: Option<(&Off, Option<Tick>)>) -> Option<OffUntil> {
     part.map(|(off, end)| (off.clone(), end))
 }
 

@@ -83,7 +83,7 @@ fn only_those_who_ask_a_server_have_flags_for_it() {
     assert!(!replay.err.contains("--speed"), "{replay:?}");
     // Of a verb with subcommands, those that have the option are named.
     let auto = desk.run(&["breaker", "auto", "payments", "--for", "5s"]).code(2);
-    let places = "bench, key block, switch off, breaker force-open, breaker force-closed";
+    let places = "bench, key block, switch off, switch on, breaker force-open, breaker force-closed";
     assert!(auto.err.contains(&format!("'--for' is an option of: {places}")), "{auto:?}");
     for (word, names) in [
         ("open", "a similar subcommand exists: 'breaker force-open'\n"),

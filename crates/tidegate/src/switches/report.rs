@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::off::Off;
 use super::state::State;
-use super::{Switches, SwitchesError};
+use super::{OffUntil, Switches, SwitchesError};
 use crate::observer::TurnedBy;
 use crate::policy::{PolicySet, Source, Trigger};
 
@@ -109,7 +108,7 @@ impl Switches {
     /// Takes readings; those that no trigger uses are ignored. Returns whether a switch was turned.
     pub(crate) fn take(&self, readings: &[(Source, f64)]) -> bool {
         let now = self.clock.now();
-        let mut turned: Vec<(Box<str>, Option<(Off, Option<tidegate_core::Tick>)>)> = Vec::new();
+        let mut turned: Vec<(Box<str>, Option<OffUntil>)> = Vec::new();
         let changing = self.changing.lock();
         let before = self.states.load();
         let mut after: Option<BTreeMap<Box<str>, State>> = None;
@@ -132,7 +131,7 @@ impl Switches {
             let levels = state.levels_by_signal(now);
             if state.told != levels {
                 state.told = levels;
-                let off = state.by_signal(now).map(|(off, end)| (off.clone(), end));
+                let off = super::shown(state.by_signal(now));
                 turned.push((name.clone(), off));
             }
         }

@@ -4,7 +4,7 @@ use super::*;
 use crate::policy::{PolicySet, Source};
 
 fn trigger(switch: &str, off_when: &str) -> Trigger {
-    Trigger::new(switch, off_when.parse().unwrap()).unwrap()
+    Trigger::new(switch, off_when.parse().expect("a condition")).expect("a trigger")
 }
 
 fn p99() -> Source {
@@ -15,9 +15,11 @@ fn p99() -> Source {
 fn with_triggers() -> (Switches, ManualClock, Arc<Heard>) {
     let (switches, clock) = switches();
     let heard = Arc::new(Heard::default());
-    let some = trigger("previews", "signal p99 above 500, until 300").below(Criticality::Critical).unwrap();
+    let some =
+        trigger("previews", "signal p99 above 500, until 300").below(Criticality::Critical).expect("a level");
     let all = trigger("previews", "signal p99 above 900, until 600");
-    let switches = switches.with_observer(heard.clone()).with_triggers([some, all]).unwrap();
+    let switches =
+        switches.with_observer(heard.clone()).with_triggers([some, all]).expect("switches of these names");
     (switches, clock, heard)
 }
 
