@@ -78,6 +78,17 @@ pub trait Guard: Clone + Debug + Eq + Bytes {
     /// Returns the state after the work with this receipt has left with an outcome; unchanged if its place has lapsed.
     fn leave(&self, state: &Self::State, now: Tick, receipt: &Receipt, outcome: Outcome) -> Self::State;
 
+    /// Holds the places of a receipt for another time to live from `now` on. Returns the next state and the receipt that
+    /// takes the place of this one, which finds no place any more. `None` if the places have lapsed, and for a guard
+    /// whose places cannot be held longer, which is the default; nothing changes then.
+    ///
+    /// A place never lapses earlier because of this. The receipt keeps the time of the entry, so that the work is known
+    /// to have taken that long when it leaves.
+    fn extend(&self, state: &Self::State, now: Tick, receipt: &Receipt) -> Option<(Self::State, Receipt)> {
+        let _ = (state, now, receipt);
+        None
+    }
+
     /// Returns the standing of the guard at `now`; changes nothing.
     fn standing(&self, state: &Self::State, now: Tick) -> Standing;
 

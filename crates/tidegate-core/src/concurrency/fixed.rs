@@ -174,6 +174,16 @@ impl ConcurrencyState {
         Some(Self { since: self.since, last: at, taken })
     }
 
+    /// Returns the state in which the places of a receipt lapse at `until`, if that is later, and the tick at which they
+    /// do; `None` if they are not there.
+    pub(super) fn extended(&self, at: Tick, receipt: &Receipt, until: Tick) -> Option<(Self, Tick)> {
+        let (held, places) =
+            (u64::try_from(receipt.marks().0).map(Tick::from_nanos).ok()?, receipt.cost.units());
+        let all = self.live(at).iter().any(|taken| taken.until == held && taken.places >= places);
+        let until = until.max(held);
+        all.then(|| self.without(at, receipt)).flatten().map(|left| (left.with(at, until, places), until))
+    }
+
     /// Returns the state with `places` more that lapse at `until`.
     fn with(&self, at: Tick, until: Tick, places: u64) -> Self {
         let live = self.live(at);
@@ -259,6 +269,20 @@ impl Guard for Concurrency {
     /// Returns the places of the receipt, whatever the outcome. If the place has lapsed, the state does not change.
     fn leave(&self, state: &ConcurrencyState, now: Tick, receipt: &Receipt, _: Outcome) -> ConcurrencyState {
         state.without(now.max(state.last), receipt).unwrap_or_else(|| state.clone())
+    }
+
+    /// The places lapse as if they had been taken now, or when they were due to if that is later, as after the time to
+    /// live was shortened.
+    fn extend(
+        &self,
+        state: &ConcurrencyState,
+        now: Tick,
+        receipt: &Receipt,
+    ) -> Option<(ConcurrencyState, Receipt)> {
+        let at = now.max(state.last);
+        let (next, until) = state.extended(at, receipt, self.lapses(at))?;
+        let mark = Receipt::mark(u128::from(until.as_nanos()), receipt.marks().1);
+        Some((next, Receipt { mark, ..*receipt }))
     }
 
     /// `reset_after` is the time until the last place lapses, [`Duration::MAX`] if one never does. `debt` counts the

@@ -290,6 +290,18 @@ impl Guard for AdaptiveConcurrency {
         AdaptiveConcurrencyState::of(places, Some(Learnt { at, state: Arc::new(next) }))
     }
 
+    /// The same as for [`Concurrency`]. The law learns nothing from it.
+    fn extend(
+        &self,
+        state: &AdaptiveConcurrencyState,
+        now: Tick,
+        receipt: &Receipt,
+    ) -> Option<(AdaptiveConcurrencyState, Receipt)> {
+        let at = now.max(state.inner.places.last());
+        let (places, receipt) = self.parameters.places.extend(&state.inner.places, at, receipt)?;
+        Some((AdaptiveConcurrencyState::of(places, self.known(state, at).cloned()), receipt))
+    }
+
     /// The same as for [`Concurrency`] under the current limit. `reset_after` is the time until the last place
     /// lapses.
     fn standing(&self, state: &AdaptiveConcurrencyState, now: Tick) -> Standing {

@@ -127,6 +127,26 @@ macro_rules! algorithms {
                 }
             }
 
+            /// Returns when the places of a receipt lapse unless their holder returns them or [extends](Quota::extend) them
+            /// before; [`Tick::MAX`] means never. `None` for limits, and for a breaker.
+            #[must_use]
+            pub fn lapses_at(&self, receipt: &Receipt) -> Option<Tick> {
+                let holds = matches!(self, Self::Concurrency(_) | Self::Adaptive(_));
+                holds.then(|| u64::try_from(receipt.marks().0).map_or(Tick::MAX, Tick::from_nanos))
+            }
+
+            /// Holds the places of a guard for another time to live: see [`Guard::extend`]. `None` for limits.
+            #[must_use]
+            pub fn extend(&self, state: &State, now: Tick, receipt: &Receipt) -> Option<(State, Receipt)> {
+                match (self, state) {
+                    $((Self::$gname(params), State::$gname(state)) => {
+                        let (next, receipt) = Guard::extend(params, state, now, receipt)?;
+                        Some((State::$gname(next), receipt))
+                    })*
+                    _ => None,
+                }
+            }
+
             /// Returns the state to decide by and to write back, if the clock that wrote `state` has since been set
             /// back by more than [`MAX_STEP_BACK`](crate::time::MAX_STEP_BACK). `None`: `state` is valid as it is;
             /// this costs one comparison.

@@ -10,6 +10,7 @@ mod dry_run;
 mod entity_tags;
 mod events;
 mod explain;
+mod extend;
 mod forward_auth;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
@@ -115,6 +116,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/peek" => check::peek(app, request).await,
         "/v1/report" => settle::report(app, request).await,
         "/v1/refund" => settle::refund(app, request).await,
+        "/v1/extend" => extend::extend(app, request).await,
         "/livez" => Ok(operations::livez()),
         "/readyz" | "/healthz" => {
             let may = |required| app.access.authorize(request.headers(), required, *encrypted).is_ok();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate::gate::ticket::{SealError, Ticket};
+use tidegate::gate::ticket::{Extended, SealError, Ticket, TicketError};
 use tidegate::policy::{Descriptor, Limit, Mode, Policy};
 use tidegate::{Charged, GateDecision};
 use ulid::Ulid;
@@ -231,6 +231,21 @@ impl Engine {
                 TicketAnswer { ticket: None, error: Some(error) }
             }
         })
+    }
+
+    /// Holds the places of a ticket for another time to live, and makes a ticket in place of this one.
+    ///
+    /// # Errors
+    /// [`TicketError`], as for a settlement.
+    pub(crate) async fn extend(&self, ticket: &Ticket) -> Result<Extended, TicketError> {
+        let keys = &self.ticket_seal.keys;
+        let open = keys.open(ticket, self.now())?;
+        let id = self.refused.name(self.now());
+        let extended = self.gate.extend_async(&open, keys, self.ticket_seal.ttl, Some(id.into())).await;
+        if let Err(TicketError::Store(_)) = &extended {
+            self.metrics.store_error(self.store_kind);
+        }
+        extended
     }
 
     fn seal(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {

@@ -68,6 +68,7 @@ impl Spans {
             "/v1/settle" => "/v1/settle",
             "/v1/report" => "/v1/report",
             "/v1/refund" => "/v1/refund",
+            "/v1/extend" => "/v1/extend",
             _ => return None,
         };
         // The method of a sub-request can be any word that the proxy's client sends.

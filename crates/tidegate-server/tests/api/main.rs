@@ -13,6 +13,7 @@ mod check;
 mod deadlines_and_over;
 mod dry_run;
 mod events;
+mod extended_places;
 mod in_flight;
 mod in_force;
 mod places;

@@ -243,7 +243,7 @@ impl MadeCharge {
         self.quota.is_guard()
     }
 
-    fn by_outcome(&self) -> bool {
+    pub(super) fn by_outcome(&self) -> bool {
         self.on_failure || self.is_place()
     }
 }

@@ -199,7 +199,7 @@ impl Gate {
     }
 
     /// Settles the charges of one step, after some marks; `None` if no caller waits for the answer.
-    async fn settle_part(
+    pub(super) async fn settle_part(
         &self,
         part: &mut PartEndings<'_>,
         (once, notes): (&[Charge<'_>], &[Charge<'_>]),

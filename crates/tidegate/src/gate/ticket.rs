@@ -21,10 +21,12 @@
 //! The clock of the node that settles a ticket decides whether it has expired, so the clocks of nodes that share a
 //! store must agree as closely as expiry should be exact.
 
+mod extend;
 mod form;
 mod keys;
 mod settle;
 
+pub use extend::{Extended, HeldPlace};
 pub use keys::{KeyError, TicketKeys};
 
 use std::fmt;
@@ -126,6 +128,16 @@ pub enum TicketError {
         /// node.
         restarted: bool,
     },
+    /// The places of the ticket cannot be held longer. The ticket stays as it is, and can be settled.
+    #[error("the places of this ticket are not held longer: {why}")]
+    NotExtended {
+        /// What is in the way.
+        why: &'static str,
+    },
+    /// The ticket in place of an extended one could not be made. The places are held for another time to live, and
+    /// nothing returns them earlier.
+    #[error("the places are held, but there is no ticket that returns them: {0}")]
+    Seal(#[from] SealError),
     /// The store did not settle the ticket, or its answer was lost ([`StoreError::Unavailable`]). Settling may be tried
     /// again, and fails with [`TicketError::Settled`] if the first attempt succeeded.
     #[error("the ticket could not be settled")]

@@ -79,7 +79,7 @@ impl Divider {
             Op::Finish(endings) => {
                 let part = |(charge, ending): (&Charge<'_>, &Ending)| match ending {
                     // Ended under the present part; where that has changed since the charge, nothing comes back.
-                    Ending::Finish { .. } => {
+                    Ending::Finish { .. } | Ending::Extend { .. } => {
                         let (quota, part) = self.of(charge, step.now);
                         (quota.or_else(|| Some(Arc::clone(charge.quota))), part)
                     }

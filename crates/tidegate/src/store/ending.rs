@@ -15,14 +15,17 @@ use std::time::Duration;
 
 use tidegate_core::breaker::Change;
 use tidegate_core::decision::Ruling;
-use tidegate_core::{Algorithm, Cost, Decision, Finish, Quota, Receipt, Replace, Standing, State, Tick};
+use tidegate_core::{
+    Algorithm, Cost, Decision, Finish, Quota, Receipt, Replace, Retry, Standing, State, Tick,
+};
 
 use super::cell::{Cell, Forgotten, keep, met};
 use super::moved::{self, Moved};
 use super::step::{Charge, Ending, Settled, Settlement, Step};
 use super::take::KeyState as _;
 
-/// Ends every charge of a step, or none if a binding [`Ending::Once`] is refused; returns whether cells changed.
+/// Ends every charge of a step, or none if a binding [`Ending::Once`] or an [`Ending::Extend`] is refused; returns whether
+/// cells changed.
 pub(super) fn finish(
     step: &Step<'_>,
     cells: &mut [Option<Cell>],
@@ -32,10 +35,12 @@ pub(super) fn finish(
     assert!(endings.len() >= step.charges.len(), "an ending for each charge");
     let (now, mut changed) = (step.now, false);
     // Keys are distinct: one ending does not affect another.
-    let refused = step.charges.iter().zip(&*cells).zip(endings).any(|((charge, cell), ending)| {
-        let must = charge.binding && matches!(ending, Ending::Once);
-        must && cell.decide(&at_once(charge), now).1.is_none()
-    });
+    let refused =
+        step.charges.iter().zip(&*cells).zip(endings).any(|((charge, cell), ending)| match ending {
+            Ending::Once => charge.binding && cell.decide(&at_once(charge), now).1.is_none(),
+            Ending::Extend { receipt } => extended(charge, cell.as_ref(), receipt, now).is_none(),
+            Ending::Finish { .. } | Ending::Forget => false,
+        });
     settled.allowed = !refused;
     for ((charge, cell), ending) in step.charges.iter().zip(cells).zip(endings) {
         // A cell counts if it was met, or if this step has written it, even where it is equivalent to no cell
@@ -53,6 +58,14 @@ pub(super) fn finish(
                     (receipt, changed, counts) = (Some(made), true, true);
                 }
             }
+            Ending::Extend { receipt: made } => match extended(charge, cell.as_ref(), made, now) {
+                None => ruling = Ruling::Denied { retry: Retry::Never },
+                Some((quota, next, extended)) if !refused => {
+                    keep(cell, &quota, next, now);
+                    (receipt, changed, counts) = (Some(extended), true, true);
+                }
+                Some(_) => {}
+            },
             _ if refused => {}
             Ending::Forget => {
                 changed |= forget(charge, cell, now);
@@ -136,6 +149,22 @@ fn next<'c>(
     };
     let next = by.finish(&state, now, receipt, finish);
     (cell.is_none() || next != state).then_some((quota, next))
+}
+
+/// Returns the quota of a cell, its state after places are held longer, and their new receipt; `None` if the places are
+/// not there.
+fn extended(
+    charge: &Charge<'_>,
+    cell: Option<&Cell>,
+    receipt: &Receipt,
+    now: Tick,
+) -> Option<(Arc<Quota>, State, Receipt)> {
+    let cell = met(charge, cell, now)?;
+    if cell.is_void(receipt, now) || !charge.quota.is_guard() {
+        return None;
+    }
+    let (next, extended) = cell.quota.extend(&cell.state, now, receipt)?;
+    Some((Arc::clone(&cell.quota), next, extended))
 }
 
 impl Cell {

@@ -99,8 +99,8 @@ pub enum Op<'a> {
     Peek,
     /// Ends charges, with one [`Ending`] for each charge of the step, all or nothing. Units that were charged before
     /// and not spent come back; units spent beyond the charge are booked as a debt. The quota of such a charge is the
-    /// one that it was made under, and its cost is the amount that was charged. Only a binding [`Ending::Once`] can
-    /// refuse the step. `binding` of other endings and `max_wait` of all are ignored.
+    /// one that it was made under, and its cost is the amount that was charged. Only a binding [`Ending::Once`] and an
+    /// [`Ending::Extend`] can refuse the step. `binding` of other endings and `max_wait` of all are ignored.
     Finish(&'a [Ending]),
     /// Forgets the keys: their limits are full again. Charges made before give nothing back when they end, unless a
     /// full store has evicted the note of the reset. A state that a person has forced a breaker into stays.
@@ -192,6 +192,13 @@ pub enum Ending {
         /// spent as a new charge. A charge is forgotten when its key is reset, or evicted for lack of room. `None`: a
         /// forgotten charge stays forgotten.
         renew: Option<Tick>,
+    },
+    /// Holds the places of a guard for another time to live ([`Quota::extend`]). If they are not there any more, or the
+    /// limit is no guard with a time to live, the whole step is refused, and nothing has changed. The receipt in the
+    /// answer ends the charge from then on, and this one no longer does.
+    Extend {
+        /// The receipt of the places.
+        receipt: Receipt,
     },
     /// Forgets the key, as [`Op::Reset`] does.
     Forget,

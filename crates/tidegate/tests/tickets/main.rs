@@ -6,6 +6,7 @@
 #[path = "../byte_map/mod.rs"]
 mod byte_map;
 mod ends_once;
+mod extended;
 mod failing_engine;
 
 use std::time::Duration;

@@ -111,6 +111,41 @@ fn who_was_forgotten_takes_nobodys_place_back() {
     assert_eq!(guard.standing(&guard.leave(&next, secs(1), &own, Outcome::Success), secs(1)).remaining, 1);
 }
 
+/// A place is held from now on, and never for less than it was; the receipt that held it before finds none.
+#[test]
+fn places_are_held_longer_and_only_by_their_own_receipt() {
+    let (long, short) = (Concurrency::new(3).unwrap(), Concurrency::new(3).unwrap());
+    let (long, short) =
+        (long.ttl(Duration::from_secs(30)).unwrap(), short.ttl(Duration::from_secs(10)).unwrap());
+    let (state, receipt) = entered(&long, &long.fresh(secs(0)), 0, 2);
+    let (held, next) = long.extend(&state, secs(29), &receipt).unwrap();
+    assert_eq!((next.at, next.act, next.cost), (receipt.at, receipt.act, receipt.cost));
+    let in_use = |state: &ConcurrencyState, now| 3 - long.standing(state, secs(now)).remaining;
+    assert_eq!([30, 58, 59].map(|now| in_use(&held, now)), [2, 2, 0]);
+    assert_eq!(long.extend(&held, secs(29), &receipt), None);
+    assert_eq!(long.leave(&held, secs(29), &receipt, Outcome::Success), held);
+    assert_eq!(in_use(&long.leave(&held, secs(29), &next, Outcome::Success), 29), 0);
+    assert_eq!(long.extend(&held, secs(59), &next), None, "they have lapsed");
+
+    let (sooner, kept) = short.extend(&state, secs(1), &receipt).unwrap();
+    assert_eq!(
+        (kept, in_use(&sooner, 29), in_use(&sooner, 30)),
+        (receipt, 2, 0),
+        "a time to live that was shortened"
+    );
+    // As much as the receipt holds, or nothing: fewer places at its tick are those of others.
+    let others = Receipt { cost: Cost::new(3).unwrap(), ..receipt };
+    assert_eq!(long.extend(&state, secs(1), &others), None);
+
+    let forever = Concurrency::new(1).unwrap();
+    let (state, receipt) = entered(&forever, &forever.fresh(secs(0)), 0, 1);
+    assert_eq!(
+        forever.extend(&state, secs(5), &receipt).map(|(_, next)| next),
+        Some(receipt),
+        "it never lapses"
+    );
+}
+
 #[test]
 fn what_is_out_of_range_is_named() {
     let max = |max| Concurrency::new(max).map_err(|error| error.to_string());

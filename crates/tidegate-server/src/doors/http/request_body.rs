@@ -181,6 +181,14 @@ pub(crate) fn refund(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
     parse(bytes, example, SettlementSeed { fields: &["ticket", "cost"], least: 1 })
 }
 
+/// Reads the body of an extension: `{ticket}`.
+///
+/// # Errors
+/// 400 with the position and what would work.
+pub(crate) fn extend(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
+    parse(bytes, "{\"ticket\": \"TICKET\"}", SettlementSeed { fields: &["ticket"], least: 0 })
+}
+
 /// Reads the body of a signal report: `{value}`.
 ///
 /// # Errors

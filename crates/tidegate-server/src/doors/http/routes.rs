@@ -37,7 +37,7 @@ const fn everybody(methods: &'static str, path: &'static str) -> Route {
 }
 
 /// All routes, the most frequent ones first.
-pub(super) const ROUTES: [Route; 32] = [
+pub(super) const ROUTES: [Route; 33] = [
     check("POST", "/v1/check"),
     check("*", "/v1/forward-auth"),
     check("POST", "/v1/settle"),
@@ -45,6 +45,7 @@ pub(super) const ROUTES: [Route; 32] = [
     check("POST", "/v1/peek"),
     check("POST", "/v1/report"),
     check("POST", "/v1/refund"),
+    check("POST", "/v1/extend"),
     everybody("GET, HEAD", "/livez"),
     everybody("GET, HEAD", "/readyz"),
     everybody("GET, HEAD", "/healthz"),

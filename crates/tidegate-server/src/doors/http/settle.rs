@@ -164,7 +164,7 @@ fn fate(part: &mut Value, fate: Fate) {
     }
 }
 
-fn refuse(why: SettleError) -> Problem {
+pub(super) fn refuse(why: SettleError) -> Problem {
     match why {
         SettleError::Unknown(unknown) => {
             let meant = nearest(&unknown.name, unknown.known.iter().map(String::as_str));
@@ -188,7 +188,8 @@ fn refuse(why: SettleError) -> Problem {
                         format!("the store did not settle it and nothing changed; try again ({store})");
                     return Problem::unavailable(detail);
                 }
-                TicketError::Settled => StatusCode::CONFLICT,
+                TicketError::Seal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+                TicketError::Settled | TicketError::NotExtended { .. } => StatusCode::CONFLICT,
                 TicketError::Expired { .. } => StatusCode::GONE,
                 TicketError::Elsewhere { .. } => StatusCode::MISDIRECTED_REQUEST,
                 _ => StatusCode::BAD_REQUEST,

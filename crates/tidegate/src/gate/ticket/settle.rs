@@ -17,7 +17,7 @@ use crate::store::{Charge, Home, StoreError};
 
 /// The owner number of the marks of settled tickets, which gives them a share of a full store. A policy has the same
 /// number with probability 2⁻³².
-const OWNER: u32 = u32::MAX;
+pub(super) const OWNER: u32 = u32::MAX;
 
 /// The key of one mark. It is not the key of a policy, since those contain a name.
 type MarkKey = [u8; 19];
@@ -48,14 +48,7 @@ impl Gate {
         if ttl.is_zero() || ttl > Ticket::MAX_TTL {
             return Err(SealError::Lifetime { ttl });
         }
-        let id = match id {
-            Some(id) => id,
-            None => {
-                let mut id = [0; 16];
-                getrandom::fill(&mut id).map_err(|_| SealError::Random)?;
-                u128::from_le_bytes(id)
-            }
-        };
+        let id = id.map_or_else(random_id, Ok)?;
         let made = self.now();
         let expires = made.after(ttl);
         let ticket = OpenTicket {
@@ -201,6 +194,13 @@ impl Gate {
     }
 }
 
+/// Returns a random id of a ticket.
+pub(super) fn random_id() -> Result<u128, SealError> {
+    let mut id = [0; 16];
+    getrandom::fill(&mut id).map_err(|_| SealError::Random)?;
+    Ok(u128::from_le_bytes(id))
+}
+
 /// A mark that the stores keep of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
@@ -221,7 +221,7 @@ impl OpenTicket {
     }
 
     /// Returns the keys of the marks of a part: one for each half that has charges, and at least one.
-    fn marks(&self, part: Part) -> SmallVec<[MarkKey; 2]> {
+    pub(super) fn marks(&self, part: Part) -> SmallVec<[MarkKey; 2]> {
         let halves: &[Mark] = match part {
             Part::All if !self.has(Part::Outcome) => &[Mark::Spent],
             Part::All if !self.has(Part::Spent) => &[Mark::Outcome],
@@ -256,7 +256,7 @@ impl OpenTicket {
     ///
     /// The period is a power of two, in seconds, so that all tickets share few quotas and each mark is a word in a
     /// table.
-    fn mark_quota(&self) -> Arc<Quota> {
+    pub(super) fn mark_quota(&self) -> Arc<Quota> {
         let ttl = self.expires.since(self.made).as_secs().saturating_add(1).next_power_of_two();
         // At most 2^22 s, since no ticket lives longer than a month. The bound prevents an overflow for a ticket that
         // claims more.

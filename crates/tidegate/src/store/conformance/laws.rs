@@ -19,6 +19,7 @@ pub(super) fn run<S: Store>(make: &dyn Fn() -> S, quotas: &[Arc<Quota>]) {
     an_answer_that_is_given_up_holds_up_nobody(&make(), quotas);
     a_state_that_is_too_large_is_refused(&make());
     permits_are_neither_lost_nor_doubled(&make());
+    a_place_is_held_longer_by_its_receipt_alone(&make());
 }
 
 fn repeated_keys_are_refused(store: &dyn Store, quotas: &[Arc<Quota>]) {
@@ -81,6 +82,42 @@ fn a_step_that_happens_once_is_all_or_nothing(store: &dyn Store, quotas: &[Arc<Q
         assert!(third.allowed, "law: a mark that is not binding refuses nothing ({quota:?})");
         assert_eq!(third.lines[1].receipt, None, "law: such a mark tells whether it was made ({quota:?})");
     }
+}
+
+/// A place that is held longer has another receipt, and the former one finds nothing. Where the place has lapsed, the step
+/// is refused with the marks in it.
+fn a_place_is_held_longer_by_its_receipt_alone(store: &dyn Store) {
+    let start = Tick::from_secs(1_000_000);
+    let places =
+        Arc::new(Quota::concurrency(2, Duration::from_secs(30)).expect("constant parameters in range"));
+    let mark = Arc::new(Quota::per_hour(1).gcra().expect("constant parameters in range"));
+    let charges = [b"mark-1".as_slice(), b"held"].map(|key| {
+        let quota = if key == b"held" { &places } else { &mark };
+        Charge::new(key, quota, Cost::ONE)
+    });
+    let settle = |secs, op: Op<'_>, charges: &[Charge<'_>]| {
+        let now = start.after(Duration::from_secs(secs));
+        settle(store, &Step::new(now, op, charges)).expect("a step over distinct keys is settled")
+    };
+    let in_use = |secs| 2 - settle(secs, Op::Peek, &charges[1..]).lines[0].decision.standing.remaining;
+    let taken = settle(0, Op::Take, &charges[1..]).lines[0].receipt.expect("a receipt of a place");
+    let held = settle(20, Op::Finish(&[Ending::Once, Ending::Extend { receipt: taken }]), &charges);
+    assert!(held.allowed, "law: a place is held longer");
+    let receipt = held.lines[1].receipt.expect("law: a place that is held longer has a receipt");
+    assert_eq!(in_use(49), 1, "law: it is held from then on");
+    let again = settle(49, Op::Finish(&[Ending::Extend { receipt: taken }]), &charges[1..]);
+    assert!(!again.allowed && again.lines[0].receipt.is_none(), "law: the former receipt holds nothing");
+    settle(49, Op::Finish(&[Ending::new(taken, Finish::UNDONE)]), &charges[1..]);
+    assert_eq!(in_use(49), 1, "law: the former receipt returns nothing");
+    settle(49, Op::Finish(&[Ending::new(receipt, Finish::UNDONE)]), &charges[1..]);
+    assert_eq!(in_use(49), 0, "law: the new receipt returns the place");
+
+    let lapsed = settle(50, Op::Take, &charges[1..]).lines[0].receipt.expect("a receipt of a place");
+    let charges = [Charge::new(b"mark-2", &mark, Cost::ONE), charges[1]];
+    let late = settle(81, Op::Finish(&[Ending::Once, Ending::Extend { receipt: lapsed }]), &charges);
+    assert!(!late.allowed, "law: a place that has lapsed is not held");
+    let unmarked = settle(81, Op::Finish(&[Ending::Once]), &charges[..1]);
+    assert!(unmarked.allowed, "law: a refused step makes no mark");
 }
 
 /// If a future is dropped before it is polled, its step was not done: for one step, and for many at once.

@@ -175,8 +175,10 @@ fn end(nodes: &Numbers, charge: &Charge<'_>, ending: &Ending) -> (Share, Ending)
             let (receipt, finish) = (share.as_charged(receipt), share.finish(finish));
             (share, Ending::Finish { receipt, finish, renew })
         }
-        // A mark is one unit on any number of nodes.
-        Ending::Once | Ending::Forget => (Share::of(charge.cost, charge.quota, 1), *ending),
+        // A mark is one unit on any number of nodes. No place that was taken here is held longer.
+        Ending::Once | Ending::Forget | Ending::Extend { .. } => {
+            (Share::of(charge.cost, charge.quota, 1), *ending)
+        }
     }
 }
 

@@ -128,7 +128,7 @@ impl Inner {
                     let (now, remaining) = (self.clock.now(), line.decision.standing.remaining);
                     self.with_purse_of(charge, |entry| entry.purse.units_came_back(remaining, now));
                 }
-                Ending::Finish { .. } | Ending::Once => {}
+                Ending::Finish { .. } | Ending::Extend { .. } | Ending::Once => {}
             }
         }
     }

@@ -1,0 +1,87 @@
+//! Places that are held longer over HTTP.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::time::Duration;
+
+use crate::running::{Answer, Running, start};
+use futures_util::future::join_all;
+use http::StatusCode;
+use serde_json::json;
+
+const WORK: &str = "
+version: 1
+policies:
+  - name: work
+    match: { path: /work }
+    limit: { algorithm: concurrency, max: 2, ttl: 30s }
+  - name: rate
+    limit: { rate: 1000/s }
+";
+
+async fn check(server: &Running) -> Answer {
+    server.post("/v1/check", r#"{"attributes": {"request.path": "/work"}}"#).await
+}
+
+fn ticket_of(answer: &Answer) -> String {
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    answer.json()["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {answer:?}")).to_owned()
+}
+
+async fn send(server: &Running, path: &str, ticket: &str, more: &str) -> Answer {
+    server.post(path, &format!(r#"{{"ticket": "{ticket}"{more}}}"#)).await
+}
+
+#[tokio::test]
+async fn long_work_keeps_its_place_and_returns_it_with_the_last_ticket() {
+    let server = start(WORK).await;
+    let mut ticket = ticket_of(&check(&server).await);
+    for _ in 0..4 {
+        server.clock.advance(Duration::from_secs(25));
+        let extended = send(&server, "/v1/extend", &ticket, "").await;
+        let next = ticket_of(&extended);
+        let body = extended.json();
+        assert_eq!((&body["places"][0]["name"], &body["places"][0]["places"]), (&json!("work"), &json!(1)));
+        let lapses = body["places"][0]["lapses_after_ms"].as_u64().unwrap();
+        assert!((30_000..30_100).contains(&lapses), "{body}");
+        assert_eq!(body["expires_after_ms"], 600_000);
+        assert_eq!(send(&server, "/v1/report", &ticket, r#", "status": 200"#).await.status, StatusCode::CONFLICT);
+        ticket = next;
+    }
+    ticket_of(&check(&server).await);
+    assert_eq!(check(&server).await.status, StatusCode::SERVICE_UNAVAILABLE);
+    let settled = send(&server, "/v1/report", &ticket, r#", "status": 200"#).await;
+    assert_eq!(settled.json()["policies"][0]["returned"], 1, "{settled:?}");
+    ticket_of(&check(&server).await);
+}
+
+#[tokio::test]
+async fn what_cannot_be_held_longer_is_told() {
+    let server = start(WORK).await;
+    let lapsed = ticket_of(&check(&server).await);
+    server.clock.advance(Duration::from_secs(31));
+    let refused = send(&server, "/v1/extend", &lapsed, "").await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
+    assert!(refused.detail().contains("they have lapsed"), "{}", refused.detail());
+    let rate = server.post("/v1/check", r#"{"attributes": {}, "ticket": true}"#).await;
+    let refused = send(&server, "/v1/extend", &ticket_of(&rate), "").await;
+    assert_eq!((refused.status, refused.detail().ends_with("it has none")), (StatusCode::CONFLICT, true));
+    server.clock.advance(Duration::from_secs(600));
+    assert_eq!(send(&server, "/v1/extend", &lapsed, "").await.status, StatusCode::GONE);
+    for body in ["", "{}", "[]", r#"{"ticket": 3}"#, r#"{"ticket": "x", "ttl": "1h"}"#, r#"{"ticket": "AAAA"}"#] {
+        assert_eq!(server.post("/v1/extend", body).await.status, StatusCode::BAD_REQUEST, "{body}");
+    }
+}
+
+/// Twenty copies of one request: one is answered with a ticket, and one place is held.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_extensions_of_one_ticket_one_succeeds() {
+    let server = start(WORK).await;
+    let ticket = ticket_of(&check(&server).await);
+    let answers = join_all((0..20).map(|_| send(&server, "/v1/extend", &ticket, ""))).await;
+    let statuses: Vec<_> = answers.iter().map(|answer| answer.status.as_u16()).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 1, "{statuses:?}");
+    assert!(statuses.iter().all(|status| matches!(status, 200 | 409)), "{statuses:?}");
+    ticket_of(&check(&server).await);
+    assert_eq!(check(&server).await.status, StatusCode::SERVICE_UNAVAILABLE, "two are in use, and not three");
+}
