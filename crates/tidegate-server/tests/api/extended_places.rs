@@ -45,7 +45,10 @@ async fn long_work_keeps_its_place_and_returns_it_with_the_last_ticket() {
         let lapses = body["places"][0]["lapses_after_ms"].as_u64().unwrap();
         assert!((30_000..30_100).contains(&lapses), "{body}");
         assert_eq!(body["expires_after_ms"], 600_000);
-        assert_eq!(send(&server, "/v1/report", &ticket, r#", "status": 200"#).await.status, StatusCode::CONFLICT);
+        assert_eq!(
+            send(&server, "/v1/report", &ticket, r#", "status": 200"#).await.status,
+            StatusCode::CONFLICT
+        );
         ticket = next;
     }
     ticket_of(&check(&server).await);
@@ -68,7 +71,9 @@ async fn what_cannot_be_held_longer_is_told() {
     assert_eq!((refused.status, refused.detail().ends_with("it has none")), (StatusCode::CONFLICT, true));
     server.clock.advance(Duration::from_secs(600));
     assert_eq!(send(&server, "/v1/extend", &lapsed, "").await.status, StatusCode::GONE);
-    for body in ["", "{}", "[]", r#"{"ticket": 3}"#, r#"{"ticket": "x", "ttl": "1h"}"#, r#"{"ticket": "AAAA"}"#] {
+    for body in
+        ["", "{}", "[]", r#"{"ticket": 3}"#, r#"{"ticket": "x", "ttl": "1h"}"#, r#"{"ticket": "AAAA"}"#]
+    {
         assert_eq!(server.post("/v1/extend", body).await.status, StatusCode::BAD_REQUEST, "{body}");
     }
 }

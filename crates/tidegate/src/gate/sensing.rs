@@ -31,6 +31,9 @@ impl Gate {
     /// whose priority it is off for. Without switches, and for an unknown name, such a policy does not hold. A change
     /// of a switch takes effect within a tenth of a second.
     ///
+    /// The gate tells the switches what it reads for its policies and for the
+    /// [triggers](PolicySet::with_triggers) of its policy set, so that a number turns them.
+    ///
     /// # Examples
     /// ```
     /// use tidegate::policy::Limit;
