@@ -2,7 +2,7 @@
 
 use super::super::bounds::Bounds;
 use super::reading::Reading;
-use super::state::{CHANGED, HEADROOM, HillClimbState, LEAP, STEP};
+use super::state::{CHANGED, FEW_FAIL, HEADROOM, HillClimbState, LEAP, STEP};
 
 /// Up to this many times the base, nothing waits: the mean of 20 exponential latencies has a standard deviation of 22
 /// %.
@@ -66,7 +66,8 @@ impl HillClimbState {
         self.may_regain |= !lost;
         let step = if lost { LEAP } else { STEP };
         let trial = if known.failing && self.may_plunge {
-            limit / LEAP
+            // If the service refuses what is too much, the share that ends well is what it takes.
+            limit * (1.0 - known.failed).clamp(1.0 / LEAP, 1.0 / STEP)
         } else if lost && self.may_regain && room && queue <= VERY_LONG_QUEUE {
             (self.may_regain, self.regaining) = (false, true);
             limit * LEAP
@@ -125,8 +126,9 @@ impl HillClimbState {
             (self.rests, self.rejected) = (0, 0);
             (self.may_leap, self.may_plunge) = (up, self.may_plunge || !up);
             self.may_regain |= up;
-            // Go on in the same direction at once.
-            self.upwards = up;
+            // Go on in the same direction at once. Fewer places that end failures are kept even if they cost goodput: then
+            // they were too few.
+            self.upwards = up || verdict.gain > LOSS.1;
             self.experiment(bounds);
             return;
         }
@@ -154,7 +156,8 @@ impl HillClimbState {
             return;
         }
         // If nothing waits and nothing got worse, more places are likely to help, so they are tried again soon.
-        let soon = up && verdict.no_queue && verdict.gain > -NEEDED;
+        let worse = verdict.gain <= -NEEDED || reading.failed > known.failed + FEW_FAIL;
+        let soon = up && verdict.no_queue && !worse;
         if soon {
             self.rejected = 0;
         }

@@ -13,7 +13,7 @@
 use super::super::bounds::Bounds;
 use super::reading::Reading;
 use super::reserve::Reserve;
-use super::state::{HillClimbState, LEAP, LONGEST_WAIT, STEP};
+use super::state::{FEW_FAIL, HillClimbState, LEAP, LONGEST_WAIT, STEP};
 
 /// The limit is raised until nearly all work takes this share of its caller's time.
 const AIM: f64 = 0.42;
@@ -30,8 +30,6 @@ const CLOSE: f64 = 1.15;
 const FIRST: f64 = 1.25;
 /// The reserve is given up if goodput falls by more than this share.
 const LOST: f64 = 0.2;
-/// A raise is kept if at most this share of the work fails.
-const FEW_FAIL: f64 = 0.05;
 /// The reserve is given up if more than this share of the work fails.
 const MANY_FAIL: f64 = 0.1;
 /// After a raise that was taken back, none is tried for this many measurements at the limit.

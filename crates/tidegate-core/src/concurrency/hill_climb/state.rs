@@ -20,6 +20,8 @@ pub(super) const HEADROOM: f64 = 2.0;
 /// forgotten. The rate of 160 samples that arrive at random has a standard deviation of 8 %, so it stays within this
 /// share by five standard deviations.
 pub(super) const CHANGED: f64 = 0.4;
+/// More places are worth keeping, or trying again soon, only if they add at most this share of failures.
+pub(super) const FEW_FAIL: f64 = 0.05;
 
 /// No rest between experiments, and no time without a reserve, lasts for more measurements.
 pub(super) const LONGEST_WAIT: u32 = 128;
