@@ -1,5 +1,7 @@
 //! One attempt of one request at one service.
 
+use super::station::Worked;
+
 /// The caller of a service: a request of the load, or a call at the previous service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parent {
@@ -18,4 +20,16 @@ pub(super) struct Call {
     /// Whether the service has answered.
     pub(super) left: bool,
     pub(super) began: u64,
+    /// When the service worked on it; `None` until the work is done.
+    pub(super) worked: Option<Worked>,
+    /// The call at the next service whose good answer it got.
+    pub(super) below: Option<u32>,
+}
+
+impl Call {
+    /// Makes a call that begins now. Nobody has worked on it yet.
+    pub(super) fn begins(parent: Parent, request: u32, (service, attempt): (u8, u8), began: u64) -> Self {
+        let (settled, left, worked, below) = (false, false, None, None);
+        Self { parent, request, service, attempt, settled, left, began, worked, below }
+    }
 }

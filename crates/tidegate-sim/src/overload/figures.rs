@@ -37,7 +37,8 @@ pub fn page() -> String {
     let mut page = String::from(
         "# Overload: the figures\n\n\
          Made by `cargo run --release -p tidegate-sim --example overload`. [Overload](overload.md) explains the services and the laws. Goodput \
-         is the number of good answers in time, divided by the ideal; p99 is in milliseconds. Each call says until when its caller waits. The \
+         is the number of good answers in time, each counted with the share of its work that was done in the measured seconds, divided by the ideal; \
+         p99 is in milliseconds. Each call says until when its caller waits. The \
          default learns from that, the published laws do not; *default, not told* is the default where calls do not say it.\n",
     );
     let all = controllers::all();

@@ -14,6 +14,8 @@ pub struct Measured {
     pub offered: Vec<u32>,
     /// Requests answered well and in time, by the [`STEP`] of the answer.
     pub good: Vec<u32>,
+    /// The same requests, each split over the [`STEP`]s in which its work was done, in proportion to the work.
+    pub worked: Vec<f64>,
     /// For each level, the least important first, and each [`STEP`]: the requests that arrived in it, and how many of
     /// them were answered well and in time.
     pub by_level: [Vec<(u32, u32)>; 4],
@@ -31,10 +33,20 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Returns good answers per second from one time to another.
+    /// Returns good answers per second from one time to another, by the time of the answer.
     #[must_use]
     pub fn goodput(&self, from: Duration, to: Duration) -> f64 {
         rate(&self.good, from, to)
+    }
+
+    /// Returns good answers per second from one time to another, where each counts with the share of its work that was
+    /// done between these times, whenever it began and was answered.
+    ///
+    /// So requests inside when the time is over count with what was done for them, if they are answered well later: the
+    /// load has to go on until that is known. Requests inside when it begins count with what is left to do.
+    #[must_use]
+    pub fn goodput_by_work(&self, from: Duration, to: Duration) -> f64 {
+        rate(&self.worked, from, to)
     }
 
     /// Returns arrivals per second from one time to another.
@@ -70,10 +82,10 @@ fn step(at: Duration) -> usize {
     (at.as_nanos() / STEP.as_nanos()) as usize
 }
 
-fn rate(counts: &[u32], from: Duration, to: Duration) -> f64 {
+fn rate<T: Copy + Into<f64>>(counts: &[T], from: Duration, to: Duration) -> f64 {
     let counts = counts.get(step(from)..step(to).min(counts.len())).unwrap_or_default();
     let seconds = counts.len() as f64 * STEP.as_secs_f64();
-    counts.iter().map(|count| f64::from(*count)).sum::<f64>() / seconds.max(1e-9)
+    counts.iter().map(|count| (*count).into()).sum::<f64>() / seconds.max(1e-9)
 }
 
 /// Collects the measurements during a run.
@@ -88,6 +100,7 @@ impl Meter {
         let measured = Measured {
             offered: vec![0; steps],
             good: vec![0; steps],
+            worked: vec![0.0; steps],
             by_level: [(); 4].map(|()| vec![(0, 0); steps]),
             limits: Vec::with_capacity(steps),
             latencies: Vec::new(),
@@ -113,6 +126,13 @@ impl Meter {
             step.1 += 1;
         }
         self.measured.latencies.push(((latency / 1000) as u32, step_of(at) as u32));
+    }
+
+    /// Counts a share of the work on a request that was answered well, by the step in which it was done.
+    pub(super) fn worked(&mut self, step: usize, share: f64) {
+        if let Some(sum) = self.measured.worked.get_mut(step) {
+            *sum += share;
+        }
     }
 
     pub(super) fn limit(&mut self, limit: u64) {

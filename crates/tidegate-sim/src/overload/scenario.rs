@@ -33,6 +33,9 @@ pub struct Score {
 
 /// Runs half the capacity for 2 s, then `times` the capacity for 20 s. Returns the mean score over `seeds`. The 20 s
 /// count from their first moment, also while the protection still learns.
+///
+/// A request that is answered well counts with the share of its work that was done in these 20 s
+/// ([`Measured::goodput_by_work`]). The load goes on afterwards, until all requests inside have been answered or are late.
 #[must_use]
 pub fn overload(
     backend: &Backend,
@@ -41,13 +44,13 @@ pub fn overload(
     seeds: impl Iterator<Item = u64>,
 ) -> Score {
     let (from, to) = OVERLOAD;
-    let load = overload_load(backend.capacity(), times);
+    let load = Load { until: to + backend.deadline, ..overload_load(backend.capacity(), times) };
     let ideal = ideal(backend, &load, from, to);
     let mut scores = Vec::new();
     for seed in seeds {
         let measured = run(vec![service(backend, controller)], &load, seed);
         let p99 = measured.quantile(0.99, from, to);
-        scores.push((measured.goodput(from, to) / ideal, p99));
+        scores.push((measured.goodput_by_work(from, to) / ideal, p99));
     }
     let count = scores.len().max(1) as f64;
     let mean = scores.iter().map(|(goodput, _)| goodput).sum::<f64>() / count;
@@ -59,7 +62,7 @@ pub fn overload(
     }
 }
 
-/// Returns the load of [`overload`].
+/// Returns the load of [`overload`], until its 20 s are over.
 #[must_use]
 pub fn overload_load(capacity: f64, times: f64) -> Load {
     let (from, to) = OVERLOAD;
@@ -102,15 +105,17 @@ impl Chain {
         run(self.services.iter().map(|backend| service(backend, controller)).collect(), load, seed)
     }
 
-    /// Returns goodput as a share of the capacity, for 10 s at `times` the capacity after 2 s at half of it. In a
-    /// chain every hop makes up to three attempts.
+    /// Returns goodput as a share of the capacity, for 10 s at `times` the capacity after 2 s at half of it, by the work done
+    /// in these 10 s. In a chain every hop makes up to three attempts.
     #[must_use]
     pub fn overload(&self, controller: &Controller, times: f64, seeds: impl Iterator<Item = u64>) -> f64 {
         let capacity = self.capacity();
+        let (from, to) = (OVERLOAD.0, secs(12));
+        let longest = self.services.iter().map(|service| service.deadline).max().unwrap_or_default();
         let mut load = overload_load(capacity, times);
-        load.until = secs(12);
+        load.until = to + longest;
         load.retries = self.retries(None);
-        mean(seeds.map(|seed| self.run(controller, &load, seed).goodput(secs(2), secs(12)) / capacity))
+        mean(seeds.map(|seed| self.run(controller, &load, seed).goodput_by_work(from, to) / capacity))
     }
 
     /// Returns how long goodput stays below 95 % of the capacity after the load rose from 0.8 to 1.4 times the

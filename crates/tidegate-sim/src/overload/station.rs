@@ -9,6 +9,20 @@ use std::time::Duration;
 
 use super::backend::{Backend, Sharing, Speed};
 
+/// The readings of a station's clock of work between which it worked on a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Worked {
+    from: f64,
+    to: f64,
+}
+
+impl Worked {
+    /// Returns the work, in nanoseconds at full speed.
+    pub(super) fn work(self) -> f64 {
+        self.to - self.from
+    }
+}
+
 /// The state of a backend.
 #[derive(Debug)]
 pub(super) struct Station {
@@ -18,9 +32,11 @@ pub(super) struct Station {
     /// speed.
     clock: f64,
     at: u64,
-    /// The requests being worked on, by the reading of the clock at which each is done. Readings are positive, so the
-    /// bits of the floats sort as they do.
-    working: BTreeMap<(u64, u32), ()>,
+    /// The clock at the begin of each step of the measured curves.
+    readings: Vec<f64>,
+    /// The work of the requests being worked on, by the reading of the clock at which each is done. Readings are positive,
+    /// so the bits of the floats sort as they do.
+    working: BTreeMap<(u64, u32), f64>,
     waiting: VecDeque<(u32, f64)>,
     /// The number of the latest prediction of the next end; earlier predictions are void.
     prediction: u64,
@@ -37,6 +53,7 @@ impl Station {
             speed: 1.0,
             clock: 1.0,
             at: 0,
+            readings: vec![1.0],
             working: BTreeMap::new(),
             waiting: VecDeque::new(),
             prediction: 0,
@@ -83,22 +100,45 @@ impl Station {
         self.start_waiting();
     }
 
-    /// Advances to `now` and moves finished requests to `done`. Called at a predicted end.
-    pub(super) fn finish(&mut self, now: u64, done: &mut Vec<u32>) {
+    /// Advances to `now` and moves finished requests to `done`, with the work on each. Called at a predicted end.
+    pub(super) fn finish(&mut self, now: u64, done: &mut Vec<(u32, Worked)>) {
         self.advance(now);
         // Allow one nanosecond, since ends are rounded to whole nanoseconds.
         let until = (self.clock + 1.0).to_bits();
         while let Some(entry) = self.working.first_entry()
             && entry.key().0 <= until
         {
-            done.push(entry.key().1);
-            entry.remove();
+            let ((to, call), work) = entry.remove_entry();
+            let to = f64::from_bits(to);
+            // At least a nanosecond, so that its shares are defined.
+            done.push((call, Worked { from: to - work.max(1.0), to }));
             self.served += 1;
             self.start_waiting();
         }
         if self.inside() == 0 {
             self.idle_since = Some(now);
         }
+    }
+
+    /// Begins the next step of the measured curves.
+    pub(super) fn begin_step(&mut self, now: u64) {
+        // The station does not advance, so that measuring changes nothing, not even by rounding.
+        let passed = (now - self.at) as f64;
+        let since = if self.working.is_empty() { 0.0 } else { passed * self.rate() };
+        self.readings.push(self.clock + since);
+    }
+
+    /// Returns the steps in which a request was worked on, with the share of its work that was done in each. The sum of
+    /// the shares is 1.
+    pub(super) fn shares(&self, worked: Worked) -> impl Iterator<Item = (usize, f64)> {
+        let Worked { from, to } = worked;
+        let first = self.readings.partition_point(|reading| *reading <= from).saturating_sub(1);
+        let end = self.readings.partition_point(|reading| *reading < to).max(first + 1);
+        (first..end).map(move |step| {
+            let begins = if step == first { from } else { self.readings[step] };
+            let ends = if step + 1 == end { to } else { self.readings[step + 1] };
+            (step, (ends - begins) / worked.work())
+        })
     }
 
     /// Sets the speed to that of the current time.
@@ -111,7 +151,7 @@ impl Station {
     /// prediction, which voids earlier ones.
     pub(super) fn predict(&mut self) -> Option<(u64, u64)> {
         self.prediction += 1;
-        let (&(end, _), ()) = self.working.first_key_value()?;
+        let (&(end, _), _) = self.working.first_key_value()?;
         let rate = self.rate();
         if rate <= 0.0 {
             return None;
@@ -133,7 +173,7 @@ impl Station {
         while self.working.len() < places
             && let Some((call, work)) = self.waiting.pop_front()
         {
-            self.working.insert(((self.clock + work).to_bits(), call), ());
+            self.working.insert(((self.clock + work).to_bits(), call), work);
         }
     }
 

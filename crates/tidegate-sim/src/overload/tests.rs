@@ -1,6 +1,7 @@
 //! Checks the simulator against known results, and the default against its bars in short runs.
 
 mod page;
+mod work;
 
 use std::time::Duration;
 

@@ -3,17 +3,19 @@
 //! Services form a chain. The first works on a request and then calls the second, and so on. A request stays inside
 //! each service until the answer arrives. Callers, and each service towards the next, retry by the rule of the load.
 
+use std::iter::successors;
 use std::time::Duration;
 
 use tidegate::Outcome;
 use tidegate::concurrency::Signal;
+use tidegate_core::time::nanos;
 
 use super::backend::{Backend, Excess};
 use super::call::{Call, Parent};
 use super::front::{Front, Verdict};
 use super::load::{Load, Retries};
 use super::meter::{Measured, Meter, STEP};
-use super::station::Station;
+use super::station::{Station, Worked};
 use crate::agenda::Agenda;
 use crate::traffic::Chance;
 
@@ -75,7 +77,7 @@ struct World<'a> {
     retries: Retries,
     deadline: u64,
     meter: Meter,
-    done: Vec<u32>,
+    done: Vec<(u32, Worked)>,
     load: &'a Load,
 }
 
@@ -170,6 +172,9 @@ impl World<'_> {
             }
             Event::Steps => {
                 self.meter.limit(self.nodes[0].front.limit_now());
+                for node in &mut self.nodes {
+                    node.station.begin_step(now);
+                }
                 self.agenda.put(now + nanos(STEP), Event::Steps);
             }
             Event::Senses => {
@@ -205,7 +210,7 @@ impl World<'_> {
             Parent::Call(call) => self.calls[call as usize].request,
         };
         let number = self.calls.len() as u32;
-        let call = Call { parent, request, service, attempt, settled: false, left: false, began: now };
+        let call = Call::begins(parent, request, (service, attempt), now);
         let draw = (self.chance(&call).next() >> 32) as u32;
         self.calls.push(call);
         let node = &mut self.nodes[service as usize];
@@ -274,11 +279,13 @@ impl World<'_> {
         }
         let mut done = std::mem::take(&mut self.done);
         self.nodes[service as usize].station.finish(now, &mut done);
-        for number in done.drain(..).filter(|number| number & NO_CALLER == 0) {
-            let call = self.calls[number as usize];
+        for (number, worked) in done.drain(..).filter(|(number, _)| number & NO_CALLER == 0) {
+            let call = &mut self.calls[number as usize];
             if call.left {
                 continue;
             }
+            call.worked = Some(worked);
+            let call = *call;
             if usize::from(service) + 1 < self.nodes.len() {
                 self.call(Parent::Call(number), service + 1, 1);
                 continue;
@@ -345,11 +352,30 @@ impl World<'_> {
                 if good {
                     // The latency that the caller saw of the successful attempt.
                     self.meter.good(now, arriving.at, arriving.priority, now - call.began);
+                    self.count_work(number);
                 } else {
                     self.meter.lost(refused);
                 }
             }
-            Parent::Call(parent) => self.leave(parent, outcome),
+            Parent::Call(parent) => {
+                self.calls[parent as usize].below = good.then_some(number);
+                self.leave(parent, outcome);
+            }
+        }
+    }
+
+    /// Counts the work on a request that was answered well, at all services, by when it was done. Work on attempts that
+    /// failed is wasted, and does not count.
+    fn count_work(&mut self, number: u32) {
+        let calls =
+            || successors(Some(&self.calls[number as usize]), |call| Some(&self.calls[call.below? as usize]));
+        let work = |call: &Call| call.worked.map_or(0.0, Worked::work);
+        let total: f64 = calls().map(work).sum();
+        for call in calls() {
+            let Some(worked) = call.worked else { continue };
+            for (step, share) in self.nodes[call.service as usize].station.shares(worked) {
+                self.meter.worked(step, share * worked.work() / total);
+            }
         }
     }
 
@@ -369,8 +395,4 @@ impl World<'_> {
         }
         may
     }
-}
-
-fn nanos(span: Duration) -> u64 {
-    span.as_nanos() as u64
 }
