@@ -35,8 +35,13 @@ impl MadeInside {
     }
 }
 
+/// Runs `work` as a part of a client, unless it is one already.
+pub(crate) fn inside_some_client<R>(work: impl FnOnce() -> R) -> R {
+    if DEPTH.get() > 0 { work() } else { inside_client(work) }
+}
+
 /// Runs `work` as a part of a client.
-pub(crate) fn inside_client<R>(work: impl FnOnce() -> R) -> R {
+fn inside_client<R>(work: impl FnOnce() -> R) -> R {
     /// Restores the depth, also after a panic.
     struct Outside(u32);
 
@@ -58,6 +63,9 @@ pub(crate) fn inside_client<R>(work: impl FnOnce() -> R) -> R {
 /// request that was refused before any work began. If the service works, calls a client, and returns the client's
 /// [`Refused`](crate::Refused) unchanged, the mark of this layer tells the server's limit that the service had worked, and
 /// the charge stays. Without the mark, callers would get that work without a charge whenever the client refuses.
+///
+/// A layer that makes calls in another task, such as tower's `Buffer`, hides the mark from the layers inside it: put a
+/// `ClientLayer` inside such a layer too.
 ///
 /// Costs two accesses to a thread-local number for each poll. Has no state.
 ///

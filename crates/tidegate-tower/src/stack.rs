@@ -242,7 +242,6 @@ impl<F, T, B, C, R, D, P> ClientStack<F, T, B, C, R, D, P> {
     #[must_use]
     pub fn deadline<L: BoundsCalls>(self, deadline: L) -> ClientStack<F, T, B, C, R, L, P> {
         let Self { fallback, priority, retry, breaker, concurrency, rate_limit, .. } = self;
-        let deadline = deadline.in_client_stack();
         ClientStack { fallback, priority, retry, breaker, concurrency, rate_limit, deadline }
     }
 }

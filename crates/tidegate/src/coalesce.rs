@@ -27,7 +27,8 @@ use crate::{deadline, priority};
 
 /// Calls by key, at most one in flight per key. Clones share them.
 ///
-/// Costs an allocation per call that is made, and stores a key per call in flight. Bound the number of calls with a
+/// Costs an allocation per call that is made, and stores a key per call in flight. A caller that goes before the answer
+/// is there looks through all callers that wait for it. Bound the number of calls, and of callers, with a
 /// [`Bulkhead`](crate::Bulkhead).
 ///
 /// # Examples

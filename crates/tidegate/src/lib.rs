@@ -12,7 +12,7 @@
 //! * [`fallback`]: answers in place of work that was refused or failed
 //! * [`coalesce`]: merges identical calls in flight into one
 //! * [`hot_keys`]: finds the few keys that make up much of the traffic
-//! * [`blocking_pool`]: threads for work that blocks, with a bounded line before them
+//! * [`blocking_pool`]: threads for work that blocks, with a bounded queue before them
 //! * [`switches`]: features turned off by hand or by a signal, with a reason and an optional end
 //! * [`Breaker`], [`KeyedBreaker`]: refuse calls to a failing service until it answers again
 //! * [`queue`]: runs jobs in order at a constant rate

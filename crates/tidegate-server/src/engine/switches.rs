@@ -30,7 +30,7 @@ pub(crate) enum Setting {
 }
 
 impl Engine {
-    /// Makes the switches that policies refer to, all turned on.
+    /// Makes the switches that policies and triggers name, all turned on.
     pub(super) fn make_switches(policies: &PolicySet, clock: &Arc<dyn Clock>) -> Switches {
         Switches::of(policies).expect(FEW).with_clock(Arc::clone(clock))
     }

@@ -68,7 +68,7 @@ impl ForwardDeadlineLayer {
     /// otherwise](Self::answering).
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
-        let rules = Rules { marks_client: true, ..Rules::new(timeouts, Errors) };
+        let rules = Rules { is_of_client: true, ..Rules::new(timeouts, Errors) };
         Self { rules: Arc::new(rules), until: PhantomData }
     }
 }

@@ -12,7 +12,7 @@ use tidegate::{Retry, Tick};
 
 use super::header::MILLIS;
 use crate::answers::Answers;
-use crate::client::inside_client;
+use crate::client::inside_some_client;
 use crate::name::Name;
 use crate::refused::Refused;
 
@@ -25,8 +25,8 @@ pub(super) struct Rules<A> {
     pub(super) clock: Arc<dyn Clock>,
     /// The header with the time in milliseconds.
     pub(super) header: HeaderName,
-    /// Whether it marks its refusals as those of a client: no stack around it does that.
-    pub(super) marks_client: bool,
+    /// Whether it is a layer of a client, whose refusals are marked even if nothing around it does that.
+    pub(super) is_of_client: bool,
     pub(super) answers: A,
 }
 
@@ -34,12 +34,12 @@ impl<A> Rules<A> {
     pub(super) fn new(timeouts: Timeouts, answers: A) -> Self {
         let clock = Arc::new(SystemClock::new());
         let (name, needs) = (Name::new("deadline"), Duration::ZERO);
-        Self { name, timeouts, needs, clock, header: MILLIS, marks_client: false, answers }
+        Self { name, timeouts, needs, clock, header: MILLIS, is_of_client: false, answers }
     }
 
     pub(super) fn answering<B>(self, answers: B) -> Rules<B> {
-        let Self { name, timeouts, needs, clock, header, marks_client, .. } = self;
-        Rules { name, timeouts, needs, clock, header, marks_client, answers }
+        let Self { name, timeouts, needs, clock, header, is_of_client, .. } = self;
+        Rules { name, timeouts, needs, clock, header, is_of_client, answers }
     }
 
     /// Returns whether work that was cut off after `time` counts as failed. It does from half of the default on.
@@ -84,7 +84,7 @@ impl<A> Rules<A> {
         A: Answers<Res, Err>,
     {
         let refuse = || self.name.refuse(cause, Retry::Unknown);
-        let refused = if self.marks_client { inside_client(refuse) } else { refuse() };
+        let refused = if self.is_of_client { inside_some_client(refuse) } else { refuse() };
         self.answers.refuse(refused, None)
     }
 }
@@ -157,7 +157,7 @@ macro_rules! knobs {
                 self.with(|rules| Rules { name: rules.name.observed(observer), ..rules })
             }
 
-            pub(super) fn with(self, change: impl FnOnce(Rules<A>) -> Rules<A>) -> Self {
+            fn with(self, change: impl FnOnce(Rules<A>) -> Rules<A>) -> Self {
                 Self { rules: Arc::new(change(Arc::unwrap_or_clone(self.rules))), until: self.until }
             }
         }

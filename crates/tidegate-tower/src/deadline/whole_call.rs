@@ -60,16 +60,6 @@ pub trait BoundsCalls {
 
     /// Makes the layer around the retries.
     fn whole_call(&self) -> Self::WholeCall;
-
-    /// Tells the layer that it is inside a [`ClientStack`](crate::ClientStack), which marks its refusals as those of a
-    /// [client](crate::ClientLayer). Changes nothing unless overridden.
-    #[must_use]
-    fn in_client_stack(self) -> Self
-    where
-        Self: Sized,
-    {
-        self
-    }
 }
 
 impl BoundsCalls for Identity {
@@ -89,15 +79,11 @@ impl<A, U> BoundsCalls for DeadlineLayer<A, U> {
     }
 }
 
-impl<A: Clone, U> BoundsCalls for ForwardDeadlineLayer<A, U> {
+impl<A, U> BoundsCalls for ForwardDeadlineLayer<A, U> {
     type WholeCall = WholeCallLayer<A>;
 
     fn whole_call(&self) -> WholeCallLayer<A> {
         WholeCallLayer { rules: self.rules() }
-    }
-
-    fn in_client_stack(self) -> Self {
-        self.with(|rules| Rules { marks_client: false, ..rules })
     }
 }
 

@@ -238,6 +238,22 @@ async fn the_refusal_of_a_client_in_another_task_keeps_the_charge() {
     assert_eq!(limiter.standing().remaining, 9);
 }
 
+/// tower's `Buffer` calls the layers inside it in a task of its own, where the mark of a layer outside does not reach.
+#[tokio::test]
+async fn a_client_layer_inside_a_buffer_marks_what_one_outside_does_not() {
+    let breaker = Breaker::new(CircuitBreaker::builder()).unwrap();
+    breaker.force(Force::Open, None, "maintenance");
+    let open = BreakerLayer::new("stock", breaker).answering(Errors).layer(upstream());
+    let inside = tower::buffer::Buffer::new(ClientLayer::new().layer(open.clone()), 1);
+    let outside = ClientLayer::new().layer(tower::buffer::Buffer::new(open, 1));
+    let limiter = limiter();
+    let limit = RateLimitLayer::all("all", limiter.clone());
+    limit.layer(inside).oneshot(get()).await.unwrap_err();
+    assert_eq!(limiter.standing().remaining, 9);
+    limit.layer(outside).oneshot(get()).await.unwrap_err();
+    assert_eq!(limiter.standing().remaining, 9, "given back, as the documentation of the layer warns");
+}
+
 /// Inside a client, its own limit gives back: the try was not sent.
 #[test]
 fn the_limit_of_a_client_gives_back_what_its_own_layers_refuse() {
@@ -255,4 +271,14 @@ fn the_limit_of_a_client_gives_back_what_its_own_layers_refuse() {
     assert_eq!(limiter.standing().remaining, 10);
     answer(&mut client, get()).unwrap();
     assert_eq!(limiter.standing().remaining, 9);
+
+    // The same for single layers inside a `ClientLayer`; without one, the unit of such a try stays spent.
+    let deadline = || ForwardDeadlineLayer::new(timeouts).with_clock(clock.clone());
+    let limit = RateLimitLayer::all("stock", limiter.clone()).answering(Errors);
+    let mut marked = ClientLayer::new().layer(limit.layer(deadline().layer(upstream())));
+    carry(soon, || answer(&mut marked, get())).unwrap_err();
+    assert_eq!(limiter.standing().remaining, 9);
+    let mut bare = limit.layer(deadline().layer(upstream()));
+    carry(soon, || answer(&mut bare, get())).unwrap_err();
+    assert_eq!(limiter.standing().remaining, 8);
 }

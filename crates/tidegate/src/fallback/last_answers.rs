@@ -97,7 +97,8 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
     ///
     /// A new answer evicts as many of those stored longest ago as it needs. One that alone weighs more than `most` is not
     /// kept, and the last answer for its key is dropped, since it is no longer the last. An answer is weighed once, when it
-    /// is stored, before the lock is taken; what changes its size later is not noticed. Call it before any answer is stored.
+    /// is stored, before the lock is taken; what changes its size later is not noticed. The store that it returns is empty,
+    /// and shares its answers with clones made afterwards.
     ///
     /// # Examples
     /// ```
@@ -112,7 +113,8 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
     /// ```
     #[must_use]
     pub fn weighing(self, most: u64, weigh: impl Fn(&K, &T) -> u64 + Send + Sync + 'static) -> Self {
-        Self { weighing: Some(Weighing { most, weigh: Arc::new(weigh) }), ..self }
+        let weighing = Some(Weighing { most, weigh: Arc::new(weigh) });
+        Self { weighing, table: Arc::default(), ..self }
     }
 
     /// Stores a real answer, in place of the last one for this key. Its age counts from now.

@@ -33,11 +33,11 @@ pub struct SourceStanding {
 #[non_exhaustive]
 pub enum SignalError {
     /// No condition, no rate and no switch uses the signal.
-    #[error("no policy uses a signal \"{name}\"{}", listed(.known))]
+    #[error("no policy and no switch uses a signal \"{name}\"{}", listed(.known))]
     Unknown {
         /// The name.
         name: String,
-        /// The names of the signals that policies use.
+        /// The names of the signals that policies and switches use.
         known: Vec<String>,
     },
     /// Infinite, or not a number.
