@@ -136,7 +136,7 @@ impl<E, C: Clone, A: Clone, U> ConcurrencyLayer<E, C, A, U> {
     /// the head, since the length of a stream depends on its content and its reader; laws that count finished work are told
     /// for how long the place was held ([`Sample`](tidegate::concurrency::Sample)).
     ///
-    /// Costs two reference counts, and for a bulkhead with a law, a throttle or a short line a reading of the clock.
+    /// Costs two reference counts, and for a bulkhead with a law, a throttle or a short queue a reading of the clock.
     ///
     /// # Examples
     /// ```

@@ -5,7 +5,7 @@
 //! adapts to latencies must learn of it: otherwise a service that hangs would never lower the limit. So the deadline
 //! layer sets the flag on this thread while it drops the inner future.
 //!
-//! A second flag is set by a call that is dropped while it waits for its turn, in a concurrency layer's line or for a
+//! A second flag is set by a call that is dropped while it waits for its turn, in a concurrency layer's queue or for a
 //! rate limit layer's permit. The service was not called then, so the timeout is not its failure. The layers around
 //! that call read the flag when they are dropped, which is after the call.
 

@@ -123,7 +123,7 @@ where
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) => true,
             Poll::Pending => {
-                // The inner service may be waiting in a line for a place. A place given to it now would stay unused
+                // The inner service may be waiting in a queue for a place. A place given to it now would stay unused
                 // until this connection polls again.
                 give_back(&mut self.inner);
                 false

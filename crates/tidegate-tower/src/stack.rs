@@ -46,7 +46,7 @@ impl ServerStack {
         Self::default()
     }
 
-    /// Makes a stack that protects any server from overload: an adaptive concurrency limit with a short line, and
+    /// Makes a stack that protects any server from overload: an adaptive concurrency limit with a short queue, and
     /// shedding before it ([`ConcurrencyLayer::self_tuning`]). `name` is told to callers. [`ServerStack::concurrency`]
     /// replaces it.
     ///

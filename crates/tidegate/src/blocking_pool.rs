@@ -5,7 +5,7 @@
 //! takes the threads from the others. So each dependency gets a pool of its own: work beyond its capacity is refused,
 //! and the rest of the service continues.
 
-mod line;
+mod queue;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -16,7 +16,7 @@ use std::task::Poll;
 
 use tidegate_core::QuotaError;
 
-use self::line::{Ended, Line, Place};
+use self::queue::{Ended, Place, Queue};
 use crate::block_on::block_on;
 use crate::clock::{self, Clock, SystemClock};
 use crate::deadline::{self, Deadline};
@@ -52,19 +52,19 @@ pub struct BlockingPool {
     observer: Option<Arc<dyn Observer>>,
 }
 
-/// Closes the line when the last clone is dropped.
+/// Closes the queue when the last clone is dropped.
 struct Pool {
-    line: Arc<Line>,
+    queue: Arc<Queue>,
 }
 
 impl Pool {
     fn start(name: &str, threads: usize, places: usize) -> Result<Self, PoolError> {
-        let line = Arc::new(Line::new(threads, places));
-        let pool = Self { line: Arc::clone(&line) };
+        let queue = Arc::new(Queue::new(threads, places));
+        let pool = Self { queue: Arc::clone(&queue) };
         for number in 1..=threads {
-            let line = Arc::clone(&line);
+            let queue = Arc::clone(&queue);
             let work = move || {
-                while let Some(job) = line.next() {
+                while let Some(job) = queue.next() {
                     block_on(job);
                 }
             };
@@ -77,7 +77,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.line.close();
+        self.queue.close();
     }
 }
 
@@ -224,8 +224,8 @@ impl BlockingPool {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Running<T>, RunError> {
-        let line = &self.pool.line;
-        let running = Arc::clone(line);
+        let queue = &self.pool.queue;
+        let running = Arc::clone(queue);
         let work = self.observed(work);
         let (job, result) = job::job(async move {
             // Dropped before the result is handed over, so a caller that has its result finds the thread free.
@@ -235,8 +235,8 @@ impl BlockingPool {
         // A refused job is dropped after the lock is released, because the function may hold values with foreign `Drop`
         // code.
         let number =
-            line.join(job).map_err(|_job| self.gives_up(RunError::Full { places: line.places() }))?;
-        Ok(Running { result, place: Place::new(line, number) })
+            queue.join(job).map_err(|_job| self.gives_up(RunError::Full { places: queue.places() }))?;
+        Ok(Running { result, place: Place::new(queue, number) })
     }
 
     /// Tells the observer of work without a result.
@@ -272,13 +272,13 @@ impl BlockingPool {
     /// Returns how many pieces of work wait for a thread.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.pool.line.waiting()
+        self.pool.queue.waiting()
     }
 
     /// Returns how many pieces of work are running, including those whose callers have gone.
     #[must_use]
     pub fn running(&self) -> usize {
-        self.pool.line.running()
+        self.pool.queue.running()
     }
 }
 
@@ -293,7 +293,7 @@ impl fmt::Debug for BlockingPool {
 
 /// The future of a result from the pool: see [`BlockingPool::submit`].
 #[derive(Debug)]
-#[must_use = "dropping it takes the work out of the line"]
+#[must_use = "dropping it takes the work out of the queue"]
 pub struct Running<T> {
     result: Arc<job::Slot<T>>,
     place: Place,

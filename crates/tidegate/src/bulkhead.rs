@@ -11,7 +11,6 @@ mod build;
 mod counter;
 mod enter;
 mod latency;
-mod line;
 #[cfg(all(test, tidegate_loom))]
 mod loom_model;
 mod moving;
@@ -24,6 +23,7 @@ mod rules;
 mod shared;
 mod tenants;
 mod throttling;
+mod waiters;
 mod wakers;
 
 use std::fmt;
@@ -32,7 +32,6 @@ use std::time::Duration;
 
 pub use enter::Enter;
 use latency::Times;
-use line::PlaceRequest;
 pub use permit::Permit;
 pub use queue::QueueOrder;
 use rules::TurnedAway;
@@ -40,6 +39,7 @@ use shared::Shared;
 pub use tenants::Tenants;
 use tidegate_core::concurrency::{Concurrency, Signal};
 use tidegate_core::{Cost, NotACost, QuotaError, Standing, Tick};
+use waiters::PlaceRequest;
 
 use crate::answer::{Denied, TakeError};
 use crate::deadline::Deadline;
@@ -49,7 +49,7 @@ use crate::priority::named_or_carried;
 /// Limits how much work is under way at once, in one process.
 ///
 /// A clone shares the places. Entering and leaving are one atomic step each, without a lock or an allocation, when
-/// nobody waits, no law, throttle, short line or observer needs the time that the work took, and the places are not divided
+/// nobody waits, no law, throttle, short queue or observer needs the time that the work took, and the places are not divided
 /// among tenants. Each waiter takes an entry in a bounded list. Making a bulkhead takes a lock that all bulkheads of the
 /// process share.
 ///

@@ -32,7 +32,7 @@ pub enum NoPlace {
     /// tenant, or a newer one where the newest are served first.
     Displaced,
     /// It waited for the longest wait that the bulkhead allows: that of
-    /// [`with_longest_wait`](crate::Bulkhead::with_longest_wait) or of a [short line](crate::Bulkhead::with_short_line).
+    /// [`with_longest_wait`](crate::Bulkhead::with_longest_wait) or of a [short queue](crate::Bulkhead::with_short_queue).
     QueueTimeout,
     /// The time that the caller allowed is over, or the deadline that its task carries; before it came, or while it
     /// waited.

@@ -141,7 +141,7 @@ pub trait Observer: fmt::Debug + Send + Sync {
     ///
     /// Around a bulkhead in a layer of `tidegate-tower`, [`Observer::on_layer`] reports the same refusals and ends, with
     /// the layer's name. An observer that is given to both counts one of the two: `on_layer` if every entry comes through
-    /// the layer, `on_place` if work also enters the bulkhead directly. How long work waits in the line is reported here
+    /// the layer, `on_place` if work also enters the bulkhead directly. How long work waits in the queue is reported here
     /// only.
     fn on_place(&self, did: PlaceDid) {
         let _ = did;

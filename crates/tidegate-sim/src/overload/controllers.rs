@@ -77,7 +77,7 @@ pub const PUBLISHED: [Controller; 7] = [
         about: "on the rejection ratio, before a queue and the limit of Vegas",
         protect: |_| {
             let places = Bulkhead::adaptive(Vegas::default());
-            Front::behind(places.with_short_line().with_throttle(Pid::default()))
+            Front::behind(places.with_short_queue().with_throttle(Pid::default()))
         },
     },
 ];
@@ -106,7 +106,7 @@ pub const PARTS: [Controller; 2] = [
     Controller {
         name: "no shedding",
         about: "the hill climb and the queue",
-        protect: |_| Front::behind(Bulkhead::adaptive(HillClimb::default()).with_short_line()),
+        protect: |_| Front::behind(Bulkhead::adaptive(HillClimb::default()).with_short_queue()),
     },
 ];
 
@@ -137,7 +137,7 @@ pub const ORDERS: [Controller; 5] = [
         name: "short queue",
         about: "at most as many waiters as places, the newest first",
         protect: |backend| {
-            let places = fixed(right(backend)).with_short_line();
+            let places = fixed(right(backend)).with_short_queue();
             Front::behind(places).without_priorities().without_deadlines()
         },
     },
@@ -151,7 +151,7 @@ pub fn all() -> Vec<Controller> {
 
 /// Makes a fixed limit of `places`, with the queue and shedding of the default.
 fn protected(places: u64) -> Front {
-    Front::behind(fixed(places).with_short_line().with_throttle(Shedding::default()))
+    Front::behind(fixed(places).with_short_queue().with_throttle(Shedding::default()))
 }
 
 /// Makes the right fixed limit behind a queue of the default length, 65,536, for calls of one priority.

@@ -107,7 +107,7 @@ fn nobody_does_better_than_the_ideal_by_more_than_chance() {
     for backend in backend::table() {
         let load = scenario::overload_load(backend.capacity(), 2.0);
         let best = ideal(&backend, &load, secs(2), secs(10));
-        let front = Front::behind(fixed(u64::from(backend.best_inside())).with_short_line());
+        let front = Front::behind(fixed(u64::from(backend.best_inside())).with_short_queue());
         let measured =
             run(vec![Service { backend: backend.clone(), front }], &Load { until: secs(10), ..load }, 3);
         let goodput = measured.goodput(secs(2), secs(10)) / best;

@@ -37,7 +37,7 @@ pin_project! {
 pin_project! {
     #[project = StageProjection]
     enum Stage<S, Req, F, C, A> {
-        InLine { entry: Enter, call: Option<(S, Req)>, rules: Arc<Rules<C, A>>, not_called: NotCalled },
+        InQueue { entry: Enter, call: Option<(S, Req)>, rules: Arc<Rules<C, A>>, not_called: NotCalled },
         // It has its place, and waits until the service is ready.
         AtTurn { inside: Option<Inside<Permit, C, A>>, call: Option<(S, Req)> },
         // `future` comes first, so the work is dropped before its place is returned.
@@ -52,7 +52,7 @@ impl<S, Req, F, C, A, U> ConcurrencyFuture<S, Req, F, C, A, U> {
 
     pub(super) const fn in_line(entry: Enter, service: S, request: Req, rules: Arc<Rules<C, A>>) -> Self {
         let call = Some((service, request));
-        Self { stage: Stage::InLine { entry, call, rules, not_called: NotCalled }, until: PhantomData }
+        Self { stage: Stage::InQueue { entry, call, rules, not_called: NotCalled }, until: PhantomData }
     }
 }
 
@@ -70,7 +70,7 @@ where
         let mut stage = self.project().stage;
         loop {
             match stage.as_mut().project() {
-                StageProjection::InLine { entry, call, rules, .. } => {
+                StageProjection::InQueue { entry, call, rules, .. } => {
                     match ready!(Pin::new(entry).poll(cx)) {
                         Ok(permit) => {
                             TURN_CAME.leave();
@@ -124,7 +124,7 @@ where
 impl<S, Req, F, C, A, U> fmt::Debug for ConcurrencyFuture<S, Req, F, C, A, U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
-            Stage::InLine { .. } => "in line",
+            Stage::InQueue { .. } => "in the queue",
             Stage::AtTurn { .. } => "at its turn",
             Stage::Called { .. } => "called",
         };

@@ -23,7 +23,7 @@ pin_project! {
     ///
     /// # Cancel safety
     /// If the future is dropped while the request is held back, the charge is given back. If it is dropped later, the
-    /// charge stands: the service may have done the work. So a request that waits in the line of an inner layer and goes
+    /// charge stands: the service may have done the work. So a request that waits in the queue of an inner layer and goes
     /// away there has spent its charge.
     pub struct RateLimitFuture<S, Req, F, Res, Err, A> {
         #[pin]

@@ -114,7 +114,7 @@ fn each_key_has_a_breaker_of_its_own() {
     assert_eq!(statuses, [500, 503, 200]);
 }
 
-/// In a stack the breaker is outside the concurrency limit. If it counted refusals by a full line, a busy hour of this
+/// In a stack the breaker is outside the concurrency limit. If it counted refusals by a full queue, a busy hour of this
 /// program would look like an outage of the service.
 #[test]
 fn a_refusal_of_our_own_says_nothing_of_the_service() {

@@ -32,7 +32,7 @@ fn a_place_is_returned_when_the_call_ends_or_goes_away() {
     assert_eq!(places.standing().remaining, 1);
 }
 
-/// A future that was made and never polled holds no place in the line, and a waiting one leaves the line when it is
+/// A future that was made and never polled holds no place in the queue, and a waiting one leaves the queue when it is
 /// dropped.
 #[test]
 fn who_waits_gets_the_place_of_whoever_goes_first() {

@@ -186,8 +186,8 @@ fn places_follow_futures_and_not_readiness() {
     assert_eq!(places.standing().remaining, 2);
 }
 
-/// The line of tower's `ConcurrencyLimit` hands a free place to the first in it. A connection whose request had been
-/// shed used to stay in the line: the place was lost to all others as long as no request came over that connection.
+/// The queue of tower's `ConcurrencyLimit` hands a free place to the first in it. A connection whose request had been
+/// shed used to stay in the queue: the place was lost to all others as long as no request came over that connection.
 #[test]
 fn a_request_that_is_shed_stands_in_no_line_of_the_service_within() {
     let one = Arc::new(tokio::sync::Semaphore::new(1));
@@ -201,7 +201,7 @@ fn a_request_that_is_shed_stands_in_no_line_of_the_service_within() {
     assert_eq!(answer(&mut idle, get()).unwrap().status(), 200);
 }
 
-/// The same in the line before tower's `Buffer`, whose slots circulate as its worker takes requests out.
+/// The same in the queue before tower's `Buffer`, whose slots circulate as its worker takes requests out.
 #[test]
 fn a_request_that_is_shed_takes_no_slot_of_a_buffer() {
     let (buffer, worker) = tower::buffer::Buffer::pair(ScriptedService::default(), 1);

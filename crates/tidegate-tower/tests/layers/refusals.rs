@@ -76,7 +76,7 @@ enum Own {
     Failed(#[source] Boxed),
 }
 
-/// A refusal by a full line is returned in the program's own error type. The breaker outside used to take it for a
+/// A refusal by a full queue is returned in the program's own error type. The breaker outside used to take it for a
 /// failure of the service.
 #[test]
 fn a_refusal_in_an_error_of_the_program_says_nothing_of_the_service() {

@@ -1,7 +1,7 @@
 //! Loom models of a pool with one thread: callers that submit, give up, run out of time or go away, interleaved with the
 //! thread that takes the work, with a bounded number of preemptions where there are many interleavings.
 //!
-//! Loom switches threads at the line, at the slot of a result, where work counts itself and where a thread parks. The clock
+//! Loom switches threads at the queue, at the slot of a result, where work counts itself and where a thread parks. The clock
 //! is set by hand. A caller that is never answered stays parked, which loom reports as a
 //! deadlock; so does a thread of the pool that never ends.
 

@@ -1,4 +1,4 @@
-//! Constructors of a bulkhead: the law of its limit, the throttle in front of its line, and the rules of the line.
+//! Constructors of a bulkhead: the law of its limit, the throttle in front of its queue, and the rules of the queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,9 +92,9 @@ impl Bulkhead {
     /// Makes a bulkhead that tunes itself, for a service about which nothing is known. It admits as many callers as
     /// complete the most work, the most important first, and refuses the rest early.
     ///
-    /// The same as `Bulkhead::adaptive(HillClimb::default()).with_short_line().with_throttle(Shedding::default())`: a
+    /// The same as `Bulkhead::adaptive(HillClimb::default()).with_short_queue().with_throttle(Shedding::default())`: a
     /// [limit](crate::concurrency::HillClimb) that follows how much work succeeds, a [short
-    /// line](Bulkhead::with_short_line) in front of it, and [shedding](crate::throttle::Shedding) in front of the line.
+    /// queue](Bulkhead::with_short_queue) in front of it, and [shedding](crate::throttle::Shedding) in front of the queue.
     /// `docs/protection/overload.md` measures what it achieves at two and ten times the load that a service can take,
     /// on simulated services that run this type.
     ///
@@ -124,7 +124,7 @@ impl Bulkhead {
     /// ```
     #[must_use]
     pub fn self_tuning() -> Self {
-        Self::adaptive(HillClimb::default()).with_short_line().with_throttle(Shedding::default())
+        Self::adaptive(HillClimb::default()).with_short_queue().with_throttle(Shedding::default())
     }
 
     pub(super) fn of_places(limit: u64) -> Self {
@@ -135,9 +135,9 @@ impl Bulkhead {
 
     pub(super) fn rules(moves: bool) -> Rules {
         let order = QueueOrder::default();
-        let (short_line, longest_wait) = (false, Duration::MAX);
+        let (short_queue, longest_wait) = (false, Duration::MAX);
         let (keep_for, tenants, signals) = (None, None, None);
-        Rules { room: ROOM, short_line, order, longest_wait, keep_for, tenants, moves, signals }
+        Rules { room: ROOM, short_queue, order, longest_wait, keep_for, tenants, moves, signals }
     }
 
     /// Returns an empty bulkhead of changed parts and rules. A law and a throttle start again.
@@ -230,9 +230,9 @@ impl Bulkhead {
         self.with(|rules| rules.tenants = Some(tenants))
     }
 
-    /// Returns a bulkhead with a short line in front of it: at most as many callers wait as there are places, the
+    /// Returns a bulkhead with a short queue in front of it: at most as many callers wait as there are places, the
     /// newest is served first, and nobody waits for longer than half the mean time that work takes (at least 5 ms, at
-    /// most 1 s), nor than a [longest wait](Bulkhead::with_longest_wait). This line is long enough to fill a place as
+    /// most 1 s), nor than a [longest wait](Bulkhead::with_longest_wait). This queue is long enough to fill a place as
     /// soon as it becomes free, and adds little to the time of the work. A caller who would wait longer is better
     /// refused early. Sets [`QueueOrder::Lifo`]; higher priorities still come first. The bound of
     /// [`Bulkhead::with_room`] still applies.
@@ -243,17 +243,17 @@ impl Bulkhead {
     /// ```
     /// use tidegate::Bulkhead;
     ///
-    /// let printer = Bulkhead::new(2)?.with_short_line();
+    /// let printer = Bulkhead::new(2)?.with_short_queue();
     /// # drop(printer);
     /// # Ok::<(), tidegate::QuotaError>(())
     /// ```
     #[must_use]
-    pub fn with_short_line(self) -> Self {
-        self.with(|rules| (rules.short_line, rules.order) = (true, QueueOrder::Lifo))
+    pub fn with_short_queue(self) -> Self {
+        self.with(|rules| (rules.short_queue, rules.order) = (true, QueueOrder::Lifo))
     }
 
     /// Returns a bulkhead with a throttle in front of it. The throttle is asked for each arrival, by priority; a caller
-    /// that it refuses never joins the line. It learns of each admitted caller who got no place
+    /// that it refuses never joins the queue. It learns of each admitted caller who got no place
     /// ([`Outcome::Overloaded`](crate::Outcome::Overloaded)) and of each permit: its outcome, or
     /// [`Outcome::Ignored`](crate::Outcome::Ignored) if it is only dropped, together with how many places are free and
     /// how many callers wait at that moment. It does not tell [tenants](Bulkhead::with_tenants) apart: when one of them
@@ -267,7 +267,7 @@ impl Bulkhead {
     /// use tidegate::throttle::Shedding;
     /// use tidegate::{Bulkhead, Retry};
     ///
-    /// let api = Bulkhead::new(1)?.with_short_line().with_throttle(Shedding::default());
+    /// let api = Bulkhead::new(1)?.with_short_queue().with_throttle(Shedding::default());
     /// let _inside = api.try_enter()?;
     /// assert_eq!(api.try_enter().unwrap_err().retry(), Retry::Unknown, "the throttle hears of it");
     /// # Ok::<(), Box<dyn std::error::Error>>(())

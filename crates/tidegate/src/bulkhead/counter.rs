@@ -14,8 +14,8 @@
 use std::ops::Deref;
 use std::sync::Weak;
 
-use super::line::Granted;
 use super::places::Places;
+use super::waiters::Granted;
 use crate::sync::Mutex;
 
 /// Counters that no bulkhead uses.

@@ -11,11 +11,11 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, NotACost, Priority, Tick};
 
 use super::latency::Times;
-use super::line::{Answer, PlaceRequest, Ticket};
 use super::permit::Permit;
 use super::places::EnterFailure;
 use super::rules::TurnedAway;
 use super::shared::Shared;
+use super::waiters::{Answer, PlaceRequest, Ticket};
 use crate::answer::TakeError;
 use crate::block_on::block_on;
 use crate::clock::Sleep;
@@ -28,7 +28,7 @@ use crate::time_bound::TimeBound;
 
 /// A future that ends with a [`Permit`]; made by [`Bulkhead::enter`](crate::Bulkhead::enter).
 ///
-/// Nothing happens before the first poll: only then does the caller join the line, and only then does its timeout
+/// Nothing happens before the first poll: only then does the caller join the queue, and only then does its timeout
 /// start. It waits no longer than the deadline that the task [carries](crate::deadline::carried) when the entry is
 /// first polled or tried, whatever its own bound ([`Enter::within`], [`Enter::until`]) is. Callers of higher priority
 /// enter first; among equals the bulkhead's order decides ([`QueueOrder`](crate::QueueOrder)). No caller overtakes the
@@ -47,7 +47,7 @@ use crate::time_bound::TimeBound;
 /// * [`TakeError::NotACost`]: `places` is zero or negative.
 ///
 /// # Cancel safety
-/// Dropping the future before it completes removes the caller from the line. A place that was already given to it goes
+/// Dropping the future before it completes removes the caller from the queue. A place that was already given to it goes
 /// to the next waiter.
 ///
 /// # Panics
@@ -83,7 +83,7 @@ enum Stage {
     Refused,
     /// It was tried, and refused before it counted as an arrival: its time was up, or it asks for too many places.
     Tried,
-    InLine {
+    InQueue {
         ticket: Ticket,
         /// `None`: it waits as long as it takes.
         expiry: Option<Expiry>,
@@ -251,7 +251,7 @@ impl Enter {
         if matches!(self.stage, Stage::Refused) { Err(throttled) } else { Ok(()) }
     }
 
-    /// Enters at once or joins the line. `Ok` is the ticket, and when the wait ends and why. `Err` is the answer when the caller
+    /// Enters at once or joins the queue. `Ok` is the ticket, and when the wait ends and why. `Err` is the answer when the caller
     /// entered without waiting or is refused.
     fn begin(&mut self, places: Cost, cx: &Context<'_>) -> Result<(Ticket, Option<Expiry>), Answer> {
         self.bound = self.bound.on_clock(&*self.shared.clock);
@@ -301,7 +301,7 @@ impl Enter {
 
     /// Ends with an answer. `began` is when the work begins, or when the caller learns of the refusal.
     fn end(&mut self, answer: Answer, began: Tick) -> Result<Permit, TakeError> {
-        let admitted = matches!(self.stage, Stage::Admitted | Stage::InLine { .. });
+        let admitted = matches!(self.stage, Stage::Admitted | Stage::InQueue { .. });
         self.stage = Stage::Ended;
         let waited = began.since(self.arrived);
         match answer {
@@ -334,10 +334,10 @@ impl Future for Enter {
                 Err(answer) => return Poll::Ready(this.end(answer, this.arrived)),
             };
             // Set before the clock makes a timer, since that may panic: the entry is then dropped, and its drop leaves
-            // the line.
-            this.stage = Stage::InLine { ticket, expiry, sleep: None };
+            // the queue.
+            this.stage = Stage::InQueue { ticket, expiry, sleep: None };
         }
-        let Stage::InLine { ticket, expiry, sleep } = &mut this.stage else {
+        let Stage::InQueue { ticket, expiry, sleep } = &mut this.stage else {
             panic!("an entry was polled after it had ended");
         };
         let shared = &this.shared;
@@ -367,7 +367,7 @@ impl Future for Enter {
 impl Drop for Enter {
     fn drop(&mut self) {
         match &self.stage {
-            Stage::InLine { ticket, .. } => self.shared.remove_dropped(ticket, self.arrived),
+            Stage::InQueue { ticket, .. } => self.shared.remove_dropped(ticket, self.arrived),
             // It was tried without waiting, and not awaited afterwards.
             Stage::Admitted | Stage::Refused | Stage::Tried => self.end_of_a_try(),
             Stage::New | Stage::Ended => {}
@@ -382,7 +382,7 @@ impl fmt::Debug for Enter {
             Stage::Tried => "tried",
             Stage::Admitted => "admitted",
             Stage::Refused => "refused",
-            Stage::InLine { .. } => "in line",
+            Stage::InQueue { .. } => "in the queue",
             Stage::Ended => "ended",
         };
         f.debug_struct("Enter")

@@ -1,4 +1,4 @@
-//! How long work takes: the ticks of one permit, and the mean time of recent ones, which bounds the wait in a short line.
+//! How long work takes: the ticks of one permit, and the mean time of recent ones, which bounds the wait in a short queue.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// The weight of one sample in the mean is 1/32, so about the last hundred count.
 const WEIGHT: u64 = 32;
-/// The shortest bound on a wait in a short line: timers are exact only to some milliseconds.
+/// The shortest bound on a wait in a short queue: timers are exact only to some milliseconds.
 const LEAST_WAIT: Duration = Duration::from_millis(5);
-/// The longest bound on a wait in a short line.
+/// The longest bound on a wait in a short queue.
 const MOST_WAIT: Duration = Duration::from_secs(1);
 
 /// The ticks from which a law learns.
@@ -43,7 +43,7 @@ impl MeanLatency {
         self.0.store(next, Ordering::Relaxed);
     }
 
-    /// Returns the longest wait in a short line: half the mean, but at least 5 ms and at most 1 s.
+    /// Returns the longest wait in a short queue: half the mean, but at least 5 ms and at most 1 s.
     pub(super) fn short_wait(&self) -> Duration {
         let half = Duration::from_nanos(self.0.load(Ordering::Relaxed) / 2);
         half.clamp(LEAST_WAIT, MOST_WAIT)

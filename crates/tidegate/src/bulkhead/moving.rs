@@ -18,7 +18,7 @@ const INBOX: usize = 256;
 
 /// A law, its state, and its inbox.
 pub(super) struct Moving {
-    /// Held while samples are passed to the law, and while the resulting limit is set under the lock of the line. Never
+    /// Held while samples are passed to the law, and while the resulting limit is set under the lock of the queue. Never
     /// taken while that lock is held.
     law: Mutex<Box<dyn ErasedLaw>>,
     inbox: Mutex<Vec<Sample>>,

@@ -7,23 +7,23 @@ use tidegate_core::Tick;
 /// The weight of one measurement in the average is 1/8, so about the last dozen turns count.
 const WEIGHT: u64 = 8;
 
-/// The average time between two places given to waiters. Measured only while the line was never empty in between:
+/// The average time between two places given to waiters. Measured only while the queue was never empty in between:
 /// otherwise it would measure the time between arrivals, not how fast places become free.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// When the last waiter was served, or when the first waiter joined an empty line. `None` while nobody waits.
+    /// When the last waiter was served, or when the first waiter joined an empty queue. `None` while nobody waits.
     last: Option<Tick>,
     /// Nanoseconds from one place to the next; `None` before the first measurement.
     per_place: Option<u64>,
 }
 
 impl Pace {
-    /// Records that a waiter joined an empty line.
+    /// Records that a waiter joined an empty queue.
     pub(super) fn begin(&mut self, now: Tick) {
         self.last = Some(now);
     }
 
-    /// Records that the line is empty.
+    /// Records that the queue is empty.
     pub(super) fn end(&mut self) {
         self.last = None;
     }

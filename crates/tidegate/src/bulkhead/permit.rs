@@ -8,8 +8,8 @@ use tidegate_core::Outcome;
 
 use super::counter::Counter;
 use super::latency::Times;
-use super::line::Granted;
 use super::shared::Shared;
+use super::waiters::Granted;
 
 /// The right to use places of a [`Bulkhead`](crate::Bulkhead). Dropping it returns the places and reports no outcome: a
 /// panic, or a caller that hangs up, does not show how the work went. A law learns nothing from that; a throttle is told
@@ -57,9 +57,9 @@ impl Permit {
         self.granted.places()
     }
 
-    /// Notes that an answer which is streamed begins now, while the work goes on. A law and a short line then take the
+    /// Notes that an answer which is streamed begins now, while the work goes on. A law and a short queue then take the
     /// time until now for the latency, and the time until the permit is left for the time in the place. Only the first
-    /// call counts. Reads the clock once if the bulkhead has a law, a throttle, a short line or an observer, and else does
+    /// call counts. Reads the clock once if the bulkhead has a law, a throttle, a short queue or an observer, and else does
     /// nothing.
     ///
     /// # Examples
@@ -86,7 +86,7 @@ impl Permit {
         }
     }
 
-    /// Returns the places and reports how the work ended. A law, a throttle and a short line learn from the time since
+    /// Returns the places and reports how the work ended. A law, a throttle and a short queue learn from the time since
     /// the permit was given (see also [`Permit::answer_begins`]), and the first two also from the outcome. An observer is
     /// told both ([`Observer::on_place`](crate::observer::Observer::on_place)). Other bulkheads ignore it.
     #[inline]

@@ -1,7 +1,7 @@
 //! The limit and the places taken, in one atomic word, so that entering and leaving are one atomic step each while
 //! nobody waits.
 //!
-//! The word also has a flag that somebody waits. A waiter sets the flag under the lock of the line, and then reads the
+//! The word also has a flag that somebody waits. A waiter sets the flag under the lock of the queue, and then reads the
 //! count again. A permit that left before the flag was set is in that count; a permit that leaves later sees the flag
 //! and takes the lock. So no waiter misses a free place.
 

@@ -42,7 +42,7 @@ pub(super) struct Rules {
     /// The most callers that may wait.
     pub(super) room: usize,
     /// Whether the queue is also bounded by the limit, and a wait by half the mean time that work takes.
-    pub(super) short_line: bool,
+    pub(super) short_queue: bool,
     pub(super) order: QueueOrder,
     /// The longest wait of any caller.
     pub(super) longest_wait: Duration,
@@ -77,7 +77,7 @@ impl Rules {
     /// Returns how many callers may wait under a limit.
     pub(super) fn room(&self, limit: u64) -> usize {
         // Fits: a limit is at most 2¹⁶.
-        if self.short_line { self.room.min(limit as usize) } else { self.room }
+        if self.short_queue { self.room.min(limit as usize) } else { self.room }
     }
 
     /// Whether a caller that asks for more places than the limit takes them all while no place is taken. True if a law

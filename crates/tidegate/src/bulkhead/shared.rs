@@ -15,12 +15,12 @@ use tidegate_core::{Decision, Outcome, Priority, Standing, Tick};
 
 use super::counter::{Counter, OwnedCounter, Owner};
 use super::latency::{MeanLatency, Times};
-use super::line::{Answer, Granted, Line, PlaceRequest, Ticket};
 use super::moving::Moving;
 use super::places::EnterFailure;
 use super::queues::Class;
 use super::rules::{Rules, TurnedAway};
 use super::throttling::Throttling;
+use super::waiters::{Answer, Granted, PlaceRequest, Ticket, Waiters};
 use super::wakers::PendingWakers;
 use crate::answer::{Answer as Answered, Denied};
 use crate::clock::Clock;
@@ -37,7 +37,7 @@ pub(super) struct Shared {
     moving: Option<Moving>,
     throttling: Option<Throttling>,
     latency: MeanLatency,
-    /// Whether the bulkhead measures how long work takes: for a law, a throttle, a short line or an observer.
+    /// Whether the bulkhead measures how long work takes: for a law, a throttle, a short queue or an observer.
     timed: bool,
     /// Whether work of unknown outcome is reported as well: to a throttle or an observer.
     reports_all: bool,
@@ -46,7 +46,7 @@ pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
     observer: Option<Arc<dyn Observer>>,
     /// Never held while a clock or an observer is called, or a waker is called, cloned or dropped.
-    line: Mutex<Line>,
+    waiters: Mutex<Waiters>,
 }
 
 /// The parts of a bulkhead other than its rules.
@@ -91,13 +91,13 @@ impl Shared {
     pub(super) fn new(parts: Parts, rules: Rules) -> Arc<Self> {
         let Parts { clock, limit, moving, throttling, observer } = parts;
         let places = OwnedCounter::new(limit);
-        let line = Mutex::new(Line::new(&rules, limit, clock.now()));
+        let waiters = Mutex::new(Waiters::new(&rules, limit, clock.now()));
         if rules.tenants.is_some() {
             places.lock();
         }
         let signals = rules.signals.clone().filter(|_| moving.is_some());
         let reports_all = throttling.is_some() || observer.is_some();
-        let timed = moving.is_some() || reports_all || rules.short_line;
+        let timed = moving.is_some() || reports_all || rules.short_queue;
         let counter_suffices = !timed && rules.tenants.is_none();
         let latency = MeanLatency::default();
         let shared = Arc::new(Self {
@@ -111,7 +111,7 @@ impl Shared {
             counter_suffices,
             clock,
             observer,
-            line,
+            waiters,
         });
         let owner: Weak<Self> = Arc::downgrade(&shared);
         shared.places.set_owner(owner);
@@ -142,7 +142,7 @@ impl Shared {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.line.lock().waiting()
+        self.waiters.lock().waiting()
     }
 
     /// Returns the share of arrivals that the throttle refuses now, in millionths.
@@ -196,8 +196,8 @@ impl Shared {
         let free = self.standing().remaining;
         if free > 0 {
             // It hears of free places when admitted work ends. After a rest that is too seldom: it would go on to refuse
-            // as it did before the rest. Nobody waits for the lock of the line: if it is held, somebody enters or leaves.
-            let waiting = self.line.try_lock().map(|line| line.waiting() as u64);
+            // as it did before the rest. Nobody waits for the lock of the queue: if it is held, somebody enters or leaves.
+            let waiting = self.waiters.try_lock().map(|waiters| waiters.waiting() as u64);
             if let Some(waiting) = waiting {
                 throttling.sense(at, Room { free, waiting });
             }
@@ -247,7 +247,7 @@ impl Shared {
             return Err(refused);
         }
         let now = self.clock.now();
-        let (answer, wakers) = self.line.lock().enter(&self.rules, &self.places, request, now);
+        let (answer, wakers) = self.waiters.lock().enter(&self.rules, &self.places, request, now);
         self.answered(answer, wakers.wake_all())
     }
 
@@ -271,10 +271,10 @@ impl Shared {
     /// Returns the longest wait of a caller that begins to wait now.
     pub(super) fn longest_wait(&self) -> Duration {
         let longest = self.rules.longest_wait;
-        if self.rules.short_line { longest.min(self.latency.short_wait()) } else { longest }
+        if self.rules.short_queue { longest.min(self.latency.short_wait()) } else { longest }
     }
 
-    /// Enters, or joins the line.
+    /// Enters, or joins the queue.
     pub(super) fn join(
         &self,
         request: PlaceRequest<'_>,
@@ -283,13 +283,14 @@ impl Shared {
     ) -> Joined {
         let mut waker = Some(waker);
         let (joined, mut wakers) =
-            self.line.lock().join(&self.rules, &self.places, request, (now, deadline), &mut waker);
+            self.waiters.lock().join(&self.rules, &self.places, request, (now, deadline), &mut waker);
         wakers.to_drop = waker;
         let panicked = wakers.wake_all();
         match joined {
             // The caller will never ask for the answer to this ticket.
             Ok(ticket) if panicked.is_some() => {
-                let removed = self.line.lock().remove_dropped(&self.rules, &self.places, &ticket, Some(now));
+                let removed =
+                    self.waiters.lock().remove_dropped(&self.rules, &self.places, &ticket, Some(now));
                 panicked.or(removed.wake_all()).resume();
                 Ok(ticket)
             }
@@ -300,7 +301,7 @@ impl Shared {
 
     /// Fetches a waiter's answer if there is one; otherwise `waker` replaces the waiter's waker.
     pub(super) fn ask(&self, ticket: &Ticket, waker: Waker) -> Option<Answer> {
-        let (answer, wakers) = self.line.lock().ask(ticket, waker);
+        let (answer, wakers) = self.waiters.lock().ask(ticket, waker);
         let panicked = wakers.wake_all();
         match answer {
             Some(answer) => Some(self.answered(answer, panicked)),
@@ -313,7 +314,7 @@ impl Shared {
 
     /// Ends a wait. Returns the answer, or a refusal for this cause if there is none.
     pub(super) fn give_up(&self, ticket: &Ticket, why: NoPlace, now: Tick) -> Answer {
-        let (answer, wakers) = self.line.lock().give_up(&self.rules, &self.places, ticket, now);
+        let (answer, wakers) = self.waiters.lock().give_up(&self.rules, &self.places, ticket, now);
         self.answered(answer.unwrap_or(Err(TurnedAway::now(why))), wakers.wake_all())
     }
 
@@ -321,7 +322,7 @@ impl Shared {
     /// next waiter.
     pub(super) fn remove_dropped(&self, ticket: &Ticket, arrived: Tick) {
         let (now, panicked) = self.now_or_panic();
-        let wakers = self.line.lock().remove_dropped(&self.rules, &self.places, ticket, now);
+        let wakers = self.waiters.lock().remove_dropped(&self.rules, &self.places, ticket, now);
         let panicked = panicked.or(wakers.wake_all());
         if let Some(now) = now {
             self.turned_away(now);
@@ -358,7 +359,7 @@ impl Shared {
         if from == to {
             return LimitChange(None);
         }
-        let wakers = self.line.lock().change(&self.rules, &self.places, to, at);
+        let wakers = self.waiters.lock().change(&self.rules, &self.places, to, at);
         LimitChange(Some((wakers, LimitMoved { at, from, to })))
     }
 

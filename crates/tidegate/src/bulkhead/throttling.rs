@@ -1,4 +1,4 @@
-//! A throttle in front of the line: it refuses some callers on arrival, before they take a place or wait for one.
+//! A throttle in front of the queue: it refuses some callers on arrival, before they take a place or wait for one.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Wakers that are called after the lock of the line is released.
+//! Wakers that are called after the lock of the queue is released.
 
 use std::task::Waker;
 

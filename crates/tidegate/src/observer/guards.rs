@@ -18,18 +18,18 @@ pub enum PlaceDid {
     Refused {
         /// Why.
         cause: NoPlace,
-        /// How long it waited in the line; zero if it was refused at once.
+        /// How long it waited in the queue; zero if it was refused at once.
         waited: Duration,
     },
     /// It was dropped before it had an answer: while it waited, or after a try that found no place
     /// ([`Enter::try_now`](crate::Enter::try_now)). A place that it was given meanwhile goes to the next waiter.
     Dropped {
-        /// How long it waited in the line; zero if it was only tried.
+        /// How long it waited in the queue; zero if it was only tried.
         waited: Duration,
     },
     /// It has its places.
     Entered {
-        /// How long it waited in the line; zero if it entered at once.
+        /// How long it waited in the queue; zero if it entered at once.
         waited: Duration,
     },
     /// The work has ended, and its places are returned.

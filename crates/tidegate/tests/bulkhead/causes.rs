@@ -94,7 +94,7 @@ fn the_bound_that_ends_a_wait_is_its_cause() {
     let late = carry(Tick::from_secs(5), || ready(Waiter::new(bulkhead.enter()).poll()));
     assert_eq!(why(late), (NoPlace::DeadlineExceeded, Retry::Never));
 
-    let (short, clock, _permit) = taken(Bulkhead::with_short_line);
+    let (short, clock, _permit) = taken(Bulkhead::with_short_queue);
     assert_eq!(after(short.enter(), &clock, SECOND).0, NoPlace::QueueTimeout);
 }
 

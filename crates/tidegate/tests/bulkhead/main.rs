@@ -283,7 +283,7 @@ fn a_waker_that_looks_at_the_bulkhead_holds_up_nobody() {
     let inside = bulkhead.try_enter().unwrap();
     let mut entry = Box::pin(bulkhead.enter());
     for _ in 0..2 {
-        // The clone in the line is the last one, and is dropped when the next one comes.
+        // The clone in the queue is the last one, and is dropped when the next one comes.
         let waker = Waker::from(Arc::new(Looks(bulkhead.clone())));
         assert!(entry.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     }

@@ -55,7 +55,7 @@ fn observed(bulkhead: Bulkhead) -> (Bulkhead, ManualClock, Arc<Told>) {
 fn work_that_enters_at_once_is_told_when_it_enters_and_when_it_leaves() {
     let plain = || Bulkhead::new(2).unwrap();
     let divided = || plain().with_tenants(Tenants::default());
-    let kinds = [plain(), divided(), plain().with_short_line(), plain().with_throttle(Shedding::default())];
+    let kinds = [plain(), divided(), plain().with_short_queue(), plain().with_throttle(Shedding::default())];
     for kind in kinds.into_iter().chain([Bulkhead::adaptive(Vegas::default())]) {
         let (bulkhead, clock, told) = observed(kind);
         let permit = bulkhead.try_enter().unwrap();

@@ -115,7 +115,7 @@ fn waits_with_broken_waker(entry: Enter) -> std::pin::Pin<Box<Enter>> {
     entry
 }
 
-/// Regression: a newcomer that had displaced a waiter stayed in the line for ever if that waiter's waker panicked, and
+/// Regression: a newcomer that had displaced a waiter stayed in the queue for ever if that waiter's waker panicked, and
 /// the next place went to it.
 #[test]
 fn a_waker_that_panics_while_somebody_joins_the_line_leaves_nobody_behind_in_it() {
@@ -130,7 +130,7 @@ fn a_waker_that_panics_while_somebody_joins_the_line_leaves_nobody_behind_in_it(
     assert_eq!(bulkhead.standing().remaining, 1);
 }
 
-/// Regression: a caller that enters past a line may serve a waiter first, by the time that has passed. If the waker of
+/// Regression: a caller that enters past a queue may serve a waiter first, by the time that has passed. If the waker of
 /// that waiter panicked, the caller's own place was lost.
 #[test]
 fn a_waker_that_panics_while_somebody_enters_loses_no_place() {

@@ -221,7 +221,7 @@ fn a_turn_that_cannot_come_in_time_is_refused_at_once() {
     assert_eq!(clock.sleepers(), 0, "it did not begin to wait");
     let _in_time = waiting([bulkhead.enter().within(Duration::from_secs(4))]);
     let _important = waiting([soon().priority(Criticality::CriticalPlus)]);
-    // The first in line waits at any pace, so that a wrong measurement does not last.
+    // The first in the queue waits at any pace, so that a wrong measurement does not last.
     drop((_in_time, _important, line));
     let mut first = waiting([bulkhead.enter().within(MS)]);
     drop(inside);

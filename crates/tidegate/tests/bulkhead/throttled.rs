@@ -1,4 +1,4 @@
-//! A bulkhead with a short line and a throttle in front, and both together with a law: [`Bulkhead::self_tuning`].
+//! A bulkhead with a short queue and a throttle in front, and both together with a law: [`Bulkhead::self_tuning`].
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -62,7 +62,7 @@ fn bulkhead(places: u64) -> (Bulkhead, Hears, ManualClock) {
     let (hears, clock) = (Hears::default(), ManualClock::default());
     let bulkhead = Bulkhead::new(places)
         .unwrap()
-        .with_short_line()
+        .with_short_queue()
         .with_throttle(hears.clone())
         .with_clock(clock.clone());
     (bulkhead, hears, clock)
@@ -229,9 +229,9 @@ fn whoever_asks_for_too_much_is_not_the_throttles_affair() {
 }
 
 #[test]
-fn a_short_line_waits_for_half_of_what_work_takes() {
+fn a_short_queue_waits_for_half_of_what_work_takes() {
     let clock = ManualClock::default();
-    let bulkhead = Bulkhead::new(2).unwrap().with_short_line().with_clock(clock.clone());
+    let bulkhead = Bulkhead::new(2).unwrap().with_short_queue().with_clock(clock.clone());
     let work = |millis| {
         let permit = bulkhead.try_enter().unwrap();
         clock.advance(Duration::from_millis(millis));
@@ -254,7 +254,7 @@ fn the_line_has_the_throttle_shed_the_least_important_and_free_places_open_it() 
     let clock = ManualClock::default();
     let bulkhead = Bulkhead::new(20)
         .unwrap()
-        .with_short_line()
+        .with_short_queue()
         .with_throttle(Shedding::default())
         .with_clock(clock.clone());
     let (mut inside, mut line, mut served) = (VecDeque::new(), Vec::new(), [0; 2]);

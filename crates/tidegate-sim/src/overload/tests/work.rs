@@ -56,8 +56,8 @@ fn every_good_answer_counts_once_in_all_and_no_other_counts() {
 /// half done: they count with that half, so both limits have the same goodput.
 #[test]
 fn a_limit_with_more_requests_inside_at_the_end_has_the_same_goodput() {
-    const ENOUGH: Controller = with_places(|_| Front::behind(fixed(16).with_short_line()));
-    const MORE: Controller = with_places(|_| Front::behind(fixed(160).with_short_line()));
+    const ENOUGH: Controller = with_places(|_| Front::behind(fixed(16).with_short_queue()));
+    const MORE: Controller = with_places(|_| Front::behind(fixed(160).with_short_queue()));
     let backend = Backend { deadline: ms(500), ..service(Sharing::Shared(16), Work::Exactly(ms(20))) };
     for law in [ENOUGH, MORE] {
         let goodput = scenario::overload(&backend, &law, 2.0, 1..=1).goodput;

@@ -1,4 +1,4 @@
-//! How places come back: they go to waiters, and the law, the throttle and the short line learn how the work ended.
+//! How places come back: they go to waiters, and the law, the throttle and the short queue learn how the work ended.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tidegate_core::throttle::Room;
 use tidegate_core::{Outcome, Tick};
 
 use super::super::latency::Times;
-use super::super::line::Granted;
+use super::super::waiters::Granted;
 use super::{HeldPanic, Shared};
 use crate::observer::PlaceDid;
 
@@ -29,7 +29,7 @@ impl Shared {
     #[inline(never)]
     fn after_leave(&self, granted: &Granted, times: &Times, outcome: Outcome, locked: bool) {
         // A throttle has counted the arrival, so it is also told of work whose outcome is unknown, and so is a law that
-        // waits for those inside to leave. A short line is not: such work shows nothing about the service.
+        // waits for those inside to leave. A short queue is not: such work shows nothing about the service.
         let told = self.timed && outcome != Outcome::Ignored || self.reports_everybody();
         if !locked && !told {
             return;
@@ -65,10 +65,10 @@ impl Shared {
 
     /// Gives returned places to the next waiters. Returns how many callers still wait.
     fn pass_on(&self, granted: &Granted, now: Option<Tick>) -> (usize, HeldPanic) {
-        let mut line = self.line.lock();
-        let wakers = line.give_returned(&self.rules, &self.places, *granted, now);
-        let waiting = line.waiting();
-        drop(line);
+        let mut waiters = self.waiters.lock();
+        let wakers = waiters.give_returned(&self.rules, &self.places, *granted, now);
+        let waiting = waiters.waiting();
+        drop(waiters);
         (waiting, wakers.wake_all())
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tidegate_core::Outcome;
 
 use super::super::latency::Times;
-use super::super::line::Granted;
 use super::super::rules::TurnedAway;
+use super::super::waiters::Granted;
 use super::{HeldPanic, Shared};
 use crate::answer::Denied;
 use crate::observer::PlaceDid;

@@ -1,4 +1,4 @@
-//! The line of work that waits for a thread of a pool.
+//! The queue of work that waits for a thread of a pool.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use crate::job::Job;
 use crate::sync::{Condvar, Mutex};
 
-/// The line before the threads of a pool, and the number of busy threads.
-pub(super) struct Line {
+/// The queue before the threads of a pool, and the number of busy threads.
+pub(super) struct Queue {
     /// Jobs are never run or dropped while it is locked.
     inner: Mutex<Inner>,
     /// Idle threads wait on it for work.
@@ -26,7 +26,7 @@ struct Inner {
     closed: bool,
 }
 
-impl Line {
+impl Queue {
     pub(super) fn new(threads: usize, places: usize) -> Self {
         let inner = Inner { jobs: BTreeMap::new(), arrivals: 0, running: 0, closed: false };
         Self { inner: Mutex::new(inner), work: Condvar::new(), threads, places }
@@ -48,7 +48,7 @@ impl Line {
         Ok(number)
     }
 
-    /// Waits for the next job; `None` once the line is closed and empty. Each job must end with an [`Ended`].
+    /// Waits for the next job; `None` once the queue is closed and empty. Each job must end with an [`Ended`].
     pub(super) fn next(&self) -> Option<Job> {
         let mut inner = self.inner.lock();
         loop {
@@ -80,24 +80,24 @@ impl Line {
         self.inner.lock().running
     }
 
-    /// Removes a job from the line, and returns whether it was still there.
+    /// Removes a job from the queue, and returns whether it was still there.
     fn leave(&self, number: u64) -> bool {
         let job = self.inner.lock().jobs.remove(&number);
         job.is_some()
     }
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line")
+        f.debug_struct("Queue")
             .field("threads", &self.threads)
             .field("places", &self.places)
             .finish_non_exhaustive()
     }
 }
 
-/// Marks a job from [`Line::next`] as done when dropped.
-pub(super) struct Ended(pub(super) Arc<Line>);
+/// Marks a job from [`Queue::next`] as done when dropped.
+pub(super) struct Ended(pub(super) Arc<Queue>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -105,21 +105,21 @@ impl Drop for Ended {
     }
 }
 
-/// A place in a line; dropping it leaves the line. Has no effect once the job was begun.
+/// A place in a queue; dropping it leaves the queue. Has no effect once the job was begun.
 #[derive(Debug)]
 pub(super) struct Place {
-    line: Weak<Line>,
+    queue: Weak<Queue>,
     number: u64,
 }
 
 impl Place {
-    pub(super) fn new(line: &Arc<Line>, number: u64) -> Self {
-        Self { line: Arc::downgrade(line), number }
+    pub(super) fn new(queue: &Arc<Queue>, number: u64) -> Self {
+        Self { queue: Arc::downgrade(queue), number }
     }
 
-    /// Leaves the line, and returns whether the job was still in it.
+    /// Leaves the queue, and returns whether the job was still in it.
     pub(super) fn leave(&self) -> bool {
-        self.line.upgrade().is_some_and(|line| line.leave(self.number))
+        self.queue.upgrade().is_some_and(|queue| queue.leave(self.number))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The line of waiters behind the lock of a bulkhead: who waits for a place, and whose turn is next.
+//! The queue of waiters behind the lock of a bulkhead: who waits for a place, and whose turn is next.
 //!
 //! Places are given under the lock, and wakers are called after it is released. A place that becomes free is given at
 //! once to the waiter whose turn is next, and is not left for the first caller to take it. So nobody overtakes, and a
@@ -76,7 +76,7 @@ pub(super) struct Ticket {
 }
 
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Waiters {
     /// How many callers have ever waited. A waiter's number is the count at its arrival, so numbers keep the order.
     arrivals: u64,
     queues: Queues,
@@ -87,7 +87,7 @@ pub(super) struct Line {
     latest: Tick,
 }
 
-impl Line {
+impl Waiters {
     pub(super) fn new(rules: &Rules, limit: u64, now: Tick) -> Self {
         let queues = Queues::new(rules, limit, now);
         Self { arrivals: 0, queues, answered: BTreeMap::new(), pace: Pace::default(), latest: now }
@@ -150,7 +150,7 @@ impl Line {
         (answer.ok_or_else(none), wakers)
     }
 
-    /// Enters, or joins the line. Takes the waker only if the caller joins.
+    /// Enters, or joins the queue. Takes the waker only if the caller joins.
     pub(super) fn join(
         &mut self,
         rules: &Rules,
@@ -176,7 +176,7 @@ impl Line {
         (joined, wakers)
     }
 
-    /// Says whether a newcomer's turn is expected after its deadline. Never for the first one in the line: the pace is
+    /// Says whether a newcomer's turn is expected after its deadline. Never for the first one in the queue: the pace is
     /// measured by its turn, so that a wrong measurement does not last.
     fn is_late(&self, request: PlaceRequest<'_>, now: Tick, deadline: Option<Tick>) -> bool {
         let Some(ahead) = self.queues.ahead_of(request.priority, now) else { return false };
@@ -239,7 +239,7 @@ impl Line {
         )
     }
 
-    /// Removes a waiter from the line, and returns its answer if there was one; granted places in it then belong to the
+    /// Removes a waiter from the queue, and returns its answer if there was one; granted places in it then belong to the
     /// caller.
     pub(super) fn give_up(
         &mut self,
@@ -272,7 +272,7 @@ impl Line {
         wakers
     }
 
-    /// Gives returned places to waiters; `now` as for [`Line::remove_dropped`].
+    /// Gives returned places to waiters; `now` as for [`Waiters::remove_dropped`].
     pub(super) fn give_returned(
         &mut self,
         rules: &Rules,
@@ -288,7 +288,7 @@ impl Line {
     }
 
     /// Changes the number of places. Permits that are held stay valid. Waiters that ask for more places than they may
-    /// have now are refused, wherever they stand in the line.
+    /// have now are refused, wherever they stand in the queue.
     pub(super) fn change(&mut self, rules: &Rules, places: &Places, limit: u64, now: Tick) -> PendingWakers {
         let mut wakers = PendingWakers::default();
         places.change(limit);
