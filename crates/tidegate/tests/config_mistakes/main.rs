@@ -76,8 +76,8 @@ fn mistakes_of_a_file() {
         (
             "version: 1\n? [a, b]\n: 1\n3: 4\npolicies: []\n",
             &[
-                "t:2:3  error  unknown key \"<a list>\" in file; possible are version, server, client_ip, forward_auth, envoy, store, tickets, defaults, access, policies",
-                "t:4:1  error  unknown key \"3\" in file; possible are version, server, client_ip, forward_auth, envoy, store, tickets, defaults, access, policies",
+                "t:2:3  error  unknown key \"<a list>\" in file; possible are version, server, client_ip, forward_auth, envoy, store, tickets, defaults, access, switches, policies",
+                "t:4:1  error  unknown key \"3\" in file; possible are version, server, client_ip, forward_auth, envoy, store, tickets, defaults, access, switches, policies",
             ][..],
         ),
         (

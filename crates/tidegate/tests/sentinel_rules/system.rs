@@ -168,7 +168,7 @@ fn a_signal_that_nobody_refreshes_is_absent() {
     gateway.wait(1000);
     assert_eq!(gateway.passing(5, READ), 5);
     let unknown = gateway.gate.report_signal("queue-lenght", 1.0).unwrap_err().to_string();
-    assert_eq!(unknown, "no policy uses a signal \"queue-lenght\"; they use queue-length");
+    assert_eq!(unknown, "no policy and no switch uses a signal \"queue-lenght\"; they use queue-length");
     assert!(gateway.gate.report_signal("queue-length", f64::NAN).is_err());
 }
 

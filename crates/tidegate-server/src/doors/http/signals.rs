@@ -47,7 +47,7 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
                 None if known.is_empty() => String::new(),
                 None => format!("; they use {}", known.join(", ")),
             };
-            Problem::not_found(format!("no policy uses a signal {}{advice}", quoted(&name)))
+            Problem::not_found(format!("no policy and no switch uses a signal {}{advice}", quoted(&name)))
         }
         other => Problem::bad_request(other.to_string()),
     })?;
