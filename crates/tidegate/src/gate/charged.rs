@@ -53,6 +53,8 @@ pub(super) struct MadeCharge {
     pub(super) durable: Durable,
     /// Whether the caller brought the quota, see [`Charge::inline_quota`].
     pub(super) inline_quota: bool,
+    /// Whether the charge is a [lent](MadeCharge::is_lent) place that was only measured, and refuses nobody.
+    pub(super) shadow_place: bool,
     pub(super) settled: SettledOnce,
 }
 
@@ -225,6 +227,7 @@ impl Charged {
                 by_fallback: line.by_fallback,
                 durable: line.durable,
                 inline_quota: line.inline_quota,
+                shadow_place: !line.binding && is_lent(line.quota),
                 settled: SettledOnce::default(),
             });
         }
@@ -243,9 +246,20 @@ impl MadeCharge {
         self.quota.is_guard()
     }
 
+    /// Reports whether the charge is a place that lapses after a time and can be held longer: of a concurrency limit, and
+    /// not of a breaker.
+    #[cfg(feature = "ticket")]
+    pub(super) fn is_lent(&self) -> bool {
+        is_lent(&self.quota)
+    }
+
     pub(super) fn by_outcome(&self) -> bool {
         self.on_failure || self.is_place()
     }
+}
+
+fn is_lent(quota: &Quota) -> bool {
+    matches!(quota, Quota::Concurrency(_) | Quota::Adaptive(_))
 }
 
 /// Where a check stores its charges: nowhere, at no cost (`()`), or in a [`Charged`].

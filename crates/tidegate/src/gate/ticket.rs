@@ -53,6 +53,7 @@ pub struct OpenTicket {
     issuer: Box<str>,
     home: Home,
     made: Tick,
+    issued: Tick,
     expires: Tick,
     charged: Charged,
 }
@@ -134,9 +135,10 @@ pub enum TicketError {
         /// What is in the way.
         why: &'static str,
     },
-    /// The ticket in place of an extended one could not be made. The places are held for another time to live, and
-    /// nothing returns them earlier.
-    #[error("the places are held, but there is no ticket that returns them: {0}")]
+    /// There can be no ticket in place of the one to extend. That stays as it is, and can be settled.
+    #[error(
+        "the places of this ticket are not held longer, since there can be no ticket in place of it: {0}"
+    )]
     Seal(#[from] SealError),
     /// The store did not settle the ticket, or its answer was lost ([`StoreError::Unavailable`]). Settling may be tried
     /// again, and fails with [`TicketError::Settled`] if the first attempt succeeded.
@@ -214,10 +216,18 @@ impl OpenTicket {
         &self.issuer
     }
 
-    /// Returns when the ticket was issued, by the clock of its issuer.
+    /// Returns when the first ticket of these charges was issued, by the clock of its issuer: an extension does not
+    /// change it.
     #[must_use]
     pub const fn made(&self) -> Tick {
         self.made
+    }
+
+    /// Returns when this ticket was issued, by the clock of its issuer: for a ticket that an extension answered, when
+    /// that was.
+    #[must_use]
+    pub const fn issued(&self) -> Tick {
+        self.issued
     }
 
     /// Returns the tick from which the ticket can no longer be settled.

@@ -24,7 +24,7 @@ use super::moved::{self, Moved};
 use super::step::{Charge, Ending, Settled, Settlement, Step};
 use super::take::KeyState as _;
 
-/// Ends every charge of a step, or none if a binding [`Ending::Once`] or an [`Ending::Extend`] is refused; returns whether
+/// Ends every charge of a step, or none if a binding [`Ending::Once`] or [`Ending::Extend`] is refused; returns whether
 /// cells changed.
 pub(super) fn finish(
     step: &Step<'_>,
@@ -38,7 +38,9 @@ pub(super) fn finish(
     let refused =
         step.charges.iter().zip(&*cells).zip(endings).any(|((charge, cell), ending)| match ending {
             Ending::Once => charge.binding && cell.decide(&at_once(charge), now).1.is_none(),
-            Ending::Extend { receipt } => extended(charge, cell.as_ref(), receipt, now).is_none(),
+            Ending::Extend { receipt } => {
+                charge.binding && extended(charge, cell.as_ref(), receipt, now).is_none()
+            }
             Ending::Finish { .. } | Ending::Forget => false,
         });
     settled.allowed = !refused;

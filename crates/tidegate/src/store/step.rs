@@ -99,7 +99,7 @@ pub enum Op<'a> {
     Peek,
     /// Ends charges, with one [`Ending`] for each charge of the step, all or nothing. Units that were charged before
     /// and not spent come back; units spent beyond the charge are booked as a debt. The quota of such a charge is the
-    /// one that it was made under, and its cost is the amount that was charged. Only a binding [`Ending::Once`] and an
+    /// one that it was made under, and its cost is the amount that was charged. Only a binding [`Ending::Once`] or
     /// [`Ending::Extend`] can refuse the step. `binding` of other endings and `max_wait` of all are ignored.
     Finish(&'a [Ending]),
     /// Forgets the keys: their limits are full again. Charges made before give nothing back when they end, unless a
@@ -196,6 +196,9 @@ pub enum Ending {
     /// Holds the places of a guard for another time to live ([`Quota::extend`]). If they are not there any more, or the
     /// limit is no guard with a time to live, the whole step is refused, and nothing has changed. The receipt in the
     /// answer ends the charge from then on, and this one no longer does.
+    ///
+    /// A charge that is not [binding](Charge::binding) refuses no step: without its places there is no receipt in the
+    /// answer.
     Extend {
         /// The receipt of the places.
         receipt: Receipt,

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use tidegate::gate::ticket::Extended;
+use tidegate::policy::Mode;
+use tidegate::store::{Occupancy, PlainStore, Settled, Settling, Step};
 use tidegate_core::concurrency::{Adaptive, AdaptiveConcurrency};
 
 use super::*;
@@ -190,6 +193,125 @@ fn the_work_counts_once_and_from_its_check_on() {
     assert_eq!(read("in-flight"), Some(0.0));
     let latency = read("latency").unwrap();
     assert!((60_000.0..60_500.0).contains(&latency), "{latency}");
+}
+
+/// A place that is only measured lapses on its own: it refuses no extension, and is held longer where it is still there.
+#[test]
+fn a_place_of_a_shadow_refuses_no_extension() {
+    let places = |name: &str, ttl| {
+        let places = Quota::concurrency(2, ttl).unwrap();
+        Policy::new(name, Limit::new(places, "concurrency 2"))
+    };
+    let mut measured = places("measured", PLACE / 3);
+    measured.mode = Mode::Shadow;
+    let names = |extended: &Extended| {
+        extended.places.iter().map(|one| (one.policy.to_string(), one.shadow)).collect()
+    };
+    let (work, shadow) = (("work".to_owned(), false), ("measured".to_owned(), true));
+    let (gate, clock) = gate_of(PolicySet::new(vec![measured.clone(), places("work", PLACE)]).unwrap());
+    let first = open(&gate, &ticket(&gate, 1)).unwrap();
+    clock.advance(PLACE / 6);
+    let extended = extend(&gate, &first).unwrap();
+    let listed: Vec<_> = names(&extended);
+    assert_eq!(listed, [shadow, work.clone()]);
+    let lapses = extended.places[0].lapses.since(gate.now());
+    assert!(lapses >= PLACE / 3 && lapses < PLACE / 3 + SECOND / 50, "{lapses:?}");
+
+    // Now that it lapses, others come and take both places that are measured; theirs are not touched.
+    let mut current = open(&gate, &extended.ticket).unwrap();
+    clock.advance(PLACE / 2);
+    assert_eq!([in_use(&gate, 0), in_use(&gate, 1)], [0, 1]);
+    let others = open(&gate, &ticket(&gate, 1)).unwrap();
+    for _ in 0..2 {
+        let extended = extend(&gate, &current).unwrap();
+        let listed: Vec<_> = names(&extended);
+        assert_eq!(listed, [work.clone()], "only what is held");
+        current = open(&gate, &extended.ticket).unwrap();
+        assert_eq!([in_use(&gate, 0), in_use(&gate, 1)], [1, 2]);
+    }
+    settle(&gate, &current, 1).unwrap();
+    assert_eq!([in_use(&gate, 0), in_use(&gate, 1)], [1, 1], "theirs");
+    let late = others;
+    clock.advance(PLACE + SECOND);
+    assert!(matches!(extend(&gate, &late), Err(TicketError::NotExtended { .. })), "work has lapsed");
+
+    let (gate, clock) = gate_of(PolicySet::new(vec![measured]).unwrap());
+    let alone = open(&gate, &ticket(&gate, 1)).unwrap();
+    clock.advance(PLACE);
+    let extended = extend(&gate, &alone).unwrap();
+    assert!(extended.places.is_empty(), "nobody waits for it");
+    settle(&gate, &open(&gate, &extended.ticket).unwrap(), 1).unwrap();
+}
+
+/// Regression: the places were held, and then the ticket was too long. An extended ticket has its own time of issue too.
+#[test]
+fn places_are_held_only_if_there_can_be_a_ticket_for_them() {
+    let mut work = Policy::new("work", Limit::new(Quota::concurrency(2, PLACE).unwrap(), "concurrency 2"));
+    work.by = vec!["key".to_owned()];
+    let (gate, clock) = gate_of(PolicySet::new(vec![work]).unwrap());
+    let issue = |long: usize| {
+        let text = "x".repeat(long);
+        let admission = gate.admit(&Descriptor::new().with("key", &text)).unwrap().admitted().unwrap();
+        admission.into_ticket(&keys(), TTL).map_err(|refused| refused.0)
+    };
+    let bytes = |ticket: &Ticket| ticket.as_bytes().len();
+    let (others, mut refusals) = (bytes(&issue(0).unwrap()), 0);
+    for missing in 0..32 {
+        clock.advance(SECOND);
+        // A value above 127 bytes takes one more byte for its length.
+        let sealed = issue(Ticket::MAX_BYTES - others - 1 - missing).unwrap();
+        let free = Ticket::MAX_BYTES - bytes(&sealed);
+        let first = open(&gate, &sealed).unwrap();
+        clock.advance(SECOND);
+        let extended = extend(&gate, &first);
+        if free < 16 {
+            assert!(matches!(extended, Err(TicketError::Seal(SealError::TooLong { .. }))), "{extended:?}");
+            settle(&gate, &first, 1).unwrap();
+            refusals += 1;
+        } else {
+            assert_eq!(bytes(&extended.unwrap().ticket), bytes(&sealed) + 16);
+        }
+    }
+    assert!((8..=16).contains(&refusals), "{refusals}");
+}
+
+/// A plain store that notes how long each mark of a ticket lives.
+#[derive(Debug, Default)]
+struct Marked {
+    plain: PlainStore,
+    lives: Mutex<Vec<Duration>>,
+}
+
+impl Store for Marked {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        // The owner number of all marks.
+        let marks = step.charges.iter().filter(|charge| charge.owner == u32::MAX);
+        self.lives.lock().extend(marks.filter_map(|mark| mark.quota.fills_within()));
+        self.plain.settle_into(step, out)
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.plain.occupancy()
+    }
+}
+
+/// Regression: a mark lived for as long as the work had gone on, so each sign of life of a long job left one for days.
+#[test]
+fn marks_live_no_longer_for_work_that_has_gone_on_for_long() {
+    let (store, clock) = (Arc::new(Marked::default()), ManualClock::default());
+    let gate = Gate::new(places(), Arc::clone(&store)).with_clock(clock.clone());
+    let mut current = open(&gate, &ticket(&gate, 1)).unwrap();
+    let made = current.made();
+    let extensions = 3 * 3600 / (PLACE / 2).as_secs();
+    for _ in 0..extensions {
+        clock.advance(PLACE / 2);
+        current = open(&gate, &extend(&gate, &current).unwrap().ticket).unwrap();
+        assert_eq!((current.made(), current.issued()), (made, gate.now()));
+    }
+    settle(&gate, &current, 1).unwrap();
+    let lives = store.lives.lock();
+    assert_eq!(lives.len() as u64, 2 * extensions + 2, "one for each half");
+    assert!(lives.iter().all(|life| (TTL..2 * TTL).contains(life)), "{:?}", lives.last());
 }
 
 proptest! {

@@ -78,6 +78,13 @@ fn a_success_that_fails_forgets_nothing() {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Engine(Arc<Shared>);
 
+impl Engine {
+    /// Makes the next operation fail.
+    pub(super) fn fail_next(&self) {
+        self.0.fails_after.store(1, Ordering::Relaxed);
+    }
+}
+
 #[derive(Debug, Default)]
 struct Shared {
     bytes: Bytes,

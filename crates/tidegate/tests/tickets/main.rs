@@ -8,6 +8,7 @@ mod byte_map;
 mod ends_once;
 mod extended;
 mod failing_engine;
+mod one_step;
 
 use std::time::Duration;
 

@@ -30,7 +30,7 @@ fn answer(extended: &Extended, now: Tick) -> Value {
     let millis = |left: Duration| u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
     let place = |one: &HeldPlace| {
         let lapses = (one.lapses != Tick::MAX).then(|| millis(one.lapses.since(now)));
-        json!({ "name": one.policy, "places": one.places.units(), "lapses_after_ms": lapses })
+        json!({ "name": one.policy, "places": one.places.units(), "lapses_after_ms": lapses, "shadow": one.shadow })
     };
     json!({
         "decision_id": Ulid::from(extended.id).to_string(),

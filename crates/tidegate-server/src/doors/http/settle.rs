@@ -10,7 +10,7 @@ use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use tidegate::Cost;
 use tidegate::Outcome;
-use tidegate::gate::ticket::{Ticket, TicketError};
+use tidegate::gate::ticket::{SealError, Ticket, TicketError};
 use tidegate::gate::{Fate, Part, SettledCharge};
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::CostError;
@@ -188,8 +188,10 @@ pub(super) fn refuse(why: SettleError) -> Problem {
                         format!("the store did not settle it and nothing changed; try again ({store})");
                     return Problem::unavailable(detail);
                 }
+                TicketError::Settled
+                | TicketError::NotExtended { .. }
+                | TicketError::Seal(SealError::TooLong { .. }) => StatusCode::CONFLICT,
                 TicketError::Seal(_) => StatusCode::INTERNAL_SERVER_ERROR,
-                TicketError::Settled | TicketError::NotExtended { .. } => StatusCode::CONFLICT,
                 TicketError::Expired { .. } => StatusCode::GONE,
                 TicketError::Elsewhere { .. } => StatusCode::MISDIRECTED_REQUEST,
                 _ => StatusCode::BAD_REQUEST,

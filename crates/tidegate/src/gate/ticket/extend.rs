@@ -3,11 +3,14 @@
 //! Places lapse so that a holder who is lost does not keep them for ever. A holder who is alive says so before that: its
 //! places then lapse later, and it gets a ticket in place of the one that it had. The old ticket is settled in the same
 //! step, so that a copy of it, sent late or twice, cannot return or extend a place that has gone to somebody else since.
+//!
+//! Hence a ticket whose charges need several steps is not extended. The first step could hold its places and end its
+//! ticket, and a later one be refused or fail: then nobody would have a ticket for places that are held.
 
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Quota, Receipt, Tick};
+use tidegate_core::{Cost, Receipt, Tick};
 
 use super::settle::{OWNER, random_id};
 use super::{OpenTicket, SealError, Ticket, TicketError, TicketKeys};
@@ -27,7 +30,7 @@ pub struct Extended {
     pub id: u128,
     /// The tick from which it can no longer be settled or extended.
     pub expires: Tick,
-    /// The places, in the order of the policies.
+    /// The places that are held, in the order of the policies. Those of a shadow that lapsed before are missing.
     pub places: SmallVec<[HeldPlace; 1]>,
 }
 
@@ -43,10 +46,9 @@ pub struct HeldPlace {
     pub places: Cost,
     /// When they lapse, unless they are returned or extended before; [`Tick::MAX`] means never.
     pub lapses: Tick,
+    /// Whether the places were only measured when they were taken, so that their lapse lets nobody else in.
+    pub shadow: bool,
 }
-
-/// The steps of one extension, one for each store and tag: in each the lines of its places.
-type Steps<'t> = SmallVec<[(PartEndings<'t>, SmallVec<[usize; 2]>); 1]>;
 
 impl Gate {
     /// Holds the places of a ticket for another time to live of their limits, counted from now, and seals a ticket in
@@ -54,14 +56,17 @@ impl Gate {
     /// for that long work can be kept alive. `id` identifies it; `None`: a random id.
     ///
     /// The new ticket has all charges of this one that are not settled yet. The duration of the work counts from the
-    /// check, as without an extension. A breaker's place as a probe is not extended.
+    /// check, as without an extension. A breaker's place as a probe is not extended. Places that are only measured, as
+    /// in shadow mode, are held longer where they have not lapsed, and refuse nothing.
     ///
-    /// One step of each store that has charges of the ticket, all or nothing. If the places lie in several stores and
-    /// one of them fails, those of the others are held, and lapse after their time to live.
+    /// Takes one step of the store, all or nothing; a second one if what was spent is settled already.
     ///
     /// # Errors
-    /// [`TicketError::NotExtended`] if the ticket has no places, or they have lapsed or were taken while the store was
-    /// away; [`TicketError::Settled`] if it was settled or extended before. Nothing changes then. If the store was
+    /// [`TicketError::NotExtended`] if the ticket has no places; if they have lapsed, or their key was reset; if some of
+    /// its charges were made while the store was away; or if its charges lie in several stores, or on several tags of
+    /// one ([`Caps::one_tag`](crate::store::Caps::one_tag)), which no single step can change.
+    /// [`TicketError::Seal`] if there can be no ticket in place of this one, which takes 16 bytes more than one that was
+    /// never extended. [`TicketError::Settled`] if it was settled or extended before. Nothing changes then. If the store was
     /// [`Unavailable`](crate::store::StoreError::Unavailable), the answer may have been lost: try again, and
     /// [`TicketError::Settled`] means that the places lapse after their time to live.
     ///
@@ -133,99 +138,100 @@ impl Gate {
         let now = self.now();
         ticket.in_time(now)?;
         self.holds(ticket)?;
-        let places = || ticket.charged.of(Part::Outcome).filter(|made| is_held(made));
-        let refuse = |why| Err(TicketError::NotExtended { why });
-        if places().next().is_none() {
-            return refuse("it has none");
-        }
-        if places().any(|made| made.by_fallback) {
-            return refuse("they were taken while the store was away, and lapse after their time to live");
-        }
+        let place = self.only_place(ticket)?;
         let id = id.map_or_else(random_id, Ok)?;
+        let made = ticket.made;
+        let mut next = OpenTicket {
+            id,
+            issuer: (*self.issuer).into(),
+            issued: now,
+            expires: now.after(ttl).min(made.after(Ticket::MAX_TTL)),
+            ..ticket.clone()
+        };
+        // A new receipt is as long as the former one, so after the step nothing can fail.
+        let seal = keys.prepare(next.write().len())?;
         let part = if ticket.has(Part::Spent) { Part::All } else { Part::Outcome };
-        let (part, answers) = match self.hold_longer(ticket, part, waits).await {
+        let (part, answers) = match self.hold_longer(ticket, place, part, waits).await {
             // What was spent may be settled already, while the work goes on.
             Err(TicketError::Settled) if part == Part::All => {
-                (Part::Outcome, self.hold_longer(ticket, Part::Outcome, waits).await?)
+                (Part::Outcome, self.hold_longer(ticket, place, Part::Outcome, waits).await?)
             }
             held => (part, held?),
         };
-        let mut charged = ticket.charged.clone();
-        for (line, receipt) in answers {
-            charged.lines[line].receipt = receipt;
+        let (charged, mut places) = (&mut next.charged, SmallVec::new());
+        for (at, receipt) in answers {
+            charged.lines[at].receipt = receipt;
+            let made = &charged.lines[at];
+            let line = charged.line(made);
+            let lapses = made.quota.lapses_at(&receipt).unwrap_or(Tick::MAX);
+            let (policy, shadow) = (line.policy.into(), made.shadow_place);
+            places.push(HeldPlace { policy, limit: line.limit, places: line.charged, lapses, shadow });
         }
         charged.lines.retain(|made| part == Part::All || made.by_outcome());
-        let places = charged.of(Part::Outcome).filter(|made| is_held(made)).map(|made| {
-            let line = charged.line(made);
-            let lapses = made.quota.lapses_at(&made.receipt).unwrap_or(Tick::MAX);
-            HeldPlace { policy: line.policy.into(), limit: line.limit, places: line.charged, lapses }
-        });
-        let places = places.collect();
-        let expires = now.after(ttl).min(ticket.made.after(Ticket::MAX_TTL));
-        let home = self.routes.home(charged.of(Part::All));
-        let made = ticket.made;
-        let next = OpenTicket { id, issuer: (*self.issuer).into(), home, made, expires, charged };
-        let sealed = keys.seal(&next.write())?;
+        let expires = next.expires;
         self.close_ticket(made, ticket.expires);
         self.open_ticket(made, expires);
-        Ok(Extended { ticket: sealed, id, expires, places })
+        Ok(Extended { ticket: seal.seal(&next.write()), id, expires, places })
     }
 
-    /// Marks a part of a ticket as settled, and holds its places longer, in the same steps. Returns the new receipt of
-    /// each place, by the line of the ticket.
+    /// Returns the store and the tag that have every charge of a ticket, and so every mark of it.
+    ///
+    /// # Errors
+    /// [`TicketError::NotExtended`] if that is more than one, or the ticket cannot be extended for another reason that
+    /// shows without asking a store.
+    fn only_place(&self, ticket: &OpenTicket) -> Result<(usize, u64), TicketError> {
+        let charged = &ticket.charged;
+        let refuse = |why| Err(TicketError::NotExtended { why });
+        if !charged.lines.iter().any(MadeCharge::is_lent) {
+            return refuse("it has none");
+        }
+        if charged.lines.iter().any(|made| made.by_fallback) {
+            return refuse(
+                "some of its charges were made while the store was away; they end in this process, and the others in the store",
+            );
+        }
+        let mut place = None;
+        for made in &charged.lines {
+            let store = self.routes.of(made.share)?;
+            let this = (store, self.routes.tag(store, charged.key(made)));
+            if *place.get_or_insert(this) != this {
+                return refuse(
+                    "its limits are kept in several stores, or on several machines of one, and cannot be changed in one step; \
+                     give these places a `ttl` that is longer than the work takes",
+                );
+            }
+        }
+        Ok(place.unwrap_or_default())
+    }
+
+    /// Marks a part of a ticket as settled, and holds its places longer, in one step. Returns the new receipt of each
+    /// place that is held, by the line of the ticket.
     async fn hold_longer(
         &self,
         ticket: &OpenTicket,
+        place: (usize, u64),
         part: Part,
         waits: Waits,
     ) -> Result<Vec<(usize, Receipt)>, TicketError> {
         let (keys, quota) = (ticket.marks(part), ticket.mark_quota());
         let mark = |key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) };
         let once: SmallVec<[Charge<'_>; 2]> = keys.iter().map(|key| mark(key)).collect();
-        let mut steps = self.steps(ticket, part)?;
-        // Places first: these steps may be refused, and then nothing has changed.
-        steps.sort_by_key(|(_, lines)| lines.is_empty());
-        let mut receipts = Vec::new();
-        for (step, lines) in &mut steps {
-            let Some(answer) = self.settle_part(step, (&once, &[]), waits).await else { continue };
-            let settled = answer?;
-            if !settled.allowed {
-                return Err(refused(&settled, once.len()));
-            }
-            let made = settled.lines[once.len()..].iter().map(|line| line.receipt);
-            receipts.extend(lines.iter().copied().zip(made).filter_map(|(line, made)| Some((line, made?))));
-        }
-        Ok(receipts)
-    }
-
-    /// Returns the steps that hold the places of a part longer. A store that has only other charges of the part has a
-    /// step too, for the marks.
-    fn steps<'t>(&self, ticket: &'t OpenTicket, part: Part) -> Result<Steps<'t>, TicketError> {
-        let mut steps = Steps::new();
         let charged = &ticket.charged;
-        let all = charged.lines.iter().enumerate();
-        for (line, made) in all.filter(|(_, made)| part == Part::All || made.by_outcome()) {
-            let store = self.routes.of(made.share)?;
-            let tag = self.routes.tag(store, charged.key(made));
-            let at = steps.iter().position(|(step, _)| step.store == store && step.tag == tag);
-            let at = at.unwrap_or_else(|| {
-                steps.push((PartEndings::of((store, tag)), SmallVec::new()));
-                steps.len() - 1
-            });
-            if is_held(made) {
-                let (step, lines) = &mut steps[at];
-                step.charges.push(charged.charge(made));
-                step.endings.push(Ending::Extend { receipt: made.receipt });
-                lines.push(line);
-            }
+        let (mut step, mut lines) = (PartEndings::of(place), SmallVec::<[usize; 2]>::new());
+        // Places are in the half for the outcome, so both parts have all of them.
+        for (line, made) in charged.lines.iter().enumerate().filter(|(_, made)| made.is_lent()) {
+            step.charges.push(Charge { binding: !made.shadow_place, ..charged.charge(made) });
+            step.endings.push(Ending::Extend { receipt: made.receipt });
+            lines.push(line);
         }
-        Ok(steps)
+        let answer = self.settle_part(&mut step, (&once, &[]), waits).await;
+        let settled = answer.expect("who extends a ticket waits for the answer")?;
+        if !settled.allowed {
+            return Err(refused(&settled, once.len()));
+        }
+        let made = settled.lines[once.len()..].iter().map(|line| line.receipt);
+        Ok(lines.into_iter().zip(made).filter_map(|(line, made)| Some((line, made?))).collect())
     }
-}
-
-/// Reports whether a charge is a place that can be held longer.
-fn is_held(made: &MadeCharge) -> bool {
-    matches!(*made.quota, Quota::Concurrency(_) | Quota::Adaptive(_))
 }
 
 /// Returns why a step was refused: by one of its first `marks` lines, or by a place.

@@ -31,6 +31,12 @@ const INLINE_QUOTA: u8 = 4;
 /// The bit of a line for `durable: strict`.
 const STRICT: u8 = 8;
 
+/// The bit of a line for a place that is only measured. Earlier versions cannot read a ticket with such a line.
+const SHADOW_PLACE: u8 = 16;
+
+/// All bits of a line.
+const FLAGS: u8 = ON_FAILURE | BY_FALLBACK | INLINE_QUOTA | STRICT | SHADOW_PLACE;
+
 impl OpenTicket {
     pub(super) fn write(&self) -> Vec<u8> {
         let mut out = Writer::new(TICKET);
@@ -59,12 +65,18 @@ impl OpenTicket {
             let fallback = if made.by_fallback { BY_FALLBACK } else { 0 };
             let inline_quota = if made.inline_quota { INLINE_QUOTA } else { 0 };
             let strict = if made.durable == Durable::Strict { STRICT } else { 0 };
-            out.u8(failure | fallback | inline_quota | strict);
+            let shadow_place = if made.shadow_place { SHADOW_PLACE } else { 0 };
+            out.u8(failure | fallback | inline_quota | strict | shadow_place);
             out.u8(made.share.map_or(0, |share| share as u8 + 1));
         }
         // Written only if there is one, so that all other tickets can be read by earlier versions.
-        if !self.charged.delay.is_zero() {
+        let extended = self.issued != self.made;
+        if extended || !self.charged.delay.is_zero() {
             out.u64(nanos(self.charged.delay));
+        }
+        // The same holds for the time at which an extended ticket was issued.
+        if extended {
+            out.tick(self.issued);
         }
         out.finish()
     }
@@ -102,11 +114,12 @@ impl OpenTicket {
                 by_fallback: false,
                 durable: Durable::Interval,
                 inline_quota: false,
+                shadow_place: false,
                 share: None,
                 settled: SettledOnce::default(),
             };
             let flags = from.u8()?;
-            if flags & !(ON_FAILURE | BY_FALLBACK | INLINE_QUOTA | STRICT) != 0 {
+            if flags & !FLAGS != 0 {
                 return Err(DecodeError::Value { field: "line" });
             }
             let share = match usize::from(from.u8()?) {
@@ -115,13 +128,22 @@ impl OpenTicket {
             };
             let (on_failure, by_fallback) = (flags & ON_FAILURE != 0, flags & BY_FALLBACK != 0);
             let durable = if flags & STRICT != 0 { Durable::Strict } else { Durable::Interval };
-            let inline_quota = flags & INLINE_QUOTA != 0;
-            lines.push(MadeCharge { on_failure, by_fallback, durable, inline_quota, share, ..made });
+            let (inline_quota, shadow_place) = (flags & INLINE_QUOTA != 0, flags & SHADOW_PLACE != 0);
+            lines.push(MadeCharge {
+                on_failure,
+                by_fallback,
+                durable,
+                inline_quota,
+                shadow_place,
+                share,
+                ..made
+            });
         }
         let delay = if from.left() > 0 { Duration::from_nanos(from.u64()?) } else { Duration::ZERO };
+        let issued = if from.left() > 0 { from.tick()? } else { made };
         from.close()?;
         let charged = Charged { keys: keys.into(), lines, delay };
-        Ok(Self { id, issuer, home, made, expires, charged })
+        Ok(Self { id, issuer, home, made, issued, expires, charged })
     }
 }
 

@@ -22,6 +22,9 @@ const FEWEST_DIFFERENT: usize = 8;
 /// The length of a nonce in bytes. It is drawn at random for each ticket; random values of 192 bits do not repeat.
 const NONCE: usize = 24;
 
+/// The length in bytes of the tag that authenticates a ticket.
+const TAG: usize = 16;
+
 /// Seals tickets with one key, and opens tickets of that key and of up to seven older ones. To change keys, list the
 /// new key first on every node, and remove the old key once its last tickets have expired.
 ///
@@ -181,17 +184,18 @@ impl TicketKeys {
 
     /// Seals any bytes as a ticket.
     pub(super) fn seal(&self, plain: &[u8]) -> Result<Ticket, SealError> {
+        Ok(self.prepare(plain.len())?.seal(plain))
+    }
+
+    /// Prepares to seal so many bytes: whatever can fail fails here, so that what must not fail can follow.
+    pub(super) fn prepare(&self, length: usize) -> Result<Prepared<'_>, SealError> {
+        let bytes = 1 + NONCE + length + TAG;
+        if bytes > Ticket::MAX_BYTES {
+            return Err(SealError::TooLong { bytes });
+        }
         let mut nonce = [0; NONCE];
         getrandom::fill(&mut nonce).map_err(|_| SealError::Random)?;
-        let payload = Payload { msg: plain, aad: CONTEXT };
-        let sealed = self.ciphers[0].encrypt(&XNonce::from(nonce), payload);
-        // Fails only for messages of 256 GiB or more.
-        let sealed = sealed.map_err(|_| SealError::TooLong { bytes: plain.len() })?;
-        let bytes = [&[VERSION][..], &nonce, &sealed].concat();
-        if bytes.len() > Ticket::MAX_BYTES {
-            return Err(SealError::TooLong { bytes: bytes.len() });
-        }
-        Ok(Ticket(bytes.into()))
+        Ok(Prepared { cipher: &self.ciphers[0], nonce, length })
     }
 
     /// Seals any bytes, for a fuzzer of [`TicketKeys::open`].
@@ -202,6 +206,25 @@ impl TicketKeys {
     #[doc(hidden)]
     pub fn seal_bytes(&self, plain: &[u8]) -> Result<Ticket, SealError> {
         self.seal(plain)
+    }
+}
+
+/// A seal for one ticket, which cannot fail any more.
+pub(super) struct Prepared<'k> {
+    cipher: &'k XChaCha20Poly1305,
+    nonce: [u8; NONCE],
+    /// The most bytes that it seals.
+    length: usize,
+}
+
+impl Prepared<'_> {
+    /// Seals at most as many bytes as it was prepared for.
+    pub(super) fn seal(self, plain: &[u8]) -> Ticket {
+        assert!(plain.len() <= self.length, "no more than it was prepared for");
+        let payload = Payload { msg: plain, aad: CONTEXT };
+        let sealed = self.cipher.encrypt(&XNonce::from(self.nonce), payload);
+        let sealed = sealed.expect("far below 256 GiB, the most of the cipher");
+        Ticket([&[VERSION][..], &self.nonce, &sealed].concat().into())
     }
 }
 

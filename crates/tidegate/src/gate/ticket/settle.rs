@@ -56,6 +56,7 @@ impl Gate {
             issuer: (*self.issuer).into(),
             home: self.routes.home(charged.of(Part::All)),
             made,
+            issued: made,
             expires,
             charged: charged.clone(),
         };
@@ -255,9 +256,9 @@ impl OpenTicket {
     /// Returns the quota of a mark: one unit, for at least as long as the ticket can be settled.
     ///
     /// The period is a power of two, in seconds, so that all tickets share few quotas and each mark is a word in a
-    /// table.
+    /// table. It counts from the last extension: work that is kept alive for weeks leaves a mark with each extension.
     pub(super) fn mark_quota(&self) -> Arc<Quota> {
-        let ttl = self.expires.since(self.made).as_secs().saturating_add(1).next_power_of_two();
+        let ttl = self.expires.since(self.issued).as_secs().saturating_add(1).next_power_of_two();
         // At most 2^22 s, since no ticket lives longer than a month. The bound prevents an overflow for a ticket that
         // claims more.
         let quota = Quota::per(1, Duration::from_secs(ttl.min(1 << 32))).gcra();

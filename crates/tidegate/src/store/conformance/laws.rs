@@ -118,6 +118,11 @@ fn a_place_is_held_longer_by_its_receipt_alone(store: &dyn Store) {
     assert!(!late.allowed, "law: a place that has lapsed is not held");
     let unmarked = settle(81, Op::Finish(&[Ending::Once]), &charges[..1]);
     assert!(unmarked.allowed, "law: a refused step makes no mark");
+    let charges = [Charge::new(b"mark-3", &mark, Cost::ONE), Charge { binding: false, ..charges[1] }];
+    let shadow = settle(81, Op::Finish(&[Ending::Once, Ending::Extend { receipt: lapsed }]), &charges);
+    assert!(shadow.allowed, "law: a place that is not binding refuses nothing");
+    let receipts = shadow.lines.iter().map(|line| line.receipt.is_some()).collect::<Vec<_>>();
+    assert_eq!(receipts, [true, false], "law: and is not held where it has lapsed");
 }
 
 /// If a future is dropped before it is polled, its step was not done: for one step, and for many at once.
