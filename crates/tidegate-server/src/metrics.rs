@@ -41,10 +41,12 @@ use tidegate::{Clock, SystemClock, Tick};
 use crate::call_notes;
 
 use self::decision_times::DecisionTimes;
-pub(crate) use self::labels::{BreakerStateLabel, CutReason, Decided, SettlementResult, Transport};
+pub(crate) use self::labels::{
+    BreakerStateLabel, CutReason, Decided, ExtensionResult, SettlementResult, Transport,
+};
 use self::labels::{
-    BuildLabels, CutLabel, DecisionLabels, PolicyLabel, SettlementLabel, StoreChangeLabels, StoreLabel,
-    StoreStateLabel, TransportLabel, UnitsLabels,
+    BuildLabels, CutLabel, DecisionLabels, ExtensionLabel, PolicyLabel, SettlementLabel, StoreChangeLabels,
+    StoreLabel, StoreStateLabel, TransportLabel, UnitsLabels,
 };
 pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
 use self::protection::Protection;
@@ -72,6 +74,7 @@ pub(crate) struct Metrics {
     store_up: Family<StoreLabel, Gauge<i64, AtomicI64>>,
     store_changes: Family<StoreChangeLabels, Counter>,
     settlements: Family<SettlementLabel, Counter>,
+    extensions: Family<ExtensionLabel, Counter>,
     units: Family<UnitsLabels, Counter>,
     cut: Family<CutLabel, Counter>,
     /// The series of breakers, deadlines and soft limits.
@@ -102,6 +105,7 @@ impl Metrics {
         let store_up = Family::<StoreLabel, Gauge<i64, AtomicI64>>::default();
         let store_changes = Family::<StoreChangeLabels, Counter>::default();
         let settlements = Family::<SettlementLabel, Counter>::default();
+        let extensions = Family::<ExtensionLabel, Counter>::default();
         let units = Family::<UnitsLabels, Counter>::default();
         let cut = Family::<CutLabel, Counter>::default();
         let (reload_ok, reload_at) = (Gauge::default(), Gauge::default());
@@ -148,6 +152,11 @@ impl Metrics {
         for result in SettlementResult::ALL {
             drop(settlements.get_or_create(&SettlementLabel { result }));
         }
+        let extended = "Tickets sent to hold their places longer, by result";
+        registry.register("extensions", extended, extensions.clone());
+        for result in ExtensionResult::ALL {
+            drop(extensions.get_or_create(&ExtensionLabel { result }));
+        }
         registry.register(
             "settled_units",
             "Units that settlements gave back, or booked beyond the charge",
@@ -190,6 +199,7 @@ impl Metrics {
             store_up,
             store_changes,
             settlements,
+            extensions,
             units,
             cut,
             protection,
@@ -275,6 +285,11 @@ impl Metrics {
     /// Counts a settlement.
     pub(crate) fn settlement(&self, result: SettlementResult) {
         self.settlements.get_or_create(&SettlementLabel { result }).inc();
+    }
+
+    /// Counts an extension.
+    pub(crate) fn extension(&self, result: ExtensionResult) {
+        self.extensions.get_or_create(&ExtensionLabel { result }).inc();
     }
 
     /// Counts a connection that the server ended.

@@ -12,6 +12,7 @@ use ulid::Ulid;
 use super::reservations;
 use super::{Conclusion, Engine, Held};
 use crate::live::{Live, settles};
+use crate::metrics::ExtensionResult;
 
 /// The longest ticket in a header, in characters. Together with the lists of limits, the head of an answer then fits
 /// the 4 KiB buffer into which a proxy reads it.
@@ -238,14 +239,31 @@ impl Engine {
     /// # Errors
     /// [`TicketError`], as for a settlement.
     pub(crate) async fn extend(&self, ticket: &Ticket) -> Result<Extended, TicketError> {
+        let extended = self.extend_uncounted(ticket).await;
+        let result = match &extended {
+            Ok(_) => ExtensionResult::extended,
+            Err(TicketError::Settled) => ExtensionResult::repeated,
+            Err(TicketError::NotExtended { .. } | TicketError::Seal(SealError::TooLong { .. })) => {
+                ExtensionResult::not_held
+            }
+            Err(TicketError::Expired { .. }) => ExtensionResult::expired,
+            Err(TicketError::Elsewhere { .. }) => ExtensionResult::elsewhere,
+            Err(TicketError::Store(_)) => {
+                self.metrics.store_error(self.store_kind);
+                ExtensionResult::error
+            }
+            Err(TicketError::Seal(_)) => ExtensionResult::error,
+            Err(_) => ExtensionResult::refused,
+        };
+        self.metrics.extension(result);
+        extended
+    }
+
+    async fn extend_uncounted(&self, ticket: &Ticket) -> Result<Extended, TicketError> {
         let keys = &self.ticket_seal.keys;
         let open = keys.open(ticket, self.now())?;
         let id = self.refused.name(self.now());
-        let extended = self.gate.extend_async(&open, keys, self.ticket_seal.ttl, Some(id.into())).await;
-        if let Err(TicketError::Store(_)) = &extended {
-            self.metrics.store_error(self.store_kind);
-        }
-        extended
+        self.gate.extend_async(&open, keys, self.ticket_seal.ttl, Some(id.into())).await
     }
 
     fn seal(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {

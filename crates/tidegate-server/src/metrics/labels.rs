@@ -206,6 +206,41 @@ impl SettlementResult {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ExtensionLabel {
+    pub(super) result: ExtensionResult,
+}
+
+/// The result of extending a ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(crate) enum ExtensionResult {
+    extended,
+    /// The ticket was settled or extended before.
+    repeated,
+    /// Its places have lapsed, or it has none that can be held longer.
+    not_held,
+    expired,
+    /// The ticket belongs to another node.
+    elsewhere,
+    /// No key opens it, or it is not a ticket.
+    refused,
+    /// The store did not extend it, or no other ticket could be made.
+    error,
+}
+
+impl ExtensionResult {
+    pub(super) const ALL: [Self; 7] = [
+        Self::extended,
+        Self::repeated,
+        Self::not_held,
+        Self::expired,
+        Self::elsewhere,
+        Self::refused,
+        Self::error,
+    ];
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct UnitsLabels {
     pub(super) policy: String,
     pub(super) fate: UnitsFate,

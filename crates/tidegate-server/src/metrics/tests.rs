@@ -32,6 +32,7 @@ async fn names_are_those_of_the_dashboards() {
         "tidegate_store_state_changes_total{store=\"redis\",state=\"down\"} 1",
         "tidegate_store_state_changes_total{store=\"redis\",state=\"up\"} 0",
         "tidegate_settlements_total{result=\"expired\"} 0",
+        "tidegate_extensions_total{result=\"not_held\"} 0",
         "tidegate_settled_units_total{policy=\"per-ip\",fate=\"owed\"} 0",
         "tidegate_connections_cut_total{reason=\"head\"} 0",
         "tidegate_store_keys 3",

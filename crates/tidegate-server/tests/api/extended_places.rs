@@ -28,6 +28,15 @@ fn ticket_of(answer: &Answer) -> String {
     answer.json()["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {answer:?}")).to_owned()
 }
 
+/// Checks how often extensions had each result.
+async fn count_is(server: &Running, results: &[(&str, u64)]) {
+    let metrics = server.get("/metrics").await.text;
+    for (result, count) in results {
+        let line = format!("tidegate_extensions_total{{result=\"{result}\"}} {count}");
+        assert!(metrics.lines().any(|have| have == line), "{line} is missing in\n{metrics}");
+    }
+}
+
 async fn send(server: &Running, path: &str, ticket: &str, more: &str) -> Answer {
     server.post(path, &format!(r#"{{"ticket": "{ticket}"{more}}}"#)).await
 }
@@ -51,6 +60,7 @@ async fn long_work_keeps_its_place_and_returns_it_with_the_last_ticket() {
         );
         ticket = next;
     }
+    count_is(&server, &[("extended", 4), ("repeated", 0)]).await;
     ticket_of(&check(&server).await);
     assert_eq!(check(&server).await.status, StatusCode::SERVICE_UNAVAILABLE);
     let settled = send(&server, "/v1/report", &ticket, r#", "status": 200"#).await;
@@ -74,8 +84,41 @@ async fn what_cannot_be_held_longer_is_told() {
     for body in
         ["", "{}", "[]", r#"{"ticket": 3}"#, r#"{"ticket": "x", "ttl": "1h"}"#, r#"{"ticket": "AAAA"}"#]
     {
-        assert_eq!(server.post("/v1/extend", body).await.status, StatusCode::BAD_REQUEST, "{body}");
+        let refused = server.post("/v1/extend", body).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{body}");
+        assert!(!refused.detail().contains("settlement"), "{}", refused.detail());
     }
+    let refused = server.post("/v1/extend", "{}").await;
+    assert!(refused.detail().contains("the check that took the places"), "{}", refused.detail());
+    let foreign = ticket_of(&check(&start(WORK).await).await);
+    assert_eq!(send(&server, "/v1/extend", &foreign, "").await.status, StatusCode::BAD_REQUEST);
+    let results = [("not_held", 2), ("expired", 1), ("refused", 2), ("extended", 0), ("error", 0)];
+    count_is(&server, &results).await;
+}
+
+#[tokio::test]
+async fn a_place_of_a_shadow_is_marked_and_refuses_no_extension() {
+    let shadow = "
+  - name: measured
+    mode: shadow
+    limit: { algorithm: concurrency, max: 2, ttl: 10s }
+";
+    let server = start(&format!("{WORK}{shadow}")).await;
+    let names = |answer: &Answer| {
+        let body = answer.json();
+        let places = body["places"].as_array().unwrap();
+        places.iter().map(|one| (one["name"].clone(), one["shadow"].clone())).collect::<Vec<_>>()
+    };
+    let (work, measured) = ((json!("work"), json!(false)), (json!("measured"), json!(true)));
+    let first = ticket_of(&check(&server).await);
+    server.clock.advance(Duration::from_secs(5));
+    let both = send(&server, "/v1/extend", &first, "").await;
+    assert_eq!(names(&both), [work.clone(), measured]);
+    server.clock.advance(Duration::from_secs(20));
+    let one = send(&server, "/v1/extend", &ticket_of(&both), "").await;
+    assert_eq!(names(&one), [work]);
+    let lapses = one.json()["places"][0]["lapses_after_ms"].as_u64().unwrap();
+    assert!((30_000..30_100).contains(&lapses), "{lapses}");
 }
 
 /// Twenty copies of one request: one is answered with a ticket, and one place is held.

@@ -1,4 +1,4 @@
-//! Parses the body of a settlement, a report or a refund.
+//! Parses the body of a settlement, a report, a refund or an extension.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::fields::{Text, TextSeed, missing, once, unknown};
 use crate::requests::Ended;
 use crate::spelling::{quoted, quoted_text};
 
-/// The body of a settlement, a report or a refund.
+/// The body of a settlement, a report, a refund or an extension.
 #[derive(Debug)]
 pub(crate) struct SettlementBody<'a> {
     pub(crate) ticket: Cow<'a, str>,
@@ -62,13 +62,18 @@ impl<'de> Visitor<'de> for SettlementSeed {
                 _ => once(&mut cost, "cost", map.next_value_seed(UnitsSeed { least: self.least })?)?,
             }
         }
-        let Some(ticket) = ticket else {
-            return Err(missing(
-                "ticket",
-                "the `ticket` in the answer to a check, if a policy expects a settlement or the check asks with \"ticket\": true",
-            ));
-        };
         let takes = |field: &str| self.fields.contains(&field);
+        let Some(ticket) = ticket else {
+            let what = match self.fields {
+                ["ticket"] => {
+                    "the `ticket` in the answer to the check that took the places, or to their last extension"
+                }
+                _ => {
+                    "the `ticket` in the answer to a check, if a policy expects a settlement or the check asks with \"ticket\": true"
+                }
+            };
+            return Err(missing("ticket", what));
+        };
         if takes("status") && !takes("outcome") && status.is_none() {
             return Err(missing("status", "the HTTP status of the finished work, 100 to 599"));
         }
