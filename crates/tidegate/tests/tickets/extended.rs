@@ -225,15 +225,14 @@ fn a_place_of_a_shadow_refuses_no_extension() {
     for _ in 0..2 {
         let extended = extend(&gate, &current).unwrap();
         let listed: Vec<_> = names(&extended);
-        assert_eq!(listed, [work.clone()], "only what is held");
+        assert_eq!(listed, std::slice::from_ref(&work), "only what is held");
         current = open(&gate, &extended.ticket).unwrap();
         assert_eq!([in_use(&gate, 0), in_use(&gate, 1)], [1, 2]);
     }
     settle(&gate, &current, 1).unwrap();
     assert_eq!([in_use(&gate, 0), in_use(&gate, 1)], [1, 1], "theirs");
-    let late = others;
     clock.advance(PLACE + SECOND);
-    assert!(matches!(extend(&gate, &late), Err(TicketError::NotExtended { .. })), "work has lapsed");
+    assert!(matches!(extend(&gate, &others), Err(TicketError::NotExtended { .. })), "work has lapsed");
 
     let (gate, clock) = gate_of(PolicySet::new(vec![measured]).unwrap());
     let alone = open(&gate, &ticket(&gate, 1)).unwrap();
