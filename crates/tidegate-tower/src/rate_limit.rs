@@ -89,7 +89,7 @@ impl<F> RateLimitLayer<EachKey<F>> {
 
 impl<F> RateLimitLayer<EachKeyRead<F>> {
     /// Limits the requests of each key like [`each`](RateLimitLayer::each), and refuses requests from which `key` reads
-    /// none: with status 400 ([`RefusalCause::NoKey`]), unless other [answers](Self::answering) are chosen.
+    /// none: with status 400 ([`RefusalCause::NoKey`](crate::RefusalCause::NoKey)), unless other [answers](Self::answering) are chosen.
     ///
     /// # Examples
     /// ```

@@ -104,7 +104,7 @@ impl LimitReason {
         }
         match self.counts {
             _ if self.is_breaker => {}
-            "places" => write!(f, "{} places, {} in use", self.of, self.in_use)?,
+            "places" => write!(f, "{} of {} places in use", self.in_use, self.of)?,
             _ => write!(f, "has {} of {}", self.has, self.of)?,
         }
         if self.kept_back > 0 {

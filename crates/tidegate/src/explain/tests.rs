@@ -171,7 +171,7 @@ fn a_guard_tells_how_many_are_inside() {
     assert_eq!(
         gate.explain(&request).unwrap().to_string(),
         "DENIED by work, it is unknown when it would be allowed
-  1 work   DENIED      concurrency 2 ttl 30s: needs 1, 2 places, 2 in use; key (all)
+  1 work   DENIED      concurrency 2 ttl 30s: needs 1, 2 of 2 places in use; key (all)
     would be allowed with   max >= 3
 "
     );

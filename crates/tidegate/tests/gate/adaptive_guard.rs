@@ -201,6 +201,6 @@ fn explain_tells_where_the_limit_stands() {
     let request = Descriptor::new();
     let _inside = fill(&gate, &Check::of(&request));
     let text = gate.explain(&request).unwrap().to_string();
-    let told = "adaptive aimd 1..100 ttl 30s: needs 1, 2 places, 2 in use; key (all)";
+    let told = "adaptive aimd 1..100 ttl 30s: needs 1, 2 of 2 places in use; key (all)";
     assert!(text.contains(told), "{text}");
 }
