@@ -19,17 +19,17 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// How many clients the code is inside of that made a refusal.
+/// How many clients surrounded the code that made a refusal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MadeInside(u32);
 
 impl MadeInside {
-    /// Notes the clients that the running code is inside of.
+    /// Counts the clients around the running code.
     pub(crate) fn now() -> Self {
         Self(DEPTH.get())
     }
 
-    /// Returns whether the refusal was made inside a client that the running code is outside of.
+    /// Returns whether the refusal was made by a client inside the running code: more clients surrounded it.
     pub(crate) fn is_further_inside(self) -> bool {
         self.0 > DEPTH.get()
     }

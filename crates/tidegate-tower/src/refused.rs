@@ -54,7 +54,7 @@ impl Refused {
         Self::by(cause, by.into(), Retry::Unknown)
     }
 
-    /// Makes a refusal. It notes the clients that the running code is inside of.
+    /// Makes a refusal, which records how many clients surround the running code.
     pub(crate) fn by(cause: RefusalCause, by: Arc<str>, retry: Retry) -> Self {
         Self { cause, by, retry, made_inside: MadeInside::now() }
     }
@@ -81,13 +81,13 @@ impl Refused {
     }
 
     /// Returns whether no work had begun for the request that the running code serves: the refusal is
-    /// [before work](Self::is_before_work), and not that of a client which the running code is outside of.
+    /// [before work](Self::is_before_work), and no client inside the running code made it.
     pub(crate) fn is_before_work_here(&self) -> bool {
         self.is_before_work() && !self.made_inside.is_further_inside()
     }
 
-    /// Returns the HTTP status: 429 if the caller asked too often, 400 if its key could not be read, 504 if the time was up, else 503. HTTP's 504
-    /// corresponds to gRPC's `DEADLINE_EXCEEDED`, which the gRPC answers use. It is not 503, because clients retry a
+    /// Returns the HTTP status: 429 if the caller asked too often, 400 if its key could not be read, 504 if the time was
+    /// up, else 503. HTTP's 504 corresponds to gRPC's `DEADLINE_EXCEEDED`, which the gRPC answers use. It is not 503, because clients retry a
     /// 503, and a request without time left, or one that was cut off and may have taken effect, should not be retried.
     ///
     /// A policy of a gate chooses the status of its own refusals, and the response has that status; for a request that

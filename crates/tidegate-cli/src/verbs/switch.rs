@@ -45,7 +45,7 @@ fn wanted(off: &TurnedOff) -> Value {
 fn listed(answer: &Value) -> Styled {
     let switches = answer["switches"].as_array().map_or(&[][..], Vec::as_slice);
     if switches.is_empty() {
-        return "no policy uses a switch".into();
+        return "the policy file names no switch".into();
     }
     let mut rows: Vec<Vec<Cell>> = Vec::new();
     for one in switches {

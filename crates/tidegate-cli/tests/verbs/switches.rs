@@ -73,7 +73,7 @@ fn switches_are_listed_and_turned_golden() {
 
     for (words, code, says) in [
         (&["off", "preveiws"][..], 1, "did you mean \"previews\"?"),
-        (&["on", "zzz"], 1, "they use previews, search"),
+        (&["on", "zzz"], 1, "there are previews, search"),
         (
             &["off", "previews", "--for", "31d"],
             1,
@@ -95,6 +95,6 @@ fn without_switches_the_list_says_so() {
     let desk = Desk::new();
     let serving = Serving::start(&desk, &[]);
     let listed = desk.run(&["switch", "list", "--server", serving.url()]).code(0);
-    assert_eq!(listed.out, "no policy uses a switch\n");
+    assert_eq!(listed.out, "the policy file names no switch\n");
     assert_eq!(serving.stop(), Some(0));
 }

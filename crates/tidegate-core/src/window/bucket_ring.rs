@@ -27,7 +27,7 @@ impl<const K: usize> Count for [u64; K] {
 }
 
 /// The newest buckets, as many as were asked for at the start, and their total. Bucket `n` covers the `n`-th span of
-/// time; how long a span is, the owner knows.
+/// time, whose length the owner of the ring decides.
 ///
 /// Each number of a bucket takes the place of an older one, so counting an event costs the same for any number of
 /// buckets, and nothing is allocated after the start.

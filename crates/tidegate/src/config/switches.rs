@@ -6,15 +6,29 @@ use super::node::{Name, Node, Spot};
 use crate::policy::{Trigger, span};
 use crate::visible::excerpt;
 
+/// Returns the switches of the file, each with its name and its triggers.
+fn switches(file: &Node) -> impl Iterator<Item = (&Name, &[Node])> {
+    let switches = file.get("switches").map_or(&[][..], Node::entries).iter();
+    switches.map(|(name, triggers)| (name, triggers.each()))
+}
+
 /// Returns each trigger of the file with the name of its switch.
 pub(super) fn written(file: &Node) -> impl Iterator<Item = (&Name, &Node)> {
-    let switches = file.get("switches").map_or(&[][..], Node::entries).iter();
-    switches.flat_map(|(name, triggers)| triggers.each().iter().map(move |one| (name, one)))
+    switches(file).flat_map(|(name, triggers)| triggers.iter().map(move |one| (name, one)))
 }
 
 /// Builds the triggers that have no mistake. The mistakes of the others are among the findings.
 pub(super) fn triggers(file: &Node, findings: &mut Findings) -> Vec<Trigger> {
     let mut built = Vec::new();
+    for (name, _) in switches(file).filter(|(_, triggers)| triggers.is_empty()) {
+        let shown = excerpt(&name.text);
+        findings.error(
+            name.spot,
+            format_args!(
+                "switch \"{shown}\": nothing turns it off; write `off_when: cpu above 80%`, or leave the switch out"
+            ),
+        );
+    }
     for (name, node) in written(file) {
         findings.subject = format!("switch \"{}\": ", excerpt(&name.text));
         built.extend(trigger(name, node, findings));

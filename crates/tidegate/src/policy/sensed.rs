@@ -175,7 +175,7 @@ impl Sensed {
         }
         let triggered: Vec<_> = triggers
             .iter()
-            .map(|trigger| (place_of(trigger.off_when().source()), trigger.longest_without_reading()))
+            .map(|trigger| (place_of(trigger.off_when().source()), trigger.lasting_time()))
             .collect();
         count += triggered.len();
         if count > Self::MOST || sources.len() > Self::MOST_SOURCES {

@@ -136,13 +136,13 @@ impl Trigger {
 
     /// Returns the shortest time that the switch is off.
     #[must_use]
-    pub const fn shortest(&self) -> Duration {
+    pub const fn hold_time(&self) -> Duration {
         self.hold
     }
 
     /// Returns how long the switch stays off after the last reading that said so.
     #[must_use]
-    pub const fn longest_without_reading(&self) -> Duration {
+    pub const fn lasting_time(&self) -> Duration {
         self.lasting
     }
 

@@ -33,7 +33,7 @@ impl Switches {
     /// [`Gate::with_switches`](crate::Gate::with_switches).
     ///
     /// # Errors
-    /// None for a set of a file: it has fewer switches than there may be.
+    /// [`SwitchesError`] if the set names more switches than there may be. A set of a policy file never does.
     pub fn of(policies: &PolicySet) -> Result<Self, SwitchesError> {
         Self::new(policies.switches())?.with_triggers(policies.triggers().to_vec())
     }

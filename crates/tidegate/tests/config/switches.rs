@@ -91,6 +91,10 @@ fn mistakes_name_the_place_and_what_would_work() {
             "previews: { off_when: policy each above 80% }",
             "t:3:25  error  switch \"previews\" depends on policy \"each\": it has a key for each caller",
         ),
+        (
+            "previews: []",
+            "t:3:3  error  switch \"previews\": nothing turns it off; write `off_when: cpu above 80%`",
+        ),
     ] {
         let mistakes = Config::parse(&file(text), "t", Format::Yaml).unwrap_err();
         let told: Vec<_> = mistakes.iter().map(ToString::to_string).collect();

@@ -255,7 +255,7 @@ impl Bytes for HillClimbState {
             may_regain,
             regaining,
             cliff,
-            // A longer rest is not one of ours, and no experiment would be made until it ends.
+            // The law itself never rests longer. Until a longer rest ended, no experiment would be made.
             rests: rests.min(LONGEST_WAIT),
             rejected: rejected & !FOLLOWS,
             reserve: None,

@@ -56,9 +56,9 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
         let advice = match meant {
             Some(meant) => format!("; did you mean {meant:?}?"),
             None if unknown.known.is_empty() => String::new(),
-            None => format!("; they use {}", unknown.known.join(", ")),
+            None => format!("; there are {}", unknown.known.join(", ")),
         };
-        Problem::not_found(format!("no policy uses a switch {}{advice}", quoted(&unknown.name)))
+        Problem::not_found(format!("there is no switch {}{advice}", quoted(&unknown.name)))
     })?;
     let Put { state, reason, lasts, below, .. } = &put;
     // Signals are not logged, since they repeat all the time.
@@ -170,7 +170,7 @@ fn trigger_json(trigger: &Trigger) -> Value {
     json!({
         "off_when": trigger.off_when().to_string(),
         "below": trigger.on_from().map(Criticality::as_str),
-        "hold_ms": millis_up(trigger.shortest()),
-        "for_ms": millis_up(trigger.longest_without_reading()),
+        "hold_ms": millis_up(trigger.hold_time()),
+        "for_ms": millis_up(trigger.lasting_time()),
     })
 }

@@ -30,7 +30,8 @@ pub struct Extended {
     pub id: u128,
     /// The tick from which it can no longer be settled or extended.
     pub expires: Tick,
-    /// The places that are held, in the order of the policies. Those of a shadow that lapsed before are missing.
+    /// The places that are held, in the order of the policies. Places of a policy in shadow mode that had lapsed before are
+    /// missing.
     pub places: SmallVec<[HeldPlace; 1]>,
 }
 
