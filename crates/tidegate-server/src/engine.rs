@@ -194,7 +194,7 @@ impl Engine {
                 (gate, Some(shared))
             }
         };
-        let switches = Self::make_switches(&settings.policies, &clock);
+        let switches = Self::make_switches(&settings.policies, &clock, &metrics);
         let runtime = Handle::current();
         let gate = gate
             .with_clock(clock)

@@ -21,6 +21,7 @@ mod quota;
 mod requests;
 mod store_state;
 mod store_times;
+mod switches;
 mod throttled;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
@@ -42,7 +43,7 @@ use crate::call_notes;
 
 use self::decision_times::DecisionTimes;
 pub(crate) use self::labels::{
-    BreakerStateLabel, CutReason, Decided, ExtensionResult, SettlementResult, Transport,
+    BreakerStateLabel, CutReason, Decided, ExtensionResult, SettlementResult, SwitchedByLabel, Transport,
 };
 use self::labels::{
     BuildLabels, CutLabel, DecisionLabels, ExtensionLabel, PolicyLabel, SettlementLabel, StoreChangeLabels,
@@ -55,6 +56,7 @@ pub(crate) use self::quota::{Assigned, Counted, Quotas};
 pub(crate) use self::requests::{InFlight, Requests};
 pub(crate) use self::store_state::StoreState;
 pub(crate) use self::store_times::{StoreOp, StoreTimes};
+use self::switches::SwitchSeries;
 use self::throttled::Throttled;
 
 /// All metrics of a server.
@@ -79,6 +81,8 @@ pub(crate) struct Metrics {
     cut: Family<CutLabel, Counter>,
     /// The series of breakers, deadlines and soft limits.
     pub(crate) protection: Protection,
+    /// The series of degrade switches.
+    pub(crate) switches: SwitchSeries,
     /// Requests in flight, and delays.
     pub(crate) requests: Requests,
     store_times: store_times::Times,
@@ -168,6 +172,7 @@ impl Metrics {
             drop(cut.get_or_create(&CutLabel { reason }));
         }
         let protection = Protection::registered(&mut registry);
+        let switches = SwitchSeries::registered(&mut registry);
         let requests = Requests::registered(&mut registry);
         let store_times = store_times::registered(&mut registry);
         #[cfg(feature = "grpc")]
@@ -203,6 +208,7 @@ impl Metrics {
             units,
             cut,
             protection,
+            switches,
             requests,
             store_times,
             #[cfg(feature = "grpc")]

@@ -171,8 +171,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
     }
 
     /// Called when one of [`Switches`](crate::switches::Switches) is turned off or on: each time by hand, but by a
-    /// signal only if the set of affected priorities changes. The end of a timed turn-off is not reported:
-    /// [`TurnedOff::until`] gives it in advance.
+    /// signal only if the set of affected priorities changes, also because other policies no longer have a trigger or a
+    /// switch. The end of a timed turn-off is not reported: [`TurnedOff::until`] gives it in advance.
     fn on_switch(&self, turned: &SwitchTurned<'_>) {
         let _ = turned;
     }

@@ -53,7 +53,7 @@ pub use crate::policy::Trigger;
 #[derive(Clone, Debug)]
 pub struct Switches {
     clock: Arc<dyn Clock>,
-    states: Arc<ArcSwap<BTreeMap<Box<str>, State>>>,
+    states: Arc<ArcSwap<States>>,
     /// Serializes changes, so that concurrent ones are not lost.
     changing: Arc<Mutex<()>>,
     observer: Option<Arc<dyn Observer>>,
@@ -118,20 +118,21 @@ impl Switches {
         Ok(Self { clock: Arc::new(SystemClock::new()), states, changing: Arc::default(), observer: None })
     }
 
-    /// Replaces the set of names. A switch whose name stays keeps its state and its triggers; a new one is on.
+    /// Replaces the set of names. A switch whose name stays keeps its state and its triggers; a new one is on. Of a name
+    /// that goes, the observer is told that it is on, if it was off.
     ///
     /// # Errors
     /// The same as [`Switches::new`]; nothing is changed then.
     pub fn rename<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<(), QuotaError> {
-        let mut states = all_on(names)?;
-        let _changing = self.changing.lock();
-        for (name, state) in &**self.states.load() {
-            if let Some(kept) = states.get_mut(name) {
-                *kept = state.clone();
+        self.put(|before| {
+            let mut states = all_on(names)?;
+            for (name, state) in &mut states {
+                if let Some(kept) = before.get(name) {
+                    *state = kept.clone();
+                }
             }
-        }
-        self.states.store(Arc::new(states));
-        Ok(())
+            Ok(states)
+        })
     }
 
     /// Sets the clock for ends; the default is the [`SystemClock`].
@@ -267,6 +268,36 @@ impl Switches {
         observer.on_switch(&SwitchTurned { at, name, by, off });
     }
 
+    /// Replaces the states by those that `make` makes of them, and tells the observer which switches are off for other
+    /// levels than before.
+    fn put<E>(&self, make: impl FnOnce(&States) -> Result<States, E>) -> Result<(), E> {
+        let now = self.clock.now();
+        let mut turned: Vec<(&str, TurnedBy, Option<OffUntil>)> = Vec::new();
+        let changing = self.changing.lock();
+        let before = self.states.load_full();
+        let mut after = make(&before)?;
+        for (name, was) in &*before {
+            let levels = was.levels_by_signal(now);
+            let Some(state) = after.get_mut(name) else {
+                // A name without a switch is on.
+                turned.extend((levels > 0).then_some((&**name, TurnedBy::Signal, None)));
+                turned.extend(was.by_hand(now).map(|_| (&**name, TurnedBy::Hand, None)));
+                continue;
+            };
+            if state.levels_by_signal(now) != levels {
+                state.told = state.levels_by_signal(now);
+                turned.push((name, TurnedBy::Signal, shown(state.by_signal(now))));
+            }
+        }
+        self.states.store(Arc::new(after));
+        drop(changing);
+        // Outside the lock: an observer may turn a switch.
+        for (name, by, off) in turned {
+            self.tell(now, name, by, off.as_ref().map(|(off, end)| (off, *end)));
+        }
+        Ok(())
+    }
+
     fn change<T>(&self, name: &str, change: impl FnOnce(&mut State) -> T) -> Result<T, UnknownSwitch> {
         let _changing = self.changing.lock();
         let mut states = BTreeMap::clone(&self.states.load());
@@ -279,10 +310,12 @@ impl Switches {
     }
 }
 
-fn unknown(name: &str, states: &BTreeMap<Box<str>, State>) -> UnknownSwitch {
+fn unknown(name: &str, states: &States) -> UnknownSwitch {
     UnknownSwitch { name: name.to_owned(), known: states.keys().map(ToString::to_string).collect() }
 }
 
+/// The switches, by name.
+type States = BTreeMap<Box<str>, State>;
 /// What is off, and its end.
 type OffUntil = (Off, Option<Tick>);
 
@@ -291,10 +324,8 @@ fn shown(part: Option<(&Off, Option<Tick>)>) -> Option<OffUntil> {
 }
 
 /// Makes the states of switches that are all on.
-fn all_on<N: AsRef<str>>(
-    names: impl IntoIterator<Item = N>,
-) -> Result<BTreeMap<Box<str>, State>, QuotaError> {
-    let mut states = BTreeMap::new();
+fn all_on<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Result<States, QuotaError> {
+    let mut states = States::new();
     for name in names {
         let name = name.as_ref();
         let parameter = |want| QuotaError::Parameter { name: "switch", value: format!("`{name}`"), want };

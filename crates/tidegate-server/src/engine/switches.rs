@@ -1,5 +1,6 @@
 //! Degrade switches: turns and lists those of the policy file.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use tidegate::policy::PolicySet;
 use tidegate::switches::{Off, Standing, Switches, UnknownSwitch};
 
 use super::Engine;
+use crate::metrics::Metrics;
 
 /// Who turns a switch. A switch that one has turned off is not turned on by the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +32,9 @@ pub(crate) enum Setting {
 }
 
 impl Engine {
-    /// Makes the switches that policies and triggers name, all turned on.
-    pub(super) fn make_switches(policies: &PolicySet, clock: &Arc<dyn Clock>) -> Switches {
+    /// Makes the switches that policies and triggers name, all turned on, and their series.
+    pub(super) fn make_switches(policies: &PolicySet, clock: &Arc<dyn Clock>, metrics: &Metrics) -> Switches {
+        policies.switches().for_each(|name| metrics.switches.add(name));
         Switches::of(policies).expect(FEW).with_clock(Arc::clone(clock))
     }
 
@@ -66,7 +69,14 @@ impl Engine {
 
     /// Takes over the switches of new policies, before these are in force. Switches that remain keep their state.
     pub(super) fn follow_switches(&self, policies: &PolicySet) {
+        // The lock keeps whoever tells of switches from making series of one that is gone.
+        let _seen = self.seen.switches.lock();
+        let before = self.switches.standing();
         self.switches.follow(policies).expect(FEW);
+        let names: BTreeSet<&str> = policies.switches().collect();
+        let gone = before.iter().filter(|one| !names.contains(&*one.name));
+        gone.for_each(|one| self.metrics.switches.forget(&one.name));
+        names.iter().for_each(|name| self.metrics.switches.add(name));
     }
 }
 

@@ -15,6 +15,7 @@ use tidegate::{Criticality, Priority, Tick, visible};
 use super::Engine;
 use super::in_force::{Turned, known, most_in_force, per_second, turned};
 use crate::live::Live;
+use crate::metrics::SwitchedByLabel;
 use crate::metrics::in_force::{self, FollowedRate};
 use crate::span::moment;
 
@@ -97,10 +98,17 @@ impl Engine {
                 true => None,
                 false => turned(of_signal, one.by_signal.as_ref(), now),
             };
-            let state = if one.off().is_some() { "off" } else { "on" };
-            for (by, turned, part) in [("hand", hand, &one.by_hand), ("signal", signal, &one.by_signal)] {
+            let is_off = one.off().is_some();
+            self.metrics.switches.show(&one.name, is_off);
+            let state = if is_off { "off" } else { "on" };
+            let parts = [
+                (SwitchedByLabel::hand, hand, &one.by_hand),
+                (SwitchedByLabel::signal, signal, &one.by_signal),
+            ];
+            for (by, turned, part) in parts {
                 let Some(turned) = turned else { continue };
-                let by = if turned == Turned::Over { "time" } else { by };
+                let by = if turned == Turned::Over { SwitchedByLabel::time } else { by };
+                self.metrics.switches.changed(&one.name, by);
                 if turned == Turned::Over {
                     tracing::info!(switch = one.name, state, "the time for which a switch was set is over");
                 }
@@ -110,7 +118,7 @@ impl Engine {
                     json!({
                         "switch": one.name,
                         "state": state,
-                        "by": by,
+                        "by": by.as_str(),
                         "below": below(off),
                         "until": until,
                         "reason": off.map(|off| visible::line(off.reason()).to_string()),

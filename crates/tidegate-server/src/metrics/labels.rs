@@ -253,3 +253,38 @@ pub(super) enum UnitsFate {
     returned,
     owed,
 }
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct SwitchLabel {
+    pub(super) switch: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct SwitchChangeLabels {
+    pub(super) switch: String,
+    pub(super) by: SwitchedByLabel,
+}
+
+/// What changed a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(crate) enum SwitchedByLabel {
+    hand,
+    /// A signal that somebody sends, a trigger of the file, or a file that no longer has the trigger.
+    signal,
+    /// The time for which it was set is over.
+    time,
+}
+
+impl SwitchedByLabel {
+    pub(super) const ALL: [Self; 3] = [Self::hand, Self::signal, Self::time];
+
+    /// Returns the label as a word.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::hand => "hand",
+            Self::signal => "signal",
+            Self::time => "time",
+        }
+    }
+}

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::time::Duration;
+
 use crate::running::wire::{read_until, sent};
 use crate::running::{Running, send, start};
 use http::{Method, StatusCode};
@@ -141,4 +143,52 @@ async fn a_switch_is_held_off_and_a_reload_keeps_it() {
     assert_eq!(states().await, ["on", "on"]);
     report(&server, "errors", "6").await;
     assert_eq!(states().await, ["on", "off"]);
+}
+
+/// The series of a switch: whether it is off, and the changes by hand, by signals and by time.
+async fn series(server: &Running, name: &str) -> Option<[u32; 4]> {
+    let page = server.get("/metrics").await.text;
+    let value =
+        |series: String| page.lines().find_map(|line| line.strip_prefix(&*series)?.trim().parse().ok());
+    let changes = |by| value(format!("tidegate_switch_changes_total{{switch=\"{name}\",by=\"{by}\"}}"));
+    let off = value(format!("tidegate_switch_off{{switch=\"{name}\"}}"))?;
+    Some([off, changes("hand")?, changes("signal")?, changes("time")?])
+}
+
+#[tokio::test]
+async fn metrics_say_which_switches_are_off_and_who_changed_them() {
+    let server = start(FILE).await;
+    assert_eq!(series(&server, "previews").await, Some([0, 0, 0, 0]), "visible before the first change");
+    report(&server, "p99", "501").await;
+    assert_eq!(series(&server, "previews").await, Some([1, 0, 1, 0]), "off below a level is off");
+    report(&server, "p99", "502").await;
+    assert_eq!(series(&server, "previews").await, Some([1, 0, 1, 0]), "a repeated reading is no change");
+    put(&server, "previews", r#"{"state": "on", "for": "1h", "reason": "a demonstration"}"#).await;
+    assert_eq!(series(&server, "previews").await, Some([0, 1, 1, 0]));
+    put(&server, "previews", r#"{"state": "on"}"#).await;
+    assert_eq!(series(&server, "previews").await, Some([1, 2, 1, 0]));
+    report(&server, "p99", "300").await;
+    assert_eq!(series(&server, "previews").await, Some([0, 2, 2, 0]));
+    assert_eq!(series(&server, "recommendations").await, Some([0, 0, 0, 0]));
+
+    // The end of a setting is noticed when metrics are read.
+    put(&server, "previews", r#"{"state": "off", "for": "1min"}"#).await;
+    server.clock.advance(Duration::from_secs(60));
+    assert_eq!(series(&server, "previews").await, Some([0, 3, 2, 1]));
+
+    // A reload drops the series of a switch that is gone, makes those of a new one and keeps the others.
+    let renamed = FILE.replace("  recommendations: [", "  search: [");
+    server.write(&renamed);
+    assert_eq!(server.post("/v1/reload", "").await.status, StatusCode::OK);
+    assert_eq!(series(&server, "recommendations").await, None);
+    assert!(!server.get("/metrics").await.text.contains("recommendations"));
+    assert_eq!(series(&server, "search").await, Some([0, 0, 0, 0]));
+    assert_eq!(series(&server, "previews").await, Some([0, 3, 2, 1]));
+
+    // A reload without the trigger that keeps a switch off turns it on.
+    report(&server, "p99", "901").await;
+    assert_eq!(series(&server, "search").await, Some([1, 0, 1, 0]));
+    server.write(&renamed.replace("{ off_when: signal p99 above 900, hold: 1h }, ", ""));
+    assert_eq!(server.post("/v1/reload", "").await.status, StatusCode::OK);
+    assert_eq!(series(&server, "search").await, Some([0, 0, 2, 0]));
 }

@@ -1,10 +1,9 @@
 //! Readings for the triggers of switches.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::state::State;
-use super::{OffUntil, Switches, SwitchesError};
+use super::{OffUntil, States, Switches, SwitchesError};
 use crate::observer::TurnedBy;
 use crate::policy::{PolicySet, Source, Trigger};
 
@@ -39,7 +38,8 @@ impl Switches {
     }
 
     /// Takes over the switches and triggers of other policies. A switch whose name stays keeps its state, and so does a
-    /// trigger that stays the same. What a trigger that is gone turned off is on.
+    /// trigger that stays the same. What a trigger that is gone turned off is on, and so is a switch that is gone: the
+    /// observer is told.
     ///
     /// # Errors
     /// The same as [`Switches::of`]; nothing is changed then.
@@ -111,7 +111,7 @@ impl Switches {
         let mut turned: Vec<(Box<str>, Option<OffUntil>)> = Vec::new();
         let changing = self.changing.lock();
         let before = self.states.load();
-        let mut after: Option<BTreeMap<Box<str>, State>> = None;
+        let mut after: Option<States> = None;
         for (name, state) in &**before {
             for (at, armed) in state.triggers.iter().enumerate() {
                 let source = armed.trigger.off_when().source();
@@ -120,7 +120,7 @@ impl Switches {
                 if next == armed.state {
                     continue;
                 }
-                let states = after.get_or_insert_with(|| BTreeMap::clone(&before));
+                let states = after.get_or_insert_with(|| States::clone(&before));
                 if let Some(state) = states.get_mut(name) {
                     state.triggers[at].set(next, now, *value);
                 }
@@ -129,7 +129,9 @@ impl Switches {
         let Some(mut after) = after else { return false };
         for (name, state) in after.iter_mut().filter(|(_, state)| !state.triggers.is_empty()) {
             let levels = state.levels_by_signal(now);
-            if state.told != levels {
+            // What was told may have ended by itself since: then the same levels are off anew.
+            let ended = before.get(name).is_some_and(|was| was.levels_by_signal(now) != levels);
+            if state.told != levels || ended {
                 state.told = levels;
                 let off = super::shown(state.by_signal(now));
                 turned.push((name.clone(), off));
@@ -150,23 +152,22 @@ impl Switches {
         names: impl Iterator<Item = &'n str>,
         triggers: &[Trigger],
     ) -> Result<(), SwitchesError> {
-        let mut states = super::all_on(names)?;
-        let _changing = self.changing.lock();
-        let before = self.states.load();
-        for (name, state) in &mut states {
-            if let Some(kept) = before.get(name) {
-                *state = State { triggers: Vec::new(), ..kept.clone() };
+        self.put(|before| {
+            let mut states = super::all_on(names)?;
+            for (name, state) in &mut states {
+                if let Some(kept) = before.get(name) {
+                    *state = State { triggers: Vec::new(), ..kept.clone() };
+                }
             }
-        }
-        for trigger in triggers {
-            let Some(state) = states.get_mut(trigger.switch()) else {
-                return Err(super::unknown(trigger.switch(), &states).into());
-            };
-            let kept = before.get(trigger.switch()).map_or(&[][..], |before| &before.triggers);
-            let kept = kept.iter().find(|armed| *armed.trigger == *trigger);
-            state.triggers.push(kept.cloned().unwrap_or_else(|| super::state::Armed::new(trigger)));
-        }
-        self.states.store(Arc::new(states));
-        Ok(())
+            for trigger in triggers {
+                let Some(state) = states.get_mut(trigger.switch()) else {
+                    return Err(super::unknown(trigger.switch(), &states).into());
+                };
+                let kept = before.get(trigger.switch()).map_or(&[][..], |before| &before.triggers);
+                let kept = kept.iter().find(|armed| *armed.trigger == *trigger);
+                state.triggers.push(kept.cloned().unwrap_or_else(|| super::state::Armed::new(trigger)));
+            }
+            Ok(states)
+        })
     }
 }

@@ -37,6 +37,7 @@ fn everything() -> String {
     done.show_breakers(&policy.name, [0; BreakerStateLabel::ALL.len()]);
     done.breaker_changed(&policy.name, BreakerStateLabel::open);
     done.breaker_would_open(&policy.name, 1);
+    metrics.switches.add("previews");
     let mut peers = Registry::default();
     show_envoy(&mut peers, [(&policy, &series)].into_iter());
     let calls = LimitadorCalls::default();

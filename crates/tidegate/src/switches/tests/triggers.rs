@@ -104,3 +104,60 @@ fn triggers_that_stay_keep_their_state() {
     switches.follow(&PolicySet::new(Vec::new()).unwrap()).unwrap();
     assert_eq!(switches.levels_off("previews"), None);
 }
+
+/// A page that counted by the observer showed such a switch as off for ever.
+#[test]
+fn a_trigger_or_a_switch_that_is_gone_is_told_to_be_on() {
+    let set = |triggers: &[(&str, &str)]| {
+        let triggers = triggers.iter().map(|(switch, off_when)| trigger(switch, off_when)).collect();
+        PolicySet::new(Vec::new()).unwrap().with_triggers(triggers).unwrap()
+    };
+    let (p99_off, errors_off) = (("previews", "signal p99 above 500"), ("previews", "signal errors above 5"));
+    let heard = Arc::new(Heard::default());
+    let clock = ManualClock::default();
+    let switches = Switches::of(&set(&[p99_off, errors_off])).unwrap().with_clock(clock.clone());
+    let switches = switches.with_observer(heard.clone());
+    let said = || std::mem::take(&mut *heard.0.lock());
+    switches.report(&p99(), 501.0).unwrap();
+    assert_eq!(said().len(), 1);
+
+    switches.follow(&set(&[p99_off])).unwrap();
+    assert_eq!(said(), [""; 0], "what keeps it off is still there");
+    switches.follow(&set(&[errors_off])).unwrap();
+    assert_eq!(
+        (said(), switches.levels_off("previews")),
+        (vec!["Signal previews: None".to_owned()], Some(0))
+    );
+
+    // The switch itself is gone, and what a hand set with it.
+    switches.report(&Source::Signal("errors".into()), 6.0).unwrap();
+    switches.turn_off("previews", Off::for_all("by hand")).unwrap();
+    said();
+    switches.follow(&set(&[("search", "cpu above 80%")])).unwrap();
+    assert_eq!(said(), ["Signal previews: None", "Hand previews: None"]);
+    switches.turn_off("search", Off::for_all("by hand")).unwrap();
+    said();
+    switches.rename(["search"]).unwrap();
+    switches.rename(["prices"]).unwrap();
+    assert_eq!(said(), ["Hand search: None"]);
+
+    // What has ended by itself was told in advance.
+    switches.rename(["search"]).unwrap();
+    switches.turn_off("search", Off::for_all("by hand").lasting(MINUTE)).unwrap();
+    clock.advance(MINUTE);
+    said();
+    switches.rename(["prices"]).unwrap();
+    assert_eq!(said(), [""; 0]);
+}
+
+/// Its end was told in advance, so the next reading that turns it off is news.
+#[test]
+fn a_switch_that_goes_off_again_after_its_end_is_told_again() {
+    let (switches, clock, heard) = with_triggers();
+    switches.report(&p99(), 901.0).unwrap();
+    clock.advance(Trigger::LASTING);
+    switches.report(&p99(), 901.0).unwrap();
+    assert_eq!(heard.0.lock().len(), 2, "{heard:?}");
+    switches.report(&p99(), 902.0).unwrap();
+    assert_eq!(heard.0.lock().len(), 2, "{heard:?}");
+}
