@@ -24,7 +24,8 @@ use crate::ready::give_back;
 /// Refuses calls to a service while it fails, and lets them back in step by step. Clones share the breaker.
 ///
 /// A refusal is 503. It says which state of the breaker refused ([`Refused::cause`](crate::Refused::cause)), and has a
-/// `Retry-After` if it is known when the next probe is let through. A [`Classify`] judges how calls went. A refusal by an
+/// `Retry-After` if it is known when the next probe is let through. The reason that a person gave for a forced state is in
+/// [`Refused::reason`](crate::Refused::reason) and in the text of the error, but not in responses. A [`Classify`] judges how calls went. A refusal by an
 /// inner layer (a full queue, a rate limit) does not count. A future that is dropped does not count either, and a probe's
 /// place becomes free; but a call that a [`DeadlineLayer`](crate::DeadlineLayer) outside drops when its time is up may
 /// count as a failure: see [`ConcurrencyLayer`](crate::ConcurrencyLayer). Time that a call waits in an inner layer (a rate
@@ -184,9 +185,11 @@ where
                 let inside = Inside::new(call, Arc::clone(&self.rules));
                 BreakerFuture::called(inside, self.inner.call(request))
             }
-            Err((denied, cause)) => {
+            Err(refusal) => {
                 give_back(&mut self.inner);
-                BreakerFuture::refused(self.rules.refuse(cause, Some(&denied)))
+                let (cause, reason) = breakers::cause(&refusal.reason);
+                let refused = self.rules.name.refuse(cause, refusal.retry()).with_reason(reason);
+                BreakerFuture::refused(self.rules.answers.refuse(refused, None))
             }
         }
     }

@@ -5,8 +5,8 @@ use std::error::Error;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use http::{Response, StatusCode};
-use tidegate::Retry;
 use tidegate::observer::RefusalCause;
+use tidegate::{Retry, visible};
 
 use crate::client::MadeInside;
 
@@ -15,7 +15,7 @@ use crate::client::MadeInside;
 /// Responses of [`Problems`](crate::Problems) and `GrpcStatuses` carry it among their extensions, so that outer layers
 /// can tell a refusal by a layer from an answer of the service: see [`ByStatus`](crate::ByStatus).
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{by}: {}", self.why())]
+#[error("{by}: {}", self.why_in_full())]
 pub struct Refused {
     /// The kind of refusal.
     pub cause: RefusalCause,
@@ -23,13 +23,17 @@ pub struct Refused {
     pub by: Arc<str>,
     /// When a retry is worthwhile.
     pub retry: Retry,
+    /// What the person said who forced the breaker open; `None` for other causes, and if nothing was said. It is in the
+    /// text of this error, for the program and its logs. Responses leave it out, since strangers read them.
+    pub reason: Option<Arc<str>>,
     made_inside: MadeInside,
 }
 
-/// Two refusals are equal if callers are told the same.
+/// Two refusals are equal if they say the same.
 impl PartialEq for Refused {
     fn eq(&self, other: &Self) -> bool {
-        (&self.cause, &self.by, &self.retry) == (&other.cause, &other.by, &other.retry)
+        (&self.cause, &self.by, &self.retry, &self.reason)
+            == (&other.cause, &other.by, &other.retry, &other.reason)
     }
 }
 
@@ -56,15 +60,27 @@ impl Refused {
 
     /// Makes a refusal, which records how many clients surround the running code.
     pub(crate) fn by(cause: RefusalCause, by: Arc<str>, retry: Retry) -> Self {
-        Self { cause, by, retry, made_inside: MadeInside::now() }
+        Self { cause, by, retry, reason: None, made_inside: MadeInside::now() }
     }
 
-    /// Returns the cause, and when to try again if that is known.
+    /// Adds the reason that a person gave.
+    pub(crate) fn with_reason(self, reason: Option<&str>) -> Self {
+        Self { reason: reason.map(Into::into), ..self }
+    }
+
+    /// Returns the cause, and when to try again if that is known: what any caller may read.
     pub(crate) fn why(&self) -> String {
-        match self.retry_after_ms() {
-            Some(wait) => format!("{}; try again in {wait} ms", self.cause),
-            None => self.cause.to_string(),
-        }
+        self.cause.to_string() + &self.again()
+    }
+
+    /// Returns the same with the reason that a person gave.
+    fn why_in_full(&self) -> String {
+        let reason = self.reason.as_deref().map(|reason| format!(": {}", visible::line(reason)));
+        self.cause.to_string() + &reason.unwrap_or_default() + &self.again()
+    }
+
+    fn again(&self) -> String {
+        self.retry_after_ms().map(|wait| format!("; try again in {wait} ms")).unwrap_or_default()
     }
 
     /// Returns the wait in milliseconds, rounded up so that no caller comes back too early; `None` if it is not known.

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub use call::Call;
 pub use keyed::{KeyedBreaker, KeyedCall};
 pub use run::{CallError, Refusal};
-use shared::{Refused, Shared};
+use shared::Shared;
 pub use tidegate_core::breaker::{
     BreakerBuilder, Cause, Change, CircuitBreaker, CircuitBreakerState, Condition, Evaluate, Figure, Force,
     Forced, Judgement, SentinelRule, Totals, Window, WouldTrip,
@@ -114,7 +114,7 @@ impl Breaker {
     /// while the allowed number of probes is in flight, or while a person holds it open without an end.
     pub fn try_enter(&self) -> Result<Call, Denied> {
         if self.shared.observer.is_some() {
-            return self.enter_with_reason().map_err(|(retry, _)| shared::refused(retry));
+            return self.enter_with_reason().map_err(|refusal| refusal.denied);
         }
         match self.shared.enter_unobserved() {
             Ok(receipt) => Ok(Call::new(Arc::clone(&self.shared), receipt)),
@@ -213,13 +213,29 @@ impl Breaker {
 
     /// Enters the breaker, or returns the refusal with its reason.
     fn enter_to_run<E>(&self) -> Result<Call, CallError<E>> {
-        self.enter_with_reason()
-            .map_err(|(retry, reason)| CallError::Refused(Refusal { denied: shared::refused(retry), reason }))
+        self.enter_with_reason().map_err(CallError::Refused)
     }
 
+    /// Enters the breaker without waiting, as [`Breaker::try_enter`], and says why it refuses.
+    ///
+    /// # Errors
+    /// [`Refusal`] in the same cases: it has the reason, as of the moment of the refusal.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::Breaker;
+    /// use tidegate::breaker::{CircuitBreaker, Force};
+    ///
+    /// let breaker = Breaker::new(CircuitBreaker::builder())?;
+    /// breaker.force(Force::Open, None, "an upgrade");
+    /// let refusal = breaker.enter_with_reason().unwrap_err();
+    /// assert_eq!(refusal.to_string(), "the breaker was forced open: an upgrade");
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
     #[inline(never)]
-    fn enter_with_reason(&self) -> Result<Call, Refused> {
-        self.shared.enter(|receipt| Call::new(Arc::clone(&self.shared), receipt))
+    pub fn enter_with_reason(&self) -> Result<Call, Refusal> {
+        let entered = self.shared.enter(|receipt| Call::new(Arc::clone(&self.shared), receipt));
+        entered.map_err(Refusal::of)
     }
 
     /// Returns the current condition of the breaker.

@@ -63,6 +63,19 @@ fn would_open(seen: &KeyedView) -> u32 {
     seen.view.would_trip.map_or(0, |would| would.times)
 }
 
+/// On which occasion a breaker is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Occasion {
+    /// A check has entered it.
+    Entered,
+    /// The end of a call was reported to it.
+    Left,
+    /// Somebody looks at it.
+    Looked,
+    /// An operator has just put it into its state.
+    Acted,
+}
+
 /// A breaker in the list for operators.
 #[derive(Debug)]
 pub(crate) struct ListedBreaker {
@@ -72,6 +85,8 @@ pub(crate) struct ListedBreaker {
     /// The limit as the policy file has it.
     pub(crate) limit: String,
     pub(crate) noted: Noted,
+    /// The time after which the place of a probe is free again although nobody has reported its end.
+    pub(crate) lapses_after: Option<Duration>,
     /// How its policy treats a refusal by this breaker: off, shadow (also for a shadow limit) or enforce.
     pub(crate) mode: Mode,
 }
@@ -231,17 +246,37 @@ pub(super) fn breaker_of<'l>(
 /// Makes the list entry of a noted breaker.
 pub(super) fn listed_of(live: &Live, noted: Noted) -> Option<ListedBreaker> {
     let (_, policy) = live.set.find(&noted.seen.policy)?;
+    let limit = policy.limit(noted.seen.limit)?;
+    let lapses_after = match limit.terms.quota.as_deref() {
+        Some(Quota::Breaker(breaker)) => breaker.time_to_live(),
+        _ => None,
+    };
     let measures = policy.mode == Mode::Enforce && policy.is_shadow_limit(noted.seen.limit);
     Some(ListedBreaker {
         policy: policy.name.clone(),
         key: text_of_key(&noted.seen.key)?,
-        limit: policy.limit(noted.seen.limit)?.terms.label.clone(),
+        limit: limit.terms.label.clone(),
+        lapses_after,
         mode: if measures { Mode::Shadow } else { policy.mode },
         noted,
     })
 }
 
-/// Returns why a breaker is in its state: the figure that tripped it, or the operator's reason.
+/// Returns why a breaker that was in the state `from` is closed now.
+pub(super) fn why_closed(from: &str, occasion: Occasion) -> &'static str {
+    match (from, occasion) {
+        ("half-open", Occasion::Left) => "its probes have shown that the service works again",
+        // Another node may have seen the probes, and a state that is reset or forgotten leaves no trace.
+        ("half-open" | "open", _) => {
+            "probes have shown that the service works again, or it was reset, or unused for so long that it began anew"
+        }
+        ("shedding", _) => "too few of its calls fail now to refuse any",
+        _ => "its forced state has ended",
+    }
+}
+
+/// Returns why a breaker is in its state: the figure that tripped it, or the operator's reason. Empty if it is closed:
+/// see [`why_closed`].
 pub(crate) fn why(seen: &KeyedView) -> String {
     match (&seen.view.condition, &seen.view.forced) {
         (Condition::Forced { .. }, Some(forced)) => forced.reason().to_owned(),

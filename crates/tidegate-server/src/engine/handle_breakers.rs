@@ -10,8 +10,8 @@ use tidegate::visible;
 
 use super::Engine;
 use super::breakers::{
-    BreakerChange, FirstSight, ListedBreaker, Noted, Wanted, breaker_of, breakers_of, charge_of, listed_of,
-    why,
+    BreakerChange, FirstSight, ListedBreaker, Noted, Occasion, Wanted, breaker_of, breakers_of, charge_of,
+    listed_of, why, why_closed,
 };
 use crate::live::Live;
 use crate::metrics::BreakerStateLabel;
@@ -24,19 +24,19 @@ impl Engine {
         if self.breakers.lock().is_empty() {
             return;
         }
-        self.note_all(charged, true).await;
+        self.note_all(charged, Occasion::Entered).await;
     }
 
     /// Notes the breakers that a settlement has left.
     pub(super) async fn note_left(&self, charged: &Charged) {
-        self.note_all(charged, false).await;
+        self.note_all(charged, Occasion::Left).await;
     }
 
-    async fn note_all(&self, charged: &Charged, only_known: bool) {
+    async fn note_all(&self, charged: &Charged, occasion: Occasion) {
         // Errors are ignored: a breaker that could not be read now is read the next time.
         for seen in self.gate.view_breakers_async(charged).await.unwrap_or_default() {
-            if !only_known || self.breakers.knows(&seen.key) {
-                self.note(seen, false);
+            if occasion == Occasion::Left || self.breakers.knows(&seen.key) {
+                self.note(seen, occasion);
             }
         }
     }
@@ -56,8 +56,8 @@ impl Engine {
         FirstSight { same_before, entered_now, told_before }
     }
 
-    fn note(&self, seen: KeyedView, acted: bool) {
-        let first = self.first_sight(&seen, acted);
+    fn note(&self, seen: KeyedView, occasion: Occasion) {
+        let first = self.first_sight(&seen, occasion == Occasion::Acted);
         let (policy, key) = (seen.policy.clone(), text_of_key(&seen.key).unwrap_or_default());
         let (to, why) = (seen.view.condition.as_str(), why(&seen));
         let would_trip = seen.view.would_trip;
@@ -68,6 +68,7 @@ impl Engine {
             self.metrics.protection.breaker_would_open(&policy, would_open);
         }
         let Some(from) = from else { return };
+        let why = if to == "closed" { why_closed(from, occasion).to_owned() } else { why };
         tracing::info!(policy, key, from, to, why = %visible::line(&why), "a breaker changed its state");
         self.metrics.protection.breaker_changed(&policy, BreakerStateLabel::of(to));
         let why = visible::line(&why).to_string();
@@ -173,7 +174,8 @@ impl Engine {
         let (view, at) = handled.inspect_err(|_| self.metrics.store_error(self.store_kind))?;
         Ok(view.map(|view| {
             let seen = KeyedView::new(charge.key, &policy.name, limit, view, at);
-            self.note(seen.clone(), !matches!(handling, Handling::Look));
+            let looked = matches!(handling, Handling::Look);
+            self.note(seen.clone(), if looked { Occasion::Looked } else { Occasion::Acted });
             seen
         }))
     }

@@ -67,10 +67,12 @@ async fn a_refusal_says_who_opened_the_breaker_or_that_it_tries_the_service() {
     let probe = check(&server).await;
     assert_eq!(
         check(&server).await.detail(),
-        "the breaker of policy \"payments\" tries the service with 1 call at a time, and that one is under way; try again later"
+        "the breaker of policy \"payments\" tries the service with 1 call at a time, and that one is under way; a place is free \
+         again when it ends, or 60000 ms after it began if nobody reports the end; try again later"
     );
     let explained = server.post("/v1/explain", r#"{"attributes": {}}"#).await.json();
-    let says = "is half-open: tries the service with 1 call at a time, 1 under way; lets no more through until one ends";
+    let says = "is half-open: tries the service with 1 call at a time, 1 under way; lets no more through until one ends, \
+         or 60000 ms after it began if nobody reports the end";
     assert!(explained["lines"].to_string().contains(says), "{explained}");
     report(&server, &probe, 200).await;
     for _ in 0..2 {
@@ -102,7 +104,8 @@ async fn the_refusal_of_several_probes_says_how_many_there_are() {
         passed += 1;
     };
     assert_eq!(passed, 3);
-    let says = "with 3 calls at a time, and all of them are under way";
+    let says = "with 3 calls at a time, and all of them are under way; a place is free again when one ends, or 60000 ms after \
+         it began";
     assert!(refused.detail().contains(says), "{}", refused.detail());
 }
 
@@ -219,4 +222,36 @@ async fn a_breaker_that_tries_the_service_says_why() {
     check(&server).await;
     let changed = read_until(&mut stream, "its open time is over, and probes try the service").await;
     assert!(changed.contains("\"to\":\"half-open\""), "{changed}");
+}
+
+/// Of all changes, only that to `closed` had an empty reason.
+#[tokio::test]
+async fn a_breaker_that_closes_says_why() {
+    let server = start(&one(BREAKER)).await;
+    for _ in 0..2 {
+        let call = check(&server).await;
+        report(&server, &call, 500).await;
+    }
+    let mut stream = sent(server.addr, b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    read_until(&mut stream, "Last-Event-ID means nothing here").await;
+    server.clock.advance(Duration::from_secs(5));
+    let probe = check(&server).await;
+    report(&server, &probe, 200).await;
+    let told = read_until(&mut stream, "\"to\":\"closed\"").await;
+    assert!(told.contains("its probes have shown that the service works again"), "{told}");
+
+    put(&server, "/v1/breakers/payments", r#"{"state": "disabled", "reason": "a test"}"#).await;
+    read_until(&mut stream, "\"to\":\"disabled\"").await;
+    put(&server, "/v1/breakers/payments", r#"{"state": "auto"}"#).await;
+    let told = read_until(&mut stream, "\"to\":\"closed\"").await;
+    assert!(told.contains("its forced state has ended"), "{told}");
+
+    // A reset leaves no trace: what closed it is not known.
+    put(&server, "/v1/breakers/payments", r#"{"state": "open"}"#).await;
+    put(&server, "/v1/breakers/payments", r#"{"state": "auto"}"#).await;
+    assert_eq!(check(&server).await.status, StatusCode::OK);
+    send(server.addr, Method::DELETE, "/v1/keys/payments", &[], "").await;
+    listed(&server).await;
+    let told = read_until(&mut stream, "\"to\":\"closed\"").await;
+    assert!(told.contains("or it was reset"), "{told}");
 }

@@ -72,5 +72,5 @@ fn status(refused: &Refused, http: Option<StatusCode>) -> Status {
     if code == Code::ResourceExhausted {
         details.add_quota_failure_violation(&*refused.by, refused.cause.to_string());
     }
-    Status::with_error_details(code, refused.to_string(), details)
+    Status::with_error_details(code, format!("{}: {}", refused.by, refused.why()), details)
 }

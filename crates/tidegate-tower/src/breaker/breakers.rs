@@ -1,8 +1,8 @@
 //! Which breaker a request enters.
 
-use tidegate::breaker::{Call, Condition, KeyedCall};
+use tidegate::breaker::{Call, KeyedCall, Refusal, RefusalReason};
 use tidegate::observer::RefusalCause;
-use tidegate::{Breaker, Denied, Key, KeyedBreaker};
+use tidegate::{Breaker, Key, KeyedBreaker};
 
 use crate::guarded::Entered;
 
@@ -14,9 +14,8 @@ pub trait Breakers<Req>: Clone {
     /// Enters the breaker of a request without waiting.
     ///
     /// # Errors
-    /// [`Denied`] in the same cases as [`Breaker::try_enter`], and the cause: the state of the breaker, read after the
-    /// refusal.
-    fn try_enter(&self, request: &Req) -> Result<Self::Call, (Denied, RefusalCause)>;
+    /// [`Refusal`], with its reason, in the same cases as [`Breaker::enter_with_reason`].
+    fn try_enter(&self, request: &Req) -> Result<Self::Call, Refusal>;
 }
 
 /// One breaker for all requests: see [`BreakerLayer::new`](crate::BreakerLayer::new).
@@ -34,8 +33,8 @@ impl OneBreaker {
 impl<Req> Breakers<Req> for OneBreaker {
     type Call = Call;
 
-    fn try_enter(&self, _: &Req) -> Result<Call, (Denied, RefusalCause)> {
-        self.breaker.try_enter().map_err(|denied| (denied, cause(self.breaker.state())))
+    fn try_enter(&self, _: &Req) -> Result<Call, Refusal> {
+        self.breaker.enter_with_reason()
     }
 }
 
@@ -55,18 +54,19 @@ impl<F> BreakerOfKey<F> {
 impl<Req, K: Key, F: Fn(&Req) -> K + Clone> Breakers<Req> for BreakerOfKey<F> {
     type Call = KeyedCall;
 
-    fn try_enter(&self, request: &Req) -> Result<KeyedCall, (Denied, RefusalCause)> {
-        let Self { breaker, key } = self;
-        breaker.try_enter(key(request)).map_err(|denied| (denied, cause(breaker.state(key(request)))))
+    fn try_enter(&self, request: &Req) -> Result<KeyedCall, Refusal> {
+        self.breaker.enter_with_reason((self.key)(request))
     }
 }
 
-/// Returns why a breaker in this state refuses. If it lets calls through by now, it was open.
-const fn cause(state: Condition) -> RefusalCause {
-    match state {
-        Condition::HalfOpen { .. } => RefusalCause::HalfOpen,
-        Condition::Shedding { .. } => RefusalCause::Shedding,
-        Condition::Forced { .. } => RefusalCause::ForcedOpen,
-        _ => RefusalCause::Open,
+/// Returns the cause of a refusal, and the words of the person who forced the breaker open, if any.
+pub(super) fn cause(reason: &RefusalReason) -> (RefusalCause, Option<&str>) {
+    match reason {
+        RefusalReason::HalfOpen => (RefusalCause::HalfOpen, None),
+        RefusalReason::Shedding => (RefusalCause::Shedding, None),
+        RefusalReason::Forced(forced) => {
+            (RefusalCause::ForcedOpen, Some(forced.reason()).filter(|reason| !reason.is_empty()))
+        }
+        _ => (RefusalCause::Open, None),
     }
 }

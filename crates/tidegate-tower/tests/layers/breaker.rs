@@ -57,10 +57,17 @@ fn a_refusal_says_which_state_of_the_breaker_refuses() {
     };
     let (breaker, _clock) = breaker(1);
     breaker.force(Force::Open, Some(Duration::from_secs(60)), "an upgrade");
-    assert_eq!(says(&breaker), "payments: a person has forced the breaker open; try again in 60000 ms");
+    assert_eq!(
+        says(&breaker),
+        "payments: a person has forced the breaker open: an upgrade; try again in 60000 ms"
+    );
     breaker.auto();
     let probe = breaker.try_enter().unwrap();
-    assert_eq!(says(&breaker), "payments: the breaker is half-open, and all its probes are under way");
+    assert_eq!(
+        says(&breaker),
+        "payments: the breaker is half-open, and all its probes are under way: a place is free again when one ends or has \
+         lasted for its `ttl`"
+    );
     probe.leave(Outcome::Failure);
     // One bad probe proves too little.
     while let Ok(probe) = breaker.try_enter() {
@@ -82,7 +89,29 @@ fn a_refusal_says_which_state_of_the_breaker_refuses() {
     hosts.force("there", Force::Open, None, "an upgrade");
     let layer = BreakerLayer::each("hosts", hosts, |_: &Request<String>| "there").answering(Errors);
     let refused = answer(&mut layer.layer(inner), get()).unwrap_err();
-    assert_eq!(refused.to_string(), "hosts: a person has forced the breaker open");
+    assert_eq!(refused.to_string(), "hosts: a person has forced the breaker open: an upgrade");
+}
+
+/// The reason is for the program and its logs. A response, which strangers may read, does not have it.
+#[test]
+fn the_reason_of_a_forced_breaker_is_in_the_refusal_and_not_in_the_response() {
+    let (breaker, _clock) = breaker(1);
+    breaker.force(Force::Open, None, "an upgrade\nof db-7");
+    let mut service = BreakerLayer::new("payments", breaker.clone()).layer(ScriptedService::default());
+    let refused = answer(&mut service, get()).unwrap();
+    assert!(
+        refused.body().contains("a person has forced the breaker open") && !refused.body().contains("db-7")
+    );
+    let why = Refused::of_response(&refused).unwrap();
+    assert_eq!(why.reason.as_deref(), Some("an upgrade\nof db-7"));
+    assert!(why.to_string().ends_with(r"forced the breaker open: an upgrade\nof db-7"), "{why}");
+    breaker.force(Force::Open, None, "");
+    let refused = answer(&mut service, get()).unwrap();
+    let why = Refused::of_response(&refused).unwrap();
+    assert_eq!(
+        (&why.reason, why.to_string()),
+        (&None, "payments: a person has forced the breaker open".to_owned())
+    );
 }
 
 #[test]

@@ -11,7 +11,8 @@ use tidegate_core::breaker::{CircuitBreaker, CircuitBreakerState, Condition, For
 use tidegate_core::{Ask, Cost, Outcome, Quota, QuotaError, Receipt, Retry, State, Tick};
 
 use super::measured::Measured;
-use super::shared::{self, Changes};
+use super::run::Refusal;
+use super::shared::{self, Changes, Refused};
 use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
 use crate::held_panic::HeldPanic;
@@ -105,14 +106,33 @@ impl KeyedBreaker {
     /// [`Denied`], as [`Breaker::try_enter`](crate::Breaker::try_enter).
     pub fn try_enter(&self, key: impl Key) -> Result<KeyedCall, Denied> {
         key.with_bytes(|key| {
-            let admit = |receipt| KeyedCall {
-                shared: Arc::clone(&self.shared),
-                key: key.into(),
-                receipt: Some(receipt),
-                measured: Measured::default(),
-            };
-            self.shared.enter(key, admit).map_err(shared::refused)
+            if self.shared.observer.is_some() {
+                return self.enter_bytes(key).map_err(|refusal| refusal.denied);
+            }
+            let admitted = self.shared.enter_unobserved(key);
+            admitted.map(|receipt| self.call(key, receipt)).map_err(shared::refused)
         })
+    }
+
+    /// Enters the breaker of a key without waiting, and says why it refuses.
+    ///
+    /// # Errors
+    /// [`Refusal`], as [`Breaker::enter_with_reason`](crate::Breaker::enter_with_reason).
+    pub fn enter_with_reason(&self, key: impl Key) -> Result<KeyedCall, Refusal> {
+        key.with_bytes(|key| self.enter_bytes(key))
+    }
+
+    fn enter_bytes(&self, key: &[u8]) -> Result<KeyedCall, Refusal> {
+        self.shared.enter(key, |receipt| self.call(key, receipt)).map_err(Refusal::of)
+    }
+
+    fn call(&self, key: &[u8], receipt: Receipt) -> KeyedCall {
+        KeyedCall {
+            shared: Arc::clone(&self.shared),
+            key: key.into(),
+            receipt: Some(receipt),
+            measured: Measured::default(),
+        }
     }
 
     /// Returns when a call of the key may enter: after zero time if it may now. Changes nothing.
@@ -193,6 +213,9 @@ impl KeyedBreaker {
     }
 }
 
+/// Why entering always finds a state.
+const BEGINS: &str = "a key without a state is given one";
+
 impl Keys {
     /// Returns the parameters of all keys.
     fn law(&self) -> &CircuitBreaker {
@@ -202,23 +225,30 @@ impl Keys {
         }
     }
 
-    /// Enters the breaker of a key, or returns when to retry. `admit` makes the call; see [`shared::Shared::enter`].
-    fn enter<C>(&self, key: &[u8], admit: impl FnOnce(Receipt) -> C) -> Result<C, Retry> {
-        const BEGINS: &str = "a key without a state is given one";
-        let at = (self.time.now(), Absent::Begins);
-        let ask = |at| Ask::allow(at, Cost::ONE);
+    /// Enters the breaker of a key where nobody observes it, or returns when to retry.
+    fn enter_unobserved(&self, key: &[u8]) -> Result<Receipt, Retry> {
+        let enter = |law: &CircuitBreaker, state: &mut _, at| {
+            law.enter_in_place(state, Ask::allow(at, Cost::ONE), &mut |_| ())
+        };
+        self.change(key, (self.time.now(), Absent::Begins), enter).expect(BEGINS)
+    }
+
+    /// Enters the breaker of a key, or returns the refusal. `admit` makes the call; see [`shared::Shared::enter`].
+    fn enter<C>(&self, key: &[u8], admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
+        let now = (self.time.now(), Absent::Begins);
         if self.observer.is_none() {
-            let enter =
-                |law: &CircuitBreaker, state: &mut _, at| law.enter_in_place(state, ask(at), &mut |_| ());
-            return self.change(key, at, enter).expect(BEGINS).map(admit);
+            let enter = |law: &CircuitBreaker, state: &mut _, at| {
+                shared::enter(law, state, Ask::allow(at, Cost::ONE), &mut |_| ())
+            };
+            return self.change(key, now, enter).expect(BEGINS).map(admit);
         }
         let mut changes = Changes::new();
-        let entered = self.change(key, at, |law, state, at| {
-            shared::enter(law, state, ask(at), &mut |change| changes.push(change))
+        let entered = self.change(key, now, |law, state, at| {
+            shared::enter(law, state, Ask::allow(at, Cost::ONE), &mut |change| changes.push(change))
         });
         let entered = entered.expect(BEGINS).map(admit);
         self.tell(key, &changes, entered.as_ref().err().map(shared::told_refusal).as_ref());
-        entered.map_err(|(retry, _)| retry)
+        entered
     }
 
     /// Leaves the breaker of a key. If the key was reset meanwhile, its state is younger than the receipt, and the

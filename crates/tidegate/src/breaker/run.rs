@@ -4,6 +4,7 @@ use std::fmt;
 
 use tidegate_core::{Outcome, Retry};
 
+use super::shared::{Refused, refused};
 use crate::answer::Denied;
 use crate::refusal_reason::RefusalReason;
 
@@ -18,6 +19,10 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    pub(super) fn of((retry, reason): Refused) -> Self {
+        Self { denied: refused(retry), reason }
+    }
+
     /// Returns when repeating the call is worthwhile.
     #[must_use]
     pub fn retry(&self) -> Retry {
@@ -30,7 +35,10 @@ impl fmt::Display for Refusal {
         match &self.reason {
             RefusalReason::Open => f.write_str("the breaker is open")?,
             RefusalReason::HalfOpen => {
-                f.write_str("the breaker lets no more calls through while it tries the service")?;
+                f.write_str(
+                    "the breaker lets no more calls through while it tries the service, until one of them ends or has \
+                     lasted for its `ttl`",
+                )?;
             }
             RefusalReason::Shedding => {
                 f.write_str("the breaker refuses a share of the calls, because the service fails")?;

@@ -187,7 +187,7 @@ fn a_refusal_says_why() {
     assert_eq!(told(&breaker), "the breaker was forced open; retry after 90000 ms");
     breaker.auto();
     let probe = breaker.try_enter().unwrap();
-    assert_eq!(told(&breaker), "the breaker lets no more calls through while it tries the service");
+    assert_eq!(told(&breaker), "the breaker lets no more calls through while it tries the service, until one of them ends or has lasted for its `ttl`");
     drop(probe);
 
     let (sheds, ..) = heard(CircuitBreaker::builder().shed_at_most(0.9));

@@ -321,7 +321,7 @@ fn detail_of(decision: &GateDecision, needed: Option<Criticality>, breaker: Opti
     match policy.limit(bound.limit).filter(|limit| limit.is_breaker()) {
         Some(limit) => by_breaker::detail(
             &by_limit::named(policy),
-            limit.sheds(),
+            (limit.sheds(), by_limit::time_to_live(limit)),
             (decision.retry(), &bound.decision.standing),
             breaker,
         ),

@@ -113,7 +113,8 @@ impl fmt::Display for RefusalCause {
             Self::NoKey => "the request lacks what the limit counts it by",
             Self::Busy => "the service is busy",
             Self::Open => "the breaker is open",
-            Self::HalfOpen => "the breaker is half-open, and all its probes are under way",
+            Self::HalfOpen => "the breaker is half-open, and all its probes are under way: a place is free again when one ends or has \
+                 lasted for its `ttl`",
             Self::Shedding => "the breaker refuses a share of the calls, since the service fails",
             Self::ForcedOpen => "a person has forced the breaker open",
             Self::Policy => "a policy refuses the request",

@@ -11,6 +11,7 @@ use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
 use tidegate::breaker::{Condition, Force};
 use tidegate::explain::Explanation;
+use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{Policy, PolicySet};
 use tidegate::visible;
 use ulid::Ulid;
@@ -104,7 +105,9 @@ async fn breaker_states(
                     let until = until.and_then(|until| moment(until, Duration::ZERO));
                     forced_state(to, until.as_deref(), &why(seen))
                 }
-                Condition::HalfOpen { in_flight, at_most, .. } => trying(in_flight, at_most),
+                Condition::HalfOpen { in_flight, at_most, .. } => {
+                    trying(in_flight, at_most, one.lapses_after)
+                }
                 // Once the open time is over the call is the first probe, and the decision says that it passes.
                 Condition::Open { until, .. } if until > seen.at => {
                     let until = moment(until, Duration::ZERO).unwrap_or_default();
@@ -121,11 +124,18 @@ async fn breaker_states(
     states
 }
 
-/// Says in words that a breaker is half-open, and what its probes do.
-fn trying(in_flight: u64, at_most: u64) -> String {
+/// Says in words that a breaker is half-open, and what its probes do. `lapses_after`: the time after which the place of a
+/// probe is free again although nobody has reported its end.
+fn trying(in_flight: u64, at_most: u64, lapses_after: Option<Duration>) -> String {
     let calls = if at_most == 1 { "call" } else { "calls" };
-    let does =
-        if in_flight < at_most { "lets this call through" } else { "lets no more through until one ends" };
+    let does = match lapses_after {
+        _ if in_flight < at_most => "lets this call through".to_owned(),
+        None => "lets no more through until one ends".to_owned(),
+        Some(time) => format!(
+            "lets no more through until one ends, or {} ms after it began if nobody reports the end",
+            millis_up(time)
+        ),
+    };
     format!("is half-open: tries the service with {at_most} {calls} at a time, {in_flight} under way; {does}")
 }
 

@@ -11,9 +11,10 @@ use crate::visible;
 
 /// Describes the refusal by a breaker of `policy`: the policy's name in quotes, and by what it counts. `seen` is the
 /// breaker's state, read after the refusal; without it, or if it has changed since, only what holds in each case is said.
+/// `ttl` is the time after which the place of a probe is free again although nobody has reported its end.
 pub(super) fn detail(
     policy: &str,
-    sheds: bool,
+    (sheds, ttl): (bool, Option<Duration>),
     (retry, standing): (Retry, &Standing),
     seen: Option<&BreakerView>,
 ) -> String {
@@ -33,10 +34,17 @@ pub(super) fn detail(
             format!("is forced open by a person{until}{reason}")
         }
         (Some((Condition::HalfOpen { in_flight: 1.., at_most: 1, .. }, _)), _) => {
-            "tries the service with 1 call at a time, and that one is under way".to_owned()
+            let free = unreported("it", ttl);
+            format!(
+                "tries the service with 1 call at a time, and that one is under way; a place is free again when {free}"
+            )
         }
         (Some((Condition::HalfOpen { in_flight, at_most, .. }, _)), _) if in_flight >= at_most => {
-            format!("tries the service with {at_most} calls at a time, and all of them are under way")
+            let free = unreported("one", ttl);
+            format!(
+                "tries the service with {at_most} calls at a time, and all of them are under way; a place is free again \
+                 when {free}"
+            )
         }
         (Some((Condition::Open { by: Some(figure), .. }, _)), Retry::After(_)) => {
             format!("is open, since the service behind it fails ({figure})")
@@ -51,4 +59,10 @@ pub(super) fn detail(
         _ => "lets no call through now: it tries the service, or a person has forced it open".to_owned(),
     };
     format!("the breaker of policy {policy} {why}; {again}")
+}
+
+/// Says when the place of a probe is free again.
+fn unreported(probe: &str, ttl: Option<Duration>) -> String {
+    let after = |ttl| format!(", or {} ms after it began if nobody reports the end", millis_up(ttl));
+    format!("{probe} ends{}", ttl.map(after).unwrap_or_default())
 }

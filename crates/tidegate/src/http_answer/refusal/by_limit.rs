@@ -1,5 +1,7 @@
 //! Says which limit refuses, for which key, what is left, and what the caller can do.
 
+use std::time::Duration;
+
 use tidegate_core::{Criticality, Quota, Retry};
 
 use crate::gate::LimitDecision;
@@ -62,19 +64,22 @@ fn this_key(policy: &Policy) -> String {
 
 /// Says when a place is free again whose work ends unreported; empty if never.
 fn unreported(limit: &Limit) -> String {
-    let ttl = match limit.terms.quota.as_deref() {
-        Some(Quota::Concurrency(places)) => places.time_to_live(),
-        Some(Quota::Adaptive(places)) => places.time_to_live(),
-        _ => None,
-    };
     let after = |ttl| format!(", or {} ms after it was taken if nobody reports the end", millis_up(ttl));
-    ttl.map(after).unwrap_or_default()
+    time_to_live(limit).map(after).unwrap_or_default()
+}
+
+/// Returns the time after which a place, or the place of a probe, is free again although nobody has reported the end.
+pub(super) fn time_to_live(limit: &Limit) -> Option<Duration> {
+    match limit.terms.quota.as_deref()? {
+        Quota::Concurrency(places) => places.time_to_live(),
+        Quota::Adaptive(places) => places.time_to_live(),
+        Quota::Breaker(breaker) => breaker.time_to_live(),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tidegate_core::Tick;
 
     use crate::http_answer::server_parts::Refusal;
