@@ -5,6 +5,7 @@ use std::error::Error;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use http::{Response, StatusCode};
+use tidegate::http_answer::server_parts::in_words;
 use tidegate::observer::RefusalCause;
 use tidegate::{Retry, visible};
 
@@ -80,7 +81,7 @@ impl Refused {
     }
 
     fn again(&self) -> String {
-        self.retry_after_ms().map(|wait| format!("; try again in {wait} ms")).unwrap_or_default()
+        self.retry.after().map(|wait| format!("; try again in {}", in_words(wait))).unwrap_or_default()
     }
 
     /// Returns the wait in milliseconds, rounded up so that no caller comes back too early; `None` if it is not known.

@@ -10,6 +10,7 @@ use tidegate_core::{Decision, NotACost, Retry, Standing};
 
 use crate::no_place::NoPlace;
 use crate::observer::Event;
+use crate::rounded::in_words;
 use crate::store::Settled;
 
 /// The decision of the binding quota, and its index.
@@ -273,7 +274,7 @@ impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.retry() {
             Retry::After(wait) => {
-                write!(f, "refused; retry after {} ms", wait.as_nanos().div_ceil(1_000_000))
+                write!(f, "refused; retry after {}", in_words(wait))
             }
             retry => {
                 match (self.no_place, retry) {

@@ -67,7 +67,7 @@ pub mod server_parts {
     pub use super::refusal::{PublicRefusal, Refusal, RefusalProblem};
     pub use super::shown::ShownLimits;
     pub use super::window::Window;
-    pub use crate::rounded::{millis_up, seconds_up};
+    pub use crate::rounded::{in_words, millis_up, seconds_up};
 }
 
 /// The media type of a refusal's body.

@@ -19,6 +19,27 @@ pub fn millis_up(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).min(LONGEST_SECS * 1000)
 }
 
+/// Writes a duration for people, rounded up: `350 ms`, `1.2 s`, `2 min`, `21 h 54 min 27 s`. Below a second in
+/// milliseconds, below two minutes in seconds with up to two decimals, else in whole seconds, minutes, hours and days.
+#[must_use]
+pub fn in_words(span: Duration) -> String {
+    let millis = millis_up(span);
+    if millis < 1000 {
+        return format!("{millis} ms");
+    }
+    if millis < 120_000 {
+        let hundredths = millis.div_ceil(10);
+        let text = format!("{}.{:02}", hundredths / 100, hundredths % 100);
+        return format!("{} s", text.trim_end_matches('0').trim_end_matches('.'));
+    }
+    let whole = millis.div_ceil(1000);
+    let parts =
+        [(whole / 86_400, "d"), (whole / 3600 % 24, "h"), (whole / 60 % 60, "min"), (whole % 60, "s")];
+    let parts: Vec<String> =
+        parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count} {unit}")).collect();
+    parts.join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,5 +51,19 @@ mod tests {
         assert_eq!(seconds_up(Duration::MAX), 999_999_999_999_999);
         assert_eq!(millis_up(Duration::from_nanos(1)), 1);
         assert_eq!(millis_up(Duration::MAX), 999_999_999_999_999_000);
+    }
+
+    #[test]
+    fn spans_are_written_for_people_and_never_shorter_than_they_are() {
+        let words = |millis: &[u64]| -> Vec<String> {
+            millis.iter().map(|millis| in_words(Duration::from_millis(*millis))).collect()
+        };
+        assert_eq!(words(&[0, 1, 350, 999]), ["0 ms", "1 ms", "350 ms", "999 ms"]);
+        assert_eq!(words(&[1000, 1001, 1200, 29_959]), ["1 s", "1.01 s", "1.2 s", "29.96 s"]);
+        assert_eq!(words(&[60_000, 61_001, 119_999]), ["60 s", "61.01 s", "120 s"]);
+        assert_eq!(words(&[120_000, 120_001, 600_000]), ["2 min", "2 min 1 s", "10 min"]);
+        assert_eq!(words(&[78_866_160, 2 * 86_400_000]), ["21 h 54 min 27 s", "2 d"]);
+        assert_eq!(in_words(Duration::from_nanos(1)), "1 ms");
+        assert_eq!(in_words(Duration::MAX), "11574074074 d 1 h 46 min 39 s");
     }
 }

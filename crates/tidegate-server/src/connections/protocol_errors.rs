@@ -9,6 +9,7 @@ use http::header::{CONNECTION, HeaderValue, RETRY_AFTER};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tidegate::http_answer::server_parts::in_words;
 
 use super::wire::Wire;
 use crate::problem::Problem;
@@ -24,7 +25,7 @@ pub(super) fn full() -> Response {
 
 /// 408: the head of the request took too long.
 pub(super) fn late(most: std::time::Duration) -> Response {
-    let detail = format!("the head of the request did not arrive within {} ms", most.as_millis());
+    let detail = format!("the head of the request did not arrive within {}", in_words(most));
     closing(StatusCode::REQUEST_TIMEOUT, detail)
 }
 

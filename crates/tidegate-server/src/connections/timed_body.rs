@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::BoxError;
 use axum::body::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tidegate::http_answer::server_parts::in_words;
 use tokio::time::{Sleep, sleep};
 
 /// A body that fails with [`TooSlow`] if it is not complete in time. The time starts when its reader first has to wait.
@@ -22,7 +23,7 @@ pub(super) struct TimedBody {
 
 /// The error if the whole body did not arrive within this time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the body did not arrive within {} ms", .0.as_millis())]
+#[error("the body did not arrive within {}", in_words(self.0))]
 pub(crate) struct TooSlow(pub(crate) Duration);
 
 impl TimedBody {

@@ -36,7 +36,7 @@ async fn a_blocked_key_is_refused_until_the_block_ends_or_is_ended() {
     let refused = server.check("203.0.113.9").await;
     assert_eq!((refused.status, refused.header("retry-after")), (StatusCode::FORBIDDEN, "600"));
     assert!(
-        refused.detail().contains("blocked under policy \"per-ip\" for 600000 ms more: credential stuffing")
+        refused.detail().contains("blocked under policy \"per-ip\" for 10 min more: credential stuffing")
     );
     assert_eq!(
         (&refused.json()["decision"], &refused.json()["policy"]),

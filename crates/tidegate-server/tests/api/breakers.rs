@@ -80,7 +80,7 @@ async fn failures_open_it_probes_close_it_and_all_of_it_is_told_golden() {
     assert_eq!(refused.header("retry-after"), "5");
     assert_eq!(
         refused.detail(),
-        "the breaker of policy \"payments\" is open, since the service behind it fails (2 calls in a row failed); try again in 5000 ms"
+        "the breaker of policy \"payments\" is open, since the service behind it fails (2 calls in a row failed); try again in 5 s"
     );
     assert_eq!(refused.json()["policies"][0]["charged"], false, "all or nothing");
     let open = only(&server, "/v1/breakers/payments").await;

@@ -49,7 +49,7 @@ async fn a_refusal_says_who_opened_the_breaker_or_that_it_tries_the_service() {
     let forced = [
         (
             r#"{"state": "open", "for": "5min", "reason": "upgrade"}"#,
-            "is forced open by a person: upgrade; try again in 300000 ms",
+            "is forced open by a person: upgrade; try again in 5 min",
         ),
         (
             r#"{"state": "open", "reason": "upgrade"}"#,
@@ -68,11 +68,11 @@ async fn a_refusal_says_who_opened_the_breaker_or_that_it_tries_the_service() {
     assert_eq!(
         check(&server).await.detail(),
         "the breaker of policy \"payments\" tries the service with 1 call at a time, and that one is under way; a place is free \
-         again when it ends, or 60000 ms after it began if nobody reports the end; try again later"
+         again when it ends, or 60 s after it began if nobody reports the end; try again later"
     );
     let explained = server.post("/v1/explain", r#"{"attributes": {}}"#).await.json();
     let says = "is half-open: tries the service with 1 call at a time, 1 under way; lets no more through until one ends, \
-         or 60000 ms after it began if nobody reports the end";
+         or 60 s after it began if nobody reports the end";
     assert!(explained["lines"].to_string().contains(says), "{explained}");
     report(&server, &probe, 200).await;
     for _ in 0..2 {
@@ -81,7 +81,7 @@ async fn a_refusal_says_who_opened_the_breaker_or_that_it_tries_the_service() {
     }
     assert_eq!(
         check(&server).await.detail(),
-        "the breaker of policy \"payments\" is open, since the service behind it fails (2 calls in a row failed); try again in 5000 ms"
+        "the breaker of policy \"payments\" is open, since the service behind it fails (2 calls in a row failed); try again in 5 s"
     );
     let explained = server.post("/v1/explain", r#"{"attributes": {}}"#).await.json();
     let says =
@@ -104,7 +104,7 @@ async fn the_refusal_of_several_probes_says_how_many_there_are() {
         passed += 1;
     };
     assert_eq!(passed, 3);
-    let says = "with 3 calls at a time, and all of them are under way; a place is free again when one ends, or 60000 ms after \
+    let says = "with 3 calls at a time, and all of them are under way; a place is free again when one ends, or 60 s after \
          it began";
     assert!(refused.detail().contains(says), "{}", refused.detail());
 }

@@ -49,7 +49,7 @@ async fn a_busy_bulkhead_answers_503_and_no_time_golden() {
     assert_eq!(body["violated-policies"], json!(["work"]));
     assert_eq!(
         busy.detail(),
-        "policy \"work\" has 0 of 2 places free and 1 asked for; a place is free again when work in flight ends, or 30000 ms after it was taken if nobody reports the end"
+        "policy \"work\" has 0 of 2 places free and 1 asked for; a place is free again when work in flight ends, or 30 s after it was taken if nobody reports the end"
     );
 }
 

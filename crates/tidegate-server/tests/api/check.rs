@@ -221,7 +221,7 @@ policies:
         assert_eq!(answer["decision"], "denied");
         let lines: Vec<_> =
             answer["lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
-        assert_eq!(lines[0], "DENIED by per-ip, retry after 2.00 s");
+        assert_eq!(lines[0], "DENIED by per-ip, retry after 2 s");
         assert!(lines[1].starts_with("  1 shield   allowed"), "{lines:#?}");
         assert!(lines[1].ends_with("not charged, another limit denied"), "{lines:#?}");
         assert_eq!(lines[2], "  2 login    not charged path does not match");

@@ -27,14 +27,15 @@ async fn a_check_says_its_priority_and_a_refusal_what_is_kept() {
     assert!(first.header("ratelimit").contains("r=1"), "{first:?}");
     let refused = check(&server, r#", "priority": "sheddable/17", "cost": 2"#).await;
     assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
-    let told = "policy \"backend\" has 3 of 10 left, 2 kept for higher priority, and 2 asked for; try again in 6000 ms";
+    let told =
+        "policy \"backend\" has 3 of 10 left, 2 kept for higher priority, and 2 asked for; try again in 6 s";
     assert_eq!(refused.detail(), told);
     assert_eq!(refused.json()["policies"][0]["decision"], "denied");
 
     let id = refused.json()["decision_id"].as_str().unwrap().to_owned();
     let explained = server.get(&format!("/v1/explain?id={id}&reveal=true")).await.json();
     let lines = explained["lines"].as_array().unwrap();
-    assert_eq!(lines[0], "DENIED by backend, retry after 6.00 s", "{lines:?}");
+    assert_eq!(lines[0], "DENIED by backend, retry after 6 s", "{lines:?}");
     assert!(
         lines[1].as_str().unwrap().contains("needs 2, has 3 of 10, keeps 2 for higher priority"),
         "{lines:?}"

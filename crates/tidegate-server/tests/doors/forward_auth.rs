@@ -135,7 +135,7 @@ policies:
         assert_eq!(members_of(&denied), PUBLIC);
         let body = denied.json();
         assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
-        assert_eq!(body["detail"], "policy \"per-ip\" refuses this request; try again in 60000 ms");
+        assert_eq!(body["detail"], "policy \"per-ip\" refuses this request; try again in 60 s");
         assert_eq!(body["violated-policies"], serde_json::json!(["per-ip"]));
         assert_eq!((&body["retry"], &body["retry_after_ms"]), (&"after".into(), &60_000.into()));
         assert_eq!(denied.header("x-tidegate-policy"), "per-ip");

@@ -33,7 +33,7 @@ fn a_service_that_fails_is_left_alone_and_tried_again() {
         concat!(
             r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","#,
             r#""title":"Temporary reduced capacity","status":503,"#,
-            r#""detail":"layer \"payments\": the breaker is open; try again in 5000 ms","#,
+            r#""detail":"layer \"payments\": the breaker is open; try again in 5 s","#,
             r#""retry":"after","retry_after_ms":5000}"#,
         )
     );
@@ -59,7 +59,7 @@ fn a_refusal_says_which_state_of_the_breaker_refuses() {
     breaker.force(Force::Open, Some(Duration::from_secs(60)), "an upgrade");
     assert_eq!(
         says(&breaker),
-        "payments: a person has forced the breaker open: an upgrade; try again in 60000 ms"
+        "payments: a person has forced the breaker open: an upgrade; try again in 60 s"
     );
     breaker.auto();
     let probe = breaker.try_enter().unwrap();

@@ -7,6 +7,7 @@ use tidegate_core::{Outcome, Retry};
 use super::shared::{Refused, refused};
 use crate::answer::Denied;
 use crate::refusal_reason::RefusalReason;
+use crate::rounded::in_words;
 
 /// A refusal by a breaker: the call was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +50,7 @@ impl fmt::Display for Refusal {
             RefusalReason::Forced(forced) => write!(f, "the breaker was forced open: {}", forced.reason())?,
         }
         match self.retry().after() {
-            Some(wait) => write!(f, "; retry after {} ms", wait.as_nanos().div_ceil(1_000_000)),
+            Some(wait) => write!(f, "; retry after {}", in_words(wait)),
             None => Ok(()),
         }
     }

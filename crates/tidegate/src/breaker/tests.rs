@@ -69,7 +69,7 @@ fn an_outage_is_told_from_its_beginning_to_its_end() {
 fn each_step_of_recovery_lets_twice_as_many_in() {
     let (breaker, clock, _) = heard(CircuitBreaker::builder().consecutive(1));
     calls(&breaker, 1, Outcome::Failure);
-    assert_eq!(breaker.try_enter().unwrap_err().to_string(), "refused; retry after 5000 ms");
+    assert_eq!(breaker.try_enter().unwrap_err().to_string(), "refused; retry after 5 s");
     clock.advance(5 * SECOND);
     for most in [3, 6, 12, 24] {
         let inside: Vec<Call> = std::iter::from_fn(|| breaker.try_enter().ok()).collect();
@@ -163,7 +163,7 @@ fn work_is_run_unless_it_is_refused() {
     let failed: Result<(), _> = breaker.blocking_run(|| Err(fmt::Error));
     assert_eq!(failed, Err(CallError::Failed(fmt::Error)));
     let refused = breaker.blocking_run(|| -> Result<(), fmt::Error> { panic!("it is not tried") });
-    assert_eq!(refused.unwrap_err().to_string(), "the breaker is open; retry after 5000 ms");
+    assert_eq!(refused.unwrap_err().to_string(), "the breaker is open; retry after 5 s");
 }
 
 /// Each refusal is told by what the breaker does: no breaker that a person holds open says that it tries the service.
@@ -184,10 +184,13 @@ fn a_refusal_says_why() {
     };
     assert!(matches!(refusal.reason, RefusalReason::Forced(forced) if forced.reason() == "index rebuild"));
     breaker.force(Force::Open, Some(90 * SECOND), "");
-    assert_eq!(told(&breaker), "the breaker was forced open; retry after 90000 ms");
+    assert_eq!(told(&breaker), "the breaker was forced open; retry after 90 s");
     breaker.auto();
     let probe = breaker.try_enter().unwrap();
-    assert_eq!(told(&breaker), "the breaker lets no more calls through while it tries the service, until one of them ends or has lasted for its `ttl`");
+    assert_eq!(
+        told(&breaker),
+        "the breaker lets no more calls through while it tries the service, until one of them ends or has lasted for its `ttl`"
+    );
     drop(probe);
 
     let (sheds, ..) = heard(CircuitBreaker::builder().shed_at_most(0.9));

@@ -1,8 +1,10 @@
 //! Formats an explanation as text for a terminal, one line per limit.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::{Explanation, LimitReason};
+use crate::rounded::in_words;
 
 /// The most attributes that are named as used by no policy.
 const UNUSED: usize = 5;
@@ -10,7 +12,7 @@ const UNUSED: usize = 5;
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.decision, &self.policy, self.retry_after_ms) {
-            ("delayed", _, _) => writeln!(f, "DELAYED {}", seconds(self.delay_ms))?,
+            ("delayed", _, _) => writeln!(f, "DELAYED {}", millis(self.delay_ms))?,
             ("allowed", Some(name), _) => writeln!(f, "ALLOWED, tightest is {name}")?,
             ("allowed", None, _) => match self.passed_over() {
                 names if names.is_empty() => writeln!(f, "ALLOWED, no policy limits it")?,
@@ -21,7 +23,7 @@ impl fmt::Display for Explanation {
             }
             (_, Some(name), wait) if let Some(reason) = &self.blocked => {
                 let separator = if reason.is_empty() { "" } else { ": " };
-                let lasts = seconds(wait.unwrap_or_default());
+                let lasts = millis(wait.unwrap_or_default());
                 writeln!(f, "DENIED by a block of its key under {name} for {lasts} more{separator}{reason}")?;
             }
             (_, Some(name), _) if self.denied_by_list => writeln!(f, "DENIED by the deny-list of {name}")?,
@@ -29,7 +31,7 @@ impl fmt::Display for Explanation {
             (_, name, wait) => {
                 write!(f, "DENIED by {}, ", name.as_deref().unwrap_or("no policy"))?;
                 match wait {
-                    Some(wait) => writeln!(f, "retry after {}", seconds(wait))?,
+                    Some(wait) => writeln!(f, "retry after {}", millis(wait))?,
                     None if self.retry == Some("unknown") => {
                         writeln!(f, "it is unknown when it would be allowed")?;
                     }
@@ -99,7 +101,7 @@ impl LimitReason {
             _ if !self.is_breaker => write!(f, "needs {}, ", self.needs)?,
             _ if let Some(state) = &self.breaker => f.write_str(state)?,
             (_, None, _) => f.write_str("lets this call through")?,
-            (_, _, Some(wait)) => write!(f, "is open, lets the first probe through in {}", seconds(wait))?,
+            (_, _, Some(wait)) => write!(f, "is open, lets the first probe through in {}", millis(wait))?,
             _ => f.write_str("refuses this call, it is unknown for how long")?,
         }
         match self.counts {
@@ -118,30 +120,6 @@ impl LimitReason {
     }
 }
 
-/// Formats milliseconds, rounded up: below two minutes as seconds with two decimals, else in whole seconds, minutes, hours and days.
-fn seconds(millis: u64) -> String {
-    if millis < 120_000 {
-        let hundredths = millis.div_ceil(10);
-        return format!("{}.{:02} s", hundredths / 100, hundredths % 100);
-    }
-    let whole = millis.div_ceil(1000);
-    let parts =
-        [(whole / 86_400, "d"), (whole / 3600 % 24, "h"), (whole / 60 % 60, "min"), (whole % 60, "s")];
-    let parts: Vec<String> =
-        parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count} {unit}")).collect();
-    parts.join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn short_waits_are_told_in_hundredths_and_long_ones_in_the_units_of_a_clock() {
-        assert_eq!([410, 1, 61_001].map(seconds), ["0.41 s", "0.01 s", "61.01 s"]);
-        assert_eq!(
-            [120_000, 600_000, 78_866_160, 2 * 86_400_000].map(seconds),
-            ["2 min", "10 min", "21 h 54 min 27 s", "2 d"]
-        );
-    }
+fn millis(count: u64) -> String {
+    in_words(Duration::from_millis(count))
 }

@@ -23,7 +23,7 @@ fn each_policy_says_what_it_saw() {
     assert!(gate.check(&request).unwrap().allowed);
     assert_eq!(
         gate.explain(&request).unwrap().to_string(),
-        "DENIED by per-ip, retry after 0.50 s
+        "DENIED by per-ip, retry after 500 ms
   1 shield   allowed     gcra 5000/s: needs 1, has 4999 of 5000; key (all); not charged, another limit denied
   2 per-ip   DENIED      gcra 2/s burst 1: needs 1, has 0 of 1; key client.ip=203.0.113.9
   3 login    not charged path does not match
@@ -96,7 +96,7 @@ fn a_queue_names_no_size_that_the_file_cannot_set() {
     }
     assert_eq!(
         gate.explain(&request).unwrap().to_string(),
-        "DENIED by q, retry after 0.50 s
+        "DENIED by q, retry after 500 ms
   1 q   DENIED      leaky-bucket 1/s queue 5: needs 1, has 0 of 1; key (all)
 "
     );
@@ -150,8 +150,8 @@ fn a_breaker_says_whether_it_lets_the_call_through() {
     gate.admit(&request).unwrap().admitted().unwrap().finish(Outcome::Failure).unwrap();
     assert_eq!(
         gate.explain(&request).unwrap().to_string(),
-        "DENIED by pay, retry after 5.00 s
-  1 pay   DENIED      breaker consecutive 1: is open, lets the first probe through in 5.00 s; key (all)
+        "DENIED by pay, retry after 5 s
+  1 pay   DENIED      breaker consecutive 1: is open, lets the first probe through in 5 s; key (all)
 "
     );
 }

@@ -38,6 +38,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tidegate_core::Tick;
 
 use super::charged::{Charged, ChargedLine, Part};
+use crate::rounded::in_words;
 use crate::store::{Home, StoreError};
 
 /// A sealed admission; its text is base64url without padding.
@@ -111,7 +112,7 @@ pub enum TicketError {
     #[error("this ticket was made by a version that this one cannot read")]
     Unreadable(#[from] tidegate_core::bytes::DecodeError),
     /// The ticket's time to live is over.
-    #[error("this ticket expired {} ms ago", .ago.as_millis())]
+    #[error("this ticket expired {} ago", in_words(*ago))]
     Expired {
         /// How long ago.
         ago: Duration,

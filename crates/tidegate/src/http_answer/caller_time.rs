@@ -7,7 +7,7 @@ use tidegate_core::Retry;
 
 use crate::gate::GateDecision;
 use crate::policy::{Descriptor, shortest_time_left};
-use crate::rounded::millis_up;
+use crate::rounded::in_words;
 
 /// How long the caller of a request still waits, and the attribute that says so.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +26,8 @@ impl CallerTime {
     /// the request by no more than its `max_wait`. Empty for any other refusal.
     pub(super) fn note(self, decision: &GateDecision) -> String {
         let Some(turn) = self.turn(decision) else { return String::new() };
-        let (turn, left) = (millis_up(turn), millis_up(self.left));
-        format!("; it would pass after a wait of {turn} ms, and {} leaves {left} ms", self.name)
+        let (turn, left) = (in_words(turn), in_words(self.left));
+        format!("; it would pass after a wait of {turn}, and {} leaves {left}", self.name)
     }
 
     /// Returns how long the request would have had to wait, if it was refused for this time alone.
@@ -63,7 +63,7 @@ mod tests {
             (decision.allowed, text)
         };
         let (allowed, text) = told("100m");
-        let note = "try again in 1400 ms; it would pass after a wait of 1500 ms, and request.header.grpc-timeout leaves 100 ms";
+        let note = "try again in 1.4 s; it would pass after a wait of 1.5 s, and request.header.grpc-timeout leaves 100 ms";
         assert!(!allowed && text.contains(note), "{text}");
         assert!(told("1600m").0, "it waits for its turn");
         // The next turn is in 3 s, beyond what the limit lets anybody wait.

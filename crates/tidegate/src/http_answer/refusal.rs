@@ -20,7 +20,7 @@ use super::caller_time::CallerTime;
 use crate::gate::GateDecision;
 use crate::no_place::NoPlace;
 use crate::policy::{self, Block, Deny, Descriptor};
-use crate::rounded::millis_up;
+use crate::rounded::{in_words, millis_up};
 use crate::store::BreakerView;
 
 /// The type of a problem that the status describes completely (RFC 9457, section 4.2.1).
@@ -200,7 +200,7 @@ impl<'a> Refusal<'a> {
                 let kind = if let Cause::Limit { .. } = cause { "limit" } else { "policy" };
                 match self.retry() {
                     Retry::After(wait) => {
-                        format!("{kind} {name:?} refuses this request; try again in {} ms", millis_up(wait))
+                        format!("{kind} {name:?} refuses this request; try again in {}", in_words(wait))
                     }
                     Retry::Unknown => format!("{kind} {name:?} refuses this request; try again later"),
                     Retry::Never => {
@@ -292,8 +292,8 @@ impl PublicRefusal<'_> {
 /// Returns the sentence for a request whose caller waits for less than its policy needs.
 fn too_late(decision: &GateDecision, refusal: &policy::Refusal, needs: Duration) -> String {
     let policy = decision.policy_name().unwrap_or_default();
-    let (needs, entry) = (millis_up(needs), &refusal.entry);
-    format!("a request of policy {policy:?} needs {needs} ms, and {entry} leaves less; nothing was charged")
+    let (needs, entry) = (in_words(needs), &refusal.entry);
+    format!("a request of policy {policy:?} needs {needs}, and {entry} leaves less; nothing was charged")
 }
 
 fn our_shortage() -> &'static str {
@@ -333,9 +333,9 @@ fn detail_of(decision: &GateDecision, needed: Option<Criticality>, breaker: Opti
 /// not contain it.
 fn blocked(decision: &GateDecision, block: &Block) -> String {
     let name = decision.policy_name().unwrap_or_default();
-    let lasts = millis_up(block.until.since(decision.at));
+    let lasts = in_words(block.until.since(decision.at));
     let reason = if block.reason.is_empty() { String::new() } else { format!(": {}", block.reason) };
-    format!("the key is blocked under policy {name:?} for {lasts} ms more{reason}; nothing was charged")
+    format!("the key is blocked under policy {name:?} for {lasts} more{reason}; nothing was charged")
 }
 
 /// Returns the title of a problem type: its name in words.

@@ -14,7 +14,7 @@ use super::descriptor::Descriptor;
 use super::matching::{View, compared, plain_values};
 use super::policy::{Direction, Mode, Policy};
 use super::set::PolicySet;
-use crate::rounded::millis_up;
+use crate::rounded::in_words;
 
 /// How a policy treats a request, before any counter is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl fmt::Display for Relevance {
             }
             Self::AllowListed { entry } => write!(f, "not charged: {entry} is on an allow-list"),
             Self::TooLate { entry, needs } => {
-                write!(f, "refused: needs {} ms, and {entry} leaves less", millis_up(*needs))
+                write!(f, "refused: needs {}, and {entry} leaves less", in_words(*needs))
             }
             Self::DenyListed { entry } => write!(f, "refused: {entry} is on a deny-list"),
         }

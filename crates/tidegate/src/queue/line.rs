@@ -13,6 +13,7 @@ use tidegate_core::{Algorithm, Ask, Cost, QuotaError, Rate, Tick, Transition};
 
 use crate::clock::Clock;
 use crate::job::Job;
+use crate::rounded::in_words;
 
 /// Why a job was not taken. The job was dropped without having run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +28,7 @@ pub enum Refused {
         retry_after: Duration,
     },
     /// The job would start after `wait`, later than its caller accepts.
-    #[error("the job would start in {} ms, later than accepted", wait.as_nanos().div_ceil(1_000_000))]
+    #[error("the job would start in {}, later than accepted", in_words(*wait))]
     Late {
         /// How long it would wait.
         wait: Duration,

@@ -11,7 +11,7 @@ use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
 use tidegate::breaker::{Condition, Force};
 use tidegate::explain::Explanation;
-use tidegate::http_answer::server_parts::millis_up;
+use tidegate::http_answer::server_parts::in_words;
 use tidegate::policy::{Policy, PolicySet};
 use tidegate::visible;
 use ulid::Ulid;
@@ -132,8 +132,8 @@ fn trying(in_flight: u64, at_most: u64, lapses_after: Option<Duration>) -> Strin
         _ if in_flight < at_most => "lets this call through".to_owned(),
         None => "lets no more through until one ends".to_owned(),
         Some(time) => format!(
-            "lets no more through until one ends, or {} ms after it began if nobody reports the end",
-            millis_up(time)
+            "lets no more through until one ends, or {} after it began if nobody reports the end",
+            in_words(time)
         ),
     };
     format!("is half-open: tries the service with {at_most} {calls} at a time, {in_flight} under way; {does}")

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_core::breaker::{Condition, Force};
 use tidegate_core::{Retry, Standing};
 
-use crate::rounded::millis_up;
+use crate::rounded::in_words;
 use crate::store::BreakerView;
 use crate::visible;
 
@@ -19,7 +19,7 @@ pub(super) fn detail(
     seen: Option<&BreakerView>,
 ) -> String {
     let again = match retry {
-        Retry::After(wait) => format!("try again in {} ms", millis_up(wait)),
+        Retry::After(wait) => format!("try again in {}", in_words(wait)),
         _ => "try again later".to_owned(),
     };
     let why = match (seen.map(|seen| (seen.condition, seen)), retry) {
@@ -63,6 +63,6 @@ pub(super) fn detail(
 
 /// Says when the place of a probe is free again.
 fn unreported(probe: &str, ttl: Option<Duration>) -> String {
-    let after = |ttl| format!(", or {} ms after it began if nobody reports the end", millis_up(ttl));
+    let after = |ttl| format!(", or {} after it began if nobody reports the end", in_words(ttl));
     format!("{probe} ends{}", ttl.map(after).unwrap_or_default())
 }

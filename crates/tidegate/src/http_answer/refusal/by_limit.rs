@@ -6,7 +6,7 @@ use tidegate_core::{Criticality, Quota, Retry};
 
 use crate::gate::LimitDecision;
 use crate::policy::{Limit, Policy};
-use crate::rounded::millis_up;
+use crate::rounded::in_words;
 
 /// Describes the refusal by a limit that is no breaker. `needed` is the lowest priority that passes, if the limit refuses
 /// any cost for its priority.
@@ -24,10 +24,10 @@ pub(super) fn detail(
     };
     match (retry, needed) {
         (Retry::After(wait), _) => format!(
-            "policy {name:?} has {} of {} left{key}{kept}{comma} and {cost} asked for; try again in {} ms",
+            "policy {name:?} has {} of {} left{key}{kept}{comma} and {cost} asked for; try again in {}",
             standing.remaining,
             standing.limit,
-            millis_up(wait)
+            in_words(wait)
         ),
         (Retry::Unknown, _) if policy.limit(bound.limit).is_some_and(Limit::is_guard) => format!(
             "policy {name:?} has {} of {} places free{key}{kept}{comma} and {cost} asked for; a place is free again when \
@@ -64,7 +64,7 @@ fn this_key(policy: &Policy) -> String {
 
 /// Says when a place is free again whose work ends unreported; empty if never.
 fn unreported(limit: &Limit) -> String {
-    let after = |ttl| format!(", or {} ms after it was taken if nobody reports the end", millis_up(ttl));
+    let after = |ttl| format!(", or {} after it was taken if nobody reports the end", in_words(ttl));
     time_to_live(limit).map(after).unwrap_or_default()
 }
 
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_refusal_says_by_what_the_limit_counts_and_not_the_value() {
         let minute = || Quota::per_minute(1).gcra().unwrap();
-        let wait = "and 1 asked for; try again in 60000 ms";
+        let wait = "and 1 asked for; try again in 60 s";
         assert_eq!(told(minute(), &[]), format!("policy \"each\" has 0 of 1 left {wait}"));
         assert_eq!(
             told(minute(), &["user.id", "client.ip"]),
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(
             told(places, &["user.id"]),
             "policy \"each\" has 0 of 1 places free for this user.id and 1 asked for; a place is free again when work in \
-             flight ends, or 30000 ms after it was taken if nobody reports the end"
+             flight ends, or 30 s after it was taken if nobody reports the end"
         );
     }
 }
