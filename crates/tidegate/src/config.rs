@@ -34,6 +34,7 @@ mod places;
 mod policies;
 mod preset;
 mod priority_header;
+mod queue;
 mod quota;
 mod reach;
 mod read;

@@ -16,6 +16,7 @@ use super::keys::{ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, LIMIT, RATED, SHAD
 use super::kind::Kind;
 use super::node::{Node, Spot};
 use super::places;
+use super::queue::warn_of_short_waits;
 use super::quota::LimitSpec;
 use super::shape::is_sound;
 use super::words::{PolicyFacts, Words};
@@ -142,6 +143,9 @@ pub(super) fn limit(
     built.tiers = tiers(&words, &spec, owner, findings);
     built.overrides = overrides(node, &spec, owner, findings);
     built.max_wait = words.span("max_wait").unwrap_or(Duration::ZERO);
+    if let Some(node) = words.get("max_wait") {
+        warn_of_short_waits(&built, node.spot, findings);
+    }
     built.replace = replace(&words);
     if known_word("keep_for") {
         built.keep_for = keep_for(&words, &built, owner, findings);
