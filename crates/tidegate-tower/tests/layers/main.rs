@@ -5,6 +5,7 @@
 mod any_order;
 mod body;
 mod breaker;
+mod breaker_refusals;
 mod cohorts;
 mod concurrency;
 mod deadline;
