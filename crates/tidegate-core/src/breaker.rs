@@ -23,6 +23,7 @@
 //! Profiles named after other libraries compare in the same way as those libraries; see the methods of
 //! [`BreakerBuilder`].
 
+mod admitted;
 mod builder;
 mod by_time;
 mod forced;
@@ -38,6 +39,7 @@ mod shown;
 mod state;
 mod window;
 
+pub use admitted::Admitted;
 pub use builder::BreakerBuilder;
 pub use forced::{Force, Forced, WouldTrip};
 pub use judgement::Judgement;

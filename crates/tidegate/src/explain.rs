@@ -2,15 +2,18 @@
 //!
 //! The server's `/v1/explain` and the command line print the same lines.
 
+mod allowed_with;
 mod key_text;
 mod terminal;
 
+pub use self::allowed_with::AllowedWith;
+use self::allowed_with::{allowed_with, cohorts_admitted, word};
 pub use self::key_text::key_text;
-use tidegate_core::concurrency::Concurrency;
-use tidegate_core::{Criticality, Priority, Quota, Rate};
+use tidegate_core::Priority;
 
-use crate::gate::{Check, Gate, GateDecision, LimitDecision};
-use crate::policy::{Descriptor, KeepFor, Limit, Mode, Over, Policy, PolicySet, Relevance, name_meant};
+use crate::gate::{Check, Gate, GateDecision};
+use crate::policy::{Descriptor, Limit, Mode, Over, Policy, PolicySet, Relevance};
+use crate::policy::{name_meant, shortest_time_left};
 use crate::rounded::millis_up;
 use crate::store::StoreError;
 use crate::visible::excerpt;
@@ -62,6 +65,15 @@ pub struct Reason {
     pub limits: Vec<LimitReason>,
 }
 
+/// The present state of a breaker, for [`Explanation::with_breakers`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct BreakerState {
+    /// The state in words, as `is forced open by a person`.
+    pub words: String,
+    /// The share of calls that is admitted, 0 to 1, for a breaker that sheds.
+    pub admitted_share: Option<f64>,
+}
+
 /// The decision of one limit about the request.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
@@ -89,6 +101,10 @@ pub struct LimitReason {
     /// The smallest changes with which the request would have passed this limit; absent if it passed, and for a breaker, whose state depends on
     /// how calls end.
     pub allowed_with: Option<AllowedWith>,
+    /// The share of such requests that this limit admits now, 0 to 1: of the calls, for a breaker that sheds; of the cohorts
+    /// of the request's level, for a limit that refused the request only because it keeps a part for higher priority.
+    /// Absent otherwise.
+    pub admitted_share: Option<f64>,
     /// Whether this limit allowed the request but was not charged, because another limit denied it.
     pub spared: bool,
     #[cfg_attr(feature = "config", serde(skip))]
@@ -101,25 +117,18 @@ pub struct LimitReason {
     in_use: u64,
     #[cfg_attr(feature = "config", serde(skip))]
     is_breaker: bool,
+    /// Whether the limit is a breaker that sheds instead of opening.
+    #[cfg_attr(feature = "config", serde(skip))]
+    may_shed: bool,
+    /// The level of priority that is shed, and how many of its cohorts are admitted.
+    #[cfg_attr(feature = "config", serde(skip))]
+    shed: Option<(&'static str, u8)>,
     /// The index of the limit within its policy.
     #[cfg_attr(feature = "config", serde(skip))]
     place: usize,
     /// The state of the breaker in words, where more is known than the decision says.
     #[cfg_attr(feature = "config", serde(skip))]
     breaker: Option<String>,
-}
-
-/// The smallest changes with which a request would have passed a limit that refused it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "config", derive(serde::Serialize))]
-pub struct AllowedWith {
-    /// The smallest sufficient burst, count per window or number of places; absent if no limit can have that much, and
-    /// for limits whose size is not a number in the file: queues, pacers and adaptive limits.
-    pub burst_at_least: Option<u64>,
-    /// The largest cost that would have passed; absent if nothing is left.
-    pub cost_at_most: Option<u64>,
-    /// The lowest level of priority that would have passed; absent if none would.
-    pub priority_at_least: Option<&'static str>,
 }
 
 impl Gate {
@@ -132,7 +141,7 @@ impl Gate {
     /// [`StoreError`] if no decision could be made.
     pub fn explain<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<Explanation, StoreError> {
         let check = check.into();
-        Ok(Explanation::of_peek(check.request, &self.peek(check)?))
+        Ok(Explanation::of_peek(&check, &self.peek(check)?))
     }
 
     /// Explains like [`Gate::explain`], and waits for engines that answer later.
@@ -147,14 +156,15 @@ impl Gate {
         check: impl Into<Check<'a, 'd>>,
     ) -> Result<Explanation, StoreError> {
         let check = check.into().peek();
-        Ok(Explanation::of_peek(check.request, &self.check_async(check).await?))
+        Ok(Explanation::of_peek(&check, &self.check_async(check).await?))
     }
 }
 
 impl Explanation {
-    fn of_peek(request: &Descriptor<'_>, decision: &GateDecision) -> Self {
-        let set = &decision.policies;
-        Self::of(set, request, decision, |_| true, |policy| key_text(set, policy, request))
+    fn of_peek(check: &Check<'_, '_>, decision: &GateDecision) -> Self {
+        let (set, request) = (&decision.policies, check.request);
+        let explained = Self::of(set, request, decision, |_| true, |policy| key_text(set, policy, request));
+        if check.deadline.is_some() { explained.without_waits() } else { explained }
     }
 
     /// Explains a decision by those policies of `set` whose indices `asked` accepts; `key` formats a policy's key in the form that the readers may
@@ -206,14 +216,25 @@ impl Explanation {
         }
     }
 
-    /// Replaces what is said about breakers: `tell` gets the name of a policy and the index of a breaker within it, and returns its state in words,
-    /// as `is forced open by a person`; `None` leaves what is said.
+    /// Replaces what is said about breakers: `tell` gets the name of a policy and the index of a breaker within it, and returns its state; `None`
+    /// leaves what is said.
     #[must_use]
-    pub fn with_breakers(mut self, tell: impl Fn(&str, usize) -> Option<String>) -> Self {
+    pub fn with_breakers(mut self, tell: impl Fn(&str, usize) -> Option<BreakerState>) -> Self {
         for reason in &mut self.reasons {
             for limit in reason.limits.iter_mut().filter(|limit| limit.is_breaker) {
-                limit.breaker = tell(&reason.policy, limit.place);
+                let Some(state) = tell(&reason.policy, limit.place) else { continue };
+                (limit.breaker, limit.admitted_share) = (Some(state.words), state.admitted_share);
             }
+        }
+        self
+    }
+
+    /// Leaves out which `max_wait` would have let the request pass: its caller's time is bounded in a way that the
+    /// request does not state.
+    fn without_waits(mut self) -> Self {
+        let limits = self.reasons.iter_mut().flat_map(|reason| &mut reason.limits);
+        for with in limits.filter_map(|limit| limit.allowed_with.as_mut()) {
+            with.max_wait_at_least_ms = None;
         }
         self
     }
@@ -240,6 +261,7 @@ fn unused(set: &PolicySet, request: &Descriptor<'_>) -> Vec<String> {
 
 fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) -> Vec<LimitReason> {
     let policies = decision.policies.policies();
+    let left = shortest_time_left(request).map(|(left, ..)| left);
     let own = decision.limits.iter().enumerate();
     let own = own.filter(|(_, limit)| policies[limit.policy].name == policy.name);
     own.map(|(place, limit)| {
@@ -248,8 +270,13 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
         let held = decision.quota_of(limit, request);
         let quota = held.map(|(quota, _)| &**quota);
         let brought = held.is_some_and(|(_, brought)| brought);
-        let keep_for = policy.limit(limit.limit).map(|of| of.keep_for).unwrap_or_default();
-        let is_breaker = policy.limit(limit.limit).is_some_and(Limit::is_breaker);
+        let of = policy.limit(limit.limit);
+        let is_breaker = of.is_some_and(Limit::is_breaker);
+        let level = decision.priority.level();
+        let cohorts = quota
+            .zip(of)
+            .filter(|_| refused && !is_breaker)
+            .and_then(|(quota, of)| cohorts_admitted(limit, quota, (of.keep_for, level)));
         LimitReason {
             limit: match terms {
                 Some(_) if brought => "the check's own quota".to_owned(),
@@ -277,60 +304,20 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
             retry: refused.then(|| limit.decision.retry().as_str()),
             retry_after_ms: if refused { limit.decision.retry().after().map(millis_up) } else { None },
             allowed_with: (refused && !is_breaker)
-                .then(|| allowed_with(limit, quota, (keep_for, decision.priority))),
+                .then(|| allowed_with(limit, quota, of, (decision.priority, left))),
+            admitted_share: cohorts.map(|cohorts| f64::from(cohorts) / f64::from(Priority::COHORTS)),
             spared: !decision.allowed && !refused,
             binds: !decision.allowed && decision.binding == Some(place),
             word: quota.and_then(word).unwrap_or_default(),
             in_use: standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt),
             is_breaker,
+            may_shed: of.is_some_and(Limit::sheds),
+            shed: cohorts.map(|cohorts| (level.as_str(), cohorts)),
             place: limit.limit,
             breaker: None,
         }
     })
     .collect()
-}
-
-/// Returns the smallest limit that would have allowed the request (what is spent, plus the cost, plus what is kept back), the largest cost (what is
-/// left for the request), and the lowest level of priority (at which little enough is kept back).
-fn allowed_with(
-    limit: &LimitDecision,
-    quota: Option<&Quota>,
-    (keep_for, priority): (KeepFor, Priority),
-) -> AllowedWith {
-    let standing = limit.decision.standing;
-    let spent = standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt);
-    let needed = keep_for.least_capacity(priority, spent.saturating_add(limit.cost.units()));
-    // No key of the file enlarges a limit that a law moves. That of a queue or a pacer is bounded by its longest delay.
-    let needed = needed.filter(|_| quota.is_none_or(|quota| word(quota).is_some()));
-    let most = if quota.is_some_and(Quota::is_guard) { Concurrency::MAX_PLACES } else { Rate::MAX_COUNT };
-    let passes = |level: &Criticality| {
-        let kept_back = quota
-            .map_or(0, |quota| keep_for.kept_in_places((*level).into(), quota, (standing.limit, limit.cost)));
-        !limit.delays && limit.cost.units().saturating_add(kept_back) <= standing.remaining
-    };
-    let level = Criticality::ALL.into_iter().filter(|level| Priority::of(*level) > priority).find(passes);
-    AllowedWith {
-        burst_at_least: needed.filter(|needed| *needed <= most),
-        cost_at_most: Some(limit.remaining()).filter(|remaining| *remaining > 0),
-        priority_at_least: level.map(Criticality::as_str),
-    }
-}
-
-/// Returns the policy file's word for the size of a limit, and the text after the number; `None` if no key of the file
-/// sets the size.
-fn word(quota: &Quota) -> Option<(&'static str, &'static str)> {
-    match quota {
-        Quota::Concurrency(_) => Some(("max", "")),
-        Quota::FixedWindow(_) | Quota::SlidingWindow(_) | Quota::SlidingCounter(_) | Quota::SlidingLog(_) => {
-            Some(("rate", " per window"))
-        }
-        Quota::LeakyQueue(_)
-        | Quota::UberPacer(_)
-        | Quota::GuavaBursty(_)
-        | Quota::GuavaWarming(_)
-        | Quota::Adaptive(_) => None,
-        _ => Some(("burst", "")),
-    }
 }
 
 fn result(relevance: &Relevance, limits: &[LimitReason]) -> &'static str {

@@ -46,6 +46,48 @@ fn the_policy_that_binds_is_named() {
 }
 
 #[test]
+fn a_queue_names_the_longest_wait_that_would_do() {
+    let desk = Desk::new();
+    desk.write(
+        "p.yaml",
+        "version: 1
+policies:
+  - name: reports
+    limit: { algorithm: leaky-bucket, rate: 1/s, queue: 5, max_wait: 1s }
+",
+    );
+    let of = |cost: &str| desk.run(&["explain", "-c", "p.yaml", "--cost", cost, "-o", "json"]);
+    assert_eq!(of("2").code(0).json()["decision"], "delayed");
+    let told = desk.run(&["explain", "-c", "p.yaml", "--cost", "4"]).code(1);
+    assert!(told.out.contains("would be allowed with   cost <= 1   or   max_wait >= 3000ms\n"), "{told:?}");
+    let with = |cost: &str| of(cost).code(1).json()["reasons"][0]["limits"][0]["allowed_with"].clone();
+    assert_eq!(with("4")["max_wait_at_least_ms"], 3000);
+    assert!(with("7")["max_wait_at_least_ms"].is_null(), "five wait at most, however long they may");
+}
+
+#[test]
+fn a_priority_that_is_shed_says_how_much_of_it_is_admitted() {
+    let desk = Desk::new();
+    desk.write(
+        "p.yaml",
+        "version: 1
+policies:
+  - name: work
+    limit: { algorithm: adaptive, start: 10, keep_for: { critical: 100% } }
+",
+    );
+    let told = desk.run(&["explain", "-c", "p.yaml", "--priority", "sheddable"]).code(1);
+    let says = "0 of 10 places in use, keeps 10 for higher priority and sheds sheddable: none of it is admitted now; key";
+    assert!(told.out.contains(says), "{told:?}");
+    let share = |priority: &str, code| {
+        let told = desk.run(&["explain", "-c", "p.yaml", "--priority", priority, "-o", "json"]).code(code);
+        told.json()["reasons"][0]["limits"][0]["admitted_share"].clone()
+    };
+    assert_eq!(share("sheddable", 1), 0.0);
+    assert!(share("critical", 0).is_null());
+}
+
+#[test]
 fn wrong_words_are_mistakes() {
     let desk = Desk::new();
     desk.write("p.yaml", FILE);

@@ -24,17 +24,20 @@ impl Rules {
         if totals.calls < self.min_calls {
             return 0;
         }
-        let of = |bad: u32, allowed: Option<u32>| {
-            // A threshold of all calls allows everything.
-            let required = WHOLE.checked_sub(allowed?).filter(|share| *share > 0)?;
-            let k = f64::from(WHOLE) / f64::from(required);
-            let (calls, accepts) = (f64::from(totals.calls), f64::from(totals.calls.saturating_sub(bad)));
-            // Less than a million. Rounded down, so that rounding errors of a figure at its threshold refuse nothing.
-            Some((excess(calls, accepts, k) * f64::from(WHOLE)) as u32)
-        };
+        let of = |bad: u32, allowed: Option<u32>| Self::excess_of(totals, bad, allowed?);
         let failed = of(totals.failures, self.failure_ratio);
         let slow = of(totals.slow, self.slow_ratio);
         failed.max(slow).unwrap_or(0).min(most)
+    }
+
+    /// Returns the share of calls, in millionths, that goes beyond what a threshold allows if `bad` of the calls count against it;
+    /// `None` for a threshold of all calls, which allows everything.
+    pub(super) fn excess_of(totals: Totals, bad: u32, allowed: u32) -> Option<u32> {
+        let required = WHOLE.checked_sub(allowed).filter(|share| *share > 0)?;
+        let k = f64::from(WHOLE) / f64::from(required);
+        let (calls, accepts) = (f64::from(totals.calls), f64::from(totals.calls.saturating_sub(bad)));
+        // Less than a million. Rounded down, so that rounding errors of a figure at its threshold refuse nothing.
+        Some((excess(calls, accepts, k) * f64::from(WHOLE)) as u32)
     }
 }
 

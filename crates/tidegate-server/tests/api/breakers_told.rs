@@ -255,3 +255,24 @@ async fn a_breaker_that_closes_says_why() {
     let told = read_until(&mut stream, "\"to\":\"closed\"").await;
     assert!(told.contains("or it was reset"), "{told}");
 }
+
+/// The explanation said only that it is unknown for how long calls are refused.
+#[tokio::test]
+async fn a_breaker_that_sheds_explains_the_share_and_its_figures() {
+    let server = start(&one(
+        "limit: { algorithm: breaker, failures: 50%, window: 2min, min_calls: 20, shed_at_most: 90% }",
+    ))
+    .await;
+    let mut calls = Vec::new();
+    for _ in 0..100 {
+        calls.push(check(&server).await);
+    }
+    for (at, call) in calls.iter().enumerate() {
+        report(&server, call, if at < 30 { 200 } else { 500 }).await;
+    }
+    let explained = server.post("/v1/explain", r#"{"attributes": {}}"#).await.json();
+    // (100 - 2 * 30) / 101 are refused.
+    let says = "admits 60% of the calls: 30 of 100 calls of the last 2 min ended well, K = 2; key (all)";
+    assert!(explained["lines"].to_string().contains(says), "{explained}");
+    assert_eq!(explained["reasons"][0]["limits"][0]["admitted_share"], 0.603_961, "{explained}");
+}

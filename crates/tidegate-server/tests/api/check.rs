@@ -228,10 +228,13 @@ policies:
         assert!(
             lines[3].contains("DENIED      gcra 1/s burst 4: needs 3, has 1 of 4; key client.ip=203.0.113.9")
         );
-        assert_eq!(lines[4], "    would be allowed with   burst >= 6   or   cost <= 1");
+        assert_eq!(
+            lines[4],
+            "    would be allowed with   burst >= 6   or   cost <= 1   or   max_wait >= 2000ms"
+        );
         assert_eq!(
             answer["reasons"][2]["limits"][0]["allowed_with"],
-            json!({ "burst_at_least": 6, "cost_at_most": 1, "priority_at_least": null })
+            json!({ "burst_at_least": 6, "cost_at_most": 1, "priority_at_least": null, "max_wait_at_least_ms": 2000 })
         );
     }
     let allowed = server.post("/v1/explain", r#"{"attributes": {"client.ip": "b"}, "cost": 3}"#).await.json();

@@ -42,7 +42,7 @@ async fn a_check_says_its_priority_and_a_refusal_what_is_kept() {
     );
     assert_eq!(
         explained["reasons"][0]["limits"][0]["allowed_with"],
-        json!({ "burst_at_least": 12, "cost_at_most": 1, "priority_at_least": "critical" })
+        json!({ "burst_at_least": 12, "cost_at_most": 1, "priority_at_least": "critical", "max_wait_at_least_ms": 6000 })
     );
     let asked =
         server.post("/v1/explain", r#"{"attributes": {}, "priority": "critical", "cost": 2}"#).await.json();
@@ -223,6 +223,9 @@ policies:
     let explained = server.get(&format!("/v1/explain?id={id}&reveal=true")).await.json();
     let with = &explained["reasons"][0]["limits"][0]["allowed_with"];
     assert_eq!(with["priority_at_least"], "critical", "the same level in an earlier cohort: {explained}");
+    assert_eq!(explained["reasons"][0]["limits"][0]["admitted_share"], 0.5, "{explained}");
+    let says = "keeps 39 for higher priority and sheds critical: 50% of it is admitted now, cohorts 0 to 63 of 128; key";
+    assert!(explained["lines"][1].as_str().unwrap().contains(says), "{explained}");
     // 70 spent, 1 asked for, and of 117 places 45 kept: 23 and 127/128 of 23.
     assert_eq!(with["burst_at_least"], 117, "{explained}");
 

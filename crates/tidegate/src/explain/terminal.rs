@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use tidegate_core::Priority;
+
 use super::{Explanation, LimitReason};
 use crate::rounded::in_words;
 
@@ -61,7 +63,8 @@ impl fmt::Display for Explanation {
             let more = with.burst_at_least.map(|least| format!("   {word} >= {least}{after}"));
             let less = with.cost_at_most.map(|most| format!("   cost <= {most}"));
             let higher = with.priority_at_least.map(|level| format!("   priority >= {level}"));
-            let ways: Vec<String> = more.into_iter().chain(less).chain(higher).collect();
+            let wait = with.max_wait_at_least_ms.map(|least| format!("   max_wait >= {}", written(least)));
+            let ways: Vec<String> = more.into_iter().chain(less).chain(higher).chain(wait).collect();
             if !ways.is_empty() {
                 writeln!(f, "    would be allowed with{}", ways.join("   or"))?;
             }
@@ -102,6 +105,7 @@ impl LimitReason {
             _ if let Some(state) = &self.breaker => f.write_str(state)?,
             (_, None, _) => f.write_str("lets this call through")?,
             (_, _, Some(wait)) => write!(f, "is open, lets the first probe through in {}", millis(wait))?,
+            _ if self.may_shed => f.write_str("refuses this call by chance, as a share of the calls")?,
             _ => f.write_str("refuses this call, it is unknown for how long")?,
         }
         match self.counts {
@@ -110,7 +114,20 @@ impl LimitReason {
             _ => write!(f, "has {} of {}", self.has, self.of)?,
         }
         if self.kept_back > 0 {
-            write!(f, ", keeps {} for higher priority", self.kept_back)?;
+            // What is kept from whoever never passes is more than the whole limit.
+            write!(f, ", keeps {} for higher priority", self.kept_back.min(self.of))?;
+        }
+        match self.shed {
+            Some((level, 0)) => write!(f, " and sheds {level}: none of it is admitted now")?,
+            Some((level, cohorts)) => {
+                let (all, last) = (Priority::COHORTS, cohorts - 1);
+                let percent = (u32::from(cohorts) * 100 + u32::from(all) / 2) / u32::from(all);
+                write!(
+                    f,
+                    " and sheds {level}: {percent}% of it is admitted now, cohorts 0 to {last} of {all}"
+                )?;
+            }
+            None => {}
         }
         write!(f, "; key {key}")?;
         if self.spared {
@@ -122,4 +139,20 @@ impl LimitReason {
 
 fn millis(count: u64) -> String {
     in_words(Duration::from_millis(count))
+}
+
+/// Formats milliseconds as a policy file writes a span: from ten seconds on in whole seconds, rounded up.
+fn written(millis: u64) -> String {
+    if millis < 10_000 { format!("{millis}ms") } else { format!("{}s", millis.div_ceil(1000)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_written_as_in_a_policy_file() {
+        assert_eq!([0, 500, 9_999, 10_001].map(written), ["0ms", "500ms", "9999ms", "11s"]);
+        assert!(crate::policy::span(&written(12_345)).is_ok_and(|span| span.as_secs() == 13));
+    }
 }

@@ -1,11 +1,11 @@
 use std::time::Duration;
 
 use super::*;
-use crate::policy::{Kept, Match};
+use crate::policy::{KeepFor, Kept, Match};
 use crate::{ManualClock, Tick};
-use tidegate_core::Outcome;
 use tidegate_core::breaker::CircuitBreaker;
 use tidegate_core::rate::CalendarUnit;
+use tidegate_core::{Criticality, Outcome, Quota, Rate};
 
 #[test]
 fn each_policy_says_what_it_saw() {
@@ -27,7 +27,7 @@ fn each_policy_says_what_it_saw() {
   1 shield   allowed     gcra 5000/s: needs 1, has 4999 of 5000; key (all); not charged, another limit denied
   2 per-ip   DENIED      gcra 2/s burst 1: needs 1, has 0 of 1; key client.ip=203.0.113.9
   3 login    not charged path does not match
-    would be allowed with   burst >= 2
+    would be allowed with   burst >= 2   or   max_wait >= 500ms
 "
     );
 }
@@ -51,10 +51,7 @@ fn what_would_be_allowed_is_a_word_of_the_file() {
         let request = Descriptor::new();
         assert!(gate.check(Check::of(&request).cost(800)).unwrap().allowed);
         let told = gate.explain(Check::of(&request).cost(300)).unwrap().to_string();
-        assert!(
-            told.ends_with(&format!("would be allowed with   {expected}   or   cost <= 200\n")),
-            "{told}"
-        );
+        assert!(told.contains(&format!("would be allowed with   {expected}   or   cost <= 200")), "{told}");
         let told = gate.explain(Check::of(&request).cost(Rate::MAX_COUNT)).unwrap().to_string();
         assert!(told.ends_with("would be allowed with   cost <= 200\n"), "{told}");
     }
@@ -72,8 +69,8 @@ fn a_part_that_is_kept_back_is_told_with_the_priority_that_would_do() {
     assert_eq!(
         gate.explain(report.cost(2)).unwrap().to_string(),
         "DENIED by p, retry after 6 min
-  1 p   DENIED      gcra 10/h: needs 2, has 3 of 10, keeps 2 for higher priority; key (all)
-    would be allowed with   burst >= 12   or   cost <= 1   or   priority >= critical
+  1 p   DENIED      gcra 10/h: needs 2, has 3 of 10, keeps 2 for higher priority and sheds sheddable: none of it is admitted now; key (all)
+    would be allowed with   burst >= 12   or   cost <= 1   or   priority >= critical   or   max_wait >= 360s
 "
     );
     let never = gate.explain(report.cost(9)).unwrap().to_string();
@@ -98,6 +95,7 @@ fn a_queue_names_no_size_that_the_file_cannot_set() {
         gate.explain(&request).unwrap().to_string(),
         "DENIED by q, retry after 500 ms
   1 q   DENIED      leaky-bucket 1/s queue 5: needs 1, has 0 of 1; key (all)
+    would be allowed with   max_wait >= 2000ms
 "
     );
 }
@@ -203,6 +201,98 @@ fn a_breaker_says_what_is_known_of_it() {
     let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
     let explained = gate.explain(&Descriptor::new()).unwrap();
     assert!(explained.has_breakers());
-    let told = explained.with_breakers(|policy, at| Some(format!("{policy} {at} is forced")));
+    let told = explained.clone().with_breakers(|policy, at| {
+        Some(BreakerState { words: format!("{policy} {at} is forced"), admitted_share: None })
+    });
     assert!(told.to_string().contains("breaker consecutive 1: pay 0 is forced; key (all)"), "{told}");
+    let left = explained.with_breakers(|_, _| None).to_string();
+    assert!(left.contains("breaker consecutive 1: lets this call through; key (all)"), "{left}");
+}
+
+#[test]
+fn a_level_that_is_shed_in_part_says_which_share_is_admitted() {
+    let places = Quota::concurrency(10, Duration::from_secs(30)).unwrap();
+    let mut limit = Limit::new(places, "concurrency 10 ttl 30s");
+    limit.keep_for = KeepFor::default()
+        .with(Criticality::Critical, Kept::Percent(60))
+        .with(Criticality::CriticalPlus, Kept::Percent(20));
+    let set = PolicySet::new(vec![Policy::new("work", limit)]).unwrap();
+    let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
+    let request = Descriptor::new();
+    for _ in 0..6 {
+        assert!(gate.check(Check::of(&request).priority(Criticality::CriticalPlus)).unwrap().allowed);
+    }
+    // Of four free places, cohort 0 of critical leaves two, and cohorts 32, 64 and 96 one more each.
+    let ask = |priority: &str| Check::of(&request).priority(priority.parse::<Priority>().unwrap());
+    assert!(gate.explain(ask("critical/63")).unwrap().reasons[0].limits[0].admitted_share.is_none());
+    let shed = gate.explain(ask("critical/64")).unwrap();
+    assert_eq!(shed.reasons[0].limits[0].admitted_share, Some(0.5));
+    assert_eq!(
+        shed.to_string(),
+        "DENIED by work, it is unknown when it would be allowed
+  1 work   DENIED      concurrency 10 ttl 30s: needs 1, 6 of 10 places in use, keeps 4 for higher priority and sheds critical: 50% of it is admitted now, cohorts 0 to 63 of 128; key (all)
+    would be allowed with   max >= 12   or   priority >= critical
+"
+    );
+    let none = gate.explain(ask("sheddable")).unwrap();
+    assert_eq!(none.reasons[0].limits[0].admitted_share, Some(0.0));
+    assert!(none.to_string().contains("and sheds sheddable: none of it is admitted now; key"), "{none}");
+    for _ in 0..4 {
+        assert!(gate.check(ask("critical-plus")).unwrap().allowed);
+    }
+    let full = gate.explain(ask("sheddable")).unwrap();
+    assert!(!full.to_string().contains("sheds"), "full for everybody: {full}");
+    assert_eq!(full.reasons[0].limits[0].admitted_share, None);
+}
+
+#[test]
+fn a_longer_wait_is_named_only_if_the_caller_has_that_time() {
+    let gate = |max_wait| {
+        let mut limit = Limit::new(Quota::per_second(1).gcra().unwrap(), "gcra 1/s");
+        limit.max_wait = Duration::from_millis(max_wait);
+        let set = PolicySet::new(vec![Policy::new("p", limit)]).unwrap();
+        let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
+        assert!(gate.check(&Descriptor::new()).unwrap().allowed);
+        gate
+    };
+    let least = |gate: &Gate, request: &Descriptor<'_>| {
+        gate.explain(request).unwrap().reasons[0].limits[0].allowed_with.unwrap().max_wait_at_least_ms
+    };
+    let of = |left: &'static str| Descriptor::new().with("request.header.grpc-timeout", left);
+    for max_wait in [0, 300] {
+        let gate = gate(max_wait);
+        assert_eq!(least(&gate, &Descriptor::new()), Some(1000));
+        assert_eq!(least(&gate, &of("1000m")), Some(1000));
+        assert_eq!(least(&gate, &of("999m")), None, "the caller is gone by then");
+        assert_eq!(least(&gate, &of("100m")), None, "its time is less than the delay that the limit accepts");
+        let request = Descriptor::new();
+        let bounded = Check::of(&request).deadline(Tick::from_nanos(1_100_000_000));
+        let with = gate.explain(bounded).unwrap().reasons[0].limits[0].allowed_with.unwrap();
+        assert_eq!(with.max_wait_at_least_ms, None);
+    }
+}
+
+#[test]
+fn a_breaker_that_sheds_refuses_by_chance() {
+    let quota = Quota::Breaker(CircuitBreaker::sre().build().unwrap());
+    let set = PolicySet::new(vec![Policy::new("pay", Limit::new(quota, "breaker sheds"))]).unwrap();
+    let clock = ManualClock::at(Tick::from_secs(1));
+    let gate = Gate::in_memory(set, 100).unwrap().with_clock(clock.clone());
+    let request = Descriptor::new();
+    for _ in 0..200 {
+        clock.advance(Duration::from_millis(7));
+        if let Some(admission) = gate.admit(&request).unwrap().admitted() {
+            admission.finish(Outcome::Failure).unwrap();
+        }
+    }
+    let refused = (0..200).find_map(|_| {
+        clock.advance(Duration::from_millis(7));
+        let told = gate.explain(&request).unwrap();
+        (told.decision == "denied").then(|| told.to_string())
+    });
+    let refused = refused.unwrap();
+    assert!(
+        refused.contains("breaker sheds: refuses this call by chance, as a share of the calls; key"),
+        "{refused}"
+    );
 }

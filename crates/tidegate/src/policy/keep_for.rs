@@ -125,6 +125,23 @@ impl KeepFor {
         kept_back::in_places(quota, self.kept_back(priority, kept_back::whole(quota)), limit, cost)
     }
 
+    /// Returns how many of the 128 cohorts of a level pass a limit that currently allows `limit` places or units, of which
+    /// `remaining` are left: the earlier cohorts, from 0 on.
+    pub(crate) fn cohorts_admitted(
+        &self,
+        level: Criticality,
+        quota: &Quota,
+        (limit, remaining, cost): (u64, u64, Cost),
+    ) -> u8 {
+        let passes = |cohort: &u8| {
+            let priority = Priority::of(level).in_cohort(*cohort).unwrap_or_default();
+            let kept_back = self.kept_in_places(priority, quota, (limit, cost));
+            cost.units().saturating_add(kept_back) <= remaining
+        };
+        // A later cohort never leaves less, so the first that is refused ends them.
+        (0..Priority::COHORTS).take_while(passes).fold(0, |count, _| count + 1)
+    }
+
     /// Returns the smallest capacity of a limit in which a request of a priority finds `units` besides what it must
     /// leave; `None` if no capacity is enough.
     #[must_use]

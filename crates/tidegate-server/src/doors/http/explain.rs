@@ -9,8 +9,9 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
+use tidegate::Quota;
 use tidegate::breaker::{Condition, Force};
-use tidegate::explain::Explanation;
+use tidegate::explain::{BreakerState, Explanation};
 use tidegate::http_answer::server_parts::in_words;
 use tidegate::policy::{Policy, PolicySet};
 use tidegate::visible;
@@ -83,13 +84,13 @@ async fn answer(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> 
 }
 
 /// Returns the breakers of the request whose decision does not say enough, since they are open for some cause, they try
-/// the service, or a person has forced them: policy, index of the limit, and the state in words.
+/// the service, they refuse a share of the calls, or a person has forced them: policy, index of the limit, and the state.
 async fn breaker_states(
     app: &App,
     live: &Live,
     explanation: &Explanation,
     asked: &CheckBody<'_>,
-) -> Vec<(String, usize, String)> {
+) -> Vec<(String, usize, BreakerState)> {
     let mut states = Vec::new();
     for reason in explanation.reasons.iter().filter(|reason| !reason.limits.is_empty()) {
         let Some((at, policy)) = live.set.find(&reason.policy) else { continue };
@@ -100,7 +101,8 @@ async fn breaker_states(
         let listed = app.engine.handle_breakers(live, at, &asked.request, None).await.unwrap_or_default();
         for one in listed {
             let seen = &one.noted.seen;
-            let state = match seen.view.condition {
+            let mut admitted_share = None;
+            let words = match seen.view.condition {
                 Condition::Forced { to, until } => {
                     let until = until.and_then(|until| moment(until, Duration::ZERO));
                     forced_state(to, until.as_deref(), &why(seen))
@@ -116,9 +118,16 @@ async fn breaker_states(
                         visible::line(&why(seen))
                     )
                 }
+                Condition::Shedding { .. } => {
+                    let quota = breakers_of(policy).find(|(limit, _)| *limit == seen.limit);
+                    let Some(Quota::Breaker(breaker)) = quota.map(|(_, quota)| &**quota) else { continue };
+                    let Some(admitted) = breaker.admitted(&seen.view.condition) else { continue };
+                    admitted_share = Some(f64::from(admitted.share) / 1e6);
+                    admitted.to_string()
+                }
                 _ => continue,
             };
-            states.push((one.policy, seen.limit, state));
+            states.push((one.policy, seen.limit, BreakerState { words, admitted_share }));
         }
     }
     states
