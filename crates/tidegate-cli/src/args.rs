@@ -235,6 +235,9 @@ pub(crate) struct Simulate {
     /// How long each request is in flight if the traffic does not say, such as 200ms; for concurrency limits, breakers and conditions on requests in flight
     #[arg(long, value_name = "TIME", value_parser = hold, allow_hyphen_values = true)]
     pub(crate) hold: Option<Duration>,
+    /// Take this degrade switch of the file as off for all requests, from the first to the last; may be repeated
+    #[arg(long, value_name = "NAME", conflicts_with = "trace")]
+    pub(crate) switch_off: Vec<String>,
     /// Seed of the random parts of the traffic
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) seed: u64,

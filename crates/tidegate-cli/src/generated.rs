@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use tidegate::policy::{Descriptor, Direction, Match, Mode, Policy, PolicySet};
+use tidegate::policy::{Descriptor, Direction, Match, Mode, Policy, PolicySet, Source, Trigger};
 use tidegate_sim::replay::Outcome;
 use tidegate_sim::traffic::{Arrival, Traffic};
 
@@ -76,7 +76,14 @@ impl Applied {
             .into());
         }
         let access = config.policies.shared_access().clone();
+        let is_chosen = |name: &str| chosen.iter().any(|policy| policy.name == name);
+        let is_left = |trigger: &&Trigger| match trigger.off_when().source() {
+            Source::Policy(name) => is_chosen(name),
+            _ => true,
+        };
+        let triggers = config.policies.triggers().iter().filter(is_left).cloned().collect();
         let set = PolicySet::with(chosen, access, config.client_ip.ipv6_prefix);
+        let set = set.and_then(|set| set.with_triggers(triggers));
         let set = Arc::new(set.map_err(|error| Mistake(error.to_string()))?);
         Ok(Self { set, unmatched, lacking })
     }

@@ -10,7 +10,7 @@ use tidegate_sim::log::Tally;
 use tidegate_sim::replay::{Outcome, PolicyOutcome, Replay, Threshold};
 use tidegate_sim::series::Series;
 use tidegate_sim::thousands::grouped;
-use tidegate_sim::unknown::UnknownNumber;
+use tidegate_sim::unknown::{AssumedOn, UnknownNumber};
 
 use crate::exit::Mistake;
 use crate::guards;
@@ -83,6 +83,37 @@ pub(crate) fn remark_unknown(numbers: &[UnknownNumber], printer: &Printer) {
     for unknown in numbers {
         let advice = if unknown.is_of_durations() { "; --hold says how long" } else { "" };
         printer.remark(&format!("{unknown}{advice}"));
+    }
+}
+
+/// Turns switches off for a whole run.
+///
+/// # Errors
+/// A [`Mistake`] if the policies have no switch of a name.
+pub(crate) fn turn_off(replay: &mut Replay, switches: &[String]) -> Result<()> {
+    for name in switches {
+        replay.turn_off(name).map_err(|known| {
+            let shown = visible::excerpt(name);
+            Mistake(match &known[..] {
+                [] => format!("--switch-off: there is no switch \"{shown}\": the policies have no switches"),
+                known => {
+                    format!("--switch-off: there is no switch \"{shown}\"; there are {}", known.join(", "))
+                }
+            })
+        })?;
+    }
+    Ok(())
+}
+
+/// Remarks on the switches that a run took as on. `can_turn`: whether the verb can turn them off.
+pub(crate) fn remark_assumed_on(switches: &[AssumedOn], can_turn: bool, printer: &Printer) {
+    for assumed in switches {
+        let AssumedOn { switch, .. } = assumed;
+        let advice = match can_turn {
+            true => format!("; --switch-off {switch} shows the traffic with it off"),
+            false => String::new(),
+        };
+        printer.remark(&format!("{assumed}{advice}"));
     }
 }
 

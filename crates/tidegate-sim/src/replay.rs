@@ -15,13 +15,14 @@ mod log_clock;
 mod options;
 mod outcome;
 mod run;
+mod switches;
 mod threshold;
 mod trust;
 
 use std::sync::Arc;
 
 use tidegate::gate::Check;
-use tidegate::policy::{Descriptor, Mode, PolicySet, Source};
+use tidegate::policy::{Descriptor, Mode, PolicySet};
 use tidegate::store::CapacityError;
 use tidegate::{Cost, Outcome as Ended, Tick};
 
@@ -270,19 +271,13 @@ impl Replay {
     }
 
     /// Returns the numbers that policies use and that the requests do not tell, with what became of the policies: the
-    /// load of the machine, signals and switches, and without any duration the requests in flight and their latency.
+    /// load of the machine, signals, and without any duration the requests in flight and their latency. For switches
+    /// see [`Replay::assumed_on`].
     #[must_use]
     pub fn unknown_numbers(&self) -> Vec<UnknownNumber> {
-        let teller = if self.is_recorded { "the log" } else { "the traffic" };
-        let why = |source: &Source| match source {
-            Source::InFlight | Source::Latency if !self.is_timed => {
-                Some(format!("{teller} does not say how long requests took"))
-            }
-            Source::InFlight | Source::Latency | Source::Rate | Source::Policy(_) => None,
-            other => Some(format!("{teller} does not say what `{other}` was")),
-        };
         let mut all = Vec::new();
-        for unknown in self.runs.iter().flat_map(|run| UnknownNumber::of(&run.policies, why)) {
+        let of = |run: &Run| UnknownNumber::of(&run.policies, |source| self.why_unknown(source));
+        for unknown in self.runs.iter().flat_map(of) {
             if !all.contains(&unknown) {
                 all.push(unknown);
             }

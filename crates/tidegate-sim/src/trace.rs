@@ -13,6 +13,7 @@ mod policies_tests;
 mod subject;
 #[cfg(test)]
 mod tests;
+mod unknown;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::policy::{PolicySet, Source};
+use tidegate::policy::PolicySet;
 use tidegate::store::{self, Cell, Charge, Settled, Step};
 use tidegate::{Quota, Receipt, Replace, Tick};
 use tidegate_core::decision::Ruling;
@@ -33,7 +34,6 @@ use self::line::{LineIn, Op, ReplaceWord};
 use self::subject::{ChargedLimit, Policies, SingleLimit, Subject};
 use crate::source::MAX_LINE;
 use crate::thousands::grouped;
-use crate::unknown::UnknownNumber;
 
 /// Why a trace ended early.
 #[derive(Debug, thiserror::Error)]
@@ -131,18 +131,6 @@ impl<'m> Trace<'m> {
             held: HashMap::default(),
             most_held: MOST_HELD,
             line: 0,
-        }
-    }
-
-    /// Returns the numbers that policies use, with the effect on each policy: a trace contains none of these numbers.
-    #[must_use]
-    pub fn unknown_numbers(&self) -> Vec<UnknownNumber> {
-        match &self.subject {
-            Subject::Limit(_) => Vec::new(),
-            Subject::Policies(policies) => {
-                let why = |source: &Source| Some(format!("a trace does not say what `{source}` is"));
-                UnknownNumber::of(&policies.set, why)
-            }
         }
     }
 

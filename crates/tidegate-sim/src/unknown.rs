@@ -1,4 +1,4 @@
-//! The numbers that conditions, moving rates and laws use, and that a simulation does not know.
+//! The numbers that conditions, moving rates, laws and switches use, and that a simulation does not know.
 
 use std::fmt;
 
@@ -64,6 +64,76 @@ fn asks_cpu(limit: &Limit) -> bool {
     match limit.terms.quota.as_deref() {
         Some(Quota::Adaptive(guard)) => matches!(guard.law(), Adaptive::Bbr(_)),
         _ => false,
+    }
+}
+
+/// A degrade switch that was taken as on because what turns it off is not known; displayed as a sentence that says why, and
+/// what became of the policies that read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AssumedOn {
+    /// The name of the switch.
+    pub switch: String,
+    /// Why its triggers turned nothing, each reason once; empty if it has no trigger.
+    why: Vec<String>,
+    /// Whether it has other triggers, on numbers that were known.
+    has_others: bool,
+    /// The policies that read it.
+    policies: Vec<String>,
+}
+
+impl AssumedOn {
+    /// Returns the switches of a policy set with a trigger whose number `why` has a reason for not being known, or
+    /// without any trigger, which only a person or a program turns.
+    pub(crate) fn of(set: &PolicySet, why: impl Fn(&Source) -> Option<String>) -> Vec<Self> {
+        let assumed = set.switches().filter_map(|switch| {
+            let mut unknown = Vec::new();
+            let (mut triggers, mut known) = (0, 0);
+            for trigger in set.triggers().iter().filter(|trigger| trigger.switch() == switch) {
+                triggers += 1;
+                match why(trigger.off_when().source()) {
+                    Some(why) if !unknown.contains(&why) => unknown.push(why),
+                    Some(_) => {}
+                    None => known += 1,
+                }
+            }
+            if triggers > 0 && known == triggers {
+                return None;
+            }
+            let policies = set.policies().iter().filter(|policy| {
+                policy.mode != Mode::Off && policy.when.iter().any(|when| is_of(when.source(), switch))
+            });
+            let policies = policies.map(|policy| policy.name.clone()).collect();
+            Some(Self { switch: switch.to_owned(), why: unknown, has_others: known > 0, policies })
+        });
+        assumed.collect()
+    }
+}
+
+/// Returns whether a condition is on a switch.
+fn is_of(source: &Source, switch: &str) -> bool {
+    matches!(source, Source::Switch(name) if **name == *switch)
+}
+
+impl fmt::Display for AssumedOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { switch, why, has_others, policies } = self;
+        match (&why[..], has_others) {
+            ([], _) => {
+                write!(f, "switch {switch} was taken as on throughout: only a person or a program turns it")?;
+            }
+            (why, false) => {
+                write!(f, "switch {switch} was taken as on throughout: {}", why.join(", and "))?;
+            }
+            (why, true) => {
+                let why = why.join(", and ");
+                write!(f, "switch {switch} was turned by a part of its triggers only: {why}")?;
+            }
+        }
+        if !policies.is_empty() && !has_others {
+            let (policy, was) = if policies.len() == 1 { ("policy", "was") } else { ("policies", "were") };
+            write!(f, "; {policy} {} {was} never in force", policies.join(", "))?;
+        }
+        Ok(())
     }
 }
 

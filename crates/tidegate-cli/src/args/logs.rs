@@ -46,6 +46,9 @@ pub(crate) struct Replay {
     /// How long each request is in flight if the log does not say, such as 200ms; for concurrency limits, breakers and conditions on requests in flight
     #[arg(long, value_name = "TIME", value_parser = hold, allow_hyphen_values = true)]
     pub(crate) hold: Option<Duration>,
+    /// Take this degrade switch of the file as off for all requests, from the first to the last; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) switch_off: Vec<String>,
     /// How many keys to remember at once
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = keys, allow_negative_numbers = true)]
     pub(crate) keys: usize,

@@ -60,6 +60,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
         CapacityError::NoMemory { keys } => no_room("--keys", keys, tables),
         error => error.into(),
     })?;
+    outcome::turn_off(&mut runs, &replay.switch_off)?;
     let mut log = reading::open(&replay.reading, printer)?;
     let took = feed(&mut log, replay.speed, printer, |records| {
         runs.feed_all(records);
@@ -75,6 +76,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     let outcomes = runs.outcomes();
     judgement::columns(&log, printer)?;
     outcome::remark_unknown(&runs.unknown_numbers(), printer);
+    outcome::remark_assumed_on(&runs.assumed_on(), true, printer);
     judgement::matched(&runs, &outcomes, is_spelled.then_some(&replay.by[..]))?;
     let doubts = Trust { max_malformed: replay.max_malformed, max_late: replay.max_late }.doubts(tally);
     let verdicts = outcome::verdicts(&thresholds, &outcomes[0], tally, !doubts.is_empty())?;

@@ -53,6 +53,7 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
         ))
         .into());
     }
+    outcome::turn_off(&mut replay, &simulate.switch_off)?;
     for arrival in traffic.arrivals(Tick::EPOCH, simulate.seed) {
         let key = arrival.key.text();
         replay.feed_arrival(&arrival, &generated::describe(&arrival, &key, &names));
@@ -60,6 +61,7 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     replay.finish();
     let outcomes = replay.outcomes();
     outcome::remark_unknown(&replay.unknown_numbers(), printer);
+    outcome::remark_assumed_on(&replay.assumed_on(), true, printer);
     if let (Some(applied), Some(outcome)) = (&applied, outcomes.first()) {
         applied.remark_unfitted(outcome, printer);
     }
@@ -128,6 +130,7 @@ fn run_trace(simulate: &Simulate, path: &Path, printer: &Printer) -> Result<Exit
     };
     let mut trace = trace.map_err(Mistake)?;
     outcome::remark_unknown(&trace.unknown_numbers(), printer);
+    outcome::remark_assumed_on(&trace.assumed_on(), false, printer);
     if simulate.state {
         trace = trace.with_states();
     }

@@ -45,6 +45,7 @@ mod stdin_terminal;
 mod store_mistakes;
 mod stores;
 mod suggest;
+mod switched_off;
 #[cfg(unix)]
 mod switches;
 #[cfg(unix)]

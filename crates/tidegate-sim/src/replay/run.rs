@@ -7,6 +7,7 @@ use tidegate::gate::{ChargedLine, Check, Part};
 use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Over, Policy, PolicySet, Source};
 use tidegate::signals::Reading;
 use tidegate::store::CapacityError;
+use tidegate::switches::Switches;
 use tidegate::{Charged, Gate, LimitDecision, Outcome as Ended, Tick};
 
 use super::account::{Account, PolicyAccount};
@@ -27,6 +28,10 @@ pub(super) struct Run {
     name: String,
     gate: Gate,
     pub(super) policies: Arc<PolicySet>,
+    /// The switches of the policies, if there are any. The gate has them too.
+    pub(super) switches: Option<Switches>,
+    /// Those that are off for the whole replay.
+    pub(super) off: Vec<String>,
     reports: bool,
     /// The figures of the guards, if any limit is a guard. Their places are held for the duration of each request.
     pub(super) guards: Option<Guards>,
@@ -76,6 +81,13 @@ fn has_guards(policy: &Policy) -> bool {
     policy.limits.iter().chain(&policy.shadow_limit).any(Limit::is_guard)
 }
 
+/// Returns the switches of a policy set, all of them on; `None` if there are none.
+fn switches(policies: &PolicySet) -> Option<Switches> {
+    policies.switches().next()?;
+    // Fails for more than 1,024 switches. The policies and triggers of a set name at most that many.
+    Switches::of(policies).ok()
+}
+
 impl Run {
     /// Makes a run with room for [`ReplayOptions::store_keys`].
     pub(super) fn new(
@@ -86,12 +98,18 @@ impl Run {
     ) -> Result<Self, CapacityError> {
         let gate = Gate::in_memory(Arc::clone(&policies), options.store_keys)?;
         // The load of this machine is ignored: it is not the machine that served the requests.
-        let gate = gate.with_clock(clock.clone()).with_machine(Reading::default);
+        let mut gate = gate.with_clock(clock.clone()).with_machine(Reading::default);
+        let switches = switches(&policies).map(|switches| switches.with_clock(clock.clone()));
+        if let Some(switches) = &switches {
+            gate = gate.with_switches(switches.clone());
+        }
         let of_work = |source: &Source| matches!(source, Source::InFlight | Source::Latency);
         Ok(Self {
             name,
             measures: gate.sources().iter().any(|standing| of_work(&standing.source)),
             gate,
+            switches,
+            off: Vec::new(),
             reports: policies.policies().iter().any(|policy| policy.charge == ChargeOn::Failure),
             guards: (policies.policies().iter().any(has_guards))
                 .then(|| Guards::of(&policies, options.bins, options.bin_width)),

@@ -3,6 +3,7 @@
 mod conditions;
 mod names;
 mod over;
+mod switches;
 
 use std::time::Duration;
 
