@@ -19,11 +19,11 @@
 //! without a queue are no reason to lower it, and are left out.
 //!
 //! Where callers say how long they wait, the law also holds places in reserve: once it has settled, it raises the limit as
-//! long as goodput stays and nearly all work takes at most two fifths of its caller's time. A dependency that becomes
-//! slower then finds the places that it needs. The price is latency of about 0.2 s.
+//! long as goodput stays and nearly all work takes at most half of its caller's time. A dependency that becomes
+//! slower then finds the places that it needs. The price is latency of about 0.25 s.
 //!
-//! While the limit does not bind there is nothing to try. The law then learns the base, and raises the limit to twice
-//! what Little's law asks for, so that a spike finds places.
+//! While the limit does not bind there is nothing to try. The law then learns the base, and raises the limit to 2.25
+//! times what Little's law asks for, so that a spike finds places.
 //!
 //! # When
 //! Use it as the default, for a service about which nothing is known. Put a short queue in front of it, so that a free

@@ -16,6 +16,8 @@ const UNUSUAL: f64 = 0.25;
 const WEIGHT: f64 = 0.02;
 /// A number inside that exceeds the highest unharmed one by this factor may be a cliff.
 const BEYOND: f64 = 1.1;
+/// Up to this share of failures, and twice the usual one, counts as if nothing failed.
+const FEW: f64 = 0.01;
 /// The share of the highest unharmed number that remains after each measurement without failures: half after 138.
 const FADING: f64 = 0.995;
 
@@ -47,6 +49,7 @@ impl Cliff {
     /// raised, and most of the goodput was lost.
     pub(super) fn failing(&mut self, reading: &Reading, limit: u64, fell: bool) -> bool {
         let failing = reading.failed >= FAILING && reading.failed >= self.usual + UNUSUAL;
+        let few = FEW + 2.0 * self.usual;
         self.usual += (reading.failed - self.usual) * WEIGHT;
         self.measurements = self.measurements.saturating_sub(1);
         if self.measurements == 0 {
@@ -54,7 +57,9 @@ impl Cliff {
         }
         let inside = reading.peak.min(limit as f64);
         if !failing {
-            self.unharmed = (self.unharmed * FADING).max(inside);
+            // With more failures than usual the most that were inside may be what made them.
+            let harmless = if reading.failed <= few { inside } else { 0.0 };
+            self.unharmed = (self.unharmed * FADING).max(harmless);
             return false;
         }
         // Failures that follow with fewer inside still belong to the same fall.

@@ -2,13 +2,15 @@
 
 use super::super::bounds::Bounds;
 use super::reading::Reading;
-use super::state::{CHANGED, FEW_FAIL, HEADROOM, HillClimbState, LEAP, STEP};
+use super::state::{CHANGED, FEW_FAIL, HillClimbState, LEAP, STEP};
 
 /// Up to this many times the base, nothing waits: the mean of 20 exponential latencies has a standard deviation of 22
 /// %.
 const NO_QUEUE: f64 = 1.22;
 /// From this many times the base, most of the time inside is spent waiting.
 const LONG_QUEUE: f64 = 2.2;
+/// With a long queue, as few places are tried as this many times what Little's law asks for.
+const SUFFICE: f64 = 2.0;
 /// From this many times the base, fewer places are tried first even if most of the goodput was lost. Trying more
 /// places would make latencies still longer, beyond what callers wait for. If the cause was a dependency that became
 /// slower, the trial of fewer places is soon over.
@@ -72,7 +74,7 @@ impl HillClimbState {
             (self.may_regain, self.regaining) = (false, true);
             limit * LEAP
         } else if queue > LONG_QUEUE && self.may_plunge {
-            (HEADROOM * known.rate * self.base).clamp(limit / LEAP, limit / STEP)
+            (SUFFICE * known.rate * self.base).clamp(limit / LEAP, limit / STEP)
         } else if queue < NO_QUEUE && self.may_leap && room {
             // The places that the best goodput takes by Little's law: a large step where most places were lost for a
             // while, or the base has grown.

@@ -8,7 +8,7 @@ use super::reading::Reading;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::nanos;
 
-/// Callers who wait longer count as if they waited this long, so that a reserve adds about 0.2 s of latency.
+/// Callers who wait longer count as if they waited this long, so that a reserve adds about 0.25 s of latency.
 const LONGEST: Duration = Duration::from_millis(500);
 /// A raise is kept if goodput falls by at most this share, a little more than one standard deviation of 160
 /// random arrivals.
@@ -68,13 +68,15 @@ pub(super) struct Reserve {
     pub(super) rate: f64,
     /// Whether the last measurement differed so much that the next one decides whether the reserve is given up.
     pub(super) doubtful: bool,
+    /// Whether the limit was lowered since the last measurement, because latency had grown.
+    pub(super) lowered: bool,
     /// For how many measurements it has been held.
     pub(super) held: u32,
 }
 
 impl Reserve {
     /// A reserve of nothing, for the byte form.
-    pub(super) const NONE: Self = Self { settled: 1.0, rate: 0.0, doubtful: false, held: 0 };
+    pub(super) const NONE: Self = Self { settled: 1.0, rate: 0.0, doubtful: false, lowered: false, held: 0 };
 
     /// Says whether a raise from `known` lost more goodput than it may, of the settled limit's or of what there is now.
     pub(super) fn has_lost(&self, known: &Reading, reading: &Reading) -> bool {
@@ -112,16 +114,15 @@ impl Bytes for Reserve {
     fn write(&self, out: &mut Writer) {
         out.f64(self.settled);
         out.f64(self.rate);
-        out.flag(self.doubtful);
+        // Both flags share one byte, so that forms written before the second flag existed still read the same.
+        out.two_flags(self.doubtful, self.lowered);
         out.u32(self.held);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self {
-            settled: from.within("settled", LIMITS)?,
-            rate: from.within("settled rate", 0.0..=f64::MAX)?,
-            doubtful: from.flag("doubtful")?,
-            held: from.u32()?,
-        })
+        let settled = from.within("settled", LIMITS)?;
+        let rate = from.within("settled rate", 0.0..=f64::MAX)?;
+        let (doubtful, lowered) = from.two_flags("doubtful")?;
+        Ok(Self { settled, rate, doubtful, lowered, held: from.u32()? })
     }
 }

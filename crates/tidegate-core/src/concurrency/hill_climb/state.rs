@@ -13,9 +13,9 @@ use crate::time::Tick;
 pub(super) const STEP: f64 = 1.2;
 /// The factor by which it moves with a hint: it doubles.
 pub(super) const LEAP: f64 = 2.0;
-/// While the limit does not bind it is at least this many times what Little's law asks for: a spike to twice the load
-/// finds places.
-pub(super) const HEADROOM: f64 = 2.0;
+/// While the limit does not bind it is at least this many times what Little's law asks for: a spike to more
+/// than twice the load finds places.
+pub(super) const HEADROOM: f64 = 2.25;
 /// If the goodput differs from the known one by more than this share, the service has changed, and the known goodput is
 /// forgotten. The rate of 160 samples that arrive at random has a standard deviation of 8 %, so it stays within this
 /// share by five standard deviations.

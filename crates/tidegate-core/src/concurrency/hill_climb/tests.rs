@@ -231,7 +231,7 @@ fn after_an_outage_it_is_back_within_a_second() {
 }
 
 #[test]
-fn while_it_does_not_bind_it_leaves_room_for_twice_the_load() {
+fn while_it_does_not_bind_it_leaves_room_for_more_than_twice_the_load() {
     let law = HillClimb::default();
     let mut state = law.start(Tick::EPOCH);
     for count in 0..2_000 {
@@ -251,7 +251,7 @@ fn while_it_does_not_bind_it_leaves_room_for_twice_the_load() {
             },
         );
     }
-    assert_eq!(law.limit(&state), 30);
+    assert_eq!(law.limit(&state), 34);
 }
 
 /// A law at its start, and the tick of its last sample.
@@ -362,7 +362,7 @@ fn time_outs_with_more_inside_than_ever_bring_the_limit_down() {
         law.limit(&state)
     };
     let before = run(2_000, (24, 80), Outcome::Success);
-    assert_eq!(before, 48, "twice what Little's law asks for");
+    assert_eq!(before, 54, "2.25 times what Little's law asks for");
     let after = run(300, (36, 120), Outcome::Failure);
     assert!(after <= before / 4, "{after} places of {before}");
 }

@@ -111,10 +111,10 @@ fn impossible_numbers_of_a_reserve_are_refused_by_name() {
     of(with_shares(&held, Shares { told: (1 << 53) + 1, ..counted }), "told");
     // Flags are the 25th byte of what belongs to the reserve, and the 17th after it.
     let begins = form(&held).len() - HillClimbState::RESERVE_BYTES;
-    for (place, field) in [(24, "holds a reserve"), (24 + 17, "doubtful")] {
+    for (place, wrong, field) in [(24, 2, "holds a reserve"), (24 + 17, 4, "doubtful")] {
         let mut flagged = form(&held);
-        assert!(flagged[begins + place] <= 1);
-        flagged[begins + place] = 2;
+        assert!(flagged[begins + place] < wrong);
+        flagged[begins + place] = wrong;
         assert_eq!(read(&flagged), Err(DecodeError::Value { field }));
     }
 }
@@ -145,7 +145,7 @@ fn possible_numbers_that_make_no_sense_do_no_lasting_harm() {
     let most = Bounds::MOST as f64;
     let reserves = [
         Reserve { settled: held.limit, ..reserve },
-        Reserve { settled: 1.0, rate: 0.0, doubtful: true, held: u32::MAX },
+        Reserve { settled: 1.0, rate: 0.0, doubtful: true, lowered: true, held: u32::MAX },
         Reserve { rate: f64::MAX, ..reserve },
     ];
     let with_reserve = reserves.map(|reserve| HillClimbState { reserve: Some(reserve), ..held });
