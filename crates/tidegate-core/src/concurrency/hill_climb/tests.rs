@@ -1,6 +1,7 @@
 //! Tests of the hill climb against services of one line each: how long work takes with a given number inside.
 
 mod bytes;
+mod cliff;
 mod deferring;
 mod random;
 mod reserve;
