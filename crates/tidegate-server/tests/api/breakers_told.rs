@@ -9,6 +9,7 @@ use crate::running::wire::{read_until, sent};
 use crate::running::{Answer, Running, send, start};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
 
 const TWO: &str = "
 version: 1
@@ -208,33 +209,33 @@ async fn a_policy_without_a_breaker_names_those_that_have_one() {
     assert_eq!(refused.detail(), "policy \"calls\" has no breaker; nor has any other policy");
 }
 
-/// The line in the log and the event of this change had no reason.
-#[tokio::test]
-async fn a_breaker_that_tries_the_service_says_why() {
-    let server = start(&one(BREAKER)).await;
+/// Opens the breaker, waits until its open time is over, and returns the stream of events from the opening on.
+async fn open_time_over(server: &Running) -> TcpStream {
     for _ in 0..2 {
-        let call = check(&server).await;
-        report(&server, &call, 500).await;
+        let call = check(server).await;
+        report(server, &call, 500).await;
     }
     let mut stream = sent(server.addr, b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     read_until(&mut stream, "Last-Event-ID means nothing here").await;
     server.clock.advance(Duration::from_secs(5));
+    stream
+}
+
+/// Regression: the line in the log and the event of this change had no reason.
+#[tokio::test]
+async fn a_breaker_that_tries_the_service_says_why() {
+    let server = start(&one(BREAKER)).await;
+    let mut stream = open_time_over(&server).await;
     check(&server).await;
     let changed = read_until(&mut stream, "its open time is over, and probes try the service").await;
     assert!(changed.contains("\"to\":\"half-open\""), "{changed}");
 }
 
-/// Of all changes, only that to `closed` had an empty reason.
+/// Regression: the line in the log and the event had an empty reason.
 #[tokio::test]
 async fn a_breaker_that_closes_says_why() {
     let server = start(&one(BREAKER)).await;
-    for _ in 0..2 {
-        let call = check(&server).await;
-        report(&server, &call, 500).await;
-    }
-    let mut stream = sent(server.addr, b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
-    read_until(&mut stream, "Last-Event-ID means nothing here").await;
-    server.clock.advance(Duration::from_secs(5));
+    let mut stream = open_time_over(&server).await;
     let probe = check(&server).await;
     report(&server, &probe, 200).await;
     let told = read_until(&mut stream, "\"to\":\"closed\"").await;
