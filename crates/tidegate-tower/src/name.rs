@@ -31,6 +31,11 @@ impl Name {
     /// Makes a refusal by this layer, and tells the observer.
     pub(crate) fn refuse(&self, cause: RefusalCause, retry: Retry) -> Refused {
         self.notify(LayerDid::Refused { cause, retry });
+        self.refusal(cause, retry)
+    }
+
+    /// Makes a refusal by this layer, and tells nobody.
+    pub(crate) fn refusal(&self, cause: RefusalCause, retry: Retry) -> Refused {
         Refused::by(cause, Arc::clone(&self.name), retry)
     }
 

@@ -14,7 +14,9 @@ use crate::client::MadeInside;
 /// Why a request was not served: an error for clients, from which [`Answers`](crate::Answers) can make a response.
 ///
 /// Responses of [`Problems`](crate::Problems) and `GrpcStatuses` carry it among their extensions, so that outer layers
-/// can tell a refusal by a layer from an answer of the service: see [`ByStatus`](crate::ByStatus).
+/// can tell a refusal by a layer from an answer of the service: see [`ByStatus`](crate::ByStatus). A
+/// [`ForwardDeadlineLayer`](crate::ForwardDeadlineLayer) adds one to an answer by which the called service says that the
+/// short time of the call was up.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{by}: {}", self.why_in_full())]
 pub struct Refused {
@@ -122,7 +124,7 @@ impl Refused {
         }
     }
 
-    /// Returns the refusal that a response was made from, if any.
+    /// Returns the refusal that a response was made from, or that a layer has added to it, if any.
     #[must_use]
     pub fn of_response<B>(response: &Response<B>) -> Option<&Self> {
         response.extensions().get()

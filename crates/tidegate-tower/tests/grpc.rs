@@ -152,6 +152,34 @@ async fn a_hurried_caller_opens_no_breaker_by_the_timers_of_the_channel() {
     silent.abort();
 }
 
+/// The service itself notices that the short time is up, and says so, before the layer or the channel gives up.
+#[tokio::test]
+async fn a_hurried_caller_opens_no_breaker_by_what_the_service_says() {
+    let breaker = Breaker::new(CircuitBreaker::builder().consecutive(1)).unwrap();
+    let second = Duration::from_secs(1);
+    let stack = ClientStack::new()
+        .breaker(BreakerLayer::new("health", breaker.clone()).answering(GrpcStatuses))
+        .deadline(
+            ForwardDeadlineLayer::new(Timeouts::new(PATIENCE, PATIENCE).unwrap()).answering(GrpcStatuses),
+        );
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let deadline = DeadlineLayer::within(PATIENCE, PATIENCE).unwrap().answering(GrpcStatuses);
+    let stack_of_server = ServerStack::new().deadline(deadline.needing(3 * second).unwrap());
+    let (_, health) = tonic_health::server::health_reporter();
+    let server = Server::builder().layer(stack_of_server).add_service(health);
+    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+    let channel = Endpoint::try_from(format!("http://{address}")).unwrap().connect().await.unwrap();
+    let mut client = HealthClient::new(stack.layer(channel));
+    // More than the service needs, and less than half of the default; then less than it needs.
+    for (time, code) in [(4, Code::Ok), (2, Code::DeadlineExceeded)] {
+        let until = SystemClock::default().now().after(time * second);
+        let called = deadline::carry_through(until, client.check(ask("ann"))).await;
+        assert_eq!(called.map_or_else(|status| status.code(), |_| Code::Ok), code);
+    }
+    assert_eq!(breaker.state().as_str(), "closed", "little time was left, so the call is no evidence");
+}
+
 /// Answers first tries with `UNAVAILABLE`.
 #[derive(Clone)]
 struct RefusesFirstTries<S>(S);

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::Request;
+use http::{Request, Response, StatusCode};
 use tidegate::deadline::{self, Timeouts};
 use tidegate::observer::RefusalCause;
 use tower_layer::Layer;
@@ -16,7 +16,9 @@ use super::header::{read, write};
 use super::rules::{Rules, knobs};
 use crate::answers::{Answers, Errors};
 use crate::body::{AtBodyEnd, AtHead, BoundsUntil};
+use crate::classify::GRPC_STATUS;
 use crate::ready::give_back;
+use crate::refused::Refused;
 
 /// Tells the next service how much time is left, for a client: the time that the task
 /// [carries](tidegate::deadline::carried) minus the margin of [`Timeouts`]; the default if the task carries no
@@ -34,6 +36,11 @@ use crate::ready::give_back;
 /// [`TimedOut`](tidegate::observer::RefusalCause::TimedOut) if the called service had at least half of the default time, or
 /// the time that the request itself named. With less time left of the carried deadline it is
 /// [`CutShort`](tidegate::observer::RefusalCause::CutShort), which does not count against the called service.
+///
+/// A called service that knows the deadline often answers first that its time was up: with 504, or with gRPC's
+/// `DEADLINE_EXCEEDED`. The answer is returned unchanged. If less time was left than that half, it gets a
+/// [`Refused`](crate::Refused) with the cause `CutShort` among its extensions, unless it has one, so that it does not
+/// count against the service either.
 ///
 /// # Examples
 /// ```
@@ -126,15 +133,15 @@ impl<S: Clone, A, U> Clone for ForwardDeadlineService<S, A, U> {
     }
 }
 
-impl<S, A, B, U> Service<Request<B>> for ForwardDeadlineService<S, A, U>
+impl<S, A, B, R, U> Service<Request<B>> for ForwardDeadlineService<S, A, U>
 where
-    S: Service<Request<B>, Error: 'static> + Clone,
-    A: Answers<S::Response, S::Error>,
-    U: BoundsUntil<S::Response>,
+    S: Service<Request<B>, Response = Response<R>, Error: 'static> + Clone,
+    A: Answers<Response<R>, S::Error>,
+    U: BoundsUntil<Response<R>>,
 {
     type Response = U::Response;
     type Error = S::Error;
-    type Future = DeadlineFuture<S::Future, S::Response, S::Error, A, U>;
+    type Future = DeadlineFuture<S::Future, Response<R>, S::Error, A, U>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -167,6 +174,21 @@ where
             always_failure: until != carried,
             began: now,
         };
-        DeadlineFuture::until(self.inner.call(request), until, Arc::clone(&self.rules))
+        DeadlineFuture::until(self.inner.call(request), until, Arc::clone(&self.rules), Some(mark_late))
+    }
+}
+
+/// Marks an answer that says that the time was up, 504 or gRPC's `DEADLINE_EXCEEDED`, with the refusal that `cut_short`
+/// returns, if any. A breaker outside then does not count it.
+fn mark_late<B>(response: &mut Response<B>, cut_short: &dyn Fn() -> Option<Refused>) {
+    let says_late = match response.headers().get(GRPC_STATUS) {
+        Some(status) => status == "4",
+        None => response.status() == StatusCode::GATEWAY_TIMEOUT,
+    };
+    if says_late
+        && Refused::of_response(response).is_none()
+        && let Some(refused) = cut_short()
+    {
+        response.extensions_mut().insert(refused);
     }
 }

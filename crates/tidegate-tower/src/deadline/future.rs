@@ -16,6 +16,7 @@ use super::rules::Rules;
 use crate::answers::Answers;
 use crate::body::{AtHead, BodyDeadline, BoundsUntil};
 use crate::given_up::dropping_for_timeout;
+use crate::refused::Refused;
 
 pin_project! {
     /// The future of [`DeadlineService`](crate::DeadlineService) and [`ForwardDeadlineService`](crate::ForwardDeadlineService).
@@ -34,10 +35,21 @@ pin_project! {
     enum Stage<F, Res, Err, A> {
         Refused { result: Option<Result<Res, Err>> },
         // The timer is only started if the service is not done at the first poll: most answers need no timer.
-        Called { #[pin] future: F, until: Until, sleep: Option<Sleep>, rules: Arc<Rules<A>> },
+        Called {
+            #[pin]
+            future: F,
+            until: Until,
+            sleep: Option<Sleep>,
+            rules: Arc<Rules<A>>,
+            mark: Option<Mark<Res>>,
+        },
         Ended,
     }
 }
+
+/// Looks at an answer of a called service. If it says that the time was up, it is marked with the refusal that the
+/// function returns, if any.
+pub(super) type Mark<Res> = fn(&mut Res, &dyn Fn() -> Option<Refused>);
 
 /// When a future is given up.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +82,13 @@ impl Until {
         }
     }
 
+    /// Returns the refusal to mark an answer with that says that the time was up, if the called service had little time:
+    /// it usually notices the end of its time before this layer does, since it is told less.
+    #[cold]
+    fn cut_short<A>(self, rules: &Rules<A>) -> Option<Refused> {
+        (self.cause(rules) == RefusalCause::CutShort).then(|| rules.mark(RefusalCause::CutShort))
+    }
+
     /// Returns the same deadline for the body of an answer.
     #[cold]
     fn of_body<A>(self, rules: &Rules<A>) -> BodyDeadline {
@@ -91,8 +110,14 @@ impl<F, Res, Err, A, U> DeadlineFuture<F, Res, Err, A, U> {
         Self { stage: Stage::Refused { result: Some(result) }, bounds: PhantomData }
     }
 
-    pub(super) const fn until(future: F, until: Until, rules: Arc<Rules<A>>) -> Self {
-        Self { stage: Stage::Called { future, until, sleep: None, rules }, bounds: PhantomData }
+    /// `mark` is given in a client.
+    pub(super) const fn until(
+        future: F,
+        until: Until,
+        rules: Arc<Rules<A>>,
+        mark: Option<Mark<Res>>,
+    ) -> Self {
+        Self { stage: Stage::Called { future, until, sleep: None, rules, mark }, bounds: PhantomData }
     }
 }
 
@@ -111,7 +136,7 @@ where
             StageProjection::Refused { result } => {
                 result.take().expect("a future is not polled after it has ended")
             }
-            StageProjection::Called { future, until, sleep, rules } => {
+            StageProjection::Called { future, until, sleep, rules, mark } => {
                 let (until, Until { tick, is_carried, .. }) = (*until, *until);
                 let polled = if is_carried { carry(tick, || future.poll(cx)) } else { future.poll(cx) };
                 match polled {
@@ -120,7 +145,10 @@ where
                     Poll::Ready(Err(error)) if !is_carried && rules.is_timeout(tick, &error) => {
                         rules.refuse(until.cause(rules))
                     }
-                    Poll::Ready(result) => {
+                    Poll::Ready(mut result) => {
+                        if let (Some(mark), Ok(head)) = (mark, &mut result) {
+                            mark(head, &|| until.cut_short(rules));
+                        }
                         return Poll::Ready(result.map(|head| U::answered(head, || until.of_body(rules))));
                     }
                     Poll::Pending => {

@@ -87,6 +87,11 @@ impl<A> Rules<A> {
         let refused = if self.is_of_client { inside_some_client(refuse) } else { refuse() };
         self.answers.refuse(refused, None)
     }
+
+    /// Makes the refusal that marks an answer of a called service. The observer is not told: the layer refused nothing.
+    pub(super) fn mark(&self, cause: RefusalCause) -> Refused {
+        inside_some_client(|| self.name.refusal(cause, Retry::Unknown))
+    }
 }
 
 /// The setters that both deadline layers have.

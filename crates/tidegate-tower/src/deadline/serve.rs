@@ -146,6 +146,7 @@ where
             future,
             Until { tick: deadline, began: now, is_carried: true, always_failure: false },
             Arc::clone(rules),
+            None,
         )
     }
 }

@@ -2,14 +2,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
-use tidegate::Tick;
+use tidegate::breaker::CircuitBreaker;
 use tidegate::clock::ManualClock;
 use tidegate::deadline::{Timeouts, carried, carry};
-use tidegate_tower::{DeadlineLayer, Errors, ForwardDeadlineLayer, Problems, RefusalCause, Refused};
+use tidegate::{Breaker, Tick};
+use tidegate_tower::{
+    BreakerLayer, DeadlineLayer, Errors, ForwardDeadlineLayer, Problems, RefusalCause, Refused,
+};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::service::{Finds, ScriptedService, answer, call, get, poll, with};
+use crate::service::{Finds, ScriptedService, answer, call, get, poll, status, with};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -196,6 +199,55 @@ fn a_call_that_is_cut_short_is_told_apart_from_one_that_is_not_made() {
         let refusal = Refused::of_response(&refused).expect("a layer refused");
         assert_eq!(refusal.cause, cause.unwrap_or(RefusalCause::TimedOut), "{timeout}");
     }
+}
+
+/// A called service that knows the deadline answers before its client gives up, since it is told less time. Such answers
+/// counted as failures of the service, so callers who left little time opened the breaker for everybody.
+#[test]
+fn a_service_that_says_the_short_time_was_up_did_not_fail() {
+    let late = || [status(504), in_grpc("4")];
+    let other = || [status(500), in_grpc("13"), in_grpc("14")];
+    // Half of the default is a second.
+    for (millis, answers, ignored) in
+        [(999, &late()[..], true), (1000, &late(), false), (999, &other(), false)]
+    {
+        for said in answers {
+            let clock = ManualClock::default();
+            let breaker = Breaker::new(CircuitBreaker::builder().consecutive(1)).unwrap();
+            let inner = ScriptedService::answering([said.clone()]);
+            let layers = BreakerLayer::new("stock", breaker.clone());
+            let mut client = layers.layer(forward(&clock).layer(inner));
+            let until = Tick::EPOCH.after(Duration::from_millis(millis));
+            let answered = carry(until, || answer(&mut client, get())).unwrap();
+            assert_eq!((answered.status(), answered.headers()), (said.status(), said.headers()), "unchanged");
+            let cause = Refused::of_response(&answered).map(|refused| refused.cause);
+            assert_eq!(cause, ignored.then_some(RefusalCause::CutShort), "{millis} ms, {said:?}");
+            let expected = if ignored { "closed" } else { "open" };
+            assert_eq!(breaker.state().as_str(), expected, "{millis} ms, {said:?}");
+        }
+    }
+    // Without a carried deadline the service had the default time, or the time that the program itself has written.
+    for request in [get(), with("x-envoy-expected-rq-timeout-ms", "500")] {
+        let inner = ScriptedService::answering([status(504)]);
+        let answered = answer(&mut forward(&ManualClock::default()).layer(inner), request).unwrap();
+        assert_eq!(Refused::of_response(&answered), None);
+    }
+}
+
+fn in_grpc(code: &'static str) -> Response<String> {
+    let mut response = Response::default();
+    response.headers_mut().insert("grpc-status", code.parse().unwrap());
+    response
+}
+
+/// A refusal that the service has handed on, of a client of its own, keeps its cause.
+#[test]
+fn a_refusal_that_an_answer_has_already_is_kept() {
+    let mut said = status(504);
+    said.extensions_mut().insert(Refused::new(RefusalCause::TimedOut, "further"));
+    let mut client = forward(&ManualClock::default()).layer(ScriptedService::answering([said]));
+    let answered = carry(Tick::from_nanos(500_000_000), || answer(&mut client, get())).unwrap();
+    assert_eq!(&*Refused::of_response(&answered).unwrap().by, "further");
 }
 
 #[test]
