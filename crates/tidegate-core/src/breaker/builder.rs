@@ -111,7 +111,8 @@ impl BreakerBuilder {
         self
     }
 
-    /// Trips when this many calls in the window have failed, 1 or more, whatever their share.
+    /// Trips when this many calls in the window have failed, 1 or more, whatever their share. With a window of calls at
+    /// most its calls, and one less with [`above`](Self::above): more would never be reached.
     pub const fn failures(mut self, failures: u32) -> Self {
         self.failures = Some(failures);
         self

@@ -185,14 +185,17 @@ impl Parameters {
                 return refuse(name, &share, "is more than all calls, in millionths; use 1 to 1000000");
             }
         }
-        if let Window::Calls(calls) = self.window
-            && rules.min_calls > calls
-        {
-            return refuse(
-                "min_calls",
-                &rules.min_calls,
-                "is more than the window remembers; use at most its calls",
-            );
+        if let Window::Calls(calls) = self.window {
+            let least = "is more than the window remembers; use at most its calls";
+            let most =
+                "is never reached in so short a window; use at most its calls, one less if it has to be exceeded";
+            let reached = calls - u32::from(rules.above);
+            let failures = ("failures", rules.failures.unwrap_or(0), reached, most);
+            for (name, number, bound, want) in [("min_calls", rules.min_calls, calls, least), failures] {
+                if number > bound {
+                    return refuse(name, &number, want);
+                }
+            }
         }
         if let Evaluate::Every(span) = self.evaluate {
             let window = match self.window {
@@ -237,7 +240,8 @@ impl Parameters {
             return refuse("steps", &self.steps, "is not a number of steps; use 0 to 16");
         }
         if self.slow_after > nanos(Rate::MAX_PERIOD) && rules.slow_ratio.is_some() {
-            return refuse("slow_after", &self.slow_after, "is not a latency; use up to 146 years");
+            let after = format!("{:?}", Duration::from_nanos(self.slow_after));
+            return refuse("slow_after", &after, "is not a latency; use up to 146 years");
         }
         if self.forget_after == 0 {
             return refuse("forget_after", &"0ns", "is not a time after which to forget; use 1 ns or more");

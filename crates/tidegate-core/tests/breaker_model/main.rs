@@ -205,6 +205,13 @@ fn terms() -> impl Strategy<Value = Terms> {
             Looks::Back(calls) => min_calls.min(calls),
             Looks::BackInTime { .. } => min_calls,
         };
+        // A number that is never reached is refused.
+        let failures = match looks {
+            Looks::Back(calls) => {
+                failures.map(|most| most.min(calls - usize::from(above))).filter(|most| *most > 0)
+            }
+            Looks::BackInTime { .. } => failures,
+        };
         let none = slow_ratio.is_none() && consecutive.is_none() && failures.is_none();
         Terms {
             looks,

@@ -31,6 +31,18 @@ fn what_is_out_of_range_is_named() {
             "min_calls 11 is more than the window remembers; use at most its calls",
         ),
         (
+            breaker().window(Window::Calls(20)).failures(21),
+            "failures 21 is never reached in so short a window; use at most its calls, one less if it has to be exceeded",
+        ),
+        (
+            breaker().window(Window::Calls(20)).failures(20).above(),
+            "failures 20 is never reached in so short a window; use at most its calls, one less if it has to be exceeded",
+        ),
+        (
+            breaker().slow_calls(Duration::MAX, 0.5),
+            "slow_after 18446744073.709551615s is not a latency; use up to 146 years",
+        ),
+        (
             breaker().open_for(Duration::ZERO),
             "open_for 0ns is not a time to stay open; use 1 ns to 146 years",
         ),
@@ -56,6 +68,8 @@ fn what_is_out_of_range_is_named() {
         assert_eq!(refused(builder), told);
     }
     assert!(refused(breaker().without_failure_ratio()).contains("set failure_ratio, slow_calls"));
+    let reached = breaker().window(Window::Calls(20));
+    assert!(reached.clone().failures(20).build().is_ok() && reached.above().failures(19).build().is_ok());
 }
 
 #[test]
