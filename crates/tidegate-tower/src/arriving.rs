@@ -2,17 +2,20 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode};
 use pin_project_lite::pin_project;
+use tidegate::observer::{LayerDid, Observer};
 use tidegate::retries::ArrivingRetries;
 use tidegate::retries::header::{self, read_envoy_attempt, read_grpc_attempts};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::classify::GRPC_STATUS;
+use crate::name::Name;
 
 /// Counts requests as first tries or retries. While [too many](ArrivingRetries) of them are retries, it tells the
 /// callers that get an overloaded answer not to try again. Clones share the counts.
@@ -45,16 +48,46 @@ use crate::classify::GRPC_STATUS;
 ///
 /// # Source
 /// "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21; gRPC proposal A6; the HTTP headers of Envoy's router.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ArrivingRetriesLayer {
+    rules: Arc<Rules>,
+}
+
+/// The counts and the name of a layer.
+#[derive(Clone, Debug)]
+struct Rules {
     arriving: ArrivingRetries,
+    name: Name,
+}
+
+impl Default for ArrivingRetriesLayer {
+    fn default() -> Self {
+        Self::new(ArrivingRetries::default())
+    }
 }
 
 impl ArrivingRetriesLayer {
     /// Makes a layer that counts in `arriving`, which other servers of the process may share.
     #[must_use]
-    pub const fn new(arriving: ArrivingRetries) -> Self {
-        Self { arriving }
+    pub fn new(arriving: ArrivingRetries) -> Self {
+        Self { rules: Arc::new(Rules { arriving, name: Name::new("arriving-retries") }) }
+    }
+
+    /// Chooses the name that observers are told; the default is `arriving-retries`.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        self.with(|rules| Rules { name: rules.name.renamed(name), ..rules })
+    }
+
+    /// Tells `observer` of each caller that is told not to try again
+    /// ([`LayerDid::ToldNotToRetry`](tidegate::observer::LayerDid::ToldNotToRetry)).
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        self.with(|rules| Rules { name: rules.name.observed(observer), ..rules })
+    }
+
+    fn with(self, change: impl FnOnce(Rules) -> Rules) -> Self {
+        Self { rules: Arc::new(change(Arc::unwrap_or_clone(self.rules))) }
     }
 }
 
@@ -62,7 +95,7 @@ impl<S> Layer<S> for ArrivingRetriesLayer {
     type Service = ArrivingRetriesService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        ArrivingRetriesService { inner, arriving: self.arriving.clone() }
+        ArrivingRetriesService { inner, rules: Arc::clone(&self.rules) }
     }
 }
 
@@ -70,7 +103,7 @@ impl<S> Layer<S> for ArrivingRetriesLayer {
 #[derive(Clone, Debug)]
 pub struct ArrivingRetriesService<S> {
     inner: S,
-    arriving: ArrivingRetries,
+    rules: Arc<Rules>,
 }
 
 impl<S, B, R> Service<Request<B>> for ArrivingRetriesService<S>
@@ -86,8 +119,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        self.arriving.count(tries_before(request.headers()));
-        ArrivingRetriesFuture { future: self.inner.call(request), arriving: self.arriving.clone() }
+        self.rules.arriving.count(tries_before(request.headers()));
+        ArrivingRetriesFuture { future: self.inner.call(request), rules: Arc::clone(&self.rules) }
     }
 }
 
@@ -118,7 +151,7 @@ pin_project! {
     pub struct ArrivingRetriesFuture<F> {
         #[pin]
         future: F,
-        arriving: ArrivingRetries,
+        rules: Arc<Rules>,
     }
 }
 
@@ -133,9 +166,10 @@ where
         let mut result = std::task::ready!(this.future.poll(cx));
         if let Ok(response) = &mut result
             && let Some((name, value)) = not_again(response.status(), response.headers())
-            && this.arriving.pushback().is_some()
+            && this.rules.arriving.pushback().is_some()
         {
             response.headers_mut().insert(name, value);
+            this.rules.name.notify(LayerDid::ToldNotToRetry);
         }
         Poll::Ready(result)
     }

@@ -10,6 +10,7 @@
 //!   service
 //! * [`RetryLayer`]: retries failed calls that may succeed then, within a budget
 //! * [`ReplayLayer`]: keeps request bodies while they are sent, so that they can be sent again
+//! * [`ArrivingRetriesLayer`]: tells callers of an overloaded server not to try again while too many requests are retries
 //! * [`LoadShedLayer`]: refuses requests that a busy service would leave waiting
 //! * [`FallbackLayer`]: answers in place of calls that failed or were refused, for example with the last good answer
 //! * [`ServerStack`], [`ClientStack`]: all of them in the right order
@@ -18,8 +19,9 @@
 //! A layer that refuses a request does not call its inner service, and gives the reason in a [`Refused`]. [`Answers`]
 //! chooses how callers are told: as a response with a problem ([`Problems`], for HTTP servers), as a gRPC status
 //! (`GrpcStatuses`, a feature), or as an error ([`Errors`] and [`OwnErrors`], for clients). Layers that judge how calls
-//! end can tell the refusals of an inner layer from failures of the service ([`ByStatus`]). Every layer can tell an
-//! [`Observer`](tidegate::observer::Observer) what it does, and several layers may share one.
+//! end can tell the refusals of an inner layer from failures of the service ([`ByStatus`]). Every layer that refuses,
+//! retries, or changes an answer can tell an [`Observer`](tidegate::observer::Observer) what it does, and several layers may
+//! share one.
 //!
 //! By default a layer ends its part of a call at the head of the answer. For answers that are streamed,
 //! `until_body_ends` of the concurrency, breaker, gate and deadline layers goes on to the end of the body ([`HeldBody`],

@@ -131,7 +131,8 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
     }
 
     /// Adds a [`Spent`](crate::Spent) to the extensions of each request that passes, by which the handler reports the
-    /// real cost. Costs two allocations per request.
+    /// real cost; around a client the program puts one of [its own](crate::Spent::new) there. Costs two allocations per
+    /// request.
     #[must_use]
     pub fn settling(self) -> Self {
         self.with(|rules| Rules { settling: true, ..rules })

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use http::Request;
 use tidegate::Reservation;
 use tidegate::policy::Usage;
 
@@ -14,6 +15,9 @@ use tidegate::policy::Usage;
 /// clone. Behind a gate it is settled when the service's future ends, or with
 /// [`until_body_ends`](crate::GateLayer::until_body_ends) when the body of its answer ends or is dropped; later reports are
 /// ignored. A charge that is never settled stays as estimated. If both layers are around a service, the handler finds the inner one's charge.
+///
+/// Around a client the layer is asked by the program itself, which learns the real cost from the answer: make a
+/// [`Spent::new`], and put a clone into the extensions of the request.
 ///
 /// # Examples
 /// An axum handler that only knows at its end how many tokens a language model used:
@@ -28,23 +32,79 @@ use tidegate::policy::Usage;
 /// }
 /// ```
 #[derive(Clone)]
-pub struct Spent(Arc<Mutex<Charge>>);
+pub struct Spent {
+    charge: Arc<Mutex<Charge>>,
+    /// Whether the program has made it, for the charge of a client's layer.
+    of_caller: bool,
+}
 
-enum Charge {
+pub(crate) enum Charge {
     Reserved(Reservation),
     /// A gate's charge: the gate reads the report when the work has ended.
     AwaitingReport,
     Reported(Usage<'static>),
+    /// There is nothing to settle: not yet, or no more.
     Settled,
 }
 
+/// Same as [`Spent::new`].
+impl Default for Spent {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Spent {
-    pub(crate) fn of(reservation: Reservation) -> Self {
-        Self(Arc::new(Mutex::new(Charge::Reserved(reservation))))
+    /// Makes one for a call that the program makes through a client with a settling layer, to be put into the extensions
+    /// of the request. The layer puts its charge into it; until then, and if the call is refused, there is nothing to
+    /// settle. If a retry layer outside makes several tries, each of them is charged: then it has the charge of the last
+    /// one, and those of the others stay as estimated. Make one for each call.
+    ///
+    /// # Examples
+    /// A client of a language model, which may use 100,000 tokens a minute:
+    /// ```
+    /// use http::{Request, Response};
+    /// use tidegate::{Cost, Limiter, Quota};
+    /// use tidegate_tower::{ClientStack, Errors, RateLimitLayer, Spent};
+    /// use tower::{BoxError, Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), BoxError> {
+    /// let tokens = Limiter::new(Quota::per_minute(100_000))?;
+    /// let estimate = |prompt: &Request<String>| Cost::try_from(prompt.body().len()).unwrap_or(Cost::ONE);
+    /// let layer = RateLimitLayer::all("tokens", tokens.clone()).answering(Errors).costing(estimate).settling();
+    /// let http = service_fn(async |_: Request<String>| Ok::<_, BoxError>(Response::new(742)));
+    /// let model = ClientStack::new().rate_limit(layer).layer(http);
+    ///
+    /// let spent = Spent::new();
+    /// let prompt = Request::post("/complete").extension(spent.clone()).body("Why is the sky blue?".to_owned())?;
+    /// let used = model.oneshot(prompt).await?.into_body();
+    /// assert!(spent.settle(used));
+    /// # assert!(tokens.standing().remaining <= 99_300);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn new() -> Self {
+        Self { of_caller: true, ..Self::holding(Charge::Settled) }
     }
 
-    pub(crate) fn awaiting_report() -> Self {
-        Self(Arc::new(Mutex::new(Charge::AwaitingReport)))
+    fn holding(charge: Charge) -> Self {
+        Self { charge: Arc::new(Mutex::new(charge)), of_caller: false }
+    }
+
+    /// Puts a charge into the one that the program has given a request, or gives the request one for its handler.
+    pub(crate) fn hand_over<B>(charge: Charge, request: &mut Request<B>) -> Self {
+        let given = request.extensions().get().filter(|spent: &&Self| spent.of_caller).cloned();
+        if let Some(given) = given {
+            let before = std::mem::replace(&mut *given.lock(), charge);
+            // Outside the lock, since it runs foreign code.
+            drop(before);
+            return given;
+        }
+        let spent = Self::holding(charge);
+        request.extensions_mut().insert(spent.clone());
+        spent
     }
 
     /// Settles the charge with the units really spent: fewer are refunded, more become a debt, 0 undoes the charge.
@@ -83,7 +143,7 @@ impl Spent {
     }
 
     fn lock(&self) -> MutexGuard<'_, Charge> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.charge.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Observers: code that is called with each decision of a limiter, whatever enters or is refused by a bulkhead or a
-//! breaker, each change of a breaker, a switch or a moving limit, and the actions of layers, pools, coalesced calls and
-//! retriers, for metrics, logs and alerts.
+//! breaker, each change of a breaker, a switch or a moving limit, and the actions of layers, pools, coalesced calls, steps
+//! and retriers, for metrics, logs and alerts.
 //!
 //! A limiter or a layer without an observer pays one branch per check. Events contain no keys, only digests, so that
 //! a metric or a log line cannot become a list of callers' addresses.
@@ -18,10 +18,10 @@ use tidegate_core::breaker::Change;
 pub use self::events::{Event, KeyDigest, LayerDid, LayerEvent, LimitMoved, RefusalCause};
 pub use self::guards::{CallDid, PlaceDid};
 pub use self::hot_key::HotKeyFound;
-pub use self::protection::{CoalesceDid, PoolDid, RetryDecided, SwitchTurned, TurnedBy, TurnedOff};
+pub use self::protection::{CoalesceDid, PoolDid, RetryDecided, StepDid, SwitchTurned, TurnedBy, TurnedOff};
 
 /// Receives decisions of limiters, entries into bulkheads and breakers and their ends, changes of breakers, switches and
-/// bulkhead limits, keys that become hot, and actions of layers, pools, coalesced calls and retriers.
+/// bulkhead limits, keys that become hot, and actions of layers, pools, coalesced calls, steps and retriers.
 ///
 /// Methods are called on the thread of the check, after the decision is made and outside every lock: an observer may
 /// use the same limiter, and a slow observer delays only that caller. Calls from different threads may arrive in
@@ -189,6 +189,12 @@ pub trait Observer: fmt::Debug + Send + Sync {
         let _ = did;
     }
 
+    /// Called when work of a [`Step`](crate::deadline::Step) is done, and when there was not enough time for it. Work whose
+    /// caller went away is not reported.
+    fn on_step(&self, did: StepDid) {
+        let _ = did;
+    }
+
     /// Called when a [`Retrier`](crate::retries::Retrier) has decided what follows a try that did not succeed.
     fn on_retry(&self, decided: &RetryDecided) {
         let _ = decided;
@@ -225,6 +231,7 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
         on_switch(turned: &SwitchTurned<'_>);
         on_pool(did: PoolDid);
         on_coalesce(did: CoalesceDid);
+        on_step(did: StepDid);
         on_retry(decided: &RetryDecided);
         on_hot_key(found: &HotKeyFound);
     }
@@ -276,6 +283,8 @@ pub enum AnyEvent<'a> {
     Pool(PoolDid),
     /// [`Observer::on_coalesce`].
     Coalesce(CoalesceDid),
+    /// [`Observer::on_step`].
+    Step(StepDid),
     /// [`Observer::on_retry`].
     Retry(&'a RetryDecided),
     /// [`Observer::on_hot_key`].
@@ -299,6 +308,7 @@ impl AnyEvent<'_> {
             Self::Switch(turned) => observer.on_switch(turned),
             Self::Pool(did) => observer.on_pool(did),
             Self::Coalesce(did) => observer.on_coalesce(did),
+            Self::Step(did) => observer.on_step(did),
             Self::Retry(decided) => observer.on_retry(decided),
             Self::HotKey(found) => observer.on_hot_key(found),
         }
@@ -361,6 +371,10 @@ impl<O: Observer> Observer for Named<O> {
 
     fn on_coalesce(&self, did: CoalesceDid) {
         self.on_named(&self.name, AnyEvent::Coalesce(did));
+    }
+
+    fn on_step(&self, did: StepDid) {
+        self.on_named(&self.name, AnyEvent::Step(did));
     }
 
     fn on_retry(&self, decided: &RetryDecided) {

@@ -187,8 +187,7 @@ impl Parameters {
         }
         if let Window::Calls(calls) = self.window {
             let least = "is more than the window remembers; use at most its calls";
-            let most =
-                "is never reached in so short a window; use at most its calls, one less if it has to be exceeded";
+            let most = "is never reached in so short a window; use at most its calls, one less if it has to be exceeded";
             let reached = calls - u32::from(rules.above);
             let failures = ("failures", rules.failures.unwrap_or(0), reached, most);
             for (name, number, bound, want) in [("min_calls", rules.min_calls, calls, least), failures] {

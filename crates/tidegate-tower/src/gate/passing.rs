@@ -23,7 +23,7 @@ use crate::classify::Classify;
 use crate::given_up::Made;
 use crate::poll_notes::{TRIED_BEFORE, TURN_CAME};
 use crate::refused::Refused;
-use crate::spent::Spent;
+use crate::spent::{Charge, Spent};
 
 /// How long an answer that is there waits for an engine to settle its charges: far longer than an engine takes that is
 /// well, and short enough for a caller.
@@ -84,10 +84,7 @@ impl<D, C, A> Rules<D, C, A> {
                 admission = Box::pin(delayed(admission, &mut later)).await?;
                 ready = later;
             }
-            let spent = self.settling.then(Spent::awaiting_report);
-            if let Some(spent) = &spent {
-                request.extensions_mut().insert(spent.clone());
-            }
+            let spent = self.settling.then(|| Spent::hand_over(Charge::AwaitingReport, &mut request));
             self.over.replace(&admission, request.headers_mut());
             if !admission.wait.is_zero() || matches!(admission.by, DecidedBy::Engine | DecidedBy::Fallback) {
                 TURN_CAME.leave();

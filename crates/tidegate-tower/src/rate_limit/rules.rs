@@ -10,7 +10,7 @@ use tidegate::{Answer, Quota, Reservation, Retry};
 use crate::answers::{Answers, Problems};
 use crate::name::Name;
 use crate::refused::Refused;
-use crate::spent::Spent;
+use crate::spent::{self, Spent};
 
 /// A charge that may be given back.
 #[expect(clippy::large_enum_variant, reason = "a box would cost each request an allocation")]
@@ -103,9 +103,7 @@ impl<A> Rules<A> {
     #[inline]
     pub(super) fn hand_over<B>(&self, charge: Reservation, request: &mut Request<B>) -> Option<Charge> {
         let charge = if self.settling {
-            let spent = Spent::of(charge);
-            request.extensions_mut().insert(spent.clone());
-            Charge::Shared(spent)
+            Charge::Shared(Spent::hand_over(spent::Charge::Reserved(charge), request))
         } else {
             Charge::Own(charge)
         };

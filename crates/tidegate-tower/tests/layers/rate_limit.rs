@@ -1,11 +1,13 @@
 use std::time::Duration;
 
 use http::{HeaderValue, Request};
+use tidegate::retries::{Retrier, Retries, RetryBudget, SharedBudget};
 use tidegate::{Cost, KeyedLimiter, Limiter, ManualClock, Quota, Tick, deadline};
-use tidegate_tower::{RateLimitLayer, RefusalCause, Refused, Spent};
+use tidegate_tower::{ClientStack, RateLimitLayer, RefusalCause, Refused, RetryLayer, Spent};
 use tower_layer::Layer;
+use tower_service::Service;
 
-use crate::service::{ScriptedService, answer, call, get, poll, with};
+use crate::service::{ScriptedService, answer, call, get, poll, status, with};
 
 fn limiter(quota: impl TryInto<Quota, Error: std::fmt::Debug>) -> (Limiter, ManualClock) {
     let clock = ManualClock::default();
@@ -110,7 +112,7 @@ fn to_ask_whether_it_is_ready_takes_nothing() {
     let mut service = RateLimitLayer::all("all", limiter.clone()).layer(ScriptedService::default());
     for _ in 0..10 {
         assert!(
-            tower_service::Service::<Request<String>>::poll_ready(
+            Service::<Request<String>>::poll_ready(
                 &mut service,
                 &mut std::task::Context::from_waker(std::task::Waker::noop())
             )
@@ -141,6 +143,67 @@ fn an_estimate_is_settled_with_the_real_cost() {
     assert!(inner.last().extensions().get::<Spent>().unwrap().settle(900));
     assert_eq!((tokens.standing().remaining, tokens.standing().debt), (0, 200));
     assert_eq!(answer(&mut service, ask(1)).unwrap().status(), 429, "the debt is waited off");
+}
+
+/// Around a client the real cost is known where the call is made. The charge was in the request, out of reach.
+#[test]
+fn a_program_settles_what_its_call_was_charged() {
+    let (tokens, _) = limiter(Quota::per_minute(1000));
+    let layer = |inner: &ScriptedService| {
+        let limit =
+            RateLimitLayer::all("tokens", tokens.clone()).costing(|_: &Request<String>| COST).settling();
+        ClientStack::new().retry(retries()).rate_limit(limit).layer(inner.clone())
+    };
+    let ask = |spent: &Spent| {
+        let mut request = get();
+        request.extensions_mut().insert(spent.clone());
+        request
+    };
+    let (spent, inner) = (Spent::new(), ScriptedService::default());
+    assert!(!spent.settle(1), "nothing is charged yet");
+    assert_eq!(answer(&mut layer(&inner), ask(&spent)).unwrap().status(), 200);
+    assert!(spent.settle(40) && !spent.settle(0), "settled once");
+    assert_eq!(tokens.standing().remaining, 960);
+
+    // Two tries are charged: the first as estimated.
+    let (spent, inner) = (Spent::default(), ScriptedService::answering([status(500)]));
+    assert_eq!(answer(&mut layer(&inner), ask(&spent)).unwrap().status(), 200);
+    assert_eq!((inner.calls(), tokens.standing().remaining), (2, 560));
+    assert!(spent.settle(50));
+    assert_eq!(tokens.standing().remaining, 710);
+
+    // A refused call has nothing to settle.
+    assert!(tokens.allow_n(700).unwrap().is_allowed());
+    let spent = Spent::new();
+    assert_eq!(answer(&mut layer(&inner), ask(&spent)).unwrap().status(), 429);
+    assert!(!spent.settle(1));
+}
+
+/// A service that hands its own request on to a client keeps the charge of its request apart from that of the call.
+#[test]
+fn a_charge_of_a_server_is_not_that_of_its_client() {
+    let (asked, _) = limiter(Quota::per_minute(1000));
+    let (made, _) = limiter(Quota::per_minute(1000));
+    let settling = |limiter: &Limiter| {
+        RateLimitLayer::all("tokens", limiter.clone()).costing(|_: &Request<String>| COST).settling()
+    };
+    let inner = ScriptedService::default();
+    let client = settling(&made).layer(inner.clone());
+    let handler = tower::service_fn(move |request: Request<String>| {
+        let spent = request.extensions().get::<Spent>().unwrap().clone();
+        let called = client.clone().call(request);
+        assert!(spent.settle(1));
+        called
+    });
+    assert_eq!(answer(&mut settling(&asked).layer(handler), get()).unwrap().status(), 200);
+    assert_eq!((asked.standing().remaining, made.standing().remaining), (999, 800));
+}
+
+const COST: Cost = Cost::new(200).unwrap();
+
+fn retries() -> RetryLayer {
+    let budget = SharedBudget::with_clock(RetryBudget::default(), ManualClock::default());
+    RetryLayer::new(Retrier::new(Retries::new(2, Duration::ZERO, Duration::ZERO).unwrap(), budget))
 }
 
 /// An outer limit that let a request pass used to replace the headers of the inner limit that refused it, so a refused

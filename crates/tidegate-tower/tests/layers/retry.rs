@@ -1,11 +1,13 @@
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Method, Request};
 use tidegate::ManualClock;
-use tidegate::retries::{Retrier, SharedBudget};
+use tidegate::observer::{LayerDid, LayerEvent, Observer};
+use tidegate::retries::{ArrivingRetries, Retrier, SharedBudget};
 use tidegate_core::retry::Retries;
 use tidegate_core::retry_budget::RetryBudget;
-use tidegate_tower::RetryLayer;
+use tidegate_tower::{ArrivingRetriesLayer, RetryLayer};
 use tower_layer::Layer;
 
 use crate::service::{ScriptedService, answer, get, status, with};
@@ -69,4 +71,29 @@ fn all_clones_share_the_budget() {
         answer(&mut layer.clone().layer(inner.clone()), with("x", "y")).unwrap();
     }
     assert_eq!(inner.calls(), 220);
+}
+
+#[derive(Debug, Default)]
+struct Told(Mutex<Vec<(String, LayerDid)>>);
+
+impl Observer for Told {
+    fn on_layer(&self, event: &LayerEvent<'_>) {
+        self.0.lock().unwrap().push((event.layer.to_owned(), event.did));
+    }
+}
+
+/// Nobody could see that a server sent its callers away for good.
+#[test]
+fn an_observer_hears_that_callers_are_told_not_to_try_again() {
+    let rules = RetryBudget::new(1.0).unwrap().without_floor();
+    let arriving = ArrivingRetries::with_clock(rules, ManualClock::default());
+    let told = Arc::new(Told::default());
+    let inner = ScriptedService::answering([status(503), status(503), status(500)]);
+    let layer = ArrivingRetriesLayer::new(arriving).with_observer(told.clone()).named("orders");
+    let mut server = layer.layer(inner);
+    let retry = || with("x-envoy-attempt-count", "2");
+    let again =
+        [get(), retry(), retry()].map(|request| answer(&mut server, request).unwrap().headers().len());
+    assert_eq!(again, [0, 1, 0]);
+    assert_eq!(*told.0.lock().unwrap(), [("orders".to_owned(), LayerDid::ToldNotToRetry)]);
 }

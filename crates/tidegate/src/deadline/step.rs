@@ -10,6 +10,7 @@ use tidegate_core::{Outcome, Tick};
 
 use super::{Deadline, carried, carry_through};
 use crate::clock::{self, Clock, SystemClock};
+use crate::observer::{Observer, StepDid};
 
 /// One kind of work within requests, such as a query: how long it may take, how long it takes at least, and how often
 /// there was not enough time for it. Clones share the counts.
@@ -46,6 +47,7 @@ pub struct Step {
     needs: Duration,
     clock: Arc<dyn Clock>,
     counters: Arc<Counters>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 #[derive(Debug, Default)]
@@ -139,7 +141,7 @@ impl Step {
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
         let clock = Arc::new(SystemClock::new());
-        Self { timeouts, own: None, needs: Duration::ZERO, clock, counters: Arc::default() }
+        Self { timeouts, own: None, needs: Duration::ZERO, clock, counters: Arc::default(), observer: None }
     }
 
     /// Sets the longest time that the work gets, however much is left.
@@ -161,6 +163,14 @@ impl Step {
         Self { clock: Arc::new(clock), ..self }
     }
 
+    /// Tells `observer` of work that was done in time, and of work for which there was not enough time
+    /// ([`Observer::on_step`]), for work that is run through the returned step and its clones. Costs a reading of the clock
+    /// for work that is done.
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        Self { observer: Some(Arc::new(observer)), ..self }
+    }
+
     /// Runs work, which carries the deadline of its step, and drops it at that deadline. Work that is ready when
     /// first polled is in time. For work that can fail, see [`Step::try_run`].
     ///
@@ -173,19 +183,36 @@ impl Step {
     /// # Cancel safety
     /// Dropping the future drops the work.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, OutOfTime> {
-        let Some((until, time)) = self.until() else {
+        let Some((began, time)) = self.time() else {
             // Relaxed, here and below: each count is independent.
             self.counters.not_begun.fetch_add(1, Ordering::Relaxed);
+            self.tell(|| StepDid::NotBegun);
             return Err(OutOfTime::NotBegun);
         };
         self.counters.begun.fetch_add(1, Ordering::Relaxed);
+        let until = began.after(time);
         let done = clock::before(&*self.clock, until, carry_through(until, work)).await;
+        if done.is_some() {
+            self.tell(|| StepDid::Done { took: self.clock.now().since(began) });
+        }
         done.ok_or_else(|| {
             self.counters.cut_off.fetch_add(1, Ordering::Relaxed);
             let usual =
                 self.own.map_or(self.timeouts.default_time(), |own| own.min(self.timeouts.default_time()));
-            if time < usual / 2 { OutOfTime::CutShort } else { OutOfTime::CutOff }
+            let (late, did) = if time < usual / 2 {
+                (OutOfTime::CutShort, StepDid::CutShort)
+            } else {
+                (OutOfTime::CutOff, StepDid::CutOff)
+            };
+            self.tell(|| did);
+            late
         })
+    }
+
+    fn tell(&self, did: impl FnOnce() -> StepDid) {
+        if let Some(observer) = &self.observer {
+            observer.on_step(did());
+        }
     }
 
     /// Same as [`Step::run`], for work that returns a `Result`: one error for work that is late and for work that fails.
@@ -257,96 +284,15 @@ impl Step {
         StepCounts { begun, not_begun, cut_off }
     }
 
-    /// Returns the tick by which work that begins now has to end, and the time until then; `None` if that is too little
-    /// time.
-    fn until(&self) -> Option<(Tick, Duration)> {
+    /// Returns the present tick, and how much time work that begins now has; `None` if that is too little.
+    fn time(&self) -> Option<(Tick, Duration)> {
         let now = self.clock.now();
         let deadline =
             carried().map_or_else(|| self.timeouts.deadline(now, None), |at: Deadline| at.tick(&*self.clock));
         let time = self.timeouts.for_step(now, deadline, self.own)?;
-        let until = now.after(time);
-        self.timeouts.leaves(now, until, self.needs).then_some((until, time))
+        self.timeouts.leaves(now, now.after(time), self.needs).then_some((now, time))
     }
 }
 
 #[cfg(all(test, not(tidegate_loom)))]
-mod tests {
-    use std::future::pending;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
-
-    use super::*;
-    use crate::block_on::block_on;
-    use crate::clock::ManualClock;
-    use crate::deadline::carry;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn step() -> (Step, ManualClock) {
-        let clock = ManualClock::default();
-        let timeouts = Timeouts::new(2 * SECOND, 10 * SECOND).expect("times");
-        (Step::new(timeouts).with_clock(clock.clone()), clock)
-    }
-
-    #[test]
-    fn the_work_carries_the_least_of_what_bounds_it() {
-        let (step, _) = step();
-        let finds = |step: &Step| block_on(step.run(async { carried() })).unwrap();
-        let at = |secs| Some(Deadline::from(Tick::from_secs(secs)));
-        assert_eq!(finds(&step), at(2), "the default");
-        assert_eq!(finds(&step.clone().within(SECOND)), at(1), "its own");
-        assert_eq!(carry(Tick::from_secs(5), || finds(&step)), at(5), "what is left");
-        assert_eq!(carry(Tick::from_secs(99), || finds(&step)), at(10), "the ceiling");
-        assert_eq!(carry(Tick::from_secs(5), || finds(&step.clone().within(SECOND))), at(1), "its own");
-    }
-
-    #[test]
-    fn work_that_cannot_be_done_is_neither_polled_nor_left_uncounted() {
-        let (step, _) = step();
-        let never = async { unreachable!("there is no time for it") };
-        assert_eq!(carry(Tick::EPOCH, || block_on(step.run(never))), Err::<(), _>(OutOfTime::NotBegun));
-        let needs_two = step.clone().needing(2 * SECOND);
-        assert_eq!(block_on(needs_two.run(async { 1 })), Ok(1), "exactly enough");
-        let needs_more = step.clone().needing(2 * SECOND + Duration::from_nanos(1));
-        assert_eq!(block_on(needs_more.run(async { 1 })), Err(OutOfTime::NotBegun));
-        let own = step.clone().within(SECOND).needing(2 * SECOND);
-        assert_eq!(block_on(own.run(async { 1 })), Err(OutOfTime::NotBegun), "its own time is too short");
-        assert_eq!(step.counts(), StepCounts { begun: 1, not_begun: 3, cut_off: 0 });
-    }
-
-    #[test]
-    fn work_is_dropped_when_its_time_is_up() {
-        let (step, clock) = step();
-        let mut run = pin!(step.run(pending::<()>()));
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(run.as_mut().poll(&mut cx).is_pending());
-        clock.advance(2 * SECOND - Duration::from_nanos(1));
-        assert!(run.as_mut().poll(&mut cx).is_pending());
-        clock.advance(Duration::from_nanos(1));
-        assert_eq!(run.as_mut().poll(&mut cx), Poll::Ready(Err(OutOfTime::CutOff)));
-        assert_eq!(step.counts(), StepCounts { begun: 1, not_begun: 0, cut_off: 1 });
-    }
-
-    /// A caller that leaves little time must not make the work look as if it hung.
-    #[test]
-    fn work_that_had_less_than_half_of_its_usual_time_was_cut_short() {
-        let (step, clock) = step();
-        let own = step.clone().within(SECOND / 2);
-        // Half of the default of 2 s, and half of the own time of 500 ms.
-        for (step, millis, late) in [
-            (&step, 999, OutOfTime::CutShort),
-            (&step, 1000, OutOfTime::CutOff),
-            (&own, 249, OutOfTime::CutShort),
-            (&own, 250, OutOfTime::CutOff),
-            (&own, 9000, OutOfTime::CutOff),
-        ] {
-            let until = clock.now().after(Duration::from_millis(millis));
-            let mut run = Box::pin(carry_through(until, step.run(pending::<()>())));
-            let mut cx = Context::from_waker(Waker::noop());
-            assert!(run.as_mut().poll(&mut cx).is_pending());
-            clock.advance(SECOND);
-            assert_eq!(run.as_mut().poll(&mut cx), Poll::Ready(Err(late)), "{millis} ms");
-        }
-        assert_eq!(step.counts().cut_off, 5, "both kinds");
-    }
-}
+mod tests;

@@ -70,6 +70,8 @@ pub enum LayerDid {
     TriedAgain,
     /// It replaced a failure by a fallback.
     FellBack,
+    /// It told the caller of an overloaded answer not to try again, since too many of the requests are retries.
+    ToldNotToRetry,
 }
 
 /// Why a request was refused.

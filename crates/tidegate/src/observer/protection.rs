@@ -1,4 +1,4 @@
-//! Events of switches, pools, coalesced calls and retriers.
+//! Events of switches, pools, coalesced calls, steps and retriers.
 
 use std::time::Duration;
 
@@ -72,6 +72,23 @@ pub enum CoalesceDid {
         /// Whether it panicked.
         panicked: bool,
     },
+}
+
+/// What became of work that a [`Step`](crate::deadline::Step) was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StepDid {
+    /// It was done in time, well or not.
+    Done {
+        /// How long it took, by the step's clock.
+        took: Duration,
+    },
+    /// It was not begun: it could not have been done in the time left.
+    NotBegun,
+    /// It was dropped when its time was up: at least half of its usual time.
+    CutOff,
+    /// It was dropped when its time was up: less than half of its usual time.
+    CutShort,
 }
 
 /// What a [`Retrier`](crate::retries::Retrier) decided after a try that did not succeed.

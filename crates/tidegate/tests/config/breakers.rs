@@ -189,7 +189,10 @@ fn mistakes_name_the_key_and_what_would_work() {
         (", window: 100 calls, buckets: 5", "buckets are parts of a time; a window of calls has none"),
         (", window: 10 calls, min_calls: 11", "min_calls"),
         (", window: 10 calls, failures: 11", "failures 11 is never reached in so short a window"),
-        (", window: 10 calls, failures: 10, trips: above", "failures 10 is never reached in so short a window"),
+        (
+            ", window: 10 calls, failures: 10, trips: above",
+            "failures 10 is never reached in so short a window",
+        ),
         (", window: 2d", "window"),
         (", buckets: 500", "buckets"),
         (", open_for: 5s, open_at_most: 1s", "open_at_most"),

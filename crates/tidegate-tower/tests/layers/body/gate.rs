@@ -65,6 +65,26 @@ fn a_gate_settles_and_returns_its_places_when_the_body_ends() {
     }
 }
 
+/// A client behind a gate: the program that reads the answer settles the charge of its call.
+#[test]
+fn a_program_settles_its_call_before_the_body_ends() {
+    let ((gate, _), spent) = (gate(), Spent::new());
+    let layer = GateLayer::new(Arc::clone(&gate), |_: &Request<String>| Descriptor::new())
+        .settling()
+        .until_body_ends()
+        .answering(Errors);
+    let handler = handing_over(vec![Says::Data(b"1"), Says::Data(b"2")], &Arc::default());
+    let request = Request::builder().extension(spent.clone()).body(String::new()).unwrap();
+    let mut called = Box::pin(layer.layer(handler).call(request));
+    let Poll::Ready(Ok(response)) = poll(called.as_mut()) else { panic!("it answers at once") };
+    let mut body = response.into_body();
+    assert!(frame(&mut body).is_ready());
+    assert!(spent.settle(300));
+    while matches!(frame(&mut body), Poll::Ready(Some(Ok(_)))) {}
+    assert_eq!(left(&gate), [700, 10, 3]);
+    assert!(!spent.settle(1));
+}
+
 /// A reader that hangs up cannot undo what failures cost, and pays for what was sent to it.
 #[test]
 fn a_reader_that_goes_away_leaves_its_place_and_keeps_its_charges() {
