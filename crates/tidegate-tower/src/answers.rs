@@ -5,7 +5,7 @@ mod grpc;
 
 use std::error::Error;
 
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use tidegate::http_answer::{HttpAnswer, PROBLEM_JSON};
 
@@ -164,6 +164,8 @@ fn problem<B: From<String>>(refused: &Refused) -> Response<B> {
         // Rounded up, so that no caller comes back too early.
         let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        // Scripts of a browser may not read it otherwise, as for the refusals of limits.
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("Retry-After"));
     }
     response
 }

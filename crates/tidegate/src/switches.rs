@@ -61,12 +61,17 @@ pub struct Switches {
 
 /// The error if no switch has the given name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no switch `{name}`; there are {}", .known.join(", "))]
+#[error("there is no switch `{name}`; there are {}", or_none(.known))]
 pub struct UnknownSwitch {
     /// The name that was asked for.
     pub name: String,
     /// The names of all switches.
     pub known: Vec<String>,
+}
+
+/// Lists names, for people.
+fn or_none(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 /// Why switches with triggers cannot be made.

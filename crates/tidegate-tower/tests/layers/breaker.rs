@@ -26,6 +26,7 @@ fn a_service_that_fails_is_left_alone_and_tried_again() {
     assert_eq!((statuses, inner.calls()), ([500, 503, 503], 2));
     let refused = answer(&mut service, get()).unwrap();
     assert_eq!(refused.headers()["retry-after"], "5");
+    assert_eq!(refused.headers()["access-control-expose-headers"], "Retry-After", "for scripts of a browser");
     assert_eq!(
         refused.body(),
         concat!(

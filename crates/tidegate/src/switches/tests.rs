@@ -51,6 +51,11 @@ fn names_that_are_not_known_are_told_and_are_on() {
     let (switches, _) = switches();
     let said = switches.turn_off("serach", Off::for_all("too busy")).unwrap_err().to_string();
     assert_eq!(said, "there is no switch `serach`; there are previews, search");
+    let none = Switches::new([] as [&str; 0]).unwrap();
+    assert_eq!(
+        none.turn_on("search").unwrap_err().to_string(),
+        "there is no switch `search`; there are none"
+    );
     assert!(switches.is_on("serach", Priority::default()));
     let said = Switches::new([""]).unwrap_err().to_string();
     assert_eq!(said, "switch `` is not a name; use a word such as recommendations");
