@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::ceiling::is_only_ceiling;
 use super::future::{DeadlineFuture, Until};
-use super::header::{read, write};
+use super::header::{is_grpc, read, write};
 use super::rules::{Rules, knobs};
 use crate::answers::{Answers, Errors};
 use crate::body::{AtBodyEnd, AtHead, BoundsUntil};
@@ -163,7 +163,8 @@ where
             give_back(&mut self.inner);
             return DeadlineFuture::refused(self.rules.refuse(RefusalCause::NoTimeLeft));
         };
-        if !write(request.headers_mut(), header, left) {
+        let is_grpc = is_grpc(request.headers());
+        if !write(request.headers_mut(), is_grpc, header, left) {
             give_back(&mut self.inner);
             return DeadlineFuture::refused(self.rules.refuse(RefusalCause::NoTimeLeft));
         }
@@ -174,19 +175,30 @@ where
             always_failure: until != carried,
             began: now,
         };
-        DeadlineFuture::until(self.inner.call(request), until, Arc::clone(&self.rules), Some(mark_late))
+        let mark = if is_grpc { mark_exceeded } else { mark_gateway_timeout };
+        DeadlineFuture::until(self.inner.call(request), until, Arc::clone(&self.rules), Some(mark))
     }
 }
 
-/// Marks an answer that says that the time was up, 504 or gRPC's `DEADLINE_EXCEEDED`, with the refusal that `cut_short`
-/// returns, if any. A breaker outside then does not count it.
-fn mark_late<B>(response: &mut Response<B>, cut_short: &dyn Fn() -> Option<Refused>) {
-    let says_late = match response.headers().get(GRPC_STATUS) {
-        Some(status) => status == "4",
-        None => response.status() == StatusCode::GATEWAY_TIMEOUT,
-    };
-    if says_late
-        && Refused::of_response(response).is_none()
+/// Marks an answer of status 504, by which the called service says that the time was up.
+fn mark_gateway_timeout<B>(response: &mut Response<B>, cut_short: &dyn Fn() -> Option<Refused>) {
+    if response.status() == StatusCode::GATEWAY_TIMEOUT {
+        mark(response, cut_short);
+    }
+}
+
+/// Marks a gRPC answer with the status `DEADLINE_EXCEEDED` in its headers.
+fn mark_exceeded<B>(response: &mut Response<B>, cut_short: &dyn Fn() -> Option<Refused>) {
+    if response.headers().get(GRPC_STATUS).is_some_and(|status| status == "4") {
+        mark(response, cut_short);
+    }
+}
+
+/// Marks an answer with the refusal that `cut_short` returns, if any, unless it has one. A breaker outside then does not
+/// count it.
+#[cold]
+fn mark<B>(response: &mut Response<B>, cut_short: &dyn Fn() -> Option<Refused>) {
+    if Refused::of_response(response).is_none()
         && let Some(refused) = cut_short()
     {
         response.extensions_mut().insert(refused);

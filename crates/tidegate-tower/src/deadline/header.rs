@@ -28,11 +28,14 @@ fn shortest(headers: &HeaderMap, name: &HeaderName, read: fn(&[u8]) -> Option<Du
     headers.get_all(name).into_iter().filter_map(|value| read(value.as_bytes())).min()
 }
 
+/// Says whether a request is a gRPC call.
+pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
 /// Writes how much time is left, into the header `name` unless the request is a gRPC call. Returns `false` if that is zero
 /// in the unit of the header.
-pub(super) fn write(headers: &mut HeaderMap, name: &HeaderName, left: Duration) -> bool {
-    let is_grpc =
-        headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+pub(super) fn write(headers: &mut HeaderMap, is_grpc: bool, name: &HeaderName, left: Duration) -> bool {
     if is_grpc {
         let value = HeaderValue::try_from(write_grpc_timeout(left));
         headers.insert(GRPC, value.expect("digits and a letter are a header's value"));

@@ -205,20 +205,21 @@ fn a_call_that_is_cut_short_is_told_apart_from_one_that_is_not_made() {
 /// counted as failures of the service, so callers who left little time opened the breaker for everybody.
 #[test]
 fn a_service_that_says_the_short_time_was_up_did_not_fail() {
-    let late = || [status(504), in_grpc("4")];
-    let other = || [status(500), in_grpc("13"), in_grpc("14")];
+    let call = || with("content-type", "application/grpc");
+    let late = || [(get(), status(504)), (call(), in_grpc("4"))];
+    let other = || [(get(), status(500)), (call(), in_grpc("13")), (call(), in_grpc("14"))];
     // Half of the default is a second.
     for (millis, answers, ignored) in
         [(999, &late()[..], true), (1000, &late(), false), (999, &other(), false)]
     {
-        for said in answers {
+        for (request, said) in answers {
             let clock = ManualClock::default();
             let breaker = Breaker::new(CircuitBreaker::builder().consecutive(1)).unwrap();
             let inner = ScriptedService::answering([said.clone()]);
             let layers = BreakerLayer::new("stock", breaker.clone());
             let mut client = layers.layer(forward(&clock).layer(inner));
             let until = Tick::EPOCH.after(Duration::from_millis(millis));
-            let answered = carry(until, || answer(&mut client, get())).unwrap();
+            let answered = carry(until, || answer(&mut client, request.clone())).unwrap();
             assert_eq!((answered.status(), answered.headers()), (said.status(), said.headers()), "unchanged");
             let cause = Refused::of_response(&answered).map(|refused| refused.cause);
             assert_eq!(cause, ignored.then_some(RefusalCause::CutShort), "{millis} ms, {said:?}");
