@@ -108,8 +108,9 @@ impl Spent {
     }
 
     /// Settles the charge with the units really spent: fewer are refunded, more become a debt, 0 undoes the charge.
-    /// Behind a gate this is the cost for policies with `settle: cost`. Returns whether this call settled it; `false`
-    /// if it was settled before.
+    /// Behind a gate this is the cost of policies that [settle by the cost](tidegate::policy::SettleBy::Cost): in a policy
+    /// file those without a `cost`, and those that only estimate it. Returns whether this call settled it; `false` if it was
+    /// settled before.
     pub fn settle(&self, units: u64) -> bool {
         self.settle_by(Usage::cost(units))
     }

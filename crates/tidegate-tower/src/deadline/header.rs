@@ -21,11 +21,14 @@ pub(super) fn read(headers: &HeaderMap, millis: &HeaderName) -> Option<Duration>
     grpc.into_iter().chain(millis).min()
 }
 
-/// Returns the shortest of a header's times. Most requests have none, which a single look-up shows.
+/// Returns the shortest of a header's times, in lines of their own or separated by commas, as some proxies join them. Most
+/// requests have none, which a single look-up shows.
 #[inline]
 fn shortest(headers: &HeaderMap, name: &HeaderName, read: fn(&[u8]) -> Option<Duration>) -> Option<Duration> {
     headers.get(name)?;
-    headers.get_all(name).into_iter().filter_map(|value| read(value.as_bytes())).min()
+    let values =
+        headers.get_all(name).into_iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    values.filter_map(|value| read(value.trim_ascii())).min()
 }
 
 /// Says whether a request is a gRPC call.

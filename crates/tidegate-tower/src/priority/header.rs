@@ -6,8 +6,9 @@ use tidegate::priority::header::{TIDEGATE_PRIORITY, read_priority};
 
 pub(super) const HEADER: HeaderName = HeaderName::from_static(TIDEGATE_PRIORITY);
 
-/// Reads a priority from a header, written as `sheddable` or `sheddable/17`. Returns `None` if there is no readable
-/// one, and if the header came several times: a proxy in front may have added its own to that of a stranger.
+/// Reads a priority from a header, written as `sheddable` or `sheddable/17`. Of several values, in lines of their own or
+/// separated by commas, the lowest that can be read counts: a proxy in front may have added its own to that of a stranger,
+/// who gains nothing by it. Returns `None` if none can be read.
 ///
 /// Do not use it on headers that strangers send: a caller that may choose its own priority is refused last. Use it
 /// behind a proxy that sets or removes the header, or after the request is authenticated;
@@ -28,15 +29,18 @@ pub(super) const HEADER: HeaderName = HeaderName::from_static(TIDEGATE_PRIORITY)
 /// ```
 #[must_use]
 pub fn priority_of(headers: &HeaderMap, name: impl AsHeaderName) -> Option<Priority> {
-    let mut values = headers.get_all(name).iter();
-    let value = values.next().filter(|_| values.next().is_none())?;
-    read_priority(value.as_bytes())
+    let lines = headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
+    lines
+        .flat_map(|line| line.split(|byte| *byte == b','))
+        .filter_map(|value| read_priority(value.trim_ascii()))
+        .min()
 }
 
-/// Writes a priority into a header, replacing the request's own; `sent` is the priority that could be read from it.
-/// Changes nothing if they are equal.
-pub(super) fn write(headers: &mut HeaderMap, name: &HeaderName, sent: Option<Priority>, priority: Priority) {
-    if sent != Some(priority) {
+/// Writes a priority into a header, replacing what the request has there. Changes nothing if that is this priority alone.
+pub(super) fn write(headers: &mut HeaderMap, name: &HeaderName, priority: Priority) {
+    let mut lines = headers.get_all(name).into_iter();
+    let is_said = lines.next().is_some_and(|line| read_priority(line.as_bytes()) == Some(priority));
+    if !is_said || lines.next().is_some() {
         let value = match priority.cohort() {
             0 => HeaderValue::from_static(priority.level().as_str()),
             _ => HeaderValue::try_from(priority.to_string()).expect("words and digits are a header's value"),

@@ -14,9 +14,9 @@ use super::header::{HEADER, priority_of, write};
 ///
 /// The priority is read from `x-tidegate-priority`, or a [header of your choice](Self::in_header), written as
 /// `sheddable` or `sheddable/17`. [`ForwardPriorityLayer`](crate::ForwardPriorityLayer), a
-/// [`GateLayer`](crate::GateLayer) that demotes, and a Tidegate server in its answers write it. A request without the
-/// header, with an unreadable one, or with several has the priority that the task already carries, from a layer outside,
-/// or else the default. No request has more than the ceiling; any caller may name less. Within the service the priority is [carried](tidegate::priority::carried), so that bulkheads, gates
+/// [`GateLayer`](crate::GateLayer) that demotes, and a Tidegate server in its answers write it. Of several values the
+/// lowest counts ([`priority_of`](crate::priority_of)). A request without a value that can be read has the priority that
+/// the task already carries, from a layer outside, or else the default. No request has more than the ceiling; any caller may name less. Within the service the priority is [carried](tidegate::priority::carried), so that bulkheads, gates
 /// and clients use it. A header that says something else is overwritten with it.
 ///
 /// **Strangers** must not raise their own priority, because requests with the highest are refused last. At the edge let
@@ -153,7 +153,7 @@ where
         let priority = named.or_else(priority::carried).unwrap_or(*default).min(ceiling.ceiling(&request));
         // A header with a different priority would mislead code that reads it or passes it on.
         if request.headers().contains_key(header) {
-            write(request.headers_mut(), header, named, priority);
+            write(request.headers_mut(), header, priority);
         }
         // The call itself carries the priority too: a service may do much of its work there.
         let future = priority::carry(priority, || self.inner.call(request));

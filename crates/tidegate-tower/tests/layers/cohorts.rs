@@ -26,7 +26,7 @@ fn nobody_names_a_better_cohort_than_that_of_its_user() {
         (&["sheddable"], "sheddable/34"),
         (&["sheddable/0"], "sheddable/34"),
         (&["urgent"], "critical/34"),
-        (&["sheddable", "critical-plus"], "critical/34"),
+        (&["sheddable", "critical-plus"], "sheddable/34"),
     ] as [(&[&'static str], _); 9]
     {
         let mut request = get();

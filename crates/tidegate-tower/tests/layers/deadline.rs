@@ -33,6 +33,7 @@ fn a_request_has_the_time_that_its_caller_gives_it() {
         (with("x-envoy-expected-rq-timeout-ms", "1500"), "Some(1.5s)"),
         (with("grpc-timeout", "2H"), "Some(30s)"),
         (with("grpc-timeout", "soon"), "Some(2s)"),
+        (with("grpc-timeout", "1S, 250m,soon"), "Some(250ms)"),
     ] {
         assert_eq!(answer(&mut service, request).unwrap().body(), found);
     }

@@ -52,14 +52,16 @@ fn a_request_has_the_priority_that_it_names_and_no_more_than_the_ceiling() {
         (&[b"critical-plus/127"], "critical", "critical-plus/127"),
         (&[b"critical-plus"], "critical", "critical-plus"),
         (&[b"CRITICAL-PLUS"], "critical", "sheddable-plus"),
-        (&[b"critical-plus, sheddable"], "critical", "sheddable-plus"),
+        (&[b"critical-plus, sheddable/3 ,urgent"], "sheddable/3", "sheddable/3"),
         (&[b"critical/128"], "critical", "sheddable-plus"),
         (&[b""], "critical", "sheddable-plus"),
         (&[b"sheddable\xff"], "critical", "sheddable-plus"),
         (&[&huge], "critical", "sheddable-plus"),
-        (&[b"sheddable", b"critical-plus"], "critical", "sheddable-plus"),
-        (&[b"critical-plus", b"critical-plus"], "critical", "sheddable-plus"),
-    ] as [(&[&[u8]], _, _); 13]
+        (&[b"sheddable", b"critical-plus"], "sheddable", "sheddable"),
+        (&[b"critical-plus", b"critical-plus"], "critical", "critical-plus"),
+        (&[b"urgent", b"sheddable"], "sheddable", "sheddable"),
+        (&[b"urgent", b"later"], "critical", "sheddable-plus"),
+    ] as [(&[&[u8]], _, _); 15]
     {
         let found = |layer: PriorityLayer| {
             let inner = ScriptedService::default();
@@ -138,11 +140,11 @@ fn a_client_tells_what_is_carried_and_only_lowers_it() {
         (Some("critical-plus"), &[b"sheddable"], &["sheddable"], &["sheddable"]),
         (Some("sheddable"), &[b"critical-plus"], &["sheddable"], &["sheddable"]),
         (Some("critical"), &[b"urgent"], &["critical"], &["critical"]),
-        (Some("critical"), &[b"sheddable", b"sheddable"], &["critical"], &["critical"]),
+        (Some("critical"), &[b"sheddable", b"sheddable"], &["sheddable"], &["sheddable"]),
         (None, &[], &[], &["sheddable"]),
         (None, &[b"critical-plus/5"], &["critical-plus/5"], &["critical-plus/5"]),
         (None, &[b"urgent"], &[], &["sheddable"]),
-        (None, &[b"critical", b"critical"], &[], &["sheddable"]),
+        (None, &[b"critical", b"critical-plus, critical"], &["critical"], &["critical"]),
     ] as [(_, &[&[u8]], _, _); 9]
     {
         assert_eq!(told(plain.clone(), carried, values), by_plain, "{carried:?} {values:?}");
@@ -187,10 +189,8 @@ proptest! {
     #[test]
     fn nobody_has_more_than_the_ceiling(lines in lines(), default in priorities(), ceiling in priorities()) {
         let values: Vec<&[u8]> = lines.iter().map(Vec::as_slice).collect();
-        let named = match values[..] {
-            [one] => read_priority(one),
-            _ => None,
-        };
+        let parts = values.iter().flat_map(|line| line.split(|byte| *byte == b','));
+        let named = parts.filter_map(|part| read_priority(part.trim_ascii())).min();
         let inner = ScriptedService::default();
         let stack = ClientStack::new().priority(ForwardPriorityLayer::new());
         let mut service = PriorityLayer::new(default, ceiling).layer(stack.layer(inner.clone()));
@@ -378,7 +378,7 @@ async fn a_priority_arrives_at_the_third_service() {
         ("x-tidegate-priority: sheddable/17\r\n", "sheddable/17"),
         ("x-tidegate-priority: critical-plus\r\n", "critical"),
         ("authorization: Bearer ours\r\nx-tidegate-priority: critical-plus\r\n", "critical-plus"),
-        ("x-tidegate-priority: sheddable\r\nx-tidegate-priority: critical-plus\r\n", "critical"),
+        ("x-tidegate-priority: sheddable\r\nx-tidegate-priority: critical-plus\r\n", "sheddable"),
         ("x-tidegate-priority: urgent\r\n", "critical"),
         // The seventh request in a minute, on a stopped clock.
         ("authorization: Bearer ours\r\nx-tidegate-priority: critical-plus\r\n", "critical"),
