@@ -76,9 +76,17 @@ fn of_refusal(refused: &Refused) -> Outcome {
     }
 }
 
+/// An extension of an answer: its call had little time, so that a `DEADLINE_EXCEEDED` in the trailers says nothing of the
+/// service.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LittleTime;
+
 /// Judges by the trailers of an answer whose head was a success.
-pub(crate) fn of_trailers(trailers: &HeaderMap) -> Outcome {
-    trailers.get(GRPC_STATUS).map_or(Outcome::Success, of_grpc)
+pub(crate) fn of_trailers(trailers: &HeaderMap, had_little_time: bool) -> Outcome {
+    match trailers.get(GRPC_STATUS) {
+        Some(status) if had_little_time && status == "4" => Outcome::Ignored,
+        status => status.map_or(Outcome::Success, of_grpc),
+    }
 }
 
 /// Judges an answer whose body failed: a refusal of an inner layer as [`ByStatus`] does, any other error as a failure.

@@ -26,7 +26,7 @@ pin_project! {
     /// | the body | outcome |
     /// |---|---|
     /// | ends, also with the last frame, or has its whole announced length when it is dropped | success |
-    /// | ends with trailers that have a `grpc-status` | that of the status, as for [`ByStatus`](crate::ByStatus) |
+    /// | ends with trailers that have a `grpc-status` | that of the status, as for [`ByStatus`](crate::ByStatus); ignored for `DEADLINE_EXCEEDED` if a [`ForwardDeadlineLayer`](crate::ForwardDeadlineLayer) inside had less than half of its usual time |
     /// | fails | failure; ignored if the error is a [`Refused`](crate::Refused) of an inner layer other than a timeout |
     /// | is dropped earlier | ignored; a failure if a [`DeadlineLayer`](crate::DeadlineLayer) outside drops it, as for a future |
     /// | follows a head that is no success (503, say) | that of the head, however the body ends |
@@ -48,6 +48,8 @@ struct Held<P: Entered> {
     head: Outcome,
     /// How many bytes of the announced length are missing; `None` if no length was announced.
     missing: Option<u64>,
+    /// Whether the call had [little time](crate::classify::LittleTime).
+    had_little_time: bool,
 }
 
 impl<B, P: Entered> HeldBody<B, P> {
@@ -56,8 +58,14 @@ impl<B, P: Entered> HeldBody<B, P> {
         Self { body, held: None }
     }
 
-    pub(super) const fn holding(body: B, entered: (P, Name), head: Outcome, length: Option<u64>) -> Self {
-        Self { body, held: Some(Held { entered: Some(entered), head, missing: length }) }
+    pub(super) const fn holding(
+        body: B,
+        entered: (P, Name),
+        head: Outcome,
+        (length, had_little_time): (Option<u64>, bool),
+    ) -> Self {
+        let entered = Some(entered);
+        Self { body, held: Some(Held { entered, head, missing: length, had_little_time }) }
     }
 }
 
@@ -106,7 +114,7 @@ where
                 }
                 // Both are the last frame: a reader need not ask for another one.
                 if let Some(trailers) = frame.trailers_ref() {
-                    held.end(of_trailers(trailers));
+                    held.end(of_trailers(trailers, held.had_little_time));
                 } else if this.body.is_end_stream() {
                     held.end(Outcome::Success);
                 }

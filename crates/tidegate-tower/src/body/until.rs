@@ -9,6 +9,7 @@ use tidegate::Outcome;
 
 use super::held::HeldBody;
 use super::timed::{BodyDeadline, TimedBody};
+use crate::classify::LittleTime;
 use crate::guarded::{Entered, Inside};
 use crate::name::Name;
 
@@ -115,7 +116,8 @@ impl<B: Body, P: Entered> HoldsUntil<Response<B>, P> for AtBodyEnd {
         // that the head promises.
         let told = || response.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
         let length = response.body().size_hint().exact().or_else(told);
-        response.map(|body| HeldBody::holding(body, entered, outcome, length))
+        let had_little_time = response.extensions().get::<LittleTime>().is_some();
+        response.map(|body| HeldBody::holding(body, entered, outcome, (length, had_little_time)))
     }
 }
 

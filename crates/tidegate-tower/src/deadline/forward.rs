@@ -16,7 +16,7 @@ use super::header::{is_grpc, read, write};
 use super::rules::{Rules, knobs};
 use crate::answers::{Answers, Errors};
 use crate::body::{AtBodyEnd, AtHead, BoundsUntil};
-use crate::classify::GRPC_STATUS;
+use crate::classify::{GRPC_STATUS, LittleTime};
 use crate::ready::give_back;
 use crate::refused::Refused;
 
@@ -187,10 +187,16 @@ fn mark_gateway_timeout<B>(response: &mut Response<B>, cut_short: &dyn Fn() -> O
     }
 }
 
-/// Marks a gRPC answer with the status `DEADLINE_EXCEEDED` in its headers.
+/// Marks a gRPC answer with the status `DEADLINE_EXCEEDED` in its headers, or one that may have it in its trailers.
 fn mark_exceeded<B>(response: &mut Response<B>, cut_short: &dyn Fn() -> Option<Refused>) {
-    if response.headers().get(GRPC_STATUS).is_some_and(|status| status == "4") {
-        mark(response, cut_short);
+    match response.headers().get(GRPC_STATUS) {
+        Some(status) if status == "4" => mark(response, cut_short),
+        Some(_) => {}
+        None => {
+            if cut_short().is_some() {
+                response.extensions_mut().insert(LittleTime);
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Bodies that end at a deadline.
 
-use tidegate::deadline::Timeouts;
+use tidegate::deadline::{Timeouts, carry};
 use tidegate_tower::{ClientStack, ForwardDeadlineLayer};
 
 use super::*;
@@ -73,7 +73,7 @@ fn the_body_of_a_clients_answer_ends_at_the_deadline_of_the_call() {
             let waits = matches!(says, Says::Waits);
             let service = stack.layer(answers(Response::new(Script::of([Says::Data(b"1"), says]))));
             let until = Tick::from_secs(left);
-            let mut body = tidegate::deadline::carry(until, || call(service)).into_body();
+            let mut body = carry(until, || call(service)).into_body();
             assert!(matches!(frame(&mut body), Poll::Ready(Some(Ok(_)))));
             if waits {
                 assert!(frame(&mut body).is_pending());
@@ -99,4 +99,33 @@ fn a_refusal_in_a_body_is_no_timeout() {
     clock.advance(SECOND - Duration::from_nanos(1));
     let Poll::Ready(Some(Err(error))) = frame(&mut body) else { panic!("it is refused") };
     assert_eq!(Refused::of_source(&*error).unwrap().cause, RefusalCause::Open);
+}
+
+/// A stream of gRPC ends with the status that its short time was up, in the trailers. A breaker counted a failure, so callers
+/// who left little time opened it for everybody.
+#[test]
+fn trailers_that_say_the_short_time_was_up_are_no_failure() {
+    let timeouts = Timeouts::new(2 * SECOND, 30 * SECOND).unwrap();
+    for (millis, status, outcome) in [
+        (999, "4", Outcome::Ignored),
+        (1000, "4", Outcome::Failure),
+        (999, "13", Outcome::Failure),
+        (999, "0", Outcome::Success),
+    ] {
+        let (clock, ends) = (ManualClock::default(), Ends::default());
+        let forward = ForwardDeadlineLayer::new(timeouts).with_clock(clock.clone());
+        let breaker = Breaker::new(CircuitBreaker::builder()).unwrap().with_clock(clock);
+        let breaker = BreakerLayer::new("model", breaker).answering(Errors).with_observer(ends.clone());
+        let stack = ClientStack::new().breaker(breaker.until_body_ends());
+        let says = [Says::Data(b"1"), Says::Trailers(Some(status))];
+        let mut client = stack.deadline(forward).layer(answers(Response::new(Script::of(says))));
+        let request =
+            Request::builder().header("content-type", "application/grpc").body(String::new()).unwrap();
+        let until = Tick::EPOCH.after(Duration::from_millis(millis));
+        let called = carry(until, || poll(pin!(client.call(request))));
+        let Poll::Ready(Ok(response)) = called else { panic!("no head") };
+        let mut body = response.into_body();
+        while matches!(frame(&mut body), Poll::Ready(Some(Ok(_)))) {}
+        assert_eq!(ends.all(), [outcome], "{millis} ms, {status}");
+    }
 }
