@@ -24,6 +24,7 @@ mod import;
 mod keep_for;
 mod keys;
 mod kind;
+mod laws;
 mod limits;
 mod names;
 mod near_names;

@@ -35,6 +35,8 @@ mod matching;
 mod named;
 mod near_names;
 mod over;
+#[cfg(feature = "config")]
+mod overlap;
 pub(crate) mod path;
 mod plan;
 mod planning;
@@ -86,6 +88,8 @@ pub(crate) use named::BUILT_IN;
 pub use named::Named;
 pub(crate) use near_names::meant as name_meant;
 pub use over::Over;
+#[cfg(feature = "config")]
+pub(crate) use overlap::Overlap;
 pub(crate) use plan::LINES;
 pub use plan::{Line, Plan};
 pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy, Terms};

@@ -5,11 +5,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use tidegate_core::Quota;
-
 use super::diagnostic::Findings;
+use super::laws::{self, Laws};
 use super::node::Spot;
-use crate::policy::{Mode, Policy, Terms};
+use crate::policy::Policy;
 use crate::visible::excerpt;
 
 /// How many earlier policies with the same match and key a policy is compared with.
@@ -20,6 +19,7 @@ const LOOKED_AT: usize = 16;
 pub(super) struct Alike {
     /// The indices of policies by the hash of match and key. Comparing all pairs of a long file would take too long.
     likely: HashMap<u64, Vec<usize>>,
+    laws: Laws,
     /// The subject of each policy.
     subjects: Vec<String>,
     found: Vec<Found>,
@@ -40,31 +40,25 @@ impl Alike {
         let mut hasher = DefaultHasher::new();
         (&policy.matching, &policy.by).hash(&mut hasher);
         let likely = self.likely.entry(hasher.finish()).or_default();
-        let compared =
-            || likely.iter().take(LOOKED_AT).copied().filter(|at| earlier[*at].name != policy.name);
-        let twin = compared().find(|at| are_twins(&earlier[*at], policy));
-        let rival = || compared().find(|at| are_rivals(&earlier[*at], policy));
-        let found = match (twin, adaptive_limits(policy)) {
-            (Some(twin), _) => {
+        let twin = likely
+            .iter()
+            .take(LOOKED_AT)
+            .copied()
+            .find(|at| earlier[*at].name != policy.name && are_twins(&earlier[*at], policy));
+        let rival = self.laws.add(earlier, policy);
+        let found = match twin {
+            Some(twin) => {
                 let name = excerpt(&earlier[twin].name);
                 let what = "charges the same requests under the same limits as";
                 Some((twin, format!("{what} \"{name}\"; one is enough")))
             }
-            (None, 0) => None,
-            (None, _) => rival().map(|rival| {
-                let name = excerpt(&earlier[rival].name);
-                let what = "has an adaptive limit for the same requests as";
-                (
-                    rival,
-                    format!("{what} \"{name}\"; each law would react to the other's refusals, so keep one"),
-                )
-            }),
+            None => rival.map(|rival| (rival.at, rival.message)),
         };
         if let Some((other, message)) = found {
             let (subject, other) = (subject.to_owned(), self.subjects[other].clone());
             self.found.push(Found { spot, subject, other, message });
         }
-        if adaptive_limits(policy) > 1 {
+        if laws::adaptive_limits(policy) > 1 {
             let message =
                 "has several adaptive limits; each law would react to the others' refusals, so keep one"
                     .to_owned();
@@ -119,19 +113,4 @@ fn are_twins(a: &Policy, b: &Policy) -> bool {
         && (deny, shed, access, deadline, over) == (&b.deny, &b.shed, &b.access, &b.deadline, &b.over)
         && (near_limit, on_store_error) == (&b.near_limit, &b.on_store_error)
         && (durable, share) == (&b.durable, &b.share)
-}
-
-/// Returns whether both policies move the limit of the same work at the same time: both have a law, and refuse by it. A
-/// law in shadow mode refuses nothing, so it may be compared with another.
-fn are_rivals(a: &Policy, b: &Policy) -> bool {
-    let refuses = |policy: &Policy| policy.mode == Mode::Enforce && adaptive_limits(policy) > 0;
-    (&a.matching, &a.by, &a.when, a.direction) == (&b.matching, &b.by, &b.when, b.direction)
-        && refuses(a)
-        && refuses(b)
-}
-
-/// Returns how many limits of a policy are adaptive.
-fn adaptive_limits(policy: &Policy) -> usize {
-    let is_adaptive = |terms: &Terms| matches!(terms.quota.as_deref(), Some(Quota::Adaptive(_)));
-    policy.limits.iter().filter(|limit| limit.all_terms().any(is_adaptive)).count()
 }

@@ -2,6 +2,7 @@
 #![cfg(feature = "config")]
 
 mod hostile;
+mod one_too_many;
 mod policy;
 mod short_names;
 
