@@ -4,6 +4,7 @@
 
 mod allowed_with;
 mod key_text;
+mod remarks;
 mod terminal;
 
 pub use self::allowed_with::AllowedWith;
@@ -42,6 +43,9 @@ pub struct Explanation {
     pub too_late: bool,
     /// The policies, in the order of the file.
     pub reasons: Vec<Reason>,
+    /// What the explanation does not know: the state of breakers, and deadlines that were not compared. As sentences
+    /// without a full stop; empty if made by [`Explanation::of`].
+    pub remarks: Vec<String>,
     /// The attributes of the request, other than `client.ip` and those of `request.`, that no policy of the set names.
     #[cfg_attr(feature = "config", serde(skip))]
     unused: Vec<String>,
@@ -63,6 +67,9 @@ pub struct Reason {
     pub key: String,
     /// The policy's limits, if it charges the request; a shadow limit comes last.
     pub limits: Vec<LimitReason>,
+    /// Whether the policy has a deadline and charges a request that does not say how long its caller waits.
+    #[cfg_attr(feature = "config", serde(skip))]
+    untimed: bool,
 }
 
 /// The present state of a breaker, for [`Explanation::with_breakers`].
@@ -135,7 +142,9 @@ impl Gate {
     /// Explains what every policy does with a request, why, and what would let it pass. Spends nothing.
     ///
     /// Examines every policy, matching or not: for people, not for the hot path. Limits are written as in the policies; a limit that the check's
-    /// quota replaces is written as "the check's own quota".
+    /// quota replaces is written as "the check's own quota". Of a breaker it knows whether it lets the request through, but
+    /// not whether it is half-open or forced, and why: [`Gate::handle_breaker`] tells that, and
+    /// [`Explanation::remarks`] says so.
     ///
     /// # Errors
     /// [`StoreError`] if no decision could be made.
@@ -164,7 +173,29 @@ impl Explanation {
     fn of_peek(check: &Check<'_, '_>, decision: &GateDecision) -> Self {
         let (set, request) = (&decision.policies, check.request);
         let explained = Self::of(set, request, decision, |_| true, |policy| key_text(set, policy, request));
-        if check.deadline.is_some() { explained.without_waits() } else { explained }
+        let explained = if check.deadline.is_some() { explained.without_waits() } else { explained };
+        let remarks = explained.remarks_with(remarks::Guards::Asked);
+        Self { remarks, ..explained }
+    }
+
+    /// Says of each breaker and each limit of places that only a running server knows its present state, and how to ask
+    /// it. For an explanation by a gate that was just made from a policy file, whose counters are all fresh.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
+    ///
+    /// let quota = Quota::from(tidegate::concurrency::Concurrency::new(5)?);
+    /// let set = PolicySet::new(vec![Policy::new("work", Limit::new(quota, "concurrency 5"))])?;
+    /// let told = Gate::in_memory(set, 1)?.explain(&Descriptor::new())?.over_fresh_counters();
+    /// assert!(told.remarks[0].starts_with("only a running server knows how many places of work are in use"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn over_fresh_counters(self) -> Self {
+        let remarks = self.remarks_with(remarks::Guards::Fresh);
+        Self { remarks, ..self }
     }
 
     /// Explains a decision by those policies of `set` whose indices `asked` accepts; `key` formats a policy's key in the form that the readers may
@@ -179,10 +210,13 @@ impl Explanation {
         key: impl Fn(&Policy) -> String,
     ) -> Self {
         let relevance = set.relevance_at(request, decision.priority);
+        let is_timed = shortest_time_left(request).is_some();
         let policies = set.policies().iter().zip(&relevance).enumerate().filter(|(place, _)| asked(*place));
         let reasons = policies.map(|(_, (policy, relevance))| {
             let limits = limits(policy, request, decision);
+            let untimed = policy.deadline.is_some() && !limits.is_empty() && !is_timed;
             Reason {
+                untimed,
                 policy: policy.name.clone(),
                 mode: match policy.mode {
                     Mode::Off => "off",
@@ -212,6 +246,7 @@ impl Explanation {
                 .and_then(|refusal| Some(refusal.block.as_ref()?.reason.to_string())),
             too_late: decision.refusal.as_ref().is_some_and(|refusal| refusal.needs.is_some()),
             reasons: reasons.collect(),
+            remarks: Vec::new(),
             unused: unused(set, request),
         }
     }

@@ -68,7 +68,7 @@ pub use cost_error::CostError;
 #[cfg(feature = "config")]
 pub(crate) use cost_error::MAX_EXPRESSION;
 pub use deadline::time_left;
-pub(crate) use deadline::{shortest_time_left, state_time_left};
+pub(crate) use deadline::{TIME_LEFT, shortest_time_left, state_time_left};
 pub use descriptor::Descriptor;
 pub use explain::Relevance;
 pub use follows::Follows;

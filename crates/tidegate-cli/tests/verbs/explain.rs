@@ -88,6 +88,33 @@ policies:
 }
 
 #[test]
+fn a_file_says_that_it_does_not_know_the_state_of_guards() {
+    let desk = Desk::new();
+    desk.write(
+        "p.yaml",
+        "version: 1
+policies:
+  - name: calls
+    limit: { algorithm: breaker, failures: 30%, window: 20s }
+  - name: work
+    limit: { algorithm: concurrency, max: 5 }
+",
+    );
+    let told = desk.run(&["explain", "-c", "p.yaml"]).code(0);
+    for says in [
+        "    only a running server knows the state of the breaker of calls, here it is new and closed; ask by tidegate explain",
+        "    only a running server knows how many places of work are in use, here all are free; ask by tidegate explain",
+    ] {
+        assert!(told.out.contains(says), "{told:?}");
+    }
+    let told = desk.run(&["explain", "-c", "p.yaml", "-o", "json"]).code(0).json();
+    assert_eq!(told["remarks"].as_array().map(Vec::len), Some(2), "{told}");
+    desk.write("p.yaml", FILE);
+    let told = desk.run(&["explain", "-c", "p.yaml", "-o", "json"]).code(0).json();
+    assert_eq!(told["remarks"].as_array().map(Vec::len), Some(0), "{told}");
+}
+
+#[test]
 fn wrong_words_are_mistakes() {
     let desk = Desk::new();
     desk.write("p.yaml", FILE);

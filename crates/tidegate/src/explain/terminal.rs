@@ -69,6 +69,9 @@ impl fmt::Display for Explanation {
                 writeln!(f, "    would be allowed with{}", ways.join("   or"))?;
             }
         }
+        for remark in &self.remarks {
+            writeln!(f, "    {remark}")?;
+        }
         if !self.unused.is_empty() {
             let more = self.unused.len().saturating_sub(UNUSED);
             let told = self.unused.iter().take(UNUSED).map(String::as_str).collect::<Vec<_>>().join(", ");

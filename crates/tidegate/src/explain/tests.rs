@@ -141,16 +141,21 @@ fn a_breaker_says_whether_it_lets_the_call_through() {
     let set = PolicySet::new(vec![Policy::new("pay", Limit::new(quota, "breaker consecutive 1"))]).unwrap();
     let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
     let request = Descriptor::new();
+    let looked_up = "    whether the breaker of pay is half-open or forced, and why, is not looked up here; Gate::handle_breaker tells it\n";
     assert_eq!(
         gate.explain(&request).unwrap().to_string(),
-        "ALLOWED, tightest is pay\n  1 pay   allowed     breaker consecutive 1: lets this call through; key (all)\n"
+        format!(
+            "ALLOWED, tightest is pay\n  1 pay   allowed     breaker consecutive 1: lets this call through; key (all)\n{looked_up}"
+        )
     );
     gate.admit(&request).unwrap().admitted().unwrap().finish(Outcome::Failure).unwrap();
     assert_eq!(
         gate.explain(&request).unwrap().to_string(),
-        "DENIED by pay, retry after 5 s
+        format!(
+            "DENIED by pay, retry after 5 s
   1 pay   DENIED      breaker consecutive 1: is open, lets the first probe through in 5 s; key (all)
-"
+{looked_up}"
+        )
     );
 }
 
@@ -295,4 +300,45 @@ fn a_breaker_that_sheds_refuses_by_chance() {
         refused.contains("breaker sheds: refuses this call by chance, as a share of the calls; key"),
         "{refused}"
     );
+}
+
+/// The state of a breaker and the places in use were passed over in silence, as if a file could know them.
+#[test]
+fn what_is_not_known_is_told() {
+    let breaker = Quota::Breaker(CircuitBreaker::builder().consecutive(1).build().unwrap());
+    let mut late = Policy::new("late", Limit::new(Quota::per_second(1).gcra().unwrap(), "l"));
+    late.deadline = Some(Duration::from_millis(10));
+    let places = Quota::from(tidegate_core::concurrency::Concurrency::new(5).unwrap());
+    let mut elsewhere = Policy::new("elsewhere", Limit::new(breaker.clone(), "b"));
+    elsewhere.matching = Match::any().path("/x").unwrap();
+    let set = vec![
+        Policy::new("calls", Limit::new(breaker, "b")),
+        Policy::new("work", Limit::new(places, "c")),
+        late,
+        elsewhere,
+    ];
+    let gate = Gate::in_memory(PolicySet::new(set).unwrap(), 100).unwrap();
+    let request = Descriptor::new();
+    let told = gate.explain(&request).unwrap();
+    let untimed = "the deadline of late was not compared, since the request does not say how long its caller waits; request.header.grpc-timeout and request.header.x-envoy-expected-rq-timeout-ms say it";
+    assert_eq!(
+        told.remarks,
+        [
+            "whether the breaker of calls is half-open or forced, and why, is not looked up here; Gate::handle_breaker tells it",
+            untimed
+        ]
+    );
+    let fresh = told.over_fresh_counters();
+    assert_eq!(
+        fresh.remarks,
+        [
+            "only a running server knows the state of the breaker of calls, here it is new and closed; ask by tidegate explain --server URL, or by tidegate breaker list --server URL",
+            "only a running server knows how many places of work are in use, here all are free; ask by tidegate explain --server URL",
+            untimed
+        ]
+    );
+    let text = fresh.to_string();
+    assert!(fresh.remarks.iter().all(|remark| text.contains(&format!("\n    {remark}\n"))), "{text}");
+    let timed = request.with("request.header.grpc-timeout", "50m");
+    assert_eq!(gate.explain(&timed).unwrap().remarks.len(), 1, "the deadline was compared");
 }
