@@ -78,12 +78,22 @@ pub(crate) fn verdicts(
     thresholds.iter().map(measure).collect()
 }
 
-/// Remarks on the numbers that policies use and that a run did not know.
-pub(crate) fn remark_unknown(numbers: &[UnknownNumber], printer: &Printer) {
-    for unknown in numbers {
+/// Returns remarks on the numbers that policies use and that a run did not know, and on the switches that it took as on.
+/// `can_turn`: whether the verb can turn them off.
+pub(crate) fn unknown_remarks(
+    numbers: &[UnknownNumber],
+    switches: &[AssumedOn],
+    can_turn: bool,
+) -> Vec<String> {
+    let numbers = numbers.iter().map(|unknown| {
         let advice = if unknown.is_of_durations() { "; --hold says how long" } else { "" };
-        printer.remark(&format!("{unknown}{advice}"));
-    }
+        format!("{unknown}{advice}")
+    });
+    let switches = switches.iter().map(|assumed| match can_turn {
+        true => format!("{assumed}; --switch-off {} shows the traffic with it off", assumed.switch),
+        false => assumed.to_string(),
+    });
+    numbers.chain(switches).collect()
 }
 
 /// Turns switches off for a whole run.
@@ -103,18 +113,6 @@ pub(crate) fn turn_off(replay: &mut Replay, switches: &[String]) -> Result<()> {
         })?;
     }
     Ok(())
-}
-
-/// Remarks on the switches that a run took as on. `can_turn`: whether the verb can turn them off.
-pub(crate) fn remark_assumed_on(switches: &[AssumedOn], can_turn: bool, printer: &Printer) {
-    for assumed in switches {
-        let AssumedOn { switch, .. } = assumed;
-        let advice = match can_turn {
-            true => format!("; --switch-off {switch} shows the traffic with it off"),
-            false => String::new(),
-        };
-        printer.remark(&format!("{assumed}{advice}"));
-    }
 }
 
 /// Returns tables of all runs, and a chart of the first if there is room.

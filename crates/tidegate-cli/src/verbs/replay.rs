@@ -75,8 +75,8 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     runs.finish();
     let outcomes = runs.outcomes();
     judgement::columns(&log, printer)?;
-    outcome::remark_unknown(&runs.unknown_numbers(), printer);
-    outcome::remark_assumed_on(&runs.assumed_on(), true, printer);
+    let remarks = outcome::unknown_remarks(&runs.unknown_numbers(), &runs.assumed_on(), true);
+    remarks.iter().for_each(|remark| printer.remark(remark));
     judgement::matched(&runs, &outcomes, is_spelled.then_some(&replay.by[..]))?;
     let doubts = Trust { max_malformed: replay.max_malformed, max_late: replay.max_late }.doubts(tally);
     let verdicts = outcome::verdicts(&thresholds, &outcomes[0], tally, !doubts.is_empty())?;
@@ -89,6 +89,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
         "runs": outcomes,
         "no_verdict": doubts.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "thresholds": verdicts.iter().map(outcome::VerdictLine::json).collect::<Vec<_>>(),
+        "remarks": remarks,
     });
     if let Some(lists) = &hit {
         value["hit"] = lists.iter().map(HitList::json).collect();

@@ -60,12 +60,13 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     }
     replay.finish();
     let outcomes = replay.outcomes();
-    outcome::remark_unknown(&replay.unknown_numbers(), printer);
-    outcome::remark_assumed_on(&replay.assumed_on(), true, printer);
+    let remarks = outcome::unknown_remarks(&replay.unknown_numbers(), &replay.assumed_on(), true);
+    remarks.iter().for_each(|remark| printer.remark(remark));
     if let (Some(applied), Some(outcome)) = (&applied, outcomes.first()) {
         applied.remark_unfitted(outcome, printer);
     }
-    printer.value(&json!({ "seed": simulate.seed, "runs": outcomes }), |printer| {
+    let value = json!({ "seed": simulate.seed, "runs": outcomes, "remarks": remarks });
+    printer.value(&value, |printer| {
         let requests = outcomes.first().map_or(0, |outcome| outcome.requests);
         let head = format!(
             "{} requests over {}, seed {}\n",
@@ -129,8 +130,8 @@ fn run_trace(simulate: &Simulate, path: &Path, printer: &Printer) -> Result<Exit
         (None, None) => Err("a trace needs a limit, such as --rate 10/s --burst 5".to_owned()),
     };
     let mut trace = trace.map_err(Mistake)?;
-    outcome::remark_unknown(&trace.unknown_numbers(), printer);
-    outcome::remark_assumed_on(&trace.assumed_on(), false, printer);
+    let remarks = outcome::unknown_remarks(&trace.unknown_numbers(), &trace.assumed_on(), false);
+    remarks.iter().for_each(|remark| printer.remark(remark));
     if simulate.state {
         trace = trace.with_states();
     }

@@ -33,10 +33,13 @@ fn a_switch_that_nothing_turns_is_remarked_on_and_can_be_turned_off() {
             "switch previews was taken as on throughout: {teller} does not say what `cpu` was; policy few was never in force; --switch-off previews shows the traffic with it off\n"
         );
         assert!(on.err.contains(&says), "{on:?}");
+        let remarks = on.json()["remarks"].clone();
+        assert!(remarks.as_array().unwrap().iter().any(|one| one == says.trim_end()), "{remarks}");
         assert_eq!(few(&on), (0, 0));
         let off = run(&["--switch-off", "previews"]).code(0);
         assert_eq!(few(&off), (400, 399));
         assert!(!off.err.contains("switch previews"), "{off:?}");
+        assert!(!off.json()["remarks"].to_string().contains("switch previews"), "{off:?}");
         let unknown = run(&["--switch-off", "preview"]).code(2);
         assert!(
             unknown.err.contains("--switch-off: there is no switch \"preview\"; there are previews"),
