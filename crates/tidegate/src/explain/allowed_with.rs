@@ -4,9 +4,8 @@
 use std::time::Duration;
 
 use tidegate_core::concurrency::Concurrency;
-use tidegate_core::rate::LeakyQueue;
-use tidegate_core::{Algorithm as _, Ask, Cost, Criticality, Priority, Quota, Rate, Retry, Standing};
-use tidegate_core::{Tick, Transition};
+use tidegate_core::rate::{LeakyQueue, UberPacer};
+use tidegate_core::{Criticality, Priority, Quota, Rate, Retry, Standing};
 
 use crate::gate::LimitDecision;
 use crate::policy::{KeepFor, Limit};
@@ -24,8 +23,8 @@ pub struct AllowedWith {
     /// The lowest level of priority that would have passed; absent if none would.
     pub priority_at_least: Option<&'static str>,
     /// The smallest `max_wait` of the limit that would have let the request pass, after a delay, in milliseconds rounded
-    /// up. Absent if none would (the cost is above the burst, the queue is full, the caller waits for less time), if the
-    /// limit takes no `max_wait`, and if it is not known (some refusals of `uber-pacer`).
+    /// up. Absent if none would (the cost is above the burst, the queue is full, the caller waits for less time), and if
+    /// the limit takes no `max_wait`.
     pub max_wait_at_least_ms: Option<u64>,
 }
 
@@ -111,25 +110,34 @@ fn max_wait_at_least(
             | Quota::TokenBucket(_)
             | Quota::WarmUp(_)
             | Quota::XTime(_)
-            | Quota::UberPacer(_)
             | Quota::GuavaBursty(_)
             | Quota::GuavaWarming(_),
             // The time at which the request may act does not move, so waiting first and being delayed add up.
             Retry::After(after),
         ) => accepted.checked_add(after),
-        // A pacer that was never asked.
-        (Quota::UberPacer(_), Retry::Unknown) => {
-            let ask = Ask::within(Tick::EPOCH, Cost::new(asked)?, Duration::MAX);
-            match quota.decide(&quota.fresh(ask.now), ask) {
-                Transition::Allowed { wait, .. } => Some(wait),
-                Transition::Denied { .. } => None,
-            }
-        }
+        (Quota::UberPacer(pacer), _) => paced(pacer, asked, standing),
         _ => None,
     }?;
     // Profiles of Guava count whole microseconds.
     let nanos = needed.as_nanos().div_ceil(1000).saturating_mul(1000);
     Some(tidegate_core::time::span(nanos))
+}
+
+/// Returns how long `asked` takes wait for the last of them; `None` if that is beyond all time.
+///
+/// Each take is due an interval after the one before, so many at once wait even at a pacer that has rested. It may catch
+/// up on its slack; a pacer that was never asked has nothing to catch up on. It is then ready for one take, while one
+/// that has rested is ready for all of its limit.
+fn paced(pacer: &UberPacer, asked: u64, standing: Standing) -> Option<Duration> {
+    let interval = pacer.interval();
+    let longest = interval.checked_mul(pacer.slack())?;
+    let more = interval.as_nanos().checked_mul(u128::from(asked.checked_sub(1)?))?;
+    let more = Duration::from_nanos(u64::try_from(more).ok()?);
+    let (ahead, behind) = match standing.reset_after {
+        Duration::ZERO if standing.remaining < standing.limit => (Duration::ZERO, Duration::ZERO),
+        rest => (rest, longest),
+    };
+    Some((ahead.checked_add(more)?).saturating_sub(behind))
 }
 
 /// Returns the delay of a request in a queue, if there is a place for it.

@@ -37,10 +37,11 @@ impl fmt::Display for Explanation {
                     None if self.retry == Some("unknown") => {
                         writeln!(f, "it is unknown when it would be allowed")?;
                     }
-                    None if self.binding().is_some_and(|limit| limit.kept_back > 0) => {
-                        writeln!(f, "never allowed at this cost and priority")?;
-                    }
-                    None => writeln!(f, "never allowed at this cost")?,
+                    None => writeln!(
+                        f,
+                        "never allowed {}",
+                        self.binding().map_or("at this cost", causes_of_never)
+                    )?,
                 }
             }
         }
@@ -137,6 +138,17 @@ impl LimitReason {
             f.write_str("; not charged, another limit denied")?;
         }
         writeln!(f)
+    }
+}
+
+/// Returns what a limit never allows, however long the caller waits before it asks.
+fn causes_of_never(limit: &LimitReason) -> &'static str {
+    let waits = limit.allowed_with.is_some_and(|with| with.max_wait_at_least_ms.is_some());
+    match (limit.kept_back > 0, waits) {
+        (false, false) => "at this cost",
+        (true, false) => "at this cost and priority",
+        (false, true) => "at this cost with this max_wait",
+        (true, true) => "at this cost and priority with this max_wait",
     }
 }
 

@@ -342,3 +342,41 @@ fn what_is_not_known_is_told() {
     let timed = request.with("request.header.grpc-timeout", "50m");
     assert_eq!(gate.explain(&timed).unwrap().remarks.len(), 1, "the deadline was compared");
 }
+
+/// A pacer spaces the units of one request too, so a request for many may never pass within its `max_wait`. No `max_wait`
+/// was named that would do.
+#[test]
+fn a_pacer_that_never_answers_in_time_says_what_would_work() {
+    let pacer = |max_wait| {
+        let rate = Rate::new(1, Duration::from_secs(1)).unwrap();
+        let mut limit = Limit::new(
+            Quota::UberPacer(tidegate_core::rate::UberPacer::new(rate, 2).unwrap()),
+            "uber-pacer 1/s",
+        );
+        limit.max_wait = max_wait;
+        let clock = ManualClock::at(Tick::from_secs(100));
+        let gate = Gate::in_memory(PolicySet::new(vec![Policy::new("p", limit)]).unwrap(), 100).unwrap();
+        (gate.with_clock(clock.clone()), clock)
+    };
+    let request = Descriptor::new();
+    let of = |cost| Check::of(&request).cost(cost);
+    let (gate, clock) = pacer(Duration::from_secs(1));
+    assert!(gate.check(of(1)).unwrap().allowed);
+    clock.advance(Duration::from_secs(50));
+    assert_eq!(
+        gate.explain(of(6)).unwrap().to_string(),
+        "DENIED by p, never allowed at this cost with this max_wait
+  1 p   DENIED      uber-pacer 1/s: needs 6, has 3 of 3; key (all)
+    would be allowed with   cost <= 3   or   max_wait >= 3000ms
+"
+    );
+    for (max_wait, passes) in [(2999, false), (3000, true)] {
+        let (gate, clock) = pacer(Duration::from_millis(max_wait));
+        assert!(gate.check(of(1)).unwrap().allowed);
+        clock.advance(Duration::from_secs(50));
+        assert_eq!(gate.check(of(6)).unwrap().allowed, passes, "{max_wait}");
+    }
+    // One that was never asked has nothing to catch up on.
+    let told = pacer(Duration::from_secs(1)).0.explain(of(6)).unwrap();
+    assert_eq!(told.reasons[0].limits[0].allowed_with.unwrap().max_wait_at_least_ms, Some(5000));
+}

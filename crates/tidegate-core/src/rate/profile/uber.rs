@@ -69,6 +69,19 @@ impl UberPacer {
         Ok(Self { interval: rate.period_nanos() / rate.count(), slack })
     }
 
+    /// Returns the time between two takes: the period divided by the rate, truncated to whole nanoseconds. Zero does not
+    /// limit.
+    #[must_use]
+    pub const fn interval(&self) -> Duration {
+        Duration::from_nanos(self.interval)
+    }
+
+    /// Returns the number of intervals that can be caught up on.
+    #[must_use]
+    pub const fn slack(&self) -> u32 {
+        self.slack
+    }
+
     /// Returns the longest time that can be caught up on.
     fn longest(&self) -> u64 {
         self.interval.saturating_mul(u64::from(self.slack))

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
-use tidegate_core::State;
 use tidegate_core::rate::{ColdFactor, GuavaBursty, GuavaWarming, UberPacer, XTime};
+use tidegate_core::{Algorithm as _, Ask, Cost, State, Tick, Transition};
 
 use super::*;
 
@@ -56,7 +56,6 @@ proptest! {
                     let less = Duration::from_millis(ms - 1);
                     prop_assert!(!allowed(quota, &state, Ask::within(at, cost, less)), "{quota:?} less than {ms}");
                 }
-                None if matches!((quota, retry), (Quota::UberPacer(_), Retry::Never)) => {}
                 None => {
                     let day = Duration::from_secs(86_400);
                     prop_assert!(!allowed(quota, &state, Ask::within(at, cost, day)), "{quota:?} {retry:?}");
