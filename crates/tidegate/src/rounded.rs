@@ -19,10 +19,16 @@ pub fn millis_up(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).min(LONGEST_SECS * 1000)
 }
 
-/// Writes a duration for people, rounded up: `350 ms`, `1.2 s`, `2 min`, `21 h 54 min 27 s`. Below a second in
-/// milliseconds, below two minutes in seconds with up to two decimals, else in whole seconds, minutes, hours and days.
+/// Writes a duration for people, rounded up: `250 µs`, `350 ms`, `1.2 s`, `2 min`, `21 h 54 min 27 s`. Below a second in
+/// the largest of milliseconds, microseconds and nanoseconds that it has one of, below two minutes in seconds with up to
+/// two decimals, else in whole seconds, minutes, hours and days. Zero is `0 ms`.
 #[must_use]
 pub fn in_words(span: Duration) -> String {
+    match span.as_nanos() {
+        nanos @ 1..1000 => return format!("{nanos} ns"),
+        nanos @ 1000..=999_000 => return format!("{} µs", nanos.div_ceil(1000)),
+        _ => {}
+    }
     let millis = millis_up(span);
     if millis < 1000 {
         return format!("{millis} ms");
@@ -63,7 +69,9 @@ mod tests {
         assert_eq!(words(&[60_000, 61_001, 119_999]), ["60 s", "61.01 s", "120 s"]);
         assert_eq!(words(&[120_000, 120_001, 600_000]), ["2 min", "2 min 1 s", "10 min"]);
         assert_eq!(words(&[78_866_160, 2 * 86_400_000]), ["21 h 54 min 27 s", "2 d"]);
-        assert_eq!(in_words(Duration::from_nanos(1)), "1 ms");
+        let short = [1, 999, 1000, 1001, 250_000, 999_000, 999_001, 1_000_000, 1_000_001];
+        let words = short.map(|nanos| in_words(Duration::from_nanos(nanos)));
+        assert_eq!(words, ["1 ns", "999 ns", "1 µs", "2 µs", "250 µs", "999 µs", "1 ms", "1 ms", "2 ms"]);
         assert_eq!(in_words(Duration::MAX), "11574074074 d 1 h 46 min 39 s");
     }
 }
