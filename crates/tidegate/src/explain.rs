@@ -174,28 +174,7 @@ impl Explanation {
         let (set, request) = (&decision.policies, check.request);
         let explained = Self::of(set, request, decision, |_| true, |policy| key_text(set, policy, request));
         let explained = if check.deadline.is_some() { explained.without_waits() } else { explained };
-        let remarks = explained.remarks_with(remarks::Guards::Asked);
-        Self { remarks, ..explained }
-    }
-
-    /// Says of each breaker and each limit of places that only a running server knows its present state, and how to ask
-    /// it. For an explanation by a gate that was just made from a policy file, whose counters are all fresh.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
-    /// use tidegate::{Gate, Quota};
-    ///
-    /// let quota = Quota::from(tidegate::concurrency::Concurrency::new(5)?);
-    /// let set = PolicySet::new(vec![Policy::new("work", Limit::new(quota, "concurrency 5"))])?;
-    /// let told = Gate::in_memory(set, 1)?.explain(&Descriptor::new())?.over_fresh_counters();
-    /// assert!(told.remarks[0].starts_with("only a running server knows how many places of work are in use"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn over_fresh_counters(self) -> Self {
-        let remarks = self.remarks_with(remarks::Guards::Fresh);
-        Self { remarks, ..self }
+        explained.with_remarks()
     }
 
     /// Explains a decision by those policies of `set` whose indices `asked` accepts; `key` formats a policy's key in the form that the readers may

@@ -8,7 +8,7 @@ const NAMED: usize = 5;
 
 /// What is known of breakers and of places.
 #[derive(Clone, Copy)]
-pub(super) enum Guards {
+enum Guards {
     /// Those of the gate that is in use were asked.
     Asked,
     /// The gate was made for the explanation, and all its counters are fresh.
@@ -16,7 +16,33 @@ pub(super) enum Guards {
 }
 
 impl Explanation {
-    pub(super) fn remarks_with(&self, guards: Guards) -> Vec<String> {
+    /// Says of each breaker and each limit of places that only a running server knows its present state, and how to ask
+    /// it. For an explanation by a gate that was just made from a policy file, whose counters are all fresh.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+    /// use tidegate::{Gate, Quota};
+    ///
+    /// let quota = Quota::from(tidegate::concurrency::Concurrency::new(5)?);
+    /// let set = PolicySet::new(vec![Policy::new("work", Limit::new(quota, "concurrency 5"))])?;
+    /// let told = Gate::in_memory(set, 1)?.explain(&Descriptor::new())?.over_fresh_counters();
+    /// assert!(told.remarks[0].starts_with("only a running server knows how many places of work are in use"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn over_fresh_counters(self) -> Self {
+        let remarks = self.remarks_with(Guards::Fresh);
+        Self { remarks, ..self }
+    }
+
+    /// Says what an explanation by the gate that is in use does not know.
+    pub(super) fn with_remarks(self) -> Self {
+        let remarks = self.remarks_with(Guards::Asked);
+        Self { remarks, ..self }
+    }
+
+    fn remarks_with(&self, guards: Guards) -> Vec<String> {
         let with = |has: fn(&LimitReason) -> bool| self.named(|reason| reason.limits.iter().any(has));
         let breakers = with(|limit| limit.is_breaker);
         let places = with(|limit| limit.counts == "places" && !limit.is_breaker);
