@@ -64,7 +64,7 @@ pub use file::{ReadError, read_file, read_text};
 pub use format::Format;
 pub use forward_auth::{ForwardAuth, OriginalHeaders};
 pub use import::{Imported, Peer};
-pub use names::unknown_attribute;
+pub use names::{canonical_attribute, unknown_attribute};
 pub use otlp::{OtlpProtocol, OtlpSettings};
 pub use preset::{Preset, QUICKSTART, UnknownPreset};
 pub use schema::schema;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value, json};
+use tidegate::config::canonical_attribute;
 use tidegate::gate::Check;
 use tidegate::policy::Descriptor;
 use tidegate::{Cost, Gate};
@@ -91,7 +92,7 @@ pub(crate) fn run(explain: &Explain, typed: Typed, printer: &Printer) -> Result<
             let gate = Gate::in_memory(config.policies, 1)?.with_machine(tidegate::signals::Reading::default);
             let mut request = Descriptor::new();
             for (name, value) in &explain.attributes {
-                request.push(name.as_str(), value.as_str());
+                request.push(canonical_attribute(name.into()), value.as_str());
             }
             let cost = match explain.cost {
                 Some(cost) => Some(

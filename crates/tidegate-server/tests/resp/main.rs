@@ -104,6 +104,10 @@ async fn numbers_that_are_none_are_named_and_the_connection_goes_on() {
             "TG.CHECK * request.paht /login",
             "-ERR attribute \"request.paht\": no policy reads it; write request.path",
         ),
+        (
+            "TG.CHECK * request.header.x-a 1 request.header.X-A 2",
+            "-ERR attribute \"request.header.X-A\" is given twice",
+        ),
         ("TG.CHECK * user.id 1 COST 1 PEEK COST 2", "-ERR COST is given twice; send it once"),
         (
             "TG.CHECK * user.id 1 PRIORITY sheddable PRIORITY critical",

@@ -18,7 +18,7 @@ use host::host;
 pub(super) use host::host_pattern;
 pub(super) use reserved::HEADER;
 use reserved::is_token;
-pub use reserved::unknown_attribute;
+pub use reserved::{canonical_attribute, unknown_attribute};
 
 use super::budget::SEGMENTS;
 use super::suggest::nearest;

@@ -1,5 +1,7 @@
 //! Reserved names: those that begin with `request.` are Tidegate's, and most others of them are misspellings.
 
+use std::borrow::Cow;
+
 use crate::config::suggest::nearest;
 use crate::policy::BUILT_IN;
 
@@ -66,6 +68,27 @@ pub fn unknown_attribute(name: &str) -> Option<String> {
         return None;
     }
     instead_of(&name.to_ascii_lowercase())
+}
+
+/// Returns the name of an attribute as policies know it: `request.header.X-Api-Key` is `request.header.x-api-key`.
+///
+/// For callers that hand on headers as they received them: HTTP compares their names without regard to case, so a
+/// stranger could otherwise avoid a limit or a deny list by another spelling. All other names are case-sensitive and
+/// returned unchanged. Allocates for a header with an upper-case letter only.
+///
+/// # Examples
+/// ```
+/// use tidegate::config::canonical_attribute;
+///
+/// assert_eq!(canonical_attribute("request.header.X-Api-Key".into()), "request.header.x-api-key");
+/// assert_eq!(canonical_attribute("user.ID".into()), "user.ID");
+/// ```
+#[must_use]
+pub fn canonical_attribute(name: Cow<'_, str>) -> Cow<'_, str> {
+    if name.starts_with(HEADER) && name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return Cow::Owned(name.to_ascii_lowercase());
+    }
+    name
 }
 
 /// Says what to write instead of a lower-case name that no request has; `None` for a caller's own name.

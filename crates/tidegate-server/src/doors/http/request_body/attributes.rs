@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use tidegate::config::unknown_attribute;
+use tidegate::config::{canonical_attribute, unknown_attribute};
 use tidegate::policy::Descriptor;
 
 use super::bounds::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
@@ -47,6 +47,7 @@ impl<'de> Visitor<'de> for AttributesSeed {
                     "attribute {shown}: no policy reads it; {instead}"
                 )));
             }
+            let name = canonical_attribute(name);
             // Two readers of such a body may pick different values, and one of them would limit the wrong caller.
             if request.value(&name).is_some() {
                 return Err(M::Error::custom(format_args!("attribute {} is given twice", quoted(&name))));

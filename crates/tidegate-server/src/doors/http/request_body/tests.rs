@@ -72,6 +72,23 @@ fn a_batch_with_an_unknown_attribute_names_the_check_and_the_attribute() {
     assert_eq!(check(body).unwrap().request.pairs().count(), 3);
 }
 
+/// HTTP compares the names of headers without regard to case, and a program hands them on as it received them. If the
+/// case counted, a stranger would avoid a limit by header, or a deny list, by writing `X-TENANT`.
+#[test]
+fn a_header_is_known_by_its_name_in_any_case() {
+    let body = br#"{"attributes": {"request.header.X-TENANT": "a", "user.ID": "b"}}"#;
+    let request = check(body).unwrap().request;
+    assert_eq!(request.value("request.header.x-tenant"), Some("a"));
+    assert_eq!(
+        (request.value("user.ID"), request.value("user.id")),
+        (Some("b"), None),
+        "the caller's own name"
+    );
+    let twice = br#"{"attributes": {"request.header.x-tenant": "a", "request.header.X-Tenant": "b"}}"#;
+    let problem = check(twice).unwrap_err();
+    assert!(problem.detail().contains("`request.header.x-tenant` is given twice"), "{}", problem.detail());
+}
+
 #[test]
 fn a_body_in_another_encoding_is_told_so() {
     let utf16: Vec<u8> = "\u{feff}{}".encode_utf16().flat_map(u16::to_le_bytes).collect();

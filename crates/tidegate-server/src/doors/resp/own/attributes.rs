@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use tidegate::config::unknown_attribute;
+use tidegate::config::{canonical_attribute, unknown_attribute};
 use tidegate::policy::Descriptor;
 
 use super::words::{Refusal, shown};
@@ -31,6 +31,7 @@ pub(super) fn add<'w>(request: &mut Descriptor<'w>, name: &'w [u8], value: &'w [
         let what = format!("the value of {shown} has {bytes} bytes; use at most {MAX_VALUE}");
         return Err(Refusal::wrong(what));
     }
+    let text = canonical_attribute(text);
     if request.value(&text).is_some() {
         return Err(Refusal::wrong(format!("attribute {shown} is given twice")));
     }
