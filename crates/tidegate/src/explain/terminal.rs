@@ -7,6 +7,7 @@ use tidegate_core::Priority;
 
 use super::{Explanation, LimitReason};
 use crate::rounded::in_words;
+use crate::visible;
 
 /// The most attributes that are named as used by no policy.
 const UNUSED: usize = 5;
@@ -75,7 +76,13 @@ impl fmt::Display for Explanation {
         }
         if !self.unused.is_empty() {
             let more = self.unused.len().saturating_sub(UNUSED);
-            let told = self.unused.iter().take(UNUSED).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let told = self
+                .unused
+                .iter()
+                .take(UNUSED)
+                .map(|name| visible::line(name))
+                .collect::<Vec<_>>()
+                .join(", ");
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
             writeln!(
                 f,
@@ -133,7 +140,8 @@ impl LimitReason {
             }
             None => {}
         }
-        write!(f, "; key {key}")?;
+        // Callers choose the values of a key: a line end in one of them would begin a line of their own.
+        write!(f, "; key {}", visible::line(key))?;
         if self.spared {
             f.write_str("; not charged, another limit denied")?;
         }

@@ -380,3 +380,18 @@ fn a_pacer_that_never_answers_in_time_says_what_would_work() {
     let told = pacer(Duration::from_secs(1)).0.explain(of(6)).unwrap();
     assert_eq!(told.reasons[0].limits[0].allowed_with.unwrap().max_wait_at_least_ms, Some(5000));
 }
+
+/// The lines of an explanation are read by people and split by programs. A caller who put a line end into its user name
+/// could add a line that says that a policy allowed it.
+#[test]
+fn a_line_end_in_a_key_or_in_a_name_begins_no_line() {
+    let mut policy = Policy::new("p", Limit::new(Quota::per_hour(1).gcra().unwrap(), "1/h"));
+    policy.by = vec!["user.id".to_owned()];
+    let gate = Gate::in_memory(PolicySet::new(vec![policy]).unwrap(), 100).unwrap();
+    let request =
+        Descriptor::new().with("user.id", "a\n  2 q   allowed\t1/h").with("b\n  3 r   allowed", "c");
+    let told = gate.explain(&request).unwrap().to_string();
+    assert_eq!(told.lines().count(), 3, "{told}");
+    assert!(told.contains(r"key user.id=a\n  2 q   allowed\t1/h"), "{told}");
+    assert!(told.contains(r"the attribute b\n  3 r   allowed"), "{told}");
+}
