@@ -27,6 +27,7 @@ mod on_first_use;
 mod outage;
 mod peer_names;
 mod places;
+mod refusing_breakers;
 #[cfg(feature = "grpc")]
 mod reservations;
 #[cfg(feature = "grpc")]
@@ -119,6 +120,7 @@ pub(crate) struct Engine {
     #[cfg(feature = "grpc")]
     reservations: reservations::Reservations,
     breakers: breakers::Breakers,
+    unnoted_refusers: refusing_breakers::UnnotedRefusers,
     /// What was in force when it was last looked at.
     seen: in_force::Seen,
     /// When this process started, by the gate's clock.
@@ -221,6 +223,7 @@ impl Engine {
             #[cfg(feature = "grpc")]
             reservations: reservations::Reservations::default(),
             breakers: breakers::Breakers::default(),
+            unnoted_refusers: refusing_breakers::UnnotedRefusers::default(),
             seen: in_force::Seen::default(),
             started,
             redact: Redact::default(),
@@ -312,6 +315,9 @@ impl Engine {
         }
         if want == Want::Take {
             self.count(&live.facts(&decision.policies, &self.metrics), request, decision);
+            if live.breaks {
+                self.remember_refusers(request, decision);
+            }
         }
     }
 

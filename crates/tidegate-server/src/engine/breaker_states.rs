@@ -1,14 +1,13 @@
-//! What becomes of breakers at a reload, and which of them has refused a request.
+//! What becomes of breakers at a reload.
 
 use std::time::Duration;
 
 use tidegate::gate::KeyedView;
-use tidegate::policy::{Descriptor, Limit};
-use tidegate::store::{BreakerView, Charge, Handling, StoreError};
+use tidegate::store::{Charge, Handling, StoreError};
 use tidegate::{Cost, Quota};
 
+use super::Engine;
 use super::breakers::{charge_of, only_quota, replace_of};
-use super::{Conclusion, Engine};
 
 /// How long a reload waits for a store that carries its breakers over.
 const STARTED_WITHIN: Duration = Duration::from_secs(5);
@@ -43,25 +42,5 @@ impl Engine {
             *done += 1;
         }
         Ok(())
-    }
-
-    /// Returns the state of the breaker that refuses a request; `None` if none does, or its state is not known. In a store
-    /// of this process it is the present state, otherwise the one that was last seen: a refusal costs no exchange with
-    /// an engine.
-    pub(crate) fn refusing_breaker(
-        &self,
-        request: &Descriptor<'_>,
-        conclusion: &Conclusion,
-    ) -> Option<BreakerView> {
-        let Conclusion::Decided(decision) = conclusion else { return None };
-        let bound = decision.binding.filter(|_| !decision.allowed).map(|at| &decision.limits[at])?;
-        let policy = &decision.policies.policies()[bound.policy];
-        policy.limit(bound.limit).filter(|limit| Limit::is_breaker(limit))?;
-        let key = decision.policies.key(bound.policy, bound.limit, request)?;
-        let charge = charge_of((policy, bound.limit), &key, only_quota(policy, bound.limit)?);
-        match self.gate.handle_breaker(policy.share, &charge, Handling::Look) {
-            Ok((seen, _)) => seen,
-            Err(_) => self.breakers.last_seen(&key),
-        }
     }
 }

@@ -72,6 +72,8 @@ pub(super) enum Occasion {
     Left,
     /// Somebody looks at it.
     Looked,
+    /// It has refused a request, and had no note.
+    Refused,
     /// An operator has just put it into its state.
     Acted,
 }
@@ -109,6 +111,18 @@ impl Breakers {
     /// Returns whether a breaker with this key is noted.
     pub(super) fn knows(&self, charged: &[u8]) -> bool {
         self.lock().contains_key(charged)
+    }
+
+    /// Returns whether a breaker with this key needs no other note to be listed as refusing, or cannot be noted.
+    pub(super) fn is_noted_as_refusing(&self, key: &[u8]) -> bool {
+        let noted = self.lock();
+        let refuses = |noted: &Noted| noted.seen.view.condition != Condition::Closed;
+        key.len() > LONGEST_KEY || noted.get(key).is_some_and(refuses)
+    }
+
+    /// Returns whether no breaker can be noted unless another is forgotten.
+    pub(super) fn is_full(&self) -> bool {
+        self.lock().len() >= NOTED
     }
 
     /// Notes the state of a breaker, and returns what changed. `first` is used if it has no note yet.

@@ -41,10 +41,13 @@ impl Engine {
         }
     }
 
-    /// Returns the facts about a breaker in case it has no note yet; `acted` says whether an operator has just put it
-    /// into its state.
-    fn first_sight(&self, seen: &KeyedView, acted: bool) -> FirstSight {
+    /// Returns the facts about a breaker in case it has no note yet.
+    fn first_sight(&self, seen: &KeyedView, occasion: Occasion) -> FirstSight {
+        let acted = occasion == Occasion::Acted;
         let same_before = match seen.view.condition {
+            // Its change may have been told before its note was forgotten. Otherwise callers who keep more breakers open
+            // than are noted would have the same changes told again and again.
+            _ if occasion == Occasion::Refused && self.breakers.is_full() => true,
             Condition::Open { since, .. } => since < self.started,
             // Other states do not say since when. In a store of this process, only an earlier process can have left
             // them.
@@ -56,8 +59,8 @@ impl Engine {
         FirstSight { same_before, entered_now, told_before }
     }
 
-    fn note(&self, seen: KeyedView, occasion: Occasion) {
-        let first = self.first_sight(&seen, occasion == Occasion::Acted);
+    pub(super) fn note(&self, seen: KeyedView, occasion: Occasion) {
+        let first = self.first_sight(&seen, occasion);
         let (policy, key) = (seen.policy.clone(), text_of_key(&seen.key).unwrap_or_default());
         let (to, why) = (seen.view.condition.as_str(), why(&seen));
         let would_trip = seen.view.would_trip;
@@ -86,6 +89,7 @@ impl Engine {
         live: &Live,
         only: Option<usize>,
     ) -> Result<Vec<ListedBreaker>, StoreError> {
+        self.note_refusers().await;
         let wanted = |policy: &str| {
             only.is_none_or(|at| live.set.policies().get(at).is_some_and(|only| only.name == policy))
         };

@@ -41,7 +41,7 @@ impl Background {
     }
 
     /// Follows signals, watched files and published policies, returns leases and reservations that have ended, and tells
-    /// of conditions and switches, as long as the server runs.
+    /// of conditions, switches and breakers, as long as the server runs.
     ///
     /// A stop takes effect whatever a reload waits for, since all of these run concurrently. Reloads that are requested
     /// during another one are merged into one.
@@ -107,6 +107,7 @@ impl Background {
             loop {
                 every.tick().await;
                 handle.app.engine.tell_conditions();
+                handle.app.engine.note_refusers().await;
             }
         };
         #[cfg(feature = "grpc")]

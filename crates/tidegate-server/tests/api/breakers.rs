@@ -381,4 +381,11 @@ async fn more_breakers_than_are_listed_open_all_the_same() {
     for at in [0, 500, 1099] {
         assert_eq!(to(&server, &format!("u{at}")).await.status, StatusCode::SERVICE_UNAVAILABLE, "u{at}");
     }
+    let body = get(&server, "/v1/breakers?reveal=true").await.json();
+    let listed = body["breakers"].as_array().unwrap();
+    assert_eq!(listed.len(), 1024);
+    assert!(listed.iter().any(|one| one["key"] == "upstream=u0"), "listed again, since it refused a call");
+    let metrics = get(&server, "/metrics").await.text;
+    let opened = "tidegate_breaker_changes_total{policy=\"upstreams\",state=\"open\"} 1100";
+    assert!(metrics.contains(opened), "that it was forgotten is no change: {metrics}");
 }

@@ -277,3 +277,39 @@ async fn a_breaker_that_sheds_explains_the_share_and_its_figures() {
     assert!(explained["lines"].to_string().contains(says), "{explained}");
     assert_eq!(explained["reasons"][0]["limits"][0]["admitted_share"], 0.603_961, "{explained}");
 }
+
+/// When good calls leave the window, the share that failed rises with no call that the breaker could learn of: it
+/// refused calls, and the list did not have it.
+#[tokio::test]
+async fn a_breaker_that_sheds_because_time_has_passed_is_listed_once_it_refuses() {
+    const FILE: &str = "
+version: 1
+policies:
+  - name: search
+    by: [shard]
+    limit: { algorithm: breaker, failures: 20%, min_calls: 5, window: 10s, shed_at_most: 90% }
+";
+    const ONE: &str = r#"{"attributes": {"shard": "a"}}"#;
+    let server = start(FILE).await;
+    for (calls, status, later) in [(10, 200, 5), (3, 200, 0), (2, 500, 6)] {
+        for _ in 0..calls {
+            let answer = server.post("/v1/check", ONE).await;
+            report(&server, &answer, status).await;
+        }
+        server.clock.advance(Duration::from_secs(later));
+    }
+    assert_eq!(listed(&server).await, Vec::<Value>::new(), "2 of 15 calls failed when the last one ended");
+    // A fifth of the calls is refused by chance.
+    let mut refused = false;
+    for _ in 0..200 {
+        server.clock.advance(Duration::from_millis(1));
+        refused |= server.post("/v1/check", ONE).await.status == StatusCode::SERVICE_UNAVAILABLE;
+    }
+    assert!(refused);
+    let listed = listed(&server).await;
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(
+        (&listed[0]["state"], &listed[0]["tripped_by"]),
+        (&json!("shedding"), &json!("2 of 5 calls failed"))
+    );
+}

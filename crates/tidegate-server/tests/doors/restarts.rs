@@ -154,3 +154,40 @@ policies:
     send(server.addr, Method::PUT, "/v1/breakers/calls", &[], r#"{"state": "auto"}"#).await;
     assert_eq!(listed(&server).await["since"], "2027-01-15T12:01:00.000Z", "this change it has seen");
 }
+
+/// After a restart the list showed no breaker of a policy with `by`, not even one that a person had forced open and that
+/// went on to refuse every call: nobody saw why the calls were refused, or that the forced state had to be ended.
+#[tokio::test]
+async fn a_forced_breaker_of_a_key_is_listed_again_once_it_refuses() {
+    const FILE: &str = "
+version: 1
+policies:
+  - name: calls
+    by: [upstream]
+    limit: { algorithm: breaker }
+";
+    let folder = tempfile::tempdir().unwrap();
+    let server = start_on_disk(folder.path(), FILE).await;
+    let forced = r#"{"state": "open", "reason": "the vendor is down"}"#;
+    send(server.addr, Method::PUT, "/v1/breakers/calls?upstream=a", &[], forced).await;
+    server.handle.stop();
+    server.stopped().await;
+    let server = start_later(folder.path(), FILE, Duration::from_secs(60)).await;
+    let refused = server.post("/v1/check", r#"{"attributes": {"upstream": "a"}}"#).await;
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{}", refused.text);
+    let passed = server.post("/v1/check", r#"{"attributes": {"upstream": "b"}}"#).await;
+    assert_eq!(passed.status, StatusCode::OK, "{}", passed.text);
+    let listed = server.get("/v1/breakers?reveal=true").await.json();
+    let listed = listed["breakers"].as_array().unwrap();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(
+        (&listed[0]["key"], &listed[0]["state"], &listed[0]["reason"]),
+        (&"upstream=a".into(), &"forced-open".into(), &"the vendor is down".into())
+    );
+    let metrics = server.get("/metrics").await.text;
+    assert!(metrics.contains(r#"tidegate_breaker_state{policy="calls",state="forced_open"} 1"#), "{metrics}");
+    assert!(
+        !metrics.contains(r#"tidegate_breaker_changes_total{policy="calls",state="forced_open"} 1"#),
+        "it did not change now"
+    );
+}
