@@ -305,6 +305,12 @@ impl CircuitBreaker {
         self.parameters.window
     }
 
+    /// Returns the least number of calls in the window by which its shares are judged.
+    #[must_use]
+    pub fn min_calls(&self) -> u32 {
+        self.parameters.rules.min_calls
+    }
+
     /// Returns the largest share of calls that a breaker refuses that sheds; `None` for a breaker that opens.
     #[must_use]
     pub fn sheds_at_most(&self) -> Option<f64> {

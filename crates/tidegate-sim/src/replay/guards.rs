@@ -150,6 +150,9 @@ impl Guards {
                     (Some(_), Retry::Unknown) => guard.refused.half_open += 1,
                     (Some(_), _) => guard.refused.open += 1,
                 }
+                if let Some(breakers) = &mut guard.breakers {
+                    breakers.refuse(&key_name(policy, request, ipv6_prefix), at, line.cost);
+                }
             }
             guard.at_most.set(at, line.decision.standing.limit);
             guard.least_at_most = guard.least_at_most.min(line.decision.standing.limit);

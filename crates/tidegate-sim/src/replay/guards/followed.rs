@@ -93,6 +93,19 @@ impl Followed {
         law.enter_in_place(state, Ask::allow(at, cost), tell).ok().map(|receipt| (place, receipt))
     }
 
+    /// Applies what time has changed in the breaker of a key that refused a request. Without this, a change that no call
+    /// brings about would be missing: a breaker that sheds may begin to when good calls leave its window.
+    pub(super) fn refuse(&mut self, key: &str, at: Tick, cost: Cost) {
+        let Some(place) = self.places.get(key).copied() else { return };
+        let (changes, left_out) = (&mut self.changes, &mut self.left_out);
+        let Some((law, state)) = self.breakers[place].parts() else { return };
+        let (mut next, mut told) = (state.clone(), Vec::new());
+        if law.enter_in_place(&mut next, Ask::allow(at, cost), &mut |change| told.push(change)).is_err() {
+            *state = next;
+            told.into_iter().for_each(|change| keep(changes, left_out, place, change));
+        }
+    }
+
     /// Leaves the breaker at a position.
     pub(super) fn leave(&mut self, place: usize, at: Tick, receipt: &Receipt, outcome: Ended) {
         let (changes, left_out) = (&mut self.changes, &mut self.left_out);
@@ -111,7 +124,7 @@ impl Followed {
                 Condition::HalfOpen { at_most, .. } => Some(at_most),
                 _ => None,
             },
-            why: why(change),
+            why: why(change, &self.breakers[*place].quota),
         };
         (self.changes.iter().map(told).collect(), self.left_out)
     }
@@ -161,13 +174,18 @@ fn drawn(condition: &Condition) -> BreakerState {
     }
 }
 
-fn why(change: &Change) -> String {
+fn why(change: &Change, quota: &Quota) -> String {
     match &change.cause {
         Cause::Tripped(figure) | Cause::WouldTrip(figure) => figure.to_string(),
         Cause::Waited => "the open time was over".to_owned(),
         Cause::Recovered(Totals { calls, failures, slow }) if change.from.as_str() == "shedding" => {
             let slow = if *slow == 0 { String::new() } else { format!(", {slow} were slow") };
-            format!("{failures} of {calls} calls failed{slow}")
+            let least = match quota {
+                Quota::Breaker(law) => law.min_calls(),
+                _ => 0,
+            };
+            let few = if *calls < least { ", too few to judge by" } else { "" };
+            format!("{failures} of {calls} calls failed{slow}{few}")
         }
         Cause::Recovered(totals) => {
             format!("of {} probes {} failed and {} were slow", totals.calls, totals.failures, totals.slow)

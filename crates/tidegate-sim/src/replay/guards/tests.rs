@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+use tidegate::policy::{Descriptor, Glob, Limit, Match, Policy, PolicySet, Want};
 use tidegate::{Quota, Tick};
 use tidegate_core::breaker::CircuitBreaker;
 use tidegate_core::concurrency::{Adaptive, AdaptiveConcurrency, Bounds};
@@ -119,6 +119,26 @@ fn a_breaker_that_sheds_refuses_a_share_while_calls_fail() {
     let guards = replay.guards(0).unwrap();
     let (_, bands) = guards.limits()[0].breakers.as_ref().unwrap().first(Tick::EPOCH, last.at).unwrap();
     assert!(bands.iter().any(|band| band.state == super::BreakerState::Shedding));
+}
+
+/// When good calls leave the window, the share that failed rises with no call. The picture showed such a breaker as
+/// closed while it refused.
+#[test]
+fn a_breaker_that_sheds_because_time_has_passed_is_shown_as_shedding() {
+    let law = CircuitBreaker::builder().failure_ratio(0.2).min_calls(20).shed_at_most(0.9).build().unwrap();
+    let sheds = Policy::new("search", Limit::new(Quota::from(law), "breaker"));
+    // From 13 s on every call is refused by the limit of places, so none reaches the breaker. Its share of failures
+    // rises as the good calls of the first ten seconds leave its window.
+    let mut places = concurrency(1);
+    places.matching = Match::any().attribute("key", Want::OneOf(vec![Glob::new("out").unwrap()]));
+    let line = "steady 20/s 10s key in taking 5ms, steady 20/s 3s key in taking 5ms failing 50%, \
+                burst 1 key out taking 1min, steady 20/s 12s key out taking 5ms";
+    let replay = simulated(vec![sheds, places], line);
+    let guard = &only(&replay).policies[0].guards[0];
+    assert!(guard.refused_shed > 5, "{guard:#?}");
+    let first = &guard.changes[0];
+    assert_eq!((first.from, first.to), ("closed", "shedding"));
+    assert!(first.at > Tick::from_secs(13), "by time: {first:?}");
 }
 
 /// The breaker is simulated beside the gate: if the two disagreed, the picture would not show the breaker that
