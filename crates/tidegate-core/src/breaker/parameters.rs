@@ -169,7 +169,7 @@ impl Parameters {
                 return refuse(
                     "window",
                     &span,
-                    "is not a window of time; use 1 ns for each bucket, to a day",
+                    "is out of range; use at least 1 ns for each bucket, and at most a day",
                 );
             }
             _ => {}
@@ -186,13 +186,12 @@ impl Parameters {
             }
         }
         if let Window::Calls(calls) = self.window {
-            let least = "is more than the window remembers; use at most its calls";
-            let most = "is never reached in so short a window; use at most its calls, one less if it has to be exceeded";
-            let reached = calls - u32::from(rules.above);
-            let failures = ("failures", rules.failures.unwrap_or(0), reached, most);
-            for (name, number, bound, want) in [("min_calls", rules.min_calls, calls, least), failures] {
-                if number > bound {
-                    return refuse(name, &number, want);
+            let most = "is never reached; use at most the calls of the window";
+            let above = "is never reached; use at most the calls of the window, one less if it has to be exceeded";
+            let failures = ("failures", rules.failures.unwrap_or(0), calls - u32::from(rules.above), above);
+            for (name, number, reached, want) in [("min_calls", rules.min_calls, calls, most), failures] {
+                if number > reached {
+                    return refuse(name, &format!("{number} with a window of {calls} calls"), want);
                 }
             }
         }
@@ -214,7 +213,7 @@ impl Parameters {
         }
         if !spans(open.longest) || open.longest < open.first {
             let longest = format!("{:?}", Duration::from_nanos(open.longest));
-            return refuse("open_at_most", &longest, "is not a longest time; use open_for, to 146 years");
+            return refuse("open_at_most", &longest, "is shorter than open_for or longer than 146 years");
         }
         if !(1000..=1_000_000).contains(&open.growth) {
             return refuse("growth", &open.growth, "thousandths is not a growth; use 1000 to 1000000");

@@ -49,7 +49,12 @@ pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Finding
                     if let Err(reason) = scalar(&key.text, names, findings) {
                         findings.error(key.spot, format_args!("{name}: {reason}"));
                     }
+                    let outer = findings.subject.clone();
+                    if name == "switches" {
+                        findings.subject = format!("switch \"{}\": ", excerpt(&key.text));
+                    }
                     check(value, of, &format!("{name}.{}", excerpt(&key.text)), findings);
+                    findings.subject = outer;
                 }
             }
             _ => findings.error(node.spot, format_args!("{name} is a map, found {}", node.kind())),
@@ -191,7 +196,7 @@ fn algorithm_of(node: &Node, table: &Table) -> Option<&'static AlgorithmKeys> {
 /// Returns a key as messages name it: with its section, if the key alone would be ambiguous.
 fn qualified(table: &Table, key: &str) -> String {
     match table.name {
-        "file" | "policy" | "limit" | "shadow_limit" => key.to_owned(),
+        "file" | "policy" | "limit" | "shadow_limit" | "switch" => key.to_owned(),
         section => format!("{section}.{key}"),
     }
 }

@@ -332,7 +332,7 @@ fn check_source(name: &str, source: &Source, policies: &[Policy]) -> Result<(), 
         None => refused("there is no such policy"),
         Some(_) if *name == **other => refused("a policy cannot depend on itself"),
         Some(policy) if !policy.by.is_empty() => {
-            refused("it has a key for each caller, and which is meant?; leave out its `by`")
+            refused("it has `by`, so each of its keys has a figure of its own; name a policy without `by`")
         }
         Some(_) => Ok(()),
     }

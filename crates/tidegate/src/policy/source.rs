@@ -52,7 +52,7 @@ pub enum SourceError {
         word: String,
     },
     /// A word that needs a name has none.
-    #[error("{word} of what? write {word} NAME")]
+    #[error("{word} has no name; write {word} NAME")]
     NoName {
         /// `signal`, `policy` or `switch`.
         word: &'static str,

@@ -325,7 +325,7 @@ mod tests {
             ("cpu above 80%, untill 70%", "unknown word \"untill\" after the value"),
             ("cpu above 80%, until 70%, until 60%", "until is given twice"),
             ("cpu above 80%, stale after 1ms", "a reading is stale after 1s to 1day; 1ms is out of range"),
-            ("signal above 3", "signal of what? write signal NAME"),
+            ("signal above 3", "signal has no name; write signal NAME"),
             ("switch previews", "\"switch previews\" is not a condition on a switch; write switch NAME off"),
             (
                 "switch previews above 0",

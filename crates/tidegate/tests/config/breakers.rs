@@ -187,15 +187,15 @@ fn mistakes_name_the_key_and_what_would_work() {
         (", slow_calls: half, slow_after: 1s", "slow_calls: \"half\" is not a share; use 1% to 100%"),
         (", slow_calls: 0%, slow_after: 1s", "slow_calls: 0% of all calls are always slow; use 1% to 100%"),
         (", window: 100 calls, buckets: 5", "buckets are parts of a time; a window of calls has none"),
-        (", window: 10 calls, min_calls: 11", "min_calls"),
-        (", window: 10 calls, failures: 11", "failures 11 is never reached in so short a window"),
+        (", window: 10 calls, min_calls: 11", "min_calls 11 with a window of 10 calls is never reached"),
+        (", window: 10 calls, failures: 11", "failures 11 with a window of 10 calls is never reached"),
         (
             ", window: 10 calls, failures: 10, trips: above",
-            "failures 10 is never reached in so short a window",
+            "failures 10 with a window of 10 calls is never reached",
         ),
         (", window: 2d", "window"),
         (", buckets: 500", "buckets"),
-        (", open_for: 5s, open_at_most: 1s", "open_at_most"),
+        (", open_for: 5s, open_at_most: 1s", "open_at_most 1s is shorter than open_for"),
         (", keep_for: { critical: 20% }", "keep_for does not belong to breaker"),
     ] {
         let found = mistake(limit);
@@ -205,6 +205,13 @@ fn mistakes_name_the_key_and_what_would_work() {
     let found = Config::parse(breaker, "t", Format::Yaml).unwrap_err();
     let found = found.first().unwrap().to_string();
     assert!(found.contains("breaker is not a key here; write limit: { algorithm: breaker, ... }"), "{found}");
+    let places = "version: 1\npolicies: [{ name: p, limit: { rate: 5/s }, concurrency: { max: 5 } }]\n";
+    let found = Config::parse(places, "t", Format::Yaml).unwrap_err();
+    let found = found.first().unwrap().to_string();
+    assert!(
+        found.contains("concurrency is not a key here; write limit: { algorithm: concurrency, max"),
+        "{found}"
+    );
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn mistakes_name_the_place_and_what_would_work() {
         (
             "when: policy each above 80%",
             limit,
-            "5:11  error  policy \"p\" depends on policy \"each\": it has a key for each caller",
+            "5:11  error  policy \"p\" depends on policy \"each\": it has `by`, so each of its keys has a figure of its own",
         ),
         // Neither the policy itself nor one with a key for each caller is suggested.
         (

@@ -195,7 +195,10 @@ fn the_schema_accepts_and_refuses_the_same() {
 #[test]
 fn times_that_are_out_of_range_are_told_as_they_are_written() {
     for (limit, told) in [
-        ("algorithm: breaker, window: 2days", "window 2days is not a window of time"),
+        (
+            "algorithm: breaker, window: 2days",
+            "window 2days is out of range; use at least 1 ns for each bucket",
+        ),
         ("algorithm: breaker, open_for: 0s", "open_for 0s is not a time to stay open"),
         ("algorithm: breaker, ttl: 0min", "ttl 0min is not a time to live"),
         ("algorithm: concurrency, max: 2, ttl: 0s", "ttl 0s is not a time to live"),

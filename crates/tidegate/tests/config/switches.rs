@@ -57,16 +57,16 @@ fn mistakes_name_the_place_and_what_would_work() {
     for (text, says) in [
         (
             "previews: { off_when: cpus above 80% }",
-            "t:3:25  error  switch.off_when: unknown word \"cpus\"; did you mean \"cpu\"?",
+            "t:3:25  error  switch \"previews\": off_when: unknown word \"cpus\"; did you mean \"cpu\"?",
         ),
-        ("previews: { below: critical }", "switch has no off_when"),
+        ("previews: { below: critical }", "error  switch \"previews\": switch has no off_when"),
         ("previews: {}", "switch has no off_when"),
         ("previews: cpu above 80%", "switch is a map, found"),
         ("pre views: { off_when: cpu above 80% }", "\"pre views\" is not a name of a switch"),
         ("previews: { off_when: [cpu above 80%] }", "off_when is a condition as cpu above 80%, found a list"),
         (
             "previews: { off_when: cpu above 80%, when: x }",
-            "unknown key \"when\" in switch; possible are off_when, below, hold, for",
+            "error  switch \"previews\": unknown key \"when\" in switch; possible are off_when, below, hold, for",
         ),
         (
             "previews: { off_when: switch search off }",
@@ -89,7 +89,7 @@ fn mistakes_name_the_place_and_what_would_work() {
         ),
         (
             "previews: { off_when: policy each above 80% }",
-            "t:3:25  error  switch \"previews\" depends on policy \"each\": it has a key for each caller",
+            "t:3:25  error  switch \"previews\" depends on policy \"each\": it has `by`, so each of its keys has a figure of its own",
         ),
         (
             "previews: []",

@@ -24,19 +24,19 @@ fn what_is_out_of_range_is_named() {
         ),
         (
             breaker().window(Window::Time { span: Duration::from_nanos(1), buckets: 2 }),
-            "window 1ns is not a window of time; use 1 ns for each bucket, to a day",
+            "window 1ns is out of range; use at least 1 ns for each bucket, and at most a day",
         ),
         (
             breaker().window(Window::Calls(10)).min_calls(11),
-            "min_calls 11 is more than the window remembers; use at most its calls",
+            "min_calls 11 with a window of 10 calls is never reached; use at most the calls of the window",
         ),
         (
             breaker().window(Window::Calls(20)).failures(21),
-            "failures 21 is never reached in so short a window; use at most its calls, one less if it has to be exceeded",
+            "failures 21 with a window of 20 calls is never reached; use at most the calls of the window, one less if it has to be exceeded",
         ),
         (
             breaker().window(Window::Calls(20)).failures(20).above(),
-            "failures 20 is never reached in so short a window; use at most its calls, one less if it has to be exceeded",
+            "failures 20 with a window of 20 calls is never reached; use at most the calls of the window, one less if it has to be exceeded",
         ),
         (
             breaker().slow_calls(Duration::MAX, 0.5),
@@ -46,7 +46,7 @@ fn what_is_out_of_range_is_named() {
             breaker().open_for(Duration::ZERO),
             "open_for 0ns is not a time to stay open; use 1 ns to 146 years",
         ),
-        (breaker().open_at_most(second), "open_at_most 1s is not a longest time; use open_for, to 146 years"),
+        (breaker().open_at_most(second), "open_at_most 1s is shorter than open_for or longer than 146 years"),
         (breaker().growth(0.9), "growth 0.9 is not a growth of open times; use 1 to 1000"),
         (breaker().jitter(-0.1), "jitter -0.1 is not a share; use 0 to 1"),
         (breaker().probes(0), "probes 0 is not a number of probes; use 1 to 65536"),

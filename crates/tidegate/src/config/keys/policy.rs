@@ -227,6 +227,12 @@ pub(in crate::config) const POLICY: Table = Table {
             "When a charge is written to disk: interval (shortly after the answer) or strict (before it)",
         ),
         key(
+            "concurrency",
+            Kind::Elsewhere("limit: { algorithm: concurrency, max: ... }"),
+            None,
+            "The number of places is a limit: it refuses requests while as many are in flight",
+        ),
+        key(
             "breaker",
             Kind::Elsewhere("limit: { algorithm: breaker, ... }"),
             None,
