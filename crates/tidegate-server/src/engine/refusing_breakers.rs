@@ -18,9 +18,12 @@ use super::{Conclusion, Engine};
 /// The most breakers that wait to be read. Others wait for their next refusal.
 const MOST_WAITING: usize = 64;
 
-/// Breakers that have refused a request and have no note: by key, the policy and the index of its limit.
+/// The policy of each breaker and the index of its limit, by key.
+type LimitsByKey = HashMap<Box<[u8]>, (String, usize)>;
+
+/// Breakers that have refused a request and have no note.
 #[derive(Debug, Default)]
-pub(super) struct UnnotedRefusers(Mutex<HashMap<Box<[u8]>, (String, usize)>>);
+pub(super) struct UnnotedRefusers(Mutex<LimitsByKey>);
 
 impl UnnotedRefusers {
     fn add(&self, key: &[u8], policy: &str, limit: usize) {
@@ -30,7 +33,7 @@ impl UnnotedRefusers {
         }
     }
 
-    fn take(&self) -> HashMap<Box<[u8]>, (String, usize)> {
+    fn take(&self) -> LimitsByKey {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
