@@ -42,6 +42,7 @@ mod tell_in_force;
 mod ticket;
 mod ticket_seal;
 mod timed_store;
+mod unnoted_refusers;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -120,7 +121,6 @@ pub(crate) struct Engine {
     #[cfg(feature = "grpc")]
     reservations: reservations::Reservations,
     breakers: breakers::Breakers,
-    unnoted_refusers: refusing_breakers::UnnotedRefusers,
     /// What was in force when it was last looked at.
     seen: in_force::Seen,
     /// When this process started, by the gate's clock.
@@ -223,7 +223,6 @@ impl Engine {
             #[cfg(feature = "grpc")]
             reservations: reservations::Reservations::default(),
             breakers: breakers::Breakers::default(),
-            unnoted_refusers: refusing_breakers::UnnotedRefusers::default(),
             seen: in_force::Seen::default(),
             started,
             redact: Redact::default(),

@@ -166,11 +166,8 @@ impl Parameters {
             }
             Window::Time { span, buckets } if span > Window::MAX_SPAN || nanos(span) < u64::from(buckets) => {
                 let span = format!("{span:?}");
-                return refuse(
-                    "window",
-                    &span,
-                    "is out of range; use at least 1 ns for each bucket, and at most a day",
-                );
+                let want = "is out of range; use at least 1 ns for each bucket, and at most a day";
+                return refuse("window", &span, want);
             }
             _ => {}
         }
@@ -187,8 +184,9 @@ impl Parameters {
         }
         if let Window::Calls(calls) = self.window {
             let most = "is never reached; use at most the calls of the window";
-            let above = "is never reached; use at most the calls of the window, one less if it has to be exceeded";
-            let failures = ("failures", rules.failures.unwrap_or(0), calls - u32::from(rules.above), above);
+            let fewer = "is never exceeded; use fewer than the calls of the window";
+            let (reached, want) = if rules.above { (calls - 1, fewer) } else { (calls, most) };
+            let failures = ("failures", rules.failures.unwrap_or(0), reached, want);
             for (name, number, reached, want) in [("min_calls", rules.min_calls, calls, most), failures] {
                 if number > reached {
                     return refuse(name, &format!("{number} with a window of {calls} calls"), want);

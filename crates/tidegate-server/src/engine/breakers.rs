@@ -14,6 +14,7 @@ use tidegate::policy::{Limit, Mode, Policy, text_of_key};
 use tidegate::store::{BreakerView, Charge};
 use tidegate::{Cost, GateDecision, LimitDecision, Quota, Replace, Tick};
 
+use super::unnoted_refusers::UnnotedRefusers;
 use crate::live::Live;
 
 /// How many breakers are noted: a hundred services with ten policies each. Beyond that, closed breakers are forgotten
@@ -29,6 +30,7 @@ const LONGEST_KEY: usize = 2048;
 #[derive(Debug, Default)]
 pub(crate) struct Breakers {
     noted: Mutex<HashMap<Box<[u8]>, Noted>>,
+    pub(super) unnoted: UnnotedRefusers,
 }
 
 /// One breaker as it was last seen.

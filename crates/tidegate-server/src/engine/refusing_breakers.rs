@@ -1,11 +1,4 @@
-//! Which breaker has refused a request, and the breakers that refuse and are not on the list yet.
-//!
-//! The list is made from notes. A breaker has none if another process put it into its state (this server before a
-//! restart, or another node of the same engine), or if time alone did, as a breaker that sheds may begin to when good
-//! calls leave its window. It is noted after its first refusal.
-
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+//! Which breaker has refused a request; and the notes about breakers that were found refusing.
 
 use tidegate::GateDecision;
 use tidegate::gate::KeyedView;
@@ -14,29 +7,6 @@ use tidegate::store::{BreakerView, DecidedBy, Handling};
 
 use super::breakers::{Occasion, breaker_of, charge_of, only_quota};
 use super::{Conclusion, Engine};
-
-/// The most breakers that wait to be read. Others wait for their next refusal.
-const MOST_WAITING: usize = 64;
-
-/// The policy of each breaker and the index of its limit, by key.
-type LimitsByKey = HashMap<Box<[u8]>, (String, usize)>;
-
-/// Breakers that have refused a request and have no note.
-#[derive(Debug, Default)]
-pub(super) struct UnnotedRefusers(Mutex<LimitsByKey>);
-
-impl UnnotedRefusers {
-    fn add(&self, key: &[u8], policy: &str, limit: usize) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.len() < MOST_WAITING && !waiting.contains_key(key) {
-            waiting.insert(key.into(), (policy.to_owned(), limit));
-        }
-    }
-
-    fn take(&self) -> LimitsByKey {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
 
 impl Engine {
     /// Remembers the breakers that refuse a request and are not noted as refusing. Asks no store.
@@ -52,7 +22,7 @@ impl Engine {
             }
             let Some(key) = decision.policies.key(line.policy, line.limit, request) else { continue };
             if !self.breakers.is_noted_as_refusing(&key) {
-                self.unnoted_refusers.add(&key, &policy.name, line.limit);
+                self.breakers.unnoted.add(&key, &policy.name, line.limit);
             }
         }
     }
@@ -60,7 +30,7 @@ impl Engine {
     /// Notes the breakers that have refused a request since the last call and had no note. After an error of the store
     /// the others wait for their next refusal.
     pub(crate) async fn note_refusers(&self) {
-        for (key, (policy, limit)) in self.unnoted_refusers.take() {
+        for (key, (policy, limit)) in self.breakers.unnoted.take() {
             let live = self.live();
             let Some((words, quota)) = breaker_of(&live, &policy, limit) else { continue };
             let charge = charge_of((words, limit), &key, quota);

@@ -32,11 +32,11 @@ fn what_is_out_of_range_is_named() {
         ),
         (
             breaker().window(Window::Calls(20)).failures(21),
-            "failures 21 with a window of 20 calls is never reached; use at most the calls of the window, one less if it has to be exceeded",
+            "failures 21 with a window of 20 calls is never reached; use at most the calls of the window",
         ),
         (
             breaker().window(Window::Calls(20)).failures(20).above(),
-            "failures 20 with a window of 20 calls is never reached; use at most the calls of the window, one less if it has to be exceeded",
+            "failures 20 with a window of 20 calls is never exceeded; use fewer than the calls of the window",
         ),
         (
             breaker().slow_calls(Duration::MAX, 0.5),
