@@ -19,8 +19,8 @@
 //! without a queue are no reason to lower it, and are left out.
 //!
 //! Where callers say how long they wait, the law also holds places in reserve: once it has settled, it raises the limit as
-//! long as goodput stays and nearly all work takes at most half of its caller's time. A dependency that becomes
-//! slower then finds the places that it needs. The price is latency of about 0.25 s.
+//! long as goodput stays and nearly all work takes about half of its caller's time. A dependency that becomes
+//! slower then finds the places that it needs. The price is latency of about 0.27 s.
 //! If the capacity falls it holds as many places fewer as bring latency back.
 //!
 //! While the limit does not bind there is nothing to try. The law then learns the base, and raises the limit to 2.25

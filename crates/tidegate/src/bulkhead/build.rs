@@ -101,7 +101,7 @@ impl Bulkhead {
     /// It learns from permits that are [left with an outcome](crate::Permit::leave). If all permits are dropped, the
     /// limit stays at 20. Work that ends after the deadline of its [entry](crate::Enter::until), or after the one that the
     /// task [carried](crate::deadline::carried), counts as lost. Where nine in ten callers have deadlines, an overloaded service
-    /// gets more places than it needs. Work then takes about 0.25 s longer, and less is lost when a dependency becomes
+    /// gets more places than it needs. Work then takes about 0.27 s longer, and less is lost when a dependency becomes
     /// slower. [`HillClimb::without_reserve`](crate::concurrency::HillClimb::without_reserve) keeps latency short instead.
     ///
     /// Not for services with a handful of requests per second, which teach it too slowly. Not

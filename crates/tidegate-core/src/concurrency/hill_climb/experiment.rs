@@ -28,6 +28,9 @@ const SURE: f64 = 0.5;
 /// The least queue to assume, as a share of a long queue, until the service was seen without one. It is large enough
 /// that fewer places are kept if they change nothing; otherwise a limit that started too high would stay.
 const DOUBTFUL: f64 = 0.9;
+/// After failures as many places are tried as work ended well, times this: a few more only add some failures, while a few
+/// less cost goodput.
+const MARGIN: f64 = 1.15;
 /// After most of the goodput was lost, a step without a queue goes to this many times the places that the best recent
 /// goodput takes.
 const SPARE: f64 = 1.1;
@@ -69,7 +72,7 @@ impl HillClimbState {
         let step = if lost { LEAP } else { STEP };
         let trial = if known.failing && self.may_plunge {
             // If the service refuses what is too much, the share that ends well is what it takes.
-            limit * (1.0 - known.failed).clamp(1.0 / LEAP, 1.0 / STEP)
+            limit * ((1.0 - known.failed) * MARGIN).clamp(1.0 / LEAP, 1.0 / STEP)
         } else if lost && self.may_regain && room && queue <= VERY_LONG_QUEUE {
             (self.may_regain, self.regaining) = (false, true);
             limit * LEAP

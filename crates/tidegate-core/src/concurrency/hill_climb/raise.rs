@@ -3,7 +3,7 @@
 //! The fewest places that lose no goodput are too few as soon as work takes longer, and finding the new limit costs
 //! goodput. More places cost latency, since work waits inside the service instead of in front of it. Where callers say
 //! how long they wait, the law knows how much latency they can spare. Once it has settled on a limit, it raises the
-//! limit step by step, as long as goodput stays and nearly all work takes at most half of its caller's time.
+//! limit step by step, as long as goodput stays and nearly all work takes about half of its caller's time.
 //! Fewer are not tried then, so a reserve also saves the goodput that experiments cost.
 //!
 //! When nearly all work takes much more of its caller's time than that, fewer places are tried: as many as make latency
@@ -21,11 +21,11 @@ use super::reserve::Reserve;
 use super::state::{FEW_FAIL, HillClimbState, LEAP, LONGEST_WAIT, STEP};
 
 /// The limit is raised until nearly all work takes this share of its caller's time.
-const AIM: f64 = 0.5;
+const AIM: f64 = 0.54;
 /// A raise is kept if nearly all work took at most this share of its caller's time.
-const KEPT: f64 = 0.56;
+const KEPT: f64 = 0.61;
 /// Fewer places are tried if nearly all work takes longer than this share of its caller's time.
-const TOO_LONG: f64 = 0.75;
+const TOO_LONG: f64 = 0.78;
 /// A reserve is begun if latency can grow by this factor. Less would hardly help where a dependency becomes slower.
 const WORTHWHILE: f64 = 1.7;
 /// The limit is not raised further if latency could grow by less than this factor.

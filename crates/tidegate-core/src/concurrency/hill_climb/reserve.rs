@@ -8,7 +8,7 @@ use super::reading::Reading;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::nanos;
 
-/// Callers who wait longer count as if they waited this long, so that a reserve adds about 0.25 s of latency.
+/// Callers who wait longer count as if they waited this long, so that a reserve adds about 0.27 s of latency.
 const LONGEST: Duration = Duration::from_millis(500);
 /// A raise is kept if goodput falls by at most this share, a little more than one standard deviation of 160
 /// random arrivals.

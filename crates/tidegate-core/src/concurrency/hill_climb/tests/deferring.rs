@@ -39,8 +39,8 @@ fn the_limit_rests_where_more_places_only_add_failures() {
     assert!(fewer * 25 < all, "{fewer} of {all} pieces of work ended below {PLACES} places");
 }
 
-/// With three eighths of the work refused, the share that ends well says how many places are right. From there on a step
-/// of a fifth is the most.
+/// With three eighths of the work refused, the share that ends well says how many places are right, and a few more are
+/// tried, so that chance does not make them fewer. From there on a step of a fifth is the most.
 #[test]
 fn after_too_many_refusals_the_limit_falls_to_what_the_service_takes() {
     let mut service = at(64.0);
@@ -48,7 +48,7 @@ fn after_too_many_refusals_the_limit_falls_to_what_the_service_takes() {
         service.run(1, latency, refuses);
     }
     let fell_to = service.limit() as f64;
-    assert!((fell_to - PLACES).abs() <= 2.0, "{fell_to}");
+    assert!((PLACES + 4.0..=PLACES + 8.0).contains(&fell_to), "{fell_to}");
     let least = least(&mut service, 4_000);
     assert!(least >= (PLACES / STEP).floor(), "{least}");
 }

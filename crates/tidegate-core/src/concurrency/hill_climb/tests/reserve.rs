@@ -21,14 +21,14 @@ fn callers_who_have_time_let_more_places_be_held() {
     untold.run(40_000, knee, never);
     assert!(untold.limit() <= 30, "{} places where nobody says how long they wait", untold.limit());
     let waits = latency(&told, knee);
-    assert!((150.0..=250.0).contains(&waits), "{waits} ms at {} places", told.limit());
+    assert!((160.0..=270.0).contains(&waits), "{waits} ms at {} places", told.limit());
     let goodput = told.run(20_000, knee, never);
     assert!(goodput >= 1990.0, "{goodput} a second of 2000: nothing is tried with a reserve");
 }
 
 #[test]
 fn the_latency_that_a_reserve_adds_follows_callers_up_to_half_a_second() {
-    for (patience, most) in [(100, 50.0), (200, 100.0), (500, 250.0), (60_000, 250.0)] {
+    for (patience, most) in [(100, 54.0), (200, 108.0), (500, 270.0), (60_000, 270.0)] {
         let mut service = Service::with_patience([patience, patience]);
         service.run(60_000, knee, never);
         let waits = latency(&service, knee);
@@ -124,12 +124,12 @@ fn goodput_with_fewer_places_decides_whether_a_reserve_is_kept() {
     service.run(40_000, knee, never);
     let (bounds, held) = (service.law.bounds, service.state);
     let usual = held.known.unwrap();
-    // Nearly all work takes its caller's whole time, so half of the places are tried.
+    // Nearly all work takes its caller's whole time, so 54 % of the places are tried.
     let mut lowered = held;
     lowered.measured_reserve(&bounds, Reading { share: 1.0, ..usual });
     assert!(lowered.reserve.is_some_and(|reserve| reserve.lowered));
-    assert_eq!(lowered.limit, held.limit / 2.0);
-    for (change, kept) in [(0.6, false), (0.74, false), (0.76, true), (1.0, true), (1.14, true), (1.2, false)]
+    assert_eq!(lowered.limit, (held.limit * 0.54).round());
+    for (change, kept) in [(0.6, false), (0.76, false), (0.78, true), (1.0, true), (1.14, true), (1.2, false)]
     {
         let mut state = lowered;
         state.measured_reserve(&bounds, Reading { rate: usual.rate * change, share: 0.5, ..usual });
@@ -139,7 +139,7 @@ fn goodput_with_fewer_places_decides_whether_a_reserve_is_kept() {
     }
     // Fewer than the settled limit are not tried here.
     let mut state = held;
-    let far_too_long = Reading { share: 0.5 * held.limit / held.reserve.unwrap().settled, ..usual };
+    let far_too_long = Reading { share: 0.54 * held.limit / held.reserve.unwrap().settled, ..usual };
     state.measured_reserve(&bounds, far_too_long);
     assert_eq!((state.reserve, state.limit), (None, held.reserve.unwrap().settled));
 }
@@ -179,7 +179,7 @@ fn a_few_callers_need_not_say_how_long_they_wait() {
 #[test]
 fn a_few_callers_with_far_less_time_make_a_reserve_smaller_and_do_not_end_it() {
     for (one_in, patience, range, late) in
-        [(50, 50, 50.0..100.0, 800), (10, 50, 20.0..50.0, 0), (100, 15, 20.0..200.0, 400)]
+        [(50, 50, 50.0..108.0, 800), (10, 50, 20.0..50.0, 0), (100, 15, 20.0..200.0, 400)]
     {
         let mut service = Service::with_patience([500, 500]);
         service.run(40_000, knee, never);
@@ -212,7 +212,7 @@ fn places_that_only_make_streams_longer_are_not_held() {
         let sample = Sample { at, latency, held, in_flight: inside, places: 1, time_left, outcome };
         service.law.learn(&mut service.state, &sample);
     }
-    assert!(service.limit() <= 260, "{} places, each held for {} ms", service.limit(), service.limit());
+    assert!(service.limit() <= 280, "{} places, each held for {} ms", service.limit(), service.limit());
 }
 
 #[test]
