@@ -240,7 +240,7 @@ fn error_text(error: &QuotaError, words: &Words<'_>, sheds: bool) -> String {
             "risk: more than 40% is not evidence; use 1% to 40%".to_owned()
         }
         // Its value names the calls of the window too.
-        QuotaError::Parameter { name: "min_calls", .. } => error.to_string(),
+        QuotaError::Parameter { name: "min_calls" | "failures", .. } => error.to_string(),
         error => words.error_text(key_of(error), error),
     }
 }

@@ -14,7 +14,7 @@ use super::diagnostic::Findings;
 use super::keep_for::keep_for;
 use super::keys::{ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, LIMIT, RATED, SHADOW_LIMIT};
 use super::kind::Kind;
-use super::node::{Node, Spot};
+use super::node::{Node, Spot, Value};
 use super::places;
 use super::queue::warn_of_short_waits;
 use super::quota::LimitSpec;
@@ -182,6 +182,8 @@ fn chosen_rate(node: &Node, words: &Words<'_>, findings: &mut Findings) -> Optio
             words.rate("otherwise")
         }
         (None, None) if words.base.is_some() => words.rate("rate").or_else(|| words.rate("otherwise")),
+        // A value that is no map was reported as such.
+        (None, None) if !matches!(node.value, Value::Map(_)) => None,
         (None, None) => {
             findings.error(node.spot, "limit has no rate");
             None

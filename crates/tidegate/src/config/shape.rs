@@ -17,6 +17,7 @@ use super::kind::{Key, Kind, Table};
 use super::node::{Node, Value};
 use super::reach;
 use super::suggest::{instead, nearest};
+use crate::policy::WrittenRate;
 use crate::visible::excerpt;
 
 /// Checks a value against its kind; messages call it `name`.
@@ -120,7 +121,12 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
         return;
     }
     let Value::Map(entries) = &node.value else {
-        findings.error(node.spot, format_args!("{} is a map, found {}", table.name, node.kind()));
+        let rate = node.text().filter(|text| text.parse::<WrittenRate>().is_ok());
+        let hint = match rate {
+            Some(rate) if table.key("rate").is_some() => format!("; write {{ rate: {rate} }}"),
+            _ => String::new(),
+        };
+        findings.error(node.spot, format_args!("{} is a map, found {}{hint}", table.name, node.kind()));
         return;
     };
     // Another file, perhaps one with secrets: one mistake without its words, in place of one with the words of each line.

@@ -191,7 +191,7 @@ fn mistakes_name_the_key_and_what_would_work() {
         (", window: 10 calls, failures: 11", "failures 11 with a window of 10 calls is never reached"),
         (
             ", window: 10 calls, failures: 10, trips: above",
-            "failures 10 with a window of 10 calls is never exceeded",
+            "failures 10 with a window of 10 calls is never exceeded; use fewer",
         ),
         (", window: 2d", "window"),
         (", buckets: 500", "buckets"),

@@ -273,6 +273,11 @@ fn mistakes_of_a_policy() {
             &["match: [/a]", "limit: { rate: 5/s }"][..],
             &["t:5:12  error  policy \"p\": match is a map, found a list"][..],
         ),
+        (
+            &["limit: 2/min"][..],
+            &["t:5:12  error  policy \"p\": limit is a map, found a text; write { rate: 2/min }"][..],
+        ),
+        (&["limit: fast"][..], &["t:5:12  error  policy \"p\": limit is a map, found a text"][..]),
         (&["limits: []"][..], &["t:5:5  error  policy \"p\": limits is empty"][..]),
         (
             &["limit: { rate: 5/s }", "limits: [{ rate: 1/s }]"][..],
