@@ -135,7 +135,7 @@ impl Bulkhead {
             return refuse(too_many);
         }
         let began = self.shared.begin();
-        if !self.shared.admits(began, || priority) {
+        if !self.shared.admits(began, || request) {
             return refuse(TurnedAway::now(NoPlace::Throttled));
         }
         // Tells the throttle if no place is found, also when foreign code panics.

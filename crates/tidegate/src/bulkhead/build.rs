@@ -104,9 +104,8 @@ impl Bulkhead {
     /// gets more places than it needs. Work then takes about 0.27 s longer, and less is lost when a dependency becomes
     /// slower. [`HillClimb::without_reserve`](crate::concurrency::HillClimb::without_reserve) keeps latency short instead.
     ///
-    /// Not for services with a handful of requests per second, which teach it too slowly. Not
-    /// together with [tenants](Bulkhead::with_tenants): the throttle refuses by priority and does not tell tenants
-    /// apart. Costs a lock, two readings of the clock and 4 KiB in addition to the cost of [`Bulkhead::adaptive`].
+    /// Not for services with a handful of requests per second, which teach it too slowly. The throttle refuses by
+    /// priority; with [tenants](Bulkhead::with_tenants) it refuses nobody whose tenant is within its guarantee. Costs a lock, two readings of the clock and 4 KiB in addition to the cost of [`Bulkhead::adaptive`].
     ///
     /// # Examples
     /// ```
@@ -256,8 +255,9 @@ impl Bulkhead {
     /// that it refuses never joins the queue. It learns of each admitted caller who got no place
     /// ([`Outcome::Overloaded`](crate::Outcome::Overloaded)) and of each permit: its outcome, or
     /// [`Outcome::Ignored`](crate::Outcome::Ignored) if it is only dropped, together with how many places are free and
-    /// how many callers wait at that moment. It does not tell [tenants](Bulkhead::with_tenants) apart: when one of them
-    /// floods the service, all are refused alike.
+    /// how many callers wait at that moment. A caller that it refuses is admitted all the same if its
+    /// [tenant](Bulkhead::with_tenants) stays within its guarantee, the waiting callers of the tenant included. Beyond their
+    /// guarantees tenants are refused alike, whichever of them floods the service.
     ///
     /// Costs a lock and a reading of the clock per arrival. Its random draws start from the same seed in every process.
     /// A step of construction, like [`Bulkhead::with_clock`].

@@ -244,7 +244,7 @@ impl Enter {
         if matches!(self.stage, Stage::New) {
             self.arrived = self.shared.begin();
             self.deadline = self.shared.deadline(|| self.bound.until(&*self.shared.clock));
-            let admitted = self.shared.admits(self.arrived, || self.effective_priority());
+            let admitted = self.shared.admits(self.arrived, || self.request(places));
             self.stage = if admitted { Stage::Admitted } else { Stage::Refused };
         }
         let throttled = TurnedAway::now(NoPlace::Throttled);

@@ -187,10 +187,15 @@ impl Shared {
         if self.timed { self.clock.now() } else { Tick::EPOCH }
     }
 
-    /// Says whether the throttle admits a caller that arrives now. Call it once per arrival.
-    pub(super) fn admits(&self, at: Tick, priority: impl FnOnce() -> Priority) -> bool {
+    /// Says whether the throttle admits a caller that arrives now, or its tenant's guarantee does: what is guaranteed to a
+    /// tenant is not shed because others ask for too much. Call it once per arrival.
+    pub(super) fn admits<'a>(&self, at: Tick, request: impl FnOnce() -> PlaceRequest<'a>) -> bool {
         let Some(throttling) = &self.throttling else { return true };
-        if throttling.admits(at, priority()) {
+        let request = request();
+        if throttling.admits(at, request.priority) {
+            return true;
+        }
+        if self.rules.tenants.is_some() && self.waiters.lock().is_own(request) {
             return true;
         }
         let free = self.standing().remaining;

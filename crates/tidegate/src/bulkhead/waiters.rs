@@ -97,6 +97,11 @@ impl Waiters {
         self.queues.len()
     }
 
+    /// Says whether a caller asks for no more than its tenant's guarantee still holds.
+    pub(super) fn is_own(&self, request: PlaceRequest<'_>) -> bool {
+        self.queues.is_own(request.tenant, request.places)
+    }
+
     /// Takes places for the next caller, if enough are free.
     fn take(
         &mut self,

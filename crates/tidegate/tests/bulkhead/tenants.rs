@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use tidegate::concurrency::Partition;
-use tidegate::{Bulkhead, ManualClock, Permit, Retry, Tenants};
+use tidegate::{Bulkhead, Criticality, ManualClock, NoPlace, Outcome, Permit, Retry, TakeError, Tenants};
 
+use super::throttled::Hears;
 use super::{Waiter, places, ready};
 
 /// Ten places: `lender` owns half and lends all of it, `keeper` owns half and lends nothing of it.
@@ -69,4 +70,70 @@ fn whoever_was_held_up_by_a_displaced_waiter_enters_at_once() {
     assert!(ready(wide.poll()).is_err(), "eve has twice his weight");
     drop((inside, newcomer));
     assert_eq!((bulkhead.waiting(), bulkhead.standing().remaining), (0, 3));
+}
+
+/// A throttle refuses by priority, before the places are divided. The flood of one tenant cost the others part of their
+/// guarantee.
+#[test]
+fn a_throttle_sheds_nobody_whose_tenant_is_within_its_guarantee() {
+    let bulkhead = lender_and_keeper().with_throttle(Hears::default());
+    let sheddable = |tenant: &str| bulkhead.enter().of(tenant).priority(Criticality::Sheddable);
+    let cause = |refused| match refused {
+        TakeError::Denied(denied) => denied.no_place,
+        _ => None,
+    };
+    let throttled = Some(NoPlace::Throttled);
+    assert_eq!(cause(sheddable("stranger").now().unwrap_err()), throttled);
+    assert_eq!(cause(bulkhead.enter().priority(Criticality::Sheddable).now().unwrap_err()), throttled);
+    let _keepers: Vec<Permit> = (0..5).map(|_| sheddable("keeper").now().unwrap()).collect();
+    assert_eq!(cause(sheddable("keeper").now().unwrap_err()), throttled, "its part is in use");
+    let _borrowed: Vec<Permit> = std::iter::from_fn(|| bulkhead.enter().now().ok()).collect();
+    let mut lenders: Vec<Waiter> = (0..5).map(|_| Waiter::new(sheddable("lender"))).collect();
+    assert!(lenders.iter_mut().all(|waiter| waiter.poll().is_pending()), "its part is lent");
+    let one_more = ready(Waiter::new(sheddable("lender")).poll()).unwrap_err();
+    assert_eq!(cause(one_more), throttled, "as many wait as its part has places");
+}
+
+/// Those without terms of their own share the guarantee of the rest; tenants with terms of their own have no part in it.
+#[test]
+fn a_throttle_knows_the_guarantee_of_the_rest() {
+    let half = Partition::default().guaranteed(50).unwrap();
+    for (each, enters) in [(None, [true, true]), (Some(9), [true, false])] {
+        let mut tenants = Tenants::default().rest(half).unwrap();
+        if let Some(most) = each {
+            tenants = tenants.each(Partition::default(), most).unwrap();
+        }
+        let bulkhead = Bulkhead::new(10).unwrap().with_tenants(tenants).with_throttle(Hears::default());
+        let entered = ["", "ann"]
+            .map(|tenant| bulkhead.enter().of(tenant).priority(Criticality::Sheddable).now().is_ok());
+        assert_eq!(entered, enters, "{each:?}");
+    }
+}
+
+#[test]
+fn a_flood_of_one_tenant_leaves_the_guarantee_of_another_whole_behind_a_self_tuning_limit() {
+    let clock = ManualClock::default();
+    let half = Partition::default().guaranteed(50).unwrap().lends(0).unwrap();
+    let tenants = Tenants::default().named("ann", half).unwrap();
+    let bulkhead = Bulkhead::self_tuning().with_tenants(tenants).with_clock(clock.clone());
+    let mut inside: Vec<(u64, Permit)> = Vec::new();
+    let (mut shed, mut refused) = (0, 0);
+    for now in 0..2_000_u64 {
+        for _ in 0..20 {
+            match bulkhead.enter().of("flood").now() {
+                Ok(permit) => inside.push((now + 10, permit)),
+                Err(_) => shed += 1,
+            }
+        }
+        match bulkhead.enter().of("ann").now() {
+            Ok(permit) => inside.push((now + 2, permit)),
+            Err(_) => refused += 1,
+        }
+        clock.advance(Duration::from_millis(1));
+        let (over, still): (Vec<_>, Vec<_>) = inside.into_iter().partition(|(ends, _)| *ends <= now);
+        over.into_iter().for_each(|(_, permit)| permit.leave(Outcome::Success));
+        inside = still;
+    }
+    assert!(shed > 10_000, "{shed} of the flood");
+    assert_eq!(refused, 0, "of 2000 calls within the guarantee");
 }

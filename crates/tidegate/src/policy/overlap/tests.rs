@@ -238,7 +238,7 @@ proptest! {
             list.iter().map(|one| Glob::new(one).unwrap()).collect()
         };
         let (fitting, excluded) = (fitting.iter().map(compiled).collect::<Vec<_>>(), compiled(&excluded));
-                let fits = |text: &str| {
+        let fits = |text: &str| {
             fitting.iter().all(|list| list.iter().any(|glob| glob.matches(text)))
                 && !excluded.iter().any(|glob| glob.matches(text))
         };
