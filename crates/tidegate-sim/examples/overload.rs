@@ -1,6 +1,6 @@
 //! Judges protections against overload and writes the figures of the manual:
 //! `cargo run --release -p tidegate-sim --example overload`, into `docs` or the folder given as an argument. Takes some
-//! minutes.
+//! twenty minutes on two processors.
 
 use std::fs;
 use std::path::PathBuf;

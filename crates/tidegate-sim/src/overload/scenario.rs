@@ -43,23 +43,39 @@ pub fn overload(
     times: f64,
     seeds: impl Iterator<Item = u64>,
 ) -> Score {
+    let (shares, p99s): (Vec<f64>, Vec<Duration>) =
+        overload_by_seed(backend, controller, times, seeds).into_iter().unzip();
+    let (goodput, error) = mean_and_error(&shares);
+    Score { goodput, error, p99: p99s.iter().sum::<Duration>().div_f64(p99s.len().max(1) as f64) }
+}
+
+/// Runs the load of [`overload`] once for each seed, and returns goodput as a share of the ideal and the 99th percentile of
+/// the latency of good answers, in the order of the seeds.
+#[must_use]
+pub fn overload_by_seed(
+    backend: &Backend,
+    controller: &Controller,
+    times: f64,
+    seeds: impl Iterator<Item = u64>,
+) -> Vec<(f64, Duration)> {
     let (from, to) = OVERLOAD;
     let load = Load { until: to + backend.deadline, ..overload_load(backend.capacity(), times) };
     let ideal = ideal(backend, &load, from, to);
-    let mut scores = Vec::new();
-    for seed in seeds {
-        let measured = run(vec![service(backend, controller)], &load, seed);
-        let p99 = measured.quantile(0.99, from, to);
-        scores.push((measured.goodput_by_work(from, to) / ideal, p99));
-    }
-    let count = scores.len().max(1) as f64;
-    let mean = scores.iter().map(|(goodput, _)| goodput).sum::<f64>() / count;
-    let squares: f64 = scores.iter().map(|(goodput, _)| (goodput - mean) * (goodput - mean)).sum();
-    Score {
-        goodput: mean,
-        error: (squares / (count - 1.0).max(1.0) / count).sqrt(),
-        p99: scores.iter().map(|(_, p99)| *p99).sum::<Duration>().div_f64(count),
-    }
+    seeds
+        .map(|seed| {
+            let measured = run(vec![service(backend, controller)], &load, seed);
+            (measured.goodput_by_work(from, to) / ideal, measured.quantile(0.99, from, to))
+        })
+        .collect()
+}
+
+/// Returns the mean of some numbers and its standard error, from their spread; the error of a single number is zero.
+#[must_use]
+pub fn mean_and_error(numbers: &[f64]) -> (f64, f64) {
+    let count = numbers.len().max(1) as f64;
+    let mean = mean(numbers.iter().copied());
+    let squares: f64 = numbers.iter().map(|number| (number - mean) * (number - mean)).sum();
+    (mean, (squares / (count - 1.0).max(1.0) / count).sqrt())
 }
 
 /// Returns the load of [`overload`], until its 20 s are over.

@@ -116,7 +116,8 @@ impl Epoch {
     /// nanosecond, well or not.
     ///
     /// A measurement reaches from the end of its first sample to the end of the sample that closes it, which is not
-    /// counted. So work that ends in clumps, such as replies that wait for a timer, is measured in whole clumps.
+    /// counted. Of work that ends in clumps, such as replies that wait for a timer, the last clump may count in part, so
+    /// the rate comes out too high by up to that clump.
     pub(super) fn take(
         &mut self,
         sample: &Sample,
