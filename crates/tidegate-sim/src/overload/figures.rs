@@ -89,6 +89,7 @@ fn beside_the_best(page: &mut String, table: &[Backend]) {
     }
 }
 
+/// Returns a service's row: the default's goodput, the best law's, and their difference if it exceeds chance.
 fn row_beside_the_best(service: &Backend, times: f64) -> String {
     let shares = |law: &Controller| -> Vec<f64> {
         let by_seed = overload_by_seed(service, law, times, UNSEEN_SEEDS);

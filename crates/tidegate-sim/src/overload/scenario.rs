@@ -51,8 +51,7 @@ pub fn overload(
 
 /// Runs the load of [`overload`] once for each seed, and returns goodput as a share of the ideal and the 99th percentile of
 /// the latency of good answers, in the order of the seeds.
-#[must_use]
-pub fn overload_by_seed(
+pub(super) fn overload_by_seed(
     backend: &Backend,
     controller: &Controller,
     times: f64,
@@ -70,8 +69,7 @@ pub fn overload_by_seed(
 }
 
 /// Returns the mean of some numbers and its standard error, from their spread; the error of a single number is zero.
-#[must_use]
-pub fn mean_and_error(numbers: &[f64]) -> (f64, f64) {
+pub(super) fn mean_and_error(numbers: &[f64]) -> (f64, f64) {
     let count = numbers.len().max(1) as f64;
     let mean = mean(numbers.iter().copied());
     let squares: f64 = numbers.iter().map(|number| (number - mean) * (number - mean)).sum();
