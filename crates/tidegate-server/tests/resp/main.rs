@@ -86,6 +86,14 @@ async fn a_throttle_is_answered_as_redis_cell_does() {
     assert_eq!(limits, [":16", ":8", wrong, ":8", ":8", ":8", ":8", ":16"]);
 }
 
+/// As redis-cell. Regression: the wait of a quantity that never fits was 2^63 - 1 seconds.
+#[tokio::test]
+async fn no_wait_is_told_for_more_than_the_limit_ever_grants() {
+    let (_server, resp) = started().await;
+    let told = say(resp, "CL.THROTTLE never 1 1 60 3").await;
+    assert_eq!(told, "*5\r\n:1\r\n:2\r\n:2\r\n:-1\r\n:0\r\n+OK\r\n");
+}
+
 #[tokio::test]
 async fn numbers_that_are_none_are_named_and_the_connection_goes_on() {
     let (_server, resp) = started().await;
@@ -270,7 +278,9 @@ async fn without_the_token_nothing_is_told() {
     let auth = b"*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$23\r\na-token-of-many-letters\r\nPING\r\nQUIT\r\n";
     let replies = exchange(free, auth).await;
     assert!(
-        replies.starts_with("%6\r\n$6\r\nserver\r\n$8\r\ntidegate\r\n") && replies.contains("+PONG"),
+        replies.starts_with("%7\r\n$6\r\nserver\r\n$8\r\ntidegate\r\n")
+            && replies.contains("\r\n$2\r\nid\r\n:1\r\n")
+            && replies.contains("+PONG"),
         "{replies}"
     );
 }

@@ -88,6 +88,9 @@ fn auth(door: &RespDoor, session: &mut Session, secret: &[u8], replies: &mut Rep
     }
 }
 
+/// The id that every client is told. Clients need one to connect, and no command here takes it.
+const CLIENT_ID: i64 = 1;
+
 /// `HELLO [version [AUTH user token] [SETNAME name]]`
 fn hello(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
     let resp3 = match words.get(1) {
@@ -124,13 +127,15 @@ fn hello(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut 
     }
     session.resp3 = resp3;
     session.name = name.unwrap_or_default();
-    replies.map(6, resp3);
+    replies.map(7, resp3);
     replies.bulk(b"server");
     replies.bulk(b"tidegate");
     replies.bulk(b"version");
     replies.bulk(LIKE.as_bytes());
     replies.bulk(b"proto");
     replies.integer(if resp3 { 3 } else { 2 });
+    replies.bulk(b"id");
+    replies.integer(CLIENT_ID);
     replies.bulk(b"mode");
     replies.bulk(b"standalone");
     replies.bulk(b"role");
@@ -153,7 +158,7 @@ fn client(session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
             name => replies.bulk(name),
         }
     } else if is("ID") {
-        replies.integer(1);
+        replies.integer(CLIENT_ID);
     } else {
         replies
             .error("ERR", "CLIENT has the subcommands SETINFO, SETNAME, GETNAME, ID, NO-EVICT and NO-TOUCH");

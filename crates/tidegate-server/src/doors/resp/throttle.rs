@@ -119,8 +119,8 @@ async fn decide(
 }
 
 /// Writes five numbers: whether it is refused, the limit, what remains, the seconds after which to ask again (-1 if
-/// allowed), and the seconds until the limit is full. Seconds are rounded up; redis-cell rounds down, so that its
-/// callers return too early.
+/// allowed, and if no wait is long enough), and the seconds until the limit is full. Seconds are rounded up, as
+/// redis-cell has done since 2022.
 fn answer(settled: &Settled, replies: &mut Replies) {
     let Some(line) = settled.lines.first() else {
         return replies.error("UNAVAILABLE", "the store has not decided");
@@ -132,8 +132,8 @@ fn answer(settled: &Settled, replies: &mut Replies) {
         _ if settled.allowed => -1,
         Retry::After(wait) => seconds(wait),
         Retry::Unknown => 1,
-        // No wait is long enough for this quantity.
-        Retry::Never => i64::MAX,
+        // No wait is long enough for this quantity. redis-cell answers the same.
+        Retry::Never => -1,
     };
     replies.five_integers([
         i64::from(!settled.allowed),
