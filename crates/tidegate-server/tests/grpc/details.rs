@@ -52,6 +52,24 @@ async fn a_call_that_asks_is_told_which_policy_decided_and_under_which_name() {
     assert!(explained.text.contains("DENIED by logins"), "{}", explained.text);
 }
 
+/// A sliding log gives nothing back, so the limit stays full. Regression: the answer, `OK`, told the client to come back
+/// later.
+#[tokio::test]
+async fn an_answer_that_lets_the_client_pass_tells_it_no_wait() {
+    let file = "version: 1\npolicies: [{ name: log, limit: { algorithm: sliding-log, rate: 1/min } }]\n";
+    let (_server, grpc) = started(file).await;
+    let mut client = Client::connect(grpc).await;
+    let mut back = call(&[&[("remote_address", "192.0.2.1")]]);
+    client.ask(&back).await;
+    back.descriptors[0].is_negative_hits = true;
+    let wanted = [("x-tidegate-details", "headers")];
+    let body = framed(&prost::Message::encode_to_vec(&back));
+    let answer = client.call(RATE_LIMIT, &wanted, body).await.unwrap().answer();
+    assert_eq!(answer.overall_code, 1);
+    assert_eq!(said(&answer.response_headers_to_add, "ratelimit"), Some("\"log\";r=0;t=60"));
+    assert_eq!(said(&answer.response_headers_to_add, "retry-after"), None);
+}
+
 /// Regression: such a refusal had no reason in any detail, and that of a policy with a status of its own had this status
 /// in the body of an answer that is 429.
 #[tokio::test]

@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimit
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value};
 use http::StatusCode;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
+use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
 use tidegate::http_answer::server_parts::{Refusal, ShownLimits, seconds_up};
 use tidegate::policy::Mode;
 use tidegate::visible::excerpt;
@@ -39,6 +39,10 @@ pub(super) struct Details {
     pub(super) headers: bool,
     /// The policy that decided, and the id of the decision.
     pub(super) decision: bool,
+    /// Whether the caller refuses every request that is over its limit, so that headers of a refusal reach only refused
+    /// clients. Envoy's filter may let such a request pass (`filter_enforced`), and adds the headers all the same: so its
+    /// answers have the wait in their metadata, unless it wants `headers`.
+    pub(super) enforces: bool,
 }
 
 impl Details {
@@ -65,8 +69,8 @@ impl Details {
         Ok(wanted)
     }
 
-    /// Adds the wanted details to an answer. Also adds what every answer has: when a refused client may return, and
-    /// which policies let a request pass over their limits.
+    /// Adds the wanted details to an answer. Also adds what every answer has: when a refused client may return, as a
+    /// header or in the metadata, and which policies let a request pass over their limits.
     pub(super) fn write(
         self,
         engine: &Engine,
@@ -80,23 +84,30 @@ impl Details {
         if allowed {
             over_headers(live, descriptors, conclusions, answer);
         }
+        let wait = match conclusion {
+            Conclusion::Decided(decision) => retry_after(decision.retry(), allowed),
+            Conclusion::Unsettled { .. } => retry_after(Retry::After(STORE_RETRY), allowed),
+        };
         match conclusion {
             Conclusion::Decided(decision) if self.headers => {
                 headers(engine, live, deciding, conclusion, decision, allowed, answer);
             }
-            Conclusion::Decided(decision) => {
-                if let Some(wait) = retry_after(decision.retry(), allowed) {
-                    answer.response_headers_to_add.push(pair(RETRY_AFTER.as_str(), wait));
-                }
+            Conclusion::Unsettled { policy, .. } if self.headers && !allowed => {
+                problem(Refusal::undecided(policy.as_deref()).public(ANSWERED, None).to_json(), answer);
+                answer
+                    .response_headers_to_add
+                    .extend(wait.clone().map(|wait| pair(RETRY_AFTER.as_str(), wait)));
             }
-            Conclusion::Unsettled { policy, .. } if !allowed => {
-                let wait = retry_after(Retry::After(STORE_RETRY), allowed);
-                answer.response_headers_to_add.extend(wait.map(|wait| pair(RETRY_AFTER.as_str(), wait)));
-                if self.headers {
-                    problem(Refusal::undecided(policy.as_deref()).public(ANSWERED, None).to_json(), answer);
-                }
+            _ if self.enforces => {
+                answer
+                    .response_headers_to_add
+                    .extend(wait.clone().map(|wait| pair(RETRY_AFTER.as_str(), wait)));
             }
-            Conclusion::Unsettled { .. } => {}
+            _ => {}
+        }
+        if let Some(wait) = wait.filter(|_| !self.enforces) {
+            let fields = HashMap::from([("retry_after".to_owned(), text(&wait))]);
+            answer.dynamic_metadata = Some(Struct { fields });
         }
         // A tracing span shows the decision id too.
         if !self.decision && !call_notes::wanted() {
@@ -110,7 +121,8 @@ impl Details {
                 &mut answer.response_headers_to_add
             };
             to.push(pair(DECISION_ID, id.clone()));
-            answer.dynamic_metadata = Some(metadata(conclusion, &id));
+            let told = answer.dynamic_metadata.get_or_insert_default();
+            describe(conclusion, &id, &mut told.fields);
         }
     }
 }
@@ -209,6 +221,11 @@ fn headers(
         facts[policy].window(quota, decision.at)
     });
     shown.write(live.headers, &mut out);
+    if allowed {
+        // Units that are given back are never refused, however full their limit is.
+        out.remove(RETRY_AFTER);
+        out.remove(ACCESS_CONTROL_EXPOSE_HEADERS);
+    }
     if !allowed && !decision.allowed {
         let refusal = Refusal::of_gate(decision).for_request(&deciding.request);
         problem(refusal.public(ANSWERED, None).to_json(), answer);
@@ -216,8 +233,8 @@ fn headers(
     answer.response_headers_to_add.extend(pairs(&out));
 }
 
-/// Returns the policy that decided, its mode, and the decision id, for the access log of a proxy.
-fn metadata(conclusion: &Conclusion, id: &str) -> Struct {
+/// Writes the policy that decided, its mode, and the decision id, for the access log of a proxy.
+fn describe(conclusion: &Conclusion, id: &str, fields: &mut HashMap<String, Value>) {
     let (policy, mode) = match conclusion {
         Conclusion::Unsettled { policy, .. } => (policy.as_deref(), None),
         Conclusion::Decided(decision) => {
@@ -225,12 +242,13 @@ fn metadata(conclusion: &Conclusion, id: &str) -> Struct {
             (policy.map(|policy| policy.name.as_str()), policy.map(|policy| word(policy.mode)))
         }
     };
-    let text = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
-    let mut fields = HashMap::with_capacity(3);
     fields.insert("decision_id".to_owned(), text(id));
     policy.map(|policy| fields.insert("policy".to_owned(), text(policy)));
     mode.map(|mode| fields.insert("mode".to_owned(), text(mode)));
-    Struct { fields }
+}
+
+fn text(text: &str) -> Value {
+    Value { kind: Some(Kind::StringValue(text.to_owned())) }
 }
 
 const fn word(mode: Mode) -> &'static str {

@@ -103,7 +103,15 @@ pub(in super::super) async fn check(service: &Service, message: Bytes) -> Result
     let Together { conclusions, allowed, .. } = together;
     let facts = |conclusion: &_| engine.facts(&live, conclusion);
     let mut answer = response::decided(&descriptors, &conclusions, allowed, facts);
-    Details::default().write(engine, &live, &descriptors, &conclusions, &mut answer, allowed);
+    // Kuadrant's filter refuses whatever is over its limit.
+    Details { enforces: true, ..Details::default() }.write(
+        engine,
+        &live,
+        &descriptors,
+        &conclusions,
+        &mut answer,
+        allowed,
+    );
     Ok(framing::body(&answer))
 }
 

@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
 use envoy_types::pb::google::protobuf;
-use tidegate::GateDecision;
+use tidegate::{GateDecision, LimitDecision, Retry};
 
 use super::descriptors::{CallDescriptor, Refused, Units};
 use crate::engine::Conclusion;
@@ -61,7 +61,7 @@ fn status(decision: &GateDecision, descriptor: &CallDescriptor<'_>, facts: &[Fac
     // refusal.
     let refuses = refuses(decision, descriptor);
     let mut status = DescriptorStatus { code: code(!refuses), ..DescriptorStatus::default() };
-    let Some(limit) = decision.binding.and_then(|at| decision.limits.get(at)) else { return status };
+    let Some(limit) = shown(decision) else { return status };
     let standing = limit.decision.standing;
     let quota = decision.quota_of(limit, &descriptor.request).map(|(quota, _)| quota);
     let window = quota.and_then(|quota| facts[limit.policy].window(quota, decision.at));
@@ -71,11 +71,25 @@ fn status(decision: &GateDecision, descriptor: &CallDescriptor<'_>, facts: &[Fac
         unit: unit(window) as i32,
     });
     status.limit_remaining = whole(limit.remaining().min(standing.limit));
-    let wait =
-        if limit.decision.is_allowed() { Some(standing.reset_after) } else { limit.decision.retry().after() };
+    let wait = match limit.decision.retry() {
+        // No wait is long enough for these units, but some time after that others may pass.
+        Retry::Never => Some(standing.reset_after),
+        _ if limit.decision.is_allowed() => Some(standing.reset_after),
+        retry => retry.after(),
+    };
     // Limits without a window, such as places, have no number of seconds after which they reset.
     status.duration_until_reset = wait.filter(|_| window.is_some()).map(seconds_up);
     status
+}
+
+/// Returns the limit that a status tells: the one that binds. If none does, since all are shadow limits, the one over
+/// its limit, otherwise the one with least remaining: a trial shows callers what it would do, as rules in shadow mode of
+/// envoyproxy/ratelimit do.
+fn shown(decision: &GateDecision) -> Option<&LimitDecision> {
+    match decision.binding {
+        Some(at) => decision.limits.get(at),
+        None => decision.limits.iter().min_by_key(|limit| (limit.decision.is_allowed(), limit.remaining())),
+    }
 }
 
 /// Returns whether a descriptor refuses the call. One that gives units back never does, however full its limits are.
