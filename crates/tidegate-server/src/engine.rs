@@ -303,6 +303,9 @@ impl Engine {
     /// it.
     fn settle_form(&self, live: &Live, request: &Descriptor<'_>, conclusion: &mut Conclusion, want: Want) {
         let Conclusion::Decided(decision) = conclusion else { return };
+        if let Some(anyway) = &decision.anyway {
+            self.count_anyway(live, decision, anyway);
+        }
         if live.breaks && decision.allowed {
             decision.binding = breakers::least_left(decision).or(decision.binding);
         }

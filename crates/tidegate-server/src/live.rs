@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+#[cfg(feature = "grpc")]
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::HeaderName;
 use tidegate::config::{Envoy, Written};
@@ -63,6 +65,9 @@ pub(crate) struct Facts {
     pub(crate) denials: Arc<DenialLog>,
     /// Compares the admitted requests with the limit, for policies where that is exact.
     pub(crate) judge: Option<Arc<Judge>>,
+    /// What Envoy asks of it. Survives reloads.
+    #[cfg(feature = "grpc")]
+    pub(crate) reports: Arc<Reports>,
     /// The windows of the policy's quotas, sorted by the address of the quota, which is the look-up key. Quotas are
     /// shared, and outlive this value.
     windows: Box<[(usize, Window)]>,
@@ -73,6 +78,32 @@ pub(crate) struct Facts {
 pub(crate) struct Keys {
     pub(crate) denied: TopKeys,
     pub(crate) near: TopKeys,
+}
+
+/// Whether a policy is asked for 0 units, and refuses more than it has left without charging them: Envoy then reports
+/// what was used, and the limit never refuses anything.
+#[cfg(feature = "grpc")]
+#[derive(Debug, Default)]
+pub(crate) struct Reports {
+    asked_for_none: AtomicBool,
+    is_told: AtomicBool,
+}
+
+#[cfg(feature = "grpc")]
+impl Reports {
+    /// Notes that the policy was asked for 0 units.
+    pub(crate) fn asked_for_none(&self) {
+        // Relaxed, here and below: each flag stands alone. Read first, since all threads share it.
+        if !self.asked_for_none.load(Ordering::Relaxed) {
+            self.asked_for_none.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the policy refused several units without charging them. Returns whether that should be told: the first
+    /// time for a policy that was also asked for 0 units.
+    pub(crate) fn refused_several(&self) -> bool {
+        self.asked_for_none.load(Ordering::Relaxed) && !self.is_told.swap(true, Ordering::Relaxed)
+    }
 }
 
 impl Live {
@@ -167,6 +198,8 @@ impl Facts {
                 before.and_then(|before| before.judge.as_ref()),
                 in_force,
             ),
+            #[cfg(feature = "grpc")]
+            reports: before.map_or_else(Arc::default, |before| Arc::clone(&before.reports)),
             windows,
         }
     }

@@ -110,7 +110,7 @@ impl WhatIf {
     ///
     /// # Errors
     /// [`WhatIfError`] if there are too many candidates, a candidate is not a valid limit or refills too slowly to be
-    /// exact, or the policy is not valid or charges only failures.
+    /// exact, or the policy is not valid, or has `charge: on-failure` or `always`.
     pub fn new(
         policy: &Policy,
         candidates: &[Candidate],

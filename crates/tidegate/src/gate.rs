@@ -72,7 +72,7 @@ use crate::background::Background;
 use crate::clock::{Clock, SystemClock, Time};
 use crate::policy::{PolicySet, Refusal, Share};
 use crate::precision::Precision;
-use crate::store::{CapacityError, DecidedBy, Later, MemoryStore, Occupancy, Store};
+use crate::store::{CapacityError, DecidedBy, Later, MemoryStore, Occupancy, Store, StoreError};
 
 /// The longest name of a node, in bytes: enough for a usual host name with a port.
 const LONGEST_ISSUER: usize = 128;
@@ -147,6 +147,9 @@ pub struct GateDecision {
     pub binding: Option<usize>,
     /// The refusal by a deny-list, a deadline or a block of the key; in that case no limit was checked.
     pub refusal: Option<Box<Refusal>>,
+    /// What policies with [`ChargeOn::Always`](crate::policy::ChargeOn::Always) were charged although a limit refused;
+    /// `None` if there was nothing of the kind to charge.
+    pub anyway: Option<Box<ChargedAnyway>>,
     /// The priority that the request was decided for: the check's own, or the one that demoting policies lowered it to
     /// ([`GateDecision::over`]).
     pub priority: Priority,
@@ -160,6 +163,17 @@ pub struct GateDecision {
     pub by: DecidedBy,
     /// The policies that applied.
     pub policies: InForce,
+}
+
+/// What policies with [`ChargeOn::Always`](crate::policy::ChargeOn::Always) were charged although a limit refused.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ChargedAnyway {
+    /// The limits that were charged: the index of the policy in [`GateDecision::policies`], the index of the limit within
+    /// the policy, and the units.
+    pub lines: Vec<(usize, usize, Cost)>,
+    /// The error of a store that did not charge its limits; those are not in `lines`.
+    pub error: Option<StoreError>,
 }
 
 /// The policies in force at one moment; dereferences to an `Arc<PolicySet>`.

@@ -2,13 +2,14 @@
 
 use serde_json::json;
 use tidegate::explain::key_text;
+use tidegate::gate::ChargedAnyway;
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{Descriptor, Mode, Refusal};
 use tidegate::{GateDecision, LimitDecision};
 
 use super::Engine;
-use crate::live::Facts;
-use crate::metrics::{Decided, Tally};
+use crate::live::{Facts, Live};
+use crate::metrics::{Decided, Tally, count_units};
 
 impl Engine {
     /// Counts a decision under each of its policies.
@@ -63,6 +64,22 @@ impl Engine {
                 facts.series.near.inc();
                 facts.keys.near.add(&key_text(&decision.policies, policy, request));
             }
+        }
+    }
+
+    /// Counts the units that policies with `charge: always` were charged although the request was refused.
+    #[cold]
+    pub(super) fn count_anyway(&self, live: &Live, decision: &GateDecision, anyway: &ChargedAnyway) {
+        let facts = live.facts(&decision.policies, &self.metrics);
+        // The limits of one policy are charged the same units, so the first stands for all of them.
+        for lines in anyway.lines.chunk_by(|one, next| one.0 == next.0) {
+            if let [(policy, _, cost), ..] = lines {
+                count_units(&facts[*policy].series.owed, cost.units());
+            }
+        }
+        if let Some(error) = &anyway.error {
+            self.metrics.store_error(self.store_kind);
+            tracing::warn!(%error, "units of a refused request were not charged");
         }
     }
 

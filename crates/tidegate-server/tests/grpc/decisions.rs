@@ -3,6 +3,7 @@
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::google::protobuf::UInt64Value;
+use envoy_types::pb::google::protobuf::value::Kind;
 
 use super::client::{Client, call};
 use super::running::send;
@@ -55,9 +56,11 @@ async fn each_descriptor_has_its_status() {
     }
     let refused = client.ask(&ask).await;
     assert_eq!(told(&refused), (OVER, vec![one(OVER, "per-address", 3, 2, 0, 20)]));
-    assert_eq!(refused.response_headers_to_add[0].key, "retry-after");
-    assert_eq!(refused.response_headers_to_add[0].value, "20");
-    assert!(refused.dynamic_metadata.is_none() && refused.raw_body.is_empty(), "nobody asked for more");
+    // A header would also reach the client of a request that the filter lets pass all the same.
+    assert_eq!(refused.response_headers_to_add, []);
+    let fields = refused.dynamic_metadata.unwrap().fields;
+    assert_eq!(fields["retry_after"].kind, Some(Kind::StringValue("20".to_owned())));
+    assert!(fields.len() == 1 && refused.raw_body.is_empty(), "nobody asked for more");
     // A request that no policy matches passes, and has no limit.
     assert_eq!(told(&client.ask(&call(&[&[("x", "y")]])).await), (OK, vec![one(OK, "", 0, 0, 0, 0)]));
     let mut elsewhere = ask.clone();
@@ -118,6 +121,72 @@ async fn hits_are_those_of_the_descriptor_else_of_the_call_else_one() {
     assert_eq!(of(u32::MAX, None, false).await, (OVER, 3));
     assert_eq!(of(0, Some(u64::MAX), false).await, (OVER, 3), "neither wraps nor is let pass");
     assert_eq!(of(0, None, false).await, (OK, 2));
+}
+
+/// A proxy asks for 0 units, and reports what was used when the stream ends. Regression: a report of more than is left
+/// was charged nowhere, and every look passed: 1000, 712, 424, 136, 136 and so on, and of 5 an hour nothing was taken.
+#[tokio::test]
+async fn what_a_proxy_reports_is_charged_as_the_policy_says() {
+    let tokens = |more: &str, rate: &str| {
+        format!(
+            "version: 1\npolicies:\n  - name: tokens\n    by: [tenant]\n    limit: {{ algorithm: fixed-window, rate: {rate} }}\n{more}"
+        )
+    };
+    for (more, rate, expected) in [
+        (
+            "    charge: always\n",
+            "1000/h",
+            &[(OK, 1000), (OK, 712), (OK, 424), (OK, 136), (OVER, 0), (OVER, 0)][..],
+        ),
+        ("    charge: always\n", "5/h", &[(OK, 5), (OVER, 0)]),
+        ("    charge: always\n    mode: shadow\n", "5/h", &[(OK, 5), (OK, 0)]),
+        ("", "5/h", &[(OK, 5), (OK, 5)]),
+    ] {
+        let (server, grpc) = started(&tokens(more, rate)).await;
+        let mut client = Client::connect(grpc).await;
+        let mut call = call(&[&[("tenant", "a")]]);
+        let mut told = Vec::new();
+        for _ in expected {
+            call.descriptors[0].hits_addend = Some(UInt64Value { value: 0 });
+            let answer = client.ask(&call).await;
+            told.push((answer.overall_code, answer.statuses[0].limit_remaining));
+            // Its answer is ignored.
+            call.descriptors[0].hits_addend = Some(UInt64Value { value: 288 });
+            let reported = client.ask(&call).await;
+            let reset = reported.statuses[0].duration_until_reset.unwrap().seconds;
+            assert_eq!((1..=3600).contains(&reset), !more.is_empty(), "{reset}");
+        }
+        assert_eq!(told, expected, "{more}{rate}");
+        let metrics = server.get("/metrics").await.text;
+        let owed = metrics.lines().find(|line| line.contains("fate=\"owed\"")).unwrap();
+        let owed: u64 = owed.rsplit(' ').next().unwrap().parse().unwrap();
+        let refused = expected.len() as u64 - if rate == "1000/h" { 3 } else { 0 };
+        assert_eq!(owed, if more.is_empty() { 0 } else { 288 * refused });
+        // What was booked can be given back.
+        call.descriptors[0].hits_addend = Some(UInt64Value { value: 1 << 40 });
+        call.descriptors[0].is_negative_hits = true;
+        let back = client.ask(&call).await;
+        assert_eq!(
+            u64::from(back.statuses[0].limit_remaining),
+            rate[..rate.len() - 2].parse::<u64>().unwrap()
+        );
+    }
+}
+
+/// Regression: the status of a descriptor that only shadow limits meet had no limit, 0 left and no time.
+#[tokio::test]
+async fn shadow_limits_are_told() {
+    let (_server, grpc) =
+        started(&POLICIES.replace("rate: 3/min }", "rate: 3/min }\n    mode: shadow")).await;
+    let mut client = Client::connect(grpc).await;
+    let ask = call(&[&[("remote_address", "192.0.2.1")]]);
+    for left in [2, 1, 0] {
+        let answer = told(&client.ask(&ask).await);
+        assert_eq!(answer, (OK, vec![one(OK, "per-address", 3, 2, left, 60 - 20 * i64::from(left))]));
+    }
+    let over = client.ask(&ask).await;
+    assert_eq!(told(&over), (OK, vec![one(OK, "per-address", 3, 2, 0, 20)]));
+    assert!(over.response_headers_to_add.is_empty() && over.dynamic_metadata.is_none());
 }
 
 #[tokio::test]

@@ -7,10 +7,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use envoy_types::pb::google::protobuf::UInt64Value;
 use prost::Message as _;
+use tidegate::config::{Imported, Peer};
 use tidegate_testkit::{free_address, python_program};
 
-use super::client::{RATE_LIMIT, call};
+use super::client::{Client, RATE_LIMIT, call};
 use super::running::wire::{application, exchange};
 use super::running::{Running, start, start_with, until};
 use super::started;
@@ -134,6 +136,82 @@ async fn envoy_limits_by_the_manuals_configuration() {
         last = exchange(envoy.front, request).await;
     }
     assert_eq!(status(&last), "429", "{last}");
+}
+
+/// Replaces the route's rate limits by those of the page's section on tokens. The filter before it sets what a gateway
+/// for language models sets: the tokens that an answer took.
+fn with_tokens(text: &str, tokens: u32) -> String {
+    let (before, rest) = text.split_once("                            rate_limits:\n").unwrap();
+    let after = &rest[rest.find("                http_filters:\n").unwrap()..];
+    let limits = block("# in place of the route's rate_limits").split_once('\n').unwrap().1;
+    let filters = format!(
+        "                http_filters:
+                  - name: envoy.filters.http.set_metadata
+                    typed_config:
+                      \"@type\": type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config
+                      metadata: [{{ metadata_namespace: io.envoy.ai_gateway, value: {{ llm_total_token: {tokens} }} }}]
+"
+    );
+    format!("{before}{limits}{}", after.replacen("                http_filters:\n", &filters, 1))
+}
+
+/// Ten answers of 400 tokens against 1000 an hour. Regression: all ten passed, and 800 were charged.
+#[tokio::test]
+async fn tokens_that_envoy_reports_when_a_stream_ends_are_a_limit() {
+    let theirs = "domain: shop\ndescriptors:\n  - key: tenant\n    rate_limit: { unit: hour, requests_per_unit: 1000 }\n";
+    let imported = Imported::of(&[(Peer::Envoy, "theirs.yaml", theirs)]).unwrap().text;
+    for policies in [block("# tokens.yaml"), &imported] {
+        for (limit, tokens, expected) in [("1000", 400, 3), ("5", 288, 1)] {
+            let Some(program) = python_program("envoy") else { return };
+            let policies = policies
+                .replace("server: { grpc: 127.0.0.1:8081 }\n", "")
+                .replace("rate: 1000/h", &format!("rate: {limit}/h"));
+            let (_server, grpc) = started(&policies).await;
+            let envoy = Envoy::start(program, grpc, |text| with_tokens(&text, tokens)).await;
+            let mut passed = 0;
+            for at in 1..=10 {
+                let answer = envoy.get("x-tenant: a\r\n").await;
+                let is_refused = at > expected;
+                assert_eq!(status(&answer), if is_refused { "429" } else { "200" }, "{at}: {answer}");
+                passed += u32::from(!is_refused);
+                // The report follows the answer.
+                let charged = passed * tokens;
+                let left = limit.parse::<u32>().unwrap().saturating_sub(charged);
+                let mut look = call(&[&[("tenant", "a")]]);
+                look.descriptors[0].hits_addend = Some(UInt64Value { value: 0 });
+                until("the report", async || {
+                    let told = Client::connect(grpc).await.ask(&look).await;
+                    told.statuses[0].limit_remaining == left
+                })
+                .await;
+            }
+            assert_eq!(status(&envoy.get("x-tenant: b\r\n").await), "200", "another tenant");
+        }
+    }
+}
+
+/// Regression: the answer to a request over its limit carried `retry-after`, though Envoy let the request pass.
+#[tokio::test]
+async fn a_filter_that_does_not_enforce_adds_nothing_to_its_answers() {
+    let Some(program) = python_program("envoy") else { return };
+    let (_server, grpc) = started("version: 1\npolicies: [{ name: one, limit: { rate: 1/day } }]\n").await;
+    for (numerator, expected, wait) in [("0", "200", ""), ("100", "429", "86400")] {
+        let enforced = format!("filter_enforced: {{ default_value: {{ numerator: {numerator} }} }}");
+        let envoy = Envoy::start(program.clone(), grpc, |text| {
+            let (at, line) = (
+                "                      domain: shop\n",
+                "                      domain: shop\n                      ",
+            );
+            text.replace(at, &format!("{line}{enforced}\n"))
+        })
+        .await;
+        let mut answer = envoy.get("").await;
+        if line(&answer, "x-envoy-ratelimited").is_empty() {
+            answer = envoy.get("").await;
+        }
+        assert_eq!((status(&answer), line(&answer, "x-envoy-ratelimited")), (expected, "true"), "{answer}");
+        assert_eq!(line(&answer, "retry-after"), wait, "{answer}");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Finds the key and the cost of a request under the policy whose limits are tried, as a gate does.
 
-use tidegate::policy::{Access, Descriptor, Limit, Mode, Policy, PolicySet};
+use tidegate::policy::{Access, ChargeOn, Descriptor, Limit, Mode, Policy, PolicySet};
 use tidegate::{Cost, Quota};
 
 use super::candidate::WhatIfError;
@@ -25,8 +25,8 @@ pub(crate) struct RequestCharge {
 
 impl Asking {
     pub(crate) fn new(policy: &Policy, ipv6_prefix: u8) -> Result<Self, WhatIfError> {
-        if policy.charges_failures() {
-            return Err(WhatIfError::ChargesFailures { policy: policy.name.clone() });
+        if policy.charge != ChargeOn::Check {
+            return Err(WhatIfError::ChargesOtherwise { policy: policy.name.clone() });
         }
         let mut policy = policy.clone();
         // A placeholder limit, so that a request has a key. The caller chooses the limits that are tried.

@@ -40,11 +40,11 @@ pub enum WhatIfError {
         /// The period of the rate.
         period: Duration,
     },
-    /// The policy charges by the outcome of requests.
+    /// The policy charges by the outcome of requests, or charges refused ones too.
     #[error(
-        "policy \"{policy}\" charges only failures; the effect of other limits on it needs a replay of its own"
+        "policy \"{policy}\" has charge: on-failure or always; the effect of other limits on it needs a replay of its own"
     )]
-    ChargesFailures {
+    ChargesOtherwise {
         /// The name of the policy.
         policy: String,
     },

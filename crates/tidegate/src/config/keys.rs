@@ -295,7 +295,7 @@ pub(super) const FILE: Table = Table {
             "policies",
             Kind::List(&Kind::Table(&POLICY)),
             None,
-            "The policies; all that match are tried in this order, and a refusal charges none of them",
+            "The policies; all that match are tried in this order, and a refusal charges none of them but those with charge: always",
         ),
     ],
     required: &["version", "policies"],

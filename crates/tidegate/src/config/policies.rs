@@ -112,14 +112,22 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         Some("skip") => Absent::Skip,
         _ => Absent::SkipIfNone,
     };
-    policy.charge = if own("charge") == Some("on-failure") { ChargeOn::Failure } else { ChargeOn::Check };
-    if let (ChargeOn::Failure, Some((charge, _)), true) =
-        (policy.charge, node.entry("charge"), policy.settle.is_some())
+    policy.charge = match own("charge") {
+        Some("on-failure") => ChargeOn::Failure,
+        Some("always") => ChargeOn::Always,
+        _ => ChargeOn::Check,
+    };
+    let why_unsettled = match policy.charge {
+        ChargeOn::Check => None,
+        ChargeOn::Failure => {
+            Some("a policy that charges failures is decided by how the work ended, not by what it cost")
+        }
+        ChargeOn::Always => Some("charge: always also charges refused requests, which nobody settles"),
+    };
+    if let (Some(why), Some((charge, _)), true) =
+        (why_unsettled, node.entry("charge"), policy.settle.is_some())
     {
-        findings.error(
-            charge.spot,
-            "a policy that charges failures is decided by how the work ended, not by what it cost; leave the estimate and settle out of cost",
-        );
+        findings.error(charge.spot, format_args!("{why}; leave the estimate and settle out of cost"));
     }
     policy.mode = match inherited("mode") {
         Some("off") => Mode::Off,
@@ -138,11 +146,14 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         |status| node.get("deny").map_or_else(|| Deny::with_status(status), |node| deny(node, status));
     (policy.deny, policy.shed) = (answer(429), answer(503));
     let guard = policy.limits.iter().chain(&policy.shadow_limit).find(|limit| limit.is_guard());
-    if let (Some(guard), Some((charge, ChargeOn::Failure))) =
-        (guard, node.entry("charge").map(|(name, _)| (name, policy.charge)))
-    {
+    let what = match policy.charge {
+        ChargeOn::Check => None,
+        ChargeOn::Failure => Some("on-failure keeps the charges of failures"),
+        ChargeOn::Always => Some("always charges refused requests too"),
+    };
+    if let (Some(guard), Some(what), Some((charge, _))) = (guard, what, node.entry("charge")) {
         let what = format_args!(
-            "on-failure keeps the charges of failures, and {} keeps none: a place is returned when its request ends",
+            "{what}, and {} keeps none: a place is returned when its request ends",
             guard.terms.label
         );
         findings.error(charge.spot, format_args!("charge: {what}"));

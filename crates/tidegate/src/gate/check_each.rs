@@ -37,7 +37,7 @@ impl Gate {
     }
 
     /// Decides requests like [`Gate::check_each`], and waits for engines that answer later. An engine is asked for all
-    /// requests in one exchange; if a policy demotes, for one request after the other. If policies lie in several
+    /// requests in one exchange; if a policy demotes or charges what it refuses, for one request after the other. If policies lie in several
     /// stores, a request that a later store refuses keeps what it took from earlier stores until all requests are
     /// decided: another request of the list may be refused because of that, though it would pass if they were asked one
     /// by one.
@@ -106,7 +106,8 @@ impl Gate {
         waits: Waits,
     ) -> Vec<Result<GateDecision, StoreError>> {
         let mut decisions: Vec<GateDecision> = checks.iter().map(|check| self.undecided(check)).collect();
-        if decisions.iter().any(|decision| decision.policies.demotes()) {
+        if decisions.iter().any(|decision| decision.policies.demotes() || decision.policies.charges_always())
+        {
             return self.decide_in_turn(checks, keeps, most_limits, waits).await;
         }
         let policies: Vec<_> = decisions.iter_mut().map(GateDecision::keep_policies).collect();
@@ -150,7 +151,8 @@ impl Gate {
         answers
     }
 
-    /// Decides requests one after the other, since whether one is demoted depends on what those before it took.
+    /// Decides requests one after the other, where whether one is demoted depends on what those before it took, or where a
+    /// refused one is charged before the next is decided.
     async fn decide_in_turn<K: Keep>(
         &self,
         checks: &[Check<'_, '_>],

@@ -118,12 +118,19 @@ impl Gate {
             }
             self.sense(&decision.policies);
         }
-        if self.decide_together_plain(checks, &in_force, &mut together, keep)? {
-            return Ok(together);
-        }
+        let is_decided = self.decide_together_plain(checks, &in_force, &mut together, keep)?;
         drop(in_force);
-        // Boxed, since it is large, and otherwise every caller's future would contain it.
-        Box::pin(self.decide_together_routed(checks, together, keep, waits)).await
+        if !is_decided {
+            // Boxed, since it is large, and otherwise every caller's future would contain it.
+            together = Box::pin(self.decide_together_routed(checks, together, keep, waits)).await?;
+        }
+        let allowed = together.allowed;
+        for (check, decision) in checks.iter().zip(&mut together.decisions) {
+            if decision.leaves_uncharged(check, allowed) {
+                Box::pin(self.charge_anyway(check, decision, allowed, waits)).await;
+            }
+        }
+        Ok(together)
     }
 
     async fn decide_together_routed<K: Keep>(

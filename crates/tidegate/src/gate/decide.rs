@@ -146,12 +146,19 @@ impl Gate {
             match self.decide_plain(check, &mut decision, keep) {
                 // The engine was not asked yet; it is asked and awaited below.
                 Err(StoreError::MustWait) => {}
-                decided => return decided.map(|()| decision).inspect(|decision| self.count(check, decision)),
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    self.count(check, &decision);
+                    self.charge_what_is_left(check, &mut decision).await;
+                    return Ok(decision);
+                }
             }
         }
         // Boxed, since it is large, and otherwise every caller's future would contain it.
-        let decided = Box::pin(self.decide_routed_async(decision, check, keep)).await;
-        decided.inspect(|decision| self.count(check, decision))
+        let mut decision = Box::pin(self.decide_routed_async(decision, check, keep)).await?;
+        self.count(check, &decision);
+        self.charge_what_is_left(check, &mut decision).await;
+        Ok(decision)
     }
 
     /// Returns an empty decision under the policies of the check, to be filled in.
@@ -164,6 +171,7 @@ impl Gate {
             limits: SmallVec::new(),
             binding: None,
             refusal: None,
+            anyway: None,
             priority: check.priority,
             brought: check.quota.cloned(),
             at: Tick::EPOCH,

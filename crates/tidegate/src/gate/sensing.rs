@@ -158,7 +158,7 @@ impl Gate {
         self.trigger(&readings);
     }
 
-    /// Decides under policies that lie in several stores, need readings, or lower priorities.
+    /// Decides under policies that lie in several stores, need readings, lower priorities, or charge what they refuse.
     #[inline(never)]
     pub(super) fn decide_otherwise<K: Keep>(
         &self,
@@ -175,11 +175,17 @@ impl Gate {
         } else {
             check
         };
-        let decided = if self.routes.are_plain(decision.policies.shares().with_prepared(false)) {
+        let mut decided = if self.routes.are_plain(decision.policies.shares().with_prepared(false)) {
             self.decide_plain(check, &mut decision, keep).map(|()| decision)
         } else {
             self.decide_routed(decision, check, keep)
         };
+        if let Ok(decision) = &mut decided
+            && let allowed = decision.allowed
+            && decision.leaves_uncharged(check, allowed)
+        {
+            run_without_waiting(self.charge_anyway(check, decision, allowed, Waits::No));
+        }
         decided.inspect(|decision| self.count(check, decision))
     }
 

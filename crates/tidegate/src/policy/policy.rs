@@ -40,6 +40,10 @@ pub enum ChargeOn {
     /// At the check; the charge is given back if a report says that the request did not fail. Charging first means that
     /// no more concurrent attempts pass than the limit allows.
     Failure,
+    /// At the check, also of a request that is refused: its cost has been spent, or is meant to count all the same. What
+    /// the limit has no room for is a debt. For units that a proxy reports when a response ends, and for limits that
+    /// count refused requests too.
+    Always,
 }
 
 /// The direction of the requests of a policy.
@@ -360,6 +364,12 @@ impl Policy {
     #[must_use]
     pub fn charges_failures(&self) -> bool {
         self.charge == ChargeOn::Failure
+    }
+
+    /// Reports whether refused requests are charged too, see [`ChargeOn::Always`].
+    #[must_use]
+    pub fn charges_always(&self) -> bool {
+        self.charge == ChargeOn::Always && self.mode != Mode::Off
     }
 }
 

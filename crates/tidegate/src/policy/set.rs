@@ -110,6 +110,8 @@ pub struct PolicySet {
     demoting: bool,
     /// Whether some policy lets requests over its limits pass.
     lets_through: bool,
+    /// Whether some policy charges refused requests too.
+    charges_always: bool,
     /// The sources of conditions and moving rates.
     pub(super) sensed: Option<Box<Sensed>>,
     /// What turns switches off.
@@ -175,7 +177,8 @@ impl PolicySet {
         let shares = policies.iter().filter_map(|policy| policy.share).collect::<Shares>();
         let demoting = policies.iter().any(demotes);
         let lets_through = policies.iter().any(Policy::lets_through);
-        let shares = shares.with_prepared(sensed.is_some() || demoting);
+        let charges_always = policies.iter().any(Policy::charges_always);
+        let shares = shares.with_prepared(sensed.is_some() || demoting || charges_always);
         Ok(Self {
             policies,
             compiled,
@@ -191,6 +194,7 @@ impl PolicySet {
             shares,
             demoting,
             lets_through,
+            charges_always,
             sensed,
             triggers: Vec::new(),
         })
@@ -235,6 +239,12 @@ impl PolicySet {
     #[must_use]
     pub const fn lets_through(&self) -> bool {
         self.lets_through
+    }
+
+    /// Reports whether some policy charges refused requests too.
+    #[inline]
+    pub(crate) const fn charges_always(&self) -> bool {
+        self.charges_always
     }
 
     /// Returns the number of policies, including those that are switched off.

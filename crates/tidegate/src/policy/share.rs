@@ -35,10 +35,11 @@ impl Share {
 pub(crate) struct Shares(u8);
 
 impl Shares {
-    /// The bit for policy sets whose checks need a preparatory step: taking readings, or lowering priorities.
+    /// The bit for policy sets whose checks need one more step: taking readings, lowering priorities, or charging what is
+    /// refused.
     const PREPARED: u8 = 1 << 7;
 
-    /// Marks a policy set whose checks need the preparatory step. A gate then leaves the fast path, on which its own
+    /// Marks a policy set whose checks need one more step. A gate then leaves the fast path, on which its own
     /// store decides in one step; on the fast path itself the mark costs nothing.
     pub(crate) const fn with_prepared(self, prepared: bool) -> Self {
         if prepared { Self(self.0 | Self::PREPARED) } else { Self(self.0 & !Self::PREPARED) }

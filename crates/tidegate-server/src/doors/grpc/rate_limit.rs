@@ -10,6 +10,7 @@ pub(super) mod limitador;
 mod repair_utf8;
 mod response;
 
+use std::borrow::Cow;
 use std::slice::from_ref;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimit
 use http::header::HeaderMap;
 use prost::Message as _;
 use tidegate::deadline::header::read_grpc_timeout;
-use tidegate::{Check, Deadline};
+use tidegate::{Check, Cost, Deadline};
 
 use self::descriptors::{CallDescriptor, Units};
 use self::details::Details;
@@ -26,7 +27,7 @@ use super::framing;
 use super::service::Service;
 use super::status::{Code, Status};
 use crate::engine::{Conclusion, Engine, Held, Together, Want};
-use crate::live::Live;
+use crate::live::{Facts, Live};
 use crate::metrics::Transport;
 
 /// The path of the method.
@@ -117,6 +118,7 @@ async fn decide(
     }
     hung_up.held = None;
     let facts = |conclusion: &Conclusion| engine.facts(live, conclusion);
+    warn_of_lost_reports(descriptors, conclusions, facts);
     let mut answer = response::decided(descriptors, conclusions, allowed, facts);
     details.write(engine, live, descriptors, conclusions, &mut answer, allowed);
     Ok(answer)
@@ -173,6 +175,39 @@ async fn give_back(
     }
     together.conclusions = conclusions;
     together
+}
+
+/// Warns once of each policy that is asked for 0 units and then refuses a larger number. Those are probably reports of
+/// what was used, which Envoy sends when a stream ends (`apply_on_stream_done`): nothing in the call says so.
+fn warn_of_lost_reports<'l>(
+    descriptors: &[CallDescriptor<'_>],
+    conclusions: &[Conclusion],
+    facts: impl Fn(&Conclusion) -> Cow<'l, [Facts]>,
+) {
+    for (descriptor, conclusion) in descriptors.iter().zip(conclusions) {
+        let Conclusion::Decided(decision) = conclusion else { continue };
+        match descriptor.units {
+            Units::Peek => {
+                let facts = facts(conclusion);
+                decision.limits.iter().for_each(|limit| facts[limit.policy].reports.asked_for_none());
+            }
+            Units::Take(cost) if !decision.allowed && cost > Cost::ONE => {
+                let facts = facts(conclusion);
+                for limit in decision.refusing() {
+                    let policy = &decision.policies.policies()[limit.policy];
+                    if !policy.charges_always() && facts[limit.policy].reports.refused_several() {
+                        tracing::warn!(
+                            policy = policy.name,
+                            units = limit.cost.units(),
+                            left = limit.remaining(),
+                            "a call for more units than are left was refused and not charged; since there are calls for 0 units too, it was probably a report of what was used: write `charge: always`, or such reports limit nothing"
+                        );
+                    }
+                }
+            }
+            Units::Take(_) | Units::GiveBack(_) => {}
+        }
+    }
 }
 
 /// Returns when the caller stops waiting, if a policy may delay requests.

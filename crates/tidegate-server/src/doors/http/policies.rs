@@ -146,7 +146,11 @@ fn policy_json(live: &Live, policy: &Policy, owner: &str) -> Value {
         "by": policy.by,
         "limits": policy.limits.iter().map(limit).collect::<Vec<_>>(),
         "shadow_limit": policy.shadow_limit.as_ref().map(limit),
-        "charge": match policy.charge { ChargeOn::Check => "on-check", ChargeOn::Failure => "on-failure" },
+        "charge": match policy.charge {
+            ChargeOn::Check => "on-check",
+            ChargeOn::Failure => "on-failure",
+            ChargeOn::Always => "always",
+        },
         "over": over,
         "demote_to": demote_to,
         "deadline_ms": policy.deadline.map(millis_up),

@@ -53,6 +53,8 @@ pub(super) struct Draft {
     pub(super) left_out: LeftOut,
     pub(super) by: Vec<String>,
     pub(super) granted: Granted,
+    /// Whether refused requests are charged too.
+    pub(super) charges_always: bool,
     /// A line of the policy that says what happens over the limit, such as `mode: shadow`.
     pub(super) lenient: Option<&'static str>,
     /// The index of the original file.
@@ -143,6 +145,9 @@ impl PolicyFileText {
                 self.line(&format!(
                     "    limit: {{ algorithm: fixed-window, rate: {count}/{length}{calendar} }}"
                 ));
+                if draft.charges_always {
+                    self.line("    charge: always");
+                }
             }
         }
         if let Some(lenient) = draft.lenient {

@@ -3,7 +3,7 @@
 //! In envoyproxy/ratelimit, a descriptor walks down the tree, one entry per level. On each level one rule applies: the
 //! rule with the key and the value of the entry; otherwise the first pattern of that key that fits the value; otherwise
 //! the rule with the key alone. The limit at the last entry holds, and each value that no rule spells out has a counter
-//! of its own. So a rule becomes a policy for descriptors with these keys in this order (`rls.keys`), which excludes
+//! of its own. A call is counted whether it passes or not (`charge: always`). So a rule becomes a policy for descriptors with these keys in this order (`rls.keys`), which excludes
 //! the values that other rules of the same level take first.
 
 mod replaces;
@@ -45,10 +45,6 @@ impl Domains {
             findings.error(node.spot, "the file has no domain; write the domain of Envoy's filter");
             return;
         };
-        findings.warn(
-            node.get("domain").map_or(node.spot, |node| node.spot),
-            "a refused call is charged nowhere; envoyproxy/ratelimit counts each of its descriptors on its own, even if the call is refused",
-        );
         let rules = keys::list(node.get("descriptors"), "descriptors", findings);
         let read = rules.iter().filter_map(|node| rule(file, node, findings)).collect::<Vec<_>>();
         self.trees.entry(domain.to_owned()).or_default().extend(read);
@@ -164,6 +160,7 @@ impl Writing<'_> {
                 .map(|step| step.attribute.clone())
                 .collect(),
             granted: granted.clone(),
+            charges_always: true,
             lenient: rule.lenient,
             file: rule.file,
             spot: rule.spot,

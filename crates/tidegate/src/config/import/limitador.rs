@@ -88,6 +88,7 @@ fn limit(file: usize, at: usize, node: &Node, findings: &mut Findings) -> Option
             0 => Granted::Nothing,
             count => Granted::Window { count, length: format!("{seconds}s"), since_epoch: false },
         },
+        charges_always: false,
         lenient: None,
         file,
         spot: node.spot,

@@ -200,9 +200,9 @@ pub(in crate::config) const POLICY: Table = Table {
         ),
         key(
             "charge",
-            Kind::Word(&["on-check", "on-failure"], &[]),
+            Kind::Word(&["on-check", "on-failure", "always"], &[]),
             Some("on-check"),
-            "Whether a charge always stays, or only if no success is reported",
+            "What is charged: requests that pass; only those for which no success is reported; or also refused ones, as a debt where there is no room, for units that Envoy reports when a response ends",
         ),
         key("mode", MODE, None, "off, shadow (measured, never refusing) or enforce"),
         key("deny", Kind::Table(&DENY), None, "How a refusal is answered"),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Trigger;
 use crate::policy::sensed::Sensed;
-use crate::policy::set::{PolicySet, PolicySetError, demotes};
+use crate::policy::set::{PolicySet, PolicySetError};
 use crate::policy::source::Source;
 
 impl PolicySet {
@@ -34,7 +34,7 @@ impl PolicySet {
     pub fn with_triggers(mut self, triggers: Vec<Trigger>) -> Result<Self, PolicySetError> {
         self.sensed = Sensed::of(&self.policies, &triggers)?;
         self.triggers = triggers;
-        let prepared = self.sensed.is_some() || self.policies.iter().any(demotes);
+        let prepared = self.sensed.is_some() || self.demotes() || self.charges_always();
         self.shares = self.shares.with_prepared(prepared);
         Ok(self)
     }

@@ -129,7 +129,16 @@ impl<'a> DecisionBody<'a> {
             policies: decision
                 .limits
                 .iter()
-                .map(|limit| LimitBody::of(&policies[limit.policy], limit, charged))
+                .map(|limit| {
+                    let anyway = decision.anyway.as_ref().is_some_and(|anyway| {
+                        anyway
+                            .lines
+                            .iter()
+                            .any(|(policy, at, _)| (*policy, *at) == (limit.policy, limit.limit))
+                    });
+                    let charged = anyway || charged && limit.decision.is_allowed();
+                    LimitBody::of(&policies[limit.policy], limit, charged)
+                })
                 .collect(),
             marked: names(marked),
             priority: (!demoted.is_empty()).then(|| decision.priority.to_string()),
@@ -167,8 +176,8 @@ impl<'a> LimitBody<'a> {
             retry_after_ms: if allowed { None } else { limit.decision.retry().after().map(millis_up) },
             reset_after_ms: millis_up(standing.reset_after),
             cost: limit.cost.units(),
-            charged: charged && allowed,
-            awaits_report: charged && allowed && (limit.on_failure || is_place(policy, limit)),
+            charged,
+            awaits_report: charged && (limit.on_failure || is_place(policy, limit)),
         }
     }
 }
