@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anstream::{AutoStream, ColorChoice};
+use serde_json::json;
 use tidegate::visible;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -26,6 +27,7 @@ use self::queue::Queue;
 use self::rate_limited_writer::RateLimitedWriter;
 use crate::args::Global;
 use crate::exit::Mistake;
+use crate::output;
 use crate::styled::Styled;
 
 /// How long the process waits at its end until the log is written. A reader that needs longer was already too slow
@@ -37,6 +39,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub(crate) struct Log {
     queue: Arc<Queue>,
     is_colored: bool,
+    is_json: bool,
 }
 
 impl Log {
@@ -65,13 +68,38 @@ impl Log {
                 .with(filter)
                 .init();
         }
-        Ok(Self { queue, is_colored })
+        Ok(Self { queue, is_colored, is_json: !terminal })
     }
 
-    /// Prints a text for people unchanged, after the lines that are waiting.
+    /// Prints a text for people, after the lines that are waiting: unchanged on a terminal, otherwise each of its lines as
+    /// a line of the log.
     pub(crate) fn say(&self, text: impl Into<Styled>) {
         let text = text.into();
-        let text = if self.is_colored { text.render() } else { visible::lines(&text).into_owned() };
+        if self.is_json {
+            for line in text.lines().filter(|line| !line.trim().is_empty()) {
+                self.queue.push(json_line("INFO", line));
+            }
+            return;
+        }
+        self.print(&text);
+    }
+
+    /// Returns whether lines are JSON.
+    pub(crate) const fn is_json(&self) -> bool {
+        self.is_json
+    }
+
+    /// Prints the error that ends the program, after the lines that are waiting. No filter of the log leaves it out.
+    pub(crate) fn error(&self, text: &str) {
+        if self.is_json {
+            self.queue.push(json_line("ERROR", text));
+        } else {
+            self.print(&output::error(text));
+        }
+    }
+
+    fn print(&self, text: &Styled) {
+        let text = if self.is_colored { text.render() } else { visible::lines(text).into_owned() };
         let text = text.trim_end_matches('\n');
         self.queue.push(format!("{text}\n").into_bytes());
     }
@@ -100,6 +128,17 @@ impl Drop for Log {
     fn drop(&mut self) {
         self.queue.flush(LAST_WORDS);
     }
+}
+
+/// Returns a line of the log in the form of those that `tracing` writes.
+fn json_line(level: &str, message: &str) -> Vec<u8> {
+    let line = json!({
+        "timestamp": format!("{:.6}", jiff::Timestamp::now()),
+        "level": level,
+        "fields": { "message": visible::lines(message) },
+        "target": "tidegate",
+    });
+    format!("{line}\n").into_bytes()
 }
 
 /// Returns the filter: `TIDEGATE_LOG` wins over the flags.

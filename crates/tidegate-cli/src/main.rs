@@ -56,7 +56,7 @@ fn main() -> ExitCode {
             let text = format!("{error:#}");
             match cli.verb {
                 // Through the log's queue, since a server must end even if standard error is not read.
-                Verb::Serve(_) => log.say(output::error(&text)),
+                Verb::Serve(_) => log.error(&text),
                 _ => printer.error(&text),
             }
             if is_mistake(&error) { Exit::Bad.into() } else { Exit::No.into() }

@@ -48,7 +48,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
+use foldhash::fast::RandomState;
 use prometheus_client::registry::Registry;
+use tidegate::config::Address;
 use tidegate::gate::{Check, KeyedView, Unfit};
 use tidegate::policy::{Among, Descriptor, PolicySet};
 use tidegate::store::{self, Fallback, Occupancy, Store, StoreError};
@@ -74,7 +76,7 @@ pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 pub(crate) use self::decide_together::Together;
 pub(crate) use self::held::Held;
 pub(crate) use self::in_force::{WATCHED_EVERY, known, per_second};
-pub(crate) use self::keys::{LetGo, NotForgotten};
+pub(crate) use self::keys::{LetGo, NotForgotten, missing};
 pub(crate) use self::outage::Outage;
 #[cfg(feature = "grpc")]
 pub(crate) use self::reserving::Committed;
@@ -129,6 +131,10 @@ pub(crate) struct Engine {
     denials: DenialLog,
     pub(crate) file_list: FileList,
     peer_names: PeerNames,
+    /// Makes the hashes of keys by which their rates are counted.
+    hasher: RandomState,
+    /// The address for calls over gRPC, if there is one.
+    pub(crate) grpc: Option<Address>,
 }
 
 /// Whether a decision changes the counters.
@@ -219,15 +225,17 @@ impl Engine {
             metrics,
             events,
             refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
+            redact: Redact::new(ticket_seal.keys.digest_secret()),
             ticket_seal,
             #[cfg(feature = "grpc")]
             reservations: reservations::Reservations::default(),
             breakers: breakers::Breakers::default(),
             seen: in_force::Seen::default(),
             started,
-            redact: Redact::default(),
             denials: DenialLog::of_all(),
             peer_names: PeerNames::default(),
+            hasher: RandomState::default(),
+            grpc: None,
         }
     }
 

@@ -67,6 +67,7 @@ mod ticket_options;
 mod tls;
 mod top_keys;
 mod unknown_numbers;
+mod unmet;
 
 pub use auth::{Scope, Scopes, Token, TokenError, Tokens, TokensError, UnknownScope};
 pub use options::{OptionsError, ServerOptions, Timeouts};

@@ -4,15 +4,15 @@
 //! under. In the moment between the gate's change and this one, the facts are computed for that one decision.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-#[cfg(feature = "grpc")]
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::HeaderName;
 use tidegate::config::{Envoy, Written};
 use tidegate::http_answer::server_parts::Window;
 use tidegate::http_answer::{HeaderForm, over};
-use tidegate::policy::{Limit, Policy, PolicySet};
+use tidegate::policy::{Limit, Mode, Policy, PolicySet};
 use tidegate::{Quota, Tick};
 use tidegate_core::Algorithm;
 
@@ -23,6 +23,7 @@ use crate::metrics::{Metrics, PolicySeries};
 use crate::proxy::Proxy;
 use crate::settings::Settings;
 use crate::top_keys::TopKeys;
+use crate::unmet::Unmet;
 
 /// The configuration in force.
 #[derive(Debug)]
@@ -54,6 +55,8 @@ pub(crate) struct Live {
     pub(crate) number: u64,
     /// When it came into force, by the gate's clock.
     pub(crate) since: Tick,
+    /// The requests that no policy of it is about.
+    pub(crate) unmet: Unmet,
 }
 
 /// Derived facts and state of one policy.
@@ -63,6 +66,8 @@ pub(crate) struct Facts {
     pub(crate) keys: Arc<Keys>,
     /// The log limit for its denials. Survives reloads.
     pub(crate) denials: Arc<DenialLog>,
+    /// Whether a request has reached its limits. Survives reloads that do not change which requests do.
+    pub(crate) met: Arc<Met>,
     /// Compares the admitted requests with the limit, for policies where that is exact.
     pub(crate) judge: Option<Arc<Judge>>,
     /// What Envoy asks of it. Survives reloads.
@@ -71,6 +76,38 @@ pub(crate) struct Facts {
     /// The windows of the policy's quotas, sorted by the address of the quota, which is the look-up key. Quotas are
     /// shared, and outlive this value.
     windows: Box<[(usize, Window)]>,
+}
+
+/// What is needed to tell whether a request has reached the limits of a policy.
+#[derive(Debug, Default)]
+pub(crate) struct Met {
+    /// Since when the policy has applied to the same requests.
+    since: Tick,
+    /// How many decisions of the policy were counted before.
+    before: u64,
+    /// Whether a look has reached its limits: looks are not counted.
+    looked_at: AtomicBool,
+}
+
+impl Met {
+    fn new(since: Tick, series: &PolicySeries) -> Self {
+        Self { since, before: series.decisions(), looked_at: AtomicBool::new(false) }
+    }
+
+    /// Records that a look has reached the limits.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn note_look(&self) {
+        // Relaxed: the flag stands alone. Read first, since writing would take the cache line from other threads.
+        if !self.looked_at.load(Ordering::Relaxed) {
+            self.looked_at.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Returns whether two versions of a policy apply to the same requests.
+fn is_for_the_same(one: &Policy, other: &Policy) -> bool {
+    (one.mode == Mode::Off, one.direction, &one.matching, &one.by, &one.when)
+        == (other.mode == Mode::Off, other.direction, &other.matching, &other.by, &other.when)
 }
 
 /// The keys that one policy denied, or found near their limit. Survives reloads.
@@ -112,10 +149,15 @@ impl Live {
         let policies = set.policies();
         let facts = policies.iter().map(|policy| {
             let before = before.and_then(|live| {
-                let (at, _) = live.set.find(&policy.name)?;
-                live.policies.get(at)
+                let (at, before) = live.set.find(&policy.name)?;
+                Some((before, live.policies.get(at)?))
             });
-            Facts::of(policy, metrics, before, Some(since))
+            let is_for_others = before.is_none_or(|(before, _)| !is_for_the_same(before, policy));
+            let mut facts = Facts::of(policy, metrics, before.map(|(_, facts)| facts), Some(since));
+            if is_for_others {
+                facts.met = Arc::new(Met::new(since, &facts.series));
+            }
+            facts
         });
         let named = set.attributes_read();
         let mut rls: Vec<Box<str>> =
@@ -137,8 +179,24 @@ impl Live {
             proxy: Proxy::new(settings),
             number: before.map_or(0, |live| live.number) + 1,
             since,
+            unmet: Unmet::default(),
             set,
         }
+    }
+
+    /// Returns the policies in force whose limits no request has reached, with the moment since when they have been in
+    /// force as they are. Policies that are off, or have conditions, are left out.
+    pub(crate) fn unreached(&self) -> impl Iterator<Item = (&str, Tick)> {
+        let each = self.set.policies().iter().enumerate();
+        each.filter_map(|(at, policy)| Some((policy.name.as_str(), self.unreached_since(at)?)))
+    }
+
+    /// Returns since when no request has reached the limits of the policy with this index; `None` as for
+    /// [`Live::unreached`].
+    pub(crate) fn unreached_since(&self, at: usize) -> Option<Tick> {
+        let policy = &self.set.policies()[at];
+        let applies = policy.mode != Mode::Off && policy.when.is_empty();
+        self.policies.get(at).filter(|_| applies)?.unreached_since()
     }
 
     /// Returns the facts of a policy set. Usually it is this configuration's set; it differs only during a reload, or
@@ -180,6 +238,9 @@ impl Facts {
         // Breakers are left out: whether they admit the next call is not a number that a policy grants.
         let counting = policy.limits.iter().filter(|limit| !limit.is_breaker());
         let most = counting.filter_map(|limit| limit.terms.quota.as_deref()).map(most_of).min();
+        if in_force.is_some() {
+            metrics.limits_of_plans(&policy.name, limits_of_plans(policy));
+        }
         let mut windows: Box<[_]> = quotas.map(|quota| (address(quota), Window::of(quota))).collect();
         windows.sort_unstable_by_key(|(address, _)| *address);
         Self {
@@ -192,6 +253,7 @@ impl Facts {
             },
             keys: before.map_or_else(Arc::default, |before| Arc::clone(&before.keys)),
             denials: before.map_or_else(Arc::default, |before| Arc::clone(&before.denials)),
+            met: before.map_or_else(Arc::default, |before| Arc::clone(&before.met)),
             judge: Judge::of(
                 policy,
                 settles(policy),
@@ -204,6 +266,12 @@ impl Facts {
         }
     }
 
+    /// Returns since when no request has reached the limits of this policy; `None` if one has.
+    pub(crate) fn unreached_since(&self) -> Option<Tick> {
+        let reached = self.met.looked_at.load(Ordering::Relaxed) || self.series.decisions() > self.met.before;
+        (!reached).then_some(self.met.since)
+    }
+
     /// Returns in how many seconds an exhausted quota of this policy is full again.
     pub(crate) fn window(&self, quota: &Arc<Quota>, now: Tick) -> Option<u64> {
         let found = self.windows.binary_search_by_key(&address(quota), |(address, _)| *address);
@@ -211,6 +279,26 @@ impl Facts {
         let window = found.map_or_else(|_| Window::of(quota), |at| self.windows[at].1);
         window.seconds(quota, now)
     }
+}
+
+/// Returns the most units that a policy grants one key of each plan at once: of each value for which some limit has a rate
+/// of its own. A plan without any limit is left out.
+fn limits_of_plans(policy: &Policy) -> BTreeMap<String, u64> {
+    let limits = || policy.limits.iter().filter(|limit| !limit.is_breaker());
+    let mut plans: BTreeMap<String, u64> = BTreeMap::new();
+    for choice in limits().filter_map(|limit| limit.tiers.as_ref()) {
+        for plan in choice.values.keys() {
+            let of_plan = |limit: &Limit| {
+                let own = limit.tiers.as_ref().filter(|other| other.by == choice.by);
+                let terms = own.and_then(|own| own.values.get(plan)).unwrap_or(&limit.terms);
+                terms.quota.as_deref().map(most_of)
+            };
+            if let Some(most) = limits().filter_map(of_plan).min() {
+                plans.entry(plan.clone()).and_modify(|least| *least = most.min(*least)).or_insert(most);
+            }
+        }
+    }
+    plans
 }
 
 fn address(quota: &Arc<Quota>) -> usize {

@@ -5,6 +5,7 @@
 //! [`crate::live::Live`].
 
 mod decision_times;
+mod hottest;
 pub(crate) mod in_force;
 pub(crate) mod judged;
 mod labels;
@@ -42,13 +43,16 @@ use tidegate::{Clock, SystemClock, Tick};
 use crate::call_notes;
 
 use self::decision_times::DecisionTimes;
+pub(crate) use self::hottest::Used;
 pub(crate) use self::labels::{
-    BreakerStateLabel, CutReason, Decided, ExtensionResult, SettlementResult, SwitchedByLabel, Transport,
+    BreakerStateLabel, CutReason, Decided, ExtensionResult, RequestOutcome, SettlementResult,
+    SwitchedByLabel, Transport,
 };
 use self::labels::{
     BuildLabels, CutLabel, DecisionLabels, ExtensionLabel, PolicyLabel, SettlementLabel, StoreChangeLabels,
     StoreLabel, StoreStateLabel, TransportLabel, UnitsLabels,
 };
+use self::per_policy::Limits;
 pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
 use self::protection::Protection;
 #[cfg(feature = "grpc")]
@@ -65,7 +69,7 @@ pub(crate) struct Metrics {
     registry: Registry,
     decisions: Family<DecisionLabels, Counter>,
     near: Family<PolicyLabel, Counter>,
-    limits: Family<PolicyLabel, Gauge<f64, AtomicU64>>,
+    limits: Limits,
     utilization: Family<PolicyLabel, Gauge<f64, AtomicU64>>,
     /// Indexed by the position of the transport in [`Transport::ALL`].
     decision_times: [DecisionTimes; Transport::ALL.len()],
@@ -102,7 +106,6 @@ impl Metrics {
         let mut registry = Registry::with_prefix("tidegate");
         let decisions = Family::<DecisionLabels, Counter>::default();
         let near = Family::<PolicyLabel, Counter>::default();
-        let limits = Family::<PolicyLabel, Gauge<f64, AtomicU64>>::default();
         let utilization = Family::<PolicyLabel, Gauge<f64, AtomicU64>>::default();
         let times = Family::<TransportLabel, DecisionTimes>::default();
         let store_errors = Family::<StoreLabel, Counter>::default();
@@ -119,11 +122,6 @@ impl Metrics {
         };
         registry.register("decisions", "Decisions of each policy", decisions.clone());
         registry.register("near_limit", "Requests that passed with little left of the limit", near.clone());
-        registry.register(
-            "policy_limit",
-            "The most units that a policy grants one key at once",
-            limits.clone(),
-        );
         registry.register(
             "policy_utilization_ratio",
             "Used share of the hottest key's limit, over one to two minutes",
@@ -195,7 +193,7 @@ impl Metrics {
             registry,
             decisions,
             near,
-            limits,
+            limits: Limits::default(),
             utilization,
             decision_times,
             throttled,
@@ -345,6 +343,8 @@ impl Metrics {
             ConstCounter::new(occupancy.evicted_over_limit),
         );
         let mut now_asked = Registry::with_prefix("tidegate");
+        self.requests.show(&mut now_asked);
+        self.limits.show(&mut now_asked);
         others(&mut now_asked);
         let mut log = Registry::with_prefix("tidegate_log");
         let dropped = self.log_lines_dropped.load(Ordering::Relaxed);

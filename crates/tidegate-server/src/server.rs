@@ -155,6 +155,7 @@ impl Server {
         engine.fits(&settings.policies)?;
         engine.metrics.log_lines_dropped = options.log_lines_dropped;
         engine.name_metrics_as(options.metrics_names);
+        engine.grpc.clone_from(&grpc_addr);
         let (phase, seen) = watch::channel(Phase::Serving);
         reload.take_first(&engine).await;
         let ready = Ready {

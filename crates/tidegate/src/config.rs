@@ -49,7 +49,6 @@ mod share;
 mod shares;
 mod show;
 mod store;
-mod suggest;
 mod switches;
 mod tls;
 mod words;

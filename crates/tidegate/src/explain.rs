@@ -14,7 +14,7 @@ use tidegate_core::Priority;
 
 use crate::gate::{Check, Gate, GateDecision};
 use crate::policy::{Descriptor, Limit, Mode, Over, Policy, PolicySet, Relevance};
-use crate::policy::{name_meant, shortest_time_left};
+use crate::policy::{meant_among, shortest_time_left};
 use crate::rounded::millis_up;
 use crate::store::StoreError;
 use crate::visible::excerpt;
@@ -49,6 +49,9 @@ pub struct Explanation {
     /// The attributes of the request, other than `client.ip` and those of `request.`, that no policy of the set names.
     #[cfg_attr(feature = "config", serde(skip))]
     unused: Vec<String>,
+    /// Of a request that no policy is about: what it has that no policy reads, as sentences.
+    #[cfg_attr(feature = "config", serde(skip))]
+    unread: Option<Vec<String>>,
 }
 
 /// The decision of one policy about the request.
@@ -191,6 +194,7 @@ impl Explanation {
         let relevance = set.relevance_at(request, decision.priority);
         let is_timed = shortest_time_left(request).is_some();
         let policies = set.policies().iter().zip(&relevance).enumerate().filter(|(place, _)| asked(*place));
+        let is_unmet = decision.allowed && !policies.clone().any(|(_, (_, relevance))| relevance.is_met());
         let reasons = policies.map(|(_, (policy, relevance))| {
             let limits = limits(policy, request, decision);
             let untimed = policy.deadline.is_some() && !limits.is_empty() && !is_timed;
@@ -227,6 +231,7 @@ impl Explanation {
             reasons: reasons.collect(),
             remarks: Vec::new(),
             unused: unused(set, request),
+            unread: is_unmet.then(|| set.unread(request)),
         }
     }
 
@@ -266,7 +271,7 @@ fn unused(set: &PolicySet, request: &Descriptor<'_>) -> Vec<String> {
     let own = |name: &str| name != "client.ip" && !name.starts_with("request.") && !named.contains(name);
     let names = request.pairs().map(|(name, _)| name).filter(|name| own(name));
     names
-        .map(|name| match name_meant(name) {
+        .map(|name| match meant_among(&named, name) {
             Some(meant) => format!("{} (did you mean {meant}?)", excerpt(name)),
             None => excerpt(name),
         })

@@ -79,6 +79,8 @@ mod rounded;
 mod seqlock;
 pub mod signals;
 pub mod store;
+#[cfg(feature = "config")]
+mod suggest;
 pub mod switches;
 mod sync;
 mod thread_buffers;

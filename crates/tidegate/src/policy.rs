@@ -86,7 +86,9 @@ pub use matching::{Match, Want};
 #[cfg(feature = "config")]
 pub(crate) use named::BUILT_IN;
 pub use named::Named;
+#[cfg(feature = "config")]
 pub(crate) use near_names::meant as name_meant;
+pub(crate) use near_names::meant_among;
 pub use over::Over;
 #[cfg(feature = "config")]
 pub(crate) use overlap::Overlap;

@@ -101,7 +101,12 @@ fn get(server: &ServerUrl, which: &PolicyKey) -> Result<Value> {
     let policy = online::ask(server, &format!("/v1/policies/{}", encoded(&which.policy)), None)?;
     let by: Vec<&str> = policy["by"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let is_named = |name: &&str| which.key.iter().any(|(have, _)| have == name);
-    let is_whole = by.iter().all(is_named) && which.key.iter().all(|(name, _)| by.contains(&name.as_str()));
+    // The plan of a key may be given too: it selects the limit.
+    let selects = |name: &str| {
+        let limits = policy["limits"].as_array().into_iter().flatten();
+        by.contains(&name) || limits.into_iter().any(|limit| limit["tiers"]["by"] == *name)
+    };
+    let is_whole = by.iter().all(is_named) && which.key.iter().all(|(name, _)| selects(name));
     match (is_whole, options(&policy["by"])) {
         (true, Some(_)) => online::ask(server, &path_of(which), None).map_err(with_options),
         (true, None) => {
@@ -160,10 +165,12 @@ fn each(key: &Value, words: impl Fn(&Value) -> String) -> String {
     if words.is_empty() { "-".to_owned() } else { words.join("; ") }
 }
 
-/// Returns the units that a key has left of a limit; `-` if they depend on the request.
+/// Returns the units that a key has left of a limit, or on which attributes they depend.
 fn left(limit: &Value) -> String {
     let (Some(remaining), Some(most)) = (limit["remaining"].as_u64(), limit["most"].as_u64()) else {
-        return "-".to_owned();
+        let on = limit["depends_on"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let on: Vec<&str> = on.collect();
+        return if on.is_empty() { "-".to_owned() } else { format!("depends on {}", on.join(", ")) };
     };
     let debt = match limit["debt"].as_u64() {
         None | Some(0) => String::new(),

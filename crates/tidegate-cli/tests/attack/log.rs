@@ -164,3 +164,74 @@ fn a_reader_who_has_seen_enough_changes_no_verdict() {
         assert_eq!(status.code(), Some(1), "{verb:?}");
     }
 }
+
+/// Requires that each line of a log is JSON, and returns its lines.
+#[track_caller]
+fn all_json(log: &str) -> Vec<serde_json::Value> {
+    let lines = log.lines().map(|line| {
+        let read: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        for name in ["timestamp", "level", "target"] {
+            assert!(read[name].is_string(), "no {name}: {line}");
+        }
+        assert!(read["fields"]["message"].is_string(), "{line}");
+        read
+    });
+    lines.collect()
+}
+
+/// Whoever collects the log reads each of its lines, also those about a start that fails.
+#[test]
+fn every_line_of_a_log_that_is_no_terminal_is_json() {
+    let desk = Desk::with(FIVE_A_DAY);
+    let log = desk.path("log");
+    let mut server = Mute::start(&desk, File::create(&log).unwrap());
+    let said = || std::fs::read_to_string(&log).unwrap();
+    server.until("the greeting", || said().contains("tidegate serves 1 policy"));
+    for _ in 0..7 {
+        server.check();
+    }
+    ask(server.addr, "POST", "/v1/check", &[], b"{\"attributes\":{\"client_ip\":\"203.0.113.9\"}}");
+    std::fs::write(desk.path("p.yaml"), "version: 2\n").unwrap();
+    assert_eq!(ask(server.addr, "POST", "/v1/reload", &[], b"").status, 422);
+    server.stops();
+    let unmet = all_json(&said()).into_iter().find(|line| {
+        line["fields"]["message"].as_str().unwrap().starts_with("no policy is about HTTP requests")
+    });
+    let unmet = unmet.unwrap();
+    assert_eq!(unmet["level"], "WARN");
+    let advice = unmet["fields"]["advice"].as_str().unwrap();
+    assert_eq!(advice, "no policy reads the attribute client_ip; did you mean client.ip?");
+    // The file is refused now, and then its port is taken.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    for arguments in
+        [&["serve", "-c", "p.yaml"][..], &["serve", "--http", &taken], &["serve", "-c", "none.yaml"]]
+    {
+        let failed = crate::serving::ended(desk.command(arguments));
+        let lines = all_json(&String::from_utf8(failed.stderr).unwrap());
+        assert!(lines.iter().any(|line| line["level"] == "ERROR"), "{lines:?}");
+    }
+}
+
+/// A caller who makes up names of attributes fills neither the log nor the memory with kinds of requests.
+#[test]
+fn made_up_kinds_of_requests_are_some_lines_and_one_number() {
+    let desk = Desk::with(FIVE_A_DAY);
+    let log = desk.path("log");
+    let server = Mute::start(&desk, File::create(&log).unwrap());
+    let many = rounds(300, 20_000);
+    for kind in 0..many {
+        let body = format!("{{\"attributes\":{{\"made-up-{kind}\":\"x\"}}}}");
+        assert_eq!(ask(server.addr, "POST", "/v1/check", &[], body.as_bytes()).status, 200);
+    }
+    let metrics = server.get("/metrics").body;
+    let line = format!("tidegate_requests_total{{transport=\"http\",outcome=\"unmatched\"}} {many}");
+    assert!(metrics.lines().any(|have| have == line), "{line} is missing in {metrics}");
+    let told = server.get("/readyz?verbose").body;
+    assert!(told.contains(&format!("[!] {many} requests were limited by no policy")), "{told}");
+    assert!(told.len() < 4096, "{told}");
+    server.stops();
+    let log = std::fs::read_to_string(&log).unwrap();
+    assert_eq!(log.matches("no policy is about").count(), 32, "{log}");
+}

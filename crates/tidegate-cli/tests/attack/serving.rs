@@ -97,7 +97,7 @@ impl Serving {
         let mut before = Vec::new();
         loop {
             match self.said.recv_timeout(PATIENCE) {
-                Ok(line) if line.contains(words) => return line,
+                Ok(line) if line.contains(words) => return message(line),
                 Ok(line) => before.push(line),
                 Err(error) => panic!("no `{words}`: {error}; but {before:#?}"),
             }
@@ -181,4 +181,12 @@ pub(crate) fn ended(command: Command) -> Output {
 /// Returns all the output of a command.
 pub(crate) fn words(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+/// Returns the message of a line of the log that the program itself prints, such as the greeting; other lines as they
+/// are.
+fn message(line: String) -> String {
+    let parsed: Option<serde_json::Value> = serde_json::from_str(&line).ok();
+    let own = parsed.filter(|line| line["target"] == "tidegate");
+    own.and_then(|line| Some(line["fields"]["message"].as_str()?.to_owned())).unwrap_or(line)
 }

@@ -93,7 +93,7 @@ impl Serving {
         let mut before = Vec::new();
         loop {
             match self.said.recv_timeout(PATIENCE) {
-                Ok(line) if line.contains(words) => return line,
+                Ok(line) if line.contains(words) => return message(line),
                 Ok(line) => before.push(line),
                 Err(error) => panic!("no `{words}`: {error}; but {before:#?}"),
             }
@@ -397,4 +397,12 @@ fn breakers_are_listed_forced_and_left_to_themselves_golden() {
     let wrong = breaker(&["force-open", "the payments", "--for", "31d"]).code(1);
     assert!(wrong.err.contains("`31d` is not a time to force a state for"), "{wrong:?}");
     assert_eq!(serving.stop(), Some(0));
+}
+
+/// Returns the message of a line of the log that the program itself prints, such as the greeting; other lines as they
+/// are.
+fn message(line: String) -> String {
+    let parsed: Option<Value> = serde_json::from_str(&line).ok();
+    let own = parsed.filter(|line| line["target"] == "tidegate");
+    own.and_then(|line| Some(line["fields"]["message"].as_str()?.to_owned())).unwrap_or(line)
 }

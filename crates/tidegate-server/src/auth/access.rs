@@ -95,6 +95,17 @@ impl Access {
         self.sole.is_some() || self.file.is_some()
     }
 
+    /// Returns the name of the token that a caller with these headers shows; `None` if it shows none that is valid.
+    pub(crate) fn name_of(&self, headers: &HeaderMap) -> Option<Box<str>> {
+        let bearer = headers.get(AUTHORIZATION).and_then(|value| {
+            let (scheme, shown) = value.as_bytes().split_first_chunk::<7>()?;
+            scheme.eq_ignore_ascii_case(b"bearer ").then(|| shown.trim_ascii())
+        });
+        let own = headers.get(TOKEN_HEADER).map(HeaderValue::as_bytes);
+        let tokens = self.tokens.load();
+        [own, bearer].into_iter().flatten().find_map(|shown| Some(tokens.of(shown)?.name.clone()))
+    }
+
     /// Returns the tokens in force.
     pub(crate) fn tokens(&self) -> Guard<Arc<Tokens>> {
         self.tokens.load()

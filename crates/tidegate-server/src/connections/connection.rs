@@ -145,7 +145,13 @@ pub(super) async fn serve<H: Handler>(
     if let Some(reason) = ended.cut().or(yielded.then_some(CutReason::vacated)) {
         handler.connection_cut(reason);
     }
-    let mut wire = http.into_parts().io.into_inner();
+    let parts = http.into_parts();
+    let mut wire = parts.io.into_inner();
+    if matches!(&ended, Ended::Served(Err(error)) if error.is_parse_version_h2()) {
+        // Boxed: otherwise every connection would reserve space for it.
+        Box::pin(protocol_errors::answer_http2(&wire, parts.read_buf, || handler.misdirected())).await;
+        return close(&mut wire, Ended::Served(Ok(())), peer, place, timeouts).await;
+    }
     close(&mut wire, ended, peer, place, timeouts).await;
 }
 
@@ -342,9 +348,7 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
             tracing::debug!(%peer, %error, "connection ended");
             let state = line.state();
             let in_head = state.stage() == Stage::Head && state.received();
-            if error.is_parse_version_h2() {
-                Some(protocol_errors::other_version())
-            } else if error.is_incomplete_message() && in_head {
+            if error.is_incomplete_message() && in_head {
                 Some(protocol_errors::cut_short())
             } else {
                 // hyper has answered what it could not parse. In all cases, earlier answers may still be unsent.

@@ -22,6 +22,9 @@ pub(crate) trait Handler: Send + Sync + 'static {
     /// Returns whether a path is for operators, who must get in even when the server is full.
     fn is_operational(path: &str) -> bool;
 
+    /// Counts a call over gRPC, or another request over HTTP/2, that this door cannot decide.
+    fn misdirected(&self);
+
     /// Counts a connection that was ended for lack of room or time.
     fn connection_cut(&self, reason: CutReason);
 }

@@ -36,15 +36,18 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::{Method, Request};
+use serde_json::json;
+use tidegate::visible;
 
 use self::routes::Route;
 pub(crate) use self::routes::Serves;
 use crate::app::App;
 use crate::auth::Scope;
-use crate::connections::Handler;
+use crate::connections::{Handler, grpc_at_http, is_grpc};
 use crate::metrics::{CutReason, Transport};
 use crate::otlp::Ended;
 use crate::problem::Problem;
+use crate::unmet::Misdirected;
 
 /// The HTTP door of one server.
 #[derive(Debug)]
@@ -78,6 +81,10 @@ impl Handler for HttpDoor {
         matches!(path, "/livez" | "/readyz" | "/healthz" | "/metrics" | "/v1/reload")
     }
 
+    fn misdirected(&self) {
+        self.app.engine.misdirected(Misdirected::GrpcAtHttp);
+    }
+
     fn connection_cut(&self, reason: CutReason) {
         self.app.engine.metrics.connection_cut(reason);
     }
@@ -91,6 +98,10 @@ fn ended(answered: &Result<Response, Problem>) -> Ended {
 async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Result<Response, Problem> {
     let app = &door.app;
     let found = Route::of(request.method(), request.uri().path());
+    if found.is_err() && is_grpc(&request) {
+        app.engine.misdirected(Misdirected::GrpcAtHttp);
+        return Ok(grpc_at_http());
+    }
     if !matches!(found, Ok(Route { required_scope: None, .. })) {
         authorize(door, &request, found.as_ref().ok().and_then(|route| route.required_scope))?;
     }
@@ -100,7 +111,49 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
         "/v1/check" => check::check(app, request).await,
         "/v1/forward-auth" => forward_auth::forward_auth(app, request, peer).await,
         // Boxed: otherwise a check would reserve space for it, and the future of each request is moved several times.
-        _ => Box::pin(seldom(door, found, request)).await,
+        _ => {
+            Box::pin(async {
+                let change = Change::of(app, found, &request);
+                let answered = seldom(door, found, request).await;
+                if let Some(change) = change {
+                    change.tell(app, &answered);
+                }
+                answered
+            })
+            .await
+        }
+    }
+}
+
+/// A request that changes something for others: every one that needs the scope `admin`.
+struct Change {
+    /// The name of the caller's token; `None` if none is needed.
+    token: Option<Box<str>>,
+    method: Method,
+    path: String,
+}
+
+impl Change {
+    fn of(app: &App, found: &Route, request: &Request<Body>) -> Option<Self> {
+        if found.required_scope != Some(Scope::Admin) {
+            return None;
+        }
+        // Without the query, which has keys of callers.
+        let path = request.uri().path().to_owned();
+        Some(Self { token: app.access.name_of(request.headers()), method: request.method().clone(), path })
+    }
+
+    /// Tells the log and the listeners of events who asked for a change, and whether it was made. The line about the
+    /// change itself is beside it.
+    fn tell(&self, app: &App, answered: &Result<Response, Problem>) {
+        let Self { token, method, path } = self;
+        let status = answered.as_ref().map_or_else(Problem::status, Response::status).as_u16();
+        let (token, path) = (token.as_deref(), visible::line(path));
+        tracing::info!(token, %method, path = &*path, status, "a change through the API");
+        app.engine.events.publish(
+            "change",
+            || json!({ "token": token, "method": method.as_str(), "path": path, "status": status }),
+        );
     }
 }
 

@@ -1,4 +1,6 @@
-//! Counts each decision under every policy that took part in it.
+//! Counts each request of a door once, and each decision under every policy that took part in it.
+
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 
 use serde_json::json;
 use tidegate::explain::key_text;
@@ -7,9 +9,10 @@ use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{Descriptor, Mode, Refusal};
 use tidegate::{GateDecision, LimitDecision};
 
-use super::Engine;
+use super::{Conclusion, Engine, among};
 use crate::live::{Facts, Live};
-use crate::metrics::{Decided, Tally, count_units};
+use crate::metrics::{Decided, RequestOutcome, Tally, Transport, Used, count_units};
+use crate::unmet::Misdirected;
 
 impl Engine {
     /// Counts a decision under each of its policies.
@@ -56,7 +59,15 @@ impl Engine {
                 let used = standing.limit.saturating_sub(standing.remaining);
                 facts.series.utilization.note(decision.at, used, standing.limit);
                 denied |= !line.decision.is_allowed();
-                near |= u128::from(used) * 100 >= u128::from(standing.limit) * u128::from(policy.near_limit);
+                let is_near = |used: u64, of: u64| {
+                    u128::from(used) * 100 >= u128::from(of) * u128::from(policy.near_limit)
+                };
+                near |= is_near(used, standing.limit);
+                if decision.allowed && line.decision.is_allowed() {
+                    near |= self
+                        .admitted(facts, request, decision, line)
+                        .is_some_and(|used| is_near(used.units, used.of));
+                }
             }
             if denied {
                 facts.keys.denied.add(&key_text(&decision.policies, policy, request));
@@ -81,6 +92,92 @@ impl Engine {
             self.metrics.store_error(self.store_kind);
             tracing::warn!(%error, "units of a refused request were not charged");
         }
+    }
+
+    /// Counts the units that a key is admitted under a limit that is a rate and a burst. Returns what the key has used of
+    /// the rate, if it is one of the keys that are counted.
+    fn admitted(
+        &self,
+        facts: &Facts,
+        request: &Descriptor<'_>,
+        decision: &GateDecision,
+        line: &LimitDecision,
+    ) -> Option<Used> {
+        let (quota, _) = decision.quota_of(line, request)?;
+        let (rate, burst) = quota.flow()?;
+        let policies = &decision.policies;
+        let mut hasher = self.hasher.build_hasher();
+        line.limit.hash(&mut hasher);
+        for (_, value) in policies.policies()[line.policy].key_values(request, policies.ipv6_prefix()) {
+            value.hash(&mut hasher);
+        }
+        let units = line.cost.units();
+        let used = facts.series.hottest.admitted(decision.at, hasher.finish(), units, rate, burst)?;
+        facts.series.utilization.note(decision.at, used.units, used.of);
+        Some(used)
+    }
+
+    /// Counts a request by how it ended; one for each request of a door, however many policies it has.
+    pub(super) fn count_request(
+        &self,
+        live: &Live,
+        transport: Transport,
+        request: &Descriptor<'_>,
+        only: Option<&[usize]>,
+        conclusion: &Conclusion,
+    ) {
+        let outcome = match conclusion {
+            Conclusion::Unsettled { allowed: true, .. } => RequestOutcome::failed_open,
+            Conclusion::Unsettled { allowed: false, .. } => RequestOutcome::failed_closed,
+            Conclusion::Decided(decision) if !decision.allowed => RequestOutcome::denied,
+            Conclusion::Decided(decision) if self.is_unmet(live, transport, request, only, decision) => {
+                RequestOutcome::unmatched
+            }
+            Conclusion::Decided(decision) if !decision.wait.is_zero() => RequestOutcome::delayed,
+            Conclusion::Decided(_) => RequestOutcome::allowed,
+        };
+        self.metrics.requests.count(transport, outcome);
+    }
+
+    /// Returns whether a request that passes is one that no policy is about, and notes its kind.
+    pub(crate) fn is_unmet(
+        &self,
+        live: &Live,
+        transport: Transport,
+        request: &Descriptor<'_>,
+        only: Option<&[usize]>,
+        decision: &GateDecision,
+    ) -> bool {
+        if !decision.limits.is_empty() || !decision.allowed {
+            return false;
+        }
+        let among = only.map(|only| among(live, only));
+        if live.set.meets(request, among.as_ref()) {
+            return false;
+        }
+        if transport == Transport::grpc {
+            self.count_unknown_domain(live, request);
+        }
+        live.unmet.note_request(&live.set, transport, request);
+        true
+    }
+
+    /// Counts a call that was not decided, since it came to the wrong address or in the wrong protocol.
+    pub(crate) fn misdirected(&self, why: Misdirected) {
+        let transport = match why {
+            Misdirected::GrpcAtHttp => Transport::http,
+            #[cfg(feature = "grpc")]
+            Misdirected::Http1AtGrpc | Misdirected::TlsAtGrpc => Transport::grpc,
+        };
+        self.metrics.requests.count(transport, RequestOutcome::invalid);
+        self.live().unmet.note_misdirected(why, self.grpc.as_ref());
+    }
+
+    /// Counts a call over gRPC that is answered with an error, which a proxy that fails open takes for a permission.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn unreadable(&self, code: &'static str, message: &str) {
+        self.metrics.requests.count(Transport::grpc, RequestOutcome::invalid);
+        self.live().unmet.note_unreadable(code, message);
     }
 
     /// Counts a refusal by a list, a block or a deadline. A list of the whole file counts under its own name.

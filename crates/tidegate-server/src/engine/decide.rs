@@ -32,7 +32,7 @@ impl Engine {
                 Want::Take => self.gate.check(check),
                 Want::Peek => self.gate.peek(check),
             });
-            return self.concluded(live, check.request, decided, want, transport);
+            return self.concluded(live, check.request, only, decided, want, transport);
         }
         // Boxed: otherwise the future of a check that is decided at once would reserve space for it.
         Box::pin(self.decide_waiting(live, check, only, want, held, transport)).await
@@ -65,7 +65,23 @@ impl Engine {
         if live.breaks && keeps {
             self.note_entered(&held.charged).await;
         }
-        self.concluded(live, check.request, decided, want, transport)
+        self.concluded(live, check.request, only, decided, want, transport)
+    }
+
+    /// Records that a look has reached the limits of these policies: what a look finds is not counted.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn note_looked_at(&self, live: &Live, decision: &GateDecision) {
+        let facts = live.facts(&decision.policies, &self.metrics);
+        decision.limits.iter().for_each(|line| facts[line.policy].met.note_look());
+    }
+
+    /// Counts a look that decides a request of a proxy: a call over gRPC that spends nothing.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn count_look(&self, live: &Live, request: &Descriptor<'_>, conclusion: &Conclusion) {
+        if let Conclusion::Decided(decision) = conclusion {
+            self.note_looked_at(live, decision);
+        }
+        self.count_request(live, Transport::grpc, request, None, conclusion);
     }
 
     /// Counts a decision and its call, and turns it into a [`Conclusion`].
@@ -73,6 +89,7 @@ impl Engine {
         &self,
         live: &Live,
         request: &Descriptor<'_>,
+        only: Option<&[usize]>,
         decided: Result<GateDecision, StoreError>,
         want: Want,
         transport: Transport,
@@ -80,6 +97,7 @@ impl Engine {
         let conclusion = self.conclude(live, request, decided, want);
         if want == Want::Take {
             self.count_call(live, request, transport, conclusion.allowed());
+            self.count_request(live, transport, request, only, &conclusion);
         }
         conclusion
     }

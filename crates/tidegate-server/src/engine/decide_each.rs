@@ -6,6 +6,7 @@ use tidegate::policy::Among;
 
 use super::{Conclusion, Engine, Held, Want, among};
 use crate::live::Live;
+use crate::metrics::Transport;
 
 impl Engine {
     /// Decides the requests of a batch like [`Engine::decide`], in one exchange with an engine. Returns each conclusion
@@ -33,9 +34,12 @@ impl Engine {
             }
         }
         let each = checks.iter().zip(decided).zip(charged);
-        each.map(|((check, decided), charged)| {
-            (self.conclude(live, check.request, decided, Want::Take), Held { charged })
-        })
-        .collect()
+        each.zip(asked)
+            .map(|(((check, decided), charged), (_, only))| {
+                let conclusion = self.conclude(live, check.request, decided, Want::Take);
+                self.count_request(live, Transport::http, check.request, *only, &conclusion);
+                (conclusion, Held { charged })
+            })
+            .collect()
     }
 }

@@ -7,7 +7,7 @@ use tidegate::store::StoreError;
 
 use super::{Conclusion, Engine, Held, Want};
 use crate::live::Live;
-use crate::metrics::Transport;
+use crate::metrics::{RequestOutcome, Transport};
 
 /// The result of checks that were decided as one.
 #[derive(Debug)]
@@ -48,6 +48,7 @@ impl Engine {
             Err(error @ StoreError::TwoQuotas { .. }) => return Err(error),
             Err(error) => {
                 let conclusions = vec![self.undecided(error)];
+                self.metrics.requests.count(transport, RequestOutcome::failed_closed);
                 return Ok(Together { allowed: false, wait: Duration::ZERO, conclusions });
             }
         };
@@ -57,12 +58,34 @@ impl Engine {
             let want = if check.peek { Want::Peek } else { Want::Take };
             self.settle_form(live, check.request, conclusion, want);
             self.note_conclusion(check.request, conclusion);
+            if let (Want::Peek, Conclusion::Decided(decision)) = (want, &*conclusion) {
+                self.note_looked_at(live, decision);
+            }
         }
         // A policy whose store is away may refuse what the gate allows.
         let closed = conclusions
             .iter()
             .any(|conclusion| matches!(conclusion, Conclusion::Unsettled { allowed: false, .. }));
         let allowed = together.allowed && !closed;
+        // Every one, so that the kind of each is noted.
+        let unmet = checks.iter().zip(&conclusions).filter(|(check, conclusion)| match conclusion {
+            Conclusion::Decided(decision) => self.is_unmet(live, transport, check.request, None, decision),
+            Conclusion::Unsettled { .. } => false,
+        });
+        let unmet = unmet.count();
+        let undecided =
+            conclusions.iter().any(|conclusion| matches!(conclusion, Conclusion::Unsettled { .. }));
+        self.metrics.requests.count(
+            transport,
+            match (allowed, undecided) {
+                (true, true) => RequestOutcome::failed_open,
+                (false, true) if closed => RequestOutcome::failed_closed,
+                (false, _) => RequestOutcome::denied,
+                (true, false) if unmet > 0 && unmet == checks.len() => RequestOutcome::unmatched,
+                (true, false) if !together.wait.is_zero() => RequestOutcome::delayed,
+                (true, false) => RequestOutcome::allowed,
+            },
+        );
         if let Some(check) = checks.iter().find(|check| !check.peek) {
             self.count_call(live, check.request, transport, allowed);
         }

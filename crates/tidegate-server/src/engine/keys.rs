@@ -105,8 +105,8 @@ impl Engine {
         reset.inspect_err(|_| self.metrics.store_error(self.store_kind))
     }
 
-    /// Returns the standing of a key under each limit that is the same for all requests, with the limit as the file has
-    /// it. The standing is `None` for breakers and for limits with tiers or overrides.
+    /// Returns the standing of a key under each limit, with the limit as the file has it. The standing is `None` for
+    /// breakers, and for limits with tiers or overrides unless `key` has the attributes that select among them.
     pub(crate) async fn standings(
         &self,
         live: &Live,
@@ -116,8 +116,9 @@ impl Engine {
         let words = &live.set.policies()[policy];
         let mut standings = Vec::new();
         for (at, limit) in words.limits.iter().chain(&words.shadow_limit).enumerate() {
-            let same = limit.tiers.is_none() && limit.overrides.is_empty() && !limit.is_breaker();
-            let charged = live.set.key(policy, at, key).zip(limit.terms.quota.as_ref()).filter(|_| same);
+            let is_known = missing(limit, key).next().is_none() && !limit.is_breaker();
+            let terms = if is_known { limit.terms_for(key) } else { &limit.terms };
+            let charged = live.set.key(policy, at, key).zip(terms.quota.as_ref()).filter(|_| is_known);
             let standing = match &charged {
                 None => None,
                 Some((bytes, quota)) => {
@@ -126,7 +127,7 @@ impl Engine {
                     looked.inspect_err(|_| self.metrics.store_error(self.store_kind))?
                 }
             };
-            standings.push((limit.terms.label.clone(), standing));
+            standings.push((terms.label.clone(), standing));
         }
         Ok(standings)
     }
@@ -199,4 +200,10 @@ impl Engine {
         };
         settled.inspect_err(|_| self.metrics.store_error(self.store_kind))
     }
+}
+
+/// Returns the attributes that select the terms of a limit and that a key does not have.
+pub(crate) fn missing<'l>(limit: &'l Limit, key: &Descriptor<'_>) -> impl Iterator<Item = &'l str> {
+    let selecting = limit.overrides.iter().chain(&limit.tiers).map(|choice| choice.by.as_str());
+    selecting.filter(|name| key.value(name).is_none())
 }

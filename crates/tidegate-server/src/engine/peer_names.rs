@@ -8,13 +8,13 @@ use tidegate::policy::Descriptor;
 use super::Engine;
 use crate::live::Live;
 use crate::metrics::Transport;
-use crate::metrics::peer_names::{LimitadorCalls, PeerNames, show_envoy};
+use crate::metrics::peer_names::{LimitadorCalls, PeerNames, UnknownDomains, show_envoy};
 
 impl Engine {
     /// Sets the rate limiter under whose names metrics are shown as well.
     pub(crate) fn name_metrics_as(&mut self, peer: Option<Peer>) {
         self.peer_names = match peer {
-            Some(Peer::Envoy) => PeerNames::Envoy,
+            Some(Peer::Envoy) => PeerNames::Envoy(UnknownDomains::default()),
             Some(Peer::Limitador) => PeerNames::Limitador(LimitadorCalls::default()),
             _ => PeerNames::None,
         };
@@ -35,12 +35,21 @@ impl Engine {
         }
     }
 
+    /// Counts a gRPC call that no policy is about by its domain, if there is no policy of that. Does nothing unless the
+    /// metric names of envoyproxy/ratelimit are in use.
+    pub(super) fn count_unknown_domain(&self, live: &Live, request: &Descriptor<'_>) {
+        if let (PeerNames::Envoy(unknown), Some(domain)) = (&self.peer_names, request.value("rls.domain")) {
+            unknown.count(domain, live.set.policies());
+        }
+    }
+
     /// Returns the series under those names as text; empty if none are in use.
     pub(super) fn peer_metrics(&self, live: &Live) -> String {
         let mut registry = Registry::default();
         match &self.peer_names {
             PeerNames::None => return String::new(),
-            PeerNames::Envoy => {
+            PeerNames::Envoy(unknown) => {
+                unknown.show(&mut registry);
                 let series = live.policies.iter().map(|facts| &*facts.series);
                 show_envoy(&mut registry, live.set.policies().iter().zip(series));
             }

@@ -28,7 +28,7 @@ const BOUNDS: [u64; 12] = [
 ];
 
 /// The number of parts in which threads count. With more threads, some share a part.
-const PARTS: usize = 8;
+pub(super) const PARTS: usize = 8;
 
 /// A histogram of durations.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +62,7 @@ impl DecisionTimes {
 }
 
 /// Returns the index of this thread's part.
-fn own_part() -> usize {
+pub(super) fn own_part() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed) % PARTS;

@@ -157,6 +157,51 @@ pub(crate) enum Transport {
 
 impl Transport {
     pub(crate) const ALL: [Self; 3] = [Self::http, Self::grpc, Self::resp];
+
+    /// Returns the name of the protocol for people.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::http => "HTTP",
+            Self::grpc => "gRPC",
+            Self::resp => "Redis",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RequestLabels {
+    pub(super) transport: Transport,
+    pub(super) outcome: RequestOutcome,
+}
+
+/// How a request of a door ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(crate) enum RequestOutcome {
+    allowed,
+    /// Allowed after a wait.
+    delayed,
+    denied,
+    /// Allowed, since no policy is about it.
+    unmatched,
+    /// The store did not decide, and `on_store_error` let it pass.
+    failed_open,
+    /// The store did not decide, and `on_store_error` refused it.
+    failed_closed,
+    /// Not decided: it could not be read, or came to the wrong door.
+    invalid,
+}
+
+impl RequestOutcome {
+    pub(super) const ALL: [Self; 7] = [
+        Self::allowed,
+        Self::delayed,
+        Self::denied,
+        Self::unmatched,
+        Self::failed_open,
+        Self::failed_closed,
+        Self::invalid,
+    ];
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -72,8 +72,52 @@ impl DescriptorLabels {
 pub(crate) enum PeerNames {
     #[default]
     None,
-    Envoy,
+    Envoy(UnknownDomains),
     Limitador(LimitadorCalls),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DomainLabel {
+    domain: String,
+}
+
+/// Counts calls in domains of which no policy is, like envoyproxy/ratelimit. The configuration of a proxy has the
+/// domain; nevertheless only the first [`UnknownDomains::MOST`] have a series of their own.
+#[derive(Debug, Default)]
+pub(crate) struct UnknownDomains(Mutex<BTreeMap<String, u64>>);
+
+impl UnknownDomains {
+    const MOST: usize = 16;
+    /// The longest label, in bytes.
+    const LONGEST: usize = 128;
+
+    /// Counts a call in a domain, unless a policy belongs to it.
+    pub(crate) fn count(&self, domain: &str, policies: &[Policy]) {
+        if policies.iter().any(|policy| is_of(domain, policy)) {
+            return;
+        }
+        let mut counts = self.0.lock();
+        if let Some(count) = counts.get_mut(domain) {
+            *count += 1;
+            return;
+        }
+        let fits = counts.len() < Self::MOST && domain.len() <= Self::LONGEST;
+        let domain = if fits { domain } else { "(others)" };
+        *counts.entry(domain.to_owned()).or_default() += 1;
+    }
+
+    /// Registers the series.
+    pub(crate) fn show(&self, registry: &mut Registry) {
+        let family = Family::<DomainLabel, Count>::default();
+        for (domain, count) in &*self.0.lock() {
+            family.get_or_create(&DomainLabel { domain: domain.clone() }).add(*count);
+        }
+        registry.register(
+            "ratelimit_service_rate_limit_domain_not_found",
+            "Calls in a domain of which there is no policy",
+            family,
+        );
+    }
 }
 
 /// Registers the series of envoyproxy/ratelimit. A hit there is a request here, whatever its cost.
@@ -209,6 +253,24 @@ mod tests {
         let line = format!("{prefix}_shadow_mode{{domain=\"tidegate\",key1=\"per-ip\",key2=\"\"}} 1\n");
         assert!(text.contains(&line), "{line}{text}");
         assert!(text.contains(&format!("# TYPE {prefix}_over_limit unknown\n")), "{text}");
+    }
+
+    #[test]
+    fn unknown_domains_are_told_and_made_up_ones_share_a_series() {
+        let (domains, policies) = (UnknownDomains::default(), [policy("shop.reads")]);
+        domains.count("shop", &policies);
+        for made_up in 0..100 {
+            domains.count(&format!("d{made_up}"), &policies);
+            domains.count("d3", &policies);
+        }
+        let mut registry = Registry::default();
+        domains.show(&mut registry);
+        let text = text(&registry);
+        let name = "ratelimit_service_rate_limit_domain_not_found";
+        for line in [format!("{name}{{domain=\"d3\"}} 101"), format!("{name}{{domain=\"(others)\"}} 84")] {
+            assert!(text.lines().any(|have| have == line), "{line} is missing in\n{text}");
+        }
+        assert!(!text.contains("\"shop\"") && text.lines().count() < 25, "{text}");
     }
 
     #[test]

@@ -1,11 +1,49 @@
 //! Makes and drops the series that policies have.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 
 use super::Metrics;
+use super::hottest::Hottest;
 use super::labels::{Decided, DecisionLabels, ModeLabel, PolicyLabel, UnitsFate, UnitsLabels};
 use super::peak::Peak;
 use super::policy_series::{PolicySeries, Tally};
+
+/// The most units that policies grant one key at once, by the names of the policies.
+#[derive(Debug, Default)]
+pub(super) struct Limits(Mutex<BTreeMap<String, MostUnits>>);
+
+/// The most units that one policy grants one key at once.
+#[derive(Debug, Default)]
+struct MostUnits {
+    /// For keys without a plan of their own; `None` if unlimited.
+    usual: Option<u64>,
+    /// By the plans of the file that have a limit.
+    plans: BTreeMap<String, u64>,
+}
+
+impl Limits {
+    /// Registers the gauge of all limits.
+    pub(super) fn show(&self, registry: &mut Registry) {
+        let family = Family::<Vec<(&'static str, String)>, Gauge<f64, AtomicU64>>::default();
+        for (policy, most) in &*self.0.lock() {
+            let usual = most.usual.map(|units| (None, units));
+            let plans = most.plans.iter().map(|(plan, units)| (Some(plan), *units));
+            for (plan, units) in usual.into_iter().chain(plans) {
+                let mut labels = vec![("policy", policy.clone())];
+                labels.extend(plan.map(|plan| ("plan", plan.clone())));
+                family.get_or_create(&labels).set(units as f64);
+            }
+        }
+        registry.register("policy_limit", "The most units that a policy grants one key at once", family);
+    }
+}
 
 impl Metrics {
     /// Returns the series of one policy. `limit` is the most that it grants; `None` if unlimited.
@@ -19,17 +57,19 @@ impl Metrics {
             returned: self.units_of(name, UnitsFate::returned),
             owed: self.units_of(name, UnitsFate::owed),
             utilization: Peak::default(),
+            hottest: Hottest::default(),
             shown: self.utilization.get_or_create_owned(&label),
         }
     }
 
     /// Sets the gauge of a policy's limit.
     pub(crate) fn limit(&self, name: &str, limit: Option<u64>) {
-        let label = PolicyLabel { policy: name.to_owned() };
-        match limit {
-            Some(limit) => _ = self.limits.get_or_create(&label).set(limit as f64),
-            None => _ = self.limits.remove(&label),
-        }
+        self.limits.0.lock().entry(name.to_owned()).or_default().usual = limit;
+    }
+
+    /// Sets the gauges of the limits that a policy has for plans: the values of the attribute that selects the rate.
+    pub(crate) fn limits_of_plans(&self, name: &str, plans: BTreeMap<String, u64>) {
+        self.limits.0.lock().entry(name.to_owned()).or_default().plans = plans;
     }
 
     fn units_of(&self, policy: &str, fate: UnitsFate) -> Counter {
@@ -53,7 +93,7 @@ impl Metrics {
     pub(crate) fn forget(&self, name: &str) {
         let label = PolicyLabel { policy: name.to_owned() };
         self.near.remove(&label);
-        self.limits.remove(&label);
+        self.limits.0.lock().remove(name);
         self.utilization.remove(&label);
         self.protection.forget(name);
         self.requests.forget(name);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
+use super::hottest::Hottest;
 use super::labels::Decided;
 use super::peak::Peak;
 
@@ -33,8 +34,17 @@ pub(crate) struct PolicySeries {
     /// Units that settlements booked beyond the charge.
     pub(crate) owed: Counter,
     pub(crate) utilization: Peak,
+    /// What the busiest keys have used of their rate.
+    pub(crate) hottest: Hottest,
     /// The gauge of the utilization; set when metrics are read.
     pub(super) shown: Gauge<f64, AtomicU64>,
+}
+
+impl PolicySeries {
+    /// Returns how many decisions were counted, of any kind.
+    pub(crate) fn decisions(&self) -> u64 {
+        [&self.enforce, &self.shadow].into_iter().flat_map(|tally| &tally.0).map(Counter::get).sum()
+    }
 }
 
 /// Counts units, saturating at the largest value of a counter. One settlement may owe 2^60 units, and 16 of those would

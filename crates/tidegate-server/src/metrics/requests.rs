@@ -1,14 +1,17 @@
-//! Requests in flight, and how long requests are delayed.
+//! How requests end, requests in flight, and how long requests are delayed.
 
-use std::sync::atomic::AtomicI64;
+use std::array;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::labels::{PolicyLabel, Transport, TransportLabel};
+use super::decision_times::{PARTS, own_part};
+use super::labels::{PolicyLabel, RequestLabels, RequestOutcome, Transport, TransportLabel};
 
 /// Upper bounds of delays, in seconds: `max_wait` is some milliseconds for a queue that smooths bursts, or seconds for
 /// one that schedules.
@@ -20,7 +23,14 @@ pub(crate) struct Requests {
     /// Indexed by the position of the transport in [`Transport::ALL`].
     in_flight: [Gauge<i64, AtomicI64>; Transport::ALL.len()],
     waits: Family<PolicyLabel, Histogram, fn() -> Histogram>,
+    /// In parts, since each request is counted, and a counter that all threads share costs as much as deciding.
+    outcomes: [Part; PARTS],
 }
+
+/// The counts of some threads, on their own cache lines: by transport and outcome.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Part([[AtomicU64; RequestOutcome::ALL.len()]; Transport::ALL.len()]);
 
 /// Counts one request in flight until it is dropped.
 #[derive(Debug)]
@@ -48,7 +58,32 @@ impl Requests {
             waits.clone(),
         );
         let of = |transport| in_flight.get_or_create_owned(&TransportLabel { transport });
-        Self { in_flight: Transport::ALL.map(of), waits }
+        let none = || Part(array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))));
+        Self { in_flight: Transport::ALL.map(of), waits, outcomes: array::from_fn(|_| none()) }
+    }
+
+    /// Counts a request by how it ended.
+    pub(crate) fn count(&self, transport: Transport, outcome: RequestOutcome) {
+        // Relaxed: each number is read by itself.
+        self.outcomes[own_part()].0[transport as usize][outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how many requests of a door ended like this.
+    pub(crate) fn counted(&self, transport: Transport, outcome: RequestOutcome) -> u64 {
+        let of = |part: &Part| part.0[transport as usize][outcome as usize].load(Ordering::Relaxed);
+        self.outcomes.iter().map(of).sum()
+    }
+
+    /// Registers how many requests ended how.
+    pub(super) fn show(&self, registry: &mut Registry) {
+        let family = Family::<RequestLabels, Counter>::default();
+        for transport in Transport::ALL {
+            for outcome in RequestOutcome::ALL {
+                let count = self.counted(transport, outcome);
+                family.get_or_create(&RequestLabels { transport, outcome }).inc_by(count);
+            }
+        }
+        registry.register("requests", "Requests of each door, each counted once, by how they ended", family);
     }
 
     /// Counts a request as in flight until the returned value is dropped, which also happens when its caller hangs up.

@@ -131,3 +131,33 @@ async fn a_store_that_goes_and_comes_back_is_told() {
     .await;
     read_until(&mut stream, "\"state\":\"up\"").await;
 }
+
+/// The log has the same, from the same line of the program.
+#[tokio::test]
+async fn a_change_names_the_token_of_its_caller() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens");
+    std::fs::write(&file, "ann read,admin ann-0123456789abcdef\nbob admin bob-0123456789abcdef\n").unwrap();
+    let server = start_with(FILE, |mut options| {
+        options.tokens_file = Some(file);
+        options
+    })
+    .await;
+    let listening =
+        b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\nx-tidegate-token: ann-0123456789abcdef\r\n\r\n";
+    let mut stream = sent(server.addr, listening).await;
+    read_until(&mut stream, "Last-Event-ID means nothing here").await;
+    let key = "/v1/keys/per-ip?client.ip=203.0.113.9";
+    for (token, method, path, body, told) in [
+        ("bob", Method::PUT, key, r#"{"block": {"for": "10min"}}"#, "/v1/keys/per-ip\",\"status\":200"),
+        ("ann", Method::DELETE, "/v1/policies/none", "", "/v1/policies/none\",\"status\":404"),
+        ("bob", Method::POST, "/v1/reload", "", "/v1/reload\",\"status\":200"),
+    ] {
+        let headers = [("authorization", format!("Bearer {token}-0123456789abcdef"))];
+        let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+        send(server.addr, method, path, &headers, body).await;
+        let told = format!("\"path\":\"{told},\"token\":\"{token}\"}}");
+        let event = read_until(&mut stream, &told).await;
+        assert!(!event.contains("203.0.113.9"), "{event}");
+    }
+}

@@ -25,5 +25,6 @@ mod reported_signals;
 mod running;
 mod scopes;
 mod settling;
+mod shown;
 mod switch_triggers;
 mod ticket_in_header;

@@ -86,7 +86,6 @@ async fn nonsense_on_the_wire_hurts_nobody() {
         b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n".to_vec(),
         format!("GET /{} HTTP/1.1\r\nhost: localhost\r\n\r\n", "a".repeat(200_000)).into_bytes(),
         format!("GET / HTTP/1.1\r\nhost: localhost\r\n{}\r\n", "x: y\r\n".repeat(5000)).into_bytes(),
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
         request("/v1/check", deep.as_bytes()),
         request("/v1/keys/%ff%00%zz?%=&&=", b""),
         request("/v1/policies/../../etc/passwd", b""),

@@ -25,6 +25,7 @@ mod quota;
 mod quota_parts;
 mod real;
 mod reflected;
+mod unmatched;
 mod watch;
 
 use std::net::SocketAddr;

@@ -5,8 +5,8 @@ use tidegate_core::{QuotaError, Rate};
 use super::diagnostic::Findings;
 use super::node::{Name, Node, Spot};
 use super::quota::LimitSpec;
-use super::suggest::instead;
 use crate::policy::{Condition, ConditionError, Follows, Limit, Source, SourceError, WrittenRate};
+use crate::suggest::instead;
 use crate::visible::excerpt;
 
 /// The keys of a limit whose rate follows a number. They come all three together or not at all.

@@ -21,8 +21,8 @@ use reserved::is_token;
 pub use reserved::{canonical_attribute, unknown_attribute};
 
 use super::budget::SEGMENTS;
-use super::suggest::nearest;
 use crate::policy::{BUILT_IN, Glob, PathGlob, canonical, host_name, path};
+use crate::suggest::nearest;
 use crate::visible::excerpt;
 
 /// Reports whether a character is forbidden in a name: printed, it would end the line, move the cursor or reverse the
@@ -316,6 +316,6 @@ pub(super) fn problem(text: &str) -> Result<(), String> {
     Err(format!(
         "unknown problem \"{}\"{}, or a URI",
         excerpt(text),
-        super::suggest::instead(text, KNOWN.into_iter())
+        crate::suggest::instead(text, KNOWN.into_iter())
     ))
 }

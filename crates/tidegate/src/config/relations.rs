@@ -6,9 +6,9 @@ use super::conditions::{condition, source};
 use super::diagnostic::Findings;
 use super::node::{Node, Spot, Value};
 use super::shape::subject;
-use super::suggest::instead;
 use super::switches;
 use crate::policy::{ConditionsError, PolicySetError, Source};
+use crate::suggest::instead;
 use crate::visible::excerpt;
 
 /// Checks that the policies that `when` and `follows` refer to are in the file.

@@ -6,10 +6,10 @@ use std::collections::HashSet;
 use super::diagnostic::Findings;
 use super::keys::{ADAPTIVE, BREAKER, CONCURRENCY, PLACE_TTL, TICKET_TTL};
 use super::node::{Node, Spot};
-use super::suggest::nearest;
 use crate::policy::LLM_USAGE;
 use crate::policy::Policy;
 use crate::policy::span;
+use crate::suggest::nearest;
 use crate::visible::excerpt;
 
 /// The names of usage that policies settle by, each with the first policy that uses it.

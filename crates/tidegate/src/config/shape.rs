@@ -16,8 +16,8 @@ use super::keys::{ALGORITHMS, AlgorithmKeys};
 use super::kind::{Key, Kind, Table};
 use super::node::{Node, Value};
 use super::reach;
-use super::suggest::{instead, nearest};
 use crate::policy::WrittenRate;
+use crate::suggest::{instead, nearest};
 use crate::visible::excerpt;
 
 /// Checks a value against its kind; messages call it `name`.

@@ -18,6 +18,9 @@ impl fmt::Display for Explanation {
             ("delayed", _, _) => writeln!(f, "DELAYED {}", millis(self.delay_ms))?,
             ("allowed", Some(name), _) => writeln!(f, "ALLOWED, tightest is {name}")?,
             ("allowed", None, _) => match self.passed_over() {
+                names if names.is_empty() && self.unread.is_some() => {
+                    writeln!(f, "ALLOWED, no policy is about it, so nothing limits it")?;
+                }
                 names if names.is_empty() => writeln!(f, "ALLOWED, no policy limits it")?,
                 names => writeln!(f, "ALLOWED, though over the limit of {}", names.join(", "))?,
             },
@@ -74,7 +77,10 @@ impl fmt::Display for Explanation {
         for remark in &self.remarks {
             writeln!(f, "    {remark}")?;
         }
-        if !self.unused.is_empty() {
+        for sentence in self.unread.iter().flatten() {
+            writeln!(f, "    {}", visible::line(sentence))?;
+        }
+        if self.unread.is_none() && !self.unused.is_empty() {
             let more = self.unused.len().saturating_sub(UNUSED);
             let told = self
                 .unused

@@ -67,6 +67,13 @@ pub enum Relevance {
     },
 }
 
+impl Relevance {
+    /// Reports whether the policy is about the request, even if a list, a condition or unlimited terms exempt it.
+    pub(crate) const fn is_met(&self) -> bool {
+        !matches!(self, Self::Off | Self::OtherDirection | Self::NoMatch { .. } | Self::NothingToKeyBy { .. })
+    }
+}
+
 impl fmt::Display for Relevance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

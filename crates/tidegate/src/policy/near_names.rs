@@ -1,6 +1,26 @@
-//! Names of attributes that people write short, where policies use a longer name.
+//! Names that a request has and no policy reads, with those that were probably meant; among them short names, where
+//! policies use a longer one.
 //!
 //! A name without a dot can be a program's own, so such names are allowed; people are only told of the other one.
+
+use std::collections::BTreeSet;
+
+use super::descriptor::Descriptor;
+use super::matching::Want;
+use super::named::{BUILT_IN, Named};
+use super::policy::Mode;
+use super::set::PolicySet;
+use crate::visible::excerpt;
+
+/// How many names of policies are compared with one of a request: a file may have ten thousand.
+const COMPARED: usize = 500;
+/// How many names of a request are compared and told.
+const TOLD: usize = 5;
+/// How many names of policies are listed if none is near.
+const LISTED: usize = 3;
+/// The attribute with the domain of a call over gRPC, and the one with the keys of its entries. Proxies' configurations
+/// write both, so their values are spelled like names.
+const SPELLED: [(&str, &str); 2] = [("rls.domain", "domain"), ("rls.keys", "keys")];
 
 /// Short names and the attributes that are usually meant.
 const SHORT: [(&str, &str); 22] = [
@@ -35,9 +55,167 @@ pub(crate) fn meant(name: &str) -> Option<&'static str> {
     found.map(|(_, long)| *long).filter(|long| *long != name)
 }
 
+impl PolicySet {
+    /// Returns what a request has that no policy reads, each as a sentence without a full stop, with what was probably
+    /// meant: names of attributes, and over gRPC the domain and the keys of a descriptor. At most seven sentences.
+    ///
+    /// For a request that no policy meets. Compares names, which takes up to some milliseconds: for people, not for each
+    /// request.
+    #[must_use]
+    pub fn unread(&self, request: &Descriptor<'_>) -> Vec<String> {
+        let mut told: Vec<String> = SPELLED
+            .into_iter()
+            .filter_map(|(name, word)| {
+                let value = request.value(name)?;
+                let wanted = self.wanted_values(name)?;
+                if wanted.contains(value) {
+                    return None;
+                }
+                Some(format!("no policy reads the {word} \"{}\"{}", excerpt(value), instead(value, &wanted)))
+            })
+            .collect();
+        let read = self.attributes_read();
+        let here = |name: &str| request.value(name).is_some();
+        let wanted: BTreeSet<&str> = read
+            .names()
+            .filter(|name| !here(name) && !BUILT_IN.contains(name) && !name.starts_with("rls."))
+            .collect();
+        let strange = request
+            .pairs()
+            .map(|(name, _)| name)
+            .filter(|name| !read.contains(name) && !BUILT_IN.contains(name) && !name.starts_with("rls."));
+        told.extend(strange.take(TOLD).map(|name| {
+            let meant =
+                meant_among(&read, name).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+            let others = match (meant.is_empty(), wanted.is_empty()) {
+                (true, false) => listed(&wanted),
+                _ => meant,
+            };
+            format!("no policy reads the attribute {}{others}", excerpt(name))
+        }));
+        told
+    }
+
+    /// Returns the values that policies demand of an attribute; `None` if some policy takes other values too.
+    fn wanted_values(&self, attribute: &str) -> Option<BTreeSet<&str>> {
+        let mut wanted = BTreeSet::new();
+        for policy in self.policies().iter().filter(|policy| policy.mode != Mode::Off) {
+            for (_, want) in policy.matching.attributes().iter().filter(|(name, _)| **name == *attribute) {
+                let Want::OneOf(globs) = want else { return None };
+                for glob in globs {
+                    wanted.extend(glob.literals()?);
+                }
+            }
+        }
+        (!wanted.is_empty()).then_some(wanted)
+    }
+}
+
+/// Returns the attribute that was probably meant by a name that no policy reads: one that policies read, or the long
+/// form of a short name.
+pub(crate) fn meant_among(read: &Named, name: &str) -> Option<String> {
+    let mut names: Vec<&str> = read.names().filter(|read| !read.starts_with("rls.")).collect();
+    names.sort_unstable();
+    let near = nearest(name, names.into_iter().take(COMPARED));
+    near.or_else(|| meant(name)).map(str::to_owned)
+}
+
+/// Returns the end of a sentence about a value that no policy reads.
+fn instead(value: &str, wanted: &BTreeSet<&str>) -> String {
+    match nearest(value, wanted.iter().copied().take(COMPARED)) {
+        Some(near) => format!("; did you mean \"{}\"?", excerpt(near)),
+        None => listed(wanted),
+    }
+}
+
+fn listed(wanted: &BTreeSet<&str>) -> String {
+    let named: Vec<String> = wanted.iter().take(LISTED).map(|value| excerpt(value)).collect();
+    let more =
+        if wanted.len() > LISTED { format!(" and {} more", wanted.len() - LISTED) } else { String::new() };
+    format!("; they read {}{more}", named.join(", "))
+}
+
+/// Returns the most similar of some names.
+#[cfg(feature = "config")]
+fn nearest<'n>(found: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    crate::suggest::nearest(found, names)
+}
+
+/// Without the feature `config` names are not compared.
+#[cfg(not(feature = "config"))]
+fn nearest<'n>(_: &str, _: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::{Limit, Match, Policy};
+    use tidegate_core::Quota;
+
+    /// A policy of an imported file, and one of our own.
+    fn set() -> PolicySet {
+        let limit = || Limit::new(Quota::per_second(1).gcra().unwrap(), "1/s");
+        let mut path = Policy::new("shop-ratelimit.PATH", limit());
+        let fits = |value| Want::value(value).unwrap();
+        path.matching =
+            Match::any().attribute("rls.domain", fits("shop-ratelimit")).attribute("rls.keys", fits("PATH"));
+        path.by = vec!["PATH".to_owned()];
+        let mut key = Policy::new("per-key", limit());
+        key.matching = Match::any().attribute("rls.domain", fits("api"));
+        key.by = vec!["api.key".to_owned()];
+        PolicySet::new(vec![path, key]).unwrap()
+    }
+
+    #[test]
+    fn what_no_policy_reads_is_told_with_what_was_meant() {
+        let set = set();
+        let unread = |pairs: &[(&'static str, &'static str)]| {
+            let request = pairs.iter().fold(Descriptor::new(), |all, (name, value)| all.with(*name, *value));
+            assert!(!set.meets(&request, None), "{pairs:?}");
+            set.unread(&request)
+        };
+        let ours = |keys| [("rls.domain", "shop-ratelimit"), ("rls.keys", keys)];
+        assert_eq!(
+            unread(&[("rls.domain", "shop-rate-limit"), ("rls.keys", "PATH"), ("PATH", "/")]),
+            ["no policy reads the domain \"shop-rate-limit\"; did you mean \"shop-ratelimit\"?"]
+        );
+        assert_eq!(
+            unread(&[("rls.domain", "edge"), ("rls.keys", "PATH"), ("PATH", "/")]),
+            ["no policy reads the domain \"edge\"; they read api, shop-ratelimit"]
+        );
+        let [domain, keys] = ours("path");
+        assert_eq!(
+            unread(&[domain, keys, ("path", "/")]),
+            [
+                "no policy reads the keys \"path\"; did you mean \"PATH\"?",
+                "no policy reads the attribute path; did you mean PATH?"
+            ]
+        );
+        let [domain, keys] = ours("PATH,method");
+        assert_eq!(
+            unread(&[domain, keys, ("PATH", "/"), ("method", "GET")])[0],
+            "no policy reads the keys \"PATH,method\"; they read PATH"
+        );
+        assert_eq!(
+            unread(&[("rls.domain", "api"), ("api_key", "k")]),
+            ["no policy reads the attribute api_key; did you mean api.key?"]
+        );
+    }
+
+    #[test]
+    fn a_request_that_a_policy_or_a_list_leaves_out_on_purpose_is_met() {
+        let mut per_ip = Policy::new("per-ip", Limit::of(crate::policy::Terms::unlimited()));
+        per_ip.by = vec!["client.ip".to_owned()];
+        per_ip.access.allow = ["user.role=root".parse().unwrap()].into_iter().collect();
+        let set = PolicySet::new(vec![per_ip]).unwrap();
+        assert!(
+            set.meets(&Descriptor::new().with("client.ip", "::1"), None),
+            "without a limit, as the file says"
+        );
+        assert!(set.meets(&Descriptor::new().with("user.role", "root"), None));
+        assert!(!set.meets(&Descriptor::new().with("client", "::1"), None), "it has no key");
+    }
 
     #[test]
     fn only_short_forms_are_near() {

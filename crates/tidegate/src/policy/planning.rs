@@ -83,6 +83,31 @@ impl PolicySet {
         })
     }
 
+    /// Reports whether any of these policies is about a request: it matches and has what the key is made of, or a list
+    /// exempts it. `false`: nobody has thought of such a request, and nothing limits it.
+    ///
+    /// For a request that no limit was charged for: it tells those that conditions, lists or unlimited terms leave out on
+    /// purpose from all others. Costs a look-up of the policies that may match.
+    #[must_use]
+    pub fn meets(&self, request: &Descriptor<'_>, among: Option<&Among>) -> bool {
+        let plain = if self.compares_places { plain_values(request) } else { None };
+        let descriptor = plain.as_ref().unwrap_or(request);
+        if !self.access.allow.is_empty() && self.access.allow.find(descriptor).is_some() {
+            return true;
+        }
+        let view = View::over(request, descriptor);
+        let mut candidates = Candidates::default();
+        self.index.look_up(&view, &mut candidates);
+        candidates.by_ref().any(|place| {
+            let (policy, compiled) = (&self.policies[place], &self.compiled[place]);
+            let there = || policy.by.iter().filter(|name| descriptor.value(name).is_some()).count();
+            among.is_none_or(|among| among.has(place))
+                && compiled.outbound == view.outbound
+                && policy.matching.misfit(&view).is_none()
+                && (there() >= compiled.needs || policy.access.allow.find(descriptor).is_some())
+        })
+    }
+
     /// Calls `refuses` for each wanted policy that matches the request and is enforced, in order; returns the first
     /// refusal.
     pub(crate) fn refuse_by(

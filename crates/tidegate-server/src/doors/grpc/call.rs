@@ -197,6 +197,7 @@ async fn answer(
     let (head, body) = request.into_parts();
     is_call(&head)?;
     let deadline = deadline(&head.headers).map_err(|status| status.response())?;
+    let called = method.as_ref().ok().copied();
     let answered = async {
         let method = method?;
         method.may_be_called(&calls.service, calls.place.is_reserved(), &head.headers)?;
@@ -218,7 +219,12 @@ async fn answer(
             Err(Status::new(Code::DeadlineExceeded, "the caller's deadline came before the answer"))
         }),
     };
-    answered.map_err(|status| status.response())
+    answered.map_err(|status| {
+        if called.is_none_or(Method::decides) && status.is_the_callers() {
+            calls.service.app.engine.unreadable(status.code.word(), &status.message);
+        }
+        status.response()
+    })
 }
 
 /// Returns how a call was answered, for its tracing span.

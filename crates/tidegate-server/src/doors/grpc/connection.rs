@@ -31,6 +31,7 @@ use super::service::Service;
 use crate::connections::{LINGER, Order, Place, Stage, Stream, linger, now};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
+use crate::unmet::Misdirected;
 
 /// The most calls of one connection at once. A proxy with more in flight opens another connection.
 const STREAMS: u32 = 256;
@@ -58,13 +59,44 @@ pub(super) async fn serve(stream: Stream, service: Arc<Service>, place: Arc<Plac
     if let Some(reason) = ended.cut() {
         service.app.engine.metrics.connection_cut(reason);
     }
-    let Some(stream) = back.lock().take() else { return };
+    let Some(mut stream) = back.lock().take() else { return };
+    if let Ended::Foreign(first) = ended
+        && let Some((why, answer)) = other_protocol(first)
+    {
+        service.app.engine.misdirected(why);
+        // Short enough for the system's buffer, so it does not wait for the peer.
+        drop(timeout(LINGER, stream.write_all(answer)).await);
+    }
     close(stream, ended, &place).await;
+}
+
+/// The answer to a call over HTTP/1, in headers alone: so Envoy takes it for the status of the call, and logs the message.
+const CALL_OVER_HTTP1: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
+    content-type: application/grpc\r\ngrpc-status: 12\r\n\
+    grpc-message: this is a gRPC address and the call came over HTTP/1; set http2_protocol_options for the cluster\r\n\
+    content-length: 0\r\nconnection: close\r\n\r\n";
+/// The answer to another request over HTTP/1.
+const REQUEST_OVER_HTTP1: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
+    content-type: text/plain\r\ncontent-length: 87\r\nconnection: close\r\n\r\n\
+    this is the gRPC address, which speaks HTTP/2 alone; HTTP/1.1 is served on server.http\n";
+
+/// Returns the protocol of a peer that has not begun with HTTP/2, and what to answer; `None` if it is unknown.
+fn other_protocol(first: [u8; 4]) -> Option<(Misdirected, &'static [u8])> {
+    match &first {
+        b"POST" => Some((Misdirected::Http1AtGrpc, CALL_OVER_HTTP1)),
+        [0x16, 3, _, _] => Some((Misdirected::TlsAtGrpc, b"")),
+        began if began.iter().all(|byte| byte.is_ascii_uppercase() || *byte == b' ') => {
+            Some((Misdirected::Http1AtGrpc, REQUEST_OVER_HTTP1))
+        }
+        _ => None,
+    }
 }
 
 /// Why serving a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
+    /// The peer began with these bytes, which are not HTTP/2.
+    Foreign([u8; 4]),
     /// Everything was sent: the peer has closed, has made an error, or was told to go away.
     Done,
     /// The preface did not come in time.
@@ -81,7 +113,7 @@ impl Ended {
     /// Returns the reason that metrics count, if any.
     const fn cut(self) -> Option<CutReason> {
         match self {
-            Self::Done | Self::Cut => None,
+            Self::Foreign(_) | Self::Done | Self::Cut => None,
             Self::Late => Some(CutReason::head),
             Self::Unread => Some(CutReason::unread),
             Self::Vacated => Some(CutReason::vacated),
@@ -97,7 +129,14 @@ async fn run(lent: LentSocket, calls: Arc<Calls>) -> Ended {
         .max_header_list_size(HEADER_LIST)
         .initial_connection_window_size(WINDOW)
         .max_send_buffer_size(SEND_BUFFER);
-    let mut handshake = pin!(timeout(timeouts.head.min(NEVER), builder.handshake::<_, Bytes>(lent)));
+    let mut lent = lent;
+    let shaking = async {
+        match lent.begins().await {
+            Ok(()) => builder.handshake::<_, Bytes>(lent).await.map_err(|_| Ended::Done),
+            Err(first) => Err(Ended::Foreign(first)),
+        }
+    };
+    let mut handshake = pin!(timeout(timeouts.head.min(NEVER), shaking));
     let shaken = tokio::select! {
         biased;
         () = place.ordered(Order::Finish) => {
@@ -118,7 +157,7 @@ async fn run(lent: LentSocket, calls: Arc<Calls>) -> Ended {
     };
     let http2 = match shaken {
         Ok(Ok(http2)) => http2,
-        Ok(Err(_)) => return Ended::Done,
+        Ok(Err(ended)) => return ended,
         Err(_) => return Ended::Late,
     };
     let mut connection = Connection::new(http2, Arc::clone(&calls));
@@ -319,7 +358,7 @@ async fn close(stream: Stream, ended: Ended, place: &Place) {
         // Otherwise the system would keep for minutes what the peer does not take.
         Ended::Unread => return stream.forget_unsent(),
         Ended::Cut | Ended::Vacated | Ended::Late => return,
-        Ended::Done => {}
+        Ended::Done | Ended::Foreign(_) => {}
     }
     place.note(Stage::Closing, now());
     let (mut read, mut write) = tokio::io::split(stream);

@@ -3,6 +3,8 @@
 //! `h2` keeps the socket that it is given, and drops it. But dropping a socket with unread bytes resets the connection,
 //! and a reset discards answers that the peer has not read yet. So the socket is needed again, to close it in an
 //! orderly way.
+//!
+//! The first bytes are read before `h2` is asked, which would answer them in HTTP/2 whatever they are.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,9 +12,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 use crate::connections::Stream;
+
+/// How many bytes tell the protocol of a peer.
+const FIRST: usize = 4;
+/// The beginning of HTTP/2.
+const PREFACE: [u8; FIRST] = *b"PRI ";
 
 /// The slot to which the socket returns.
 pub(super) type ReturnSlot = Arc<Mutex<Option<Stream>>>;
@@ -22,6 +29,8 @@ pub(super) type ReturnSlot = Arc<Mutex<Option<Stream>>>;
 pub(super) struct LentSocket {
     /// `Some` until this is dropped.
     stream: Option<Stream>,
+    /// What was read before HTTP/2 began.
+    begun: Vec<u8>,
     back: ReturnSlot,
 }
 
@@ -29,7 +38,22 @@ impl LentSocket {
     /// Lends a socket. Returns the lent socket and the slot to which it returns when dropped.
     pub(super) fn new(stream: Stream) -> (Self, ReturnSlot) {
         let back = ReturnSlot::default();
-        (Self { stream: Some(stream), back: Arc::clone(&back) }, back)
+        (Self { stream: Some(stream), begun: Vec::new(), back: Arc::clone(&back) }, back)
+    }
+
+    /// Waits for the first bytes. HTTP/2 gets them afterwards.
+    ///
+    /// # Errors
+    /// The first bytes of a peer that does not begin like HTTP/2, filled up with zeros if it sends fewer.
+    pub(super) async fn begins(&mut self) -> Result<(), [u8; FIRST]> {
+        self.begun.reserve(256);
+        while self.begun.len() < FIRST
+            && let Some(stream) = &mut self.stream
+            && let Ok(1..) = stream.read_buf(&mut self.begun).await
+        {}
+        let mut first = [0; FIRST];
+        first.iter_mut().zip(&self.begun).for_each(|(held, byte)| *held = *byte);
+        if first == PREFACE { Ok(()) } else { Err(first) }
     }
 
     fn stream(self: Pin<&mut Self>) -> io::Result<Pin<&mut Stream>> {
@@ -46,10 +70,19 @@ impl Drop for LentSocket {
 
 impl AsyncRead for LentSocket {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.begun.is_empty() {
+            let fits = self.begun.len().min(buffer.remaining());
+            buffer.put_slice(&self.begun[..fits]);
+            self.begun.drain(..fits);
+            if self.begun.is_empty() {
+                self.begun = Vec::new();
+            }
+            return Poll::Ready(Ok(()));
+        }
         self.stream()?.poll_read(cx, buffer)
     }
 }

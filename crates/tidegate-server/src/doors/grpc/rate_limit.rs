@@ -28,7 +28,7 @@ use super::service::Service;
 use super::status::{Code, Status};
 use crate::engine::{Conclusion, Engine, Held, Together, Want};
 use crate::live::{Facts, Live};
-use crate::metrics::Transport;
+use crate::metrics::{RequestOutcome, Transport};
 
 /// The path of the method.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -48,6 +48,7 @@ pub(super) async fn answer(service: &Service, headers: &HeaderMap, message: Byte
     let live = engine.live();
     let descriptors = descriptors::read(&request, &service.quotas, &live)?;
     let answer = if descriptors.iter().any(|descriptor| descriptor.refused.is_some()) {
+        engine.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
         let mut answer = response::refused(&descriptors);
         details.write_unjudged(&request, &descriptors, &mut answer);
         answer
@@ -101,6 +102,9 @@ async fn decide(
             let mut check = alone.check();
             check.deadline = deadline;
             one = engine.decide(live, check, None, want, held, Transport::grpc).await;
+            if want == Want::Peek {
+                engine.count_look(live, &alone.request, &one);
+            }
             let (allowed, wait) = match &one {
                 Conclusion::Decided(decision) => (decision.allowed, decision.wait),
                 Conclusion::Unsettled { allowed, .. } => (*allowed, Duration::ZERO),

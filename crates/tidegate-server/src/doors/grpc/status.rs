@@ -61,6 +61,18 @@ impl Status {
         Self { code, message: message.into() }
     }
 
+    /// Returns whether the call itself is wrong, so that the same call fails again.
+    pub(super) const fn is_the_callers(&self) -> bool {
+        matches!(
+            self.code,
+            Code::InvalidArgument
+                | Code::NotFound
+                | Code::ResourceExhausted
+                | Code::Unimplemented
+                | Code::Internal
+        )
+    }
+
     /// Returns the answer that consists of headers only: nothing but the status.
     pub(super) fn response(&self) -> Response<()> {
         let mut response = Response::new(());

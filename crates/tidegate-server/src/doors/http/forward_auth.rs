@@ -34,7 +34,7 @@ use super::request_body::CheckBody;
 use super::response_headers::write_decision;
 use crate::app::App;
 use crate::engine::{Held, TicketFor, Want};
-use crate::metrics::Transport;
+use crate::metrics::{RequestOutcome, Transport};
 use crate::problem::Problem;
 
 /// Undoes the charges if it is dropped before the caller was answered.
@@ -73,6 +73,7 @@ pub(crate) async fn forward_auth(
     let Original { descriptor: request, priority, .. } = original;
     let mut asked = CheckBody { request, cost: None, priority, policies: None, ticket: None };
     if preflight && live.set.access(&asked.request).is_none() {
+        app.engine.metrics.requests.count(Transport::http, RequestOutcome::allowed);
         let unlimited = [(CACHE_CONTROL, HeaderValue::from_static("no-store"))];
         return Ok((StatusCode::OK, unlimited).into_response());
     }

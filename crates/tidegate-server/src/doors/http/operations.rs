@@ -1,5 +1,7 @@
 //! Health, metrics, version, schema and reload.
 
+use std::time::Duration;
+
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -11,9 +13,11 @@ use super::query::Query;
 use crate::app::App;
 use crate::engine::Outage;
 use crate::json;
+use crate::live::Live;
 use crate::phase::Phase;
 use crate::problem::Problem;
 use crate::reload::Taken;
+use crate::span::moment;
 
 /// `/livez`: the process runs. Checks nothing, least of all the store: a restart would not repair it.
 pub(crate) fn livez() -> Response {
@@ -101,6 +105,7 @@ fn checks(app: &App, serving: bool) -> String {
         };
         format!("\n{mark} {of}: {members}{whose} has {part:.1} % of each limit{why}")
     });
+    let unmet = unmet_lines(&live);
     let policies =
         app.engine.cluster_policies().map_or_else(String::new, |_| policies_line(&app.reload.taken()));
     let tls = app
@@ -108,12 +113,47 @@ fn checks(app: &App, serving: bool) -> String {
         .as_ref()
         .map_or_else(String::new, |certificates| format!("\n{}", certificates.describe()));
     format!(
-        "{} serving\n{config}{policies}\n{store}{nodes}{tls}\n[+] {} requests in flight\n{}\n",
+        "{} serving\n{config}{policies}{unmet}\n{store}{nodes}{tls}\n[+] {} requests in flight\n{}\n",
         mark(serving),
         // Does not count this request.
         app.requests_in_flight().saturating_sub(1),
         if serving { "ready" } else { "not ready" },
     )
+}
+
+/// Describes the requests that no policy is about, and the policies that no request has reached.
+fn unmet_lines(live: &Live) -> String {
+    /// How many kinds of requests, and how many policies, are told.
+    const TOLD: usize = 5;
+    let since = |tick| moment(tick, Duration::ZERO).unwrap_or_default();
+    let unmet = live.unmet.so_far();
+    let mut lines = String::new();
+    if let Some(unmet) = &unmet {
+        let of = match unmet.count {
+            1 => "1 request was".to_owned(),
+            count => format!("{count} requests were"),
+        };
+        lines += &format!("\n[!] {of} limited by no policy since {}:", since(live.since));
+        for (count, kind) in unmet.kinds.iter().take(TOLD) {
+            lines += &format!("\n      {count} x {}", visible::line(kind));
+        }
+        if let more @ 1.. = unmet.kinds.len().saturating_sub(TOLD) {
+            lines += &format!("\n      and {more} more kinds");
+        }
+    }
+    let unreached: Vec<_> = live.unreached().collect();
+    if let Some(first) = unreached.iter().map(|(_, since)| *since).min() {
+        let named: Vec<_> = unreached.iter().take(TOLD).map(|(name, _)| visible::line(name)).collect();
+        let more = match unreached.len().saturating_sub(TOLD) {
+            0 => String::new(),
+            more => format!(" and {more} more, see GET /v1/policies"),
+        };
+        // By itself it may only say that nobody has asked yet.
+        let mark = if unmet.is_some() { "[!]" } else { "[+]" };
+        lines +=
+            &format!("\n{mark} no request has reached {}{more} since {}", named.join(", "), since(first));
+    }
+    lines
 }
 
 /// Describes which of the policies published for all nodes are in force.

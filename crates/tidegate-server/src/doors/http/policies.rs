@@ -72,6 +72,10 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
 /// Returns whether anything was added.
 fn add_in_force(shown: &mut Value, live: &Live, at: usize) -> bool {
     let mut moving = false;
+    if let Some(since) = live.unreached_since(at) {
+        shown["unreached_since"] = moment(since, std::time::Duration::ZERO).into();
+        moving = true;
+    }
     if let Some(standing) = live.set.holding(at) {
         shown["in_force"] = known(standing).into();
         if let Holding::Yes { below: Some(below) } = standing {

@@ -20,9 +20,11 @@ use super::policies::find;
 use super::query::Query;
 use super::request_body;
 use crate::app::App;
+use crate::engine::missing;
 use crate::json;
 use crate::live::Live;
 use crate::problem::Problem;
+use crate::requests;
 use crate::span::moment;
 use crate::spelling::quoted;
 use crate::top_keys;
@@ -58,7 +60,7 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
         form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).any(|(name, _)| own(&name));
     let known = known(app, &live, at);
     if names_key {
-        let key = key_of(&live, at, uri.query().unwrap_or_default())?;
+        let key = key_with_plan(&live, at, uri.query().unwrap_or_default())?;
         let text = app.redact.key(&live.set, words, &key, true);
         let known = known.into_iter().find(|(key, _)| *key == text).map(|(_, known)| known);
         let standing = standing(app, &live, at, &key).await;
@@ -165,13 +167,32 @@ fn known(app: &App, live: &Live, policy: usize) -> Vec<(String, Known)> {
     known
 }
 
-/// Returns the standing of a key under each limit; null if the store did not answer, or the limit differs from request
-/// to request.
+/// Parses a key, with the attributes that select its limits if they are given: its plan.
+fn key_with_plan<'q>(live: &Live, at: usize, query: &'q str) -> Result<Descriptor<'q>, Problem> {
+    let policy = &live.set.policies()[at];
+    let selects = |name: &str| {
+        let mut choices = policy.limits.iter().flat_map(|limit| limit.overrides.iter().chain(&limit.tiers));
+        !policy.by.iter().any(|by| by == name) && choices.any(|choice| choice.by == name)
+    };
+    let (plan, key): (Vec<_>, Vec<_>) =
+        form_urlencoded::parse(query.as_bytes()).partition(|(name, _)| selects(name));
+    let key = requests::key_of(&policy.by, key);
+    let mut key =
+        key.map_err(|wrong| Problem::bad_request(wrong.to_string()).with("key", policy.by.as_slice()))?;
+    plan.into_iter().for_each(|(name, value)| key.push(name, value));
+    Ok(key)
+}
+
+/// Returns the standing of a key under each limit; null if the store did not answer. A limit that depends on more than
+/// the key says on what (`depends_on`).
 async fn standing(app: &App, live: &Live, policy: usize, key: &Descriptor<'_>) -> Value {
     let standings = app.engine.standings(live, policy, key).await;
     let Ok(standings) = standings else { return Value::Null };
-    let each = standings.into_iter().map(|(limit, standing)| match standing {
-        None => json!({ "limit": limit, "remaining": null }),
+    let words = &live.set.policies()[policy];
+    let limits = words.limits.iter().chain(&words.shadow_limit);
+    let depends_on = limits.map(|of| missing(of, key).collect::<Vec<_>>());
+    let each = standings.into_iter().zip(depends_on).map(|((limit, standing), depends_on)| match standing {
+        None => json!({ "limit": limit, "remaining": null, "depends_on": depends_on }),
         Some(standing) => json!({
             "limit": limit,
             "remaining": standing.remaining,

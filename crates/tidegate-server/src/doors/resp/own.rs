@@ -72,7 +72,9 @@ async fn decided(
         let where_else = "TG.RESET is not served here; DELETE /v1/keys/POLICY at the admin address does it";
         Err(Refusal::wrong(where_else))
     } else if is("TG.RESET") {
-        reset::run(door, words, replies).await
+        reset::run(door, words, replies).await?;
+        tracing::info!(token = session.token(), command = "TG.RESET", "a change through the API");
+        Ok(())
     } else {
         let name = text(words[0]).to_ascii_uppercase();
         let meant = nearest(&name, COMMANDS);

@@ -121,6 +121,14 @@ impl Session {
         Shown::Right
     }
 
+    /// Returns the name of the token that was shown; `None` if none is needed.
+    pub(super) fn token(&self) -> Option<&str> {
+        match &self.trust {
+            Trust::Holder { grant, .. } => Some(&grant.name),
+            Trust::Open | Trust::Unknown => None,
+        }
+    }
+
     /// Revokes what a token allowed if it is no longer valid.
     pub(super) fn look_again(&mut self, access: &Access) {
         if let Trust::Holder { grant, among } = &self.trust {

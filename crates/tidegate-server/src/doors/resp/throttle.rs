@@ -13,7 +13,7 @@ use super::reply::Replies;
 use super::session::{RespDoor, Session, Written};
 use crate::call_notes;
 use crate::engine::Engine;
-use crate::metrics::Decided;
+use crate::metrics::{Decided, RequestOutcome, Transport};
 use crate::requests::InlineLimit;
 
 /// `CL.THROTTLE key max_burst count period [quantity]`
@@ -45,11 +45,14 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
         });
     });
     if quantity > 0 {
-        door.app.engine.metrics.throttled.count(match decided {
-            Ok(()) if settled.allowed => Decided::allowed,
-            Ok(()) => Decided::denied,
-            Err(_) => Decided::error,
-        });
+        let (decision, outcome) = match decided {
+            Ok(()) if settled.allowed => (Decided::allowed, RequestOutcome::allowed),
+            Ok(()) => (Decided::denied, RequestOutcome::denied),
+            // The client gets an error, and decides by itself.
+            Err(_) => (Decided::error, RequestOutcome::invalid),
+        };
+        door.app.engine.metrics.throttled.count(decision);
+        door.app.engine.metrics.requests.count(Transport::resp, outcome);
     }
     match decided {
         Ok(()) => answer(&settled, replies),

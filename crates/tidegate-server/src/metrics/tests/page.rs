@@ -10,7 +10,7 @@ use tidegate::policy::{Holding, Limit, Over, Policy};
 use tidegate::store::leased::LeaseHealth;
 use tidegate::{Quota, Tick};
 
-use super::super::peer_names::{LimitadorCalls, show_envoy};
+use super::super::peer_names::{LimitadorCalls, UnknownDomains, show_envoy};
 use super::super::*;
 use crate::metrics::in_force::FollowedRate;
 use crate::metrics::judged::Judge;
@@ -38,8 +38,12 @@ fn everything() -> String {
     done.breaker_changed(&policy.name, BreakerStateLabel::open);
     done.breaker_would_open(&policy.name, 1);
     metrics.switches.add("previews");
+    metrics.limits_of_plans(&policy.name, [("gold".to_owned(), 7)].into());
     let mut peers = Registry::default();
     show_envoy(&mut peers, [(&policy, &series)].into_iter());
+    let unknown = UnknownDomains::default();
+    unknown.count("b", &[]);
+    unknown.show(&mut peers);
     let calls = LimitadorCalls::default();
     [true, false].into_iter().for_each(|allowed| calls.count("a", allowed, std::slice::from_ref(&policy)));
     calls.show(&mut peers, false, std::slice::from_ref(&policy));

@@ -3,8 +3,8 @@
 use super::super::diagnostic::Findings;
 use super::super::names;
 use super::super::node::{Node, Spot, Value};
-use super::super::suggest::instead;
 use crate::policy::BUILT_IN;
+use crate::suggest::instead;
 use crate::visible::excerpt;
 
 /// Returns the attribute of an entry: its key, or `rls.entry.` and its key if that name means something else in a

@@ -22,6 +22,9 @@ const FEWEST_DIFFERENT: usize = 8;
 /// The length of a nonce in bytes. It is drawn at random for each ticket; random values of 192 bits do not repeat.
 const NONCE: usize = 24;
 
+/// The nonce under which the secret for digests is made. Those of tickets are random, so none is this one.
+const DIGESTS: &[u8; NONCE] = b"tidegate digests of keys";
+
 /// The length in bytes of the tag that authenticates a ticket.
 const TAG: usize = 16;
 
@@ -161,6 +164,24 @@ impl TicketKeys {
     #[must_use]
     pub const fn looks_typed(&self) -> bool {
         self.looks_typed
+    }
+
+    /// Returns a secret that follows from the current key and opens no ticket, by which the nodes of a deployment can make
+    /// the same digests of what they do not show, before and after a restart. 32 bytes.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::gate::ticket::TicketKeys;
+    ///
+    /// let of = |key| TicketKeys::new([key; 32]).digest_secret();
+    /// assert!(of(1) == of(1) && of(1) != of(2));
+    /// ```
+    #[must_use]
+    pub fn digest_secret(&self) -> [u8; 32] {
+        let nonce = XNonce::from(*DIGESTS);
+        let sealed = self.ciphers[0].encrypt(&nonce, Payload { msg: &[0; 32], aad: DIGESTS });
+        let sealed = sealed.expect("32 bytes can be sealed");
+        *sealed.first_chunk().expect("what is sealed is not shorter")
     }
 
     /// Opens a ticket and checks that it has not expired; settles nothing. Costs one pass over the ticket for each key

@@ -227,6 +227,10 @@ async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, (numbe
         Conclusion::Unsettled { .. } if bucket.keep_limits(number, now) => {}
         Conclusion::Unsettled { allowed, .. } => bucket.blanket(allowed, 0, now),
         Conclusion::Decided(decision) => {
+            // Noted, since a proxy that has no limit for a bucket asks no more.
+            if !engine.is_unmet(live, Transport::grpc, &descriptor.request, None, &decision) {
+                engine.note_looked_at(live, &decision);
+            }
             // A fallback does not know all limits, so they are looked up again with the next report.
             let number = if decision.by == DecidedBy::Fallback { 0 } else { number };
             bucket.limit_by(&decision, &descriptor.request, &service.pools, (number, now));

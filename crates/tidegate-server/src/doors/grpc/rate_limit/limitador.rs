@@ -31,7 +31,7 @@ use super::details::Details;
 use super::{HungUp, response};
 use crate::engine::{Committed, Engine, Held, SettleError, Settlement, Spent, TicketFor, Together};
 use crate::live::Live;
-use crate::metrics::Transport;
+use crate::metrics::{RequestOutcome, Transport};
 
 /// The paths of the methods.
 pub(in super::super) const CHECK: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/CheckRateLimit";
@@ -97,6 +97,7 @@ pub(in super::super) async fn check(service: &Service, message: Bytes) -> Result
     let live = engine.live();
     let descriptors = descriptors::read(&request, &service.quotas, &live)?;
     if descriptors.iter().any(|descriptor| descriptor.refused.is_some()) {
+        engine.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
         return Ok(framing::body(&response::refused(&descriptors)));
     }
     let together = decide(engine, &live, &descriptors, Check::peek, None).await?;
@@ -145,6 +146,7 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
     let descriptors = descriptors::read(&request, &service.quotas, &live)?;
     let refused = ReserveResponse { code: Overall::OverLimit as i32, reservation_id: String::new() };
     if descriptors.iter().any(|descriptor| descriptor.refused.is_some()) {
+        engine.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
         return Ok(framing::body(&refused));
     }
     let mut hung_up = HungUp { engine, held: Some(Held::default()) };

@@ -2,9 +2,9 @@
 
 use super::super::super::diagnostic::Findings;
 use super::super::super::node::{Node, Spot};
-use super::super::super::suggest::instead;
 use super::super::draft::Granted;
 use super::super::keys;
+use crate::suggest::instead;
 use crate::visible::excerpt;
 
 const RULE: [&str; 10] = [

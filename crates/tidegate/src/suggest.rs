@@ -1,11 +1,11 @@
 //! Suggests the word that an author probably meant.
 
-use super::budget;
+/// The longest word that is compared, in bytes. The time grows with the length, and no known word is longer.
+const LONGEST: usize = 64;
 
 /// Returns the most similar word, if one is similar enough.
-pub(super) fn nearest<'w>(found: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
-    // The time of a comparison grows with the length, and all known words are shorter.
-    if found.len() > budget::WORD {
+pub(crate) fn nearest<'w>(found: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
+    if found.len() > LONGEST {
         return None;
     }
     // A third of the letters may be wrong: `Shangai` is near, `fnord` is not.
@@ -23,7 +23,7 @@ pub(super) fn nearest<'w>(found: &str, words: impl Iterator<Item = &'w str>) -> 
 }
 
 /// Returns the end of a message about an unknown word: the most similar word, or all possible ones.
-pub(super) fn instead<'w>(found: &str, words: impl Iterator<Item = &'w str> + Clone) -> String {
+pub(crate) fn instead<'w>(found: &str, words: impl Iterator<Item = &'w str> + Clone) -> String {
     match nearest(found, words.clone()) {
         Some(word) => format!("; did you mean \"{word}\"?"),
         None => format!("; possible are {}", words.collect::<Vec<_>>().join(", ")),
