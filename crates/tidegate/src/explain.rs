@@ -118,6 +118,8 @@ pub struct LimitReason {
     /// Whether this limit allowed the request but was not charged, because another limit denied it.
     pub spared: bool,
     #[cfg_attr(feature = "config", serde(skip))]
+    cost_is_unknown: bool,
+    #[cfg_attr(feature = "config", serde(skip))]
     binds: bool,
     /// The policy file's word for [`AllowedWith::burst_at_least`], and the text after the number.
     #[cfg_attr(feature = "config", serde(skip))]
@@ -317,12 +319,13 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
             shadow_limit: policy.is_shadow_limit(limit.limit),
             counts: if policy.limit(limit.limit).is_some_and(Limit::is_guard) { "places" } else { "units" },
             needs: limit.cost.units(),
+            cost_is_unknown: limit.cost_is_unknown() && policy.cost.is_some(),
             has: standing.remaining,
             kept_back: limit.kept_back,
             of: standing.limit,
             retry: refused.then(|| limit.decision.retry().as_str()),
             retry_after_ms: if refused { limit.decision.retry().after().map(millis_up) } else { None },
-            allowed_with: (refused && !is_breaker)
+            allowed_with: (refused && !is_breaker && !limit.cost_is_unknown())
                 .then(|| allowed_with(limit, quota, of, (decision.priority, left))),
             admitted_share: cohorts.map(|cohorts| f64::from(cohorts) / f64::from(Priority::COHORTS)),
             spared: !decision.allowed && !refused,

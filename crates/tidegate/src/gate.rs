@@ -129,6 +129,13 @@ impl LimitDecision {
         let remaining = self.decision.standing.remaining;
         if self.delays { remaining } else { remaining.saturating_sub(self.kept_back) }
     }
+
+    /// Reports whether the policy could not determine what the request costs, and refuses it for that
+    /// ([`OnCostError::Deny`](crate::policy::OnCostError::Deny)). No request costs this much otherwise.
+    #[must_use]
+    pub fn cost_is_unknown(&self) -> bool {
+        self.cost == crate::policy::UNKNOWN_COST
+    }
 }
 
 /// The answer to one request.

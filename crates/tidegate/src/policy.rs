@@ -60,10 +60,11 @@ pub use among::Among;
 #[cfg(feature = "cel")]
 pub use cel_cost::{Expression, ExpressionError};
 pub use client_ip::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
+pub(crate) use compiled::UNKNOWN as UNKNOWN_COST;
 pub use condition_error::ConditionError;
-pub use cost::CostRule;
 #[cfg(feature = "config")]
 pub(crate) use cost::is_attribute_name;
+pub use cost::{CostErrors, CostRule, OnCostError};
 pub use cost_error::CostError;
 #[cfg(feature = "config")]
 pub(crate) use cost_error::MAX_EXPRESSION;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
-use tidegate::policy::PolicySet;
+use tidegate::policy::{OnCostError, PolicySet};
 use tidegate::store::CapacityError;
 use tidegate_sim::ladder::Ladders;
 use tidegate_sim::log::{Log, Record, Tally};
@@ -80,12 +80,12 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     judgement::matched(&runs, &outcomes, is_spelled.then_some(&replay.by[..]))?;
     let doubts = Trust { max_malformed: replay.max_malformed, max_late: replay.max_late }.doubts(tally);
     let verdicts = outcome::verdicts(&thresholds, &outcomes[0], tally, !doubts.is_empty())?;
-    let guessed = guessed_costs(&policies);
+    let unknown = unknown_costs(&policies);
 
     let hit = replay.hit.map(|most| keys_hit::lists(&runs, &outcomes, most));
     let mut value = json!({
         "log": reading::describe(tally),
-        "costs_taken_as_1": guessed.iter().cloned().collect::<BTreeMap<_, _>>(),
+        "costs_unknown": unknown.iter().map(|one| (one.policy, one.requests)).collect::<BTreeMap<_, _>>(),
         "runs": outcomes,
         "no_verdict": doubts.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "thresholds": verdicts.iter().map(outcome::VerdictLine::json).collect::<Vec<_>>(),
@@ -122,12 +122,14 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
             grouped(runs.without_status())
         ));
     }
-    for (policy, requests) in &guessed {
-        printer.remark(&format!(
-            "{} requests have no cost that {policy} can compute and were charged 1: attributes are text, so write \
-             int(tokens), and every name must be in the log",
-            grouped(*requests)
-        ));
+    for UnknownCosts { policy, requests, on_error, why } in &unknown {
+        let did = match on_error {
+            OnCostError::WholeLimit => "took its whole limit",
+            _ => "were denied by it",
+        };
+        let requests = grouped(*requests);
+        printer
+            .remark(&format!("{requests} requests have no cost that {policy} can compute and {did}: {why}"));
     }
     judgement::remark_unseen(&runs, printer);
     if let Some((path, plot)) = replay.plot.as_deref().zip(plot) {
@@ -177,14 +179,28 @@ fn single(words: &LimitSpec, replay: &args::Replay) -> Result<Arc<PolicySet>> {
     read.map(|config| config.policies).map_err(|why| Mistake(why).into())
 }
 
-/// Returns the policies that could not compute the cost of some requests, with the number of these requests. Without
-/// this, a misspelt column would show a limit that no request reaches.
-fn guessed_costs(policies: &PolicySet) -> Vec<(String, u64)> {
+/// A policy that could not compute the cost of some requests.
+struct UnknownCosts<'p> {
+    policy: &'p str,
+    requests: u64,
+    on_error: OnCostError,
+    why: String,
+}
+
+/// Returns the policies that could not compute the cost of some requests. Without this, a misspelt column would show a
+/// limit that refuses everything.
+fn unknown_costs(policies: &PolicySet) -> Vec<UnknownCosts<'_>> {
     let named = policies.policies().iter().enumerate();
-    named
-        .map(|(at, policy)| (policy.name.clone(), policies.cost_fallbacks(at)))
-        .filter(|(_, requests)| *requests > 0)
-        .collect()
+    let unknown = named.map(|(at, policy)| {
+        let errors = policies.cost_errors(at);
+        UnknownCosts {
+            policy: &policy.name,
+            requests: errors.at_check,
+            on_error: policy.on_cost_error,
+            why: errors.last.map(|why| why.to_string()).unwrap_or_default(),
+        }
+    });
+    unknown.filter(|one| one.requests > 0).collect()
 }
 
 fn thresholds(texts: &[String]) -> Result<Vec<Threshold>> {

@@ -82,6 +82,7 @@ fn cost(written: &str) -> Result<WrittenCost> {
 fn flag(mistake: &SuggestError) -> Option<&'static str> {
     match mistake {
         SuggestError::Quota(_) => Some("--per"),
+        SuggestError::NoCost { .. } => Some("--cost"),
         SuggestError::Keep { .. } => Some("--keep"),
         SuggestError::NoKey { requests: 1.., .. } | SuggestError::Repeated { .. } | SuggestError::Unnamed => {
             Some("--by")

@@ -383,3 +383,42 @@ fn hundreds_of_matching_policies_are_no_error_behind_a_proxy() {
         }
     }
 }
+
+/// Formerly each of these was charged 1 of the limit, so whoever sent no number paid least.
+#[test]
+fn a_cost_that_is_left_out_or_is_no_number_buys_nothing() {
+    let desk = Desk::with(
+        "version: 1
+policies:
+  - name: sum
+    match: { path: /sum }
+    by: [client.ip]
+    cost: llm.prompt_tokens + llm.max_tokens
+    limit: { rate: 1/day, burst: 2000 }
+  - name: header
+    match: { path: /header }
+    by: [client.ip]
+    cost: int(request.header.x-cost)
+    limit: { rate: 1/day, burst: 2000 }
+",
+    );
+    let mut serving = desk.serve(&[]);
+    let ask = |path: &str, more: &[(&str, &str)]| {
+        let mut attributes = json!({ "client.ip": "192.0.2.1", "request.path": path });
+        for (name, value) in more {
+            attributes[*name] = json!(value);
+        }
+        post(serving.addr, "/v1/check", &json!({ "attributes": attributes })).status
+    };
+    for bad in ["", "many", "-5", " 5", "0x5", "NaN", "5 000", "\u{661}"] {
+        assert_eq!(ask("/header", &[("request.header.x-cost", bad)]), 429, "{bad:?}");
+        assert_eq!(ask("/sum", &[("llm.prompt_tokens", "1"), ("llm.max_tokens", bad)]), 429, "{bad:?}");
+    }
+    assert_eq!((ask("/header", &[]), ask("/sum", &[("llm.prompt_tokens", "1")])), (429, 429));
+    serving.hears("the cost of requests cannot be worked out");
+    // None of them took anything, and the numbers are added.
+    let sum = [("llm.prompt_tokens", "1400"), ("llm.max_tokens", "500")];
+    assert_eq!([0; 4].map(|_| ask("/sum", &sum)), [200, 429, 429, 429]);
+    assert_eq!([0; 2].map(|_| ask("/header", &[("request.header.x-cost", "1900")])), [200, 429]);
+    serving.is_well();
+}

@@ -178,10 +178,10 @@ fn a_cost_is_the_unit_of_what_is_proposed() {
         replayed["runs"][0]["policies"][0]["shadow_denied"], 0,
         "the limit that hits nobody hits nobody"
     );
-    // A mistake is reported with its flag; requests whose cost cannot be read are counted.
+    // A mistake is reported with its flag; a log without costs gives no proposal.
     assert!(desk.run(&["suggest", &log, "--by", "tenant", "--cost", "0"]).code(2).err.contains("--cost"));
-    let guessed = desk.run(&["suggest", &log, "--by", "tenant", "--cost", "int(tokns)"]).code(0).out;
-    assert!(guessed.contains("the cost of 1,486 requests could not be computed"), "{guessed}");
+    let guessed = desk.run(&["suggest", &log, "--by", "tenant", "--cost", "int(tokns)"]).code(2).err;
+    assert!(guessed.contains("none of 1,486 requests has a cost: the request has no tokns"), "{guessed}");
 }
 
 #[test]

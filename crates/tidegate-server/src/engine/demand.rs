@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tidegate::Rate;
 use tidegate::store::{Answer, Caps, Home, Later, Occupancy, Op, Settled, Settling, Step, Store};
 
 /// The number of units asked of stores whose limits nodes divide, whether allowed or not. Clones share the count.
@@ -23,7 +24,9 @@ impl Demand {
 
     fn note(&self, step: &Step<'_>) {
         if matches!(step.op, Op::Take) {
-            let units = step.charges.iter().fold(0u64, |sum, charge| sum.saturating_add(charge.cost.units()));
+            // What can never be granted, or has no known cost, is no demand that more of the limit would meet.
+            let units = step.charges.iter().map(|charge| charge.cost.units());
+            let units = units.filter(|units| *units < Rate::MAX_COUNT).fold(0, u64::saturating_add);
             self.0.fetch_add(units, Ordering::Relaxed);
         }
     }

@@ -20,8 +20,23 @@ pub(crate) const WATCHED_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Seen {
     /// Policies in force, with the level below which they are.
     pub(super) policies: Mutex<HashMap<String, Option<Criticality>>>,
+    /// Policies whose cost could not be determined for some requests.
+    pub(super) costs: Mutex<HashMap<String, ToldCosts>>,
     /// Switches that something was set for.
     pub(super) switches: Mutex<HashMap<String, Standing>>,
+}
+
+/// What the log has told about the unknown costs of a policy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ToldCosts {
+    /// How many there were, at checks and settlements together.
+    pub(super) all: u64,
+    pub(super) at: Tick,
+}
+
+impl ToldCosts {
+    /// How often the log tells about one policy.
+    pub(super) const EVERY: Duration = Duration::from_secs(60);
 }
 
 /// How a part of a switch changed.

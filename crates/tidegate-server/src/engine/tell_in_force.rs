@@ -13,10 +13,11 @@ use tidegate::switches::Off;
 use tidegate::{Criticality, Priority, Tick, visible};
 
 use super::Engine;
-use super::in_force::{Turned, known, most_in_force, per_second, turned};
+use super::in_force::{ToldCosts, Turned, known, most_in_force, per_second, turned};
 use crate::live::Live;
 use crate::metrics::SwitchedByLabel;
 use crate::metrics::in_force::{self, FollowedRate};
+use crate::metrics::unknown_costs;
 use crate::span::moment;
 
 impl Engine {
@@ -25,7 +26,34 @@ impl Engine {
     pub(crate) fn tell_conditions(&self) {
         self.gate.take_readings();
         self.tell_policies(&self.live());
+        self.tell_costs(&self.live());
         self.tell_switches();
+    }
+
+    /// Logs which policies could not work out the cost of requests, at most once a minute for each.
+    fn tell_costs(&self, live: &Live) {
+        let (now, mut told) = (self.now(), self.seen.costs.lock());
+        told.retain(|name, _| live.set.find(name).is_some());
+        for (at, policy) in live.set.policies().iter().enumerate() {
+            let errors = live.set.cost_errors(at);
+            let Some(why) = &errors.last else { continue };
+            let all = errors.at_check.saturating_add(errors.at_settlement);
+            let before = told.get(&policy.name);
+            let is_due = before.is_none_or(|told| now.since(told.at) >= ToldCosts::EVERY);
+            // A policy that was taken out and comes back counts from 0.
+            if before.is_some_and(|told| told.all == all) || !is_due {
+                continue;
+            }
+            told.insert(policy.name.clone(), ToldCosts { all, at: now });
+            tracing::warn!(
+                policy = policy.name,
+                reason = %visible::line(&why.without_values()),
+                checks = errors.at_check,
+                settlements = errors.at_settlement,
+                on_cost_error = policy.on_cost_error.word(),
+                "the cost of requests cannot be worked out: on_cost_error decides checks, and settlements leave what was charged"
+            );
+        }
     }
 
     fn tell_policies(&self, live: &Live) {
@@ -152,6 +180,11 @@ impl Engine {
         let conditions =
             conditions.filter_map(|(at, policy)| Some((policy.name.as_str(), live.set.holding(at)?)));
         in_force::show(registry, conditions, &rates);
+        let costs = live.set.policies().iter().enumerate().filter(|(_, policy)| policy.cost_may_be_unknown());
+        unknown_costs::show(
+            registry,
+            costs.map(|(at, policy)| (policy.name.as_str(), live.set.cost_errors(at))),
+        );
     }
 }
 

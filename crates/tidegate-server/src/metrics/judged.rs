@@ -78,7 +78,7 @@ impl Judge {
     pub(crate) fn note(&self, decision: &GateDecision, line: &LimitDecision) {
         // A request that only another policy refused was not charged here.
         let concerns = decision.allowed || !line.decision.is_allowed();
-        if concerns && decision.brought.is_none() {
+        if concerns && decision.brought.is_none() && !line.cost_is_unknown() {
             self.ask(decision.at, line.cost.units(), decision.allowed);
         }
     }

@@ -291,6 +291,20 @@ pub(super) struct UnitsLabels {
     pub(super) fate: UnitsFate,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct CostErrorLabels {
+    pub(super) policy: String,
+    pub(super) at: CostErrorAt,
+}
+
+/// When the cost of a request was needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(super) enum CostErrorAt {
+    check,
+    settlement,
+}
+
 /// How a settlement changed the units charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]

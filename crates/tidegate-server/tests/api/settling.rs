@@ -377,3 +377,64 @@ async fn the_example_of_the_page_holds() {
     let told = settle(&server, &ticket_of(&server.post("/v1/check", export).await), r#""cost": 250"#).await;
     assert_eq!((each(&told, "owed"), each(&told, "remaining")), (vec![json!(150)], vec![json!(750)]));
 }
+
+/// Formerly attributes were text: `+` joined them, each call cost 1, and four calls of 1,900 tokens passed 2,000 a
+/// minute.
+#[tokio::test]
+async fn attributes_are_added_and_an_unknown_cost_is_refused_told_and_counted() {
+    const FILE: &str = "
+version: 1
+policies:
+  - name: tokens
+    match: { path: /llm }
+    cost: { estimate: llm.prompt_tokens + llm.max_tokens, settle: llm.output }
+    limit: { rate: 2000/min }
+  - name: lenient
+    match: { path: /lenient }
+    cost: llm.tokens
+    on_cost_error: whole-limit
+    limit: { rate: 10/min }
+";
+    let server = start(FILE).await;
+    let check = async |path: &str, attributes: &str| {
+        let body = format!(r#"{{"ticket": true, "attributes": {{"request.path": "{path}"{attributes}}}}}"#);
+        server.post("/v1/check", &body).await
+    };
+    let call = r#", "llm.prompt_tokens": "1400", "llm.max_tokens": "500""#;
+    let passed = check("/llm", call).await;
+    for _ in 0..3 {
+        assert_eq!(check("/llm", call).await.status, StatusCode::TOO_MANY_REQUESTS);
+    }
+    let refused = check("/llm", r#", "llm.prompt_tokens": "1400""#).await;
+    assert_eq!(
+        (refused.status, &*refused.detail()),
+        (
+            StatusCode::TOO_MANY_REQUESTS,
+            "policy \"tokens\" cannot work out what this request costs; it is computed from llm.max_tokens, llm.prompt_tokens"
+        )
+    );
+    assert!(
+        refused.json()["retry"] == "never" && refused.headers.get("retry-after").is_none(),
+        "{refused:?}"
+    );
+    let explained = server.post("/v1/explain", r#"{"attributes": {"request.path": "/llm"}}"#).await;
+    let why = "its cost cannot be worked out: the request has no llm.max_tokens";
+    assert!(
+        explained.text.contains(why) || explained.text.contains("llm.prompt_tokens"),
+        "{}",
+        explained.text
+    );
+    // A full limit is taken whole.
+    assert_eq!(check("/lenient", "").await.status, StatusCode::OK);
+    assert_eq!(check("/lenient", r#", "llm.tokens": "1""#).await.status, StatusCode::TOO_MANY_REQUESTS);
+    let settled = settle(&server, &ticket_of(&passed), r#""attributes": {"llm.output": "many"}"#).await;
+    assert_eq!(settled.json()["policies"][0]["note"], "llm.output is not a number; the charge stays");
+    let metrics = server.get("/metrics").await.text;
+    for line in [
+        "tidegate_cost_errors_total{policy=\"tokens\",at=\"check\"} 1",
+        "tidegate_cost_errors_total{policy=\"tokens\",at=\"settlement\"} 1",
+        "tidegate_cost_errors_total{policy=\"lenient\",at=\"check\"} 1",
+    ] {
+        assert!(metrics.lines().any(|have| have == line), "{line}: {metrics}");
+    }
+}

@@ -67,7 +67,7 @@ pub enum Caution {
         keys: u64,
     },
     /// The cost of some requests could not be determined.
-    CostsGuessed {
+    CostsUnknown {
         /// The number of such requests.
         requests: u64,
     },
@@ -146,8 +146,8 @@ impl fmt::Display for Caution {
                 "{}: nearly all keys did, so no key is spared for it; find out who this is before you enforce the limit",
                 of_those_cut(key, *keys, ["signed in"; 2])
             ),
-            Self::CostsGuessed { requests } => {
-                write!(f, "the cost of {} requests could not be computed and was taken as 1", grouped(*requests))
+            Self::CostsUnknown { requests } => {
+                write!(f, "the cost of {} requests could not be computed: they are left out", grouped(*requests))
             }
             Self::Forgotten { most } => write!(
                 f,

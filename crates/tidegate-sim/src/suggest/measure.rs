@@ -4,7 +4,7 @@ use std::hash::BuildHasher as _;
 
 use foldhash::quality::RandomState;
 use tidegate::Rate;
-use tidegate::policy::Policy;
+use tidegate::policy::{CostErrors, Policy};
 
 use super::caution::Caution;
 use super::choose::choose;
@@ -42,7 +42,7 @@ pub(super) struct Measured<'l, W> {
     hasher: RandomState,
     needs: Needs,
     /// Requests whose cost could not be determined.
-    guessed: u64,
+    unknown_costs: u64,
 }
 
 /// The parts of a suggestion that further readings find.
@@ -87,7 +87,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         let scale = if options.cost.is_some() { scale(&mut readings, &asking)? } else { 1 };
         let counts: Vec<u64> = counts.map(|count| count.saturating_mul(scale).min(Rate::MAX_COUNT)).collect();
         let mut needs = Needs::new((counts, scale), options.per, options.keys, hasher.clone())?;
-        let (mut has, guessed_before) = (None, asking.guessed_costs());
+        let (mut has, unknown_before) = (None, asking.unknown_costs().at_check);
         let tally = readings.read("measuring", |record| {
             if has.is_none() {
                 let names = record.describe();
@@ -95,10 +95,16 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             }
             needs.feed(record, &asking);
         })?;
-        let guessed = asking.guessed_costs() - guessed_before;
+        let CostErrors { at_check, last, .. } = asking.unknown_costs();
+        let unknown_costs = at_check - unknown_before;
         let doubts = options.trust.doubts(&tally);
         if !doubts.is_empty() {
             return Err(SuggestError::Doubtful { doubts, tally: Box::new(tally) });
+        }
+        if needs.requests == 0
+            && let Some(why) = last
+        {
+            return Err(SuggestError::NoCost { requests: unknown_costs, why });
         }
         if needs.requests == 0 {
             let has = has.unwrap_or_else(|| "no requests".to_owned());
@@ -107,7 +113,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             let has = tidegate::visible::line(&has).into_owned();
             return Err(SuggestError::NoKey { requests: tally.records, by: options.by.join(", "), has });
         }
-        Ok(Self { readings, options, policy, asking, hasher, needs, guessed })
+        Ok(Self { readings, options, policy, asking, hasher, needs, unknown_costs })
     }
 
     /// Finds which keys to cut, at which limit, and at what price.
@@ -133,8 +139,8 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         if findings.evicted > 0 {
             cautions.push(Caution::Evicted { keys: findings.evicted });
         }
-        if self.guessed > 0 {
-            cautions.push(Caution::CostsGuessed { requests: self.guessed });
+        if self.unknown_costs > 0 {
+            cautions.push(Caution::CostsUnknown { requests: self.unknown_costs });
         }
         let signed_in = self.needs.remembered().iter().filter(|key| key.signed_in).count() as u64;
         Ok(Suggestion {

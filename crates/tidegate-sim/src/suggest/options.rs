@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::policy::CostRule;
+use tidegate::policy::{CostError, CostRule};
 
 use crate::log::{LogError, Tally};
 use crate::replay::{Doubt, Trust};
@@ -71,6 +71,14 @@ pub enum SuggestError {
         by: String,
         /// The attributes of the first request.
         has: String,
+    },
+    /// No request has a cost that can be determined.
+    #[error("none of {requests} requests has a cost: {why}")]
+    NoCost {
+        /// Requests read.
+        requests: u64,
+        /// Why the last of them has none.
+        why: CostError,
     },
     /// Too much of the log could not be read or sorted.
     #[error("nothing can be proposed from this log: {}", .doubts.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]

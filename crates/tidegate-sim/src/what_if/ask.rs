@@ -1,6 +1,8 @@
 //! Finds the key and the cost of a request under the policy whose limits are tried, as a gate does.
 
-use tidegate::policy::{Access, ChargeOn, Descriptor, Limit, Mode, Policy, PolicySet};
+use tidegate::policy::{
+    Access, ChargeOn, CostErrors, Descriptor, Limit, Mode, OnCostError, Policy, PolicySet,
+};
 use tidegate::{Cost, Quota};
 
 use super::candidate::WhatIfError;
@@ -34,6 +36,7 @@ impl Asking {
         policy.shadow_limit = None;
         policy.mode = Mode::Enforce;
         policy.share = None;
+        policy.on_cost_error = OnCostError::Deny;
         let set = PolicySet::with(vec![policy], Access::default(), ipv6_prefix)?;
         Ok(Self { wanted: Wanted::by(vec![set.named()], false), set, ipv6_prefix })
     }
@@ -43,19 +46,20 @@ impl Asking {
         record.describe_only(&self.wanted)
     }
 
-    /// Finds the key and the cost of a request; `None` if the policy does not match it, or a list decides.
+    /// Finds the key and the cost of a request; `None` if the policy does not match it, a list decides, or its cost
+    /// cannot be determined.
     pub(crate) fn find(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Option<RequestCharge> {
         if self.set.access(request).is_some() {
             return None;
         }
         let plan = self.set.plan(request, cost);
-        let line = plan.lines.first()?;
+        let line = plan.lines.first().filter(|line| !line.cost_is_unknown())?;
         Some(RequestCharge { key: plan.keys[line.key.clone()].to_vec(), cost: line.cost })
     }
 
     /// Returns how many requests so far had no cost that the policy could determine.
-    pub(crate) fn guessed_costs(&self) -> u64 {
-        self.set.cost_fallbacks(0)
+    pub(crate) fn unknown_costs(&self) -> CostErrors {
+        self.set.cost_errors(0)
     }
 
     /// Returns the name of a request's key, as replays show it.

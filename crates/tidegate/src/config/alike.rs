@@ -101,6 +101,8 @@ fn are_twins(a: &Policy, b: &Policy) -> bool {
         shed,
         access,
         near_limit,
+        // Both have no cost.
+        on_cost_error: _,
         on_store_error,
         durable,
         share,

@@ -10,9 +10,9 @@ use super::node::{Node, Value};
 use super::sample;
 use super::shape::is_sound;
 use super::shares::percent;
-use crate::policy::Learning;
 use crate::policy::whole_number;
 use crate::policy::{CostRule, is_attribute_name};
+use crate::policy::{Learning, Policy};
 use crate::policy::{SettleBy, SettleRule};
 use crate::visible::excerpt;
 
@@ -36,6 +36,61 @@ enum NameSource {
 pub(super) fn length(cost: &Node) -> usize {
     let text = |node: Option<&Node>| node.and_then(Node::text).map_or(0, str::len);
     text(Some(cost)) + text(cost.get("estimate")) + text(cost.get("settle"))
+}
+
+/// Attributes that all doors for web requests give.
+#[cfg(feature = "cel")]
+const ALWAYS: [&str; 4] = ["request.method", "request.path", "request.host", "client.ip"];
+
+/// Checks what the file says about requests whose cost cannot be worked out. Tells which these are if it says nothing.
+pub(super) fn check_unknown(policy: &Policy, node: &Node, findings: &mut Findings) {
+    let rule = policy.cost.as_ref().filter(|rule| rule.may_be_unknown());
+    match (rule, node.entry("on_cost_error"), node.get("cost")) {
+        (None, Some((key, _)), cost) if cost.is_none() || policy.cost.is_some() => findings.error(
+            key.spot,
+            "on_cost_error: this cost is always known; leave the key out, or take the cost from the request, as cost: llm.tokens",
+        ),
+        (Some(rule), None, Some(cost)) if findings.served && !findings.is_full() => {
+            let names = without(rule, findings);
+            let shown = match names.as_slice() {
+                [] => return,
+                names if names.len() > MOST_TOLD => format!("{} and others", names[..MOST_TOLD].join(", ")),
+                names => names.join(" or "),
+            };
+            let (first, cost) = (&names[0], cost.get("estimate").unwrap_or(cost));
+            let instead = match rule {
+                CostRule::Attribute(_) => String::new(),
+                _ => format!(", or ask has({first}) in the expression"),
+            };
+            findings.warn(
+                cost.spot,
+                format_args!(
+                    "cost: a request without {shown}, or with another value than the cost needs, is refused; write \
+                     on_cost_error: deny if that is meant, else on_cost_error: whole-limit{instead}"
+                ),
+            );
+        }
+        _ => {}
+    }
+}
+
+/// How many names a warning tells.
+const MOST_TOLD: usize = 4;
+
+/// Returns the attributes without which, or without a number in which, a cost cannot be worked out.
+fn without(rule: &CostRule, findings: &mut Findings) -> Vec<String> {
+    match rule {
+        CostRule::Attribute(name) => vec![name.clone()],
+        #[cfg(feature = "cel")]
+        CostRule::Expression(expression) => {
+            let names = sample::fails_without(expression, &mut findings.samples);
+            names.into_iter().filter(|name| !ALWAYS.contains(name)).map(str::to_owned).collect()
+        }
+        _ => {
+            let _ = findings;
+            Vec::new()
+        }
+    }
 }
 
 /// Reads a cost. Its mistakes are among the findings.
@@ -166,7 +221,9 @@ fn rule(node: &Node, key: &str, findings: &mut Findings) -> Option<CostRule> {
         return None;
     }
     #[cfg(feature = "cel")]
-    return expression(text, node, key, NameSource::Request, findings).map(CostRule::Expression);
+    return expression(text, node, key, NameSource::Request, findings)
+        .filter(|expression| costs_something(expression, node, key, findings))
+        .map(CostRule::Expression);
     #[cfg(not(feature = "cel"))]
     return no_expression(node, key, NameSource::Request, findings);
 }
@@ -226,6 +283,28 @@ fn expression(
             None
         }
     }
+}
+
+/// Checks that there are requests whose cost the expression gives.
+#[cfg(feature = "cel")]
+fn costs_something(
+    expression: &crate::policy::Expression,
+    node: &Node,
+    key: &str,
+    findings: &mut Findings,
+) -> bool {
+    if findings.is_full() || expression.names().any(|name| names::attribute_of_expression(name).is_err()) {
+        return true;
+    }
+    let Some(found) = sample::never_costs(expression, &mut findings.samples) else { return true };
+    let shown = excerpt(expression.source());
+    findings.error(
+        node.spot,
+        format_args!(
+            "{key}: \"{shown}\" gives no number of 0 or more for any sample; with 1 for every name: {found}"
+        ),
+    );
+    false
 }
 
 /// Checks that an expression can settle. A failure at run time would go unnoticed: every settlement would leave its

@@ -18,9 +18,9 @@ use super::shape::subject;
 use super::share;
 use super::shares::percent;
 use super::words::PolicyFacts;
-use crate::policy::CostRule;
 use crate::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, Policy};
 use crate::policy::{Access, AccessList};
+use crate::policy::{CostRule, OnCostError};
 use crate::policy::{Glob, PathGlob};
 use crate::policy::{Match, Want};
 use crate::store::OnStoreError;
@@ -104,6 +104,11 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     policy.by = by;
     policy.when = conditions::conditions(node);
     (policy.cost, policy.caller_cost, policy.settle) = (costs.cost, costs.caller, costs.settle);
+    policy.on_cost_error = match own("on_cost_error") {
+        Some("whole-limit") => OnCostError::WholeLimit,
+        _ => OnCostError::Deny,
+    };
+    costs::check_unknown(&policy, node, findings);
     policy.access = access;
     policy.direction =
         if own("direction") == Some("outbound") { Direction::Outbound } else { Direction::Inbound };

@@ -58,6 +58,9 @@ impl fmt::Display for Explanation {
                 start(f, limit.result)?;
                 limit.write(f, &reason.key)?;
             }
+            if let Some((_, why)) = reason.why.split_once("cost cannot be worked out: ") {
+                writeln!(f, "    {}: {}", visible::line(&reason.policy), visible::line(why))?;
+            }
             if reason.limits.is_empty() {
                 start(f, reason.result)?;
                 writeln!(f, "{}", reason.why.strip_prefix("not charged: ").unwrap_or(&reason.why))?;
@@ -118,6 +121,7 @@ impl LimitReason {
         let what = if self.shadow_limit { "shadow limit, " } else { "" };
         write!(f, "{what}{}: ", self.limit)?;
         match (self.counts, self.retry, self.retry_after_ms) {
+            _ if self.cost_is_unknown => f.write_str("its cost cannot be worked out, ")?,
             _ if !self.is_breaker => write!(f, "needs {}, ", self.needs)?,
             _ if let Some(state) = &self.breaker => f.write_str(state)?,
             (_, None, _) => f.write_str("lets this call through")?,

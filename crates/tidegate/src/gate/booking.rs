@@ -176,7 +176,9 @@ impl Gate {
     ) -> Result<(), StoreError> {
         let at = self.time.now();
         let mut lines: SmallVec<[(usize, u64, usize, Ending); 4]> = SmallVec::new();
-        for (place, line) in plan.lines.iter().enumerate().filter(|(_, line)| !line.quota.is_guard()) {
+        // A cost that nobody knows is no debt: whoever sends no number would owe more than everybody else.
+        let booked = |line: &Line<'_>| !line.quota.is_guard() && !line.cost_is_unknown();
+        for (place, line) in plan.lines.iter().enumerate().filter(|(_, line)| booked(line)) {
             let Some(receipt) = one_unit(line.quota, at) else { continue };
             let store = self.routes.of(line.share)?;
             let tag = self.routes.tag(store, &plan.keys[line.key.clone()]);

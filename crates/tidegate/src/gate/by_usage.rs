@@ -42,7 +42,13 @@ impl<'p> RealCosts<'p> {
         lines: impl Iterator<Item = ChargedLine<'c>>,
     ) -> Self {
         let cost = |line: ChargedLine<'c>| match policies.find(line.policy) {
-            Some((at, policy)) => (Some(at), policy.real_cost(usage)),
+            Some((at, policy)) => {
+                let real = policy.real_cost(usage);
+                if let RealCost::Unknown(why) = &real {
+                    policies.note_unsettled(at, why);
+                }
+                (Some(at), real)
+            }
             None => (None, RealCost::AsCharged),
         };
         Self { policies, costs: lines.map(cost).collect() }

@@ -1,22 +1,27 @@
 //! Costs as CEL expressions, such as `request.path.startsWith("/api/export") ? 10 : 1`.
 //!
-//! The variables are the attributes of the request, by their dotted names; all are strings: `request.path`,
-//! `int(llm.tokens)`. A prefix of names is a map, so `request.header["x-batch"]` and `has(user.tier)` work too. At a
-//! settlement the variables are the values that it reports, and numbers are numbers: `llm.input + 3 * llm.output`. An
-//! expression is compiled once per policy. An evaluation borrows the request's values and looks up only the names in
-//! the expression.
+//! The variables are the attributes of the request, by their dotted names, and at a settlement the values that it
+//! reports. One rule holds for both ([`coerced`]): what the expression calculates with, or compares with a number, is a
+//! number, as in `llm.input + 3 * llm.output`; everything else is text, as in `user.id == "42"`. A prefix of names is a
+//! map. An expression is compiled once per policy. An evaluation borrows the request's values and looks up only the
+//! names in the expression.
 
+mod coerced;
+mod dashes;
 mod tree;
 mod variables;
 
 use std::fmt;
 
+use cel::common::ast::IdedExpr;
 use cel::context::VariableResolver;
-use cel::{Context, ExecutionError, Program, Value};
+use cel::{Context, Env, ExecutionError, Value};
 use tidegate_core::{Cost, Rate};
 
+use self::coerced::{AS_NUMBER, NUMBER, coerced};
+use self::dashes::bracketed;
 use self::tree::{Tree, nesting, tidy};
-use self::variables::{Attributes, Values, with_smaller_numbers};
+use self::variables::{Attributes, Values, as_number};
 use super::cost_error::{CostError, MAX_EXPRESSION};
 use super::descriptor::Descriptor;
 use super::usage::Usage;
@@ -30,7 +35,7 @@ const MAX_NODES: usize = 200;
 /// A compiled expression.
 pub struct Expression {
     source: String,
-    program: Program,
+    program: IdedExpr,
     names: Vec<String>,
     looks_up: bool,
 }
@@ -50,7 +55,12 @@ pub struct ExpressionError {
 
 thread_local! {
     // The standard functions, built once per thread: each evaluation opens a scope inside this context.
-    static STANDARD: Context<'static, 'static> = Context::default();
+    static STANDARD: Context<'static, 'static> = {
+        let mut context = Context::default();
+        // Fails only for a name of the language, and none begins with this one's first letter.
+        let _ = context.add_function(AS_NUMBER, as_number);
+        context
+    };
 }
 
 impl Expression {
@@ -67,14 +77,19 @@ impl Expression {
                 "the expression is too long or nested too deep; compute the cost before the request is sent",
             );
         }
-        let program = match Program::compile(source) {
-            Ok(program) => program,
+        let read = bracketed(source).map_err(|reason| ExpressionError { reason })?;
+        // Without macros: `has(…)` is rewritten with the names, and loops are refused.
+        let written = match Env::default().parser().parse(&read) {
+            Ok(written) => written,
             Err(errors) => return Err(ExpressionError { reason: tidy(&errors.to_string()) }),
         };
         let mut tree = Tree::default();
-        tree.add(program.expression());
+        tree.add(&written);
         if tree.loops {
             return refuse("an expression has no loops; `x in [\"a\", \"b\"]` compares with several values");
+        }
+        if tree.has_nothing {
+            return refuse("has() asks for one attribute, as in has(user.tier)");
         }
         if tree.nodes > MAX_NODES {
             let parts = tree.nodes;
@@ -82,6 +97,12 @@ impl Expression {
         }
         tree.names.sort_unstable();
         tree.names.dedup();
+        let Ok(program) = coerced(&written) else {
+            return refuse(
+                "a number is compared with a text, which are never equal; compare with a number, as in llm.tokens == 5, \
+                 or with a text, as in user.id == \"5\"",
+            );
+        };
         Ok(Self { source: source.to_owned(), names: tree.names, looks_up: tree.looks_up, program })
     }
 
@@ -104,29 +125,30 @@ impl Expression {
         self.looks_up
     }
 
-    /// Evaluates the expression for a request. A result above [`Rate::MAX_COUNT`], or beyond the range of an integer, is
-    /// [`Rate::MAX_COUNT`], so that a larger number in an attribute does not cost less than a smaller one.
+    /// Evaluates the expression for a request. The result is rounded up to a whole number of 1 or more. A result above
+    /// [`Rate::MAX_COUNT`], or beyond the range of an integer, is [`Rate::MAX_COUNT`], so that a larger number in an
+    /// attribute does not cost less than a smaller one.
     ///
     /// # Errors
-    /// [`CostError`] if the evaluation fails or yields no whole number of 1 or more.
+    /// [`CostError`] if an attribute that it uses is missing or is not the number that it is used as, or if the result
+    /// is no number of 0 or more.
     pub fn cost(&self, descriptor: &Descriptor<'_>) -> Result<Cost, CostError> {
-        let value = self.evaluate(&Attributes(descriptor));
-        let units = match value {
-            Ok(Value::Int(units)) => u64::try_from(units).ok(),
-            Ok(Value::UInt(units)) => Some(units),
-            Ok(other) => {
-                return Err(CostError::NotACost { found: format!("{:?}", other.type_of()).to_lowercase() });
-            }
-            Err(ref failed) => {
-                let smaller = |shift| self.evaluate(&Attributes(&with_smaller_numbers(descriptor, shift)));
-                if !is_too_large(failed, smaller) {
-                    return Err(CostError::Failed { reason: failed.to_string() });
-                }
-                Some(Rate::MAX_COUNT)
+        let evaluate = |shift| self.evaluate(&Attributes { request: descriptor, shift });
+        let units = match evaluate(0) {
+            Ok(value) => whole(&value)?,
+            Err(failed) if is_too_large(&failed, evaluate) => Rate::MAX_COUNT,
+            Err(failed) => {
+                return Err(match asked_for(&failed) {
+                    Some(name) if descriptor.value(name).is_some() => {
+                        CostError::NotANumber { name: name.to_owned() }
+                    }
+                    Some(name) => CostError::Missing { name: name.to_owned() },
+                    None => CostError::Failed { reason: failed.to_string() },
+                });
             }
         };
-        let cost = units.and_then(|units| Cost::new(units.min(Rate::MAX_COUNT)));
-        cost.ok_or_else(|| CostError::NotACost { found: format!("{value:?}") })
+        // A request takes one unit at least.
+        Ok(Cost::new(units.min(Rate::MAX_COUNT)).unwrap_or_default())
     }
 
     /// Evaluates the expression for the values that a settlement reports; `missing` holds the numbers for names that
@@ -148,11 +170,12 @@ impl Expression {
                 Ok(Rate::MAX_COUNT)
             }
             Err(failed) => {
-                let untold = self.names().filter(|name| values.resolve(name).is_none());
+                let untold = self.names().filter(|name| !values.has(name));
                 let names: Vec<_> = untold.map(str::to_owned).collect();
-                Err(match names.is_empty() {
-                    true => CostError::Failed { reason: failed.to_string() },
-                    false => CostError::Untold { names },
+                Err(match asked_for(&failed) {
+                    _ if !names.is_empty() => CostError::Untold { names },
+                    Some(name) if values.has(name) => CostError::NotANumber { name: name.to_owned() },
+                    _ => CostError::Failed { reason: failed.to_string() },
                 })
             }
         }
@@ -162,8 +185,18 @@ impl Expression {
         STANDARD.with(|standard| {
             let mut scope = standard.new_inner_scope();
             scope.set_variable_resolver(variables);
-            self.program.execute(&scope)
+            Value::resolve(&self.program, &scope)
         })
+    }
+}
+
+/// Returns the name of the attribute that an evaluation asked for in vain.
+fn asked_for(failed: &ExecutionError) -> Option<&str> {
+    let ExecutionError::UndeclaredReference(name) = failed else { return None };
+    match name.strip_prefix(NUMBER) {
+        Some(name) => Some(name),
+        // A function that does not exist is one word.
+        None => name.contains('.').then_some(name.as_str()),
     }
 }
 
@@ -186,7 +219,7 @@ fn is_too_large(failed: &ExecutionError, smaller: impl Fn(u32) -> Result<Value, 
     upwards
 }
 
-/// Returns the result of a settlement as units, rounded up.
+/// Returns a result as units, rounded up.
 fn whole(value: &Value) -> Result<u64, CostError> {
     let found = match value {
         Value::UInt(units) => return Ok(*units),
@@ -257,13 +290,73 @@ mod tests {
         assert_eq!(cost("has(llm.model) ? 4 : 1"), Ok(1));
     }
 
+    /// Formerly `+` joined the two texts, the result was no number, and the request cost 1.
+    #[test]
+    fn what_is_calculated_with_is_a_number() {
+        let request = Descriptor::new()
+            .with("llm.prompt_tokens", "1400")
+            .with("llm.max_tokens", "500")
+            .with("llm.seconds", "1.5")
+            .with("llm.model", "large")
+            .with("user.id", "42")
+            .with("user.zip", "01234")
+            .with("request.header.x-cost", "9");
+        let cost = |source: &str| Expression::compile(source).unwrap().cost(&request).map(Cost::units);
+        for (source, units) in [
+            ("llm.prompt_tokens + llm.max_tokens", 1900),
+            ("llm.max_tokens", 500),
+            ("-llm.max_tokens + 600", 100),
+            ("llm.max_tokens > 99 ? 7 : 1", 7),
+            ("llm.max_tokens > llm.prompt_tokens ? 7 : 2", 2),
+            ("llm.prompt_tokens + llm.max_tokens == 1900 ? 7 : 1", 7),
+            ("has(llm.cached) ? llm.cached : llm.max_tokens", 500),
+            ("llm.max_tokens * 1.5", 750),
+            ("double(llm.max_tokens) / 3", 167),
+            ("llm.seconds", 2),
+            ("llm.seconds * 2.0 + size(llm.model)", 8),
+            ("int(request.header.x-cost)", 9),
+            ("request.header.x-cost * 2", 18),
+            ("has(request.header.x-cost) ? 4 : 1", 4),
+            ("{\"large\": 5, \"small\": 1}[llm.model] * llm.max_tokens", 2500),
+            ("llm[\"max_tokens\"] + llm[llm.model == \"large\" ? \"prompt_tokens\" : \"max_tokens\"]", 1900),
+            ("llm.max_tokens in [500, 600] ? 7 : 1", 7),
+            ("0 * llm.max_tokens", 1),
+            // Texts stay texts.
+            ("user.id == \"42\" ? 7 : 1", 7),
+            ("user.id == 42 ? 7 : 1", 7),
+            ("user.zip == \"1234\" ? 7 : 2", 2),
+            ("user.id.startsWith(\"4\") ? 7 : 1", 7),
+            ("user.id in [\"41\", \"42\"] ? 7 : 1", 7),
+            ("{\"42\": 7}[user.id]", 7),
+            ("user.id + user.zip == \"4201234\" ? 7 : 1", 7),
+            ("\"x-cost\" in request.header ? 7 : 1", 7),
+            ("llm.model < \"m\" ? 7 : 1", 7),
+        ] {
+            assert_eq!(cost(source), Ok(units), "{source}");
+        }
+        let missing = Err(CostError::Missing { name: "llm.cached".to_owned() });
+        assert_eq!(cost("llm.max_tokens + llm.cached"), missing);
+        assert_eq!(cost("llm.cached.startsWith(\"a\") ? 1 : 2"), missing);
+        assert_eq!(cost("2 * llm.model"), Err(CostError::NotANumber { name: "llm.model".to_owned() }));
+        for never in
+            ["size(llm.model) == \"5\" ? 1 : 2", "5 in [\"a\"] ? 1 : 2", "llm.a * 2 != \"4\" ? 1 : 2"]
+        {
+            let error = Expression::compile(never).unwrap_err().to_string();
+            assert!(error.starts_with("a number is compared with a text"), "{never}: {error}");
+        }
+        assert!(
+            Expression::compile("has(5) ? 1 : 2").is_err() && Expression::compile("[1].map(x, x)").is_err()
+        );
+    }
+
     #[test]
     fn a_settlement_tells_numbers() {
         let usage = Usage::default()
             .with("llm.input", 900)
             .with("llm.output", 133)
             .with("llm.model", "large")
-            .with("llm.most", u64::MAX);
+            .with("llm.most", u64::MAX)
+            .with("llm.text", "900");
         let units = |source: &str, missing: &[(&str, u64)]| {
             let missing: Vec<_> = missing.iter().map(|(name, units)| ((*name).to_owned(), *units)).collect();
             Expression::compile(source).unwrap().units(&usage, &missing)
@@ -274,6 +367,8 @@ mod tests {
         assert_eq!(units("llm.model == \"large\" ? 5 * llm.output : llm.output", &[]), Ok(665));
         assert_eq!(units("double(llm.output) / 2.0", &[]), Ok(67), "rounded up");
         assert_eq!(units("0", &[]), Ok(0));
+        assert_eq!(units("llm.text + llm.input", &[]), Ok(1800), "a number where it reads as one");
+        assert_eq!(units("llm.input == \"900\" && llm.input > 99 ? 7 : 1", &[]), Ok(7));
         let untold = |name: &str| Err(CostError::Untold { names: vec![name.to_owned()] });
         assert_eq!(units("llm.input - llm.cached", &[]), untold("llm.cached"));
         assert_eq!(units("other.thing + 1", &[]), untold("other.thing"));
@@ -346,9 +441,7 @@ mod tests {
 
     #[test]
     fn what_is_no_cost_is_an_error() {
-        for bad in
-            ["0", "-5", "1.5", "\"3\"", "true", "user.id == \"42\" ? 1 : 2", "int(request.path)", "1 / 0"]
-        {
+        for bad in ["-5", "\"3\"", "true", "user.id == \"42\" ? 1 : 2", "int(request.path)", "1 / 0"] {
             assert!(cost(bad).is_err(), "{bad}: {:?}", cost(bad));
         }
     }

@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tidegate_core::rate::Gcra;
-use tidegate_core::{Cost, Criticality, Priority, Quota, Replace};
+use tidegate_core::{Cost, Criticality, Priority, Quota, Rate, Replace};
 
 use super::busy;
-use super::cost::CostRule;
+use super::cost::{CostErrors, CostRule, OnCostError};
+use super::cost_error::CostError;
 use super::descriptor::Descriptor;
 use super::follows::Levels;
 use super::keep_for::{KeepFor, graded};
@@ -60,8 +62,11 @@ pub(crate) struct Compiled {
     pub(crate) share: Option<Share>,
     /// The records of its limits, the shadow limit last.
     pub(crate) limits: SmallVec<[Ready; 1]>,
-    /// How often the cost could not be determined.
-    cost_fallbacks: AtomicU64,
+    /// What the policy does then, and how often the cost could not be determined.
+    on_cost_error: OnCostError,
+    cost_errors: CostErrorCount,
+    /// The units that each limit grants at once, for limits that are the same for all requests.
+    most: OnceLock<Box<[u64]>>,
 }
 
 /// The record of one limit for checks.
@@ -121,7 +126,9 @@ impl Compiled {
                 durable: policy.durable,
                 share: policy.share,
                 limits: Ready::all(policy),
-                cost_fallbacks: AtomicU64::new(0),
+                on_cost_error: policy.on_cost_error,
+                cost_errors: CostErrorCount::default(),
+                most: OnceLock::new(),
             })
             .collect()
     }
@@ -142,11 +149,28 @@ impl Compiled {
         if let Some(estimate) = &self.estimate {
             return self.estimated(estimate, policy, descriptor, priority);
         }
-        rule.cost(descriptor).unwrap_or_else(|_| {
-            // Relaxed: a statistic, which orders nothing.
-            self.cost_fallbacks.fetch_add(1, Ordering::Relaxed);
-            Cost::ONE
-        })
+        rule.cost(descriptor).unwrap_or_else(|why| self.unknown(why, policy, descriptor, priority))
+    }
+
+    /// Counts a cost that could not be determined, and returns what is charged instead.
+    #[cold]
+    fn unknown(
+        &self,
+        why: CostError,
+        policy: &Policy,
+        descriptor: &Descriptor<'_>,
+        priority: Priority,
+    ) -> Cost {
+        self.cost_errors.count(&self.cost_errors.at_check, &why);
+        match self.on_cost_error {
+            OnCostError::Deny => UNKNOWN,
+            OnCostError::WholeLimit => self.most(policy, descriptor, priority),
+        }
+    }
+
+    /// Counts a settlement whose real cost could not be determined.
+    pub(crate) fn unsettled(&self, why: &CostError) {
+        self.cost_errors.count(&self.cost_errors.at_settlement, why);
     }
 
     /// Returns the learned cost, capped at what each binding limit grants at once to a request of this priority.
@@ -158,6 +182,12 @@ impl Compiled {
         descriptor: &Descriptor<'_>,
         priority: Priority,
     ) -> Cost {
+        let most = self.most(policy, descriptor, priority);
+        estimate.learned().estimate().unwrap_or(estimate.learning.start).min(most)
+    }
+
+    /// Returns the most that all binding limits grant at once to a request of this priority.
+    fn most(&self, policy: &Policy, descriptor: &Descriptor<'_>, priority: Priority) -> Cost {
         let most =
             self.limits.iter().enumerate().filter(|(_, ready)| ready.binding).filter_map(|(at, ready)| {
                 let quota = ready.quota(descriptor, || policy.limit(at))?;
@@ -166,7 +196,7 @@ impl Compiled {
                 if ready.varies {
                     return Some(beside(most_at_once(quota, ready.max_wait)));
                 }
-                let known = estimate.most.get_or_init(|| {
+                let known = self.most.get_or_init(|| {
                     let most = |ready: &Ready| {
                         ready.quota.as_ref().map_or(u64::MAX, |quota| most_at_once(quota, ready.max_wait))
                     };
@@ -174,13 +204,17 @@ impl Compiled {
                 });
                 known.get(at).copied().map(beside)
             });
-        let most = most.min().and_then(Cost::new).unwrap_or(Cost::MAX);
-        estimate.learned().estimate().unwrap_or(estimate.learning.start).min(most)
+        most.min().and_then(Cost::new).unwrap_or(Cost::MAX)
     }
 
     /// Returns the learned estimate; `None` if the policy does not learn.
     pub(crate) fn learned(&self) -> Option<&Arc<Learned>> {
         self.estimate.as_ref().map(Estimate::learned)
+    }
+
+    /// Takes over how often the cost could not be determined under another record of the same policy.
+    pub(crate) fn count_on_from(&self, before: &Self) {
+        self.cost_errors.add(&before.cost_errors());
     }
 
     /// Takes over what another record of the same policy has learned. If this record has learned already, it keeps its
@@ -217,9 +251,50 @@ impl Compiled {
     }
 
     /// Returns how often the cost could not be determined.
-    pub(crate) fn cost_fallbacks(&self) -> u64 {
-        // Relaxed: as above.
-        self.cost_fallbacks.load(Ordering::Relaxed)
+    pub(crate) fn cost_errors(&self) -> CostErrors {
+        let CostErrorCount { at_check, at_settlement, last } = &self.cost_errors;
+        // Relaxed: statistics, which order nothing.
+        CostErrors {
+            at_check: at_check.load(Ordering::Relaxed),
+            at_settlement: at_settlement.load(Ordering::Relaxed),
+            last: last.lock().clone(),
+        }
+    }
+}
+
+/// The cost of a request whose cost is not known and which is refused: more than any limit grants, and more than any
+/// request can cost otherwise.
+pub(crate) const UNKNOWN: Cost = match Cost::new(Rate::MAX_COUNT + 1) {
+    Some(cost) => cost,
+    None => Cost::MAX,
+};
+
+/// Counts costs that could not be determined.
+#[derive(Debug, Default)]
+struct CostErrorCount {
+    at_check: AtomicU64,
+    at_settlement: AtomicU64,
+    last: Mutex<Option<CostError>>,
+}
+
+impl CostErrorCount {
+    fn count(&self, one: &AtomicU64, why: &CostError) {
+        // Relaxed: a statistic, which orders nothing.
+        one.fetch_add(1, Ordering::Relaxed);
+        // Of concurrent reasons, one is kept; nobody waits for that.
+        if let Some(mut last) = self.last.try_lock() {
+            *last = Some(why.clone());
+        }
+    }
+
+    /// Takes over the counts of another record of the same policy.
+    fn add(&self, before: &CostErrors) {
+        self.at_check.fetch_add(before.at_check, Ordering::Relaxed);
+        self.at_settlement.fetch_add(before.at_settlement, Ordering::Relaxed);
+        let mut last = self.last.lock();
+        if last.is_none() {
+            last.clone_from(&before.last);
+        }
     }
 }
 
@@ -228,13 +303,11 @@ impl Compiled {
 struct Estimate {
     learning: Learning,
     learned: OnceLock<Arc<Learned>>,
-    /// The units that each limit grants at once, for limits that are the same for all requests.
-    most: OnceLock<Box<[u64]>>,
 }
 
 impl Estimate {
     fn new(learning: Learning) -> Self {
-        Self { learning, learned: OnceLock::new(), most: OnceLock::new() }
+        Self { learning, learned: OnceLock::new() }
     }
 
     fn learned(&self) -> &Arc<Learned> {

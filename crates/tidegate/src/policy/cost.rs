@@ -1,10 +1,10 @@
 //! The cost of a request when it is checked: a number, a table, an attribute, a CEL expression, or a learned estimate.
 //! A settlement reports the real cost later, see [`super::Usage`].
 //!
-//! A cost that cannot be determined (a missing attribute, an expression that fails or yields zero, a negative number or
-//! a fraction) counts as 1, and the set counts how often that happens: a request with an unusual cost must neither
-//! switch a limit off nor fail. A number above [`Rate::MAX_COUNT`], however large, counts as [`Rate::MAX_COUNT`], so
-//! that a larger number never costs less.
+//! For a cost that cannot be determined (a missing attribute, an expression that fails or yields a negative number), the
+//! policy says what happens ([`OnCostError`]), and the set counts how often. A fraction is rounded up, and 0 is 1, the
+//! least that a check takes. A number above [`Rate::MAX_COUNT`], however large, counts as [`Rate::MAX_COUNT`], so that a
+//! larger number never costs less.
 
 use std::collections::HashMap;
 #[cfg(feature = "cel")]
@@ -43,12 +43,50 @@ pub enum CostRule {
     Learned(Learning),
 }
 
+/// What happens to a request whose cost cannot be determined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnCostError {
+    /// The policy refuses it. For callers that can be told to send what the cost needs.
+    #[default]
+    Deny,
+    /// It is charged the most that the limit grants at once, so it passes only a full limit and leaves nothing of it.
+    /// For callers that cannot be told, such as clients of a gateway that may leave a field out.
+    WholeLimit,
+}
+
+impl OnCostError {
+    /// The words for it in the file, the default first.
+    pub const WORDS: [&'static str; 2] = ["deny", "whole-limit"];
+
+    /// Returns the word for it in the file.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Deny => Self::WORDS[0],
+            Self::WholeLimit => Self::WORDS[1],
+        }
+    }
+}
+
+/// How often the cost of requests under one policy could not be determined, since the first set that had the policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CostErrors {
+    /// Requests whose cost was not known at the check; [`OnCostError`] decided.
+    pub at_check: u64,
+    /// Settlements whose real cost was not known; what the check charged stayed.
+    pub at_settlement: u64,
+    /// Why it failed last.
+    pub last: Option<CostError>,
+}
+
 impl CostRule {
     /// Determines the cost of a request, 1 to [`Rate::MAX_COUNT`] where it comes from the request. Only an expression
     /// allocates.
     ///
     /// # Errors
-    /// [`CostError`] if there is no valid cost; policies then charge 1 and count the failure.
+    /// [`CostError`] if there is no valid cost; [`OnCostError`] then decides, and the failure is counted.
     pub fn cost(&self, descriptor: &Descriptor<'_>) -> Result<Cost, CostError> {
         match self {
             Self::Fixed(cost) => Ok(*cost),
@@ -58,14 +96,27 @@ impl CostRule {
             Self::Attribute(name) => {
                 let value =
                     descriptor.value(name).ok_or_else(|| CostError::Missing { name: name.clone() })?;
-                units(value).and_then(Cost::new).ok_or_else(|| CostError::NotACost {
-                    found: format!("\"{}\"", crate::visible::excerpt(value)),
-                })
+                let units = number(value)
+                    .ok_or_else(|| CostError::NotANumber { name: name.clone() })?
+                    .units()
+                    .ok_or_else(|| CostError::NotACost { found: crate::visible::excerpt(value) })?;
+                Ok(Cost::new(units).unwrap_or_default())
             }
             #[cfg(feature = "cel")]
             Self::Expression(expression) => expression.cost(descriptor),
             // Only the initial estimate; the policy set holds what was learned since.
             Self::Learned(learning) => Ok(learning.start),
+        }
+    }
+
+    /// Reports whether there may be requests whose cost the rule does not determine.
+    #[must_use]
+    pub(crate) fn may_be_unknown(&self) -> bool {
+        match self {
+            Self::Attribute(_) => true,
+            #[cfg(feature = "cel")]
+            Self::Expression(_) => true,
+            Self::Fixed(_) | Self::Table { .. } | Self::Learned(_) => false,
         }
     }
 
@@ -80,18 +131,43 @@ impl CostRule {
     }
 }
 
-/// Reads a number of units, at most [`Rate::MAX_COUNT`]; `None` for a text that is not a whole number.
-fn units(text: &str) -> Option<u64> {
-    match text.parse::<u64>() {
-        Ok(units) => Some(units.min(Rate::MAX_COUNT)),
-        // A number that does not fit, such as `1e30` or one of 23 digits. At this size, every number is whole. Words
-        // that Rust reads as numbers, such as `infinity`, have no digit at their start.
-        Err(_) => {
-            let is_number = text.trim_start_matches('+').starts_with(|first: char| first.is_ascii_digit());
-            let number = text.parse::<f64>().ok().filter(|_| is_number)?;
-            (number >= Rate::MAX_COUNT as f64).then_some(Rate::MAX_COUNT)
+/// A number that a text reads as.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Number {
+    /// A whole number, at most [`Rate::MAX_COUNT`] away from zero; beyond that it is cut.
+    Whole(i64),
+    /// A finite number with a fraction.
+    Fraction(f64),
+}
+
+impl Number {
+    /// Returns the number as units, rounded up; `None` below zero.
+    pub(super) fn units(self) -> Option<u64> {
+        match self {
+            Self::Whole(whole) => u64::try_from(whole).ok(),
+            // A fraction is far smaller than 2^60.
+            Self::Fraction(fraction) => (fraction >= 0.0).then(|| fraction.ceil() as u64),
         }
     }
+}
+
+/// Reads a text as a decimal number: a sign or none, then digits, then a fraction or an exponent or neither. `None` for
+/// any other text, and for the words that Rust reads as numbers, such as `infinity`.
+pub(super) fn number(text: &str) -> Option<Number> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if !digits.starts_with(|first: char| first.is_ascii_digit()) {
+        return None;
+    }
+    const MOST: i64 = Rate::MAX_COUNT as i64;
+    if let Ok(whole) = text.parse::<i64>() {
+        return Some(Number::Whole(whole.clamp(-MOST, MOST)));
+    }
+    // At that size, and with more digits than an integer has, every number is whole. A cast saturates.
+    let number = text.parse::<f64>().ok()?;
+    Some(match number.fract() == 0.0 || number.is_infinite() {
+        true => Number::Whole((number as i64).clamp(-MOST, MOST)),
+        false => Number::Fraction(number),
+    })
 }
 
 /// Reports whether a text is the name of an attribute, such as `llm.tokens`, rather than an expression.
@@ -116,7 +192,9 @@ mod tests {
         let rule = CostRule::Attribute("llm.tokens".to_owned());
         let cost = |value: &'static str| rule.cost(&Descriptor::new().with("llm.tokens", value));
         assert_eq!(cost("250"), Ok(Cost::new(250).unwrap()));
-        for bad in ["0", "-1", "1.5", "", "many", "1e3", "inf", "infinity", "nan", "-99999999999999999999"] {
+        assert_eq!(["0", "0.2", "1.5", "1e3"].map(|value| cost(value).unwrap().units()), [1, 1, 2, 1000]);
+        for bad in ["-1", "-0.5", "", " 5", "0x10", "many", "inf", "infinity", "nan", "-99999999999999999999"]
+        {
             assert!(cost(bad).is_err(), "{bad}");
         }
         assert!(matches!(rule.cost(&Descriptor::new()), Err(CostError::Missing { .. })));

@@ -14,14 +14,20 @@ pub enum CostError {
         /// The attribute.
         name: String,
     },
+    /// The text of an attribute, or of a value of the settlement, is not the number that the expression needs.
+    #[error("{name} is not a number")]
+    NotANumber {
+        /// The attribute. Its text is left out, since logs need not contain it.
+        name: String,
+    },
     /// The settlement does not report these values.
     #[error("{} not sent", list(names))]
     Untold {
         /// Their names.
         names: Vec<String>,
     },
-    /// The result is not a whole number of 1 or more; in a settlement, of 0 or more.
-    #[error("{found} is not a whole number that a request can cost")]
+    /// The result is not a number of 0 or more.
+    #[error("{found} is not a number that a request can cost")]
     NotACost {
         /// What was found instead.
         found: String,
@@ -32,6 +38,18 @@ pub enum CostError {
         /// The evaluator's message.
         reason: String,
     },
+}
+
+impl CostError {
+    /// Returns the sentence without values that callers sent, for logs.
+    #[must_use]
+    pub fn without_values(&self) -> String {
+        match self {
+            Self::NotACost { .. } => "the result is not a number of 0 or more".to_owned(),
+            Self::Failed { .. } => "the expression failed".to_owned(),
+            Self::Missing { .. } | Self::NotANumber { .. } | Self::Untold { .. } => self.to_string(),
+        }
+    }
 }
 
 fn list(names: &[String]) -> String {

@@ -8,6 +8,7 @@ use tidegate_core::Priority;
 
 use super::access::AccessEntry;
 use super::client_ip::network_of;
+use super::cost::OnCostError;
 use super::cost_error::CostError;
 use super::deadline::time_left;
 use super::descriptor::Descriptor;
@@ -24,8 +25,8 @@ pub enum Relevance {
     Charged {
         /// Attributes of the key that the request lacks; each counts as the absent value.
         absent: Vec<String>,
-        /// Why the cost is 1 although the policy has a cost rule.
-        cost_fallback: Option<CostError>,
+        /// Why the cost cannot be determined although the policy has a cost rule, and what happens then.
+        cost_error: Option<(CostError, OnCostError)>,
     },
     /// The policy's conditions do not hold.
     Idle {
@@ -77,13 +78,18 @@ impl Relevance {
 impl fmt::Display for Relevance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Charged { absent, cost_fallback } => {
+            Self::Charged { absent, cost_error } => {
                 f.write_str("charged")?;
                 if !absent.is_empty() {
                     write!(f, "; absent from the request and keyed as such: {}", absent.join(", "))?;
                 }
-                match cost_fallback {
-                    Some(error) => write!(f, "; cost 1, because {error}"),
+                match cost_error {
+                    Some((error, OnCostError::Deny)) => {
+                        write!(f, "; refused, because its cost cannot be worked out: {error}")
+                    }
+                    Some((error, OnCostError::WholeLimit)) => {
+                        write!(f, "; takes the whole limit, because its cost cannot be worked out: {error}")
+                    }
                     None => Ok(()),
                 }
             }
@@ -187,7 +193,7 @@ impl Policy {
         if limits.all(|limit| limit.terms_for(descriptor).quota.is_none()) {
             return Relevance::Unlimited;
         }
-        let cost_fallback = self.cost.as_ref().and_then(|rule| rule.cost(descriptor).err());
-        Relevance::Charged { absent, cost_fallback }
+        let error = self.cost.as_ref().and_then(|rule| rule.cost(descriptor).err());
+        Relevance::Charged { absent, cost_error: error.map(|error| (error, self.on_cost_error)) }
     }
 }

@@ -52,6 +52,13 @@ pub struct Line<'p> {
 pub(crate) const LINES: usize = 16;
 
 impl Line<'_> {
+    /// Reports whether the policy could not determine what the request costs, and refuses it for that
+    /// ([`OnCostError::Deny`](super::OnCostError::Deny)).
+    #[must_use]
+    pub fn cost_is_unknown(&self) -> bool {
+        self.cost == super::UNKNOWN_COST
+    }
+
     /// Reports whether the line either permits at once or refuses the step: it is not a shadow and has no delay.
     pub(crate) const fn is_plain(&self) -> bool {
         self.binding && self.max_wait.is_zero()

@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 use tidegate_core::{Quota, Replace};
 
 use super::access::{Access, AccessList};
-use super::cost::CostRule;
+use super::cost::{CostRule, OnCostError};
 use super::descriptor::Descriptor;
 use super::follows::Follows;
 use super::keep_for::KeepFor;
@@ -272,6 +272,8 @@ pub struct Policy {
     /// The share of a limit, in percent, from which a key counts as near it; 80 by default, as in Envoy's rate limit
     /// service.
     pub near_limit: u8,
+    /// What happens to a request whose cost `cost` does not determine.
+    pub on_cost_error: OnCostError,
     /// What happens if the store cannot decide.
     pub on_store_error: OnStoreError,
     /// When charges must be on disk, in a store that keeps its keys there.
@@ -306,12 +308,20 @@ impl Policy {
             shed: Deny::with_status(503),
             access: Access::default(),
             near_limit: 80,
+            on_cost_error: OnCostError::default(),
             on_store_error: OnStoreError::default(),
             durable: Durable::default(),
             share: None,
             deadline: None,
             over: Over::default(),
         }
+    }
+
+    /// Reports whether there may be requests whose cost the policy cannot determine, or settlements whose real cost it
+    /// cannot.
+    #[must_use]
+    pub fn cost_may_be_unknown(&self) -> bool {
+        self.cost.as_ref().is_some_and(CostRule::may_be_unknown) || self.settle.is_some()
     }
 
     /// Sets the requests that the policy applies to; see [`Policy::matching`](field@Policy::matching).

@@ -7,6 +7,8 @@ use tidegate_core::Cost;
 
 use super::access::{Access, AccessList};
 use super::compiled::{Compiled, share_quotas};
+use super::cost::CostErrors;
+use super::cost_error::CostError;
 use super::index::Index;
 use super::keep_for::KeepForError;
 use super::learned::Learned;
@@ -273,11 +275,18 @@ impl PolicySet {
         &self.access
     }
 
-    /// Returns how often the cost of a policy could not be determined and 1 was charged, since the set was created; 0
-    /// for an index without a policy.
+    /// Returns how often the cost of a policy could not be determined, and why last; nothing for an index without a
+    /// policy. Takes a short lock of the policy; checks take it only to store a reason, and never wait for it.
     #[must_use]
-    pub fn cost_fallbacks(&self, policy: usize) -> u64 {
-        self.compiled.get(policy).map_or(0, Compiled::cost_fallbacks)
+    pub fn cost_errors(&self, policy: usize) -> CostErrors {
+        self.compiled.get(policy).map(Compiled::cost_errors).unwrap_or_default()
+    }
+
+    /// Counts a settlement whose real cost under a policy could not be determined.
+    pub(crate) fn note_unsettled(&self, policy: usize, why: &CostError) {
+        if let Some(compiled) = self.compiled.get(policy) {
+            compiled.unsettled(why);
+        }
     }
 
     /// Returns the estimate of a policy that learns its cost, before any limit caps it; `None` if it does not learn or
@@ -299,7 +308,8 @@ impl PolicySet {
 
     /// Takes over what the policies of another set have learned, by their names. Call it before this set is put in
     /// force in place of the other. A policy whose settlement rule has changed starts anew, since it counts other
-    /// units. Readings, and the results of unchanged conditions, are taken over too.
+    /// units. Readings, the results of unchanged conditions, and the counts of [`PolicySet::cost_errors`] are taken over
+    /// too.
     pub fn learn_from(&self, before: &Self) {
         // A set that is put in force again keeps what it knows.
         if std::ptr::eq(self, before) {
@@ -312,10 +322,11 @@ impl PolicySet {
                 (None, None) => true,
                 _ => false,
             };
-            if let Some((at, other)) = before.find(&policy.name)
-                && same(other)
-            {
-                self.compiled[place].learn_from(&before.compiled[at]);
+            if let Some((at, other)) = before.find(&policy.name) {
+                self.compiled[place].count_on_from(&before.compiled[at]);
+                if same(other) {
+                    self.compiled[place].learn_from(&before.compiled[at]);
+                }
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidegate_core::Rate;
 
+use super::cost::number;
 use super::cost_error::CostError;
 use super::usage::{Usage, UsageValue};
 use crate::visible::excerpt;
@@ -78,9 +79,10 @@ impl SettleRule {
             }
             SettleBy::Value(name) => match (usage.value(name), self.otherwise(name)) {
                 (Some(UsageValue::Units(units)), _) => *units,
-                (Some(UsageValue::Text(text)), _) => text
-                    .parse()
-                    .map_err(|_| CostError::NotACost { found: format!("\"{}\"", excerpt(text)) })?,
+                (Some(UsageValue::Text(text)), _) => number(text)
+                    .ok_or_else(|| CostError::NotANumber { name: name.clone() })?
+                    .units()
+                    .ok_or_else(|| CostError::NotACost { found: excerpt(text) })?,
                 (None, Some(units)) => units,
                 (None, None) => return Err(CostError::Untold { names: vec![name.clone()] }),
             },

@@ -152,7 +152,7 @@ fn what_would_never_settle_is_an_error() {
         ),
         (
             "'\"x\"'",
-            r#""\"x\"" uses no value of the settlement (string is not a whole number that a request can cost)"#,
+            r#""\"x\"" uses no value of the settlement (string is not a number that a request can cost)"#,
         ),
         ("'true'", "\"true\" uses no value of the settlement (bool is not"),
         ("'1/0'", "\"1/0\" uses no value of the settlement (the expression failed: Division by zero"),

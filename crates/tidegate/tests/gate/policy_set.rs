@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use tidegate::policy::{
-    Absent, AccessEntry, ChargeOn, Choice, CostRule, Descriptor, Direction, Limit, Match, Mode, Policy,
-    PolicySet, Relevance, Terms, Want,
+    Absent, AccessEntry, ChargeOn, Choice, CostError, CostErrors, CostRule, Descriptor, Direction, Limit,
+    Match, Mode, OnCostError, Policy, PolicySet, Relevance, Terms, Want,
 };
 use tidegate::{Cost, Quota};
 
@@ -208,18 +208,31 @@ fn tiers_and_overrides_choose_the_terms() {
     assert_eq!(set.relevance(&staff), [Relevance::Unlimited]);
 }
 
+/// Formerly such a request was charged 1, so a caller who sent no number, or none that reads as one, paid least.
 #[test]
-fn a_cost_that_cannot_be_found_is_one_and_counted() {
+fn a_cost_that_cannot_be_found_refuses_or_takes_the_whole_limit_and_is_counted() {
     let mut tokens = policy("tokens", &[]);
     tokens.cost = Some(CostRule::Attribute("llm.tokens".to_owned()));
-    let set = set(vec![tokens, policy("plain", &[])]);
-    let cost = |descriptor: &Descriptor<'_>| {
-        set.plan(descriptor, Cost::new(3)).lines.iter().map(|line| line.cost.units()).collect::<Vec<_>>()
+    let mut lenient = tokens.clone();
+    (lenient.name, lenient.on_cost_error) = ("lenient".to_owned(), OnCostError::WholeLimit);
+    let before = set(vec![tokens, policy("plain", &[]), lenient]);
+    let costs = |descriptor: &Descriptor<'_>| {
+        before.plan(descriptor, Cost::new(3)).lines.iter().map(|line| line.cost.units()).collect::<Vec<_>>()
     };
-    assert_eq!(cost(&request().with("llm.tokens", "250")), [250, 3]);
-    assert_eq!(set.cost_fallbacks(0), 0);
-    assert_eq!(cost(&request().with("llm.tokens", "-1")), [1, 3]);
-    assert_eq!(set.cost_fallbacks(0), 1);
+    assert_eq!(costs(&request().with("llm.tokens", "250")), [250, 3, 250]);
+    assert_eq!(before.cost_errors(0), CostErrors::default());
+    for bad in [request().with("llm.tokens", "-1"), request().with("llm.tokens", "many"), request()] {
+        assert_eq!(costs(&bad)[1..], [3, 10]);
+        let plan = before.plan(&bad, None);
+        assert!(plan.lines[0].cost_is_unknown() && !plan.lines[2].cost_is_unknown());
+    }
+    let errors = before.cost_errors(0);
+    assert_eq!((errors.at_check, errors.at_settlement), (6, 0));
+    assert_eq!(errors.last, Some(CostError::Missing { name: "llm.tokens".to_owned() }));
+    // A reload counts on.
+    let after = set(before.policies().to_vec());
+    after.learn_from(&before);
+    assert_eq!(after.cost_errors(0), errors);
 }
 
 #[test]

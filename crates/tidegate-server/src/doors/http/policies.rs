@@ -168,6 +168,7 @@ fn policy_json(live: &Live, policy: &Policy, owner: &str) -> Value {
         // The same as in `config show`: if the file does not say, each process counts for itself.
         "share": policy.share.unwrap_or(Share::Local).word(),
         "near_limit": format!("{}%", policy.near_limit),
+        "on_cost_error": policy.on_cost_error.word(),
         "on_store_error": match policy.on_store_error {
             OnStoreError::Allow => "allow",
             OnStoreError::Deny => "deny",

@@ -5,6 +5,7 @@ use tidegate_core::Criticality;
 use super::limit::{LIMIT, MAX_COUNT, SHADOW_LIMIT};
 use crate::config::kind::{Key, Kind, Table, key};
 use crate::config::share;
+use crate::policy::OnCostError;
 
 const WANT: Kind = Kind::Either(&Kind::Glob, &Kind::List(&Kind::Glob));
 
@@ -197,6 +198,12 @@ pub(in crate::config) const POLICY: Table = Table {
             Kind::Either(&Kind::Cost, &Kind::Table(&COST)),
             None,
             "The cost of a request: a number, an attribute as llm.tokens, an expression, a table, or an estimate that is settled",
+        ),
+        key(
+            "on_cost_error",
+            Kind::Word(&OnCostError::WORDS, &[]),
+            None,
+            "What happens to a request whose cost cannot be worked out: deny (default) refuses it, whole-limit charges all that the limit grants at once",
         ),
         key(
             "charge",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_core::{Criticality, Quota, Retry};
 
 use crate::gate::LimitDecision;
-use crate::policy::{Limit, Policy};
+use crate::policy::{CostRule, Limit, Policy};
 use crate::rounded::in_words;
 
 /// Describes the refusal by a limit that is no breaker. `needed` is the lowest priority that passes, if the limit refuses
@@ -39,6 +39,10 @@ pub(super) fn detail(
         (Retry::Unknown, _) => format!(
             "policy {name:?} has no room for {cost} now{key}{kept}, for an unknown time; try again later"
         ),
+        (Retry::Never, _) if bound.cost_is_unknown() && policy.cost.is_some() => {
+            let needs = policy.cost.as_ref().map(needs).unwrap_or_default();
+            format!("policy {name:?} cannot work out what this request costs{needs}")
+        }
         (Retry::Never, Some(level)) => format!(
             "policy {name:?} keeps all {} of its limit for priority {level} and above, so it grants nothing to this request; \
              ask with priority {level}",
@@ -60,6 +64,19 @@ pub(super) fn named(policy: &Policy) -> String {
 /// values are left out: the caller knows them, and logs need not contain them.
 fn this_key(policy: &Policy) -> String {
     if policy.by.is_empty() { String::new() } else { format!(" for this {}", policy.by.join(" and ")) }
+}
+
+/// Says what a request must have for its cost to be known.
+fn needs(cost: &CostRule) -> String {
+    match cost {
+        CostRule::Attribute(name) => format!("; send {name}, a number of 0 or more"),
+        #[cfg(feature = "cel")]
+        CostRule::Expression(expression) => {
+            let names: Vec<&str> = expression.names().collect();
+            format!("; it is computed from {}", names.join(", "))
+        }
+        _ => String::new(),
+    }
 }
 
 /// Says when a place is free again whose work ends unreported; empty if never.

@@ -3,11 +3,15 @@
 use cel::common::ast::operators::{IN, INDEX};
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
 
+use super::coerced::LOOPS;
+
 /// The facts about an expression that are known before it is evaluated.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) nodes: usize,
     pub(super) loops: bool,
+    /// Whether `has(…)` asks for something that has no name.
+    pub(super) has_nothing: bool,
     pub(super) looks_up: bool,
     pub(super) names: Vec<String>,
 }
@@ -23,6 +27,9 @@ impl Tree {
         match &node.expr {
             Expr::Call(call) => {
                 let in_a_list = || matches!(call.args.get(1).map(|list| &list.expr), Some(Expr::List(_)));
+                self.loops |= call.target.is_some() && LOOPS.contains(&call.func_name.as_str());
+                self.has_nothing |= call.func_name == "has"
+                    && !matches!(call.args.as_slice(), [of] if named(&of.expr).is_some_and(|name| name.contains('.')));
                 self.looks_up |= call.func_name == INDEX || call.func_name == IN && !in_a_list();
                 call.target.iter().for_each(|target| self.add(target));
                 call.args.iter().for_each(|argument| self.add(argument));
@@ -49,7 +56,7 @@ impl Tree {
 
 /// Returns the dotted name that a node stands for: written with fields, such as `user.id`, or with a text in brackets,
 /// as `user["id"]`.
-fn named(node: &Expr) -> Option<String> {
+pub(super) fn named(node: &Expr) -> Option<String> {
     let (operand, field) = match node {
         Expr::Ident(name) => return Some(name.clone()),
         Expr::Select(select) => (&select.operand.expr, select.field.as_str()),
