@@ -18,6 +18,7 @@ mod values;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, ValueHint};
 use tidegate::Priority;
@@ -101,6 +102,16 @@ impl Cli {
                 source == Some(ValueSource::CommandLine)
             };
             cli.global.typed = Typed { server: is_typed("server"), config: is_typed("config") };
+        }
+        if let Verb::Serve(serve) = &mut cli.verb
+            && let Some(file) = serve.file.take()
+        {
+            if cli.global.typed.config {
+                let what = "the policy file is named twice; write tidegate serve -c FILE\n";
+                return Err(Self::command().error(ErrorKind::ArgumentConflict, what));
+            }
+            // What is typed wins over the environment.
+            serve.policies.config = Some(file);
         }
         Ok(cli)
     }

@@ -17,6 +17,7 @@ mod diagnostic;
 mod durable;
 mod envoy;
 mod file;
+mod foreign;
 mod format;
 mod forward_auth;
 mod grammars;

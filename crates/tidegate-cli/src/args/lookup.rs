@@ -6,6 +6,43 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 /// The shortest word that is looked for in the names of subcommands.
 const SHORTEST: usize = 3;
 
+/// Options of other servers, each with the words that do the same here.
+const OPTIONS: [(&str, &str); 18] = [
+    ("port", "--http 127.0.0.1:8080"),
+    ("listen", "--http 127.0.0.1:8080"),
+    ("bind", "--http 127.0.0.1:8080"),
+    ("addr", "--http 127.0.0.1:8080"),
+    ("address", "--http 127.0.0.1:8080"),
+    ("host", "--http 127.0.0.1:8080"),
+    ("grpc-port", "--grpc 127.0.0.1:8081"),
+    ("metrics-port", "--admin 127.0.0.1:9090"),
+    ("metrics-addr", "--admin 127.0.0.1:9090"),
+    ("config-file", "-c tidegate.yaml"),
+    ("policy", "-c tidegate.yaml"),
+    ("policies", "-c tidegate.yaml"),
+    ("file", "-c tidegate.yaml"),
+    ("log-level", "-v"),
+    ("debug", "-v"),
+    ("redis", "store: { kind: redis, url: redis://localhost:6379, nodes: 2 } in the file"),
+    ("dry-run", "defaults: { mode: shadow } in the file"),
+    ("test", "--check"),
+];
+/// Verbs of other programs, each with the one here.
+const VERBS: [(&str, &str); 12] = [
+    ("start", "serve"),
+    ("run", "serve"),
+    ("server", "serve"),
+    ("daemon", "serve"),
+    ("check", "config check"),
+    ("validate", "config check"),
+    ("lint", "config check"),
+    ("verify", "config check"),
+    ("test", "config check"),
+    ("fmt", "config fmt"),
+    ("format", "config fmt"),
+    ("status", "ready"),
+];
+
 /// Adds to an error of the command line where the option is, or which subcommand has the word in its name.
 pub(super) fn with_hint(error: clap::Error, command: &Command) -> clap::Error {
     match error.kind() {
@@ -29,10 +66,11 @@ fn option_elsewhere(error: clap::Error, command: &Command) -> clap::Error {
     let verbs = paths(command, &|verb| {
         verb.get_arguments().any(|option| option.get_long() == Some(long) && !option.is_hide_set())
     });
-    if verbs.is_empty() {
-        return error;
-    }
-    let tip = format!("'{flag}' is an option of: {}", verbs.join(", "));
+    let tip = match (OPTIONS.iter().find(|(name, _)| *name == long), verbs.is_empty()) {
+        (_, false) => format!("'{flag}' is an option of: {}", verbs.join(", ")),
+        (Some((_, here)), true) => format!("write {here}"),
+        (None, true) => return error,
+    };
     // Build a new error: the old one shows the usage of the similarly spelled option.
     let mut told = clap::Error::new(ErrorKind::UnknownArgument).with_cmd(command);
     told.insert(ContextKind::InvalidArg, ContextValue::String(flag.clone()));
@@ -44,6 +82,10 @@ fn option_elsewhere(error: clap::Error, command: &Command) -> clap::Error {
 /// `open`, `force-open`.
 fn subcommand_like(mut error: clap::Error, command: &Command) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    if let Some((_, here)) = VERBS.iter().find(|(name, _)| name == word) {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![(*here).to_owned()]));
+        return error;
+    }
     if error.get(ContextKind::SuggestedSubcommand).is_some() || word.len() < SHORTEST {
         return error;
     }

@@ -31,6 +31,9 @@ impl Imports {
 #[derive(Args, Debug)]
 #[command(mut_arg("from_envoy", |arg| arg.conflicts_with("config")), mut_arg("from_limitador", |arg| arg.conflicts_with("config")))]
 pub(crate) struct Serve {
+    /// Policy file, the same as -c FILE
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["from_envoy", "from_limitador"])]
+    pub(crate) file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) policies: PolicyFile,
     #[command(flatten)]

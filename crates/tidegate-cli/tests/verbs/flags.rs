@@ -238,3 +238,28 @@ fn numbers_that_cannot_be_are_refused() {
         desk.run(&[&replay[..], &["--rate", "5/s", "--burst", "9223372036854775807"]].concat()).code(2);
     assert!(told.err.contains("--burst: \"9223372036854775807\" is out of range; use 1 to 2^60"), "{told:?}");
 }
+
+/// Options and verbs of other servers are answered with the words that work here.
+#[test]
+fn words_of_other_servers_are_answered_with_those_that_work() {
+    let desk = Desk::new();
+    desk.write("p.yaml", "version: 1\npolicies: []\n");
+    for (words, says) in [
+        ("serve --port 8080", "write --http 127.0.0.1:8080"),
+        ("serve --listen :8080", "write --http 127.0.0.1:8080"),
+        ("serve --config-file p.yaml", "write -c tidegate.yaml"),
+        ("serve --metrics-port 9090", "write --admin 127.0.0.1:9090"),
+        ("serve --log-level debug", "write -v"),
+        ("serve --dry-run", "write defaults: { mode: shadow } in the file"),
+        ("serve --http :8080", "write 0.0.0.0:8080 for all addresses of this machine"),
+        ("serve p.yaml -c p.yaml", "the policy file is named twice"),
+        ("start", "'serve'"),
+        ("check p.yaml", "'config check'"),
+        ("validate p.yaml", "'config check'"),
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let told = desk.run(&words).code(2);
+        assert!(told.err.contains(says), "{words:?}: {}", told.err);
+    }
+    assert_eq!(desk.run(&["serve", "p.yaml", "--check"]).code(0).out.trim(), "The file is fine");
+}

@@ -15,6 +15,7 @@ mod forward_auth;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod keys;
+mod metrics_format;
 mod openapi;
 mod operations;
 mod policies;
@@ -176,7 +177,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
             let checks = *serves != Serves::Decisions && may(Some(Scope::Read));
             operations::readyz(app, &uri, checks)
         }
-        "/metrics" => Ok(operations::metrics(app)),
+        "/metrics" => Ok(operations::metrics(app, request.headers())),
         "/v1/explain" => explain::explain(app, request).await,
         "/v1/policies" => Ok(policies::list(app, &request)),
         "/v1/dry-run" => dry_run::dry_run(app, request).await,

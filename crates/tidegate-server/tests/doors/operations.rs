@@ -149,6 +149,9 @@ async fn health_version_schema_and_metrics() {
     assert_eq!(schema.json()["$schema"], "https://json-schema.org/draft/2020-12/schema");
     let metrics = server.get("/metrics").await;
     assert!(metrics.header("content-type").starts_with("application/openmetrics-text; version=1.0.0"));
+    let text = send(server.addr, Method::GET, "/metrics", &[("accept", "text/plain")], "").await;
+    assert_eq!(text.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+    assert!(text.text.contains("# TYPE tidegate_decisions_total counter\n") && !text.text.contains("# EOF"));
     for line in [
         "tidegate_decisions_total{policy=\"per-ip\",decision=\"allowed\",mode=\"enforce\"} 1",
         "tidegate_policy_limit{policy=\"per-ip\"} 3.0",

@@ -132,6 +132,28 @@ async fn who_may_not_ask_is_answered_as_the_document_says() {
     }
 }
 
+/// Formerly fields were described by `const`: openapi-python-client made a client of it that Python could not parse, and
+/// left out the answer of a refused check.
+#[tokio::test]
+async fn the_document_has_only_what_generators_of_clients_read() {
+    let answer = served().await.get("/openapi.json").await;
+    let document = answer.json();
+    let mut all = vec![(String::new(), &document)];
+    while let Some((path, value)) = all.pop() {
+        // An example may be anything.
+        if path.ends_with("/examples") || path.ends_with("/example") {
+            continue;
+        }
+        if let Some(fields) = value.as_object() {
+            assert!(!fields.get("const").is_some_and(|one| !one.is_object()), "{path} has a const: use enum");
+        }
+        let entries =
+            value.as_object().into_iter().flatten().map(|(name, of)| (format!("{path}/{name}"), of));
+        let elements = value.as_array().into_iter().flatten().map(|of| (path.clone(), of));
+        all.extend(entries.chain(elements));
+    }
+}
+
 /// The test itself must be able to find errors.
 #[tokio::test]
 async fn a_field_or_a_status_that_is_not_declared_is_found() {

@@ -39,6 +39,11 @@ pub enum NoAddress {
         "is not an address and port, such as 127.0.0.1:8080, or 8080 for this machine alone, nor a socket, such as unix:/run/tidegate.sock"
     )]
     Unknown,
+    /// A port with no host, or with a star for it.
+    #[error(
+        "has no host; write 0.0.0.0:{0} for all addresses of this machine, or 127.0.0.1:{0} for itself alone"
+    )]
+    NoHost(u16),
     /// The path is relative: it would name a different socket depending on the directory in which the server starts.
     #[error(
         "is a socket whose path does not begin with `/`; write the whole path, as unix:/run/tidegate.sock"
@@ -117,7 +122,10 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, NoAddress> {
         let Some(socket) = text.strip_prefix("unix:") else {
-            return tcp(text).map(Self::Tcp).ok_or(NoAddress::Unknown);
+            let hostless = || text.strip_prefix("*:").or_else(|| text.strip_prefix(':'))?.parse().ok();
+            return tcp(text)
+                .map(Self::Tcp)
+                .ok_or_else(|| hostless().map_or(NoAddress::Unknown, NoAddress::NoHost));
         };
         let (path, mode) = match socket.split_once(',') {
             None => (socket, 0o600),
@@ -167,7 +175,8 @@ mod tests {
         for (text, why) in [
             ("nowhere", NoAddress::Unknown),
             ("nowhere:80", NoAddress::Unknown),
-            (":80", NoAddress::Unknown),
+            (":80", NoAddress::NoHost(80)),
+            ("*:80", NoAddress::NoHost(80)),
             ("70000", NoAddress::Unknown),
             ("unix:run/t", NoAddress::Relative),
             ("unix:", NoAddress::Relative),

@@ -11,6 +11,7 @@ use super::adaptive;
 use super::breaker;
 use super::conditions;
 use super::diagnostic::Findings;
+use super::foreign;
 use super::keep_for::keep_for;
 use super::keys::{ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, LIMIT, RATED, SHADOW_LIMIT};
 use super::kind::Kind;
@@ -62,10 +63,11 @@ pub(super) fn limit(
             let owners = ALGORITHMS.iter().filter(|other| other.takes.contains(&name.text.as_str()));
             let owners: Vec<_> = owners.map(|other| other.name).collect();
             let (key, owners) = (&name.text, owners.join(", "));
-            findings.error(
-                name.spot,
-                format_args!("{key} does not belong to {algorithm}; it belongs to {owners}"),
-            );
+            let what = match foreign::period_beside_rate(key, node) {
+                Some(instead) if known.common == RATED => instead,
+                _ => format!("it belongs to {owners}"),
+            };
+            findings.error(name.spot, format_args!("{key} does not belong to {algorithm}; {what}"));
         }
     }
     let mut complete = true;

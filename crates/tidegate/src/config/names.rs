@@ -18,6 +18,7 @@ use host::host;
 pub(super) use host::host_pattern;
 pub(super) use reserved::HEADER;
 use reserved::is_token;
+pub(super) use reserved::variable;
 pub use reserved::{canonical_attribute, unknown_attribute};
 
 use super::budget::SEGMENTS;
@@ -68,7 +69,7 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
 const COSTS: [&str; 4] = ["llm.tokens", "llm.input", "llm.output", "llm.total"];
 
 /// Returns the attribute to write instead of a cost that is a single word, such as `tokens`; `None` for any other text.
-/// As an expression, such a word would evaluate to text, which is not a cost, and each request would be charged 1.
+/// A single word is more likely a mistake than an attribute of a program's own.
 pub(super) fn instead_of_a_word(text: &str) -> Option<String> {
     let text = text.trim();
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';

@@ -111,7 +111,7 @@ fn of(kind: &Kind) -> Option<Value> {
         }
         Kind::Whole(least, most) => json!({ "anyOf": [
             { "type": "integer", "minimum": least, "maximum": most },
-            { "type": "string", "pattern": "^[0-9][0-9_]*[kK]?$" },
+            { "type": "string", "pattern": "^([0-9][0-9_]*[kK]?|[0-9][0-9_]*\\.0+)$" },
         ] }),
         Kind::Rate => json!({
             "type": "string",
@@ -139,7 +139,10 @@ fn of(kind: &Kind) -> Option<Value> {
             "examples": ["memory", "signal queue-length"],
         }),
         Kind::Between => json!({ "type": "string", "pattern": "^.+\\.\\..+$", "examples": ["70%..90%"] }),
-        Kind::Socket => text("127.0.0.1:8080"),
+        Kind::Socket => json!({ "anyOf": [
+            { "type": "string", "examples": ["127.0.0.1:8080"] },
+            { "type": "integer", "minimum": 0, "maximum": u16::MAX },
+        ] }),
         Kind::Network => text("10.0.0.0/8"),
         Kind::Zone => text("Asia/Shanghai"),
         Kind::Path => json!({ "type": "string", "pattern": "^(/|\\*\\*|\\{)", "examples": ["/api/**"] }),

@@ -12,6 +12,7 @@ pub(super) use self::scalar::network;
 use self::scalar::{check_scalar, scalar};
 use super::budget;
 use super::diagnostic::Findings;
+use super::foreign;
 use super::keys::{ALGORITHMS, AlgorithmKeys};
 use super::kind::{Key, Kind, Table};
 use super::node::{Node, Value};
@@ -70,7 +71,20 @@ pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Finding
 
 fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
     let Value::List(nodes) = &node.value else {
-        let remedy = if matches!(node.value, Value::Map(_)) { "; begin each entry with `- `" } else { "" };
+        let remedy = match (&node.value, name) {
+            (Value::Map(_), "overrides") => format!("; write {}", foreign::override_meant(node)),
+            (Value::Map(_), "limits") => {
+                "; begin each entry with `- `, or write limit for a single one".to_owned()
+            }
+            (Value::Map(entries), "policies")
+                if entries.iter().any(|(_, of)| matches!(of.value, Value::Map(_))) =>
+            {
+                let first = entries.first().map(|(name, _)| excerpt(&name.text)).unwrap_or_default();
+                format!("; begin each entry with its name, as - name: {first}")
+            }
+            (Value::Map(_), _) => "; begin each entry with `- `".to_owned(),
+            _ => String::new(),
+        };
         findings.error(node.spot, format_args!("{name} is a list, found {}{remedy}", node.kind()));
         return;
     };
@@ -121,11 +135,7 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
         return;
     }
     let Value::Map(entries) = &node.value else {
-        let rate = node.text().filter(|text| text.parse::<WrittenRate>().is_ok());
-        let hint = match rate {
-            Some(rate) if table.key("rate").is_some() => format!("; write {{ rate: {rate} }}"),
-            _ => String::new(),
-        };
+        let hint = map_meant(node, table).map_or_else(String::new, |map| format!("; write {map}"));
         findings.error(node.spot, format_args!("{} is a map, found {}{hint}", table.name, node.kind()));
         return;
     };
@@ -153,6 +163,12 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
             Some(key) => check(value, &key.kind, &qualified(table, key.name), findings),
             // Keys that begin with `x-` may hold anything, such as anchors for other parts of the file.
             None if table.name == "file" && name.text.starts_with("x-") => {}
+            None if !findings.is_full()
+                && let Some(hint) = foreign::instead(table.name, &name.text, value, node) =>
+            {
+                let key = excerpt(&name.text);
+                findings.error(name.spot, format_args!("unknown key \"{key}\" in {}{hint}", table.name));
+            }
             None => {
                 let available = |key: &&Key| !matches!(key.kind, Kind::Unavailable | Kind::Elsewhere(_));
                 let words = table.keys.iter().filter(available).map(|key| key.name);
@@ -180,6 +196,34 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
         }
     }
     reach::check(node, table, findings);
+}
+
+/// Returns the map to write in place of another value.
+fn map_meant(node: &Node, table: &Table) -> Option<String> {
+    let text = node.text().map(str::trim);
+    match table.name {
+        "deny" => {
+            text.filter(|text| text.parse::<u16>().is_ok()).map(|status| format!("{{ status: {status} }}"))
+        }
+        "match" => match text {
+            Some(path) => path.starts_with('/').then(|| format!("{{ path: {} }}", excerpt(path))),
+            None => {
+                let first = node.each().first()?;
+                let path = first.get("path").unwrap_or(first).text().filter(|text| text.starts_with('/'))?;
+                Some(format!("{{ path: [{}] }}", excerpt(path)))
+            }
+        },
+        "store" => {
+            let url = text?;
+            let kind = ["redis", "etcd", "zookeeper"].into_iter().find(|kind| url.starts_with(kind))?;
+            match url.contains("://") {
+                true => Some(format!("{{ kind: {kind}, url: \"{}\", nodes: 2 }}", excerpt(url))),
+                false => Some(format!("{{ kind: {kind}, nodes: 2 }}")),
+            }
+        }
+        _ if table.key("rate").is_some() => foreign::scalar_limit(node),
+        _ => None,
+    }
 }
 
 /// Returns the algorithm of a limit, which decides its possible keys; `None` if the algorithm is not known here.

@@ -23,7 +23,14 @@ const LISTED: usize = 3;
 const SPELLED: [(&str, &str); 2] = [("rls.domain", "domain"), ("rls.keys", "keys")];
 
 /// Short names and the attributes that are usually meant.
-const SHORT: [(&str, &str); 22] = [
+const SHORT: [(&str, &str); 29] = [
+    ("x_forwarded_for", "client.ip"),
+    ("x_real_ip", "client.ip"),
+    ("remote_address", "client.ip"),
+    ("x_api_key", "request.header.x-api-key"),
+    ("authorization", "request.header.authorization"),
+    ("user_agent", "request.header.user-agent"),
+    ("referer", "request.header.referer"),
     ("ip", "client.ip"),
     ("ipaddr", "client.ip"),
     ("ip_addr", "client.ip"),

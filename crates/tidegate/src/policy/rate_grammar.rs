@@ -14,6 +14,7 @@ mod written;
 use std::str::FromStr;
 
 pub use self::error::GrammarError;
+use self::number::plain_number;
 pub(crate) use self::number::whole_number;
 pub use self::span::span;
 pub use self::unit::{Unit, UnitError};
@@ -32,14 +33,14 @@ impl FromStr for WrittenRate {
             || Some(GrammarError::OtherForm { text: text.to_owned(), rate: meant::meant(text)? });
         let Some((count, period)) = text.split_once('/') else {
             let text = text.to_owned();
-            let plain = match whole_number(&text) {
+            let plain = match plain_number(&text) {
                 Ok(0) => GrammarError::Zero { text },
                 Ok(_) => GrammarError::NoPeriod { text },
                 Err(_) => GrammarError::Rate { text },
             };
             return Err(other_form().unwrap_or(plain));
         };
-        let count = whole_number(count.trim()).map_err(|error| other_form().unwrap_or(error))?;
+        let count = plain_number(count.trim()).map_err(|error| other_form().unwrap_or(error))?;
         if count == 0 {
             return Err(GrammarError::Zero { text: text.to_owned() });
         }
@@ -64,7 +65,7 @@ fn counted_unit(text: &str) -> Result<(u64, Unit), GrammarError> {
         return Ok(Unit::largest_of(span(text)?));
     }
     let unit = unit.trim().parse()?;
-    let times = if digits.is_empty() { 1 } else { whole_number(digits)? };
+    let times = if digits.is_empty() { 1 } else { plain_number(digits)? };
     Ok((times, unit))
 }
 

@@ -1,6 +1,7 @@
 //! Every mistake in a policy file is found, all at once, each with its place and a correction.
 #![cfg(feature = "config")]
 
+mod foreign;
 mod hostile;
 mod one_too_many;
 mod policy;
@@ -146,7 +147,7 @@ fn words_that_are_nearly_right_are_told_the_right_one() {
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].ends_with(&format!("error  policy \"p\": {expected}")), "{line}: {found:?}");
     }
-    assert!(policy(&["limit: { rate: 1k/s }", "cost: 'int(tokens)'"]).is_empty());
+    assert!(policy(&["limit: { rate: 1k/s }", "cost: 'int(tokens)'", "on_cost_error: deny"]).is_empty());
     assert!(
         policy(&["limit: { rate: 10r/s }"])[0]
             .ends_with("rate: \"10r/s\" is not how a rate is written here; write 10/s")

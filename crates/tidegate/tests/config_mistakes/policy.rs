@@ -271,7 +271,7 @@ fn mistakes_of_a_policy() {
         ),
         (
             &["match: [/a]", "limit: { rate: 5/s }"][..],
-            &["t:5:12  error  policy \"p\": match is a map, found a list"][..],
+            &["t:5:12  error  policy \"p\": match is a map, found a list; write { path: [/a] }"][..],
         ),
         (
             &["limit: 2/min"][..],

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, StatusCode};
 use serde_json::json;
 use tidegate::cluster::Part;
 use tidegate::visible;
 
+use super::metrics_format::MetricsFormat;
 use super::query::Query;
 use crate::app::App;
 use crate::engine::Outage;
@@ -174,21 +175,19 @@ fn policies_line(taken: &Taken) -> String {
     }
 }
 
-/// `/metrics`, in the OpenMetrics text format.
-pub(crate) fn metrics(app: &App) -> Response {
-    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    let mut response = app
-        .engine
-        .write_metrics(|registry| {
-            if let Some(certificates) = &app.certificates {
-                certificates.show(registry);
-            }
-            if let Some(spans) = &app.spans {
-                spans.show(registry);
-            }
-        })
-        .into_response();
-    response.headers_mut().insert(CONTENT_TYPE, kind);
+/// `/metrics`, in the format that the caller prefers.
+pub(crate) fn metrics(app: &App, headers: &HeaderMap) -> Response {
+    let format = MetricsFormat::of(headers);
+    let page = app.engine.write_metrics(|registry| {
+        if let Some(certificates) = &app.certificates {
+            certificates.show(registry);
+        }
+        if let Some(spans) = &app.spans {
+            spans.show(registry);
+        }
+    });
+    let mut response = format.written(page).into_response();
+    response.headers_mut().insert(CONTENT_TYPE, format.content_type());
     response
 }
 

@@ -91,10 +91,32 @@ pub fn canonical_attribute(name: Cow<'_, str>) -> Cow<'_, str> {
     name
 }
 
+/// Returns the attribute for a variable of nginx or a fetch of HAProxy, such as `$binary_remote_addr` and `%[src]`;
+/// `None` for any other text.
+pub(in crate::config) fn variable(text: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase();
+    let name = match lower.strip_prefix('$') {
+        Some(name) => name.trim_start_matches('{').trim_end_matches('}'),
+        None if lower.starts_with("%[src") => "remote_addr",
+        None if lower.starts_with("%[path") => "uri",
+        None => return None,
+    };
+    Some(match name {
+        "uri" | "request_uri" | "document_uri" => "request.path".to_owned(),
+        "host" | "http_host" | "server_name" => "request.host".to_owned(),
+        "request_method" => "request.method".to_owned(),
+        "remote_user" => "user.id".to_owned(),
+        name => match name.strip_prefix("http_").map(|header| header.replace('_', "-")) {
+            Some(header) if is_token(&header) => format!("{HEADER}{header}"),
+            _ => "client.ip".to_owned(),
+        },
+    })
+}
+
 /// Says what to write instead of a lower-case name that no request has; `None` for a caller's own name.
 pub(super) fn instead_of(lower: &str) -> Option<String> {
     let reserved = lower.starts_with("request.") || matches!(lower, "request" | "client");
-    match meant(lower) {
+    match variable(lower).or_else(|| meant(lower)) {
         Some(meant) => Some(format!("write {meant}")),
         None if lower.starts_with("request.query") => {
             Some("the query of a request is not an attribute".to_owned())

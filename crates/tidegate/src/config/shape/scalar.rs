@@ -7,6 +7,7 @@ use tidegate_core::rate::{CalendarUnit, FixedWindow, zone_meant};
 use super::super::budget;
 use super::super::conditions;
 use super::super::diagnostic::Findings;
+use super::super::foreign;
 use super::super::kind::{Kind, RENAMED};
 use super::super::names::{self, is_control};
 use super::super::node::Node;
@@ -18,7 +19,11 @@ use crate::visible::excerpt;
 /// Checks a value that is no list and no map; messages call it `name`.
 pub(super) fn check_scalar(node: &Node, kind: &Kind, name: &str, findings: &mut Findings) {
     let Some(text) = node.text() else {
-        findings.error(node.spot, format_args!("{name} is {}, found {}", expected(kind), node.kind()));
+        let hint = match (kind, name) {
+            (Kind::Attribute, "by") => format!("; write by: {}", foreign::attribute(node)),
+            _ => String::new(),
+        };
+        findings.error(node.spot, format_args!("{name} is {}, found {}{hint}", expected(kind), node.kind()));
         return;
     };
     if let Err(reason) = scalar(text, kind, findings) {

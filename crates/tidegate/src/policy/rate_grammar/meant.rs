@@ -2,7 +2,9 @@
 //!
 //! Such a rate is refused, so that files have one form for rates; the error shows the same rate in that form.
 
-use super::{Unit, WrittenRate, counted_unit, whole_number};
+use std::borrow::Cow;
+
+use super::{Unit, WrittenRate, counted_unit, plain_number};
 
 /// Words for the things counted, before the slash or the `p` of "per".
 const THINGS: [&str; 11] =
@@ -19,8 +21,9 @@ const DECIMALS: usize = 9;
 /// file and may have any length and any characters.
 pub(super) fn meant(text: &str) -> Option<WrittenRate> {
     let text = text.trim();
-    let end = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '_')).unwrap_or(text.len());
+    let end = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '_' | ',')).unwrap_or(text.len());
     let (count, rest) = text.split_at(end);
+    let count = &*without_commas(count)?;
     let (mut times, unit) = match rest.split_once('/').or_else(|| rest.split_once(" per ")) {
         Some((thing, period)) if is_thing(thing) => counted_unit(period.trim()).ok()?,
         Some(_) => return None,
@@ -32,14 +35,14 @@ pub(super) fn meant(text: &str) -> Option<WrittenRate> {
         }
     };
     let count = match count.split_once('.') {
-        None => whole_number(count).ok()?,
+        None => plain_number(count).ok()?,
         Some((whole, decimals)) => {
             let is_plain = decimals.bytes().all(|byte| byte.is_ascii_digit());
             if !is_plain || decimals.is_empty() || decimals.len() > DECIMALS {
                 return None;
             }
             let parts = 10_u64.pow(u32::try_from(decimals.len()).ok()?);
-            let whole = if whole.is_empty() { 0 } else { whole_number(whole).ok()? };
+            let whole = if whole.is_empty() { 0 } else { plain_number(whole).ok()? };
             let count = whole.checked_mul(parts)?.checked_add(decimals.parse().ok()?)?;
             // 0.5 per second is 5 per 10 s, reduced to 1 per 2 s: the burst is the count unless it is given.
             let shared = greatest_divisor(count, parts);
@@ -50,6 +53,13 @@ pub(super) fn meant(text: &str) -> Option<WrittenRate> {
     let written = WrittenRate::Per { count, times, unit };
     // Only a rate that the parser accepts is proposed.
     (written.to_string().parse() == Ok(written)).then_some(written)
+}
+
+/// Returns a count without the commas between its thousands; `None` if a comma stands elsewhere.
+fn without_commas(count: &str) -> Option<Cow<'_, str>> {
+    let Some((first, groups)) = count.split_once(',') else { return Some(Cow::Borrowed(count)) };
+    let is_grouped = (1..=3).contains(&first.len()) && groups.split(',').all(|group| group.len() == 3);
+    is_grouped.then(|| Cow::Owned(count.replace(',', "")))
 }
 
 fn is_thing(text: &str) -> bool {

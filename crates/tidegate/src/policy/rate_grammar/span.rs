@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::error::GrammarError;
-use super::number::whole_number;
+use super::number::plain_number;
 use super::unit::Unit;
 use super::written::MAX_PERIOD;
 
@@ -35,7 +35,7 @@ pub fn span(text: &str) -> Result<Duration, GrammarError> {
     while !rest.is_empty() {
         let (number, after) = leading(rest, |c| matches!(c, '0'..='9' | '_' | '.'));
         let (unit, after) = leading(after.trim_start(), char::is_alphabetic);
-        if unit.is_empty() && after.is_empty() && number == text.trim() && whole_number(number).is_ok() {
+        if unit.is_empty() && after.is_empty() && number == text.trim() && plain_number(number).is_ok() {
             return Err(GrammarError::NoUnit { text: number.to_owned() });
         }
         if number.is_empty() || unit.is_empty() {
@@ -60,7 +60,7 @@ fn leading(text: &str, of: impl Fn(char) -> bool) -> (&str, &str) {
 /// Returns a number of units in nanoseconds.
 fn nanos(number: &str, length: u128) -> Result<u128, GrammarError> {
     let Some((whole, decimals)) = number.split_once('.') else {
-        return Ok(u128::from(whole_number(number)?) * length);
+        return Ok(u128::from(plain_number(number)?) * length);
     };
     let refuse = || GrammarError::Decimals { text: number.to_owned() };
     let is_plain =
@@ -73,5 +73,5 @@ fn nanos(number: &str, length: u128) -> Result<u128, GrammarError> {
     if !part.is_multiple_of(parts) {
         return Err(refuse());
     }
-    Ok(u128::from(whole_number(whole)?) * length + part / parts)
+    Ok(u128::from(plain_number(whole)?) * length + part / parts)
 }

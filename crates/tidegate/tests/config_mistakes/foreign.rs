@@ -1,0 +1,156 @@
+//! Words of other rate limiters are answered with one line that works.
+
+use tidegate::config::{Config, Format};
+
+use super::{policy, yaml};
+
+/// The lines of a policy, and what the answer must have, up to its end.
+const POLICIES: [(&[&str], &str); 42] = [
+    (&["limit: 10r/s"], "limit is a map, found a text; write { rate: 10/s }"),
+    (&["limit: 100 per minute"], "; write { rate: 100/min }"),
+    (&["limit: 100"], "; write { rate: 100/s } or { rate: 100/min }"),
+    // nginx
+    (&["limit: rate=10r/s burst=20 nodelay"], "; write { rate: 10/s, burst: 20 }"),
+    (&["limit: { rate: 10/s, nodelay: true }"], "; leave it out: without max_wait no request is delayed"),
+    (
+        &["by: $binary_remote_addr", "limit: { rate: 10/s }"],
+        "by: no request has \"$binary_remote_addr\"; write client.ip",
+    ),
+    (&["by: [$http_x_api_key]", "limit: { rate: 10/s }"], "; write request.header.x-api-key"),
+    (&["limit: { rate: 10/s }", "status: 429"], "; write deny: { status: 429 }"),
+    // Envoy
+    (&["limit: { unit: second, requests_per_unit: 10 }"], "; write limit: { rate: 10/s }"),
+    (
+        &["limit: { token_bucket: { max_tokens: 100, tokens_per_fill: 10, fill_interval: 1s } }"],
+        "; write limit: { rate: 10/s, burst: 100 }",
+    ),
+    (&["rate_limit: { unit: minute, requests_per_unit: 10 }"], "; write limit: { rate: 10/min }"),
+    // Kong
+    (&["limit: { minute: 5, policy: local }"], "; write limit: { rate: 5/min }"),
+    // Traefik
+    (&["limit: { average: 100, burst: 50, period: 1m }"], "; write limit: { rate: 100/min, burst: 50 }"),
+    (&["rateLimit: { average: 100, burst: 50 }"], "; write limit: { rate: 100/s, burst: 50 }"),
+    // Resilience4j, Spring, bucket4j
+    (
+        &["limit: { limitForPeriod: 10, limitRefreshPeriod: 1s, timeoutDuration: 500ms }"],
+        "; write limit: { rate: 10/s }",
+    ),
+    (&["limit: { rate: 10/s, timeoutDuration: 500ms }"], "; write max_wait: 500ms"),
+    (&["limit: { replenishRate: 10, burstCapacity: 20 }"], "; write limit: { rate: 10/s, burst: 20 }"),
+    (&["limit: { capacity: 10, time: 1, unit: minutes }"], "; write limit: { rate: 10/min }"),
+    (&["limit: { capacity: 10, period: PT1H }"], "; write limit: { rate: 10/h }"),
+    // Express, Django, HAProxy
+    (&["limit: { max: 100, windowMs: 60000 }"], "; write limit: { rate: 100/min }"),
+    (&["limit: { requests: 100, per: 1m }"], "; write limit: { rate: 100/min }"),
+    (&["limit: { rate: 100, window: 1m }"], "; the time stands in the rate; write limit: { rate: 100/min }"),
+    (
+        &["limit: { rate: 100/min, window: 1m }"],
+        "; the time stands in the rate; leave window out and write rate: 100/min",
+    ),
+    (&["limit: { max_connections: 10 }"], "; write limit: { algorithm: concurrency, max: 10 }"),
+    (
+        &["limit: { tiers: { gold: 100/s } }"],
+        "; write limit: { rate_by: user.tier, rates: { gold: 100/s }, otherwise: 1/s }",
+    ),
+    (
+        &["limit: { rate: 1/s, overrides: { 192.0.2.1: 9/s } }"],
+        "; write [{ key: { client.ip: 192.0.2.1 }, rate: 9/s }]",
+    ),
+    (
+        &["limit: { rate: 1/s }", "overrides: [{ key: { user.id: vip }, rate: 9/s }]"],
+        "; it belongs to the limit: write limit: { rate: 10/s, overrides: [{ key: { user.id: vip }, rate: 9/s }] }",
+    ),
+    (&["rate: 10/s", "burst: 20"], "; write limit: { rate: 10/s, burst: 20 }"),
+    (
+        &["algorithm: token-bucket", "limit: { rate: 9/s }"],
+        "write limit: { rate: 9/s, algorithm: token-bucket }",
+    ),
+    (&["key: client.ip", "limit: { rate: 10/s }"], "unknown key \"key\" in policy; write by: [client.ip]"),
+    (&["key: $http_authorization", "limit: { rate: 10/s }"], "; write by: [request.header.authorization]"),
+    (&["by: { header: X-Api-Key }", "limit: { rate: 10/s }"], "; write by: [request.header.x-api-key]"),
+    (&["path: /api/**", "limit: { rate: 10/s }"], "; write match: { path: /api/** }"),
+    (&["methods: [GET, POST]", "limit: { rate: 10/s }"], "; write match: { method: [GET, POST] }"),
+    (&["match: /api/**", "limit: { rate: 10/s }"], "; write { path: /api/** }"),
+    (&["match: [{ path: /api }]", "limit: { rate: 10/s }"], "; write { path: [/api] }"),
+    (&["limit: { rate: 10/s }", "deny: 429"], "; write { status: 429 }"),
+    (&["limit: { rate: 10/s }", "deny: { status_code: 420 }"], "; write status: 420"),
+    (&["limit: { rate: 10/s }", "dry_run: true"], "; write mode: shadow"),
+    (&["limit: { rate: 10/s }", "enabled: false"], "; write mode: off"),
+    (&["limit: { rate: 10/s }", "whitelist: [10.0.0.0/8]"], "; write access: { allow: [10.0.0.0/8] }"),
+    (&["limit: { rate: \"1,000/min\" }"], "; write 1000/min"),
+];
+
+#[test]
+fn a_policy_in_the_words_of_another_system() {
+    for (lines, answer) in POLICIES {
+        let found = policy(lines);
+        assert!(found.iter().any(|one| one.contains(answer)), "{lines:?}: {found:#?}");
+        // The line works.
+        let Some((_, line)) = answer.split_once("write ") else { continue };
+        let line = line.trim_start_matches("limit: { rate: 10/s, overrides: limit:");
+        let line = match line {
+            map if map.starts_with("{ rate") => format!("limit: {}", map.split(" or ").next().unwrap()),
+            map if map.starts_with("{ path") => format!("match: {map}\nlimit: {{ rate: 1/s }}"),
+            map if map.starts_with("{ status") => format!("deny: {map}\nlimit: {{ rate: 1/s }}"),
+            list if list.starts_with("[{") => {
+                format!("by: client.ip\nlimit: {{ rate: 1/s, overrides: {list} }}")
+            }
+            name if !name.contains(": ") => {
+                format!("by: {name}\nlimit: {{ rate: 1/s }}").replace("by: 1", "x-: 1")
+            }
+            limit if limit.contains("overrides") => format!("by: user.id\n{limit}"),
+            key if key.starts_with("limit:") => key.to_owned(),
+            key if key.starts_with("rate:") => format!("limit: {{ {key} }}"),
+            key if key.starts_with("max_wait:") => format!("limit: {{ rate: 1/s, {key} }}"),
+            key if key.starts_with("status:") => format!("deny: {{ {key} }}\nlimit: {{ rate: 1/s }}"),
+            key => format!("{key}\nlimit: {{ rate: 1/s }}"),
+        };
+        if line.contains("x-: 1") {
+            continue;
+        }
+        let lines: Vec<&str> = line.lines().collect();
+        let errors: Vec<_> = policy(&lines).into_iter().filter(|one| one.contains("error")).collect();
+        assert!(errors.is_empty(), "{line}: {errors:?}");
+    }
+}
+
+#[test]
+fn a_file_in_the_words_of_another_system() {
+    const POLICY: &str = "policies: [{ name: p, limit: { rate: 1/s } }]\n";
+    for (line, answer) in [
+        ("port: 9000", "; write server: { http: 9000 }"),
+        ("listen: ':9000'", "; write server: { http: 9000 }"),
+        ("server: { port: 9000 }", "; write http: 9000"),
+        (
+            "server: { http: ':9000' }",
+            "write 0.0.0.0:9000 for all addresses of this machine, or 127.0.0.1:9000",
+        ),
+        ("redis: redis://db:6379", "; write store: { kind: redis, url: \"redis://db:6379\", nodes: 2 }"),
+        ("store: redis://db:6379", "; write { kind: redis, url: \"redis://db:6379\", nodes: 2 }"),
+        ("trusted_proxies: [10.0.0.0/8]", "; write client_ip: { trusted_proxies: [10.0.0.0/8] }"),
+        ("rules: []", "; write policies:, a list of - { name: api, limit: { rate: 10/s } }"),
+        ("access: { whitelist: [10.0.0.0/8] }", "; write allow: [10.0.0.0/8]"),
+    ] {
+        let found = yaml(&format!("version: 1\n{line}\n{POLICY}"));
+        assert!(
+            found.iter().any(|one| one.starts_with("t:2:") && one.contains(answer)),
+            "{line}: {found:#?}"
+        );
+    }
+    let found = yaml("version: 1\npolicies:\n  api:\n    limit: { rate: 1/s }\n");
+    assert!(
+        found[0].ends_with("policies is a list, found a map; begin each entry with its name, as - name: api"),
+        "{found:?}"
+    );
+}
+
+/// Programs that write YAML and JSON make `5.0` of a whole number.
+#[test]
+fn whole_numbers_may_have_a_fraction_of_zeros() {
+    let text = "version: 1.0\nserver: { http: 8080 }\npolicies: [{ name: p, cost: 2.0, limit: { rate: 10/s, burst: 5.0 } }]\n";
+    let (config, _) = Config::parse(text, "t", Format::Yaml).unwrap();
+    assert_eq!(config.policies.policies()[0].limits[0].terms.label, "gcra 10/s burst 5");
+    assert!(
+        policy(&["limit: { rate: 10/s, burst: 5.5 }"])[0].contains("burst: \"5.5\" is not a whole number")
+    );
+}
