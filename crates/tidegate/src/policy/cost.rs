@@ -3,7 +3,7 @@
 //!
 //! For a cost that cannot be determined (a missing attribute, an expression that fails or yields a negative number), the
 //! policy says what happens ([`OnCostError`]), and the set counts how often. A fraction is rounded up, and 0 is 1, the
-//! least that a check takes. A number above [`Rate::MAX_COUNT`], however large, counts as [`Rate::MAX_COUNT`], so that a
+//! least that a check takes. A number above 2^60, however large, counts as 2^60, so that a
 //! larger number never costs less.
 
 use std::collections::HashMap;
@@ -11,10 +11,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use tidegate_core::{Cost, Rate};
+use tidegate_core::Cost;
 
 use super::cost_error::CostError;
-use super::descriptor::Descriptor;
+use super::descriptor::{Descriptor, number};
 use super::learned::Learning;
 
 /// How the cost of a request is determined.
@@ -82,7 +82,7 @@ pub struct CostErrors {
 }
 
 impl CostRule {
-    /// Determines the cost of a request, 1 to [`Rate::MAX_COUNT`] where it comes from the request. Only an expression
+    /// Determines the cost of a request, 1 to 2^60 where it comes from the request. Only an expression
     /// allocates.
     ///
     /// # Errors
@@ -131,45 +131,6 @@ impl CostRule {
     }
 }
 
-/// A number that a text reads as.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Number {
-    /// A whole number, at most [`Rate::MAX_COUNT`] away from zero; beyond that it is cut.
-    Whole(i64),
-    /// A finite number with a fraction.
-    Fraction(f64),
-}
-
-impl Number {
-    /// Returns the number as units, rounded up; `None` below zero.
-    pub(super) fn units(self) -> Option<u64> {
-        match self {
-            Self::Whole(whole) => u64::try_from(whole).ok(),
-            // A fraction is far smaller than 2^60.
-            Self::Fraction(fraction) => (fraction >= 0.0).then(|| fraction.ceil() as u64),
-        }
-    }
-}
-
-/// Reads a text as a decimal number: a sign or none, then digits, then a fraction or an exponent or neither. `None` for
-/// any other text, and for the words that Rust reads as numbers, such as `infinity`.
-pub(super) fn number(text: &str) -> Option<Number> {
-    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if !digits.starts_with(|first: char| first.is_ascii_digit()) {
-        return None;
-    }
-    const MOST: i64 = Rate::MAX_COUNT as i64;
-    if let Ok(whole) = text.parse::<i64>() {
-        return Some(Number::Whole(whole.clamp(-MOST, MOST)));
-    }
-    // At that size, and with more digits than an integer has, every number is whole. A cast saturates.
-    let number = text.parse::<f64>().ok()?;
-    Some(match number.fract() == 0.0 || number.is_infinite() {
-        true => Number::Whole((number as i64).clamp(-MOST, MOST)),
-        false => Number::Fraction(number),
-    })
-}
-
 /// Reports whether a text is the name of an attribute, such as `llm.tokens`, rather than an expression.
 ///
 /// Names contain a dot: a single word as a cost is more likely a mistake.
@@ -185,6 +146,8 @@ pub(crate) fn is_attribute_name(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::Rate;
+
     use super::*;
 
     #[test]

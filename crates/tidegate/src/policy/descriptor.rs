@@ -1,8 +1,9 @@
-//! The description of a request: ordered (name, value) pairs.
+//! The description of a request: ordered (name, value) pairs, and the numbers that values read as.
 
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
+use tidegate_core::Rate;
 
 /// Ordered (name, value) pairs that describe a request: `request.method`, `client.ip`, `user.id`.
 ///
@@ -104,4 +105,43 @@ impl<'a, N: Into<Cow<'a, str>>, V: Into<Cow<'a, str>>, const COUNT: usize> From<
         all.pairs.extend(pairs.map(|(name, value)| (name.into(), value.into())));
         all
     }
+}
+
+/// A number that a text reads as.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Number {
+    /// A whole number, at most [`Rate::MAX_COUNT`] away from zero; beyond that it is cut.
+    Whole(i64),
+    /// A finite number with a fraction.
+    Fraction(f64),
+}
+
+impl Number {
+    /// Returns the number as units, rounded up; `None` below zero.
+    pub(super) fn units(self) -> Option<u64> {
+        match self {
+            Self::Whole(whole) => u64::try_from(whole).ok(),
+            // A fraction is far smaller than 2^60.
+            Self::Fraction(fraction) => (fraction >= 0.0).then(|| fraction.ceil() as u64),
+        }
+    }
+}
+
+/// Reads a text as a decimal number: a sign or none, then digits, then a fraction or an exponent or neither. `None` for
+/// any other text, and for the words that Rust reads as numbers, such as `infinity`.
+pub(super) fn number(text: &str) -> Option<Number> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if !digits.starts_with(|first: char| first.is_ascii_digit()) {
+        return None;
+    }
+    const MOST: i64 = Rate::MAX_COUNT as i64;
+    if let Ok(whole) = text.parse::<i64>() {
+        return Some(Number::Whole(whole.clamp(-MOST, MOST)));
+    }
+    // At that size, and with more digits than an integer has, every number is whole. A cast saturates.
+    let number = text.parse::<f64>().ok()?;
+    Some(match number.fract() == 0.0 || number.is_infinite() {
+        true => Number::Whole((number as i64).clamp(-MOST, MOST)),
+        false => Number::Fraction(number),
+    })
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tidegate_core::Rate;
 
-use super::cost::number;
 use super::cost_error::CostError;
+use super::descriptor::number;
 use super::usage::{Usage, UsageValue};
 use crate::visible::excerpt;
 

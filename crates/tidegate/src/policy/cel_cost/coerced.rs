@@ -19,9 +19,6 @@ pub(super) const PRESENCE: char = '?';
 /// The function that reads as a number what was looked up by a computed name.
 pub(super) const AS_NUMBER: &str = "@number";
 
-/// The calls that CEL turns into loops.
-pub(super) const LOOPS: [&str; 5] = ["all", "exists", "exists_one", "map", "filter"];
-
 /// What kind of number a part is; `Whole` for an attribute may be a fraction in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Number {

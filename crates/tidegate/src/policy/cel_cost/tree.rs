@@ -3,7 +3,8 @@
 use cel::common::ast::operators::{IN, INDEX};
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
 
-use super::coerced::LOOPS;
+/// The calls that CEL turns into loops.
+const LOOPS: [&str; 5] = ["all", "exists", "exists_one", "map", "filter"];
 
 /// The facts about an expression that are known before it is evaluated.
 #[derive(Debug, Default)]

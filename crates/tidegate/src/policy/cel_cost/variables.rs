@@ -9,8 +9,7 @@ use cel::{ExecutionError, Value};
 use tidegate_core::Rate;
 
 use super::coerced::{AS_NUMBER, NUMBER, PRESENCE};
-use crate::policy::cost::{Number, number};
-use crate::policy::descriptor::Descriptor;
+use crate::policy::descriptor::{Descriptor, Number, number};
 use crate::policy::usage::{Usage, UsageValue};
 
 /// The variables of a request.
