@@ -10,7 +10,6 @@ use tidegate::observer::RefusalCause;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::ceiling::is_only_ceiling;
 use super::future::{DeadlineFuture, Until};
 use super::header::{is_grpc, read, write};
 use super::rules::{Rules, knobs};
@@ -20,13 +19,13 @@ use crate::classify::{GRPC_STATUS, LittleTime};
 use crate::ready::give_back;
 use crate::refused::Refused;
 
-/// Tells the next service how much time is left, for a client: the time that the task
-/// [carries](tidegate::deadline::carried) minus the margin of [`Timeouts`]; the default if the task carries no
-/// deadline.
+/// Tells the next service how much time it has, for a client: the default of [`Timeouts`], or the time left to the
+/// deadline that the task [carries](tidegate::deadline::carried) if that is less; minus the margin.
 ///
 /// By itself it bounds one try: retries and waits in outer layers take time in addition. A
 /// [`ClientStack`](crate::ClientStack) makes a second layer of it ([`WholeCallLayer`](crate::WholeCallLayer)), which bounds
-/// the whole call by the ceiling. Each try still has the default time if the task carries no deadline.
+/// the whole call by the ceiling. A try that hangs takes the default time at most, and what is left after it is for the
+/// next try.
 ///
 /// gRPC requests get the header `grpc-timeout`, others `x-envoy-expected-rq-timeout-ms` or a [header of your
 /// choice](Self::in_header). If the request already names a shorter time, that stays. A call with no time left is not
@@ -56,7 +55,7 @@ use crate::refused::Refused;
 ///     let told = request.headers()["x-envoy-expected-rq-timeout-ms"].to_str()?.to_owned();
 ///     Ok::<_, BoxError>(Response::new(told))
 /// });
-/// // One second where the task carries no deadline, and never more than ten.
+/// // One second for a try, or what is left of a carried deadline if that is less.
 /// let timeouts = Timeouts::new(Duration::from_secs(1), Duration::from_secs(10))?;
 /// let client = ForwardDeadlineLayer::new(timeouts).layer(client);
 /// let told = client.oneshot(Request::get("/").body(String::new())?).await?.into_body();
@@ -71,7 +70,7 @@ pub struct ForwardDeadlineLayer<A = Errors, U = AtHead> {
 }
 
 impl ForwardDeadlineLayer {
-    /// Makes a layer that tells the next service the time these rules leave it. Refusals are [`Errors`] unless [chosen
+    /// Makes a layer that tells the next service the time these rules leave it. The default is the time of one try. Refusals are [`Errors`] unless [chosen
     /// otherwise](Self::answering).
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
@@ -151,11 +150,8 @@ where
         let Rules { timeouts, needs, clock, header, .. } = &*self.rules;
         let now = clock.now();
         let by_default = timeouts.deadline(now, None);
-        let carried = deadline::carried().map_or(by_default, |carried| match carried.at(clock) {
-            // Nobody has set a deadline for this call: each try has the default time, within the whole call's.
-            ceiling if is_only_ceiling(carried) => ceiling.min(by_default),
-            set => set,
-        });
+        // A try takes no more than its own time, however much the caller gives: the rest is for another try.
+        let carried = deadline::carried().map_or(by_default, |carried| carried.at(clock).min(by_default));
         let own = read(request.headers(), header);
         let until = timeouts.for_step(now, carried, own).map_or(now, |left| now.after(left));
         let left = timeouts.for_next_hop(now, until).filter(|_| timeouts.leaves(now, until, *needs));

@@ -1,8 +1,8 @@
 //! The bound of a client's whole call: its waits for a turn, its tries, and the waits between them.
 //!
 //! [`ForwardDeadlineLayer`](crate::ForwardDeadlineLayer) is the innermost layer of a client and bounds one try. This layer
-//! is outside the retries, and carries a deadline, so that retries, queues and rate limits inside see it. If nobody has
-//! set a deadline, the carried one is only the ceiling of the whole call: each try still gets the default time.
+//! is outside the retries, and carries a deadline, so that retries, queues and rate limits inside see it. Each try gets the
+//! default time, or what is left of the deadline if that is less.
 
 use std::fmt;
 use std::pin::Pin;

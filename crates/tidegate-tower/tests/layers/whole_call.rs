@@ -74,6 +74,33 @@ fn tries_have_the_default_time_each_and_the_ceiling_together() {
     assert!(inner.calls() >= 2, "{}", inner.calls());
 }
 
+/// Regression: behind a deadline that the task carries, the first try got all that was left, so a service that hung once
+/// was never tried again. A try has the smaller of its own time and of what is left.
+#[test]
+fn behind_a_deadline_a_try_that_hangs_leaves_time_for_another() {
+    for (left, own) in [(5 * SECOND, SECOND), (SECOND / 2, SECOND / 2)] {
+        let clock = ManualClock::default();
+        let rules = Retries::new(2, Duration::ZERO, Duration::ZERO).unwrap();
+        let inner = ScriptedService::hanging();
+        let hangs = |response: &Result<Response<String>, Infallible>| {
+            let failed = response.as_ref().is_ok_and(|response| response.status() == 504);
+            if failed { tidegate::Outcome::Failure.into() } else { tidegate::Outcome::Success.into() }
+        };
+        let stack =
+            ClientStack::new().retry(retries(&clock, rules).judging(hangs)).deadline(deadline(&clock));
+        let mut client = stack.layer(inner.clone());
+        let until = Tick::EPOCH.after(left);
+        let mut called = Box::pin(carry(until, || call(&mut client, get())));
+        assert!(poll(called.as_mut()).is_pending());
+        let told = inner.last().headers()["x-envoy-expected-rq-timeout-ms"].to_str().unwrap().to_owned();
+        assert_eq!(told.parse::<u128>().unwrap(), own.as_millis(), "of {left:?} left");
+        clock.advance(own);
+        let ended = poll(called.as_mut());
+        let (tries, is_over) = if left == own { (1, true) } else { (2, false) };
+        assert_eq!((inner.calls(), ended.is_ready()), (tries, is_over), "of {left:?} left");
+    }
+}
+
 /// A call that waits in the queue of a service that hangs used to wait for all calls before it.
 #[test]
 fn a_call_waits_in_the_queue_no_longer_than_the_whole_call_may_take() {
