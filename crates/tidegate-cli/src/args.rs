@@ -29,7 +29,7 @@ pub(crate) use self::key::{Blocking, Key, Keys};
 pub(crate) use self::limit::{LimitArgs, PolicyFile};
 pub(crate) use self::logs::{Replay, Suggest};
 pub(crate) use self::policies::Policies;
-pub(crate) use self::policy_key::PolicyKey;
+pub(crate) use self::policy_key::{KeyOrCaller, PolicyKey};
 pub(crate) use self::reading::{LineFormat, Order, Reading};
 pub(crate) use self::server::{Trust, WhichServer};
 pub(crate) use self::serving::{Imports, Init, MetricsNames, Preset, Proxy, Serve};
@@ -262,11 +262,11 @@ pub(crate) struct Explain {
     /// An attribute of the request, such as client.ip=203.0.113.9; may be repeated
     #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = pair)]
     pub(crate) attributes: Vec<(String, String)>,
-    /// Explain a recent denial of the running server, by its decision id
+    /// Show the record of a recent denial of the running server, by its decision id, and how it would go now
     #[arg(long, value_name = "DECISION_ID", conflicts_with_all = ["attributes", "config"])]
     pub(crate) id: Option<String>,
     /// Cost of the request [default: as the policies say]
-    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", conflicts_with = "id", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) cost: Option<u64>,
     /// Priority of the request: critical-plus, critical, sheddable-plus or sheddable [default: critical]
     #[arg(long, value_name = "LEVEL", conflicts_with = "id", value_parser = priority)]

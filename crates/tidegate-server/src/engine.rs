@@ -62,12 +62,12 @@ use ulid::Ulid;
 use crate::call_notes;
 use crate::denial_log::DenialLog;
 use crate::events::Events;
-use crate::file_list::FileList;
+use crate::file_list::{self, FileList};
 use crate::live::{Facts, Live};
 use crate::metrics::peer_names::PeerNames;
 use crate::metrics::{Metrics, judged};
 use crate::redact::Redact;
-use crate::refused_requests::{RefusedRequest, RefusedRequests, Stated};
+use crate::refused_requests::{Refused as RefusedBefore, RefusedRequests, Stated};
 use crate::settings::{Refused, Settings};
 use crate::stores::{OpenStore, PersistentCounters};
 
@@ -88,9 +88,9 @@ pub(crate) use self::ticket_seal::TicketSeal;
 
 /// How many refused requests are remembered for later questions: those of a few seconds in a flood, those of hours in
 /// ordinary service.
-const REMEMBERED: usize = 8192;
+pub(crate) const REMEMBERED: usize = 8192;
 /// The most bytes of the remembered requests.
-const REMEMBERED_BYTES: usize = 4 << 20;
+const REMEMBERED_BYTES: usize = 6 << 20;
 /// Headers that hold secrets. They are remembered only when a policy's key is made of them.
 const SECRET: [&str; 4] = [
     "request.header.authorization",
@@ -130,6 +130,8 @@ pub(crate) struct Engine {
     redact: Redact,
     denials: DenialLog,
     pub(crate) file_list: FileList,
+    /// The blocks for all policies.
+    pub(crate) blocked: FileList,
     peer_names: PeerNames,
     /// Makes the hashes of keys by which their rates are counted.
     hasher: RandomState,
@@ -211,8 +213,11 @@ impl Engine {
             .with_issuer(&ticket_seal.issuer);
         let started = gate.now();
         let live = Live::new(settings, &metrics, None, started);
+        let file_list = FileList::new(file_list::NAME);
+        file_list.show(&metrics);
         Self {
-            file_list: FileList::new(&metrics),
+            file_list,
+            blocked: FileList::new(file_list::BLOCKS),
             gate,
             switches,
             store,
@@ -353,7 +358,8 @@ impl Engine {
         let only = only.map(|only| only.iter().filter_map(named).collect());
         let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
         let stated = Stated { cost: check.stated_cost(), priority: check.priority };
-        let id = self.refused.remember(at, check.request, only, secret, stated);
+        let record = self.record(live, check.request, conclusion, at);
+        let id = self.refused.remember(record, check.request, only, secret, stated);
         call_notes::note(|notes| _ = notes.id.get_or_insert(id));
         if let Conclusion::Decided(decision) = conclusion {
             self.tell_denial(live, check.request, decision, id);
@@ -361,10 +367,14 @@ impl Engine {
         id
     }
 
-    /// Returns the remembered request of a refusal with the cost and priority stated for it. The request is `None` if
-    /// it was too long to be kept.
-    pub(crate) fn find(&self, id: Ulid) -> Option<(Stated, Option<RefusedRequest>)> {
+    /// Returns what is remembered of a refusal.
+    pub(crate) fn find(&self, id: Ulid) -> Option<RefusedBefore> {
         self.refused.find(id)
+    }
+
+    /// When this process started, by the gate's clock.
+    pub(crate) fn started(&self) -> Tick {
+        self.started
     }
 
     /// Returns the facts of the policies that this conclusion was made under.
@@ -394,6 +404,11 @@ impl Engine {
         };
         let of_peers = self.peer_metrics(&live);
         of_peers + &self.metrics.write(self.now(), self.store.occupancy(), series, shared)
+    }
+
+    /// Returns the lists that refuse and belong to no policy.
+    pub(crate) fn lists(&self) -> [&FileList; 2] {
+        [&self.file_list, &self.blocked]
     }
 
     pub(crate) fn occupancy(&self) -> Occupancy {

@@ -1,4 +1,5 @@
-//! Gives decisions their ids, and remembers refused requests, so that a later question can look one up by its id.
+//! Gives decisions their ids, and remembers refused requests with the record of their decision, so that a later question
+//! can look one up by its id.
 //!
 //! Only refusals are remembered, because those are asked about. A request that passes is copied nowhere and takes no
 //! lock; what follows its decision uses its ticket. The memory is bounded by the number of requests and by their bytes,
@@ -17,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tidegate::policy::Descriptor;
-use tidegate::{Cost, Priority, Tick};
+use tidegate::policy::{Descriptor, Mode};
+use tidegate::{Cost, Priority, Retry, Tick};
 use ulid::Ulid;
 
 /// The number of shards: enough that two of a handful of cores seldom need the same one.
@@ -62,9 +63,68 @@ pub(crate) struct Stated {
     pub(crate) priority: Priority,
 }
 
+/// How a request was refused, and what was seen then: nothing that changes later alters it.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) at: Tick,
+    /// The number of the configuration that decided.
+    pub(crate) configuration: u64,
+    /// What refused, in the words of the denial log.
+    pub(crate) by: &'static str,
+    pub(crate) policy: Option<Box<str>>,
+    /// The key that the policy refused; absent if no policy did.
+    pub(crate) key: Option<Box<str>>,
+    /// What else is known of the cause: the reason of a block, the entry of a list, the error of a store.
+    pub(crate) cause: Box<str>,
+    pub(crate) retry: Retry,
+    /// The first limits that were asked.
+    pub(crate) limits: Box<[SeenLimit]>,
+    /// How many further limits were asked.
+    pub(crate) more_limits: usize,
+}
+
+/// One limit as a refused request met it.
+#[derive(Clone, Debug)]
+pub(crate) struct SeenLimit {
+    pub(crate) policy: Box<str>,
+    /// The limit in short form.
+    pub(crate) limit: Box<str>,
+    pub(crate) mode: Mode,
+    pub(crate) shadow_limit: bool,
+    /// `allowed`, `DENIED`, `would deny`, `marked` or `demoted`.
+    pub(crate) result: &'static str,
+    pub(crate) counts_places: bool,
+    pub(crate) needs: u64,
+    pub(crate) has: u64,
+    pub(crate) kept_back: u64,
+    pub(crate) of: u64,
+    /// `None` if the limit allowed the request.
+    pub(crate) retry: Option<Retry>,
+}
+
+impl Record {
+    /// The bytes on the heap.
+    fn weight(&self) -> usize {
+        let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
+        let limits =
+            self.limits.iter().map(|seen| size_of::<SeenLimit>() + seen.policy.len() + seen.limit.len());
+        text(&self.policy) + text(&self.key) + self.cause.len() + limits.sum::<usize>()
+    }
+}
+
+/// A refused request, as it is remembered.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused {
+    pub(crate) record: Record,
+    pub(crate) stated: Stated,
+    /// `None` if it was too long.
+    pub(crate) request: Option<RefusedRequest>,
+}
+
 #[derive(Debug)]
 struct Entry {
     id: Ulid,
+    record: Record,
     stated: Stated,
     /// `None` if it was too long.
     request: Option<RefusedRequest>,
@@ -131,7 +191,7 @@ impl RefusedRequest {
 
 impl Entry {
     fn weight(&self) -> usize {
-        OVERHEAD + self.request.as_ref().map_or(0, RefusedRequest::weight)
+        OVERHEAD + self.record.weight() + self.request.as_ref().map_or(0, RefusedRequest::weight)
     }
 }
 
@@ -161,10 +221,10 @@ impl RefusedRequests {
         self.id(at, number, SHARDS, number)
     }
 
-    /// Remembers the request of a decision without its `secret` attributes, and returns the decision's id.
+    /// Remembers a decision and its request without `secret` attributes, and returns the decision's id.
     pub(crate) fn remember(
         &self,
-        at: Tick,
+        record: Record,
         request: &Descriptor<'_>,
         only: Option<Box<[Box<str>]>>,
         secret: impl Fn(&str) -> bool,
@@ -173,7 +233,8 @@ impl RefusedRequests {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let at_shard = number as usize % SHARDS;
         let request = RefusedRequest::new(request, only, secret);
-        let mut entry = Entry { id: Ulid::nil(), stated, request };
+        let at = record.at;
+        let mut entry = Entry { id: Ulid::nil(), record, stated, request };
         let weight = entry.weight();
         let mut shard = self.shards[at_shard].lock();
         while shard.entries.len() >= self.entries
@@ -189,12 +250,13 @@ impl RefusedRequests {
         id
     }
 
-    /// Returns a refused request (`None` if it was too long) and the parameters stated with it.
-    pub(crate) fn find(&self, id: Ulid) -> Option<(Stated, Option<RefusedRequest>)> {
+    /// Returns what is remembered of a decision.
+    pub(crate) fn find(&self, id: Ulid) -> Option<Refused> {
         let (at_shard, sequence) = self.place(id);
         let shard = self.shards.get(at_shard)?.lock();
         let entry = &shard.entries[shard.index(id, sequence)?];
-        Some((entry.stated, entry.request.clone()))
+        let Entry { record, stated, request, .. } = entry;
+        Some(Refused { record: record.clone(), stated: *stated, request: request.clone() })
     }
 
     fn id(&self, at: Tick, number: u64, shard: usize, sequence: u64) -> Ulid {
@@ -245,8 +307,22 @@ mod tests {
         Descriptor::new().with("client.ip", value.to_owned()).with("user.id", "42")
     }
 
+    fn record() -> Record {
+        Record {
+            at: NOW,
+            configuration: 3,
+            by: "limit",
+            policy: Some("per-ip".into()),
+            key: None,
+            cause: Box::default(),
+            retry: Retry::Unknown,
+            limits: Box::default(),
+            more_limits: 0,
+        }
+    }
+
     fn keep(recent: &RefusedRequests, request: &Descriptor<'_>) -> Ulid {
-        recent.remember(NOW, request, None, |_| false, STATED)
+        recent.remember(record(), request, None, |_| false, STATED)
     }
 
     #[test]
@@ -254,7 +330,8 @@ mod tests {
         let recent = RefusedRequests::new(1000, 1 << 20);
         let ids: Vec<_> = (0..100).map(|at| keep(&recent, &request(&format!("10.0.0.{at}")))).collect();
         for (at, id) in ids.iter().enumerate() {
-            let (stated, found) = recent.find(*id).unwrap();
+            let Refused { record, stated, request: found } = recent.find(*id).unwrap();
+            assert_eq!((record.at, record.configuration, record.by), (NOW, 3, "limit"));
             let wanted = request(&format!("10.0.0.{at}"));
             assert!(found.unwrap().descriptor().pairs().eq(wanted.pairs()));
             assert_eq!((stated, id.timestamp_ms()), (STATED, 1_800_000_000_000));
@@ -267,8 +344,8 @@ mod tests {
         distinct.dedup();
         assert_eq!(distinct.len(), 200);
 
-        let id = recent.remember(NOW, &request("a"), None, |name| name == "user.id", Stated::default());
-        let found = recent.find(id).unwrap().1.unwrap();
+        let id = recent.remember(record(), &request("a"), None, |name| name == "user.id", Stated::default());
+        let found = recent.find(id).unwrap().request.unwrap();
         assert!(found.descriptor().pairs().eq([("client.ip", "a")]));
     }
 
@@ -286,7 +363,7 @@ mod tests {
         assert!((16..=40).contains(&kept), "{kept}");
         assert!(small.find(*ids.last().unwrap()).is_some(), "the newest is always kept");
         let id = keep(&small, &request(&"x".repeat(MAX_REQUEST)));
-        assert!(small.find(id).unwrap().1.is_none(), "too long for a question");
+        assert!(small.find(id).unwrap().request.is_none(), "too long for a question");
     }
 
     #[test]

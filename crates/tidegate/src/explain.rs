@@ -311,7 +311,7 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
                     match policy.over {
                         Over::Mark => "marked",
                         Over::Demote { .. } => "demoted",
-                        Over::Deny => "would deny",
+                        Over::Deny | Over::Block { .. } => "would deny",
                     }
                 }
                 (true, false) => "would deny",

@@ -86,6 +86,8 @@ pub struct Gate {
     policies: ArcSwap<PolicySet>,
     routes: Routes,
     blocks: blocks::Blocks,
+    /// The blocks that policies in shadow mode would have begun.
+    would_be_blocks: blocks::Blocks,
     /// Runs the calls to engines whose callers no longer wait.
     background: Background,
     time: Time,
@@ -260,6 +262,7 @@ impl Gate {
             policies: ArcSwap::new(policies.into()),
             routes: Routes::new(Arc::new(store)),
             blocks: blocks::Blocks::default(),
+            would_be_blocks: blocks::Blocks::default(),
             background: Background::default(),
             time,
             precision: Precision::default(),

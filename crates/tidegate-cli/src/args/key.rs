@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::policy_key::PolicyKey;
+use super::policy_key::{KeyOrCaller, PolicyKey};
 use super::server::WhichServer;
 use super::values::{keys_up_to, whole, written_duration};
 
@@ -19,10 +19,11 @@ pub(crate) struct Keys {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Key {
-    /// List the keys of a policy that are blocked, were refused or came near their limit
+    /// List the keys of a policy that are blocked, were refused or came near their limit; without a policy, the callers
+    /// that are blocked for all policies
     List {
         /// The policy
-        policy: String,
+        policy: Option<String>,
         /// How many keys to list, up to 100
         #[arg(short = 'n', long, value_name = "N", default_value = "20", value_parser = keys_up_to::<MOST>, allow_negative_numbers = true)]
         count: usize,
@@ -34,19 +35,19 @@ pub(crate) enum Key {
         reveal: bool,
     },
     /// Show the units that a key has left, how often it was refused, and its block
-    Get(PolicyKey),
+    Get(KeyOrCaller),
     /// Forget the units that a key has spent, and end its block
     Reset(PolicyKey),
-    /// Refuse every request of a key for a while
+    /// Refuse every request of a key for a while, under one policy or under all
     Block(Blocking),
     /// End the block of a key; the units that it has spent stay spent
-    Unblock(PolicyKey),
+    Unblock(KeyOrCaller),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Blocking {
     #[command(flatten)]
-    pub(crate) which: PolicyKey,
+    pub(crate) which: KeyOrCaller,
     /// For how long, up to 30d
     #[arg(long = "for", value_name = "TIME", value_parser = written_duration, allow_hyphen_values = true)]
     pub(crate) lasts: String,

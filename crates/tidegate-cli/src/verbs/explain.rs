@@ -47,11 +47,14 @@ impl ExplainSource {
         })
     }
 
-    /// Returns the last line of the text, which names the source.
-    fn line(&self) -> String {
+    /// Returns the last line of the text, which names the source and the question.
+    fn line(&self, answers: &Value) -> String {
         match self {
-            Self::Server(url) => format!("  asked: the server at {url}"),
-            Self::File(file) => format!("  asked: {}, nothing spent yet", file.display()),
+            Self::Server(url) if answers == "then" => format!("  asked: the server at {url}"),
+            Self::Server(url) => format!("  asked: the server at {url}, how it would be decided now"),
+            Self::File(file) => {
+                format!("  asked: {}, how it would be decided with nothing spent yet", file.display())
+            }
         }
     }
 
@@ -64,10 +67,11 @@ impl ExplainSource {
                 Self::File(file) => json!({ "file": file }),
             };
             answer.insert("asked".to_owned(), asked);
+            answer.entry("answers").or_insert_with(|| "now".into());
         }
         printer.value(&answer, |_| {
             let mut shown = styled(text);
-            shown.push(self.line());
+            shown.push(self.line(&answer["answers"]));
             Ok(shown)
         })?;
         Ok(if denied { Exit::No } else { Exit::Done })
@@ -115,19 +119,25 @@ const DECISIONS: [(&str, Look); 3] =
 /// The words after the name of a policy, if its result is not good.
 const RESULTS: [(&str, Look); 2] = [(" DENIED ", Look::Bad), (" would deny ", Look::Doubtful)];
 
+/// The beginning of the line that says how a request on record would be decided now.
+const NOW: &str = "now: would be ";
+
 /// Styles the lines of an explanation.
 fn styled(text: &str) -> Styled {
     let mut out = Styled::default();
     for (at, line) in text.trim_end().lines().enumerate() {
+        let (head, line) = line.split_at(if line.starts_with(NOW) { NOW.len() } else { 0 });
+        out.push(head);
+        let is_first = at == 0 || !head.is_empty();
         let is_row = line.trim_start().starts_with(|c: char| c.is_ascii_digit());
-        let words = match at {
-            0 => &DECISIONS[..],
-            _ if is_row => &RESULTS[..],
-            _ => &[],
+        let words = match is_first {
+            true => &DECISIONS[..],
+            false if is_row => &RESULTS[..],
+            false => &[],
         };
         let mut found = words.iter().filter_map(|(word, look)| Some((word, look, line.split_once(word)?)));
         // A policy's name may equal a decision.
-        match found.find(|(_, _, (before, _))| at > 0 || before.is_empty()) {
+        match found.find(|(_, _, (before, _))| !is_first || before.is_empty()) {
             Some((word, look, (before, after))) => {
                 out.push(before);
                 out.push_as(*look, word);

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
 use tidegate_sim::thousands::grouped;
 
-use crate::args::{Blocking, Key, Keys, PolicyKey};
+use crate::args::{Blocking, Key, KeyOrCaller, Keys, PolicyKey};
 use crate::exit::Exit;
 use crate::online::policy_key::{encoded, options, query, with_end, with_options};
 use crate::online::{self, ServerUrl};
@@ -19,7 +19,8 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
     let server = ServerUrl::of(&keys.server)?;
     match &keys.does {
         Key::List { policy, count, from, reveal } => {
-            let path = format!("{}?limit={count}&from={from}&reveal={reveal}", path(policy));
+            let path = policy.as_deref().map_or_else(|| ALL.to_owned(), path);
+            let path = format!("{path}?limit={count}&from={from}&reveal={reveal}");
             let answer = online::ask(&server, &path, None)?;
             let keys = answer["keys"].as_array().map_or(&[][..], Vec::as_slice);
             printer.value(&answer, |printer| Ok(listed(&answer, keys, printer)))?;
@@ -30,7 +31,10 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
             }
         }
         Key::Get(which) => {
-            let answer = get(&server, which)?;
+            let answer = match which.caller() {
+                Some(_) => online::ask(&server, &path_of_any(which), None)?,
+                None => get(&server, &which.of_policy())?,
+            };
             printer.value(&answer, |printer| Ok(listed(&answer, std::slice::from_ref(&answer), printer)))?;
         }
         Key::Reset(which) => {
@@ -41,15 +45,15 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
         Key::Block(blocking) => {
             let answer = block(&server, blocking)?;
             let until = text(&answer["block"]["until"]);
-            let done = format!("{} is blocked until {until}", named(&blocking.which));
+            let done = format!("{} is blocked until {until}", named_any(&blocking.which));
             printer.value(&answer, |_| Ok(done))?;
         }
         Key::Unblock(which) => {
             let body = json!({ "block": null });
-            let answer = online::put(&server, &path_of(which), &body).map_err(with_options)?;
+            let answer = online::put(&server, &path_of_any(which), &body).map_err(with_options)?;
             let was_blocked = answer["unblocked"] == true;
             let state = if was_blocked { "no longer blocked" } else { "not blocked; nothing was changed" };
-            printer.value(&answer, |_| Ok(format!("{} is {state}", named(which))))?;
+            printer.value(&answer, |_| Ok(format!("{} is {state}", named_any(which))))?;
             return Ok(if was_blocked { Exit::Done } else { Exit::No });
         }
     }
@@ -86,6 +90,26 @@ fn path(policy: &str) -> String {
 
 fn path_of(which: &PolicyKey) -> String {
     path(&which.policy) + &query(which)
+}
+
+/// The path of the callers that are blocked for all policies.
+const ALL: &str = "/v1/keys";
+
+fn path_of_any(which: &KeyOrCaller) -> String {
+    match which.caller() {
+        Some((name, value)) => format!("{ALL}?{}={}", encoded(name), encoded(value)),
+        None => path_of(&which.of_policy()),
+    }
+}
+
+/// Returns a key and its policy in words, or a caller.
+fn named_any(which: &KeyOrCaller) -> String {
+    match which.caller() {
+        Some((name, value)) => {
+            tidegate::visible::line(&format!("{name}={value}, for all policies,")).into_owned()
+        }
+        None => named(&which.of_policy()),
+    }
 }
 
 /// Returns a key and its policy in words, on one line.
@@ -125,7 +149,7 @@ fn get(server: &ServerUrl, which: &PolicyKey) -> Result<Value> {
 
 fn block(server: &ServerUrl, blocking: &Blocking) -> Result<Value> {
     let block = with_end(json!({}), Some(&blocking.lasts), blocking.reason.as_deref());
-    online::put(server, &path_of(&blocking.which), &json!({ "block": block })).map_err(with_options)
+    online::put(server, &path_of_any(&blocking.which), &json!({ "block": block })).map_err(with_options)
 }
 
 /// Lists keys: what each has left of each limit, how often it was refused or near a limit, and its block.
@@ -134,6 +158,7 @@ fn listed(answer: &Value, keys: &[Value], printer: &Printer) -> Styled {
         // A page after the last one is empty too.
         return match answer["known"].as_u64() {
             Some(known @ 1..) => format!("no more keys: {} are known", grouped(known)),
+            _ if answer["policy"].is_null() => "no caller is blocked for all policies".to_owned(),
             _ => "no key is blocked, was refused or came near its limit".to_owned(),
         }
         .into();

@@ -153,7 +153,12 @@ fn listed(answer: &Value, top: &Top, before: Option<&Counts>, printer: &Printer)
     let rows = rows.iter().map(|(row, new)| {
         let count = row["count"].as_u64().unwrap_or_default();
         let share = 100.0 * count as f64 / counted.max(count).max(1) as f64;
-        let mut cells = vec![text(&row["policy"]), text(&row["key"]), grouped(count), format!("{share:.1}")];
+        // Would be refused, as in the tables of a replay.
+        let is_shadow = row["mode"] == "shadow" && matches!(top.by, TopBy::Denied);
+        let shown = if is_shadow { format!("({})", grouped(count)) } else { grouped(count) };
+        let policy = text(&row["policy"]);
+        let policy = if is_shadow { format!("{policy} (shadow)") } else { policy };
+        let mut cells = vec![policy, text(&row["key"]), shown, format!("{share:.1}")];
         cells.extend(before.map(|_| new.map_or_else(|| "-".to_owned(), grouped)));
         cells.extend(has_errors.then(|| format!("at most {}", grouped(error(row)))));
         cells

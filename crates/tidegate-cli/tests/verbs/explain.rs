@@ -153,7 +153,10 @@ fn the_answer_says_that_the_file_was_asked() {
     let desk = Desk::new();
     desk.write("tidegate.yaml", FILE);
     let told = desk.run(&["explain"]).code(0);
-    assert!(told.out.ends_with("  asked: tidegate.yaml, nothing spent yet\n"), "{told:?}");
+    assert!(
+        told.out.ends_with("  asked: tidegate.yaml, how it would be decided with nothing spent yet\n"),
+        "{told:?}"
+    );
     assert_eq!(desk.run(&["explain", "-o", "json"]).code(0).json()["asked"]["file"], "tidegate.yaml");
     let both = desk.run(&["explain", "--server", "http://127.0.0.1:1", "-c", "tidegate.yaml"]).code(2);
     assert!(both.err.contains("--server") && both.err.contains("--config"), "{both:?}");

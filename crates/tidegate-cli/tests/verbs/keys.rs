@@ -256,3 +256,24 @@ fn mistakes_about_keys_say_what_to_write() {
     let nobody = stand.desk.run(&["top", "-w", "--server", "http://127.0.0.1:1"]).code(1);
     assert!(nobody.err.contains("no server answers at http://127.0.0.1:1"), "{nobody:?}");
 }
+
+#[test]
+fn one_command_blocks_a_caller_under_all_policies() {
+    let stand = Stand::new();
+    assert_eq!(stand.run("key list").code(0).out, "no caller is blocked for all policies\n");
+    let done = stand.run("key block client.ip=203.0.113.9 --for 1h --reason scraper").code(0);
+    assert!(done.out.starts_with("client.ip=203.0.113.9, for all policies, is blocked until "), "{done:?}");
+    assert_eq!(stand.serving.statuses("203.0.113.9", 1), [403]);
+    let got = stand.json("key get client.ip=203.0.113.9");
+    assert_eq!(got["block"]["reason"], "scraper", "{got}");
+    let listed = stand.run("key list --reveal").code(0);
+    assert!(listed.out.contains("client.ip=203.0.113.9") && listed.out.contains("scraper"), "{listed:?}");
+    assert!(stand.run("key get per-ip --key client.ip=203.0.113.9").code(0).out.contains("scraper"));
+    stand.json("key list");
+    assert!(stand.run("top --reveal").code(0).out.contains("(blocked)"));
+    stand.run("key unblock client.ip=203.0.113.9").code(0);
+    stand.run("key unblock client.ip=203.0.113.9").code(1);
+    assert_eq!(stand.serving.statuses("203.0.113.9", 1), [200]);
+    let wrong = stand.run("key block user.id=7 --for 1h").code(1);
+    assert!(wrong.err.contains("no policy reads the attribute `user.id`"), "{wrong:?}");
+}

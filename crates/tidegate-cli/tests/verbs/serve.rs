@@ -258,6 +258,22 @@ fn explaining_asks_the_server_what_it_has_counted() {
     let json = elsewhere.run(&[&explain[..], &["-o", "json"]].concat()).code(1).json();
     assert_eq!(json["policy"], "per-ip");
     holds(&schema(&elsewhere, "explain"), &json, "explain, asked of a server");
+    let refused = serving.check("203.0.113.9").body_mut().read_to_string().unwrap();
+    let refused: Value = serde_json::from_str(&refused).unwrap();
+    let refused = refused["decision_id"].as_str().unwrap().to_owned();
+    let told = elsewhere.run(&["explain", "--server", &serving.url, "--id", &refused]).code(1);
+    assert!(told.out.starts_with("DENIED by per-ip at "), "{told:?}");
+    assert!(told.out.contains("needed 1, had 0 of 5; key client.ip=203.0.113.9"), "{told:?}");
+    assert!(told.out.contains("\nnow: would be DENIED by per-ip, retry after "), "{told:?}");
+    let json =
+        elsewhere.run(&["explain", "--server", &serving.url, "--id", &refused, "-o", "json"]).code(1).json();
+    holds(&schema(&elsewhere, "explain"), &json, "explain --id, asked of a server");
+    let mut other = refused.clone();
+    other.replace_range(10.., "0000000000000000");
+    let gone = elsewhere.run(&["explain", "--server", &serving.url, "--id", &other]).code(1);
+    assert!(gone.out.is_empty() && gone.err.contains("is not remembered here (kept: "), "{gone:?}");
+    let cost = elsewhere.run(&["explain", "--id", &other, "--cost", "3"]).code(2);
+    assert!(cost.err.contains("--cost"), "{cost:?}");
     let unknown = elsewhere.run(&["explain", "--server", &serving.url, "--id", "nonsense"]).code(1);
     assert!(unknown.err.contains("answered 4"), "{unknown:?}");
     // The id must be encoded in the query: otherwise a blank makes the URL invalid, and text after `&` is another
@@ -278,7 +294,10 @@ fn a_server_that_is_named_is_asked_although_a_file_is_there() {
     let attr = ["--attr", "client.ip=203.0.113.9"];
     let told = desk.run(&[&["explain", "--server", &serving.url], &attr[..]].concat()).code(1);
     assert!(told.out.starts_with("DENIED by per-ip"), "{told:?}");
-    assert!(told.out.ends_with(&format!("  asked: the server at {}\n", serving.url)), "{told:?}");
+    assert!(
+        told.out.ends_with(&format!("  asked: the server at {}, how it would be decided now\n", serving.url)),
+        "{told:?}"
+    );
     let told = desk.run(&[&["explain", "-o", "json", "--server", &serving.url], &attr[..]].concat()).code(1);
     assert_eq!(told.json()["asked"]["server"], *serving.url);
     // A variable also names a server, but a typed file wins over it: typed options win over variables.

@@ -188,6 +188,8 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/breakers" => breakers::list(app, &uri).await,
         "/v1/breakers/{name}" if method == Method::PUT => breakers::put(app, request, named(path)).await,
         "/v1/breakers/{name}" => breakers::one(app, &uri, named(path)).await,
+        "/v1/keys" if method == Method::PUT => policy_keys::block_everywhere(app, request).await,
+        "/v1/keys" => policy_keys::list_everywhere(app, &uri),
         "/v1/keys/top" => keys::top(app, &request),
         "/v1/keys/{name}" if method == Method::DELETE => keys::reset(app, &uri, named(path)).await,
         "/v1/keys/{name}" if method == Method::PUT => policy_keys::block(app, request, named(path)).await,

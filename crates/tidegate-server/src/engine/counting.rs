@@ -189,7 +189,11 @@ impl Engine {
         refusal: &Refusal,
     ) {
         let Some(at) = refusal.policy else {
-            self.file_list.count(&refusal.entry);
+            let list = if refusal.block.is_some() { &self.blocked } else { &self.file_list };
+            list.count(&self.metrics, &refusal.entry);
+            if refusal.block.is_some() {
+                self.metrics.protection.blocked(list.name);
+            }
             return;
         };
         let policy = &decision.policies.policies()[at];

@@ -1,23 +1,82 @@
-//! Logs denials: the policy that refused, by what (a list, a block, a limit, ...), the key it refused, and the id by
+//! Logs denials and makes the records that are remembered of them: the policy that refused, by what (a list, a block, a limit, ...), the key it refused, and the id by
 //! which the decision can be looked up.
 //!
 //! Keys are logged as digests. The list of top keys shows the same digests, and shows callers with the right to see
 //! them the keys themselves.
 
 use tidegate::explain::key_text;
-use tidegate::policy::{AccessEntry, Descriptor};
-use tidegate::{GateDecision, Retry};
+use tidegate::policy::{AccessEntry, Descriptor, Limit, Mode, Over};
+use tidegate::visible::excerpt;
+use tidegate::{GateDecision, LimitDecision, Retry, Tick};
 use tracing::Level;
 use ulid::Ulid;
 
-use super::Engine;
+use super::{Conclusion, Engine};
 use crate::file_list;
 use crate::live::Live;
+use crate::refused_requests::{Record, SeenLimit};
 
 /// The log target of these lines: `TIDEGATE_LOG=info,tidegate_server::denials=off` turns them off.
 const TARGET: &str = "tidegate_server::denials";
 
+/// The most limits in a record. A request that meets more has its first ones recorded, and the number of the others.
+const RECORDED_LIMITS: usize = 32;
+/// The longest key in a record, in bytes; of a longer one, the beginning is kept.
+const RECORDED_KEY: usize = 1024;
+
 impl Engine {
+    /// Makes the record of a denial.
+    pub(super) fn record(
+        &self,
+        live: &Live,
+        request: &Descriptor<'_>,
+        conclusion: &Conclusion,
+        at: Tick,
+    ) -> Record {
+        let mut record = Record {
+            at,
+            configuration: live.number,
+            by: "call",
+            policy: None,
+            key: None,
+            cause: Box::default(),
+            retry: Retry::Unknown,
+            limits: Box::default(),
+            more_limits: 0,
+        };
+        let decision = match conclusion {
+            Conclusion::Decided(decision) => decision,
+            Conclusion::Unsettled { policy, error, .. } => {
+                record.by = "store";
+                record.policy = policy.as_deref().map(Into::into);
+                record.cause = error.to_string().into();
+                return record;
+            }
+        };
+        let limits = decision.limits.iter().take(RECORDED_LIMITS);
+        record.limits = limits.map(|line| seen(decision, line, request)).collect();
+        record.more_limits = decision.limits.len().saturating_sub(RECORDED_LIMITS);
+        record.retry = decision.retry();
+        let Some(refuser) = Refuser::of(decision, request) else { return record };
+        record.by = refuser.by;
+        if let Source::Policy(at) = refuser.source {
+            let policy = &decision.policies.policies()[at];
+            let key = key_text(&decision.policies, policy, request);
+            record.policy = Some(policy.name.as_str().into());
+            record.key = Some(if key.len() > RECORDED_KEY { excerpt(&key) } else { key }.into());
+        }
+        if let (Source::FileList(entry), "block") = (&refuser.source, refuser.by) {
+            record.key = Some(file_list::key(entry).into());
+        }
+        if let Some(refusal) = &decision.refusal {
+            record.cause = match &refusal.block {
+                Some(block) => (&*block.reason).into(),
+                None => refusal.entry.to_string().into(),
+            };
+        }
+        record
+    }
+
     /// Logs a denial, unless the log is rate-limited or turned off.
     pub(super) fn tell_denial(
         &self,
@@ -32,7 +91,10 @@ impl Engine {
         let Some(refuser) = Refuser::of(decision, request) else { return };
         let facts = live.facts(&decision.policies, &self.metrics);
         let (log, policy, key) = match refuser.source {
-            Source::FileList(entry) => (&self.file_list.denials, file_list::NAME, file_list::key(entry)),
+            Source::FileList(entry) => {
+                let list = if refuser.by == "block" { &self.blocked } else { &self.file_list };
+                (&list.denials, list.name, file_list::key(entry))
+            }
             Source::Policy(at) => {
                 let policy = &decision.policies.policies()[at];
                 let key = key_text(&decision.policies, policy, request);
@@ -66,7 +128,7 @@ struct Refuser<'d> {
 }
 
 enum Source<'d> {
-    /// The deny list of the whole file, by this entry.
+    /// The deny list of the whole file or a block for all policies, by this entry.
     FileList(&'d AccessEntry),
     /// The policy with this index.
     Policy(usize),
@@ -94,5 +156,38 @@ impl<'d> Refuser<'d> {
             _ => "limit",
         };
         Some(Self { source: Source::Policy(line.policy), by })
+    }
+}
+
+/// Returns a limit as a refused request met it.
+fn seen(decision: &GateDecision, line: &LimitDecision, request: &Descriptor<'_>) -> SeenLimit {
+    let policy = &decision.policies.policies()[line.policy];
+    let limit = policy.limit(line.limit);
+    let brought = decision.quota_of(line, request).is_some_and(|(_, brought)| brought);
+    let shadow_limit = policy.is_shadow_limit(line.limit);
+    let refused = !line.decision.is_allowed();
+    let enforced = policy.mode == Mode::Enforce && !shadow_limit;
+    SeenLimit {
+        policy: policy.name.as_str().into(),
+        limit: match limit {
+            _ if brought => "the check's own quota".into(),
+            Some(limit) => limit.terms_for(request).label.as_str().into(),
+            None => Box::default(),
+        },
+        mode: policy.mode,
+        shadow_limit,
+        result: match (refused, policy.over) {
+            (false, _) => "allowed",
+            (true, _) if line.binding => "DENIED",
+            (true, Over::Mark) if enforced => "marked",
+            (true, Over::Demote { .. }) if enforced => "demoted",
+            (true, _) => "would deny",
+        },
+        counts_places: limit.is_some_and(Limit::is_guard),
+        needs: line.cost.units(),
+        has: line.decision.standing.remaining,
+        kept_back: line.kept_back,
+        of: line.decision.standing.limit,
+        retry: refused.then(|| line.decision.retry()),
     }
 }

@@ -9,12 +9,13 @@ use serde_json::json;
 use tidegate::Cost;
 use tidegate::breaker::Condition;
 use tidegate::gate::BlockError;
-use tidegate::policy::{Block, Descriptor, Limit};
+use tidegate::policy::{AccessEntry, Block, Descriptor, Limit};
 use tidegate::store::{Charge, Op, Settled, StoreError};
 use tidegate_core::Standing;
 
 use super::Engine;
 use super::breakers::{ListedBreaker, replace_of};
+use crate::file_list;
 use crate::live::Live;
 use crate::metrics::Transport;
 
@@ -147,18 +148,53 @@ impl Engine {
         let now = self.now();
         let block = Block::new(text, now, now.after(lasts), reason);
         self.gate.block(policy, key, block.clone())?;
-        self.tell_key(policy, text, "blocked");
+        self.tell_key(Some(policy), text, "blocked");
         Ok(block)
     }
 
     /// Ends the block of a key. Returns whether there was one.
     pub(crate) fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> bool {
         let Some(ended) = self.gate.unblock(policy, key) else { return false };
-        self.tell_key(policy, &ended.key, "unblocked");
+        self.tell_key(Some(policy), &ended.key, "unblocked");
         true
     }
 
-    fn tell_key(&self, policy: &str, key: &str, state: &str) {
+    /// Blocks a caller for all policies.
+    ///
+    /// # Errors
+    /// [`BlockError`] if there is no room for another block.
+    pub(crate) fn block_everywhere(
+        &self,
+        entry: AccessEntry,
+        lasts: Duration,
+        reason: &str,
+    ) -> Result<Block, BlockError> {
+        let (now, text) = (self.now(), file_list::key(&entry));
+        let block = Block::new(&text, now, now.after(lasts), reason);
+        self.gate.block_everywhere(entry, block.clone())?;
+        self.tell_key(None, &text, "blocked");
+        Ok(block)
+    }
+
+    /// Ends the block of a caller for all policies. Returns whether there was one.
+    pub(crate) fn unblock_everywhere(&self, entry: &AccessEntry) -> bool {
+        let Some(ended) = self.gate.unblock_everywhere(entry) else { return false };
+        self.tell_key(None, &ended.key, "unblocked");
+        true
+    }
+
+    /// Returns the blocks for all policies.
+    pub(crate) fn blocks_everywhere(&self) -> Vec<Arc<Block>> {
+        self.gate.blocks_everywhere()
+    }
+
+    /// Returns the block for all policies that refuses these attributes.
+    pub(crate) fn blocked_everywhere(&self, request: &Descriptor<'_>) -> Option<Arc<Block>> {
+        self.gate.blocked_everywhere(request)
+    }
+
+    /// `policy`: `None` for all.
+    fn tell_key(&self, policy: Option<&str>, key: &str, state: &str) {
         let told = || json!({ "policy": policy, "key": self.redact.text(key, false), "state": state });
         self.events.publish("key", told);
     }
@@ -183,6 +219,7 @@ impl Engine {
             let keys = blocked.get(&policy.name).copied().unwrap_or(0);
             self.metrics.protection.show_blocks(&policy.name, keys);
         }
+        self.metrics.protection.show_blocks(file_list::BLOCKS, self.gate.blocks_everywhere().len());
     }
 
     /// Settles a limit that a caller brings along, under a key that belongs to no policy. Writes the result to `out`.

@@ -159,3 +159,78 @@ async fn the_keys_of_a_policy_are_listed_by_pages_with_how_they_stand() {
     }
     assert_eq!(server.check("203.0.113.200").await.json()["remaining"], 2, "looking took nothing");
 }
+
+/// One request blocks a caller under every policy, and where no policy would have met it.
+#[tokio::test]
+async fn a_caller_is_blocked_for_all_policies_at_once() {
+    let server = start(FILE).await;
+    let put = async |query: &str, body: &str| {
+        send(server.addr, Method::PUT, &format!("/v1/keys{query}"), &[], body).await
+    };
+    let done = put("?client.ip=203.0.113.0/24", TEN_MINUTES).await;
+    assert_eq!((done.status, &done.json()["policy"]), (StatusCode::OK, &json!(null)), "{}", done.text);
+    assert_eq!(done.json()["block"]["until"], "2027-01-15T12:10:00.000Z");
+    let refused = server.check("203.0.113.9").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (StatusCode::FORBIDDEN, "600"));
+    let says = "203.0.113.0/24 is blocked for all policies for 10 min more: credential stuffing; nothing was charged";
+    assert_eq!(refused.detail(), says);
+    let elsewhere = server
+        .post(
+            "/v1/check",
+            r#"{"attributes": {"client.ip": "203.0.113.9", "request.path": "/none"}, "policies": ["trial"]}"#,
+        )
+        .await;
+    assert_eq!(elsewhere.status, StatusCode::FORBIDDEN, "whatever the policies say: {}", elsewhere.text);
+    assert_eq!(server.check("203.0.114.9").await.status, StatusCode::OK);
+
+    let body = r#"{"attributes": {"client.ip": "203.0.113.9"}}"#;
+    let first = "DENIED by a block for all policies for 10 min more: credential stuffing";
+    assert_eq!(server.post("/v1/explain", body).await.json()["lines"][0], first);
+    let id = refused.json()["decision_id"].as_str().unwrap().to_owned();
+    let record = server.get(&format!("/v1/explain?id={id}&reveal=true")).await.json();
+    assert_eq!((&record["refused_by"], &record["cause"]), (&json!("block"), &json!("credential stuffing")));
+    assert_eq!((&record["policy"], &record["key"]), (&json!(null), &json!("client.ip=203.0.113.0/24")));
+    let key = server.get("/v1/keys/per-ip?client.ip=203.0.113.9").await.json();
+    assert_eq!(key["block"]["reason"], "credential stuffing", "{key}");
+    let listed = server.get("/v1/keys?reveal=true").await.json();
+    assert_eq!(
+        (&listed["known"], &listed["keys"][0]["key"]),
+        (&json!(1), &json!("client.ip=203.0.113.0/24"))
+    );
+    assert_eq!(listed["keys"][0]["denied"], 2);
+    assert!(!server.get("/v1/keys").await.text.contains("203.0.113"), "digests");
+    let metrics = server.get("/metrics").await.text;
+    for line in [
+        "tidegate_blocked_total{policy=\"(blocked)\"} 2",
+        "tidegate_blocked_keys{policy=\"(blocked)\"} 1",
+        "tidegate_decisions_total{policy=\"(blocked)\",decision=\"denied\",mode=\"enforce\"} 2",
+    ] {
+        assert!(metrics.lines().any(|have| have == line), "{line}: {metrics}");
+    }
+    server.post("/v1/reload", "").await;
+    assert_eq!(server.check("203.0.113.9").await.status, StatusCode::FORBIDDEN, "a reload keeps it");
+
+    let done = put("?client.ip=203.0.113.0/24", r#"{"block": null}"#).await;
+    assert_eq!(done.json()["unblocked"], true, "{}", done.text);
+    assert_eq!(server.check("203.0.113.9").await.status, StatusCode::OK);
+    // An IPv6 address is the network that shares its capacity, as in keys.
+    put("?client.ip=2001:db8:1:2:3::4", TEN_MINUTES).await;
+    assert_eq!(server.check("2001:db8:1:2:ffff::1").await.status, StatusCode::FORBIDDEN);
+    assert_eq!(server.check("2001:db8:1:3::1").await.status, StatusCode::OK);
+    server.clock.advance(Duration::from_secs(600));
+    assert_eq!(server.check("2001:db8:1:2:ffff::1").await.status, StatusCode::OK, "it has ended by itself");
+
+    for (query, says) in [
+        ("", "name one attribute of the caller"),
+        ("?client.ip=a&user.id=b", "name one attribute of the caller"),
+        ("?client.ip=nobody", "`nobody` is neither an address nor a network"),
+        (
+            "?client.i=203.0.113.9",
+            "no policy reads the attribute `client.i`, so a block of it would refuse nobody; did you mean client.ip?",
+        ),
+    ] {
+        let wrong = put(query, TEN_MINUTES).await;
+        assert_eq!(wrong.status, StatusCode::BAD_REQUEST, "{query}");
+        assert!(wrong.detail().contains(says), "{}", wrong.detail());
+    }
+}

@@ -57,7 +57,7 @@ async fn an_allowed_check_and_a_denied_one_golden() {
             "title": "Quota exceeded", "status": 429,
             "detail": "policy \"per-ip\" has 0 of 2 left for this client.ip and 1 asked for; try again in 410 ms",
             "violated-policies": ["per-ip"], "tidegate-decision-id": null,
-            "decision": "denied", "policy": "per-ip", "remaining": 0, "limit": 2, "retry": "after",
+            "answers": "now", "decision": "denied", "policy": "per-ip", "remaining": 0, "limit": 2, "retry": "after",
             "retry_after_ms": 410, "reset_at": "2027-01-15T12:00:02.000Z", "delay_ms": 0, "decision_id": null,
             "policies": [{
                 "name": "per-ip", "mode": "enforce", "shadow": false, "decision": "denied", "remaining": 0,
@@ -210,15 +210,20 @@ policies:
     let refused = id_of(server.post("/v1/check", body).await);
     let unknown = server.get(&format!("/v1/explain?id={passed}")).await;
     assert_eq!(unknown.status, StatusCode::NOT_FOUND);
-    assert!(unknown.detail().contains("only refused requests are remembered"), "{}", unknown.detail());
+    let says = "is not remembered here (kept: at most the latest 8192 refusals of this process, which runs since 2027-01-15T12:00:00.000Z; nothing of requests that passed)";
+    assert!(unknown.detail().contains(says), "{}", unknown.detail());
     let id = refused;
     for answer in [
         server.post("/v1/explain?reveal=true", body).await,
         server.get(&format!("/v1/explain?id={id}&reveal=true")).await,
     ] {
         assert_eq!(answer.status, StatusCode::OK);
-        let answer = answer.json();
+        let mut answer = answer.json();
         assert_eq!(answer["decision"], "denied");
+        if answer["answers"] == "then" {
+            answer = answer["now"].take();
+        }
+        assert_eq!(answer["answers"], "now");
         let lines: Vec<_> =
             answer["lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
         assert_eq!(lines[0], "DENIED by per-ip, retry after 2 s");
@@ -284,4 +289,82 @@ async fn a_compressed_body_is_told_that_it_is_not_read() {
     assert_eq!(refused.json()["field"], "content-encoding");
     let usual = send_as("Identity", r#"{"attributes": {}}"#).await;
     assert_eq!(usual.status, StatusCode::OK, "{usual:?}");
+}
+
+/// Regression: a decision by its id was made again with the counters of the moment, so that a refusal was called ALLOWED.
+#[tokio::test]
+async fn a_refusal_by_its_id_is_the_record_of_it_and_beside_it_how_it_would_go_now() {
+    let server = start(
+        "
+version: 1
+policies:
+  - { name: login, match: { path: /login }, by: [client.ip], limit: { rate: 3/h } }
+  - { name: per-ip, by: [client.ip], limit: { algorithm: gcra, rate: 2/min, burst: 3 } }
+  - { name: trial, mode: shadow, limit: { rate: 2/h } }
+",
+    )
+    .await;
+    for _ in 0..3 {
+        assert_eq!(server.check("203.0.113.77").await.status, StatusCode::OK);
+    }
+    server.clock.advance(Duration::from_secs(1));
+    let id = server.check("203.0.113.77").await.json()["decision_id"].as_str().unwrap().to_owned();
+    server.clock.advance(Duration::from_secs(89));
+    let ask = async || server.get(&format!("/v1/explain?id={id}&reveal=true")).await;
+    let told = ask().await;
+    assert_eq!(told.status, StatusCode::OK, "{}", told.text);
+    let told = told.json();
+    let lines: Vec<&str> =
+        told["lines"].as_array().unwrap().iter().filter_map(|line| line.as_str()).collect();
+    assert_eq!(
+        lines,
+        [
+            "DENIED by per-ip at 2027-01-15T12:00:01.000Z, 89 s ago; retry after 29 s",
+            "  1 per-ip   DENIED      gcra 2/min burst 3: needed 1, had 0 of 3; key client.ip=203.0.113.77",
+            "  2 trial    would deny  gcra 2/h: needed 1, had 0 of 2",
+            "    under configuration 1, which is still in force",
+            "now: would be ALLOWED, tightest is per-ip",
+            "  1 login    not charged path does not match",
+            "  2 per-ip   allowed     gcra 2/min burst 3: needs 1, has 3 of 3; key client.ip=203.0.113.77",
+            "  3 trial    would deny  gcra 2/h: needs 1, has 0 of 2; key (all)",
+        ]
+    );
+    for (name, value) in [
+        ("answers", json!("then")),
+        ("decision", json!("denied")),
+        ("policy", json!("per-ip")),
+        ("refused_by", json!("limit")),
+        ("decided_at", json!("2027-01-15T12:00:01.000Z")),
+        ("configuration", json!({ "number": 1, "in_force": true })),
+        ("key", json!("client.ip=203.0.113.77")),
+        ("retry_after_ms", json!(29_000)),
+    ] {
+        assert_eq!(told[name], value, "{name}");
+    }
+    assert_eq!((&told["now"]["answers"], &told["now"]["decision"]), (&json!("now"), &json!("allowed")));
+    // Another configuration, without the policy that refused, changes only what would be now.
+    let policy = r#"{"by": ["client.ip"], "limit": {"rate": "9/min"}}"#;
+    let put = send(server.addr, Method::PUT, "/v1/policies/more", &[], policy).await;
+    assert!(put.status.is_success(), "{}", put.text);
+    let later = ask().await.json();
+    assert_eq!(later["configuration"], json!({ "number": 1, "in_force": false }));
+    assert_eq!(later["lines"][3], "    under configuration 1; now 2 is in force");
+    assert_eq!((&later["limits"], &later["decided_at"]), (&told["limits"], &told["decided_at"]));
+    let hidden = server.get(&format!("/v1/explain?id={id}")).await;
+    assert!(!hidden.text.contains("203.0.113.77") && hidden.text.contains("DENIED by per-ip"), "{hidden:?}");
+}
+
+/// A request that is too long to be kept has its record all the same.
+#[tokio::test]
+async fn the_record_of_a_long_request_says_that_the_request_is_not_kept() {
+    let server = start(PER_IP).await;
+    let body = json!({ "attributes": { "client.ip": "a", "x.note": "q".repeat(9000) } }).to_string();
+    for _ in 0..2 {
+        server.post("/v1/check", &body).await;
+    }
+    let id = server.post("/v1/check", &body).await.json()["decision_id"].as_str().unwrap().to_owned();
+    let told = server.get(&format!("/v1/explain?id={id}")).await.json();
+    assert_eq!((&told["policy"], &told["now"]), (&json!("per-ip"), &json!(null)), "{told}");
+    let last = told["lines"].as_array().unwrap().last().unwrap();
+    assert_eq!(last, "now: not known, since a request above 8 KiB is not kept; POST the body of the check");
 }

@@ -153,7 +153,7 @@ policies:
         assert!(!listed.text.contains("secret-name"), "{listed:?}");
         let whole = format!("/v1/explain?id={}", denied.header("x-tidegate-decision-id"));
         let whole = ask(&server, &whole, &more).await.json();
-        assert_eq!(whole["policies"].as_array().unwrap().len(), 4, "whoever may ask is told all: {whole}");
+        assert_eq!(whole["limits"].as_array().unwrap().len(), 4, "whoever may ask is told all: {whole}");
     }
 }
 

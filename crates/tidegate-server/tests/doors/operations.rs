@@ -44,7 +44,7 @@ async fn the_keys_denied_most_are_listed_hidden_and_can_be_let_go() {
     assert!(!top.text.contains("203.0.113.9"));
     assert_eq!((&top.json()["counted"], &top.json()["largest_error"]), (&json!(6), &json!(0)));
     let shown = server.get("/v1/keys/top?reveal=true&limit=1").await.json();
-    let first = json!({ "policy": "per-ip", "key": "client.ip=203.0.113.9", "count": 5, "error": 0 });
+    let first = json!({ "policy": "per-ip", "mode": "enforce", "key": "client.ip=203.0.113.9", "count": 5, "error": 0 });
     assert_eq!(shown["keys"], json!([first]));
     assert_eq!(server.get("/v1/keys/top?by=near").await.json()["counted"], 2, "the third of three");
     assert!(server.get("/v1/keys/top?by=all").await.detail().contains("use `denied` or `near`"));
@@ -91,7 +91,7 @@ async fn refusals_by_lists_and_blocks_are_counted() {
     assert_eq!(top["counted"], 5);
     assert_eq!(
         top["keys"][0],
-        json!({ "policy": "(access.deny)", "key": "client.ip=198.51.100.0/24", "count": 2, "error": 0 })
+        json!({ "policy": "(access.deny)", "mode": "enforce", "key": "client.ip=198.51.100.0/24", "count": 2, "error": 0 })
     );
     let of = async |query: &str| server.get(&format!("/v1/keys/top?reveal=true&{query}")).await.json();
     let list = of("policy=(access.deny)").await;

@@ -52,11 +52,23 @@ pub(super) const FORGET: Grammar = Grammar {
     examples: &["5min", "never"],
 };
 
+pub(super) const OVER: Grammar = Grammar {
+    reads: |text| matches!(text, "deny" | "wait" | "mark" | "demote") || block(text).is_some(),
+    expected: "is not deny, wait, mark, demote, or block with a time of up to 30d as block 10min",
+    examples: &["deny", "wait", "mark", "demote", "block 10min"],
+};
 pub(super) const SWITCH_NAME: Grammar = Grammar {
     reads: |text| Condition::switched_off(text).is_ok(),
     expected: "is not a name of a switch; use 1 to 64 letters, digits, `-`, `_` or `.`",
     examples: &["previews"],
 };
+
+/// Parses `block 10min`: more than no time, and 30 days at most.
+pub(super) fn block(text: &str) -> Option<Duration> {
+    let lasts = text.strip_prefix("block").filter(|rest| rest.starts_with(' '))?;
+    let lasts = span(lasts.trim()).ok()?;
+    (Duration::ZERO < lasts && lasts <= Duration::from_secs(30 * 86_400)).then_some(lasts)
+}
 
 /// A window as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

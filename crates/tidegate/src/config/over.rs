@@ -5,8 +5,10 @@ use std::time::Duration;
 use tidegate_core::Criticality;
 
 use super::diagnostic::Findings;
+use super::grammars::block;
 use super::node::Node;
-use crate::policy::{ChargeOn, Limit, Over, Policy, span};
+use super::store;
+use crate::policy::{ChargeOn, KeepFor, Limit, Over, Policy, span};
 
 /// Stores all three in a policy whose limits and lists are already read.
 pub(super) fn read(policy: &mut Policy, node: &Node, findings: &mut Findings) {
@@ -18,6 +20,7 @@ pub(super) fn read(policy: &mut Policy, node: &Node, findings: &mut Findings) {
     let word = text("over").unwrap_or("deny");
     policy.over = match word {
         "mark" => Over::Mark,
+        word if let Some(lasts) = block(word) => Over::Block { lasts },
         "demote" => Over::Demote { to: text("demote_to").and_then(|level| level.parse().ok()) },
         _ => Over::Deny,
     };
@@ -33,6 +36,25 @@ pub(super) fn read(policy: &mut Policy, node: &Node, findings: &mut Findings) {
     }
     let Some((over, _)) = node.entry("over") else { return };
     let delays = |limit: &Limit| !limit.max_wait.is_zero();
+    if let Over::Block { .. } = policy.over {
+        let limits = || policy.limits.iter();
+        let told = if limits().any(Limit::is_guard) {
+            Some(
+                "blocks keys over a rate; a limit of requests in flight or a breaker says nothing of one caller",
+            )
+        } else if limits().any(|limit| limit.keep_for != KeepFor::default()) {
+            Some(
+                "would block a whole key for a request that is refused only for its priority; leave out keep_for",
+            )
+        } else if policy.charge == ChargeOn::Always {
+            Some("charges nothing during the block; leave out charge: always")
+        } else {
+            None
+        };
+        if let Some(told) = told {
+            findings.error(over.spot, format_args!("over: {word} {told}"));
+        }
+    }
     match word {
         "wait" if !policy.limits.iter().any(delays) => {
             findings.error(over.spot, "over: wait needs a limit with max_wait: how long a request may wait");
@@ -53,4 +75,21 @@ pub(super) fn read(policy: &mut Policy, node: &Node, findings: &mut Findings) {
         }
         _ => {}
     }
+}
+
+/// Refuses `over: block` with a store whose counters outlive this process or are shared with others: its blocks do not
+/// and are not.
+pub(super) fn check(node: &Node, file: &Node, findings: &mut Findings) {
+    let kind = store::kind(file);
+    let Some(said) = node.get("over") else { return };
+    if kind == "memory" || said.text().and_then(block).is_none() {
+        return;
+    }
+    findings.error(
+        said.spot,
+        format_args!(
+            "over: block is exact only in the memory of one process, and `store.kind: {kind}` keeps counters elsewhere; \
+             write over: deny, or store.kind: memory"
+        ),
+    );
 }

@@ -32,6 +32,11 @@ impl fmt::Display for Explanation {
                 let lasts = millis(wait.unwrap_or_default());
                 writeln!(f, "DENIED by a block of its key under {name} for {lasts} more{separator}{reason}")?;
             }
+            (_, None, wait) if let Some(reason) = &self.blocked => {
+                let separator = if reason.is_empty() { "" } else { ": " };
+                let lasts = millis(wait.unwrap_or_default());
+                writeln!(f, "DENIED by a block for all policies for {lasts} more{separator}{reason}")?;
+            }
             (_, Some(name), _) if self.denied_by_list => writeln!(f, "DENIED by the deny-list of {name}")?,
             (_, None, _) if self.denied_by_list => writeln!(f, "DENIED by the deny-list for all policies")?,
             (_, name, wait) => {

@@ -1,4 +1,5 @@
-//! Manual blocks: requests of a key are refused for a while, whatever their limits say.
+//! Blocks: requests of a key are refused for a while, whatever their limits say. A person blocks a key, or a limit that the
+//! key exceeded does ([`Over::Block`]).
 //!
 //! Blocks belong to this gate alone: nothing is written to a store, other nodes do not know them, and they end with the
 //! process. A check costs one relaxed load while there are no blocks, and one lookup per matching policy while there
@@ -7,8 +8,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Check, Gate};
-use crate::policy::{AccessEntry, Block, Descriptor, Policy, PolicySet, Refusal};
+use tidegate_core::Retry;
+use tidegate_core::decision::Ruling;
+
+use super::decide::binding;
+use super::{Check, Gate, GateDecision};
+use crate::explain::key_text;
+use crate::policy::{AccessEntry, Block, Descriptor, Mode, Over, Policy, PolicySet, Refusal};
 
 /// Why a key could not be blocked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,11 +80,11 @@ impl Gate {
         let now = self.time.now();
         let mut by_policy = self.blocks.by_policy.write();
         let known = by_policy.get(policy).is_some_and(|keys| keys.contains_key(&*bytes));
-        if !known && self.blocks.count(&by_policy) >= Self::MOST_BLOCKS {
+        if !known && self.blocks.by_hand(&by_policy) >= Self::MOST_BLOCKS {
             // Blocks of policies that no longer exist have no effect.
             by_policy.retain(|name, _| set.find(name).is_some());
             self.blocks.tidy(&mut by_policy, now);
-            if self.blocks.count(&by_policy) >= Self::MOST_BLOCKS {
+            if self.blocks.by_hand(&by_policy) >= Self::MOST_BLOCKS {
                 return Err(BlockError::TooMany);
             }
         }
@@ -114,6 +120,84 @@ impl Gate {
         found
     }
 
+    /// Refuses the requests of a caller until the block ends, whatever the policies say: a network of `client.ip`, or a
+    /// value of another attribute. Lists, matches, modes and limits do not matter; of several blocks that a request fits,
+    /// one refuses it. An earlier block of the same entry is replaced. Survives a change of policies.
+    ///
+    /// The list is kept like that of [`Gate::block`], and has [`Gate::MOST_BLOCKS`] entries at most.
+    ///
+    /// # Errors
+    /// [`BlockError::TooMany`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::Block;
+    /// use tidegate::{Descriptor, Gate, PolicySet};
+    ///
+    /// let gate = Gate::in_memory(PolicySet::default(), 1000)?;
+    /// let until = gate.now().after(std::time::Duration::from_secs(600));
+    /// let block = Block::new("client.ip=203.0.113.0/24", gate.now(), until, "credential stuffing");
+    /// gate.block_everywhere("203.0.113.0/24".parse()?, block)?;
+    /// assert!(!gate.check(&Descriptor::new().with("client.ip", "203.0.113.9"))?.allowed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn block_everywhere(&self, entry: AccessEntry, block: Block) -> Result<(), BlockError> {
+        self.blocks.change_everywhere(self.time.now(), |everywhere| {
+            everywhere.tidy(self.time.now());
+            if everywhere.blocks.len() >= Self::MOST_BLOCKS && !everywhere.blocks.contains_key(&entry) {
+                return Err(BlockError::TooMany);
+            }
+            everywhere.blocks.insert(entry, Arc::new(block));
+            Ok(())
+        })?;
+        self.blocks.changed();
+        Ok(())
+    }
+
+    /// Ends the block of a caller for all policies; returns it if it was still in effect.
+    pub fn unblock_everywhere(&self, entry: &AccessEntry) -> Option<Arc<Block>> {
+        let now = self.time.now();
+        let ended = self.blocks.change_everywhere(now, |everywhere| everywhere.blocks.remove(entry))?;
+        self.blocks.changed();
+        (now < ended.until).then_some(ended)
+    }
+
+    /// Returns the blocks for all policies that have not ended, ordered by key.
+    #[must_use]
+    pub fn blocks_everywhere(&self) -> Vec<Arc<Block>> {
+        if !self.blocks.any() {
+            return Vec::new();
+        }
+        let all = |everywhere: &mut super::blocks::Everywhere| everywhere.blocks.values().cloned().collect();
+        let now = self.time.now();
+        let mut found: Vec<Arc<Block>> = self.blocks.change_everywhere(now, all);
+        found.retain(|block| now < block.until);
+        found.sort_by(|one, other| one.key.cmp(&other.key));
+        found
+    }
+
+    /// Returns the block for all policies that refuses a request; `None` if none does.
+    #[must_use]
+    pub fn blocked_everywhere(&self, request: &Descriptor<'_>) -> Option<Arc<Block>> {
+        if self.blocks.any() { self.everywhere(request).map(|(_, block)| block) } else { None }
+    }
+
+    fn everywhere(&self, request: &Descriptor<'_>) -> Option<(AccessEntry, Arc<Block>)> {
+        let now = self.time.now();
+        let found = |everywhere: &super::blocks::Everywhere| {
+            everywhere.find(request).map(|(entry, block)| (entry, Arc::clone(block)))
+        };
+        let first = found(&self.blocks.everywhere.read())?;
+        if now < first.1.until {
+            return Some(first);
+        }
+        // It has ended, and may hide another that has not.
+        self.blocks.change_everywhere(now, |everywhere| {
+            everywhere.tidy(now);
+            found(everywhere)
+        })
+    }
+
     /// Returns the number of blocked keys of each policy that has any.
     #[must_use]
     pub fn blocked_keys(&self) -> Vec<(String, usize)> {
@@ -135,6 +219,48 @@ impl Gate {
         self.blocks.changes()
     }
 
+    /// Blocks the keys whose limits refused a request, where the policy says so, and moves the retry of these limits to
+    /// the end of the block. A look blocks nobody, and says what a check would say.
+    #[inline(always)]
+    pub(super) fn block_over(&self, check: &Check<'_, '_>, decision: &mut GateDecision) {
+        if decision.policies.blocks_over(decision.allowed) {
+            self.block_over_limits(check, decision);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn block_over_limits(&self, check: &Check<'_, '_>, decision: &mut GateDecision) {
+        let GateDecision { policies, limits, at, .. } = decision;
+        let (set, now): (&PolicySet, _) = (policies, *at);
+        for line in limits.iter_mut() {
+            let policy = &set.policies()[line.policy];
+            let Over::Block { lasts } = policy.over else { continue };
+            let is_shadow = policy.mode == Mode::Shadow;
+            if policy.is_shadow_limit(line.limit) || !(line.binding || is_shadow) {
+                continue;
+            }
+            let blocks = if is_shadow { &self.would_be_blocks } else { &self.blocks };
+            let Some(key) = set.key(line.policy, 0, check.request) else { continue };
+            let ruling = &mut line.decision.ruling;
+            if is_shadow && let Some(until) = blocks.until(&policy.name, &key, now) {
+                *ruling = Ruling::Denied { retry: Retry::After(until.since(now)) };
+                continue;
+            }
+            let Ruling::Denied { retry } = ruling else { continue };
+            *retry = match *retry {
+                Retry::After(wait) => Retry::After(wait.max(lasts)),
+                Retry::Unknown => Retry::After(lasts),
+                Retry::Never => continue,
+            };
+            if !check.peek {
+                let block = || Block::by_limit(&key_text(set, policy, check.request), now, now.after(lasts));
+                blocks.begin(&policy.name, key, now, block);
+            }
+        }
+        decision.binding = binding(&decision.limits, decision.allowed);
+    }
+
     /// Returns the refusal of a request before any limit is checked: by a list, a deadline, or a block.
     #[inline(always)]
     pub(super) fn refusal(&self, policies: &PolicySet, check: &Check<'_, '_>) -> Option<Refusal> {
@@ -148,6 +274,10 @@ impl Gate {
     #[cold]
     #[inline(never)]
     fn blocked(&self, policies: &PolicySet, check: &Check<'_, '_>) -> Option<Refusal> {
+        if let Some((entry, block)) = self.everywhere(check.request) {
+            let status = policies.shared_access().status;
+            return Some(Refusal { policy: None, entry, status, needs: None, block: Some(block) });
+        }
         let now = self.time.now();
         let by_policy = self.blocks.by_policy.read();
         policies.refuse_by(check.request, check.priority, check.among, |place, policy| {
@@ -166,7 +296,9 @@ fn blocked_key(set: &PolicySet, policy: &str, key: &Descriptor<'_>) -> Option<Bo
 
 fn refusal(place: usize, policy: &Policy, block: &Arc<Block>) -> Refusal {
     let entry = AccessEntry::Attribute { name: "policy".to_owned(), value: policy.name.clone() };
-    let (status, block) = (policy.access.status, Some(Arc::clone(block)));
+    // Whoever exceeded a limit is answered as by the limit.
+    let status = if block.by_limit { policy.deny.status } else { policy.access.status };
+    let block = Some(Arc::clone(block));
     Refusal { policy: Some(place), entry, status, needs: None, block }
 }
 
@@ -175,9 +307,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::policy::{Limit, Mode};
+    use crate::policy::Limit;
     use crate::{ManualClock, Policy, Quota};
-    use tidegate_core::{Retry, Tick};
+    use tidegate_core::Tick;
 
     const NOON: Tick = Tick::from_secs(1_800_014_400);
 
@@ -212,6 +344,102 @@ mod tests {
         clock.set(block.until);
         assert!(gate.check(&user("1")).unwrap().allowed);
         assert!(gate.blocks("per-user").is_empty() && !gate.blocks.any(), "free again");
+    }
+
+    fn blocking(mode: Mode) -> PolicySet {
+        let mut policy =
+            Policy::new("per-user", Limit::new(Quota::per_minute(2).fixed_window().unwrap(), "2/min"));
+        (policy.by, policy.mode) = (vec!["user.id".to_owned()], mode);
+        policy.over = Over::Block { lasts: Duration::from_secs(600) };
+        PolicySet::new(vec![policy]).unwrap()
+    }
+
+    /// The block begins with the refusal, refusals do not make it longer, and only the key that exceeded is blocked.
+    #[test]
+    fn a_key_over_its_limit_is_refused_for_the_stated_time_and_no_longer() {
+        let clock = ManualClock::at(NOON);
+        let gate = Gate::in_memory(blocking(Mode::Enforce), 100).unwrap().with_clock(clock.clone());
+        let (one, secs) = (user("1"), Duration::from_secs);
+        for _ in 0..2 {
+            assert!(gate.check(&one).unwrap().allowed);
+        }
+        let looked = gate.peek(&one).unwrap();
+        assert_eq!(
+            (looked.allowed, looked.retry()),
+            (false, Retry::After(secs(600))),
+            "as a check would say"
+        );
+        assert!(gate.blocks("per-user").is_empty(), "a look blocks nobody");
+        clock.advance(secs(10));
+        let first = gate.check(&one).unwrap();
+        assert_eq!((first.allowed, first.retry(), first.limits.len()), (false, Retry::After(secs(600)), 1));
+        assert_eq!(gate.blocks("per-user")[0].until, NOON.after(secs(610)));
+        clock.advance(secs(100));
+        let second = gate.check(&one).unwrap();
+        assert_eq!(
+            (second.allowed, second.retry()),
+            (false, Retry::After(secs(500))),
+            "the window is new, the block holds"
+        );
+        let refusal = second.refusal.unwrap();
+        assert_eq!((refusal.status, refusal.block.unwrap().by_limit), (429, true));
+        assert!(gate.check(&user("2")).unwrap().allowed);
+        clock.advance(secs(499));
+        assert!(!gate.check(&one).unwrap().allowed);
+        clock.advance(secs(1));
+        assert!(gate.check(&one).unwrap().allowed, "refusals did not make it longer");
+        let dear = Check::of(&one).cost(tidegate_core::Cost::new(3).unwrap());
+        assert_eq!(gate.check(dear).unwrap().retry(), Retry::Never);
+        assert!(gate.check(&one).unwrap().allowed, "a cost that never passes blocks nobody");
+        assert!(!gate.check(&one).unwrap().allowed);
+        assert!(gate.unblock("per-user", &one).is_some(), "a person may end it");
+    }
+
+    #[test]
+    fn in_shadow_mode_a_key_would_be_blocked_and_is_not() {
+        let clock = ManualClock::at(NOON);
+        let gate = Gate::in_memory(blocking(Mode::Shadow), 100).unwrap().with_clock(clock.clone());
+        let (one, secs) = (user("1"), Duration::from_secs);
+        let would_deny = || {
+            let decision = gate.check(&one).unwrap();
+            assert!(decision.allowed);
+            (!decision.limits[0].decision.is_allowed()).then(|| decision.limits[0].decision.retry())
+        };
+        assert_eq!([would_deny(), would_deny()], [None, None]);
+        assert_eq!(would_deny(), Some(Retry::After(secs(600))));
+        clock.advance(secs(599));
+        assert_eq!(would_deny(), Some(Retry::After(secs(1))), "the window is new, the block would hold");
+        clock.advance(secs(1));
+        assert_eq!(would_deny(), None);
+        assert!(gate.blocks("per-user").is_empty());
+        gate.replace(blocking(Mode::Enforce));
+        assert!(gate.check(&one).unwrap().allowed, "what would have been blocked is not blocked");
+    }
+
+    /// Whoever is on call blocks a caller once, and not under each policy that may let it through.
+    #[test]
+    fn a_caller_that_is_blocked_for_all_policies_is_refused_whatever_they_say() {
+        let clock = ManualClock::at(NOON);
+        let gate = Gate::in_memory(set(Mode::Shadow), 100).unwrap().with_clock(clock.clone());
+        let block = |secs| Block::new("k", NOON, NOON.after(Duration::from_secs(secs)), "abuse");
+        let from = |address: &'static str| user("1").with("client.ip", address);
+        gate.block_everywhere("client.ip=203.0.113.0/24".parse().unwrap(), block(60)).unwrap();
+        gate.block_everywhere("203.0.113.9".parse().unwrap(), block(120)).unwrap();
+        gate.block_everywhere("user.id=2".parse().unwrap(), block(60)).unwrap();
+        let refused = gate.check(&from("203.0.113.8")).unwrap();
+        assert!(!refused.allowed && refused.limits.is_empty() && refused.policy_name().is_none());
+        assert_eq!(refused.retry(), Retry::After(Duration::from_secs(60)));
+        assert_eq!(refused.refusal.unwrap().status, 403);
+        assert!(!gate.check(&user("2")).unwrap().allowed && gate.check(&user("1")).unwrap().allowed);
+        assert!(gate.check(&from("203.0.114.9")).unwrap().allowed);
+        gate.replace(PolicySet::default());
+        assert!(!gate.check(&from("203.0.113.8")).unwrap().allowed, "it survives a change of the policies");
+        clock.set(NOON.after(Duration::from_secs(60)));
+        assert!(gate.check(&from("203.0.113.8")).unwrap().allowed, "it has ended");
+        assert!(!gate.check(&from("203.0.113.9")).unwrap().allowed, "a longer one within it has not");
+        assert_eq!(gate.blocks_everywhere().len(), 1);
+        assert!(gate.unblock_everywhere(&"203.0.113.9".parse().unwrap()).is_some());
+        assert!(gate.check(&from("203.0.113.9")).unwrap().allowed && !gate.blocks.any());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 use parking_lot::RwLock;
 use tidegate_core::Tick;
 
-use crate::policy::Block;
+use crate::policy::{AccessEntry, AccessList, Block, Descriptor};
 
 /// The blocks, by policy name and key.
 #[derive(Debug, Default)]
@@ -17,12 +17,43 @@ pub(super) struct Blocks {
     count: AtomicUsize,
     /// How often a block was set or ended manually.
     changes: AtomicU64,
+    /// Before this tick, in nanoseconds, no room is made for blocks by limits: looking for blocks that have ended takes
+    /// as long as there are blocks.
+    next_tidy: AtomicU64,
     pub(super) by_policy: RwLock<ByPolicy>,
+    /// The blocks that hold whatever the policies say.
+    pub(super) everywhere: RwLock<Everywhere>,
+}
+
+/// The blocks of callers for all policies.
+#[derive(Debug, Default)]
+pub(super) struct Everywhere {
+    pub(super) blocks: HashMap<AccessEntry, Arc<Block>, RandomState>,
+    /// The entries of `blocks`, for lookups.
+    list: AccessList,
+}
+
+impl Everywhere {
+    /// Returns the entry that a request fits, and its block. The block may have ended.
+    pub(super) fn find(&self, request: &Descriptor<'_>) -> Option<(AccessEntry, &Arc<Block>)> {
+        let entry = self.list.find(request)?;
+        let block = self.blocks.get(&entry)?;
+        Some((entry, block))
+    }
+
+    /// Removes the blocks that have ended.
+    pub(super) fn tidy(&mut self, now: Tick) {
+        self.blocks.retain(|_, block| now < block.until);
+        self.list = self.blocks.keys().cloned().collect();
+    }
 }
 
 pub(super) type ByPolicy = HashMap<Box<str>, HashMap<Box<[u8]>, Arc<Block>, RandomState>, RandomState>;
 
 impl Blocks {
+    /// The most keys that may be blocked because they exceeded a limit.
+    const MOST_BY_LIMITS: usize = 100_000;
+
     /// Reports whether there may be blocks.
     #[inline(always)]
     pub(super) fn any(&self) -> bool {
@@ -43,6 +74,53 @@ impl Blocks {
         by_policy.values().map(HashMap::len).sum()
     }
 
+    /// Returns how many keys persons have blocked.
+    pub(super) fn by_hand(&self, by_policy: &ByPolicy) -> usize {
+        by_policy.values().flat_map(HashMap::values).filter(|block| !block.by_limit).count()
+    }
+
+    /// Begins the block of a key that exceeded a limit, unless the key is blocked. Without room for it nothing happens:
+    /// the limit itself still refuses the key.
+    pub(super) fn begin(&self, policy: &str, key: Vec<u8>, now: Tick, block: impl FnOnce() -> Block) {
+        let mut by_policy = self.by_policy.write();
+        let held = by_policy.get(policy).and_then(|keys| keys.get(&*key));
+        if held.is_some_and(|held| now < held.until) {
+            return;
+        }
+        if self.count.load(Ordering::Relaxed) >= Self::MOST_BY_LIMITS {
+            // Relaxed: under the lock.
+            if now.as_nanos() < self.next_tidy.load(Ordering::Relaxed) {
+                return;
+            }
+            self.next_tidy.store(now.as_nanos().saturating_add(1_000_000_000), Ordering::Relaxed);
+            self.tidy(&mut by_policy, now);
+            if self.count.load(Ordering::Relaxed) >= Self::MOST_BY_LIMITS {
+                return;
+            }
+        }
+        by_policy.entry(policy.into()).or_default().insert(key.into(), Arc::new(block()));
+        self.note(&by_policy);
+        self.changed();
+    }
+
+    /// Returns the end of a key's block, if that is not over.
+    pub(super) fn until(&self, policy: &str, key: &[u8], now: Tick) -> Option<Tick> {
+        let by_policy = self.by_policy.read();
+        let block = by_policy.get(policy)?.get(key)?;
+        (now < block.until).then_some(block.until)
+    }
+
+    /// Changes the blocks for all policies, and removes those that have ended.
+    pub(super) fn change_everywhere<R>(&self, now: Tick, change: impl FnOnce(&mut Everywhere) -> R) -> R {
+        // Both locks, in this order, since `count` is of both.
+        let by_policy = self.by_policy.read();
+        let mut everywhere = self.everywhere.write();
+        let changed = change(&mut everywhere);
+        everywhere.tidy(now);
+        self.store_count(&by_policy, &everywhere);
+        changed
+    }
+
     /// Removes the blocks that have ended.
     pub(super) fn tidy(&self, by_policy: &mut ByPolicy, now: Tick) {
         by_policy.retain(|_, keys| {
@@ -53,7 +131,11 @@ impl Blocks {
     }
 
     pub(super) fn note(&self, by_policy: &ByPolicy) {
-        // Relaxed, as in `any`; the map itself is under its lock.
-        self.count.store(self.count(by_policy), Ordering::Relaxed);
+        self.store_count(by_policy, &self.everywhere.read());
+    }
+
+    fn store_count(&self, by_policy: &ByPolicy, everywhere: &Everywhere) {
+        // Relaxed, as in `any`; the maps themselves are under their locks.
+        self.count.store(self.count(by_policy) + everywhere.blocks.len(), Ordering::Relaxed);
     }
 }

@@ -4,6 +4,7 @@ use super::charged::{Charged, Keep};
 use super::several_stores::Run;
 use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate, GateDecision};
+use crate::policy::PolicySet;
 use crate::store::StoreError;
 
 impl Gate {
@@ -106,8 +107,10 @@ impl Gate {
         waits: Waits,
     ) -> Vec<Result<GateDecision, StoreError>> {
         let mut decisions: Vec<GateDecision> = checks.iter().map(|check| self.undecided(check)).collect();
-        if decisions.iter().any(|decision| decision.policies.demotes() || decision.policies.charges_always())
-        {
+        let in_turn = |policies: &PolicySet| {
+            policies.demotes() || policies.charges_always() || policies.blocks_over(false)
+        };
+        if decisions.iter().any(|decision| in_turn(&decision.policies)) {
             return self.decide_in_turn(checks, keeps, most_limits, waits).await;
         }
         let policies: Vec<_> = decisions.iter_mut().map(GateDecision::keep_policies).collect();
@@ -152,7 +155,7 @@ impl Gate {
     }
 
     /// Decides requests one after the other, where whether one is demoted depends on what those before it took, or where a
-    /// refused one is charged before the next is decided.
+    /// refused one is charged, or its key blocked, before the next is decided.
     async fn decide_in_turn<K: Keep>(
         &self,
         checks: &[Check<'_, '_>],

@@ -184,6 +184,7 @@ impl Gate {
                 part.fill_in(&plan, &settlements, &mut decisions[part.check]);
                 let decision = &mut decisions[part.check];
                 (decision.at, decision.by) = (settled.at, settled.by);
+                self.block_over(&checks[part.check], decision);
             }
         }
         if !together.allowed {

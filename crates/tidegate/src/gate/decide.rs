@@ -221,6 +221,7 @@ impl Gate {
         *keys = mem::take(&mut plan.keys);
         drop(plan);
         decision.conclude(settled);
+        self.block_over(check, decision);
         Ok(())
     }
 

@@ -307,6 +307,7 @@ impl Gate {
         self.settle_runs(&mut runs, K::KEEPS, waits).await;
         let [run] = runs;
         run.conclude(&mut decision, keep)?;
+        self.block_over(check, &mut decision);
         Ok(decision)
     }
 

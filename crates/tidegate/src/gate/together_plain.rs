@@ -78,6 +78,7 @@ impl Gate {
             decision.limits.extend(lines.map(|(line, settlement)| line.decided(settlement)));
             decision.conclude_part(end - start);
             (decision.at, decision.by) = (settled.at, settled.by);
+            self.block_over(check, decision);
             if settled.allowed {
                 self.count(check, decision);
             }

@@ -19,7 +19,7 @@ use tidegate_core::{Criticality, Priority, Retry};
 use super::caller_time::CallerTime;
 use crate::gate::GateDecision;
 use crate::no_place::NoPlace;
-use crate::policy::{self, Block, Deny, Descriptor};
+use crate::policy::{self, AccessEntry, Block, Deny, Descriptor};
 use crate::rounded::{in_words, millis_up};
 use crate::store::BreakerView;
 
@@ -162,7 +162,7 @@ impl<'a> Refusal<'a> {
                 Some(refusal) => match refusal.needs {
                     Some(needs) => too_late(decision, refusal, needs),
                     None => match &refusal.block {
-                        Some(block) => blocked(decision, block),
+                        Some(block) => blocked(decision, &refusal.entry, block),
                         None => format!("{} is on a deny-list", refusal.entry),
                     },
                 },
@@ -331,11 +331,15 @@ fn detail_of(decision: &GateDecision, needed: Option<Criticality>, breaker: Opti
 
 /// Describes a block: the policy, how long it lasts and why. The key is left out: the caller knows it, and logs need
 /// not contain it.
-fn blocked(decision: &GateDecision, block: &Block) -> String {
-    let name = decision.policy_name().unwrap_or_default();
+fn blocked(decision: &GateDecision, entry: &AccessEntry, block: &Block) -> String {
     let lasts = in_words(block.until.since(decision.at));
     let reason = if block.reason.is_empty() { String::new() } else { format!(": {}", block.reason) };
-    format!("the key is blocked under policy {name:?} for {lasts} more{reason}; nothing was charged")
+    match decision.policy_name() {
+        Some(name) => {
+            format!("the key is blocked under policy {name:?} for {lasts} more{reason}; nothing was charged")
+        }
+        None => format!("{entry} is blocked for all policies for {lasts} more{reason}; nothing was charged"),
+    }
 }
 
 /// Returns the title of a problem type: its name in words.

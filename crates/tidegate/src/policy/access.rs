@@ -185,7 +185,7 @@ pub struct Refusal {
     pub block: Option<Arc<Block>>,
 }
 
-/// A manual block: requests of one key of a policy are refused for a while.
+/// A block: requests of one key of a policy are refused for a while.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Block {
@@ -197,13 +197,20 @@ pub struct Block {
     pub until: Tick,
     /// The reason given for the block; may be empty.
     pub reason: Arc<str>,
+    /// Whether a limit began the block ([`Over::Block`](super::Over::Block)), and not a person.
+    pub by_limit: bool,
 }
 
 impl Block {
     /// Creates a block of a key; `key` and `reason` are texts for people.
     #[must_use]
     pub fn new(key: &str, since: Tick, until: Tick, reason: &str) -> Self {
-        Self { key: key.into(), since, until, reason: reason.into() }
+        Self { key: key.into(), since, until, reason: reason.into(), by_limit: false }
+    }
+
+    /// Creates the block of a key that exceeded a limit.
+    pub(crate) fn by_limit(key: &str, since: Tick, until: Tick) -> Self {
+        Self { by_limit: true, ..Self::new(key, since, until, "over its limit") }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What happens to a request over a limit, besides a refusal.
 
+use std::time::Duration;
+
 use tidegate_core::{Criticality, Priority};
 
 /// What happens to a request over a limit of a policy. That limit is not charged in any case.
@@ -12,6 +14,17 @@ pub enum Over {
     /// The request is refused, or must wait if the limit delays.
     #[default]
     Deny,
+    /// The request is refused as by [`Over::Deny`], and its key is blocked: all its requests that the policy matches are
+    /// refused for this time. The time counts from the refusal; refusals during the block do not make it longer. A
+    /// request that the limit never grants, whatever was spent before, is refused and blocks nobody.
+    ///
+    /// Blocks are kept in the gate that decides ([`Gate::blocks`](crate::Gate::blocks)): other gates over the same store
+    /// do not know them, and they end with the process. In shadow mode nobody is blocked; requests of a key that would be
+    /// blocked count as ones that the policy would deny.
+    Block {
+        /// How long the key is blocked.
+        lasts: Duration,
+    },
     /// The request passes, and the service is told.
     Mark,
     /// The request passes with a lower priority, and the service is told.
@@ -25,7 +38,7 @@ impl Over {
     /// Reports whether the request is refused.
     #[must_use]
     pub const fn refuses(self) -> bool {
-        matches!(self, Self::Deny)
+        matches!(self, Self::Deny | Self::Block { .. })
     }
 
     /// Returns the lowered priority of a request over the limit that had `priority`. The cohort within the level stays.

@@ -114,6 +114,10 @@ pub struct PolicySet {
     lets_through: bool,
     /// Whether some policy charges refused requests too.
     charges_always: bool,
+    /// Whether some policy blocks keys over its limits, enforced or in shadow mode.
+    blocks_over: bool,
+    /// Whether one in shadow mode would.
+    would_block_over: bool,
     /// The sources of conditions and moving rates.
     pub(super) sensed: Option<Box<Sensed>>,
     /// What turns switches off.
@@ -180,6 +184,9 @@ impl PolicySet {
         let demoting = policies.iter().any(demotes);
         let lets_through = policies.iter().any(Policy::lets_through);
         let charges_always = policies.iter().any(Policy::charges_always);
+        let blocks = |policy: &Policy| policy.mode != Mode::Off && matches!(policy.over, Over::Block { .. });
+        let blocks_over = policies.iter().any(blocks);
+        let would_block_over = policies.iter().any(|policy| blocks(policy) && policy.mode == Mode::Shadow);
         let shares = shares.with_prepared(sensed.is_some() || demoting || charges_always);
         Ok(Self {
             policies,
@@ -197,6 +204,8 @@ impl PolicySet {
             demoting,
             lets_through,
             charges_always,
+            blocks_over,
+            would_block_over,
             sensed,
             triggers: Vec::new(),
         })
@@ -247,6 +256,12 @@ impl PolicySet {
     #[inline]
     pub(crate) const fn charges_always(&self) -> bool {
         self.charges_always
+    }
+
+    /// Reports whether a decision may begin a block of a key, or count as one of a key that would be blocked.
+    #[inline]
+    pub(crate) const fn blocks_over(&self, allowed: bool) -> bool {
+        if allowed { self.would_block_over } else { self.blocks_over }
     }
 
     /// Returns the number of policies, including those that are switched off.

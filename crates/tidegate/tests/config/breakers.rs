@@ -263,7 +263,20 @@ fn what_becomes_of_requests_over_a_limit_is_read_and_checked() {
     for (policy, told) in [
         ("limit: { rate: 5/s }, deadline: 0s", "deadline: no request can be served in no time; leave it out"),
         ("limit: { rate: 5/s }, deadline: 5", "deadline: "),
-        ("limit: { rate: 5/s }, over: marc", "over: unknown word \"marc\"; did you mean \"mark\"?"),
+        (
+            "limit: { rate: 5/s }, over: marc",
+            "over: \"marc\" is not deny, wait, mark, demote, or block with a time",
+        ),
+        ("limit: { rate: 5/s }, over: block", "or block with a time of up to 30d as block 10min"),
+        ("limit: { rate: 5/s }, over: block 31d", "or block with a time of up to 30d as block 10min"),
+        (
+            "limit: { algorithm: concurrency, max: 5 }, over: block 10min",
+            "over: block 10min blocks keys over a rate",
+        ),
+        (
+            "limit: { rate: 5/s, keep_for: { critical: 20% } }, over: block 10min",
+            "refused only for its priority; leave out keep_for",
+        ),
         ("limit: { rate: 5/s }, over: wait", "over: wait needs a limit with max_wait"),
         ("limit: { rate: 5/s }, demote_to: sheddable", "demote_to needs over: demote"),
         (

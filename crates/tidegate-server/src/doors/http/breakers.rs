@@ -96,7 +96,7 @@ fn refuses_nobody(set: &PolicySet, at: usize, listed: &[ListedBreaker]) -> Optio
         ));
     }
     match policy.over {
-        Over::Deny => {}
+        Over::Deny | Over::Block { .. } => {}
         Over::Mark => {
             return Some(format!(
                 "policy {name:?} has `over: mark`: its breaker refuses nobody, and requests that it would refuse are marked"

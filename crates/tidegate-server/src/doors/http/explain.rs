@@ -1,7 +1,9 @@
 //! `/v1/explain`: explains a decision, and what would let the request pass.
 //!
-//! `POST` takes the body of a check. `GET ?id=` takes the id of a recent refusal, which is decided anew, since counters
-//! have moved. Nothing is charged. `lines` is the answer for a terminal, `reasons` the same for programs.
+//! `POST` takes the body of a check and says how it would be decided now. `GET ?id=` takes the id of a recent refusal: it
+//! answers with the record of that decision, and under `now` with how the same request would be decided now. Nothing is
+//! charged. `answers` says which of the two a document is. `lines` is the answer for a terminal, `reasons` the same for
+//! programs.
 
 use std::time::Duration;
 
@@ -9,24 +11,24 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
-use tidegate::Quota;
 use tidegate::breaker::{Condition, Force};
 use tidegate::explain::{BreakerState, Explanation};
-use tidegate::http_answer::server_parts::in_words;
+use tidegate::http_answer::server_parts::{in_words, millis_up};
 use tidegate::policy::{Policy, PolicySet};
 use tidegate::visible;
+use tidegate::{Quota, Retry, Tick};
 use ulid::Ulid;
 
-use super::answer::Reply;
+use super::answer::{Reply, mode};
 use super::check::{decide, named, unreturnable};
 use super::query::Query;
 use super::request_body::{self, CheckBody};
 use crate::app::App;
-use crate::engine::{Conclusion, Held, TicketFor, Want, breakers_of, why};
+use crate::engine::{Conclusion, Held, REMEMBERED, TicketFor, Want, breakers_of, why};
 use crate::json;
 use crate::live::Live;
 use crate::problem::Problem;
-use crate::refused_requests::Stated;
+use crate::refused_requests::{Record, Refused, SeenLimit, Stated};
 use crate::span::moment;
 use crate::spelling::quoted;
 
@@ -37,19 +39,7 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
     let reveal = query.flag("reveal")?;
     let live = app.engine.live();
     if let Some(id) = query.get("id") {
-        let id = decision_id(id)?;
-        let (stated, remembered) = app.engine.find(id).ok_or_else(|| unknown(id))?;
-        let remembered = remembered.ok_or_else(|| {
-            let detail =
-                format!("the request of decision {id} was too long to be kept; POST the body of the check");
-            Problem::conflict(detail)
-        })?;
-        let still = |name: &&str| live.set.find(name).is_some();
-        let names = remembered.only().map(|names| names.iter().map(|name| &**name).filter(still));
-        let policies = names.map(|names| names.map(Into::into).collect());
-        let Stated { cost, priority } = stated;
-        let asked = CheckBody { request: remembered.descriptor(), cost, priority, policies, ticket: None };
-        return answer(app, &live, &asked, reveal).await;
+        return record(app, &live, decision_id(id)?, reveal).await;
     }
     if parts.method == Method::GET {
         let detail = "say which decision: GET /v1/explain?id=DECISION_ID, or POST the body of a check";
@@ -57,10 +47,150 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
     }
     let bytes = request_body::read(Request::from_parts(parts, body), request_body::MAX_BODY).await?;
     let asked = request_body::check(&bytes)?;
-    answer(app, &live, &asked, reveal).await
+    Ok(json::shown(&would(app, &live, &asked, reveal).await?))
 }
 
-async fn answer(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> Result<Response, Problem> {
+/// Answers with the record of a decision, and how its request would be decided now.
+async fn record(app: &App, live: &Live, id: Ulid, reveal: bool) -> Result<Response, Problem> {
+    let Refused { record, stated, request } = app.engine.find(id).ok_or_else(|| unknown(app, id))?;
+    let key = record.key.as_deref().map(|key| app.redact.text(key, reveal));
+    let cause = shown_cause(app, &record, reveal);
+    let mut lines = record_lines(&record, key.as_deref(), &cause, app.engine.now(), live);
+    let now = match &request {
+        Some(request) => {
+            let still = |name: &&str| live.set.find(name).is_some();
+            let names = request.only().map(|names| names.iter().map(|name| &**name).filter(still));
+            let policies = names.map(|names| names.map(Into::into).collect());
+            let Stated { cost, priority } = stated;
+            let asked = CheckBody { request: request.descriptor(), cost, priority, policies, ticket: None };
+            // What cannot be asked again does not hide the record.
+            would(app, live, &asked, reveal).await.ok()
+        }
+        None => None,
+    };
+    let words = |now: &Value| {
+        let words = now["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        words.map(str::to_owned).collect::<Vec<_>>()
+    };
+    match now.as_ref().map(words) {
+        Some(words) if !words.is_empty() => {
+            let mut words = words.into_iter();
+            lines.extend(words.next().map(|first| format!("now: would be {first}")));
+            lines.extend(words);
+        }
+        Some(_) => lines.push("now: would not be decided, since the store does not answer".to_owned()),
+        None if request.is_some() => lines.push("now: not known, since it cannot be asked again".to_owned()),
+        None => lines.push(
+            "now: not known, since a request above 8 KiB is not kept; POST the body of the check".to_owned(),
+        ),
+    }
+    let limits = record.limits.iter().map(|seen| {
+        json!({
+            "policy": seen.policy,
+            "mode": mode(seen.mode),
+            "limit": seen.limit,
+            "result": seen.result,
+            "shadow_limit": seen.shadow_limit,
+            "counts": if seen.counts_places { "places" } else { "units" },
+            "needs": seen.needs,
+            "has": seen.has,
+            "kept_back": seen.kept_back,
+            "of": seen.of,
+            "retry": seen.retry.map(Retry::as_str),
+            "retry_after_ms": seen.retry.and_then(Retry::after).map(millis_up),
+        })
+    });
+    Ok(json::shown(&json!({
+        "answers": "then",
+        "decision": "denied",
+        "decision_id": id.to_string(),
+        "decided_at": moment(record.at, Duration::ZERO),
+        "configuration": { "number": record.configuration, "in_force": record.configuration == live.number },
+        "policy": record.policy,
+        "refused_by": record.by,
+        "key": key,
+        "cause": if cause.is_empty() { None } else { Some(&cause) },
+        "retry": record.retry.as_str(),
+        "retry_after_ms": record.retry.after().map(millis_up),
+        "priority": stated.priority.to_string(),
+        "limits": limits.collect::<Vec<_>>(),
+        "limits_left_out": record.more_limits,
+        "lines": lines,
+        "now": now,
+    })))
+}
+
+/// Returns the cause of a refusal. The entry of a list has a caller's address or name in it, so it is shown as keys are.
+fn shown_cause(app: &App, record: &Record, reveal: bool) -> String {
+    match record.by {
+        "list" => app.redact.text(&record.cause, reveal),
+        _ => visible::line(&record.cause).into_owned(),
+    }
+}
+
+/// Returns a record as lines for a terminal.
+fn record_lines(record: &Record, key: Option<&str>, cause: &str, now: Tick, live: &Live) -> Vec<String> {
+    let source = match (record.by, record.policy.as_deref()) {
+        ("block", None) => "by a block for all policies".to_owned(),
+        ("block", Some(name)) => format!("by a block of its key under {name}"),
+        ("deadline", Some(name)) => format!("by the deadline of {name}"),
+        ("list", Some(name)) => format!("by the deny-list of {name}"),
+        ("list", None) => "by the deny-list for all policies".to_owned(),
+        ("store", Some(name)) => format!("by {name}, since the store did not answer"),
+        ("store", None) => "since the store did not answer".to_owned(),
+        (_, Some(name)) => format!("by {name}"),
+        (_, None) => "since another check of its call was refused".to_owned(),
+    };
+    let cause = if cause.is_empty() { String::new() } else { format!(" ({cause})") };
+    let at = moment(record.at, Duration::ZERO).unwrap_or_default();
+    let ago = in_words(now.since(record.at));
+    let retry = match (record.retry, record.by) {
+        (Retry::After(wait), _) => format!("retry after {}", in_words(wait)),
+        (Retry::Unknown, _) => "it was unknown when it would be allowed".to_owned(),
+        (Retry::Never, "list" | "deadline") => "a retry would not help".to_owned(),
+        (Retry::Never, _) => "never allowed at this cost".to_owned(),
+    };
+    let mut lines = vec![format!("DENIED {source}{cause} at {at}, {ago} ago; {retry}")];
+    let width = record.limits.iter().map(|seen| seen.policy.chars().count()).max().unwrap_or(0);
+    for (at, seen) in record.limits.iter().enumerate() {
+        let key = key.filter(|_| record.policy.as_ref() == Some(&seen.policy));
+        lines.push(format!("{:>3} {:width$}   {}", at + 1, seen.policy, seen_line(seen, key)));
+    }
+    if record.limits.is_empty()
+        && let Some(key) = key
+    {
+        lines.push(format!("    key {}", visible::line(key)));
+    }
+    if record.more_limits > 0 {
+        lines.push(format!("    and {} more limits, which are not kept", record.more_limits));
+    }
+    lines.push(match live.number {
+        number if number == record.configuration => {
+            format!("    under configuration {number}, which is still in force")
+        }
+        number => format!("    under configuration {}; now {number} is in force", record.configuration),
+    });
+    lines
+}
+
+fn seen_line(seen: &SeenLimit, key: Option<&str>) -> String {
+    let what = if seen.shadow_limit { "shadow limit, " } else { "" };
+    let mut line = format!("{:<11} {what}{}: needed {}, ", seen.result, seen.limit, seen.needs);
+    line += &match seen.counts_places {
+        true => format!("{} of {} places were free", seen.has, seen.of),
+        false => format!("had {} of {}", seen.has, seen.of),
+    };
+    if seen.kept_back > 0 {
+        line += &format!(", kept {} for higher priority", seen.kept_back.min(seen.of));
+    }
+    if let Some(key) = key {
+        line += &format!("; key {}", visible::line(key));
+    }
+    line
+}
+
+/// Decides about a request without charging it, and explains how it would go now.
+async fn would(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> Result<Value, Problem> {
     let only = named(live, asked)?;
     let (ticket, held) = (TicketFor::Nobody, &mut Held::default());
     let answered = decide(app, live, asked, only.as_deref(), Want::Peek, ticket, held, |reply| {
@@ -80,7 +210,7 @@ async fn answer(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> 
         };
         put(&mut answer, &explanation.with_breakers(tell));
     }
-    Ok(json::shown(&answer))
+    Ok(answer)
 }
 
 /// Returns the breakers of the request whose decision does not say enough, since they are open for some cause, they try
@@ -204,11 +334,14 @@ fn decision_id(text: &str) -> Result<Ulid, Problem> {
     })
 }
 
-/// Makes the problem for an id that is not remembered.
-fn unknown(id: Ulid) -> Problem {
+/// Makes the problem for an id that is not remembered. It is not answered by a new decision, which would not be the one
+/// that is asked about.
+fn unknown(app: &App, id: Ulid) -> Problem {
+    let since = moment(app.engine.started(), Duration::ZERO).unwrap_or_default();
     let detail = format!(
-        "decision {id} is not known here: it was allowed (only refused requests are remembered), belongs to another \
-         server, is older than the last restart, or was forgotten; POST the body of the check"
+        "decision {id} is not remembered here (kept: at most the latest {REMEMBERED} refusals of this process, which runs \
+         since {since}; nothing of requests that passed); to see how such a request would be decided now, POST the body of \
+         the check"
     );
     Problem::not_found(detail)
 }

@@ -4,8 +4,9 @@ use axum::body::Body;
 use axum::response::Response;
 use http::Request;
 use serde_json::{Value, json};
-use tidegate::policy::Descriptor;
+use tidegate::policy::{Descriptor, Mode};
 
+use super::answer::mode;
 use super::policies::find;
 use super::query::Query;
 use crate::app::App;
@@ -13,7 +14,7 @@ use crate::engine::{LetGo, NotForgotten};
 use crate::json;
 use crate::live::{Facts, Live};
 use crate::problem::Problem;
-use crate::{file_list, requests, top_keys};
+use crate::{requests, top_keys};
 
 /// The default number of keys listed.
 const LISTED: usize = 20;
@@ -21,7 +22,7 @@ const LISTED: usize = 20;
 /// Whose keys are listed.
 enum Chosen {
     All,
-    FileList,
+    List(&'static str),
     Policy(usize),
 }
 
@@ -47,11 +48,15 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
         },
     };
     let live = app.engine.live();
-    // The deny list of the whole file is listed as a policy; a policy that has its name stands before it.
-    let own = |name: &str| live.set.find(name).is_none() && name == file_list::NAME;
+    // The lists of no policy are listed as policies; a policy that has its name stands before it.
+    let lists = app.engine.lists();
+    let own = |name: &str| {
+        let list = lists.iter().find(|list| list.name == name).map(|list| list.name);
+        list.filter(|_| live.set.find(name).is_none())
+    };
     let chosen = match query.get("policy") {
         None => Chosen::All,
-        Some(name) if own(name) => Chosen::FileList,
+        Some(name) if let Some(list) = own(name) => Chosen::List(list),
         Some(name) => Chosen::Policy(find(&live.set, name)?.0),
     };
     let of_policies = live.set.policies().iter().zip(&*live.policies).enumerate();
@@ -59,19 +64,25 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
         .filter(|(at, _)| {
             matches!(chosen, Chosen::All) || matches!(chosen, Chosen::Policy(one) if one == *at)
         })
-        .map(|(_, (policy, facts))| (policy.name.as_str(), sketch(facts, most)))
+        .map(|(_, (policy, facts))| (policy.name.as_str(), mode(policy.mode), sketch(facts, most)))
         .collect();
-    if by == "denied" && matches!(chosen, Chosen::All | Chosen::FileList) {
-        sketches.push((file_list::NAME, app.engine.file_list.keys.largest(most)));
+    let is_wanted = |list: &str| match chosen {
+        Chosen::All => true,
+        Chosen::List(wanted) => wanted == list,
+        Chosen::Policy(_) => false,
+    };
+    for list in lists.into_iter().filter(|list| by == "denied" && is_wanted(list.name)) {
+        sketches.push((list.name, mode(Mode::Enforce), list.keys.largest(most)));
     }
     let mut rows: Vec<(u64, Value)> = Vec::new();
     let (mut counted, mut error) = (0_u64, 0_u64);
-    for (policy, (largest, total)) in sketches {
+    for (policy, mode, (largest, total)) in sketches {
         counted = counted.saturating_add(total);
         for row in largest {
             error = error.max(row.error);
             let shown = json!({
                 "policy": policy,
+                "mode": mode,
                 "key": app.redact.text(&row.key, reveal),
                 "count": row.count,
                 "error": row.error,

@@ -138,6 +138,7 @@ fn policy_json(live: &Live, policy: &Policy, owner: &str) -> Value {
     let answer = |deny: &Deny| json!({ "status": deny.status, "problem": deny.problem });
     let (over, demote_to) = match policy.over {
         Over::Deny => ("deny", None),
+        Over::Block { .. } => ("block", None),
         Over::Mark => ("mark", None),
         Over::Demote { to } => ("demote", to.map(Criticality::as_str)),
     };

@@ -1,19 +1,22 @@
-//! `/v1/keys/{policy}`: the keys of one policy that are known here, their standing, and blocks on them.
+//! `/v1/keys/{policy}`: the keys of one policy that are known here, their standing, and blocks on them. `/v1/keys`: the
+//! blocks for all policies.
 //!
 //! Stores are not asked for all their keys: there are millions, and most stores keep only fingerprints. Known keys are
 //! those that were refused or near their limit most often, from the bounded lists behind `/v1/keys/top`, and those that
 //! are blocked.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
 use http::{Request, Uri};
 use serde_json::{Value, json};
+use tidegate::config::canonical_attribute;
 use tidegate::explain::key_text;
 use tidegate::gate::BlockError;
-use tidegate::policy::{Block, Descriptor, Mode, Policy, span};
+use tidegate::policy::{AccessEntry, Block, Descriptor, Mode, Policy, PolicySet, span};
 
 use super::keys::key_of;
 use super::policies::find;
@@ -21,12 +24,13 @@ use super::query::Query;
 use super::request_body;
 use crate::app::App;
 use crate::engine::missing;
+use crate::file_list;
 use crate::json;
 use crate::live::Live;
 use crate::problem::Problem;
 use crate::requests;
 use crate::span::moment;
-use crate::spelling::quoted;
+use crate::spelling::{nearest, quoted};
 use crate::top_keys;
 
 /// The default number of keys that are listed. Each is looked up in the store.
@@ -39,6 +43,9 @@ const MAX_BODY: usize = 4096;
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 /// A whole body, for error messages.
 const EXAMPLE: &str = r#"{"block": {"for": "10min", "reason": "credential stuffing"}}"#;
+
+/// The parameters of lists of keys.
+const OF_LISTS: [&str; 3] = ["limit", "from", "reveal"];
 
 /// The facts that are known about one key.
 #[derive(Debug, Default)]
@@ -55,7 +62,7 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
     let own = |name: &str| words.by.iter().any(|by| by == name);
-    let query = Query::of(uri, &["limit", "from", "reveal"]);
+    let query = Query::of(uri, &OF_LISTS);
     let names_key =
         form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).any(|(name, _)| own(&name));
     let known = known(app, &live, at);
@@ -63,20 +70,15 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
         let key = key_with_plan(&live, at, uri.query().unwrap_or_default())?;
         let text = app.redact.key(&live.set, words, &key, true);
         let known = known.into_iter().find(|(key, _)| *key == text).map(|(_, known)| known);
+        let mut known = known.unwrap_or_default();
+        // A block for all policies refuses the key too.
+        known.block = known.block.or_else(|| app.engine.blocked_everywhere(&key));
         let standing = standing(app, &live, at, &key).await;
-        return Ok(json::shown(&key_json(&text, &known.unwrap_or_default(), &standing)));
+        return Ok(json::shown(&key_json(&text, &known, &standing)));
     }
     let query = query?;
     let reveal = query.flag("reveal")?;
-    let number = |name: &'static str, default: usize, most: usize, least: usize| match query.get(name) {
-        None => Ok(default),
-        Some(text) => match text.parse::<usize>() {
-            Ok(number) if (least..=most).contains(&number) => Ok(number),
-            _ => Err(query.wrong(name, text, &format!("{least} to {most}"))),
-        },
-    };
-    let most = number("limit", LISTED, MOST_LISTED, 1)?;
-    let from = number("from", 0, usize::MAX >> 1, 0)?;
+    let (most, from) = page(&query)?;
     let total = known.len();
     let mut keys: Vec<Value> = Vec::new();
     for (text, known) in known.iter().skip(from).take(most) {
@@ -89,6 +91,120 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
     let next = from.saturating_add(most);
     let next = (next < total).then_some(next);
     Ok(json::shown(&json!({ "policy": words.name, "known": total, "keys": keys, "next": next })))
+}
+
+/// Reads the size of a page and where it begins.
+fn page(query: &Query<'_>) -> Result<(usize, usize), Problem> {
+    let number = |name: &'static str, default: usize, most: usize, least: usize| match query.get(name) {
+        None => Ok(default),
+        Some(text) => match text.parse::<usize>() {
+            Ok(number) if (least..=most).contains(&number) => Ok(number),
+            _ => Err(query.wrong(name, text, &format!("{least} to {most}"))),
+        },
+    };
+    Ok((number("limit", LISTED, MOST_LISTED, 1)?, number("from", 0, usize::MAX >> 1, 0)?))
+}
+
+/// `GET /v1/keys?limit=&from=&reveal=`: the blocks for all policies. With an attribute as parameter: that one caller.
+pub(crate) fn list_everywhere(app: &App, uri: &Uri) -> Result<Response, Problem> {
+    let counts: BTreeMap<String, u64> = app
+        .engine
+        .blocked
+        .keys
+        .largest(top_keys::KEYS)
+        .0
+        .into_iter()
+        .map(|row| (row.key, row.count))
+        .collect();
+    let known =
+        |key: &str, block| Known { denied: counts.get(key).copied().unwrap_or(0), block, ..Known::default() };
+    let blocks = app.engine.blocks_everywhere();
+    let names_caller = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
+        .any(|(name, _)| !OF_LISTS.contains(&&*name));
+    if names_caller {
+        let entry = entry_of(&app.engine.live(), uri.query().unwrap_or_default())?;
+        let key = file_list::key(&entry);
+        let block = blocks.into_iter().find(|block| *block.key == *key);
+        return Ok(json::shown(&key_json(&key, &known(&key, block), &Value::Null)));
+    }
+    let query = Query::of(uri, &OF_LISTS)?;
+    let reveal = query.flag("reveal")?;
+    let (most, from) = page(&query)?;
+    let total = blocks.len();
+    let shown = blocks.into_iter().skip(from).take(most).map(|block| {
+        let key = block.key.to_string();
+        key_json(&app.redact.text(&key, reveal), &known(&key, Some(block)), &Value::Null)
+    });
+    let keys: Vec<Value> = shown.collect();
+    let next = from.saturating_add(most);
+    let next = (next < total).then_some(next);
+    Ok(json::shown(&json!({ "policy": null, "known": total, "keys": keys, "next": next })))
+}
+
+/// `PUT /v1/keys?client.ip=203.0.113.9`: blocks a caller for all policies for a while, or with `{"block": null}` ends that.
+pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Result<Response, Problem> {
+    let uri = request.uri().clone();
+    let bytes = request_body::read(request, MAX_BODY).await?;
+    let wanted = request_body::block(&bytes, EXAMPLE)?;
+    let entry = entry_of(&app.engine.live(), uri.query().unwrap_or_default())?;
+    let digest = app.redact.text(&file_list::key(&entry), false);
+    let Some([lasts, reason]) = wanted else {
+        let unblocked = app.engine.unblock_everywhere(&entry);
+        if unblocked {
+            tracing::info!(key = digest, "a caller is no longer blocked for all policies");
+        }
+        let answer = json!({ "policy": null, "key": digest, "block": null, "unblocked": unblocked });
+        return Ok(json::shown(&answer));
+    };
+    let lasts = duration(&lasts.unwrap_or_default())?;
+    let reason = request_body::reason(reason)?;
+    let block = app.engine.block_everywhere(entry, lasts, &reason);
+    let block = block.map_err(|error| Problem::conflict(error.to_string()))?;
+    tracing::info!(key = digest, reason, lasts_s = lasts.as_secs(), "a caller is blocked for all policies");
+    Ok(json::shown(&json!({ "policy": null, "key": digest, "block": block_json(&block) })))
+}
+
+/// Reads the caller to block for all policies: one attribute that some policy reads. An IPv6 address means the network
+/// that shares its capacity, as in keys; a network is written with its length.
+fn entry_of(live: &Live, query: &str) -> Result<AccessEntry, Problem> {
+    let mut pairs = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| !OF_LISTS.contains(&&**name));
+    let refuse = |detail: String| Err(Problem::bad_request(detail).with("field", "key"));
+    let (Some((name, value)), None) = (pairs.next(), pairs.next()) else {
+        return refuse("name one attribute of the caller, such as /v1/keys?client.ip=203.0.113.9".to_owned());
+    };
+    let (name, value) = (canonical_attribute(name), value.trim());
+    if value.is_empty() {
+        return refuse(format!("{} has no value; write it as client.ip=203.0.113.9", quoted(&name)));
+    }
+    let named = live.set.named();
+    if !named.contains(&name) {
+        let near = nearest(&name, named.names());
+        let near = near.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+        return refuse(format!(
+            "no policy reads the attribute {}, so a block of it would refuse nobody{near}",
+            quoted(&name)
+        ));
+    }
+    if name != "client.ip" {
+        return Ok(AccessEntry::Attribute { name: name.into_owned(), value: value.to_owned() });
+    }
+    let written = if value.contains('/') { value.to_owned() } else { key_address(&live.set, value) };
+    match written.parse() {
+        Ok(entry @ AccessEntry::Network(_)) => Ok(entry),
+        _ => refuse(format!(
+            "{} is neither an address nor a network; write 203.0.113.9 or 203.0.113.0/24",
+            quoted(value)
+        )),
+    }
+}
+
+/// Returns an address in the form of a key: an IPv6 address as the network that shares its capacity.
+fn key_address(set: &PolicySet, text: &str) -> String {
+    match text.parse::<IpAddr>().map(|address| address.to_canonical()) {
+        Ok(address @ IpAddr::V6(_)) => format!("{address}/{}", set.ipv6_prefix()),
+        Ok(address) => address.to_string(),
+        Err(_) => text.to_owned(),
+    }
 }
 
 /// `PUT /v1/keys/{policy}?client.ip=203.0.113.9`: blocks one key for a while, or with `{"block": null}` ends its block and

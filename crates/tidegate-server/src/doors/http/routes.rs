@@ -37,7 +37,7 @@ const fn everybody(methods: &'static str, path: &'static str) -> Route {
 }
 
 /// All routes, the most frequent ones first.
-pub(super) const ROUTES: [Route; 33] = [
+pub(super) const ROUTES: [Route; 35] = [
     check("POST", "/v1/check"),
     check("*", "/v1/forward-auth"),
     check("POST", "/v1/settle"),
@@ -58,6 +58,8 @@ pub(super) const ROUTES: [Route; 33] = [
     read("GET, HEAD", "/v1/breakers"),
     read("GET, HEAD", "/v1/breakers/{name}"),
     admin("PUT", "/v1/breakers/{name}"),
+    read("GET, HEAD", "/v1/keys"),
+    admin("PUT", "/v1/keys"),
     read("GET, HEAD", "/v1/keys/top"),
     // A policy may be named `top`, so a DELETE or PUT is always about a policy's key.
     read("GET, HEAD", "/v1/keys/{name}"),

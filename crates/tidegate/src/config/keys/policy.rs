@@ -3,6 +3,7 @@
 use tidegate_core::Criticality;
 
 use super::limit::{LIMIT, MAX_COUNT, SHADOW_LIMIT};
+use crate::config::grammars::OVER;
 use crate::config::kind::{Key, Kind, Table, key};
 use crate::config::share;
 use crate::policy::OnCostError;
@@ -253,9 +254,9 @@ pub(in crate::config) const POLICY: Table = Table {
         ),
         key(
             "over",
-            Kind::Word(&["deny", "wait", "mark", "demote"], &[]),
+            Kind::Read(&OVER),
             Some("deny"),
-            "What happens to a request over the limit: it is refused, delayed up to max_wait, marked and allowed, or allowed with a lower priority",
+            "What happens to a request over the limit: it is refused, delayed up to max_wait, refused and its key blocked for a time (block 10min), marked and allowed, or allowed with a lower priority",
         ),
         key(
             "demote_to",

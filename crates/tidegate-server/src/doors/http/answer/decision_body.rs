@@ -12,6 +12,9 @@ use crate::span::moment;
 /// A decision as response bodies show it.
 #[derive(Debug, Serialize)]
 pub(crate) struct DecisionBody<'a> {
+    /// `now` for a look, which says how a request would be decided; absent for a decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answers: Option<&'static str>,
     decision: &'static str,
     /// The policy that binds: of a denial, the one with the longest wait; otherwise the one with least left.
     policy: Option<&'a str>,
@@ -81,10 +84,12 @@ impl<'a> DecisionBody<'a> {
         ticket: Option<&TicketAnswer>,
     ) -> Self {
         let decision_id = id.map(|id| id.to_string());
+        let answers = (want == Want::Peek).then_some("now");
         let decision = match conclusion {
             Conclusion::Decided(decision) => decision,
             Conclusion::Unsettled { allowed, policy, error } => {
                 return Self {
+                    answers,
                     decision: if *allowed { "allowed" } else { "denied" },
                     policy: policy.as_deref(),
                     remaining: None,
@@ -111,6 +116,7 @@ impl<'a> DecisionBody<'a> {
             decision.over().partition(|(_, over)| matches!(over, Over::Demote { .. }));
         let names = |all: Vec<(&'a str, Over)>| all.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         Self {
+            answers,
             decision: match (decision.allowed, decision.wait.is_zero()) {
                 (false, _) => "denied",
                 (true, true) => "allowed",
@@ -161,7 +167,7 @@ impl<'a> LimitBody<'a> {
                     match policy.over {
                         Over::Mark => "marked",
                         Over::Demote { .. } => "demoted",
-                        Over::Deny => "denied",
+                        Over::Deny | Over::Block { .. } => "denied",
                     }
                 }
                 (false, _) => "denied",
