@@ -18,6 +18,8 @@ use crate::table::{Cell, table};
 pub(crate) struct HitList {
     run: String,
     policy: String,
+    /// Whether the policy only measures: what is counted as denied would have been.
+    is_shadow: bool,
     /// The number of keys hit; `keys` may have fewer.
     keys_hit: u64,
     window: Duration,
@@ -38,6 +40,7 @@ pub(crate) fn lists(replay: &Replay, outcomes: &[Outcome], most: usize) -> Vec<H
             Some(HitList {
                 run: outcome.name.clone(),
                 policy: policy.name.clone(),
+                is_shadow: policy.mode == "shadow",
                 keys_hit: policy.keys_hit,
                 window: peaks.window(),
                 is_complete: peaks.is_exact(),
@@ -70,6 +73,7 @@ impl HitList {
         json!({
             "run": self.run,
             "policy": self.policy,
+            "shadow": self.is_shadow,
             "keys_hit": self.keys_hit,
             "keys_may_be_missing": !self.is_complete,
             "peak_window_ms": millis(self.window),
@@ -81,7 +85,8 @@ impl HitList {
     pub(crate) fn text(&self, recorded: bool, named: bool) -> Styled {
         let mut text = Styled::default();
         let run = if named { format!("{}: ", self.run) } else { String::new() };
-        text.push(format!("\n{run}{} hit ", self.policy));
+        let hit = if self.is_shadow { "would hit (shadow)" } else { "hit" };
+        text.push(format!("\n{run}{} {hit} ", self.policy));
         if self.keys.is_empty() {
             text.push("no key\n");
             return text;
@@ -94,7 +99,8 @@ impl HitList {
             ));
         }
         text.push("\n");
-        let header = ["KEY", "REQUESTS", "DENIED", "PEAK RATE", "SIGNED IN", "FIRST DENY", "PATHS"];
+        let denied = if self.is_shadow { "(DENIED)" } else { "DENIED" };
+        let header = ["KEY", "REQUESTS", denied, "PEAK RATE", "SIGNED IN", "FIRST DENY", "PATHS"];
         text.push(table(&header, &[1, 2], self.keys.iter().map(|key| self.row(key, recorded))));
         text.push("\n");
         if self.keys.iter().any(KeyDetail::is_floor) {
@@ -122,7 +128,10 @@ impl HitList {
         vec![
             visible::name(&key.peak.key).into_owned().into(),
             key.requests.map_or_else(|| "-".to_owned(), count).into(),
-            Cell::looking(count(key.peak.denied), Some(Look::Bad)),
+            match self.is_shadow {
+                true => Cell::looking(format!("({})", count(key.peak.denied)), Some(Look::Doubtful)),
+                false => Cell::looking(count(key.peak.denied), Some(Look::Bad)),
+            },
             PeakRate { count: key.peak.peak, window: self.window }.grouped().into(),
             signed_in.to_owned().into(),
             key.peak.first_denied.map_or_else(|| "-".to_owned(), |at| when(at, recorded)).into(),

@@ -22,6 +22,8 @@ use crate::table::{Cell, table};
 const OFFERED: usize = 0;
 /// The lane with the requests that were admitted.
 const ADMITTED: usize = 1;
+/// The lane with those of them that policies in shadow mode would have denied.
+const WOULD_DENY: usize = 3;
 
 /// A threshold and its result.
 #[derive(Debug)]
@@ -141,12 +143,15 @@ pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> 
             // Names of runs are file names or names of algorithms.
             _ => format!("offered ░ and admitted █ of the first run, {}", visible::name(&outcome.name)),
         };
+        let would_deny =
+            (outcome.shadow_denied > 0).then(|| Curve::averages("would be denied", series, WOULD_DENY));
         let bars = Bars {
             title: &title,
             unit: &unit,
             axis: axis(replay),
             offered: &offered,
             admitted: &admitted,
+            would_deny: would_deny.as_ref(),
             highest: highest.as_ref(),
             limit: None,
         };
@@ -271,12 +276,15 @@ fn remarks(outcome: &Outcome) -> String {
 
 fn side_by_side(outcomes: &[Outcome]) -> Styled {
     let header = ["RUN", "REQUESTS", "ALLOWED", "DENIED", "%", "DELAYED", "KEYS HIT", "WORST KEY"];
+    // Only where a run has policies or limits in shadow mode.
+    let measures = outcomes.iter().any(|outcome| outcome.shadow_denied > 0);
+    let header: Vec<&str> = header.into_iter().chain(measures.then_some("SHADOW DENIED")).collect();
     let row = |outcome: &Outcome| {
         let share = 100.0 * outcome.denied as f64 / outcome.requests.max(1) as f64;
         let hit = outcome.keys_hit();
         let worst = outcome.policies.iter().filter(|policy| policy.denied > 0 && !policy.by.is_empty());
         let worst = worst.max_by_key(|policy| policy.denied).and_then(|policy| policy.worst.as_ref());
-        let row = vec![
+        let mut row = vec![
             outcome.name.clone(),
             grouped(outcome.requests),
             grouped(outcome.allowed),
@@ -286,6 +294,7 @@ fn side_by_side(outcomes: &[Outcome]) -> Styled {
             grouped(hit),
             worst.map_or_else(|| "-".to_owned(), |worst| visible::name(&worst.key).into_owned()),
         ];
+        row.extend(measures.then(|| format!("({})", grouped(outcome.shadow_denied))));
         cells(row, DENIED, (outcome.denied > 0).then_some(Look::Bad))
     };
     table(&header, &[1, 2, 3, 4, 5, 6], outcomes.iter().map(row)) + "\n"

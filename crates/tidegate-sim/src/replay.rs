@@ -32,7 +32,7 @@ use crate::series::Series;
 use crate::traffic::Arrival;
 use crate::unknown::UnknownNumber;
 
-pub(crate) use lanes::{ADMITTED, DENIED, OFFERED};
+pub(crate) use lanes::{ADMITTED, DENIED, OFFERED, WOULD_DENY};
 pub use options::ReplayOptions;
 
 pub(crate) use account::{key_name, written_rate};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
-use tidegate::policy::{OnCostError, PolicySet};
+use tidegate::policy::{Mode, OnCostError, PolicySet};
 use tidegate::store::CapacityError;
 use tidegate_sim::ladder::Ladders;
 use tidegate_sim::log::{Log, Record, Tally};
@@ -212,12 +212,18 @@ fn thresholds(texts: &[String]) -> Result<Vec<Threshold>> {
 fn known(threshold: &Threshold, policies: &PolicySet) -> Result<()> {
     let Some(name) = threshold.policy() else { return Ok(()) };
     let mut names = Vec::new();
-    for policy in policies.policies() {
+    for policy in policies.policies().iter().filter(|policy| policy.mode != Mode::Off) {
         names.push(policy.name.clone());
         names.extend(policy.shadow_limit.is_some().then(|| shadow_limit_name(&policy.name)));
     }
     if names.iter().any(|known| known == name) {
         return Ok(());
+    }
+    if policies.policies().iter().any(|policy| policy.name == name && policy.mode == Mode::Off) {
+        let what = format!(
+            "--fail-if {threshold}: policy \"{name}\" is off (mode: off), so nothing of it is measured"
+        );
+        return Err(Mistake(what).into());
     }
     Err(Mistake(format!("--fail-if: there is no policy \"{name}\"; there are {}", names.join(", "))).into())
 }

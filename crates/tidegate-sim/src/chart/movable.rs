@@ -4,7 +4,7 @@
 use maud::html;
 
 use super::paint;
-use super::palette::{HIT, HIT_OPACITY, INK, LIMIT, PAPER, hex};
+use super::palette::{HIT_OPACITY, INK, LIMIT, PAPER, hex};
 use super::peaks_by_rank::{LEFT, PeaksByRank, RIGHT, Scale};
 use super::{ChartError, Level};
 
@@ -51,7 +51,7 @@ impl<'a> Movable<'a> {
             chart.axes(page, &self.scale, "keys, fastest first")
         })?;
         let hits = html! {
-            path class="hits" d=(self.outline(hit)) fill=(hex(HIT)) fill-opacity=(HIT_OPACITY) {}
+            path class="hits" d=(self.outline(hit)) fill=(hex(chart.hit_colour())) fill-opacity=(HIT_OPACITY) {}
         };
         let line = html! {
             g class="level" transform=(format!("translate(0 {:.1})", self.y(level.value))) {
@@ -78,8 +78,14 @@ mod tests {
     #[test]
     fn the_line_moves_within_the_plot_and_names_stay_text() {
         let keys = [900, 40, 3, 1].map(|peak| PeakOfKey { peak, is_hit: false });
-        let chart =
-            PeaksByRank { title: "<t>", unit: "", keys: &keys, of: Distinct::Exactly(4), level: None };
+        let chart = PeaksByRank {
+            title: "<t>",
+            unit: "",
+            keys: &keys,
+            of: Distinct::Exactly(4),
+            level: None,
+            only_measures: false,
+        };
         let levels = [2.0, 80.0, 1e12];
         let movable = Movable::new(&chart, levels.iter().copied());
         let heights = levels.map(|level| movable.y(level));

@@ -23,6 +23,8 @@ const FOOT: u32 = 34;
 const MIDDLE: u32 = 510;
 /// The colour of the curve of highest values.
 const HIGHEST: RGBColor = CURVES[2].0;
+/// The colour of the curve of what would be denied.
+const WOULD_DENY: RGBColor = CURVES[3].0;
 /// The space around the plot of a panel; the panel's name stands above.
 const PANEL: Surroundings = Surroundings { above: 26, below: 4, label_height: 20, label_size: 11 };
 
@@ -35,6 +37,8 @@ pub struct Panel {
     pub difference: String,
     /// The denials over time.
     pub denied: Curve,
+    /// What policies in shadow mode would deny, of the requests that were admitted; `None` if there is nothing.
+    pub would_deny: Option<Curve>,
     /// The highest values within each step, if `denied` holds averages.
     pub highest: Option<Curve>,
 }
@@ -97,7 +101,9 @@ impl Panels<'_> {
             columns: self.axis.ticks(start, end, 5),
             top: drawn
                 .iter()
-                .flat_map(|panel| std::iter::once(&panel.denied).chain(&panel.highest))
+                .flat_map(|panel| {
+                    std::iter::once(&panel.denied).chain(&panel.would_deny).chain(&panel.highest)
+                })
                 .map(Curve::max)
                 .fold(0.0, f64::max),
             apart: differences.iter().map(largest).fold(0.0, f64::max),
@@ -105,6 +111,8 @@ impl Panels<'_> {
         let highest = drawn.iter().find_map(|panel| panel.highest.as_ref());
         let mut samples = vec![Sample::Line("denied", CURVES[1].0)];
         samples.extend(highest.map(|highest| Sample::Line(&highest.name, HIGHEST)));
+        let would_deny = drawn.iter().find_map(|panel| panel.would_deny.as_ref());
+        samples.extend(would_deny.map(|curve| Sample::Line(&curve.name, WOULD_DENY)));
         samples.push(Sample::Line("difference", CURVES[0].0));
         paint::legend(page, &samples)?;
         paint::write(page, self.unit, (20, 74), 12.0, &QUIET, HPos::Left)?;
@@ -134,10 +142,15 @@ impl Shared {
         let values = Marked { start: 0.0, end: rows.last().copied().unwrap_or(1.0), marks: rows };
         let corners = steps(&panel.denied, self.start);
         let highest = panel.highest.as_ref().map(|curve| steps(curve, self.start));
+        let would_deny = panel.would_deny.as_ref().map(|curve| steps(curve, self.start));
         self.draw(area, values, &|chart| {
             chart.draw_series(AreaSeries::new(corners.clone(), 0.0, SHADE)).map_err(failed)?;
             for piece in highest.iter().flat_map(|highest| pieces(highest)) {
                 let line = LineSeries::new(piece.iter().copied(), HIGHEST.stroke_width(1));
+                chart.draw_series(line).map_err(failed)?;
+            }
+            for piece in would_deny.iter().flat_map(|would_deny| pieces(would_deny)) {
+                let line = LineSeries::new(piece.iter().copied(), WOULD_DENY.stroke_width(2));
                 chart.draw_series(line).map_err(failed)?;
             }
             for piece in pieces(&corners) {

@@ -5,7 +5,7 @@ use plotters::style::text_anchor::HPos;
 
 use super::axis::{decades, number};
 use super::paint::{self, Marked, Page, Sample, failed};
-use super::palette::{CURVES, HIT, HIT_OPACITY, INK, LIMIT, QUIET, hex};
+use super::palette::{CURVES, HIT, HIT_OPACITY, INK, LIMIT, QUIET, WOULD_HIT, hex};
 use super::{Chart, ChartError, Level};
 use crate::peaks::Distinct;
 use crate::thousands::grouped;
@@ -47,6 +47,8 @@ pub struct PeaksByRank<'a> {
     pub of: Distinct,
     /// The units that the limit grants within the window, if known.
     pub level: Option<Level>,
+    /// Whether the limit only measures, in shadow mode: keys that it would hit have another colour and another word.
+    pub only_measures: bool,
 }
 
 /// Maps ranks and peaks to positions in the picture.
@@ -152,7 +154,10 @@ impl Chart for PeaksByRank<'_> {
         let scale = self.scale();
         let hits = scale.outline(self.keys, |place| self.keys[place].is_hit);
         let svg = paint::svg(self.title, paint::HEIGHT, |page| self.axes(page, &scale, &self.caption()))?;
-        let hits = format!("<path d=\"{hits}\" fill=\"{}\" fill-opacity=\"{HIT_OPACITY}\"/>", hex(HIT));
+        let hits = format!(
+            "<path d=\"{hits}\" fill=\"{}\" fill-opacity=\"{HIT_OPACITY}\"/>",
+            hex(self.hit_colour())
+        );
         Ok(paint::behind(&svg, &hits))
     }
 
@@ -164,7 +169,7 @@ impl Chart for PeaksByRank<'_> {
                 // At least one unit wide, so that a single hit key is visible.
                 let right = whole(right).max(whole(left) + 1);
                 let corners = [(whole(left), whole(top)), (right, whole(BOTTOM))];
-                let bar = Rectangle::new(corners, HIT.mix(HIT_OPACITY).filled());
+                let bar = Rectangle::new(corners, self.hit_colour().mix(HIT_OPACITY).filled());
                 page.draw(&bar).map_err(failed)?;
             }
             self.axes(page, &scale, &self.caption())
@@ -175,6 +180,10 @@ impl Chart for PeaksByRank<'_> {
 impl PeaksByRank<'_> {
     fn scale(&self) -> Scale {
         Scale::new(self.keys, self.level.iter().map(|level| level.value))
+    }
+
+    pub(super) fn hit_colour(&self) -> RGBColor {
+        if self.only_measures { WOULD_HIT } else { HIT }
     }
 
     /// Returns how many of the keys were hit.
@@ -198,8 +207,11 @@ impl PeaksByRank<'_> {
         let columns: Vec<f64> = (0..=scale.ranks.floor() as u32).map(f64::from).collect();
         let rows = decades(scale.low, scale.high);
         let curve = self.corners(scale);
-        let curves =
-            [Sample::Area("hit: denied at least once", HIT), Sample::Line("peak of each key", CURVES[0].0)];
+        let hit = match self.only_measures {
+            true => "would be denied at least once (shadow)",
+            false => "hit: denied at least once",
+        };
+        let curves = [Sample::Area(hit, self.hit_colour()), Sample::Line("peak of each key", CURVES[0].0)];
         // The limit is named in the legend: next to the line, the label would cover the hit keys.
         let lines = near.iter().map(|level| Sample::Line(&level.name, LIMIT));
         paint::legend(page, &curves.into_iter().chain(lines).collect::<Vec<_>>())?;
@@ -229,7 +241,8 @@ impl PeaksByRank<'_> {
 
     /// Returns the caption below the chart, with the numbers of the table.
     fn caption(&self) -> String {
-        let mut words = format!("keys, fastest first: {} of {} hit", grouped(self.hit() as u64), self.of);
+        let hit = if self.only_measures { "would be hit" } else { "hit" };
+        let mut words = format!("keys, fastest first: {} of {} {hit}", grouped(self.hit() as u64), self.of);
         if self.level.is_some() {
             words += &format!("; {} asked for more than the line", grouped(self.above() as u64));
         }

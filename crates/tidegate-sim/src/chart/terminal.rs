@@ -16,6 +16,8 @@ pub struct Bars<'a> {
     pub offered: &'a Curve,
     /// The part of the offered load that was admitted.
     pub admitted: &'a Curve,
+    /// The part of the admitted load that policies in shadow mode would deny, drawn at the top of the admitted bars.
+    pub would_deny: Option<&'a Curve>,
     /// The highest offered load within each step, drawn as points, if the other curves are averages.
     pub highest: Option<&'a Curve>,
     /// The limit, if one limit holds for everything shown.
@@ -24,6 +26,8 @@ pub struct Bars<'a> {
 
 /// The character that marks the highest value of a step.
 const HIGHEST: char = '·';
+/// The character of load that was admitted and would be denied.
+const WOULD_DENY: char = '▒';
 /// The top character of a bar, by the filled eighths of its cell.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// The columns taken by the numbers at the left and the axis.
@@ -49,7 +53,13 @@ impl Bars<'_> {
         let limit = self.limit.as_ref().map_or(0.0, |limit| limit.value);
         let highest = offered.iter().chain(&admitted).chain(&peaks).copied().fold(limit, f64::max);
         let top = round(highest, 4).last().copied().unwrap_or(1.0);
-        let mut out = format!("{}\n{unit}   █ admitted   ░ offered, not admitted", self.title);
+        let would_deny =
+            self.would_deny.map(|curve| curve.resampled(columns, start, end)).unwrap_or_default();
+        let mut out = format!("{}\n{unit}   █ admitted   ", self.title);
+        if self.would_deny.is_some() {
+            out += &format!("{WOULD_DENY} admitted, would be denied (shadow)   ");
+        }
+        out += "░ offered, not admitted";
         if let Some(limit) = &self.limit {
             out += &format!("   ╌ {}", limit.name);
         }
@@ -67,13 +77,18 @@ impl Bars<'_> {
             let mut line = String::new();
             for (column, (offered, admitted)) in offered.iter().zip(&admitted).enumerate() {
                 let peak = peaks.get(column).filter(|peak| **peak > 0.0).map(|peak| peak / top * cells);
-                let inside = (admitted / top * cells - row as f64).clamp(0.0, 1.0);
+                let would = would_deny.get(column).copied().unwrap_or(0.0).min(*admitted);
+                let kept = admitted - would;
+                let inside = (kept / top * cells - row as f64).clamp(0.0, 1.0);
+                let measured = admitted / top * cells - row as f64;
                 let behind = offered / top * cells - row as f64;
                 let mut eighth = (inside * 8.0).round() as usize;
-                if row == 0 && eighth == 0 && *admitted > 0.0 {
+                if row == 0 && eighth == 0 && kept > 0.0 {
                     eighth = 1;
                 }
                 line.push(match eighth {
+                    // A cell has one character: the larger part of it, and never nothing of what would be denied.
+                    0..=4 if would > 0.0 && (measured >= 0.5 || (row == 0 && eighth <= 1)) => WOULD_DENY,
                     0 if behind >= 0.5 || (row == 0 && behind > 0.0) => '░',
                     0 if peak.is_some_and(|peak| peak.ceil() as usize == row + 1) => HIGHEST,
                     0 if limit_row == Some(row) => '╌',

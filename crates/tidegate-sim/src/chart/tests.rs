@@ -67,6 +67,7 @@ fn algorithms_side_by_side() {
         name: name.into(),
         difference: difference.into(),
         denied: denied.clone(),
+        would_deny: None,
         highest: None,
     };
     let chart = Panels {
@@ -91,6 +92,7 @@ fn of_many_runs_the_first_are_drawn() {
         name: format!("run {number}"),
         difference: String::new(),
         denied: denied.clone(),
+        would_deny: None,
         highest: None,
     };
     let panels = (0..15).map(panel).collect();
@@ -117,10 +119,19 @@ fn peaks_falling() {
         keys: &keys,
         of: Distinct::Exactly(2_000),
         level: limit(),
+        only_measures: false,
     };
     assert_eq!((chart.above(), chart.hit()), (4, 287));
     let drawn = check("falling", &chart);
     assert!(drawn.contains("287 of 2,000 hit; 4 asked for more than the line"), "{drawn}");
+    let shadow = PeaksByRank { only_measures: true, ..chart.clone() };
+    let drawn = shadow.svg().unwrap();
+    assert!(
+        drawn.contains("would be denied at least once (shadow)") && !drawn.contains("hit: denied"),
+        "{drawn}"
+    );
+    assert!(drawn.contains("287 of 2,000 would be hit"), "{drawn}");
+    assert!(!drawn.contains(&format!("{}\" fill-opacity", palette::hex(palette::HIT))), "{drawn}");
     let forgotten = PeaksByRank { of: Distinct::About(9_000), level: None, ..chart };
     let drawn = forgotten.svg().unwrap();
     assert!(drawn.contains("287 of ~9,000 hit; drawn are the 2,000 that asked most"), "{drawn}");
@@ -139,6 +150,7 @@ fn the_line_lies_where_the_scale_says() {
         keys: &keys,
         of: Distinct::Exactly(2_000),
         level: Some(level.clone()),
+        only_measures: false,
     };
     let drawn = chart.svg().unwrap();
     // The first line is the sample in the legend.
@@ -241,8 +253,14 @@ fn keys_that_were_hit_are_filled_in_pixels_too() {
     let level = limit().unwrap();
     let scale = Scale::new(&keys, std::iter::once(level.value));
     let title = "\u{2066}title";
-    let chart =
-        PeaksByRank { title, unit: "", keys: &keys, of: Distinct::Exactly(2_000), level: Some(level) };
+    let chart = PeaksByRank {
+        title,
+        unit: "",
+        keys: &keys,
+        of: Distinct::Exactly(2_000),
+        level: Some(level),
+        only_measures: false,
+    };
     let (svg, drawn) = (chart.svg().unwrap(), Decoded::of(&chart, 360));
     let blue = palette::CURVES[0].0;
     for (x, y) in middles(&svg, blue) {
@@ -263,6 +281,7 @@ fn panels_grow_with_their_number_in_pixels_too() {
         name: "東京 ↑".into(),
         difference: String::new(),
         denied: denied.clone(),
+        would_deny: None,
         highest: None,
     };
     let title = "\u{2066}title";
@@ -286,8 +305,14 @@ fn nothing_to_draw_is_drawn_empty() {
         limit: None,
     };
     assert!(over.svg().unwrap().ends_with("</svg>\n") && over.png().is_ok());
-    let peaks_by_rank =
-        PeaksByRank { title: "empty", unit: "", keys: &[], of: Distinct::Exactly(0), level: limit() };
+    let peaks_by_rank = PeaksByRank {
+        title: "empty",
+        unit: "",
+        keys: &[],
+        of: Distinct::Exactly(0),
+        level: limit(),
+        only_measures: false,
+    };
     assert!(peaks_by_rank.svg().unwrap().ends_with("</svg>\n") && peaks_by_rank.png().is_ok());
     let bars = Bars {
         title: "empty",
@@ -295,6 +320,7 @@ fn nothing_to_draw_is_drawn_empty() {
         axis: TimeAxis::Utc,
         offered: &empty,
         admitted: &empty,
+        would_deny: None,
         highest: None,
         limit: None,
     };
@@ -311,6 +337,7 @@ fn bars_in_a_terminal() {
         axis,
         offered: &offered,
         admitted: &admitted,
+        would_deny: None,
         highest: None,
         limit: limit(),
     };
@@ -318,6 +345,18 @@ fn bars_in_a_terminal() {
         insta::assert_snapshot!("bars", bars.draw(80, 8));
     });
     assert!(bars.draw(60, 8).lines().skip(2).all(|line| line.chars().count() <= 60));
+
+    // The same load under a policy in shadow mode: all of it is admitted, and what would be denied has its own mark.
+    let (offered, admitted, denied) = sample();
+    let shadow = Bars { admitted: &offered, would_deny: Some(&denied), limit: None, ..bars.clone() };
+    let drawn = shadow.draw(80, 8);
+    let first = drawn.lines().nth(1).unwrap();
+    assert!(first.contains("▒ admitted, would be denied (shadow)"), "{drawn}");
+    let cells = |char| drawn.lines().skip(2).map(|line| line.matches(char).count()).sum::<usize>();
+    assert!(cells('▒') > 20 && cells('░') == 0, "{drawn}");
+    let enforced = Bars { offered: &offered, admitted: &admitted, limit: None, ..bars.clone() }.draw(80, 8);
+    let refused = enforced.lines().skip(2).map(|line| line.matches('░').count()).sum::<usize>();
+    assert!(cells('▒') >= refused, "as much as an enforced limit refuses: {refused} {drawn}");
 }
 
 /// The highest second must be visible: an average of 1 a second over a minute hides 40 requests in one second.
@@ -335,6 +374,7 @@ fn the_highest_second_of_each_step_stands_above_its_average() {
         axis: TimeAxis::Utc,
         offered: &averages,
         admitted: &averages,
+        would_deny: None,
         highest: Some(&highest),
         limit: None,
     };
@@ -343,8 +383,13 @@ fn the_highest_second_of_each_step_stands_above_its_average() {
     // Forty columns, four steps: the peak is in the second step.
     let top: String = drawn.lines().nth(3).unwrap().chars().skip(8).collect();
     assert_eq!(top, format!("{}{}", " ".repeat(10), "·".repeat(10)), "{drawn}");
-    let panel =
-        |highest| Panel { name: "run".into(), difference: String::new(), denied: averages.clone(), highest };
+    let panel = |highest| Panel {
+        name: "run".into(),
+        difference: String::new(),
+        denied: averages.clone(),
+        would_deny: None,
+        highest,
+    };
     let panels = vec![panel(Some(highest.clone())), panel(None)];
     let drawn = Panels { title: "", unit: "", axis: TimeAxis::Utc, panels }.svg().unwrap();
     assert!(drawn.contains("highest second") && drawn.contains("\n40\n"), "{drawn}");

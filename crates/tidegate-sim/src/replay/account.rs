@@ -180,6 +180,33 @@ impl Account {
         }
     }
 
+    /// Counts a request of a key that a limit of the row has blocked, with a cost of 1: its limits were not asked.
+    pub(super) fn note_blocked(
+        &mut self,
+        policy: &Policy,
+        at: Tick,
+        request: &Descriptor<'_>,
+        signed_in: bool,
+        ipv6_prefix: u8,
+    ) {
+        self.matched += 1;
+        self.denied += 1;
+        self.series.add(at, OFFERED, 1);
+        self.series.add(at, DENIED, 1);
+        let key = match plain_key(policy, request) {
+            Some(key) => key,
+            None => name_key(&mut self.key, policy, request, ipv6_prefix),
+        };
+        let mut seen = self.peaks.see(key, at, 1);
+        if self.details {
+            seen.detail(request.value("request.path"));
+        }
+        seen.deny(at, 1);
+        if signed_in {
+            seen.know();
+        }
+    }
+
     fn outcome(&self, policy: &Policy, limits: &[Limit]) -> PolicyOutcome {
         let worst = self.peaks.top(1, |key| key.denied).into_iter().next().filter(|key| key.denied > 0);
         let worst = worst.or_else(|| self.peaks.top(1, |key| key.peak).into_iter().next());

@@ -13,7 +13,7 @@ use tidegate::{Charged, Gate, LimitDecision, Outcome as Ended, Tick};
 use super::account::{Account, PolicyAccount};
 use super::guards::{Entered, Guards};
 use super::inside::Leaving;
-use super::lanes::{ADMITTED, DENIED, OFFERED};
+use super::lanes::{ADMITTED, DENIED, LANES, OFFERED, WOULD_DENY};
 use super::log_clock::LogClock;
 use super::options::ReplayOptions;
 use super::outcome::{Outcome, PolicyOutcome};
@@ -115,7 +115,7 @@ impl Run {
                 .then(|| Guards::of(&policies, options.bins, options.bin_width)),
             totals: Totals::default(),
             accounts: policies.policies().iter().map(|policy| PolicyAccount::new(policy, options)).collect(),
-            series: Series::new(3, options.bins, options.bin_width),
+            series: Series::new(LANES, options.bins, options.bin_width),
             policies,
         })
     }
@@ -158,9 +158,18 @@ impl Run {
             self.totals.denied += 1;
         }
         if let Some(refusal) = &decision.refusal {
-            self.totals.by_list += 1;
-            if let Some(policy) = refusal.policy {
-                self.accounts[policy].own.denied_by_list += 1;
+            match refusal.policy {
+                // A limit began the block: it is the policy's own refusal.
+                Some(policy) if refusal.block.as_ref().is_some_and(|block| block.by_limit) => {
+                    let words = &self.policies.policies()[policy];
+                    self.accounts[policy].own.note_blocked(words, at, request, ending.signed_in, ipv6_prefix);
+                }
+                policy => {
+                    self.totals.by_list += 1;
+                    if let Some(policy) = policy {
+                        self.accounts[policy].own.denied_by_list += 1;
+                    }
+                }
             }
         }
         let policies = self.policies.policies();
@@ -175,6 +184,9 @@ impl Run {
             self.accounts[place].note(&policies[place], at, request, lines, ending.signed_in, ipv6_prefix);
         }
         self.totals.shadow_denied += u64::from(shadow_denied);
+        if shadow_denied && decision.allowed {
+            self.series.add(at, WOULD_DENY, 1);
+        }
         if decision.allowed {
             let (mut marked, mut demoted) = (false, false);
             decision.over().for_each(|(_, over)| match over {

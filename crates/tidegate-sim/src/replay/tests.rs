@@ -92,6 +92,58 @@ fn a_policy_in_shadow_denies_nobody_and_is_counted() {
     assert_eq!((outcome.denied, outcome.shadow_denied), (0, 30));
     assert_eq!((outcome.policies[0].denied, outcome.policies[0].shadow_denied), (0, 30));
     assert_eq!((outcome.policies[0].mode, outcome.policies[0].keys_hit), ("shadow", 1));
+    let series = replay.series(0).unwrap();
+    let lanes = [OFFERED, ADMITTED, DENIED, WOULD_DENY].map(|lane| series.total(lane));
+    assert_eq!(lanes, [50, 50, 0, 30]);
+}
+
+/// A crawler that goes on during its block is refused all that time, though its window is new.
+#[test]
+fn a_block_after_a_limit_is_replayed() {
+    let text = "  - { name: per-ip, by: [client.ip], limit: { algorithm: fixed-window, rate: 2/s }, over: block 10s }\n";
+    for (mode, refused) in [("", 28), ("mode: shadow, ", 28)] {
+        let replay = run(&text.replace("by:", &format!("{mode}by:")), "steady 3/s 10s key bad");
+        let outcome = &replay.outcomes()[0];
+        let policy = &outcome.policies[0];
+        assert_eq!(
+            (policy.matched, policy.denied + policy.shadow_denied, outcome.denied_by_list),
+            (30, refused, 0)
+        );
+        assert_eq!(policy.worst.as_ref().unwrap().denied, refused);
+        assert_eq!(outcome.allowed, if mode.is_empty() { 2 } else { 30 });
+    }
+}
+
+/// Regression: a check in a pipeline on what a policy in shadow mode denies held whatever the policy would have done.
+#[test]
+fn a_condition_on_what_shadow_mode_denies_is_an_error_with_the_word_that_counts() {
+    let shadow = run(&PER_IP.replace("by:", "mode: shadow, by:"), "burst 50 key bad");
+    let enforced = run(PER_IP, "burst 50 key bad");
+    let measure = |replay: &Replay, text: &str| {
+        text.parse::<Threshold>().unwrap().measure(&replay.outcomes()[0], &Tally::default())
+    };
+    for text in ["denied{policy=per-ip} > 1%", "allowed{policy=per-ip} < 90%", "delayed{policy=per-ip} > 0"] {
+        let never = measure(&shadow, text).unwrap_err();
+        assert!(
+            never.ends_with("`per-ip` is in shadow mode, which denies and delays nobody; use shadow_denied"),
+            "{never}"
+        );
+    }
+    let never = measure(&shadow, "denied > 1%").unwrap_err();
+    assert!(
+        never.ends_with("all policies are in shadow mode, which denies and delays nobody; use shadow_denied"),
+        "{never}"
+    );
+    assert!(measure(&shadow, "shadow_denied{policy=per-ip} > 59%").unwrap().failed);
+    assert!(measure(&shadow, "shadow_denied > 59%").unwrap().failed);
+    for (text, says) in [
+        ("shadow_denied{policy=per-ip} > 1%", "`per-ip` is enforced; use denied"),
+        ("shadow_denied > 1%", "no policy is in shadow mode and none has a shadow limit; use denied"),
+        ("marked > 1%", "no policy has `over: mark`"),
+    ] {
+        let never = measure(&enforced, text).unwrap_err();
+        assert!(never.ends_with(says), "{never}");
+    }
 }
 
 /// Denials by a shadow limit must not count for the policy: `10/s` denied one key but would be reported to have hit a

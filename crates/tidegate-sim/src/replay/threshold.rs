@@ -82,7 +82,7 @@ const RELATIONS: [(&str, Relation); 6] = [
 /// are relative to the lines, or to the requests.
 ///
 /// A shadow limit is named `{policy=NAME (shadow_limit)}`. `{policy=NAME}` does not include it, nor does `keys_hit`
-/// without a policy. Its measures are `matched`, `shadow_denied` and `keys_hit`.
+/// without a policy. Its measures are `matched`, `shadow_denied` and `keys_hit`, as are those of a policy in shadow mode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
     text: String,
@@ -179,6 +179,10 @@ impl FromStr for Threshold {
             }
             policy = Some(name);
             from.want("}")?;
+            if measure == Measure::Errors {
+                let what = "`errors` are requests that no policy decided; leave out {policy=…}";
+                return Err(from.error(start, what));
+            }
             if measure.is_of_log() {
                 let what =
                     format!("`{word}` is about the whole log, not about a policy; leave out {{policy=…}}");
@@ -200,6 +204,14 @@ impl FromStr for Threshold {
         if percent && matches!(measure, Measure::Requests) {
             return Err(from.error(start, "requests are always 100% of themselves; give a number"));
         }
+        if percent && number > 100.0 {
+            let at = from.at - 1 - digits.len();
+            return Err(from.error(at, format!("{digits}% is more than all; a share is 0% to 100%")));
+        }
+        if number == 0.0 && matches!(relation, Relation::Less | Relation::MoreOrEqual) {
+            let holds = if relation == Relation::Less { "never" } else { "always" };
+            return Err(from.error(start, format!("no count is below 0, so this {holds} holds; use > 0")));
+        }
         Ok(Self { text: text.trim().to_owned(), measure, policy, relation, number, percent })
     }
 }
@@ -220,7 +232,10 @@ impl Threshold {
         let (part, whole) = match &self.policy {
             None if self.measure == Measure::Malformed => trust::malformed(log),
             None if self.measure == Measure::Late => trust::late(log),
-            None => total(self.measure, outcome),
+            None => {
+                self.can_hold_of_all(outcome)?;
+                total(self.measure, outcome)
+            }
             Some(name) => {
                 let names: Vec<&str> = outcome.policies.iter().map(|policy| policy.name.as_str()).collect();
                 let mut named = outcome.policies.iter().filter(|policy| policy.name == *name);
@@ -250,13 +265,39 @@ impl Threshold {
         Ok(Verdict { failed, measured, percent: self.percent })
     }
 
+    /// Rejects a condition on all requests whose measure is 0 whatever the limits did.
+    fn can_hold_of_all(&self, outcome: &Outcome) -> Result<(), String> {
+        let only_measures =
+            !outcome.policies.is_empty() && outcome.policies.iter().all(|policy| policy.mode == "shadow");
+        let measures_some = outcome.policies.iter().any(|policy| policy.mode == "shadow");
+        // A deny-list of the file refuses although all policies are in shadow mode.
+        let refuses_none = only_measures && outcome.denied == 0;
+        let why = match self.measure {
+            Measure::Denied | Measure::Delayed | Measure::Allowed if refuses_none => {
+                "all policies are in shadow mode, which denies and delays nobody; use shadow_denied"
+            }
+            Measure::ShadowDenied if !measures_some && !outcome.policies.is_empty() => {
+                "no policy is in shadow mode and none has a shadow limit; use denied"
+            }
+            Measure::Marked if outcome.marked.is_none() => "no policy has `over: mark`",
+            Measure::Demoted if outcome.demoted.is_none() => "no policy has `over: demote`",
+            _ => return Ok(()),
+        };
+        Err(format!("--fail-if {self}: {why}"))
+    }
+
     /// Rejects a condition that could not hold whatever the limits did.
     fn can_hold(&self, policy: &PolicyOutcome, outcome: &Outcome) -> Result<(), String> {
         let name = &policy.name;
-        let counts_refusals = matches!(self.measure, Measure::Denied | Measure::Delayed);
+        let counts_refusals = matches!(self.measure, Measure::Denied | Measure::Delayed | Measure::Allowed);
         if counts_refusals && policy.shadow_limit_of.is_some() {
             return Err(format!(
                 "--fail-if {self}: a shadow limit denies and delays nobody; use shadow_denied"
+            ));
+        }
+        if counts_refusals && policy.mode == "shadow" {
+            return Err(format!(
+                "--fail-if {self}: `{name}` is in shadow mode, which denies and delays nobody; use shadow_denied"
             ));
         }
         let own_shadow = outcome.policies.iter().find(|row| row.shadow_limit_of.as_ref() == Some(name));
@@ -279,6 +320,16 @@ impl Threshold {
                 return Err(format!("--fail-if {self}: `{name}` has another `over`"));
             }
             (Measure::ShadowDenied, Some(tells)) => {
+                let word = if tells == Measure::Marked { "marked" } else { "demoted" };
+                return Err(format!(
+                    "--fail-if {self}: `{name}` lets through what is over its limit; use {word}"
+                ));
+            }
+            (Measure::ShadowDenied, None) if policy.mode == "enforce" => {
+                return Err(format!("--fail-if {self}: `{name}` is enforced; use denied"));
+            }
+            // Its lists and its deadline may still have denied requests.
+            (Measure::Denied, Some(tells)) if policy.denied == 0 => {
                 let word = if tells == Measure::Marked { "marked" } else { "demoted" };
                 return Err(format!(
                     "--fail-if {self}: `{name}` lets through what is over its limit; use {word}"
@@ -374,6 +425,12 @@ mod tests {
             (
                 "denied > 1 and denied < 3",
                 "--fail-if, column 12: `and denied < 3` comes after the end; give --fail-if once per condition",
+            ),
+            ("denied > 101%", "--fail-if, column 10: 101% is more than all; a share is 0% to 100%"),
+            ("denied >= 0", "--fail-if, column 1: no count is below 0, so this always holds; use > 0"),
+            (
+                "errors{policy=x} > 1",
+                "--fail-if, column 1: `errors` are requests that no policy decided; leave out {policy=…}",
             ),
             ("requests > 1%", "--fail-if, column 1: requests are always 100% of themselves; give a number"),
         ];

@@ -3,6 +3,7 @@
 
 use tidegate::Tick;
 
+use super::pictures::would_deny;
 use super::times::{axis, window_words};
 use crate::chart::{Band, Curve, Height, Track, Tracks};
 use crate::levels::Levels;
@@ -33,10 +34,10 @@ fn of_one(replay: &Replay, outcome: &Outcome) -> Option<Tracks<'static>> {
     let mut tracks = vec![Track::Curves {
         name: format!("requests per second, in steps of {step}"),
         area: Some(offered),
-        curves: vec![
-            Curve::averages("admitted", series, ADMITTED),
-            Curve::averages("denied", series, DENIED),
-        ],
+        curves: [Curve::averages("admitted", series, ADMITTED), Curve::averages("denied", series, DENIED)]
+            .into_iter()
+            .chain(would_deny(replay, run, outcome))
+            .collect(),
         limit: None,
     }];
     let places = |guard: &&GuardLimit| guard.breakers.is_none();
@@ -93,6 +94,10 @@ fn of_several(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'static>> 
     }
     track(&name, Some(offered), &|run, outcome| {
         Some(Curve::averages(outcome.name.as_str(), replay.series(run)?, DENIED))
+    });
+    track("would be denied per second (shadow)", None, &|run, outcome| {
+        let curve = would_deny(replay, run, outcome)?;
+        Some(Curve { name: outcome.name.clone(), ..curve })
     });
     track("in flight", None, &|run, outcome| {
         Some(Curve::levels(outcome.name.as_str(), &replay.guards(run)?.in_flight, end))

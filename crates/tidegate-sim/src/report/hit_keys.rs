@@ -22,13 +22,16 @@ pub(super) fn tables(
         @for (row, policy) in keyed {
             @if let Some(peaks) = replay.policy_peaks(0, row) {
                 @let hit = peaks.hit(most, |_| true);
-                h3 { "Keys hit by " (policy.name) }
+                @let is_shadow = policy.mode == "shadow";
+                h3 { @if is_shadow { "Keys that " (policy.name) " would hit (shadow)" } @else { "Keys hit by " (policy.name) } }
                 p {
                     (grouped(policy.keys_hit)) " of " (policy.keys) " keys"
-                    @if (hit.len() as u64) < policy.keys_hit { "; the " (grouped(hit.len() as u64)) " that were denied most" }
+                    @if (hit.len() as u64) < policy.keys_hit {
+                        "; the " (grouped(hit.len() as u64)) " that " @if is_shadow { "would be" } @else { "were" } " denied most"
+                    }
                     "."
                 }
-                div class="wide" { (table(&hit, peaks.window(), axis, start, replay.names_users())) }
+                div class="wide" { (table(&hit, peaks.window(), axis, start, replay.names_users(), is_shadow)) }
                 @if hit.iter().any(KeyDetail::is_floor) {
                     p class="quiet" { "≥ marks lower bounds: the key was forgotten for a while." }
                 }
@@ -46,11 +49,13 @@ fn table(
     axis: TimeAxis,
     start: Tick,
     names_users: bool,
+    is_shadow: bool,
 ) -> Markup {
+    let denied = if is_shadow { "Would be denied" } else { "Denied" };
     html! {
         table {
             thead { tr {
-                th { "Key" } th class="n" { "Requests" } th class="n" { "Denied" } th class="n" { "Peak" } th { "Signed in" }
+                th { "Key" } th class="n" { "Requests" } th class="n" { (denied) } th class="n" { "Peak" } th { "Signed in" }
                 th { "First deny" } th { "Most frequent paths" }
             } }
             tbody {
@@ -59,7 +64,7 @@ fn table(
                     tr {
                         td { code { (visible::name(&key.peak.key)) } }
                         td class="n" { @if let Some(requests) = key.requests { (least) (grouped(requests)) } }
-                        td class="n bad" { (least) (grouped(key.peak.denied)) }
+                        td class={ "n" @if !is_shadow { " bad" } } { (least) (grouped(key.peak.denied)) }
                         td class="n" { (PeakRate { count: key.peak.peak, window }.grouped()) }
                         td { (yes_or_no(key.signed_in, names_users)) }
                         td { @if let Some(at) = key.peak.first_denied { (axis.label(at, start)) } }

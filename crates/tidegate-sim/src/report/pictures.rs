@@ -5,7 +5,7 @@ use super::guards;
 use super::times::{axis, window_words};
 use crate::chart::{Chart, ChartError, Curve, Level, OverTime, Panel, Panels, PeakOfKey, PeaksByRank};
 use crate::percent::percent;
-use crate::replay::{ADMITTED, DENIED, OFFERED};
+use crate::replay::{ADMITTED, DENIED, OFFERED, WOULD_DENY};
 use crate::replay::{Granted, Outcome, PolicyOutcome, Replay, share};
 use crate::thousands::grouped;
 
@@ -101,6 +101,8 @@ pub(super) fn over_time<T>(
             unit += &format!(", in steps of one {step}");
         }
     }
+    // Last, so that the other curves keep their looks.
+    curves.extend(would_deny(replay, 0, only));
     let chart = OverTime {
         title: "Offered and admitted",
         unit: &unit,
@@ -110,6 +112,12 @@ pub(super) fn over_time<T>(
         limit: shared_limit(only),
     };
     draw("load", &chart)
+}
+
+/// Returns the curve of what policies in shadow mode would deny in a run; `None` if they would deny nothing.
+pub(super) fn would_deny(replay: &Replay, run: usize, outcome: &Outcome) -> Option<Curve> {
+    let series = replay.series(run).filter(|_| outcome.shadow_denied > 0)?;
+    Some(Curve::averages("admitted, would be denied (shadow)", series, WOULD_DENY))
 }
 
 /// Passes the chart of the denials of several runs, and their differences from the first, to `draw`.
@@ -132,13 +140,23 @@ fn compared<T>(replay: &Replay, outcomes: &[Outcome], draw: impl FnOnce(&str, &d
         let share = percent(share(outcome.denied, outcome.requests));
         let hit = outcome.keys_hit();
         let keys = if hit == 1 { "key" } else { "keys" };
+        let measured = match outcome.shadow_denied {
+            0 => String::new(),
+            would => format!(", {} would be (shadow)", grouped(would)),
+        };
         let name = format!(
-            "{}: {} denied ({share}), {} {keys} hit",
+            "{}: {} denied ({share}){measured}, {} {keys} hit",
             outcome.name,
             grouped(outcome.denied),
             grouped(hit)
         );
-        Some(Panel { name, difference, denied, highest: highest(run) })
+        Some(Panel {
+            name,
+            difference,
+            denied,
+            would_deny: would_deny(replay, run, outcome),
+            highest: highest(run),
+        })
     };
     let step = replay.series(0).map_or(String::new(), |series| {
         let step = window_words(series.width());
@@ -171,6 +189,7 @@ pub(super) struct Peaks {
     pub(super) keys: Vec<PeakOfKey>,
     of: crate::peaks::Distinct,
     pub(super) level: Option<Level>,
+    only_measures: bool,
 }
 
 impl Peaks {
@@ -185,6 +204,7 @@ impl Peaks {
             keys,
             of: policy.keys,
             level: replay.granted(0, row).map(|granted| level(granted, &window)),
+            only_measures: policy.mode == "shadow",
         })
     }
 
@@ -195,6 +215,7 @@ impl Peaks {
             keys: &self.keys,
             of: self.of,
             level: self.level.clone(),
+            only_measures: self.only_measures,
         }
     }
 }

@@ -53,6 +53,7 @@ pub(super) fn section(
     let users = replay.names_users();
     let other = ladder.stands_in_for();
     let data = data((&rungs, at), policy, users, &chart, &level);
+    let is_shadow = policy.mode == "shadow";
     let (range, label) = (format!("limit-{number}"), format!("who-{number}"));
     Ok(html! {
         section class="trial" {
@@ -78,7 +79,7 @@ pub(super) fn section(
             dl class="numbers" aria-live="polite" { (numbers(here, policy, users)) }
             div class="wide" data-who hidden[here.newly.is_empty()] {
                 table aria-labelledby=(label) {
-                    caption id=(label) { "Newly hit, denied most first " span data-more { (more(here)) } }
+                    caption id=(label) { @if is_shadow { "Newly hit, if it were enforced; denied most first " } @else { "Newly hit, denied most first " } span data-more { (more(here)) } }
                     thead { tr {
                         th { "Key" } th class="n" { "Requests" } th class="n" { "Denied" } th { "Signed in" } th { "Most frequent paths" }
                     } }
@@ -126,7 +127,7 @@ fn words(rung: &Rung, policy: &PolicyOutcome, users: bool) -> [(&'static str, &'
     let newly = format!("{}{}", grouped(rung.newly_hit), signed_in(rung.newly_hit_signed_in, rung.newly_hit));
     [
         ("limit", "Limit", rung.limit()),
-        ("denied", "Denied", denied),
+        ("denied", if policy.mode == "shadow" { "Would be denied (shadow)" } else { "Denied" }, denied),
         ("hit", "Keys hit", hit),
         ("newly", "Newly hit, not by the limit replayed", newly),
         ("spared", "No longer hit", grouped(rung.spared)),
