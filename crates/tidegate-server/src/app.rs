@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::time::timeout;
 
 use crate::auth::Access;
+use crate::connections::after_others;
 use crate::engine::Engine;
 use crate::metrics::{InFlight, Transport};
 use crate::otlp::Spans;
 use crate::phase::Phase;
+use crate::problem::Problem;
 use crate::redact::Redact;
 use crate::reload::{Loaded, Reload};
 use crate::settings::Refused;
@@ -17,6 +20,11 @@ use crate::tls::Certificates;
 
 /// How many proposed texts may be read at once. Reading one takes milliseconds of a core, and checks come first.
 const PROPOSALS: usize = 2;
+/// How many pieces of long work may be ready to run at once, on all threads together. Each takes a few milliseconds, and
+/// whoever asks for less waits behind these at most.
+const LONG_WORK: usize = 4;
+/// How long a request waits for its turn to begin long work.
+const TURN: Duration = Duration::from_secs(5);
 /// How long the collector may take for the last spans when the server ends. A reachable collector takes milliseconds.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
@@ -34,6 +42,8 @@ pub(crate) struct App {
     phase: watch::Receiver<Phase>,
     /// Limits how many proposed texts of policies are read at once.
     pub(crate) proposals: Arc<Semaphore>,
+    /// Limits how many pieces of long work are ready to run at once.
+    long_work: Semaphore,
 }
 
 impl App {
@@ -46,7 +56,8 @@ impl App {
         phase: watch::Receiver<Phase>,
     ) -> Self {
         let (redact, proposals) = (engine.redact(), Arc::new(Semaphore::new(PROPOSALS)));
-        Self { engine, reload, redact, access, certificates, spans, phase, proposals }
+        let long_work = Semaphore::new(LONG_WORK);
+        Self { engine, reload, redact, access, certificates, spans, phase, proposals, long_work }
     }
 
     /// Counts a request as in flight until the returned value is dropped, which also happens when its caller hangs up.
@@ -57,6 +68,30 @@ impl App {
     /// Returns how many requests are being answered, including the calling one.
     pub(crate) fn requests_in_flight(&self) -> usize {
         self.engine.metrics.requests.in_flight()
+    }
+
+    /// Waits for a turn of long work, after everything else that is ready on this thread. The turn lasts until the
+    /// returned value is dropped, and must not wait for anybody.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn long_turn(&self) -> Option<SemaphorePermit<'_>> {
+        after_others().await;
+        // Never closed, so there is always a turn.
+        self.long_work.acquire().await.ok()
+    }
+
+    /// Like [`App::long_turn`], for the first piece of work.
+    ///
+    /// # Errors
+    /// 503 if no turn comes in time, because others have too much to do.
+    pub(crate) async fn first_long_turn(&self) -> Result<Option<SemaphorePermit<'_>>, Problem> {
+        timeout(TURN, self.long_turn()).await.map_err(|_| {
+            let seconds = TURN.as_secs();
+            Problem::unavailable(format!(
+                "others asked for so much that this had no turn for {seconds} s; ask again"
+            ))
+        })
     }
 
     pub(crate) fn phase(&self) -> Phase {

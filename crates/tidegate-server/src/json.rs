@@ -24,6 +24,12 @@ pub(crate) fn bytes(value: &impl Serialize) -> Vec<u8> {
     }
 }
 
+/// Appends a value as JSON.
+pub(crate) fn write(out: &mut Vec<u8>, value: &impl Serialize) {
+    // As in [`bytes`], this cannot fail.
+    let _ = serde_json::to_writer(out, value);
+}
+
 /// Answers 200 with a value that operators look at, and that may have text of strangers: characters that terminals act
 /// on, or that are invisible, are written as `\uXXXX`, which means the same to programs.
 pub(crate) fn shown(value: &impl Serialize) -> Response {

@@ -17,6 +17,13 @@ use crate::json;
 /// How long a caller should wait before it asks again when the store did not answer: long enough not to add to its load.
 pub(crate) const STORE_RETRY: Duration = Duration::from_secs(1);
 
+/// How long the answer to a wrong token waits. The caller's connection waits with it, and nobody else.
+pub(crate) const WRONG_TOKEN: Duration = Duration::from_millis(250);
+
+/// A response extension: the answer waits for so long. Meanwhile the connection can lose its place like an idle one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delayed(pub(crate) Duration);
+
 /// The answer to a request that is malformed, not allowed, or failed: anything but a decision.
 ///
 /// `detail` is a sentence for people; the other members are for programs. Boxed, because it is the error type of most
@@ -32,6 +39,8 @@ struct Inner {
     allow: Option<HeaderValue>,
     /// Whether the same request may work a little later.
     passes: bool,
+    /// Whether the caller showed a wrong token.
+    guess: bool,
 }
 
 #[derive(Serialize)]
@@ -52,6 +61,7 @@ impl Problem {
             members: Map::new(),
             allow: None,
             passes: false,
+            guess: false,
         }))
     }
 
@@ -89,6 +99,12 @@ impl Problem {
         self
     }
 
+    /// Makes the answer wait, as a wrong token's does.
+    pub(crate) fn of_guess(mut self) -> Self {
+        self.0.guess = true;
+        self
+    }
+
     /// Returns the problem as one entry of a batch's answer: the same members as alone.
     pub(crate) fn in_batch(self) -> Value {
         serde_json::to_value(self.0.body()).unwrap_or_default()
@@ -120,8 +136,11 @@ impl Inner {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let body = json::bytes(&self.0.body());
-        let Inner { status, allow, passes, .. } = *self.0;
+        let Inner { status, allow, passes, guess, .. } = *self.0;
         let mut response = (status, body).into_response();
+        if guess {
+            response.extensions_mut().insert(Delayed(WRONG_TOKEN));
+        }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, PROBLEM_JSON);
         if let Some(allow) = allow {

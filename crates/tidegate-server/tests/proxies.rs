@@ -258,7 +258,7 @@ async fn forged(proxy: SocketAddr, path: &str) -> String {
     for name in names.split(", ") {
         request += &format!("{name}: forged\r\n");
     }
-    request += "X_Tidegate_Marked: forged\r\nX-Priority: critical-plus\r\n\r\n";
+    request += "X_Tidegate_Marked: forged\r\nX-Priority: critical-plus\r\nX_Priority: critical-plus\r\n\r\n";
     exchange(proxy, request.as_bytes()).await.to_lowercase()
 }
 

@@ -19,6 +19,8 @@
 //! | `settling` | a caller who settles decisions, the author of a large file | each charge is given back once, to whom it was charged; answers fit a proxy's buffer |
 //! | `breakers` | a caller who reports failures, invents keys, or forces states | one caller opens no breaker for another, and none by hand |
 //! | `full_store` | callers who never repeat a key | the keys of one policy cost no other policy its debtors |
+//! | `unread` | a caller who asks for much and reads nothing | what is held for all callers together is bounded, and others are answered meanwhile |
+//! | `tokens` | a caller with no token, two, or one that was taken away | guesses are slow and keep nobody out, and a stream ends with its token |
 //! | `policy_file` | the author of a file, careless or hostile | it is refused in bounded time and memory, or it holds for somebody |
 //!
 //! In `cargo xtask test` each chapter runs in its short form. `cargo xtask attack` runs the long form: the same attacks with
@@ -45,8 +47,10 @@ mod seed;
 mod serving;
 mod settling;
 mod terminal;
+mod tokens;
 mod told;
 mod unix_sockets;
+mod unread;
 mod waiting;
 
 /// Returns how often an attack is repeated: the first number in CI, the second in `cargo xtask attack`.

@@ -141,6 +141,38 @@ fn what_can_never_hold_is_refused_with_the_right_word() {
     }
 }
 
+/// The manual states the largest log: each check reads and copies all that it keeps.
+#[test]
+fn a_log_that_each_check_would_have_to_copy_is_refused_with_what_to_use() {
+    let log = |count| policy("").replace("rate: 100/s", &format!("algorithm: sliding-log, rate: {count}/h"));
+    let (code, said) = read("p.yaml", log(16_384).as_bytes(), "config check");
+    assert_eq!(code, Some(0), "{said}");
+    refused("p.yaml", log(16_385).as_bytes(), "use at most 16384, or `sliding-window`");
+}
+
+#[test]
+fn a_path_that_is_longer_than_any_gets_a_sentence() {
+    let desk = Desk::with(GOOD);
+    for path in ["a".repeat(70_000), "a/".repeat(35_000), "a\n".repeat(35_000)] {
+        for verb in [
+            &["serve", "--http", "127.0.0.1:0", "-c"][..],
+            &["config", "check"],
+            &["config", "show"],
+            &["explain", "-c"],
+            &["replay", "p.yaml", "-c"],
+            &["replay", "-c", "p.yaml"],
+            &["suggest"],
+            &["simulate", "--traffic", "steady 1/s 1s", "-c"],
+        ] {
+            let output = ended(desk.command(&[verb, &[path.as_str()]].concat()));
+            let said = String::from_utf8_lossy(&output.stderr).into_owned()
+                + &String::from_utf8_lossy(&output.stdout);
+            assert!(matches!(output.status.code(), Some(1 | 2)), "{verb:?}: {:?} {said:.500}", output.status);
+            assert!(!said.contains("panicked"), "{verb:?}: {said:.500}");
+        }
+    }
+}
+
 #[test]
 fn what_would_break_a_header_or_a_terminal_is_refused() {
     for line in [

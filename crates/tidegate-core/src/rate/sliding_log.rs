@@ -44,9 +44,10 @@ pub struct SlidingLog {
 pub struct SlidingLogState(Ledger);
 
 impl SlidingLog {
-    /// The largest limit of a log, 2²⁰ units: one key then takes up to 16 MiB, or 32 MiB with reservations, and each
-    /// charge copies its log. For a larger limit use [`SlidingWindow`](super::SlidingWindow).
-    pub const MAX_LIMIT: u64 = 1 << 20;
+    /// The largest limit of a log, 2¹⁴ units: each charge reads and copies its log, so one key then takes up to 256 KiB,
+    /// or 512 KiB with reservations, and a check tens of microseconds. For a larger limit use
+    /// [`SlidingWindow`](super::SlidingWindow), whose cost does not grow with the limit.
+    pub const MAX_LIMIT: u64 = 1 << 14;
 
     /// Makes a limit of the count of `rate`, from 1 to [`SlidingLog::MAX_LIMIT`], in any span of its period.
     ///
@@ -57,7 +58,7 @@ impl SlidingLog {
             return Err(QuotaError::Parameter {
                 name: "count",
                 value: rate.count().to_string(),
-                want: "is too many for a log, which keeps each arrival; use at most 1048576, or a sliding window",
+                want: "is too many for a log, which keeps each arrival; use at most 16384, or `sliding-window`, which costs the same for every limit",
             });
         }
         Ok(Self { rate })
@@ -92,7 +93,7 @@ impl Slots for SlidingLog {
     }
 
     fn span(&self) -> usize {
-        // At most 2^20.
+        // At most 2^14.
         self.rate.count() as usize
     }
 }

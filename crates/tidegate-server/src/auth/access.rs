@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use http::header::{AUTHORIZATION, HeaderMap};
 use http::{HeaderName, HeaderValue, StatusCode};
-use tokio::sync::Mutex as Turn;
+use tokio::sync::{Mutex as Turn, watch};
 
 use super::scope::Scope;
 use super::token::Token;
@@ -31,6 +31,7 @@ pub(crate) struct Access {
     sole: Option<Token>,
     file: Option<PathBuf>,
     tokens: ArcSwap<Tokens>,
+    changes: watch::Sender<()>,
     jobs: BlockingJobs,
     /// Locked while the files are read and stored, so that renewals do not overlap and the latest wins.
     turn: Turn<()>,
@@ -43,7 +44,8 @@ impl Access {
     /// [`TokensError`], also if the file cannot be read within 10 s.
     pub(crate) async fn open(sole: Option<Token>, file: Option<PathBuf>) -> Result<Self, TokensError> {
         let (jobs, turn) = (BlockingJobs::new(PATIENCE), Turn::new(()));
-        let access = Self { sole, file, tokens: ArcSwap::default(), jobs, turn };
+        let (tokens, changes) = (ArcSwap::default(), watch::Sender::new(()));
+        let access = Self { sole, file, tokens, changes, jobs, turn };
         access.read().await?;
         Ok(access)
     }
@@ -66,6 +68,7 @@ impl Access {
             None => named,
         };
         self.tokens.store(Arc::new(tokens));
+        self.changes.send_replace(());
         Ok(())
     }
 
@@ -115,31 +118,42 @@ impl Access {
     /// request came over TLS.
     ///
     /// # Errors
-    /// 401 without a valid token, if one is needed. 403 for a token without the scope, and, if no token is needed, for
+    /// 401 without a valid token, if one is needed, or if a header that may hold one came twice. 403 for a token without the scope, and, if no token is needed, for
     /// requests that only a web page would send.
-    pub(crate) fn authorize(
+    pub(crate) fn authorize<'h>(
         &self,
-        headers: &HeaderMap,
+        headers: &'h HeaderMap,
         required: Option<Scope>,
         encrypted: bool,
     ) -> Result<(), Problem> {
         if !self.needs_token() {
             return web_pages::refuse(headers, encrypted);
         }
-        let bearer = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).and_then(|value| {
+        let bearer = |value: &'h HeaderValue| {
+            let value = value.as_bytes();
             let (scheme, shown) = value.split_at(value.iter().position(|byte| *byte == b' ')?);
             scheme.eq_ignore_ascii_case(b"bearer").then(|| shown.trim_ascii())
-        });
-        let own = headers.get(TOKEN_HEADER).map(HeaderValue::as_bytes);
+        };
+        let own = only(headers, &TOKEN_HEADER)?.map(HeaderValue::as_bytes);
         let tokens = self.tokens.load();
         let mut lacks = None;
-        for shown in [own, bearer].into_iter().flatten() {
-            if let Some(grant) = tokens.of(shown) {
-                match required {
-                    Some(scope) if !grant.scopes.has(scope) => lacks = Some((grant, scope)),
-                    _ => return Ok(()),
+        let mut may = |shown: Option<&[u8]>| {
+            let Some(grant) = shown.and_then(|shown| tokens.of(shown)) else { return false };
+            match required {
+                Some(scope) if !grant.scopes.has(scope) => {
+                    lacks = Some((Arc::clone(grant), scope));
+                    false
                 }
+                _ => true,
             }
+        };
+        // The own header first: a proxy that sets it hands on its caller's `authorization`, whatever that is.
+        if may(own) {
+            return Ok(());
+        }
+        let bearer = only(headers, &AUTHORIZATION)?.and_then(bearer);
+        if may(bearer) {
+            return Ok(());
         }
         if let Some((grant, scope)) = lacks {
             let detail = format!(
@@ -148,9 +162,31 @@ impl Access {
             );
             return Err(Problem::new(StatusCode::FORBIDDEN, detail).with("scope", scope.word()));
         }
-        let what = if own.is_none() && bearer.is_none() { "no token was sent" } else { "the token is wrong" };
+        let is_guess = own.is_some() || bearer.is_some();
+        let what = if is_guess { "the token is wrong" } else { "no token was sent" };
         let how = "send `authorization: Bearer TOKEN` or `x-tidegate-token: TOKEN`";
-        Err(Problem::new(StatusCode::UNAUTHORIZED, format!("{what}; {how}")))
+        let problem = Problem::new(StatusCode::UNAUTHORIZED, format!("{what}; {how}"));
+        Err(if is_guess { problem.of_guess() } else { problem })
+    }
+
+    /// Returns a receiver that is told when the tokens in force change.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+}
+
+/// Returns the value of a header that may hold a token. If it came twice, which one counts would be a guess.
+///
+/// # Errors
+/// 401 if it came twice.
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h HeaderValue>, Problem> {
+    let mut lines = headers.get_all(name).iter();
+    match (lines.next(), lines.next()) {
+        (line, None) => Ok(line),
+        _ => Err(Problem::new(
+            StatusCode::UNAUTHORIZED,
+            format!("{name} came twice; send it once, with one token"),
+        )),
     }
 }
 
@@ -184,6 +220,22 @@ mod tests {
         }
         let both = [("authorization", "Bearer of-the-caller"), ("x-tidegate-token", "0123456789abcdef")];
         assert!(may(&both), "a proxy hands on its caller's authorization");
+        let status = |pairs: &[(&'static str, &str)]| {
+            let mut all = HeaderMap::new();
+            for (name, value) in pairs {
+                all.append(*name, HeaderValue::from_str(value).unwrap());
+            }
+            access.authorize(&all, Some(Scope::Admin), false).map_err(|problem| problem.status())
+        };
+        let (right, wrong) = ("0123456789abcdef", "0123456789abcdee");
+        let twice = Err(StatusCode::UNAUTHORIZED);
+        for (one, other) in [(right, wrong), (wrong, right), (right, right)] {
+            assert_eq!(status(&[("x-tidegate-token", one), ("x-tidegate-token", other)]), twice);
+            let bearers = [one, other].map(|token| format!("Bearer {token}"));
+            let [one, other] = bearers.each_ref().map(|bearer| ("authorization", bearer.as_str()));
+            assert_eq!(status(&[one, other]), twice);
+            assert_eq!(status(&[("x-tidegate-token", right), one, other]), Ok(()), "handed on by a proxy");
+        }
     }
 
     #[tokio::test]

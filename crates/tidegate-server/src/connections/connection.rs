@@ -8,7 +8,7 @@
 //! | the head, from accept or from its first byte after the last answer | [`Timeouts::head`] | 408 if any of it came, and closed |
 //! | idle between requests | [`Timeouts::idle`] | closed |
 //! | the body, while somebody waits for it | [`Timeouts::body`] | 408, and closed |
-//! | an answer that is not read | [`Timeouts::unread`] | cut |
+//! | an answer that is not read | [`Timeouts::unread`], less if others hold too much for peers that do not read | cut |
 //! | closing | [`LINGER`], [`LINGER_BYTES`] | cut |
 
 use std::convert::Infallible;
@@ -27,9 +27,9 @@ use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
-use super::after_others::AfterOthers;
+use super::after_others::{AfterOthers, after_others};
 use super::handler::{Handler, Streamed};
 #[cfg(doc)]
 use super::linger::LINGER_BYTES;
@@ -37,12 +37,13 @@ use super::linger::{LINGER, linger};
 use super::places::{Order, Place, Stage, now};
 use super::protocol_errors;
 use super::stream::Stream;
-use super::streamed_body::StreamedBody;
+use super::streamed_body::{PIECE, StreamedBody};
 use super::timed_body::TimedBody;
 use super::wire::{Line, State, Wire};
 use super::woken::Woken;
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
+use crate::problem::Delayed;
 
 /// The most bytes of a request line with its headers. Long cookies and URLs fit, even when a proxy copies them. Longer
 /// heads are answered 431.
@@ -118,10 +119,25 @@ pub(super) async fn serve<H: Handler>(
                 return Ok(protocol_errors::full());
             }
             let answer = handler.answer(request, peer).await;
-            Ok::<_, Infallible>(match answer.extensions().get::<Streamed>() {
-                None => answer,
-                Some(_) => answer.map(|body| Body::new(StreamedBody::new(body, answering))),
-            })
+            let delayed = answer.extensions().get::<Delayed>().copied();
+            if let Some(Delayed(time)) = delayed {
+                // A caller that closes its writing half meanwhile is answered too.
+                answering.0.hold(1);
+                // In another turn, since `Watch` records after this one that the connection is busy.
+                after_others().await;
+                place.note(Stage::Idle, now());
+                sleep(time).await;
+                place.note_busy();
+            }
+            let held = match answer.extensions().get::<Streamed>() {
+                Some(streamed) => streamed.held,
+                None => match answer.body().size_hint().upper() {
+                    Some(length) if length <= PIECE as u64 => return Ok(answer),
+                    length => length.map_or(0, |length| length as usize),
+                },
+            };
+            answering.0.hold(held);
+            Ok::<_, Infallible>(answer.map(|body| Body::new(StreamedBody::new(body, answering))))
         }
     });
     let wire = Wire(Arc::clone(&line));
@@ -295,6 +311,9 @@ impl Watch<'_> {
             // These are the first bytes of the connection's first head. Its time began with the connection.
             return;
         }
+        if before.is_some_and(|(before, _)| before == Stage::Stalled) {
+            self.place.note_read();
+        }
         let most = match stage {
             Stage::Head => self.timeouts.head,
             Stage::Idle => self.timeouts.idle,
@@ -305,7 +324,10 @@ impl Watch<'_> {
             }
         };
         let now = now();
-        self.place.note(stage, now);
+        match stage {
+            Stage::Stalled => self.place.note_unread(now, self.line.held()),
+            stage => self.place.note(stage, now),
+        }
         let due = after(now, most);
         self.due = Some(due);
         // The timer is not moved later here: it fires, finds the later end and is reset then. So a sequence of requests

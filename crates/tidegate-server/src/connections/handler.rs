@@ -8,10 +8,13 @@ use http::Request;
 
 use crate::metrics::CutReason;
 
-/// A response extension: the body goes on for as long as the caller listens, and until its end the connection does not
-/// count as idle.
+/// A response extension: the body is made while it is read, and until its end the connection does not count as idle.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Streamed;
+pub(crate) struct Streamed {
+    /// About how many bytes the body holds until its end; 0 if it goes on for as long as the caller listens, and ends
+    /// when the caller closes its side.
+    pub(crate) held: usize,
+}
 
 /// Answers the requests that connections read.
 pub(crate) trait Handler: Send + Sync + 'static {

@@ -10,6 +10,9 @@
 //! and everything else is told to come back ([`super::Handler::is_operational`]). The reserve makes room for itself in
 //! the same way.
 //!
+//! A peer that does not read makes the server hold its answers. Those of all connections together have a bound,
+//! [`UNREAD`]: beyond it the connections that have longest not read are cut, so that whoever reads is never among them.
+//!
 //! The state of a connection is one atomic, written by its own task. All connections are scanned only when the server
 //! is full, and then several places are vacated at once.
 
@@ -17,7 +20,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use futures_util::task::AtomicWaker;
@@ -29,6 +32,8 @@ use tokio::time::Instant;
 pub(crate) const RESERVE: usize = 64;
 /// A scan vacates one of this many places: it visits every connection, so it should free several.
 const AT_ONCE: usize = 256;
+/// The most bytes that the connections of one address hold for peers that do not read.
+pub(crate) const UNREAD: usize = 32 << 20;
 
 /// The stage of a connection. Earlier stages give up their place first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +71,8 @@ pub(super) struct Places {
     most: usize,
     share: usize,
     start: Instant,
+    /// The bytes that all connections hold for peers that do not read.
+    unread: AtomicUsize,
     taken: Mutex<Taken>,
 }
 
@@ -92,6 +99,8 @@ struct Seat {
     reserved: bool,
     /// The three lowest bits hold the stage; the others hold when it began, in microseconds since the start.
     state: AtomicU64,
+    /// The connection's part of [`Places::unread`].
+    unread: AtomicUsize,
     order: AtomicU8,
     waker: AtomicWaker,
 }
@@ -109,7 +118,7 @@ impl Places {
     pub(super) fn new(most: usize) -> Self {
         let most = most.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize) - RESERVE);
         let share = (most - most / 4).max(1);
-        Self { most, share, start: now(), taken: Mutex::default() }
+        Self { most, share, start: now(), unread: AtomicUsize::new(0), taken: Mutex::default() }
     }
 
     /// Returns the most open connections at once, the reserve included.
@@ -136,6 +145,7 @@ impl Places {
             address,
             reserved,
             state: AtomicU64::new(0),
+            unread: AtomicUsize::new(0),
             order: AtomicU8::new(Order::Stay as u8),
             waker: AtomicWaker::new(),
         });
@@ -154,6 +164,25 @@ impl Places {
     pub(super) fn order(&self, order: Order) {
         for taker in self.taken.lock().seats.values() {
             taker.seat.send_order(order);
+        }
+    }
+
+    /// Cuts connections whose peers do not read, the longest wait first, until `excess` bytes are free.
+    fn cut_unread(&self, mut excess: usize) {
+        let mut taken = self.taken.lock();
+        let holders = taken.seats.iter().filter(|(_, taker)| !taker.vacated);
+        let mut holders: Vec<(u64, u64, usize)> = holders
+            .map(|(number, taker)| (taker.seat.state().1, *number, taker.seat.unread.load(Ordering::Relaxed)))
+            .filter(|(.., unread)| *unread > 0)
+            .collect();
+        holders.sort_unstable();
+        for (_, number, unread) in holders {
+            if excess == 0 {
+                break;
+            }
+            if taken.give_away(number) {
+                excess = excess.saturating_sub(unread);
+            }
         }
     }
 
@@ -178,14 +207,19 @@ impl Taken {
             waiting.truncate(most);
         }
         for (.., number) in &waiting {
-            if let Some(taker) = self.seats.get_mut(number) {
-                taker.vacated = true;
-                let seat = Arc::clone(&taker.seat);
-                seat.send_order(Order::Yield);
-                self.discount(&seat);
-            }
+            self.give_away(*number);
         }
         waiting.len()
+    }
+
+    /// Orders a connection to yield. Returns whether it exists.
+    fn give_away(&mut self, number: u64) -> bool {
+        let Some(taker) = self.seats.get_mut(&number) else { return false };
+        taker.vacated = true;
+        let seat = Arc::clone(&taker.seat);
+        seat.send_order(Order::Yield);
+        self.discount(&seat);
+        true
     }
 
     fn count(&mut self, seat: &Seat) {
@@ -268,6 +302,26 @@ impl Place {
         self.seat.state.store(Stage::Busy as u64, Ordering::Relaxed);
     }
 
+    /// Records that the peer does not read its answers, for which this connection holds so many bytes. Cuts the
+    /// connections that have longest not read if all of them together hold more than [`UNREAD`].
+    pub(crate) fn note_unread(&self, since: Instant, bytes: usize) {
+        self.note(Stage::Stalled, since);
+        // Relaxed: the numbers order nothing else. Each connection takes back what it has added.
+        self.note_read();
+        self.seat.unread.store(bytes, Ordering::Relaxed);
+        let all = self.places.unread.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if all > UNREAD {
+            // Some more, since each look visits every connection.
+            self.places.cut_unread(all.saturating_sub(UNREAD - UNREAD / 8));
+        }
+    }
+
+    /// Records that the peer has read what was noted as unread.
+    pub(crate) fn note_read(&self) {
+        let before = self.seat.unread.swap(0, Ordering::Relaxed);
+        self.places.unread.fetch_sub(before, Ordering::Relaxed);
+    }
+
     /// Returns the present order.
     pub(crate) fn order_now(&self) -> Order {
         self.seat.order()
@@ -294,6 +348,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        self.note_read();
         let mut taken = self.places.taken.lock();
         if taken.seats.remove(&self.number).is_some_and(|taker| !taker.vacated) {
             taken.discount(&self.seat);
@@ -378,6 +433,28 @@ mod tests {
         assert!(staying < RESERVE, "{staying}");
         assert_eq!(order(&held[999]), Order::Stay);
         assert_eq!(order(&busy), Order::Stay);
+    }
+
+    #[tokio::test]
+    async fn answers_that_nobody_reads_are_bounded_over_all_connections() {
+        let places = Arc::new(Places::new(1000));
+        let later = |seconds| places.start + Duration::from_secs(seconds);
+        let each = UNREAD / 64;
+        let held: Vec<_> = (0..64).map(|_| places.admit(MANY[0])).collect();
+        for (number, place) in held.iter().enumerate() {
+            place.note_unread(later(1 + number as u64), each);
+        }
+        assert!(held.iter().all(|place| order(place) == Order::Stay), "exactly the bound");
+        held[0].note_read();
+        held[0].note_unread(later(100), each);
+        assert!(held.iter().all(|place| order(place) == Order::Stay), "read meanwhile: {:?}", places.unread);
+        let next = places.admit(MANY[1]);
+        next.note_unread(later(101), each);
+        let cut: Vec<_> = (0..64).filter(|at| order(&held[*at]) == Order::Yield).collect();
+        assert_eq!(cut, (1..=9).collect::<Vec<_>>(), "an eighth and the excess, the longest wait first");
+        assert_eq!(order(&next), Order::Stay);
+        drop((held, next));
+        assert_eq!(places.unread.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -7,11 +7,11 @@
 //!
 //! Once the peer takes no more, the line is blocked until the whole buffer is sent: nothing is read, and no request
 //! that was read is answered. So a connection holds at most what hyper has read (twice the longest head at most), the
-//! buffer and one answer.
+//! buffer and one answer. [`super::places`] bounds the sum over all connections.
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use parking_lot::Mutex;
@@ -30,6 +30,8 @@ const KEPT_BYTES: usize = 16 * 1024;
 pub(super) struct Line {
     /// The bits of a [`State`]. Outside the lock, since it is read several times for each request.
     state: AtomicU64,
+    /// The bytes that the body of the present answer holds.
+    body: AtomicUsize,
     io: Mutex<Io>,
 }
 
@@ -100,7 +102,8 @@ impl State {
 
 impl Line {
     pub(super) fn new(stream: Stream) -> Self {
-        Self { state: AtomicU64::new(0), io: Mutex::new(Io { stream, unsent: Vec::new() }) }
+        let io = Mutex::new(Io { stream, unsent: Vec::new() });
+        Self { state: AtomicU64::new(0), body: AtomicUsize::new(0), io }
     }
 
     // Relaxed throughout, and no read-modify-write operations: only one task reads and writes it.
@@ -133,6 +136,26 @@ impl Line {
     /// Records that the answer to the last request is made.
     pub(super) fn end(&self) {
         self.unset(State::ANSWERING);
+        if self.gives_pieces() {
+            self.hold(0);
+            self.set(State::UNREAD);
+        }
+    }
+
+    /// Records how many bytes the body of the present answer holds; 0 for a body that ends when its caller does.
+    pub(super) fn hold(&self, bytes: usize) {
+        self.body.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns whether a body is being given out in pieces.
+    fn gives_pieces(&self) -> bool {
+        self.body.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns about how many bytes the connection holds for a peer that does not read: those of the buffer and the body,
+    /// and what hyper has read or written meanwhile.
+    pub(super) fn held(&self) -> usize {
+        self.io.lock().unsent.capacity() + self.body.load(Ordering::Relaxed) + UNSENT_BYTES
     }
 
     /// Sends everything that is unsent. If this returns `Pending`, the line is blocked.
@@ -201,6 +224,11 @@ impl AsyncRead for Wire {
         if state.blocked() {
             // No waker is registered for reading: the writing side has one, and everything is polled again when it is
             // woken.
+            return Poll::Pending;
+        }
+        if line.gives_pieces() {
+            // hyper treats a caller that has closed its writing half as gone, and would end the answer here. Everything
+            // is polled again when the body has ended.
             return Poll::Pending;
         }
         if state.has(State::UNPOLLED) && state.has(State::ANSWERING) {

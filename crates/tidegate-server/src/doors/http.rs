@@ -4,6 +4,7 @@
 //! is answered without a router in between, and its future is small.
 
 mod answer;
+mod batch;
 mod breakers;
 mod check;
 mod dry_run;
@@ -164,9 +165,14 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
     let uri = request.uri().clone();
     let method = request.method().clone();
     let path = uri.path();
+    // Pages that take long to make. Those that ask an engine take no turn, since an engine may be slow.
+    let _turn = match found.path {
+        "/metrics" | "/v1/policies" | "/v1/keys/top" => app.first_long_turn().await?,
+        _ => None,
+    };
     match found.path {
         "/v1/settle" => settle::settle(app, request).await,
-        "/v1/check/batch" => check::batch(app, request).await,
+        "/v1/check/batch" => batch::batch(app, request).await,
         "/v1/peek" => check::peek(app, request).await,
         "/v1/report" => settle::report(app, request).await,
         "/v1/refund" => settle::refund(app, request).await,
@@ -194,7 +200,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/keys/{name}" if method == Method::DELETE => keys::reset(app, &uri, named(path)).await,
         "/v1/keys/{name}" if method == Method::PUT => policy_keys::block(app, request, named(path)).await,
         "/v1/keys/{name}" => policy_keys::list(app, &uri, named(path)).await,
-        "/v1/events" => events::listen(app, &method, &uri),
+        "/v1/events" => events::listen(app, request, found.required_scope, *encrypted),
         "/v1/signals" => Ok(signals::list(app)),
         "/v1/signals/{name}" => signals::report(app, request).await,
         "/v1/switches" => Ok(switches::list(app)),

@@ -1,11 +1,13 @@
 //! Collects the mistakes of a file, each with its place, the words found and the words possible.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
 use super::budget;
 use super::names::is_control;
 use super::node::Spot;
+use crate::visible::excerpt;
 
 /// How bad a mistake is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,9 +51,15 @@ impl Diagnostic {
     }
 
     fn place(&self) -> String {
+        // No system has longer paths, so it is something else in the place of one.
+        let path = if self.path.len() > LONGEST_PATH {
+            Cow::Owned(excerpt(&self.path))
+        } else {
+            Cow::Borrowed(&*self.path)
+        };
         match self.line {
-            0 => self.path.clone(),
-            line => format!("{}:{line}:{}", self.path, self.column),
+            0 => path.into_owned(),
+            line => format!("{path}:{line}:{}", self.column),
         }
     }
 }
@@ -62,6 +70,11 @@ impl fmt::Display for Diagnostic {
     }
 }
 
+/// The longest path that is printed whole, in bytes.
+const LONGEST_PATH: usize = 4096;
+/// The widest first column of a report. The formatter panics at widths beyond 65,535.
+const WIDEST: usize = 200;
+
 /// Formats mistakes as a table with a count below; empty if there are none.
 #[must_use]
 pub fn report(diagnostics: &[Diagnostic]) -> String {
@@ -70,7 +83,7 @@ pub fn report(diagnostics: &[Diagnostic]) -> String {
     if diagnostics.is_empty() {
         return out;
     }
-    let width = diagnostics.iter().map(|one| one.place().chars().count()).max().unwrap_or(0);
+    let width = diagnostics.iter().map(|one| one.place().chars().count()).max().unwrap_or(0).min(WIDEST);
     for one in diagnostics {
         // Writing to a string does not fail.
         let _ = writeln!(out, "{:<width$}  {:<5}  {}", one.place(), one.severity, one.message);

@@ -54,7 +54,8 @@ impl fmt::Display for Explanation {
                 }
             }
         }
-        let width = self.reasons.iter().map(|reason| reason.policy.chars().count()).max().unwrap_or(0);
+        let width =
+            self.reasons.iter().map(|reason| reason.policy.chars().count()).max().unwrap_or(0).min(255);
         for (place, reason) in self.reasons.iter().enumerate() {
             let start = |f: &mut fmt::Formatter<'_>, word| {
                 write!(f, "{:>3} {:width$}   {word:<11} ", place + 1, reason.policy)

@@ -129,7 +129,7 @@ fn mistakes_of_a_policy() {
         (
             &["limit: { algorithm: sliding-log, rate: 5000k/s }"][..],
             &[
-                "t:5:44  error  policy \"p\": count 5000000 is too many for a log, which keeps each arrival; use at most 1048576, or a sliding window",
+                "t:5:44  error  policy \"p\": count 5000000 is too many for a log, which keeps each arrival; use at most 16384, or `sliding-window`, which costs the same for every limit",
             ][..],
         ),
         (

@@ -15,7 +15,7 @@ use h2::server::SendResponse;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName};
 use http::{Request, Response, StatusCode, request};
 use tidegate::deadline::header::read_grpc_timeout;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::counts::Counts;
@@ -28,6 +28,7 @@ use crate::connections::{Place, now};
 use crate::metrics::Transport;
 use crate::options::Timeouts;
 use crate::otlp::Ended;
+use crate::problem::WRONG_TOKEN;
 
 /// The header that says how long the caller waits for the answer.
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
@@ -130,21 +131,25 @@ async fn run_stream(
     mut respond: SendResponse<Bytes>,
 ) {
     let (head, body) = request.into_parts();
-    let begun = is_call(&head).and_then(|()| {
-        let deadline = deadline(&head.headers);
-        let may = |deadline| {
+    let begun = match is_call(&head) {
+        Err(refused) => Err(refused),
+        Ok(()) => {
             let (service, full) = (&calls.service, calls.place.is_reserved());
-            method.may_be_called(service, full, &head.headers).map(|()| deadline)
-        };
-        deadline.and_then(may).map_err(|status| status.response())
-    });
+            let may = |deadline| method.may_be_called(service, full, &head.headers).map(|()| deadline);
+            let begun = deadline(&head.headers).and_then(may);
+            if let Err(status) = &begun {
+                slow_down(calls, status.code).await;
+            }
+            begun.map_err(|status| status.response())
+        }
+    };
+    // Checked again for each message, because a token may have been revoked.
+    let may_go_on = || method.may_be_called(&calls.service, false, &head.headers);
     let begun = match begun {
         Ok(deadline) if method == Method::StreamRateLimitQuotas => {
             let messages = Messages::new(&calls.unfinished, body);
             let (unread, open) = (calls.timeouts.unread, calls.counts.stay_open());
             let terms = quota::Terms { deadline, unread, open };
-            // Checked again for each report, because a token may have been revoked.
-            let may_go_on = || method.may_be_called(&calls.service, false, &head.headers);
             return quota::serve(&calls.service, &head.headers, messages, respond, terms, may_go_on).await;
         }
         Ok(deadline) => calls.counts.keep_open().map(|open| (deadline, open)).map_err(|s| s.response()),
@@ -157,8 +162,8 @@ async fn run_stream(
     };
     if method == Method::ServerReflectionInfo {
         let messages = Messages::new(&calls.unfinished, body);
-        return reflection::serve(&calls.service.app, messages, respond, open, deadline, calls.timeouts)
-            .await;
+        let (app, timeouts) = (&calls.service.app, calls.timeouts);
+        return reflection::serve(app, messages, respond, open, deadline, timeouts, may_go_on).await;
     }
     match watched(calls, body).await {
         Err(status) => drop(respond.send_response(status.response(), true)),
@@ -200,7 +205,12 @@ async fn answer(
     let called = method.as_ref().ok().copied();
     let answered = async {
         let method = method?;
-        method.may_be_called(&calls.service, calls.place.is_reserved(), &head.headers)?;
+        let may = method.may_be_called(&calls.service, calls.place.is_reserved(), &head.headers);
+        if let Err(status) = may {
+            // Boxed: otherwise all calls would reserve space for it.
+            Box::pin(slow_down(calls, status.code)).await;
+            return Err(status);
+        }
         let message = framing::message(reading::whole(&calls.unfinished, calls.timeouts.body, body).await?)?;
         let span = calls.service.app.spans.as_ref().filter(|_| method.decides());
         let span = span.and_then(|spans| spans.grpc(head.uri.path(), &head.headers));
@@ -225,6 +235,14 @@ async fn answer(
         }
         status.response()
     })
+}
+
+/// Lets the answer wait if it is about a missing or wrong token. The connection can lose its place meanwhile.
+async fn slow_down(calls: &Calls, code: Code) {
+    if code == Code::Unauthenticated {
+        let _silent = calls.counts.silent();
+        sleep(WRONG_TOKEN).await;
+    }
 }
 
 /// Returns how a call was answered, for its tracing span.

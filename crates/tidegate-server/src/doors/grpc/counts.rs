@@ -36,6 +36,12 @@ impl Counts {
         self.answered.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Counts a call that is being answered as silent until the returned value is dropped.
+    pub(super) fn silent(&self) -> Silent<'_> {
+        self.ended();
+        Silent(self)
+    }
+
     /// Returns how many calls are being answered, without silent ones.
     pub(super) fn answered(&self) -> usize {
         self.answered.load(Ordering::Relaxed)
@@ -86,8 +92,7 @@ impl Drop for Open<'_> {
 impl<'c> Open<'c> {
     /// Counts the call as silent until the returned value is dropped.
     pub(super) fn silent(&self) -> Silent<'c> {
-        self.0.ended();
-        Silent(self.0)
+        self.0.silent()
     }
 
     /// Waits for `what` while the call counts as silent.

@@ -61,7 +61,9 @@ const MOST: usize = 4096;
 /// Made on the first question, which takes a third of a millisecond.
 static FILES: LazyLock<Files> = LazyLock::new(Files::of_all);
 
-/// Answers questions until either side ends the call.
+/// Answers questions until either side ends the call. `may_go_on` says before each answer whether the caller may still
+/// ask.
+#[allow(clippy::too_many_arguments, reason = "what the call brings, and how long it may last")]
 pub(super) async fn serve(
     app: &App,
     messages: Messages<'_>,
@@ -69,11 +71,12 @@ pub(super) async fn serve(
     open: Open<'_>,
     deadline: Option<Instant>,
     timeouts: Timeouts,
+    may_go_on: impl Fn() -> Result<(), Status>,
 ) {
     let Some(mut answers) = Answers::begin(respond, timeouts.unread) else { return };
     let ended = tokio::select! {
         biased;
-        ended = answer_all(messages, &mut answers, &open) => ended,
+        ended = answer_all(messages, &mut answers, &open, may_go_on) => ended,
         ended = over(app, deadline) => Some(ended),
     };
     if let Some(ended) = ended {
@@ -86,6 +89,7 @@ async fn answer_all(
     mut messages: Messages<'_>,
     answers: &mut Answers,
     open: &Open<'_>,
+    may_go_on: impl Fn() -> Result<(), Status>,
 ) -> Option<Result<(), Status>> {
     loop {
         let Ok(next) = open.wait_for(timeout(SILENCE, messages.next())).await else { return Some(Ok(())) };
@@ -94,7 +98,7 @@ async fn answer_all(
             Ok(None) => return Some(Ok(())),
             Err(status) => return Some(Err(status)),
         };
-        match answer(&message) {
+        match may_go_on().and_then(|()| answer(&message)) {
             Ok(answer) => answers.send(answer).await.ok()?,
             Err(status) => return Some(Err(status)),
         }

@@ -92,18 +92,17 @@ impl<'a> Reply<'a, '_> {
         response
     }
 
-    /// Returns the entry of one check in a batch: the body of the answer alone, and its status.
-    pub(crate) fn in_batch(self) -> serde_json::Value {
+    /// Writes the entry of one check in a batch: the body of the answer alone, and its status.
+    pub(crate) fn write_in_batch(self, out: &mut Vec<u8>) {
         let decision = self.decision_body();
         let status = self.status();
-        let entry = if self.allowed() {
-            serde_json::to_value(InBatch { status: status.as_u16(), decision: &decision })
+        if self.allowed() {
+            json::write(out, &InBatch { status: status.as_u16(), decision: &decision });
         } else {
             let breaker = self.breaker();
             let refusal = self.refusal().by_breaker(breaker.as_ref());
-            serde_json::to_value(RefusalBody::of(refusal, &decision, status))
-        };
-        entry.unwrap_or_default()
+            json::write(out, &RefusalBody::of(refusal, &decision, status));
+        }
     }
 
     /// Returns the decision alone, as the answers of explain and dry-run embed it.

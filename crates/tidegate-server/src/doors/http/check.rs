@@ -1,19 +1,17 @@
-//! `POST /v1/check`, `/v1/check/batch` and `/v1/peek`.
+//! `POST /v1/check` and `/v1/peek`.
 
 use std::borrow::Cow;
 
 use axum::body::Body;
-use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_TYPE, HeaderValue};
+use axum::response::Response;
 use http::{Request, StatusCode};
 use smallvec::SmallVec;
 use tidegate::policy::PolicySet;
 
 use super::answer::Reply;
-use super::request_body::{self, CheckBody, MAX_BATCH_LIMITS};
+use super::request_body::{self, CheckBody};
 use crate::app::App;
 use crate::engine::{Conclusion, Held, NoTicket, TicketFor, Want};
-use crate::json;
 use crate::live::Live;
 use crate::metrics::Transport;
 use crate::problem::Problem;
@@ -39,44 +37,6 @@ async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, 
     let answer =
         decide(app, &live, &asked, only.as_deref(), want, ticket, held, |reply| reply.response(&live)).await;
     answer.map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
-}
-
-/// Decides many requests, in order. All are read before the first is charged. An engine is asked for all of them in one
-/// exchange.
-pub(crate) async fn batch(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    let bytes = request_body::read(request, request_body::MAX_BATCH_BODY).await?;
-    let checks = request_body::batch(&bytes)?;
-    let live = app.engine.live();
-    let mut chosen = Vec::with_capacity(checks.len());
-    for (at, asked) in checks.iter().enumerate() {
-        chosen.push(named(&live, asked).map_err(|problem| problem.with("index", at))?);
-    }
-    let asked: Vec<_> =
-        checks.iter().zip(&chosen).map(|(asked, only)| (asked.check(), only.as_deref())).collect();
-    // In an answer, a ticket takes as much room for each limit as the limit's own entry.
-    let tickets = checks.iter().any(|asked| TicketFor::Caller(asked.ticket).keeps(&live));
-    let most_limits = if tickets { MAX_BATCH_LIMITS / 2 } else { MAX_BATCH_LIMITS };
-    let conclusions = app.engine.decide_each(&live, &asked, most_limits).await;
-    let in_batch = |reply: Reply<'_, '_>| reply.in_batch();
-    let mut answers = Vec::with_capacity(checks.len());
-    for ((asked, only), (conclusion, mut held)) in checks.iter().zip(&chosen).zip(conclusions) {
-        let decided = Decided { conclusion: &conclusion, held: &mut held };
-        let (ticket, only) = (TicketFor::Caller(asked.ticket), only.as_deref());
-        let answer = conclude(app, &live, asked, only, Want::Take, ticket, decided, in_batch).await;
-        answers.push(answer.unwrap_or_else(|none| unreturnable(&none, StatusCode::BAD_REQUEST).in_batch()));
-    }
-    answers.resize_with(checks.len(), || undecided(most_limits));
-    let mut response = json::bytes(&answers).into_response();
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok(response)
-}
-
-/// The answer to a check of a batch that was not decided, because the answers before it are long enough already.
-fn undecided(most_limits: usize) -> serde_json::Value {
-    let detail = format!(
-        "not decided, and nothing was charged: a batch is answered with {most_limits} limits; ask again"
-    );
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).in_batch()
 }
 
 /// Refuses a request whose place nobody could return.

@@ -3,18 +3,20 @@
 //! # Source
 //! HTML Living Standard, section 9.2, server-sent events.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{Method, StatusCode, Uri};
+use http::{Method, Request, StatusCode};
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
 use super::query::Query;
 use crate::app::App;
+use crate::auth::Scope;
 use crate::connections::Streamed;
 use crate::events::{Event, Listener, MOST_LISTENERS};
 use crate::phase::Phase;
@@ -27,13 +29,21 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const BEGINNING: &str =
     "retry: 2000\n: events from now on; none are kept, so Last-Event-ID means nothing here\n\n";
 
-/// Answers with a stream that ends when the caller goes away or the server stops.
+/// The last words of a stream whose token was taken away.
+const NO_LONGER: &str = ": the token that this was asked with is no longer valid for it\n\n";
+
+/// Answers with a stream that ends when the caller goes away, its token is no longer valid, or the server stops.
 ///
 /// # Errors
 /// 503 while the most listeners are connected.
-pub(crate) fn listen(app: &App, method: &Method, uri: &Uri) -> Result<Response, Problem> {
-    Query::of(uri, &[])?;
-    let body = if *method == Method::HEAD {
+pub(crate) fn listen(
+    app: &Arc<App>,
+    request: Request<Body>,
+    required: Option<Scope>,
+    encrypted: bool,
+) -> Result<Response, Problem> {
+    Query::of(request.uri(), &[])?;
+    let body = if *request.method() == Method::HEAD {
         Body::empty()
     } else {
         let listener = app.engine.events.listen().ok_or_else(|| {
@@ -41,7 +51,11 @@ pub(crate) fn listen(app: &App, method: &Method, uri: &Uri) -> Result<Response, 
                 format!("{MOST_LISTENERS} callers listen already, which is the largest number possible");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
         })?;
-        let streaming = Streaming { listener, phase: app.phases(), begun: false };
+        let tokens = app.access.changes();
+        let headers = request.into_parts().0.headers;
+        let asked = Arc::clone(app);
+        let may_go_on = move || asked.access.authorize(&headers, required, encrypted).is_ok();
+        let streaming = Streaming { listener, phase: app.phases(), tokens, may_go_on, stage: Stage::New };
         Body::from_stream(futures_util::stream::unfold(streaming, |mut streaming| async move {
             let next = streaming.next().await?;
             Some((Ok::<_, std::convert::Infallible>(next), streaming))
@@ -51,35 +65,66 @@ pub(crate) fn listen(app: &App, method: &Method, uri: &Uri) -> Result<Response, 
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response.extensions_mut().insert(Streamed);
+    response.extensions_mut().insert(Streamed { held: 0 });
     Ok(response)
 }
 
-struct Streaming {
-    listener: Listener,
-    phase: watch::Receiver<Phase>,
-    begun: bool,
+/// How far a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    New,
+    Begun,
+    Over,
 }
 
-impl Streaming {
-    /// Waits for the next piece of the stream; `None` if the server stops.
+struct Streaming<M> {
+    listener: Listener,
+    phase: watch::Receiver<Phase>,
+    /// Is told when the tokens in force change.
+    tokens: watch::Receiver<()>,
+    /// Whether the caller may still listen.
+    may_go_on: M,
+    stage: Stage,
+}
+
+impl<M: Fn() -> bool> Streaming<M> {
+    /// Waits for the next piece of the stream; `None` if it is over.
     async fn next(&mut self) -> Option<String> {
-        if !self.begun {
-            self.begun = true;
-            return Some(BEGINNING.to_owned());
-        }
-        let stops = self.phase.wait_for(|phase| *phase != Phase::Serving);
-        let received = tokio::select! {
-            received = tokio::time::timeout(HEARTBEAT, self.listener.receiver.recv()) => received,
-            _ = stops => return None,
-        };
-        match received {
-            Err(_) => Some(": nothing happened\n\n".to_owned()),
-            Ok(Ok(event)) => Some(piece(&event)),
-            Ok(Err(RecvError::Lagged(missed))) => {
-                Some(piece(&Event { name: "missed", data: json!({ "events": missed }) }))
+        match self.stage {
+            Stage::New => {
+                self.stage = Stage::Begun;
+                return Some(BEGINNING.to_owned());
             }
-            Ok(Err(RecvError::Closed)) => None,
+            Stage::Begun => {}
+            Stage::Over => return None,
+        }
+        let heartbeat = tokio::time::sleep(HEARTBEAT);
+        tokio::pin!(heartbeat);
+        loop {
+            let stops = self.phase.wait_for(|phase| *phase != Phase::Serving);
+            let received = tokio::select! {
+                // The tokens first, so that nothing is sent after a token was taken away.
+                biased;
+                _ = stops => return None,
+                // An error means that the server is gone.
+                changed = self.tokens.changed() => {
+                    changed.ok()?;
+                    if (self.may_go_on)() {
+                        continue;
+                    }
+                    self.stage = Stage::Over;
+                    return Some(NO_LONGER.to_owned());
+                }
+                received = self.listener.receiver.recv() => received,
+                () = &mut heartbeat => return Some(": nothing happened\n\n".to_owned()),
+            };
+            return match received {
+                Ok(event) => Some(piece(&event)),
+                Err(RecvError::Lagged(missed)) => {
+                    Some(piece(&Event { name: "missed", data: json!({ "events": missed }) }))
+                }
+                Err(RecvError::Closed) => None,
+            };
         }
     }
 }
@@ -91,8 +136,6 @@ fn piece(event: &Event) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use futures_util::FutureExt as _;
 
     use super::*;
@@ -102,7 +145,10 @@ mod tests {
     fn a_listener_who_is_too_slow_is_told_how_many_events_it_missed() {
         let events = Arc::new(Events::default());
         let (_phase, phase) = watch::channel(Phase::Serving);
-        let mut streaming = Streaming { listener: events.listen().unwrap(), phase, begun: false };
+        let (change, tokens) = watch::channel(());
+        let valid = std::cell::Cell::new(true);
+        let (listener, may_go_on) = (events.listen().unwrap(), || valid.get());
+        let mut streaming = Streaming { listener, phase, tokens, may_go_on, stage: Stage::New };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let _inside = runtime.enter();
         let mut next = || streaming.next().now_or_never().flatten();
@@ -122,5 +168,13 @@ mod tests {
         assert_eq!(next(), None, "nothing more has happened");
         events.publish("key", || json!({ "number": TOLD }));
         assert!(next().is_some_and(|piece| piece.starts_with("event: key")), "it is told once");
+        change.send_replace(());
+        events.publish("key", || json!({ "number": 0 }));
+        assert!(next().is_some_and(|piece| piece.starts_with("event: key")), "other tokens have changed");
+        valid.set(false);
+        change.send_replace(());
+        events.publish("key", || json!({ "number": 0 }));
+        assert_eq!(next().as_deref(), Some(NO_LONGER), "before anything that happened since");
+        assert_eq!(next(), None);
     }
 }

@@ -26,13 +26,14 @@ use axum::body::{Body, Bytes};
 use http::header::CONTENT_ENCODING;
 use http::{Request, StatusCode};
 use hyper::body::Body as _;
-use serde::de::DeserializeSeed;
+use serde::de::{DeserializeSeed, IgnoredAny};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 pub(crate) use self::bounds::{
     MAX_ATTRIBUTES, MAX_BATCH_BODY, MAX_BATCH_LIMITS, MAX_BODY, MAX_NAME, MAX_PROPOSED, MAX_PROPOSED_BODY,
     MAX_VALUE,
 };
-use self::check::{BatchSeed, CheckSeed, DryRunSeed};
+use self::check::{BatchSeed, BatchedCheck, CheckSeed, DryRunSeed};
 pub(crate) use self::check::{CheckBody, DryRunBody};
 use self::operator::{BlockSeed, EXAMPLE_SIGNAL, SignalSeed, StringsSeed};
 pub(crate) use self::reason::reason;
@@ -41,6 +42,10 @@ use self::settlement::SettlementSeed;
 use crate::connections::TooSlow;
 use crate::problem::Problem;
 use crate::spelling::quoted;
+
+/// The bytes that bodies may take up over all connections together: those that have come in part, and those of batches
+/// that are being answered.
+static ROOM: Semaphore = Semaphore::const_new(64 << 20);
 
 /// The shortest body of a check, for error messages.
 const EXAMPLE_CHECK: &str = "{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}";
@@ -81,17 +86,34 @@ async fn read_body(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
     // Usually the body came with its head, in one piece, which is not copied.
     let mut first = piece(&mut body).await?.unwrap_or_default();
     let mut all = Vec::new();
+    let mut room = None;
     loop {
         if first.len() + all.len() > limit {
             return Err(too_long());
         }
+        if room.is_none() && !body.is_end_stream() {
+            room = Some(room_for(first.len())?);
+        }
         let Some(next) = piece(&mut body).await? else { break };
+        if let Some(room) = &mut room {
+            room.merge(room_for(next.len())?);
+        }
         if all.is_empty() {
             all = mem::take(&mut first).into();
         }
         all.extend_from_slice(&next);
     }
     Ok(if all.is_empty() { first } else { all.into() })
+}
+
+/// Takes room for so many bytes of a body, until the returned value is dropped.
+///
+/// # Errors
+/// 503 if the bodies of all callers take up all room.
+pub(crate) fn room_for(bytes: usize) -> Result<SemaphorePermit<'static>, Problem> {
+    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    ROOM.try_acquire_many(bytes)
+        .map_err(|_| Problem::unavailable("the bodies of all callers together take up all room; ask again"))
 }
 
 /// Reads the next piece of a body; `None` at its end.
@@ -143,6 +165,39 @@ pub(crate) fn batch(bytes: &[u8]) -> Result<Vec<CheckBody<'_>>, Problem> {
         Some(at) => problem.with("index", at),
         None => problem,
     })
+}
+
+/// Reads the next checks of a batch, `most` at most. `rest` is what [`batch_after`] left of a batch that was read before.
+///
+/// # Errors
+/// None, since the batch was read before.
+pub(crate) fn batch_slice(rest: &[u8], most: usize) -> Result<Vec<CheckBody<'_>>, Problem> {
+    let mut checks = Vec::with_capacity(most);
+    let mut rest = after_separators(rest);
+    while checks.len() < most && rest.first() == Some(&b'{') {
+        let mut json = serde_json::Deserializer::from_slice(rest).into_iter::<BatchedCheck<'_>>();
+        let Some(read) = json.next() else { break };
+        checks.push(read.map_err(|error| explain(&error))?.0);
+        rest = after_separators(&rest[json.byte_offset()..]);
+    }
+    Ok(checks)
+}
+
+/// Returns the part of a batch after so many checks. `bytes` is a batch that was read before, or a part of one.
+pub(crate) fn batch_after(bytes: &[u8], checks: usize) -> &[u8] {
+    let mut rest = after_separators(bytes);
+    for _ in 0..checks {
+        let mut json = serde_json::Deserializer::from_slice(rest).into_iter::<IgnoredAny>();
+        let _ = json.next();
+        rest = after_separators(&rest[json.byte_offset()..]);
+    }
+    rest
+}
+
+/// Skips what stands before a check of a batch.
+fn after_separators(bytes: &[u8]) -> &[u8] {
+    let is_between = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'[' | b',');
+    &bytes[bytes.iter().position(|byte| !is_between(byte)).unwrap_or(bytes.len())..]
 }
 
 /// Reads the body of a dry run: `{check, config?}`.

@@ -4,14 +4,16 @@
 //! |---|---|---|
 //! | a command, from accept or from its first byte | [`Timeouts::head`] | an error if any of it came, and closed |
 //! | idle between commands | [`Timeouts::idle`] | closed |
-//! | replies that are not read | [`Timeouts::unread`] | cut |
+//! | replies that are not read | [`Timeouts::unread`], less if others hold too much for peers that do not read | cut |
+//! | the reply to a wrong token | [`WRONG_TOKEN`] | sent |
 //! | closing, so that the last reply arrives | [`LINGER`] | cut |
 
+use std::mem;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
 use super::command::{MAX_BYTES, Next, next};
 use super::reply::Replies;
@@ -21,6 +23,7 @@ use super::{own, redis};
 use crate::connections::{LINGER, Order, Place, Stage, Stream, after_others, linger, now};
 use crate::metrics::{CutReason, Transport};
 use crate::options::Timeouts;
+use crate::problem::WRONG_TOKEN;
 
 /// How many bytes are read at a time.
 const READ: usize = 16 << 10;
@@ -164,6 +167,9 @@ impl Connection<'_> {
         let mut done = 0;
         session.look_again(&door.app.access);
         while self.run_commands(door, session, &mut done).await {
+            if mem::take(&mut session.guessed) {
+                self.wait_for_guess().await?;
+            }
             self.send().await?;
         }
         self.read.drain(..done);
@@ -212,6 +218,9 @@ impl Connection<'_> {
                 self.read.splice(from..*done, kept);
                 *done = from;
             }
+            if session.guessed {
+                return true;
+            }
             // A connection with many pending commands gives up its place between two of them.
             if session.closing || self.place.order_now() >= Order::Yield {
                 return false;
@@ -220,6 +229,19 @@ impl Connection<'_> {
                 return true;
             }
         }
+    }
+
+    /// Waits before the answer to a wrong token. Meanwhile the connection can lose its place like an idle one, so that
+    /// guesses keep nobody out.
+    async fn wait_for_guess(&self) -> Result<(), Ended> {
+        self.place.note(Stage::Idle, now());
+        tokio::select! {
+            biased;
+            () = self.place.ordered(Order::Yield) => return Err(Ended::Vacated(Stage::Idle)),
+            () = sleep(WRONG_TOKEN) => {}
+        }
+        self.place.note_busy();
+        Ok(())
     }
 
     /// Reads more bytes, until `until` at most.
@@ -268,7 +290,7 @@ impl Connection<'_> {
         // Usually the system takes everything at once, and the stage need not be recorded.
         let at_once = self.stream.try_write(&self.replies.bytes).unwrap_or(0);
         if at_once < self.replies.bytes.len() || !self.stream.is_flushed() {
-            self.place.note(Stage::Stalled, now());
+            self.place.note_unread(now(), self.replies.bytes.capacity() + self.read.capacity());
             let stream = &mut self.stream;
             let rest = async {
                 stream.write_all(&self.replies.bytes[at_once..]).await?;
@@ -283,6 +305,7 @@ impl Connection<'_> {
                 },
                 () = self.place.ordered(Order::Yield) => return Err(Ended::Vacated(Stage::Stalled)),
             }
+            self.place.note_read();
             self.place.note_busy();
         }
         self.replies.bytes.clear();

@@ -36,6 +36,8 @@ pub(super) struct Session {
     trust: Trust,
     /// The name that the client gave itself.
     pub(super) name: Vec<u8>,
+    /// Whether a wrong token was shown, whose answer has to wait.
+    pub(super) guessed: bool,
     /// Whether the connection closes after the replies that are already written.
     pub(super) closing: bool,
     /// The commands since `MULTI`, inside a transaction.
@@ -107,16 +109,27 @@ pub(super) enum Shown {
 impl Session {
     pub(super) fn new(access: &Access) -> Self {
         let trust = if access.needs_token() { Trust::Unknown } else { Trust::Open };
-        Self { resp3: false, trust, name: Vec::new(), closing: false, queued: None, last_limit: None }
+        Self {
+            resp3: false,
+            trust,
+            name: Vec::new(),
+            guessed: false,
+            closing: false,
+            queued: None,
+            last_limit: None,
+        }
     }
 
-    /// Takes a token. An invalid one does not revoke what an earlier one allowed.
+    /// Takes a token. An invalid one does not revoke what an earlier one allowed, and its answer has to wait.
     pub(super) fn show(&mut self, access: &Access, secret: &[u8]) -> Shown {
         if matches!(self.trust, Trust::Open) {
             return Shown::Needless;
         }
         let among = access.tokens();
-        let Some(grant) = among.of(secret) else { return Shown::Wrong };
+        let Some(grant) = among.of(secret) else {
+            self.guessed = true;
+            return Shown::Wrong;
+        };
         self.trust = Trust::Holder { grant: Arc::clone(grant), among: Arc::clone(&among) };
         Shown::Right
     }

@@ -25,6 +25,8 @@ const KEYS: &str = "rls.keys";
 const INDEX: &str = "rls.index";
 /// The attribute with all descriptors of the call: `|key=value,key=value|key=value|`.
 const CALL: &str = "rls.call";
+/// The longest `rls.call`, in bytes. Each descriptor has it, and each policy may search it.
+pub(super) const MAX_CALL: usize = 4 * MAX_VALUE;
 /// The prefix of attributes by which policies reach an entry whose key means something else in the policy file.
 const ENTRY: &str = "rls.entry.";
 /// The entry that holds the caller's address, and the attribute that policies for all doors use for it.
@@ -47,7 +49,8 @@ pub(in super::super) enum Units {
 /// Why a descriptor is over the limit whatever its limits say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Refused {
-    /// A value is too long to be judged. An error instead would let the request pass at a proxy that fails open.
+    /// A value is too long to be judged, or the whole call is and a policy reads it. An error instead would let the
+    /// request pass at a proxy that fails open.
     TooLong,
     /// The limit that the descriptor brings along grants nothing.
     NothingGranted,
@@ -104,6 +107,12 @@ pub(in super::super) fn read<'r>(
         many => return wrong(format!("there are {many} descriptors; send at most {MAX_DESCRIPTORS}")),
     }
     let priority = priority(call, &live.envoy);
+    // Written once for all descriptors. `None`: it is too long.
+    let spelled = if live.rls_attributes.iter().any(|name| &**name == CALL) {
+        spelled(call)
+    } else {
+        Some(String::new())
+    };
     let mut all = SmallVec::new();
     all.reserve_exact(call.descriptors.len());
     for (index, descriptor) in call.descriptors.iter().enumerate() {
@@ -118,7 +127,17 @@ pub(in super::super) fn read<'r>(
         let Some(parsed) = all.last_mut() else { break };
         read_one(call, descriptor, quotas, parsed)?;
         // Pushed last, so that these attributes win over entries with the same names.
-        describe(&mut parsed.request, (call, index), &descriptor.entries, &live.rls_attributes);
+        match &spelled {
+            Some(spelled) => {
+                describe(
+                    &mut parsed.request,
+                    (spelled.as_str(), index),
+                    &descriptor.entries,
+                    &live.rls_attributes,
+                );
+            }
+            None => parsed.refused = Some(Refused::TooLong),
+        }
     }
     Ok(all)
 }
@@ -132,7 +151,7 @@ fn priority(call: &RateLimitRequest, envoy: &Envoy) -> Priority {
 /// Adds the attributes about the descriptor itself that policies use.
 fn describe<'r>(
     request: &mut Descriptor<'r>,
-    (call, index): (&RateLimitRequest, usize),
+    (spelled, index): (&str, usize),
     entries: &[Entry],
     wanted: &'r [Box<str>],
 ) {
@@ -144,7 +163,7 @@ fn describe<'r>(
                 Cow::Owned(keys.join(","))
             }
             INDEX => Cow::Owned(index.to_string()),
-            CALL => Cow::Owned(spelled(call)),
+            CALL => Cow::Owned(spelled.to_owned()),
             other => match other.strip_prefix(ENTRY).and_then(|key| request.value(key)) {
                 Some(value) => Cow::Owned(value.to_owned()),
                 None => continue,
@@ -154,9 +173,9 @@ fn describe<'r>(
     }
 }
 
-/// Writes all descriptors of a call. Escapes `%`, `|`, `,` and `=` in keys and values, so that no value can look like
-/// another entry.
-fn spelled(call: &RateLimitRequest) -> String {
+/// Writes all descriptors of a call; `None` if that takes more than [`MAX_CALL`]. Escapes `%`, `|`, `,` and `=` in keys
+/// and values, so that no value can look like another entry.
+fn spelled(call: &RateLimitRequest) -> Option<String> {
     let mut text = "|".to_owned();
     for descriptor in &call.descriptors {
         for (at, entry) in descriptor.entries.iter().enumerate() {
@@ -166,10 +185,13 @@ fn spelled(call: &RateLimitRequest) -> String {
             push_escaped(&mut text, &entry.key);
             text.push('=');
             push_escaped(&mut text, &entry.value);
+            if text.len() >= MAX_CALL {
+                return None;
+            }
         }
         text.push('|');
     }
-    text
+    Some(text)
 }
 
 fn push_escaped(text: &mut String, part: &str) {

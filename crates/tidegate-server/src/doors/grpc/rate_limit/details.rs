@@ -15,7 +15,7 @@ use tidegate::visible::excerpt;
 use tidegate::{GateDecision, Retry};
 
 use super::super::status::{Code, Status};
-use super::descriptors::{CallDescriptor, Units};
+use super::descriptors::{CallDescriptor, MAX_CALL, Refused, Units};
 use super::response::refuses;
 use crate::call_notes;
 use crate::engine::{Conclusion, Engine};
@@ -137,13 +137,16 @@ impl Details {
         answer: &mut RateLimitResponse,
     ) {
         let refused = descriptors.iter().zip(&call.descriptors).find(|(read, _)| read.refused.is_some());
-        let Some((_, written)) = refused.filter(|_| self.headers) else { return };
+        let Some((read, written)) = refused.filter(|_| self.headers) else { return };
         let long = written.entries.iter().find(|entry| entry.value.len() > MAX_VALUE);
         let detail = match long {
             Some(Entry { key, value }) => format!(
                 "the value of the entry \"{}\" has {} bytes, and at most {MAX_VALUE} are judged; nothing was charged",
                 excerpt(key),
                 value.len()
+            ),
+            None if read.refused == Some(Refused::TooLong) => format!(
+                "rls.call would have more than {MAX_CALL} bytes, which a policy reads; nothing was charged"
             ),
             None => "the limit of the call grants 0 requests; nothing was charged".to_owned(),
         };

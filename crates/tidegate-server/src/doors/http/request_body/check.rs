@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use smallvec::SmallVec;
 use tidegate::gate::Check;
@@ -124,6 +125,15 @@ impl<'de> DeserializeSeed<'de> for IndexedSeed<'_> {
         let check = CheckSeed.deserialize(from)?;
         self.wrong.set(None);
         Ok(check)
+    }
+}
+
+/// One check of a batch that was read before.
+pub(super) struct BatchedCheck<'a>(pub(super) CheckBody<'a>);
+
+impl<'de> Deserialize<'de> for BatchedCheck<'de> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        CheckSeed.deserialize(from).map(Self)
     }
 }
 

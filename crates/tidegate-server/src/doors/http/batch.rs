@@ -1,0 +1,252 @@
+//! `POST /v1/check/batch`: decides many requests of one call.
+//!
+//! A batch of 26 KB may ask for an answer of 5 MB. So checks are decided while the answer is read, a few hundred limits
+//! at a time: a caller that does not read makes the server hold its own bytes and one piece of the answer, and between
+//! two pieces others have their turn. An answer that fits one piece is made at once and has a length.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, StreamExt as _};
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Request, StatusCode};
+use serde_json::Value;
+use tokio::sync::{SemaphorePermit, mpsc};
+
+use super::answer::Reply;
+use super::check::{Decided, conclude, named, unreturnable};
+use super::request_body::{self, CheckBody, MAX_BATCH_BODY, MAX_BATCH_LIMITS};
+use crate::app::App;
+use crate::connections::{Streamed, after_others};
+use crate::engine::{Conclusion, TicketFor, Want};
+use crate::json;
+use crate::live::Live;
+use crate::problem::Problem;
+
+/// After how many limits a slice of the work ends: about a millisecond. Also the most checks of a slice.
+const SLICE: usize = 256;
+/// The same if an engine decides, which is asked once for a slice.
+const ENGINE_SLICE: usize = 2048;
+/// How many checks the first slice has.
+const FIRST: usize = 64;
+/// How long an answer gets before it is given out.
+const PIECE: usize = 64 * 1024;
+
+type Making = Pin<Box<dyn Future<Output = Result<(), Problem>> + Send>>;
+
+/// Decides many requests, in order. All are read before the first is charged.
+///
+/// # Errors
+/// Those of reading the body. 503 if the bodies of all callers hold too much, or if there is no turn for long work.
+pub(crate) async fn batch(app: &Arc<App>, request: Request<Body>) -> Result<Response, Problem> {
+    let bytes = request_body::read(request, MAX_BATCH_BODY).await?;
+    let room = request_body::room_for(bytes.len())?;
+    let slice = if app.engine.decides_at_once() { SLICE } else { ENGINE_SLICE };
+    // An entry for a limit takes some 250 bytes.
+    let held = bytes.len() + PIECE + 250 * slice;
+    let (out, pieces) = mpsc::channel(1);
+    let app = Arc::clone(app);
+    let making = async move {
+        let _room = room;
+        make(&app, &bytes, slice, &out).await
+    };
+    let mut answer = Pieces { making: Some(Box::pin(making)), pieces };
+    let first = std::future::poll_fn(|cx| answer.poll_next(cx)).await.unwrap_or(Ok(Vec::new()))?;
+    let mut response = if answer.making.is_none() {
+        first.into_response()
+    } else {
+        let rest = stream::poll_fn(move |cx| answer.poll_next(cx));
+        // An error ends the connection. None comes after the first piece.
+        let all = stream::once(async { Ok(first) }).chain(rest);
+        let all =
+            all.map(|piece| piece.map_err(|problem| std::io::Error::other(problem.detail().to_owned())));
+        let mut response = Body::from_stream(all).into_response();
+        response.extensions_mut().insert(Streamed { held });
+        response
+    };
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+/// An answer that is made while it is read.
+struct Pieces {
+    /// `None` once the answer is complete.
+    making: Option<Making>,
+    pieces: mpsc::Receiver<Vec<u8>>,
+}
+
+impl Pieces {
+    /// Returns the next piece; `None` after the last.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Vec<u8>, Problem>>> {
+        loop {
+            if let Poll::Ready(piece) = self.pieces.poll_recv(cx) {
+                return Poll::Ready(piece.map(Ok));
+            }
+            let Some(making) = &mut self.making else { return Poll::Ready(None) };
+            let made = ready!(making.as_mut().poll(cx));
+            self.making = None;
+            if let Err(problem) = made {
+                return Poll::Ready(Some(Err(problem)));
+            }
+        }
+    }
+}
+
+/// Decides the checks of a batch and writes the answer, piece by piece.
+///
+/// # Errors
+/// Before anything is decided: 400 if a check cannot be read or names an unknown policy, 503 without a turn.
+async fn make(
+    app: &App,
+    bytes: &[u8],
+    slice_limits: usize,
+    out: &mpsc::Sender<Vec<u8>>,
+) -> Result<(), Problem> {
+    let checks = request_body::batch(bytes)?;
+    let live = Arc::clone(&app.engine.live());
+    for (at, asked) in checks.iter().enumerate() {
+        named(&live, asked).map_err(|problem| problem.with("index", at))?;
+    }
+    // In an answer, a ticket takes as much room for each limit as the limit's own entry.
+    let tickets = checks.iter().any(|asked| TicketFor::Caller(asked.ticket).keeps(&live));
+    let mut batch = Batch {
+        app,
+        count: checks.len(),
+        most_limits: if tickets { MAX_BATCH_LIMITS / 2 } else { MAX_BATCH_LIMITS },
+        at: 0,
+        limits: 0,
+        slice_limits,
+        slice: FIRST,
+        written: vec![b'['],
+    };
+    let is_short = checks.len() <= batch.slice && live.set.len() * checks.len() <= SLICE;
+    let mut turn = if is_short { None } else { app.first_long_turn().await? };
+    while batch.written.len() < PIECE && !batch.is_complete() {
+        if batch.at > 0 {
+            turn = self::turn(app).await;
+        }
+        let end = (batch.at + batch.slice).min(batch.count);
+        batch.slice(&live, &checks[batch.at..end], turn.take()).await;
+    }
+    // What was read is dropped, since the caller may take its time. The rest is read again, slice by slice.
+    let mut rest = request_body::batch_after(bytes, batch.at);
+    drop((checks, live));
+    while !batch.is_complete() {
+        // An error means that the caller is gone.
+        if out.send(std::mem::take(&mut batch.written)).await.is_err() {
+            return Ok(());
+        }
+        while batch.written.len() < PIECE && !batch.is_complete() {
+            let turn = self::turn(app).await;
+            let (live, before) = (Arc::clone(&app.engine.live()), batch.at);
+            let checks = request_body::batch_slice(rest, batch.slice)?;
+            batch.slice(&live, &checks, turn).await;
+            rest = request_body::batch_after(rest, batch.at - before);
+        }
+    }
+    batch.written.push(b']');
+    let _ = out.send(batch.written).await;
+    Ok(())
+}
+
+/// Waits until others have had their turn. Work that waits for an engine takes no turn of long work.
+async fn turn(app: &App) -> Option<SemaphorePermit<'_>> {
+    if app.engine.decides_at_once() {
+        return app.long_turn().await;
+    }
+    after_others().await;
+    None
+}
+
+/// The state of the work on a batch.
+struct Batch<'a> {
+    app: &'a App,
+    /// How many checks there are.
+    count: usize,
+    /// After how many limits no more checks are decided.
+    most_limits: usize,
+    /// How many checks are answered.
+    at: usize,
+    /// How many limits they met.
+    limits: usize,
+    /// After how many limits a slice ends.
+    slice_limits: usize,
+    /// How many checks the next slice has, such that they meet about that many.
+    slice: usize,
+    /// The answer so far, without what was given out.
+    written: Vec<u8>,
+}
+
+impl Batch<'_> {
+    fn is_complete(&self) -> bool {
+        self.at >= self.count
+    }
+
+    /// Decides some of the next checks, one at least, and writes their answers.
+    async fn slice(&mut self, live: &Live, checks: &[CheckBody<'_>], turn: Option<SemaphorePermit<'_>>) {
+        let Self { app, most_limits, slice_limits, .. } = *self;
+        let turn = turn.filter(|_| app.engine.decides_at_once());
+        let mut chosen = Vec::with_capacity(checks.len());
+        for asked in checks {
+            match named(live, asked) {
+                Ok(only) => chosen.push(only),
+                // Its policy was there when the batch began, and was removed since.
+                Err(problem) if chosen.is_empty() => return self.write(&problem.in_batch()),
+                Err(_) => break,
+            }
+        }
+        let asked: Vec<_> =
+            checks.iter().zip(&chosen).map(|(asked, only)| (asked.check(), only.as_deref())).collect();
+        let most = slice_limits.min(most_limits - self.limits);
+        let conclusions = app.engine.decide_each(live, &asked, most).await;
+        let (decided, mut met) = (conclusions.len(), 0);
+        for ((asked, only), (conclusion, mut held)) in checks.iter().zip(&chosen).zip(conclusions) {
+            met += match &conclusion {
+                Conclusion::Decided(decision) => decision.limits.len(),
+                Conclusion::Unsettled { .. } => 0,
+            };
+            let decided = Decided { conclusion: &conclusion, held: &mut held };
+            let (ticket, only) = (TicketFor::Caller(asked.ticket), only.as_deref());
+            self.begin_entry();
+            let written = &mut self.written;
+            let write = |reply: Reply<'_, '_>| reply.write_in_batch(written);
+            let answer = conclude(app, live, asked, only, Want::Take, ticket, decided, write).await;
+            if let Err(none) = answer {
+                let problem = unreturnable(&none, StatusCode::BAD_REQUEST);
+                json::write(&mut self.written, &problem.in_batch());
+            }
+        }
+        drop(turn);
+        self.limits += met;
+        self.slice = (slice_limits * decided / met.max(1)).clamp(1, slice_limits);
+        if self.limits >= most_limits {
+            let undecided = undecided(most_limits);
+            while !self.is_complete() {
+                self.write(&undecided);
+            }
+        }
+    }
+
+    fn begin_entry(&mut self) {
+        if self.at > 0 {
+            self.written.push(b',');
+        }
+        self.at += 1;
+    }
+
+    fn write(&mut self, entry: &Value) {
+        self.begin_entry();
+        json::write(&mut self.written, entry);
+    }
+}
+
+/// The answer to a check of a batch that was not decided, because the answers before it are long enough already.
+fn undecided(most_limits: usize) -> Value {
+    let detail = format!(
+        "not decided, and nothing was charged: a batch is answered with {most_limits} limits; ask again"
+    );
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).in_batch()
+}
