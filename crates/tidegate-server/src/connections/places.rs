@@ -25,6 +25,7 @@ use std::task::{Context, Poll, Waker};
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
+use tidegate::policy::canonical;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -364,7 +365,7 @@ pub(crate) fn now() -> Instant {
 
 /// Returns the block of addresses that counts as one: the /64 of an IPv6 address, or the IPv4 address itself.
 fn block(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
+    match canonical(address) {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & u128::MAX << 64)),
         address => address,
     }

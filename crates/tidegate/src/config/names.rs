@@ -206,15 +206,16 @@ fn normal_path(text: &str) -> Result<(), String> {
 /// Checks a network. IPv4 addresses are compared as IPv4, in whichever form they were sent.
 pub(super) fn network(network: IpNet) -> Result<(), String> {
     let IpNet::V6(v6) = network else { return Ok(()) };
-    let Some(mapped) = v6.addr().to_ipv4_mapped() else { return Ok(()) };
-    match v6.prefix_len().checked_sub(96) {
-        Some(length) => {
-            let meant = IpNet::new(IpAddr::V4(mapped), length).map(|net| net.trunc().to_string());
-            let meant = meant.unwrap_or_else(|_| mapped.to_string());
-            Err(format!("no address is in {network}: IPv4 is compared as IPv4; write {meant}"))
-        }
-        None => Ok(()),
-    }
+    let Some(length) = v6.prefix_len().checked_sub(96) else { return Ok(()) };
+    // The first address may be a special one although the network has others.
+    let is_translated = v6.addr().segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0];
+    let meant = match canonical(IpAddr::V6(v6.addr())) {
+        IpAddr::V4(inner) => IpNet::new(IpAddr::V4(inner), length).map(|net| net.trunc().to_string()).ok(),
+        IpAddr::V6(_) if is_translated && length < 8 => None,
+        IpAddr::V6(_) => return Ok(()),
+    };
+    let instead = meant.unwrap_or_else(|| "networks of IPv4".to_owned());
+    Err(format!("no address is in {network}: IPv4 is compared as IPv4; write {instead}"))
 }
 
 /// Checks the value of an attribute that is compared as a whole.

@@ -78,7 +78,7 @@ impl Default for ClientIp {
 /// A client's address and how it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundIp {
-    /// The address; an IPv4-mapped IPv6 address is returned as IPv4.
+    /// The address; an IPv4-mapped IPv6 address and one of NAT64 are returned as IPv4, see [`canonical`].
     pub address: IpAddr,
     /// The source of the address.
     pub from: IpSource,
@@ -227,10 +227,33 @@ impl ClientIp {
     }
 }
 
-/// Returns an IPv4-mapped IPv6 address as IPv4, any other as it is.
+/// Returns the IPv4 address in an IPv4-mapped address, and in one of NAT64's well-known prefix `64:ff9b::/96`; any
+/// other address as it is.
+///
+/// A translator puts all callers of the IPv4 internet into one /64, so by their IPv6 network they would share one key.
+/// An address of a private or otherwise special IPv4 network stays as it is: the prefix may not carry one, and a caller
+/// who wrote one must not be taken for a trusted proxy. So does `64:ff9b:1::/48`, where each operator chooses the place of
+/// the IPv4 address; `ipv6_prefix: 128` keeps its callers apart.
+///
+/// # Source
+/// RFC 6052, sections 2.1 and 3.1; RFC 8215.
 #[must_use]
 pub fn canonical(address: IpAddr) -> IpAddr {
-    address.to_canonical()
+    match address.to_canonical() {
+        IpAddr::V6(v6) => translated(v6).map_or(IpAddr::V6(v6), IpAddr::V4),
+        v4 => v4,
+    }
+}
+
+/// Returns the IPv4 address that a translator wrote into an address; `None` if none did, or none may.
+fn translated(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [0x64, 0xff9b, 0, 0, 0, 0, high, low] = address.segments() else { return None };
+    let inner = Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
+    let [first, second, ..] = inner.octets();
+    // 100.64.0.0/10 is shared by the customers of a carrier, 240.0.0.0/4 is reserved.
+    let is_special = first == 0 || first >= 240 || (first == 100 && second & 0xc0 == 64);
+    let is_local = inner.is_private() || inner.is_loopback() || inner.is_link_local() || inner.is_multicast();
+    (!is_special && !is_local).then_some(inner)
 }
 
 /// Returns the network that an address is keyed by: the whole IPv4 address, or the first `prefix` bits of an IPv6

@@ -227,6 +227,7 @@ fn push_decimal(out: &mut Vec<u8>, number: u8) {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::client_ip::canonical;
     use super::*;
 
     #[test]
@@ -296,6 +297,10 @@ mod tests {
         assert_eq!(one("2001:db8:1:2::1"), one("2001:0DB8:1:2:ffff::"));
         assert_ne!(one("2001:db8:1:2::1"), one("2001:db8:1:3::1"));
         assert_eq!(one("::ffff:203.0.113.9"), one("203.0.113.9"));
+        // Behind NAT64 all IPv4 addresses are in one network of IPv6.
+        assert_eq!(one("64:ff9b::cb00:7109"), one("203.0.113.9"));
+        assert_ne!(one("64:ff9b::203.0.113.9"), one("64:ff9b::203.0.113.10"));
+        assert_ne!(one("64:ff9b:1::203.0.113.9"), one("203.0.113.9"));
     }
 
     #[test]
@@ -318,7 +323,7 @@ mod tests {
         /// Counters are kept under these bytes: they are the text that the standard library writes.
         #[test]
         fn networks_are_written_as_everywhere(
-            groups in proptest::array::uniform8(proptest::prop_oneof![Just(0), Just(0xffff), 0..=0xffff_u16]),
+            groups in proptest::array::uniform8(proptest::prop_oneof![Just(0), Just(0xffff), Just(0x64), Just(0xff9b), 0..=0xffff_u16]),
             prefix in 1..=128_u8,
         ) {
             let address = IpAddr::from(groups);
@@ -330,7 +335,7 @@ mod tests {
                 prefix,
             );
             let mut expected = Vec::new();
-            let text = match address.to_canonical() {
+            let text = match canonical(address) {
                 IpAddr::V4(address) => address.to_string(),
                 IpAddr::V6(_) => keyed_network(address, prefix).to_string(),
             };

@@ -201,6 +201,14 @@ fn methods_hosts_and_addresses_that_no_request_has() {
         "access: { deny: ['::ffff:10.0.0.0/104'] }",
         "t:5:22 access.deny: no address is in ::ffff:10.0.0.0/104: IPv4 is compared as IPv4; write 10.0.0.0/8",
     );
+    refused(
+        "access: { deny: ['64:ff9b::203.0.113.0/120'] }",
+        "t:5:22 access.deny: no address is in 64:ff9b::cb00:7100/120: IPv4 is compared as IPv4; write 203.0.113.0/24",
+    );
+    refused(
+        "access: { deny: ['64:ff9b::/96'] }",
+        "t:5:22 access.deny: no address is in 64:ff9b::/96: IPv4 is compared as IPv4; write networks of IPv4",
+    );
     assert_eq!(
         mistakes("version: 1\nclient_ip: { trusted_proxies: ['::ffff:10.0.0.1'] }\npolicies: []\n"),
         [
