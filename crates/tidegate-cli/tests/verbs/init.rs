@@ -103,6 +103,41 @@ fn files_of_other_rate_limiters_are_written_as_policies() {
     desk.run(&["init", "--from-envoy", "theirs.yaml", "--preset", "api"]).code(2);
 }
 
+/// As a cluster holds them: a ConfigMap with the text under `data`, a resource with the limits in its `spec`.
+#[test]
+fn manifests_are_read_or_told_what_they_are() {
+    let desk = Desk::new();
+    let text: String = TREE.lines().map(|line| format!("    {line}\n")).collect();
+    desk.write(
+        "map.yaml",
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{ name: rl }}\ndata:\n  config.yaml: |\n{text}"),
+    );
+    desk.write(
+        "crd.yaml",
+        format!("apiVersion: limitador.kuadrant.io/v1alpha1\nkind: Limitador\nspec:\n  limits:\n  {LIMITS}"),
+    );
+    let wrote = desk.run(&["init", "--from-envoy", "map.yaml", "--from-limitador", "crd.yaml"]).code(0);
+    assert!(wrote.err.contains("map.yaml:9:9  warn   detailed_metric"), "{wrote:?}");
+    let read = desk.read("tidegate.yaml");
+    assert!(read.contains("name: shop.user") && read.contains("# crd.yaml:5"), "{read}");
+    for (file, flag) in [("map.yaml", "--from-envoy"), ("crd.yaml", "--from-limitador")] {
+        let refused = desk.run(&["config", "check", file]).code(2);
+        assert!(
+            refused.err.contains(&format!("read it with {flag}"))
+                || refused.out.contains(&format!("read it with {flag}")),
+            "{refused:?}"
+        );
+    }
+    desk.write("ours.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: limits }\ndata: { tidegate.yaml: \"version: 1\" }\n");
+    let refused = desk.run(&["serve", "--check", "-c", "ours.yaml"]).code(2);
+    assert!(
+        refused
+            .err
+            .contains("kubectl get configmap limits -o jsonpath='{.data.tidegate\\.yaml}' > tidegate.yaml"),
+        "{refused:?}"
+    );
+}
+
 #[test]
 fn mistakes_of_other_files_are_told_and_nothing_is_written() {
     let desk = Desk::new();

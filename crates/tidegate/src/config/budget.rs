@@ -17,6 +17,8 @@ pub(super) const NODES: usize = 250_000;
 pub(super) const SEPARATORS: usize = 1_000_000;
 /// Dots in keys and numbers of a TOML text: each dot in a key creates a table.
 pub(super) const DOTS: usize = 100_000;
+/// Documents of a file of another rate limiter, and texts in its manifests: one for each domain.
+pub(super) const DOCUMENTS: usize = 1_000;
 /// YAML aliases: one per policy.
 pub(super) const ALIASES: usize = 10_000;
 /// The total expansion of all aliases, in events of the parser.

@@ -12,6 +12,7 @@ mod envoy;
 mod keys;
 #[cfg(feature = "cel")]
 mod limitador;
+mod manifest;
 
 use std::path::Path;
 
@@ -20,7 +21,6 @@ use super::diagnostic::{Findings, Severity};
 use super::file::read_text;
 use super::format::Format;
 use super::node::Spot;
-use super::read;
 use super::{Config, Diagnostic, MAX_BYTES};
 
 /// The rate limiter that a file is from.
@@ -68,6 +68,8 @@ impl Imported {
     }
 
     /// Converts texts, each with its name for diagnostics. Descriptors of one domain may be spread over several files.
+    /// A text may have several documents, and each may be a Kubernetes manifest around the configuration: a ConfigMap
+    /// with texts under `data`, a `Limitador`, or a list of these.
     ///
     /// Never panics, whatever the texts, and does a bounded amount of work.
     ///
@@ -92,14 +94,14 @@ impl Imported {
         let mut file_text = PolicyFileText::new(files.iter().map(|(_, name, _)| *name));
         let mut domains = envoy::Domains::default();
         for (at, ((peer, _, text), findings)) in files.iter().zip(&mut all).enumerate() {
-            let Some(file) = read::read(text, Format::Yaml, findings) else { continue };
-            match peer {
-                Peer::Envoy => domains.add(at, &file, findings),
-                #[cfg(feature = "cel")]
-                Peer::Limitador => limitador::convert(at, &file, &mut file_text, findings),
-                #[cfg(not(feature = "cel"))]
-                Peer::Limitador => {
-                    findings.error(file.spot, "conditions of Limitador need a build with the feature `cel`")
+            for file in manifest::configurations(*peer == Peer::Limitador, text, findings) {
+                match peer {
+                    Peer::Envoy => domains.add(at, &file, findings),
+                    #[cfg(feature = "cel")]
+                    Peer::Limitador => limitador::convert(at, &file, &mut file_text, findings),
+                    #[cfg(not(feature = "cel"))]
+                    Peer::Limitador => findings
+                        .error(file.spot, "conditions of Limitador need a build with the feature `cel`"),
                 }
             }
         }

@@ -11,7 +11,7 @@ use super::adaptive;
 use super::breaker;
 use super::conditions;
 use super::diagnostic::Findings;
-use super::foreign;
+use super::foreign_words;
 use super::keep_for::keep_for;
 use super::keys::{ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, LIMIT, RATED, SHADOW_LIMIT};
 use super::kind::Kind;
@@ -63,7 +63,7 @@ pub(super) fn limit(
             let owners = ALGORITHMS.iter().filter(|other| other.takes.contains(&name.text.as_str()));
             let owners: Vec<_> = owners.map(|other| other.name).collect();
             let (key, owners) = (&name.text, owners.join(", "));
-            let what = match foreign::period_beside_rate(key, node) {
+            let what = match foreign_words::period_beside_rate(key, node) {
                 Some(instead) if known.common == RATED => instead,
                 _ => format!("it belongs to {owners}"),
             };

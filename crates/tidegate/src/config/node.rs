@@ -83,12 +83,17 @@ impl Node {
 
     /// Sets the number of the text that this node and all below it were read from.
     pub(super) fn number(&mut self, text: u16) {
-        self.spot.text = text;
+        self.move_to(&|spot| Spot { text, ..spot });
+    }
+
+    /// Moves this node and all below it to other places.
+    pub(super) fn move_to(&mut self, place: &impl Fn(Spot) -> Spot) {
+        self.spot = place(self.spot);
         match &mut self.value {
-            Value::List(nodes) => nodes.iter_mut().for_each(|node| node.number(text)),
+            Value::List(nodes) => nodes.iter_mut().for_each(|node| node.move_to(place)),
             Value::Map(entries) => entries.iter_mut().for_each(|(name, node)| {
-                name.spot.text = text;
-                node.number(text);
+                name.spot = place(name.spot);
+                node.move_to(place);
             }),
             _ => {}
         }

@@ -11,6 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::budget;
 use super::diagnostic::Findings;
+use super::foreign_files;
 use super::format::Format;
 use super::node::{Name, Node, Spot, Value};
 
@@ -51,13 +52,43 @@ pub(super) fn beyond(node: &Node, depth: usize, room: &mut usize) -> Option<(Spo
     }
 }
 
-fn yaml(text: &str, findings: &mut Findings) -> Option<Node> {
-    let options = serde_saphyr::options! {
+/// Parses a text in YAML that may hold several documents, such as one that a program wrote. Documents without content
+/// are left out. `None`: as for [`read`].
+pub(super) fn read_documents(text: &str, findings: &mut Findings) -> Option<Vec<Node>> {
+    if text.len() > budget::TEXT {
+        findings.error(Spot::default(), format_args!("the file is larger than {} MiB", budget::TEXT >> 20));
+        return None;
+    }
+    let raw = serde_saphyr::from_multiple_with_options::<Spanned<Raw>>(text, options(budget::DOCUMENTS));
+    let documents = match raw {
+        Ok(raw) => raw.into_iter().map(|raw| raw_node(raw, text)).collect::<Vec<_>>(),
+        Err(error) if is_several(&error) => {
+            let spot = error.location().map_or(Spot { text: 0, line: 1, column: 1 }, spot_of);
+            findings.error(spot, format_args!("the file holds more than {} documents", budget::DOCUMENTS));
+            return None;
+        }
+        Err(error) => {
+            report(&error, findings);
+            return None;
+        }
+    };
+    let mut room = budget::NODES;
+    for node in &documents {
+        if let Some((spot, what)) = beyond(node, budget::DEPTH, &mut room) {
+            findings.error(spot, what);
+            return None;
+        }
+    }
+    Some(documents)
+}
+
+fn options(documents: usize) -> serde_saphyr::Options {
+    serde_saphyr::options! {
         // Whatever has no bound here is bounded by the size of the text. The parser's default of at most ten aliases
         // per anchor is switched off, since a hundred policies may well share one limit.
         budget: serde_saphyr::budget! {
             max_depth: budget::DEPTH,
-            max_documents: 1,
+            max_documents: documents,
             max_nodes: 2 * budget::NODES,
             max_events: 4 * budget::NODES,
             max_aliases: budget::ALIASES,
@@ -76,22 +107,45 @@ fn yaml(text: &str, findings: &mut Findings) -> Option<Node> {
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         strict_booleans: true,
         with_snippet: false,
-    };
-    match serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options) {
+    }
+}
+
+fn yaml(text: &str, findings: &mut Findings) -> Option<Node> {
+    match serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options(1)) {
         Ok(raw) => Some(raw_node(raw, text)),
         Err(error) => {
-            let spot = error.location().map_or(Spot { text: 0, line: 1, column: 1 }, spot_of);
-            let words = error.to_string();
-            findings.error(spot, format_args!("cannot be read as YAML: {}", plain_words(&words)));
+            let mut unheard = Findings::default();
+            let whose = is_several(&error)
+                .then(|| read_documents(text, &mut unheard))
+                .flatten()
+                .and_then(|documents| documents.iter().find_map(foreign_files::told));
+            match whose {
+                Some((spot, whose)) => findings.error(spot, whose),
+                None => report(&error, findings),
+            }
             None
         }
     }
 }
 
+/// Reports an error of the YAML parser.
+fn report(error: &serde_saphyr::Error, findings: &mut Findings) {
+    let spot = error.location().map_or(Spot { text: 0, line: 1, column: 1 }, spot_of);
+    let words = error.to_string();
+    findings.error(spot, format_args!("cannot be read as YAML: {}", plain_words(&words)));
+}
+
+/// Says whether a text was refused because it holds several documents.
+fn is_several(error: &serde_saphyr::Error) -> bool {
+    plain_words(&error.to_string()) == SEVERAL
+}
+
+const SEVERAL: &str = "the file holds more than one document";
+
 /// Replaces messages that name the parser's internals.
 fn plain_words(words: &str) -> &str {
     match words {
-        words if words.contains("Documents") => "the file holds more than one document",
+        words if words.contains("Documents") => SEVERAL,
         words if words.starts_with("budget breached") => "the file is too large or nested too deep",
         words => tidy(words),
     }

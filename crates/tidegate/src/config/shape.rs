@@ -12,7 +12,8 @@ pub(super) use self::scalar::network;
 use self::scalar::{check_scalar, scalar};
 use super::budget;
 use super::diagnostic::Findings;
-use super::foreign;
+use super::foreign_words;
+use super::foreign_files;
 use super::keys::{ALGORITHMS, AlgorithmKeys};
 use super::kind::{Key, Kind, Table};
 use super::node::{Node, Value};
@@ -72,7 +73,7 @@ pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Finding
 fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
     let Value::List(nodes) = &node.value else {
         let remedy = match (&node.value, name) {
-            (Value::Map(_), "overrides") => format!("; write {}", foreign::override_meant(node)),
+            (Value::Map(_), "overrides") => format!("; write {}", foreign_words::override_meant(node)),
             (Value::Map(_), "limits") => {
                 "; begin each entry with `- `, or write limit for a single one".to_owned()
             }
@@ -134,6 +135,12 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
         findings.error(node.spot, "the file is empty; `tidegate init` writes one to start from");
         return;
     }
+    if table.name == "file"
+        && let Some((spot, whose)) = foreign_files::told(node)
+    {
+        findings.error(spot, whose);
+        return;
+    }
     let Value::Map(entries) = &node.value else {
         let hint = map_meant(node, table).map_or_else(String::new, |map| format!("; write {map}"));
         findings.error(node.spot, format_args!("{} is a map, found {}{hint}", table.name, node.kind()));
@@ -164,7 +171,7 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
             // Keys that begin with `x-` may hold anything, such as anchors for other parts of the file.
             None if table.name == "file" && name.text.starts_with("x-") => {}
             None if !findings.is_full()
-                && let Some(hint) = foreign::instead(table.name, &name.text, value, node) =>
+                && let Some(hint) = foreign_words::instead(table.name, &name.text, value, node) =>
             {
                 let key = excerpt(&name.text);
                 findings.error(name.spot, format_args!("unknown key \"{key}\" in {}{hint}", table.name));
@@ -221,7 +228,7 @@ fn map_meant(node: &Node, table: &Table) -> Option<String> {
                 false => Some(format!("{{ kind: {kind}, nodes: 2 }}")),
             }
         }
-        _ if table.key("rate").is_some() => foreign::scalar_limit(node),
+        _ if table.key("rate").is_some() => foreign_words::scalar_limit(node),
         _ => None,
     }
 }

@@ -6,6 +6,7 @@
 mod door;
 mod envoy;
 mod limitador;
+mod manifests;
 mod model;
 mod pages;
 mod refused;

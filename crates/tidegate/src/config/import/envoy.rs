@@ -40,7 +40,8 @@ impl Domains {
             findings.error(node.spot, "this is a file of Limitador; read it with --from-limitador");
             return;
         }
-        keys::check(node, "the file", &["domain", "descriptors"], &[], findings);
+        // The name is that of the resource in xDS, as Envoy Gateway writes it.
+        keys::check(node, "the file", &["name", "domain", "descriptors"], &[], findings);
         let Some(domain) = keys::text(node, "domain", findings).filter(|domain| !domain.is_empty()) else {
             findings.error(node.spot, "the file has no domain; write the domain of Envoy's filter");
             return;

@@ -7,7 +7,7 @@ use tidegate_core::rate::{CalendarUnit, FixedWindow, zone_meant};
 use super::super::budget;
 use super::super::conditions;
 use super::super::diagnostic::Findings;
-use super::super::foreign;
+use super::super::foreign_words;
 use super::super::kind::{Kind, RENAMED};
 use super::super::names::{self, is_control};
 use super::super::node::Node;
@@ -20,7 +20,7 @@ use crate::visible::excerpt;
 pub(super) fn check_scalar(node: &Node, kind: &Kind, name: &str, findings: &mut Findings) {
     let Some(text) = node.text() else {
         let hint = match (kind, name) {
-            (Kind::Attribute, "by") => format!("; write by: {}", foreign::attribute(node)),
+            (Kind::Attribute, "by") => format!("; write by: {}", foreign_words::attribute(node)),
             _ => String::new(),
         };
         findings.error(node.spot, format_args!("{name} is {}, found {}{hint}", expected(kind), node.kind()));

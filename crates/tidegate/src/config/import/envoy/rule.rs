@@ -70,7 +70,8 @@ pub(super) fn rule(file: usize, node: &Node, findings: &mut Findings) -> Option<
     let value = keys::text(node, "value", findings).filter(|value| !value.is_empty());
     let limit = node.get("rate_limit");
     let granted = limit.and_then(|limit| granted(limit, findings));
-    let name = limit.and_then(|limit| limit.get("name")?.text()).map(str::to_owned);
+    let name =
+        limit.and_then(|limit| limit.get("name")?.text()).filter(|name| !name.is_empty()).map(str::to_owned);
     let replaces = limit.map(|limit| replaced(limit, name.as_deref(), findings)).unwrap_or_default();
     let shadow = keys::flag(node, "shadow_mode", findings);
     let quota = keys::flag(node, "quota_mode", findings);
@@ -127,7 +128,9 @@ fn granted(node: &Node, findings: &mut Findings) -> Option<Granted> {
     }
     let elsewhere = RULE.map(|word| (word, "in the descriptor, beside rate_limit"));
     keys::check(node, "rate_limit", &LIMIT, &elsewhere, findings);
-    if let Some((name, _)) = node.entry("name") {
+    if let Some((name, value)) = node.entry("name")
+        && value.text() != Some("")
+    {
         findings.warn(
             name.spot,
             "name: answers name the policy, which is called as the metrics there: domain, keys and values",
