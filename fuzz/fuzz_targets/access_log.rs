@@ -20,6 +20,10 @@ fuzz_target!(|input: (u8, &[u8])| {
         Format::Csv,
         Format::Alb,
         Format::CloudFront,
+        Format::W3c,
+        Format::Envoy,
+        Format::Istio,
+        Format::HaProxy,
     ];
     let at = usize::from(chosen) % (formats.len() + 1);
     if at == formats.len() {

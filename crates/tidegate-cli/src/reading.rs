@@ -67,6 +67,10 @@ pub(crate) fn options(reading: &Reading) -> Result<LogOptions> {
         (None, LineFormat::Csv) => Format::Csv,
         (None, LineFormat::Alb) => Format::Alb,
         (None, LineFormat::CloudFront) => Format::CloudFront,
+        (None, LineFormat::W3c) => Format::W3c,
+        (None, LineFormat::Envoy) => Format::Envoy,
+        (None, LineFormat::Istio) => Format::Istio,
+        (None, LineFormat::HaProxy) => Format::HaProxy,
     };
     let order = match (reading.order, Order::default()) {
         (args::Order::Clamp, _) => Order::Clamp,
@@ -158,6 +162,9 @@ pub(crate) fn describe(tally: &Tally) -> Value {
 /// Remarks what to know before trusting the numbers.
 pub(crate) fn remark(tally: &Tally, printer: &Printer) {
     let order = &tally.order;
+    for (file, told) in &tally.surrounded {
+        printer.remark(&format!("{file}: {told}"));
+    }
     if order.back > 0 {
         printer.remark(&format!(
             "time goes back {} times, by up to {}: {} lines were put in order, {} were given the latest time seen",

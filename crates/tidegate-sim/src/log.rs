@@ -8,11 +8,12 @@
 //! The stream is pushed to a closure, not pulled: a record borrows the line it came from, and nothing is copied for
 //! it.
 
-mod alb;
 mod clf;
-mod cloudfront;
+mod client;
+mod columns;
 mod csv;
 mod detect;
+mod envelope;
 mod extras;
 mod fields;
 mod format;
@@ -24,6 +25,7 @@ mod quoting;
 mod reader;
 mod record;
 mod roles;
+mod shapes;
 mod span;
 mod tail;
 mod tally;
@@ -41,7 +43,9 @@ use tidegate::policy::Match;
 use crate::order::{Clamp, Line, Order, Reorder};
 use crate::source::{Input, Lines, Opened, Progress, SourceError, total_bytes};
 
+use detect::Detected;
 pub use detect::FormatError;
+use envelope::Envelope;
 pub use format::Format;
 use hand_out::{TOGETHER, hand_out};
 pub use log_format::{LogFormat, LogFormatError};
@@ -275,7 +279,7 @@ impl Log {
                 continue;
             }
             let Some((place, _)) = lagging else { break };
-            let Running { lines, file, reached, fits } = &mut open[place];
+            let Running { lines, file, reached, fits, envelope, room } = &mut open[place];
             let Some(line) = lines.next_line()? else {
                 open.swap_remove(place);
                 continue;
@@ -290,13 +294,15 @@ impl Log {
                 }
             } else if !*fits {
                 self.tally.note(mark, line.bytes, Malformed::OtherFields);
-            } else {
-                if several && let Ok(Some((time, _))) = self.readers[*file].time(line.bytes) {
+            } else if let Some(bytes) = envelope.open(line.bytes, room) {
+                if several && let Ok(Some((time, _))) = self.readers[*file].time(bytes) {
                     *reached = time.max(*reached);
                 }
-                if each(&mut self.readers, &mut self.tally, mark, line.bytes).is_break() {
+                if each(&mut self.readers, &mut self.tally, mark, bytes).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
+            } else {
+                self.tally.note(mark, line.bytes, Malformed::Otherwise);
             }
         }
         Ok(ControlFlow::Continue(()))
@@ -306,11 +312,12 @@ impl Log {
     fn begin(&mut self, place: usize) -> Result<Running, LogError> {
         let input = &self.inputs[place];
         let mut lines = Lines::new(Opened::new(input, &self.read)?);
-        let (format, reader) = detect(&mut lines, input, &self.options)?;
+        let Detected { format, reader, envelope, told } = detect(&mut lines, input, &self.options)?;
         self.tally.files.push((input.name(), format));
+        self.tally.surrounded.extend(told.map(|told| (input.name(), told)));
         self.readers.push(reader);
         let reached = self.firsts[place].unwrap_or(0);
-        Ok(Running { lines, file: self.readers.len() - 1, reached, fits: true })
+        Ok(Running { lines, file: self.readers.len() - 1, reached, fits: true, envelope, room: Vec::new() })
     }
 }
 
@@ -324,9 +331,13 @@ struct Running {
     reached: u64,
     /// Whether the reader fits the lines that follow. It does not after a comment that names other fields.
     fits: bool,
+    /// What surrounds its lines.
+    envelope: Envelope,
+    /// The text of a line that a JSON object holds.
+    room: Vec<u8>,
 }
 
-fn detect(lines: &mut Lines, input: &Input, options: &LogOptions) -> Result<(Format, Reader), LogError> {
+fn detect(lines: &mut Lines, input: &Input, options: &LogOptions) -> Result<Detected, LogError> {
     let sample = lines.sample()?;
     detect::reader(&options.format, &options.columns, sample)
         .map_err(|error| LogError::Format { file: input.name(), error })
@@ -335,10 +346,12 @@ fn detect(lines: &mut Lines, input: &Input, options: &LogOptions) -> Result<(For
 /// Returns the time of the first line that has one; `u64::MAX` for a file without any.
 fn first_time(input: &Input, options: &LogOptions) -> Result<u64, LogError> {
     let mut lines = Lines::new(Opened::new(input, &Arc::default())?);
-    let (_, mut reader) = detect(&mut lines, input, options)?;
+    let Detected { mut reader, envelope, .. } = detect(&mut lines, input, options)?;
+    let mut room = Vec::new();
     while let Some(line) = lines.next_line()? {
         if !is_blank(line.bytes)
-            && let Ok(Some((time, _))) = reader.time(line.bytes)
+            && let Some(bytes) = envelope.open(line.bytes, &mut room)
+            && let Ok(Some((time, _))) = reader.time(bytes)
         {
             return Ok(time);
         }

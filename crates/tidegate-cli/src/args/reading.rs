@@ -54,6 +54,15 @@ pub(crate) enum LineFormat {
     /// Standard logs of Amazon CloudFront
     #[value(name = "cloudfront")]
     CloudFront,
+    /// W3C extended logs with a #Fields line, such as those of IIS
+    W3c,
+    /// Default text logs of Envoy
+    Envoy,
+    /// Default text logs of Istio
+    Istio,
+    /// HTTP logs of HAProxy
+    #[value(name = "haproxy")]
+    HaProxy,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

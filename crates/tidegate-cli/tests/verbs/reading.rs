@@ -109,6 +109,48 @@ fn logs_of_load_balancers_and_of_cloudfront_are_told_by_their_lines() {
     }
 }
 
+/// Names of pods, virtual hosts and lists of proxies were taken for clients, with exit code 0 and no remark.
+#[test]
+fn what_precedes_the_client_is_told_and_never_taken_for_it() {
+    let desk = Desk::new();
+    let line =
+        |before: &str| format!("{before} - - [02/Mar/2026:09:14:00 +0000] \"GET /cart HTTP/1.1\" 200 1\n");
+    desk.write("pods.log", line("[pod/web-7d9/nginx] 192.0.2.7").repeat(3));
+    desk.write("hosts.log", line("shop.example.com 192.0.2.7").repeat(3));
+    for (file, format) in [("pods.log", "combined"), ("hosts.log", "vhost")] {
+        let ran = desk.run(&["replay", "-o", "json", file, "--rate", "1/s", "--burst", "1"]).code(0);
+        let value = ran.json();
+        assert_eq!(value["log"]["files"][0]["format"], *format);
+        assert_eq!(
+            (&value["runs"][0]["denied"], &value["runs"][0]["policies"][0]["worst"]["key"]),
+            (&2.into(), &"192.0.2.7".into())
+        );
+        let told = "pods.log: what precedes each line is left out, such as [pod/web-7d9/nginx]";
+        assert_eq!(ran.err.contains(told), file == "pods.log", "{ran:?}");
+    }
+    desk.write("lists.log", line("203.0.113.9, 192.0.2.7").repeat(3));
+    for verb in [&["replay", "lists.log", "--rate", "1/s"][..], &["suggest", "lists.log"]] {
+        let ran = desk.run(verb).code(2);
+        for says in [
+            "is neither an address nor a host name: 203.0.113.9,;",
+            "--log-format '$http_x_forwarded_for ",
+            "the line: 203.0.113.9, 192.0.2.7 - -",
+        ] {
+            assert!(ran.err.contains(says), "{says}: {ran:?}");
+        }
+    }
+    desk.write("fields.jsonl", "{\"when\":1772442840,\"who\":\"192.0.2.7\"}\n");
+    let ran = desk.run(&replay(&["fields.jsonl"])).code(2);
+    assert!(ran.err.contains("no field is known as the time; name it with --column time=NAME"), "{ran:?}");
+    let ran = desk.run(&replay(&["fields.jsonl", "--column", "time=when"])).code(2);
+    assert!(
+        ran.err.contains("no request has client.ip; the first one has who")
+            && ran.err.contains("--column client.ip=NAME"),
+        "{ran:?}"
+    );
+    desk.run(&replay(&["fields.jsonl", "--column", "time=when", "--column", "client.ip=who"])).code(0);
+}
+
 #[test]
 fn a_part_of_a_log_is_replayed() {
     let desk = Desk::new();

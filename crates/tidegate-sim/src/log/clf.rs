@@ -7,6 +7,7 @@
 //! only parsed on demand. A user may contain spaces, and a request may contain quotes, escaped or (in old logs) not.
 //! So the time is recognised by its shape, and a quote ends the request only if a status follows.
 
+use super::client::{self, Clients};
 use super::malformed::Malformed;
 use super::quoting::{is_escaped, known};
 use super::record::{Record, RequestLine};
@@ -19,11 +20,14 @@ pub(super) struct Clf {
     times: Timestamps,
     /// Whether each line begins with the virtual host.
     vhost: bool,
+    clients: Clients,
+    /// Whether words were taken off the front of each line.
+    behind: bool,
 }
 
 impl Clf {
-    pub(super) fn new(vhost: bool) -> Self {
-        Self { vhost, ..Self::default() }
+    pub(super) fn new(vhost: bool, clients: Clients, behind: bool) -> Self {
+        Self { vhost, clients, behind, ..Self::default() }
     }
 
     /// Parses only the time. Returns it with the position of its opening bracket.
@@ -76,6 +80,20 @@ impl Clf {
         self.parts(line, open, rest, record)
     }
 
+    /// Refuses a line whose second field may be the client as well, and one whose client was taken off with what
+    /// precedes other lines.
+    #[cold]
+    fn look_again(&self, client: &[u8], ident: &[u8]) -> Result<(), Malformed> {
+        let ident = ident.strip_suffix(b",").unwrap_or(ident);
+        if client::is_address(ident) || (self.clients == Clients::Names && client::is_host(ident)) {
+            return Err(Malformed::TwoAddresses);
+        }
+        if client.is_empty() && (self.vhost || self.behind) {
+            return Err(Malformed::Otherwise);
+        }
+        Ok(())
+    }
+
     /// Fills a new record with the fields before the time, whose bracket opens at `open`, and with those after it,
     /// from `rest` on.
     #[inline]
@@ -95,9 +113,12 @@ impl Clf {
                 None => host,
             };
         }
-        let (client, head) = word(head).ok_or(Malformed::Client)?;
-        let (_ident, user) = word(head).ok_or(Malformed::Client)?;
-        record.client = known(client);
+        let Some((client, head)) = client::split(self.clients, head) else { return Err(no_client(head)) };
+        let (ident, user) = word(head).ok_or(Malformed::Client)?;
+        if ident != b"-" || client.is_empty() {
+            self.look_again(client, ident)?;
+        }
+        record.client = client;
         record.user = known(user.trim_ascii_end());
         let rest = line[rest..].trim_ascii_start();
         let (request, rest) = request(rest)?;
@@ -125,6 +146,12 @@ impl Clf {
         record.tail = Tail::Unread(rest);
         Ok(())
     }
+}
+
+/// Says why a line has no client.
+#[cold]
+fn no_client(head: &[u8]) -> Malformed {
+    if word(head).is_some() { Malformed::NoAddress } else { Malformed::Client }
 }
 
 /// Splits the quoted request from the front of the text after the time.
@@ -167,7 +194,7 @@ mod tests {
     use super::*;
 
     fn show(line: &str, vhost: bool) -> String {
-        match Clf::new(vhost).read(line.as_bytes()) {
+        match Clf::new(vhost, Clients::Names, false).read(line.as_bytes()) {
             Err(error) => format!("malformed: {error}"),
             Ok(r) => {
                 let t = |bytes: &[u8]| crate::log::text(bytes).into_owned();
@@ -249,7 +276,7 @@ mod tests {
     #[test]
     fn a_request_is_described_as_it_was_sent() {
         let line = br#"h - - [17/May/2015:10:05:03 +0000] "GET /a\x22b HTTP/1.1" 200 5 "http://e.org/\"" "Mega/2.0 (\"x\"; \xC3\xBC)""#;
-        let record = Clf::default().read(line).unwrap();
+        let record = Clf::new(false, Clients::Names, false).read(line).unwrap();
         let request = record.describe();
         assert_eq!(request.value("request.path"), Some("/a\"b"));
         assert_eq!(request.value("request.header.referer"), Some("http://e.org/\""));
@@ -260,7 +287,7 @@ mod tests {
     #[test]
     fn latin_1_survives() {
         let line = b"h - - [17/May/2015:10:05:03 +0000] \"GET /gr\xfcn HTTP/1.0\" 200 5";
-        assert_eq!(Clf::default().read(line).unwrap().path, b"/gr\xfcn");
+        assert_eq!(Clf::new(false, Clients::Names, false).read(line).unwrap().path, b"/gr\xfcn");
     }
 
     proptest! {
@@ -270,8 +297,8 @@ mod tests {
             text in "(h|-| |\\[17/May/2015:10:05:03 \\+0000\\]|\"|\\\\|\\]|200|GET|/|-){0,30}",
         ) {
             for vhost in [false, true] {
-                let _ = Clf::new(vhost).read(&bytes).map(|r| (r.agent().len(), r.referer().len()));
-                let _ = Clf::new(vhost).read(text.as_bytes()).map(|r| (r.agent().len(), r.referer().len()));
+                let _ = Clf::new(vhost, Clients::Names, vhost).read(&bytes).map(|r| (r.agent().len(), r.referer().len()));
+                let _ = Clf::new(vhost, Clients::Names, vhost).read(text.as_bytes()).map(|r| (r.agent().len(), r.referer().len()));
             }
         }
     }

@@ -1,91 +1,317 @@
-//! Recognises the format of a log from its first lines.
+//! Recognises the format of a log from its first lines, and what surrounds them.
+//!
+//! Each of the first lines is tried as each format, bare and without some words before it. What fits the most lines
+//! wins, so that scanners' garbage or a line of another program does not decide.
 
-use super::alb::Alb;
+use std::borrow::Cow;
+
 use super::clf::Clf;
-use super::cloudfront::{CloudFront, fields_line};
+use super::client::{self, Clients};
+use super::columns::{self, ALB, CLOUDFRONT, Columns, W3C, fields_line};
 use super::csv;
+use super::envelope::{Envelope, HOLDERS, MAX_WORDS, behind, held};
 use super::format::Format;
-use super::malformed::excerpt;
+use super::json::Json;
+use super::log_format::Cutter;
+use super::malformed::{Malformed, excerpt};
 use super::reader::{Reader, is_blank};
+use super::shapes::{SHAPES, Shape};
 use super::tail::Tail;
 
 /// The error if no known format fits the first lines of a log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the format cannot be told from its first lines; name it with --format; it begins: {excerpt}")]
-pub struct FormatError {
-    excerpt: String,
+pub enum FormatError {
+    /// Nothing is known of the lines.
+    #[error(
+        "the format cannot be told from its first lines; name it with --format, or describe the lines with --log-format; it begins: {excerpt}"
+    )]
+    Unknown {
+        /// The beginning of the first line.
+        excerpt: String,
+    },
+    /// The lines are those of an access log, but for what they begin with.
+    #[error("{why}; name the fields with {flags}; the line: {excerpt}")]
+    Client {
+        /// What is wrong with the field that stands where the client does.
+        why: String,
+        /// Flags that read such lines.
+        flags: String,
+        /// The beginning of the line.
+        excerpt: String,
+    },
 }
 
-impl FormatError {
-    fn new(line: &[u8]) -> Self {
-        Self { excerpt: excerpt(line) }
-    }
+/// The most lines examined, besides the bytes of the sample. Access logs may begin with malformed lines from scanners;
+/// the header of a table must be the first line.
+const LINES: usize = 200;
+
+/// How the lines of a file are read.
+pub(super) struct Detected {
+    pub(super) format: Format,
+    pub(super) reader: Reader,
+    pub(super) envelope: Envelope,
+    /// What the envelope takes off; `None` if it is empty.
+    pub(super) told: Option<String>,
 }
 
-/// The number of lines examined. Access logs may begin with malformed lines from scanners; the header of a table must
-/// be the first line.
-const LINES: usize = 20;
+/// What lines look like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Look {
+    format: Format,
+    clients: Clients,
+    envelope: Envelope,
+}
 
 /// Returns a reader for the format of the first bytes of a log.
 pub(super) fn reader(
     format: &Format,
-    columns: &[(String, String)],
+    users: &[(String, String)],
     sample: &[u8],
-) -> Result<(Format, Reader), FormatError> {
+) -> Result<Detected, FormatError> {
     let named = fields_line(sample);
-    let mut lines =
+    let lines =
         sample.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end).filter(|line| !is_blank(line));
-    let first = lines.clone().next().unwrap_or(b"");
-    let first = first.strip_prefix(b"\xef\xbb\xbf").unwrap_or(first);
-    let found = match format {
-        Format::Auto if named.is_some_and(CloudFront::is_named) => Format::CloudFront,
-        Format::Auto if first.is_empty() => Format::Combined,
-        Format::Auto if first.starts_with(b"{") => Format::Json,
-        Format::Auto if csv::header(first, columns).is_some() => Format::Csv,
-        Format::Auto => access(lines.by_ref().take(LINES)).ok_or_else(|| FormatError::new(first))?,
-        given => given.clone(),
+    let mut lines: Vec<Cow<'_, [u8]>> = lines.take(LINES).map(Cow::Borrowed).collect();
+    if let Some(Cow::Borrowed(first)) = lines.first_mut() {
+        *first = first.strip_prefix(b"\xef\xbb\xbf").unwrap_or(first);
+    }
+    let first = lines.first().map_or(&b""[..], |line| line);
+    let plain = |format| Look { format, clients: Clients::Names, envelope: Envelope::default() };
+    let mut tries = Tries::new(users);
+    let look = match format {
+        Format::Auto if named.is_some_and(columns::is_of_cloudfront) => plain(Format::CloudFront),
+        Format::Auto if named.is_some() => plain(Format::W3c),
+        Format::Auto if first.is_empty() => plain(Format::Combined),
+        Format::Auto if !first.starts_with(b"{") && csv::header(first, users).is_some() => plain(Format::Csv),
+        Format::Csv | Format::CloudFront | Format::W3c | Format::LogFormat(_) => plain(format.clone()),
+        format => match tries.look(format, &lines) {
+            Some(look) => look,
+            None => match tries.unclear(format, &lines) {
+                Some(error) => return Err(error),
+                None if *format == Format::Auto => {
+                    return Err(FormatError::Unknown { excerpt: excerpt(first) });
+                }
+                None => plain(format.clone()),
+            },
+        },
     };
-    let reader = match &found {
-        Format::Json => Reader::Json(super::json::Json::new(columns)),
+    let told = lines.iter().find_map(|line| look.envelope.told(line));
+    let behind = look.envelope.words > 0;
+    let reader = match &look.format {
+        Format::Json => Reader::Json(Json::new(users)),
         Format::Csv => {
             let guess = if first.contains(&b'\t') { b'\t' } else { b',' };
-            Reader::Csv(Box::new(csv::Csv::new(csv::header(first, columns).unwrap_or(guess), columns)))
+            Reader::Csv(Box::new(csv::Csv::new(csv::header(first, users).unwrap_or(guess), users)))
         }
-        Format::Alb => Reader::Alb(Box::new(Alb::new(columns))),
-        Format::CloudFront => Reader::CloudFront(Box::new(CloudFront::new(named, columns))),
-        Format::LogFormat(format) => Reader::LogFormat(Box::new(format.cutter(columns))),
-        Format::Vhost => Reader::Clf(Clf::new(true)),
-        Format::Auto | Format::Common | Format::Combined => Reader::Clf(Clf::new(false)),
+        Format::Alb => Reader::Columns(Box::new(Columns::new(&ALB, None, users))),
+        Format::CloudFront => Reader::Columns(Box::new(Columns::new(&CLOUDFRONT, named, users))),
+        Format::W3c => Reader::Columns(Box::new(Columns::new(&W3C, named, users))),
+        Format::LogFormat(format) => Reader::LogFormat(Box::new(format.cutter(users))),
+        Format::Vhost => Reader::Clf(Clf::new(true, look.clients, behind)),
+        format => match Shape::of(format) {
+            Some(shape) => Reader::LogFormat(Box::new(shape.cutter(users))),
+            None => Reader::Clf(Clf::new(false, look.clients, behind)),
+        },
     };
-    Ok((found, reader))
+    Ok(Detected { format: look.format, reader, envelope: look.envelope, told })
 }
 
-/// Recognises the kind of access log from the first line that is valid in one of them.
-fn access<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<Format> {
-    lines.find_map(|line| {
-        if Alb::new(&[]).read(line).is_ok() {
-            return Some(Format::Alb);
-        }
-        if CloudFront::new(None, &[]).read(line).is_ok() {
-            return Some(Format::CloudFront);
-        }
-        let record = Clf::new(false).read(line).ok()?;
-        let vhost = is_vhost(record.client) && Clf::new(true).read(line).is_ok();
-        Some(match (vhost, record.tail) {
-            (true, _) => Format::Vhost,
-            (false, Tail::Unread(b"")) => Format::Common,
-            (false, _) => Format::Combined,
-        })
-    })
+/// A reader of each format, to try lines with.
+struct Tries {
+    alb: Columns,
+    cloudfront: Columns,
+    shapes: [(&'static Shape, Cutter); SHAPES.len()],
+    json: Json,
+    clf: Clf,
 }
 
-/// Says whether a first word is `host:port`: a single colon followed by digits. An IPv6 address has more colons.
-fn is_vhost(word: &[u8]) -> bool {
-    let mut parts = word.split(|byte| *byte == b':');
-    match (parts.next(), parts.next(), parts.next()) {
-        (Some(host), Some(port), None) => {
-            !host.is_empty() && !port.is_empty() && port.iter().all(u8::is_ascii_digit)
+impl Tries {
+    fn new(users: &[(String, String)]) -> Self {
+        Self {
+            alb: Columns::new(&ALB, None, users),
+            cloudfront: Columns::new(&CLOUDFRONT, None, users),
+            shapes: SHAPES.each_ref().map(|shape| (shape, shape.cutter(users))),
+            json: Json::new(users),
+            clf: Clf::new(false, Clients::Names, false),
         }
-        _ => false,
     }
+
+    /// Returns what most of the lines look like, among looks of the wanted format; `None` if no line has one.
+    fn look(&mut self, wanted: &Format, lines: &[Cow<'_, [u8]>]) -> Option<Look> {
+        let bare = self.bare(wanted, lines);
+        // An object that says nothing of a request may hold the line of a server as text.
+        if bare.as_ref().is_none_or(|look| look.format == Format::Json)
+            && lines.iter().all(|line| !self.is_request(line))
+        {
+            for holder in HOLDERS {
+                let inner: Vec<_> = lines
+                    .iter()
+                    .filter_map(|line| Some(Cow::Owned(held(holder, line)?.trim_end().as_bytes().to_vec())))
+                    .collect();
+                if inner.len() * 2 >= lines.len()
+                    && let Some(mut look) = self.bare(wanted, &inner)
+                {
+                    look.envelope.holder = Some(holder);
+                    return Some(look);
+                }
+            }
+        }
+        bare
+    }
+
+    /// Says whether a line is a JSON object with fields of a request.
+    fn is_request(&mut self, line: &[u8]) -> bool {
+        line.starts_with(b"{")
+            && self.json.read(line).is_ok_and(|record| {
+                !record.client.is_empty()
+                    || !record.path.is_empty()
+                    || !record.method.is_empty()
+                    || record.status.is_some()
+            })
+    }
+
+    fn bare(&mut self, wanted: &Format, lines: &[Cow<'_, [u8]>]) -> Option<Look> {
+        let mut counts: Vec<(Look, usize)> = Vec::new();
+        for words in 0..=MAX_WORDS {
+            for line in lines {
+                let Some((before, rest)) = behind(line, words) else { continue };
+                let Some(look) = self.look_of(before, rest, words).filter(|look| fits(wanted, &look.format))
+                else {
+                    continue;
+                };
+                match counts.iter_mut().find(|(have, _)| is_alike(have, &look)) {
+                    Some((_, count)) => *count += 1,
+                    None => counts.push((look, 1)),
+                }
+            }
+            if counts.iter().any(|(_, count)| *count == lines.len()) {
+                break;
+            }
+        }
+        // Of equal counts the first wins: fewer words, and addresses before names.
+        counts.sort_by_key(|(look, _)| (look.envelope.words, look.clients == Clients::Names));
+        let (mut best, _) = counts.into_iter().rev().max_by_key(|(_, count)| *count)?;
+        if matches!(wanted, Format::Common | Format::Combined) {
+            // Whoever names the format says that clients may be host names.
+            (best.format, best.clients) =
+                (if best.format == Format::Vhost { Format::Vhost } else { wanted.clone() }, Clients::Names);
+        }
+        Some(best)
+    }
+
+    /// Recognises the look of one line, without the words before it.
+    fn look_of(&mut self, before: &[u8], line: &[u8], words: usize) -> Option<Look> {
+        let look = |format| Look {
+            format,
+            clients: Clients::Addresses,
+            envelope: Envelope { words, ..Envelope::default() },
+        };
+        if line.starts_with(b"{") {
+            let is_object = words == 0 || !matches!(self.json.read(line), Err(Malformed::Json));
+            return is_object.then(|| look(Format::Json));
+        }
+        if self.alb.read(line).is_ok() {
+            return Some(look(Format::Alb));
+        }
+        if words == 0 && self.cloudfront.read(line).is_ok() {
+            return Some(look(Format::CloudFront));
+        }
+        let Ok(record) = self.clf.read(line) else {
+            return self
+                .shapes
+                .iter_mut()
+                .find_map(|(shape, cutter)| cutter.read(line).is_ok().then(|| look(shape.format.clone())));
+        };
+        let format = if matches!(record.tail, Tail::Unread(b"")) { Format::Common } else { Format::Combined };
+        let clients = if record.client.is_empty() || client::is_address(record.client) {
+            Clients::Addresses
+        } else {
+            Clients::Names
+        };
+        if words == 0 {
+            return Some(Look { clients, ..look(format) });
+        }
+        let last = before.rsplit(|byte| *byte == b' ').next().unwrap_or(before);
+        // Of two addresses side by side, or of a list, either may be the client.
+        if record.client.is_empty() || last.ends_with(b",") || client::is_address(last) {
+            return None;
+        }
+        if client::is_host(last) {
+            let envelope = Envelope { words: words - 1, ..Envelope::default() };
+            return Some(Look { format: Format::Vhost, clients, envelope });
+        }
+        (clients == Clients::Addresses).then(|| look(format))
+    }
+
+    /// Returns an error for lines that are those of an access log but for their client.
+    fn unclear(&mut self, wanted: &Format, lines: &[Cow<'_, [u8]>]) -> Option<FormatError> {
+        if !matches!(wanted, Format::Auto | Format::Common | Format::Combined) {
+            return None;
+        }
+        lines.iter().filter(|line| !line.starts_with(b"{")).find_map(|line| {
+            let why = self.clf.read(line).err()?;
+            let word = excerpt(line.split(|byte| *byte == b' ').next().unwrap_or(line));
+            let why = match why {
+                Malformed::NoAddress => format!(
+                    "the lines are those of an access log, but the first field, taken for the client, is neither an address nor a host \
+                     name: {word}"
+                ),
+                Malformed::TwoAddresses => format!(
+                    "the lines are those of an access log, but either the first field, {word}, or the second may be the client"
+                ),
+                _ => return None,
+            };
+            Some(FormatError::Client { why, flags: flags(line), excerpt: excerpt(line) })
+        })
+    }
+}
+
+/// Says whether a look is of the wanted format.
+fn fits(wanted: &Format, format: &Format) -> bool {
+    match wanted {
+        Format::Auto => true,
+        Format::Common | Format::Combined => {
+            matches!(format, Format::Common | Format::Combined | Format::Vhost)
+        }
+        wanted => wanted == format,
+    }
+}
+
+/// Says whether two lines look alike: some of one log have no referer and agent.
+fn is_alike(one: &Look, other: &Look) -> bool {
+    let is_plain = |look: &Look| matches!(look.format, Format::Common | Format::Combined);
+    (one.clients, one.envelope) == (other.clients, other.envelope)
+        && (one.format == other.format || is_plain(one) && is_plain(other))
+}
+
+/// Returns the flags that read an access log whose client does not stand first: its head field by field.
+fn flags(line: &[u8]) -> String {
+    let quote = memchr::memchr(b'"', line).unwrap_or(line.len());
+    let head = &line[..memchr::memrchr(b'[', &line[..quote]).unwrap_or(quote)];
+    let words: Vec<&[u8]> = head.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect();
+    let tail = if line.ends_with(b"\"") || line.iter().filter(|byte| **byte == b'"').count() >= 6 {
+        "[$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\"$more"
+    } else {
+        "[$time_local] \"$request\" $status $body_bytes_sent"
+    };
+    let listed = words.iter().position(|word| !word.ends_with(b",")).unwrap_or(0);
+    if listed > 0 {
+        // A list of proxies, whose length differs from line to line.
+        return format!(
+            "--log-format '$http_x_forwarded_for - $remote_user {tail}' --column client.ip=http_x_forwarded_for (which takes the last of \
+             the list)"
+        );
+    }
+    let clients: Vec<usize> = (0..words.len()).filter(|at| client::is_address(words[*at])).collect();
+    let named = (0..words.len().saturating_sub(2)).map(|at| match clients.last() {
+        Some(last) if last == &at => "$remote_addr".to_owned(),
+        _ => format!("$field_{}", at + 1),
+    });
+    let named: Vec<String> = named.collect();
+    let remark = match clients.len() {
+        0 => " --column client.ip=field_1 (if that is the client)",
+        1 => "",
+        _ => " (with the names exchanged if the client stands first)",
+    };
+    format!("--log-format '{} $ident $remote_user {tail}'{remark}", named.join(" "))
 }

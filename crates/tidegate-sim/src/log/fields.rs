@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use super::client;
 use super::extras::{Extras, Name, Pair};
 use super::malformed::Malformed;
 use super::quoting::known;
@@ -27,6 +28,8 @@ pub(super) struct Fields {
     pairs: Vec<Pair>,
     text: Vec<u8>,
     times: Timestamps,
+    /// The unit of durations whose name does not tell it: known once another name tells what wrote the log.
+    unsaid: Unit,
 }
 
 impl Fields {
@@ -38,6 +41,7 @@ impl Fields {
             pairs: Vec::new(),
             text: Vec::new(),
             times: Timestamps::default(),
+            unsaid: Unit::Unsaid,
         }
     }
 
@@ -48,6 +52,10 @@ impl Fields {
         }
         let number = u32::try_from(self.names.len()).ok().filter(|_| self.names.len() < MAX_NAMES)?;
         let meaning = self.meaning(name);
+        // Only Envoy has this field, and it writes its `duration` in milliseconds.
+        if name.eq_ignore_ascii_case("response_flags") {
+            self.unsaid = Unit::Nanos(1_000_000);
+        }
         self.names.push(meaning);
         self.numbers.insert(name.to_owned(), number);
         Some(number)
@@ -62,9 +70,14 @@ impl Fields {
         }
         let number = u32::try_from(self.names.len()).ok().filter(|_| self.names.len() < MAX_NAMES)?;
         let (role, rank) = role.unzip();
-        self.names.push(Name { shown, role, rank: rank.unwrap_or(0), unit: Unit::Nanos(1_000_000_000) });
+        self.names.push(Name { shown, role, rank: rank.unwrap_or(0), unit: Unit::of(name) });
         self.numbers.insert(name.to_owned(), number);
         Some(number)
+    }
+
+    /// Says whether a name is one that other systems use for a role.
+    pub(super) fn is_well_known(name: &str) -> bool {
+        well_known(&name.to_ascii_lowercase()).is_some()
     }
 
     fn meaning(&self, name: &str) -> Name {
@@ -73,9 +86,7 @@ impl Fields {
             return Name { shown: attribute.clone(), role, rank: 0, unit: Unit::of(name) };
         }
         let lower = name.to_ascii_lowercase();
-        let found = WELL_KNOWN.iter().find_map(|(role, _, names)| {
-            names.iter().position(|have| *have == lower).map(|rank| (*role, rank + 1))
-        });
+        let found = well_known(&lower);
         Name {
             shown: name.to_owned(),
             role: found.map(|(role, _)| role),
@@ -103,7 +114,7 @@ impl Fields {
 
     /// Says whether any name seen so far means the time.
     pub(super) fn know_time(&self) -> bool {
-        self.names.iter().any(|name| name.role == Some(Role::Time))
+        self.names.iter().any(|name| matches!(name.role, Some(Role::Time | Role::Date)))
     }
 
     pub(super) fn clear(&mut self) {
@@ -135,12 +146,21 @@ impl Fields {
             best[role as usize]
                 .map_or(&b""[..], |(_, pair)| known(&text[pair.start as usize..pair.end as usize]))
         };
-        let time = self.times.any(value(Role::Time)).ok_or(Malformed::Time)?;
+        let mut joined = [0; MOMENT];
+        let moment = match (value(Role::Date), value(Role::Time)) {
+            (b"", b"") => return Err(Malformed::NoTime),
+            (b"", time) => time,
+            (date, b"") => date,
+            (date, clock) if is_clock(clock) => join(&mut joined, date, clock).ok_or(Malformed::Time)?,
+            (_, time) => time,
+        };
+        let time = self.times.any(moment).ok_or(Malformed::Time)?;
         let request = RequestLine::read(value(Role::Request));
         let (host, path) = target(value(Role::Path));
         let or = |a, b| if <[u8]>::is_empty(a) { b } else { a };
         let status = match value(Role::Status) {
-            b"" => None,
+            // HAProxy writes -1 if there was no answer.
+            b"" | b"-1" => None,
             status => Some(
                 digits(status)
                     .and_then(|status| u16::try_from(status).ok())
@@ -153,7 +173,7 @@ impl Fields {
             bytes => Some(digits(bytes).ok_or(Malformed::Bytes)?),
         };
         Ok(Record {
-            client: value(Role::Client),
+            client: client::bare(value(Role::Client)),
             user: value(Role::User),
             method: or(value(Role::Method), request.method),
             path: or(path, request.path),
@@ -162,6 +182,7 @@ impl Fields {
             bytes,
             duration: best[Role::Duration as usize].and_then(|(_, pair)| {
                 let unit = self.names[pair.name as usize].unit;
+                let unit = if unit == Unit::Unsaid { self.unsaid } else { unit };
                 unit.read(&text[pair.start as usize..pair.end as usize])
             }),
             status_text: value(Role::Status),
@@ -171,4 +192,29 @@ impl Fields {
             ..Record::at(time)
         })
     }
+}
+
+/// Returns the role of a name in lower case, and its rank among the names of the role, from 1.
+fn well_known(lower: &str) -> Option<(Role, usize)> {
+    WELL_KNOWN.iter().find_map(|(role, _, names)| {
+        names.iter().position(|have| *have == lower).map(|rank| (*role, rank + 1))
+    })
+}
+
+/// The longest text of a date and a clock together.
+const MOMENT: usize = 48;
+
+/// Says whether a text is a time of day, without a date: `09:14:00`.
+fn is_clock(text: &[u8]) -> bool {
+    matches!(text, [_, _, b':', _, _, b':', ..])
+}
+
+/// Writes a date and a time of day as one; `None` if they are too long to be such.
+fn join<'m>(joined: &'m mut [u8; MOMENT], date: &[u8], clock: &[u8]) -> Option<&'m [u8]> {
+    let length = date.len() + 1 + clock.len();
+    let into = joined.get_mut(..length)?;
+    into[..date.len()].copy_from_slice(date);
+    into[date.len()] = b'T';
+    into[date.len() + 1..].copy_from_slice(clock);
+    Some(into)
 }

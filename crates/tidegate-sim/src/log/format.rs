@@ -25,12 +25,20 @@ pub enum Format {
     Alb,
     /// The standard log format of Amazon CloudFront.
     CloudFront,
+    /// W3C extended log files, as IIS writes them: a `#Fields` line names the fields.
+    W3c,
+    /// The default text format of Envoy.
+    Envoy,
+    /// The default text format of Istio's proxies.
+    Istio,
+    /// The HTTP log format of HAProxy.
+    HaProxy,
     /// A format given as an nginx `log_format`. It has no name of its own.
     LogFormat(LogFormat),
 }
 
 /// The formats that have a name, with their names.
-const WORDS: [(&str, Format); 8] = [
+const WORDS: [(&str, Format); 12] = [
     ("auto", Format::Auto),
     ("common", Format::Common),
     ("combined", Format::Combined),
@@ -39,6 +47,10 @@ const WORDS: [(&str, Format); 8] = [
     ("csv", Format::Csv),
     ("alb", Format::Alb),
     ("cloudfront", Format::CloudFront),
+    ("w3c", Format::W3c),
+    ("envoy", Format::Envoy),
+    ("istio", Format::Istio),
+    ("haproxy", Format::HaProxy),
 ];
 
 impl fmt::Display for Format {

@@ -3,8 +3,10 @@
 //! Values are visited as the parser finds them, so no tree is built and nothing is allocated per line. A line that is
 //! not UTF-8 is read once more as Latin-1.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use percent_encoding::percent_decode;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::fields::Fields;
@@ -34,7 +36,7 @@ impl Json {
     pub(super) fn read(&mut self, line: &[u8]) -> Result<Record<'_>, Malformed> {
         if self.visit(line).is_err() {
             let latin = text(line);
-            if matches!(latin, std::borrow::Cow::Borrowed(_)) || self.visit(latin.as_bytes()).is_err() {
+            if matches!(latin, Cow::Borrowed(_)) || self.visit(latin.as_bytes()).is_err() {
                 return Err(Malformed::Json);
             }
         }
@@ -50,7 +52,11 @@ impl Json {
     }
 
     fn push(&mut self, value: &[u8]) {
-        if let Some(name) = self.fields.number(&self.name) {
+        let Some(name) = self.fields.number(&self.name) else { return };
+        // CloudFront URL-encodes headers in JSON too.
+        if self.name.starts_with("cs(") {
+            self.fields.push(name, &Cow::from(percent_decode(value)));
+        } else {
             self.fields.push(name, value);
         }
     }

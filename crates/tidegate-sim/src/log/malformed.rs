@@ -11,9 +11,25 @@ pub enum Malformed {
     /// No time, or an invalid one.
     #[error("no readable time")]
     Time,
+    /// None of the line's fields is a time.
+    #[error("no field is known as the time; name it with --column time=NAME")]
+    NoTime,
     /// No client before the time.
     #[error("no client before the time")]
     Client,
+    /// The field of the client is no address, in a log whose clients are addresses.
+    #[error(
+        "the field taken for the client is no address; if clients are host names give --format combined, else describe the lines with --log-format"
+    )]
+    NoAddress,
+    /// Something stands between the first field and the user that is an address itself.
+    #[error(
+        "the second field is an address too, so it is unclear which is the client; name the fields with --log-format"
+    )]
+    TwoAddresses,
+    /// The line lacks what the first lines have before the client, or the text that they hold.
+    #[error("does not begin as the first lines do")]
+    Otherwise,
     /// No quoted request after the time.
     #[error("no request in quotes after the time")]
     Request,

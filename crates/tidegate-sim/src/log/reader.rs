@@ -1,8 +1,7 @@
 //! Reads the lines of one file in any of the formats.
 
-use super::alb::Alb;
 use super::clf::Clf;
-use super::cloudfront::CloudFront;
+use super::columns::Columns;
 use super::csv::Csv;
 use super::json::Json;
 use super::log_format::Cutter;
@@ -15,8 +14,7 @@ pub(super) enum Reader {
     Clf(Clf),
     Json(Json),
     Csv(Box<Csv>),
-    Alb(Box<Alb>),
-    CloudFront(Box<CloudFront>),
+    Columns(Box<Columns>),
     LogFormat(Box<Cutter>),
 }
 
@@ -33,8 +31,7 @@ impl Reader {
             Self::Clf(clf) => clf.read(line).map(Some),
             Self::Json(json) => json.read(line).map(Some),
             Self::Csv(csv) => csv.read(line),
-            Self::Alb(alb) => alb.read(line).map(Some),
-            Self::CloudFront(cloudfront) => cloudfront.read(line).map(Some),
+            Self::Columns(columns) => columns.read(line).map(Some),
             Self::LogFormat(cutter) => cutter.read(line).map(Some),
         }
     }
@@ -43,7 +40,7 @@ impl Reader {
     #[cold]
     pub(super) fn goes_on_below(&self, comment: &[u8], so_far: bool) -> bool {
         match self {
-            Self::CloudFront(cloudfront) => cloudfront.goes_on_below(comment, so_far),
+            Self::Columns(columns) => columns.goes_on_below(comment, so_far),
             _ => true,
         }
     }
@@ -54,8 +51,7 @@ impl Reader {
             Self::Clf(_) => false,
             Self::Json(json) => json.fields().have_met(column),
             Self::Csv(csv) => csv.fields().have_met(column),
-            Self::Alb(alb) => alb.fields().have_met(column),
-            Self::CloudFront(cloudfront) => cloudfront.fields().have_met(column),
+            Self::Columns(columns) => columns.fields().have_met(column),
             Self::LogFormat(cutter) => cutter.fields().have_met(column),
         }
     }

@@ -8,20 +8,24 @@ use tidegate::policy::span;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Nanos(u32),
+    /// Whole numbers are milliseconds, and numbers with a decimal point seconds: `time-taken` and the like, which servers
+    /// and clouds write in the one or the other way.
+    WholeMillis,
     /// The name does not tell. Some systems write whole milliseconds under it and some nanoseconds. Only a number
     /// with a decimal point is accepted: all systems mean seconds by it.
     Unsaid,
 }
 
 impl Unit {
-    /// Infers the unit from a name: `request_time` is in seconds, as in nginx; `time-taken` in milliseconds, as in
-    /// W3C logs.
+    /// Infers the unit from a name: `request_time` is in seconds, as in nginx; `time-taken` in milliseconds, as IIS
+    /// writes it, or in seconds with a decimal point, as CloudFront does.
     pub(super) fn of(name: &str) -> Self {
         let name = name.to_ascii_lowercase();
         let ends = |with: [&str; 2]| with.iter().any(|with| name.ends_with(with));
         match name.as_str() {
             "duration" => Self::Unsaid,
-            "time-taken" => Self::Nanos(1_000_000),
+            "time-taken" | "properties.timetaken" => Self::WholeMillis,
+            "latencies.request" | "responselatency" => Self::Nanos(1_000_000),
             _ if ends(["_ms", "millis"]) => Self::Nanos(1_000_000),
             _ if ends(["_us", "micros"]) => Self::Nanos(1_000),
             _ if ends(["_ns", "nanos"]) => Self::Nanos(1),
@@ -43,7 +47,8 @@ impl Unit {
         };
         let nanos = match self {
             Self::Nanos(nanos) => nanos,
-            Self::Unsaid if text.contains('.') => 1_000_000_000,
+            Self::Unsaid | Self::WholeMillis if text.contains('.') => 1_000_000_000,
+            Self::WholeMillis => 1_000_000,
             Self::Unsaid => return None,
         };
         // Divide only at the end, to be exact to the nanosecond.
@@ -64,6 +69,10 @@ mod tests {
             ("Duration_US", "12", Some(12_000)),
             ("tookNanos", "12", Some(12)),
             ("time-taken", "40", Some(40_000_000)),
+            ("time-taken", "0.250", Some(250_000_000)),
+            ("properties.timeTaken", "0.012", Some(12_000_000)),
+            ("latencies.request", "12", Some(12_000_000)),
+            ("httpRequest.latency", "0.012s", Some(12_000_000)),
             ("duration", "0.5", Some(500_000_000)),
             ("duration", "12ms", Some(12_000_000)),
             // As Go programs write it.

@@ -38,6 +38,8 @@ pub struct Tally {
     pub order: OrderTally,
     /// The files, in the order they were read, with their formats.
     pub files: Vec<(String, Format)>,
+    /// What surrounds each line of a file and is taken off, as (file, sentence).
+    pub surrounded: Vec<(String, String)>,
     /// Whether the files were sorted by their first times.
     pub files_sorted: bool,
     /// The time of the first request.

@@ -58,9 +58,36 @@ impl Timestamps {
         match text {
             [b'[', inner @ .., b']'] => self.any(inner),
             [_, _, _, _, b'-', ..] => iso(text),
+            [_, _, b'/', ..] => self.clf_with_fraction(text),
             [first, ..] if first.is_ascii_digit() => unix(text),
             _ => mail(text),
         }
+    }
+}
+
+/// The length of `17/May/2015:10:05:03`.
+const CLF_SECOND: usize = 20;
+
+impl Timestamps {
+    /// Parses `17/May/2015:10:05:03.123 +0200`, as Apache writes it if told to, and `17/May/2015:10:05:03.123`, as HAProxy
+    /// does. Without a zone it is UTC.
+    fn clf_with_fraction(&mut self, text: &[u8]) -> Option<u64> {
+        let (head, mut rest) = text.split_at_checked(CLF_SECOND)?;
+        let mut fraction = 0;
+        if let [b'.' | b',' | b':', digits @ ..] = rest {
+            let count = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            if count == 0 {
+                return None;
+            }
+            fraction = part_nanos(&digits[..count]);
+            rest = &digits[count..];
+        }
+        let mut whole = *b"17/May/2015:10:05:03 +0000";
+        whole[..CLF_SECOND].copy_from_slice(head);
+        if !rest.is_empty() {
+            whole[CLF_SECOND..].copy_from_slice(rest.get(..6).filter(|_| rest.len() == 6)?);
+        }
+        self.clf(&whole)?.checked_add(fraction)
     }
 }
 
@@ -196,7 +223,7 @@ mod tests {
     #[test]
     fn forms() {
         const AT: u64 = 1_431_857_103;
-        let rows: [(&str, Option<u64>); 30] = [
+        let rows: [(&str, Option<u64>); 38] = [
             ("17/May/2015:10:05:03 +0000", Some(AT * SECOND)),
             ("[17/May/2015:10:05:03 +0000]", Some(AT * SECOND)),
             ("17/May/2015:12:05:03 +0200", Some(AT * SECOND)),
@@ -205,6 +232,14 @@ mod tests {
             ("29/Feb/2015:00:00:00 +0000", None),
             ("31/Apr/2015:00:00:00 +0000", None),
             ("17/Mai/2015:10:05:03 +0000", None),
+            ("17/May/2015:12:05:03.123 +0200", Some(AT * SECOND + 123_000_000)),
+            ("17/May/2015:12:05:03:123456 +0200", Some(AT * SECOND + 123_456_000)),
+            ("17/May/2015:10:05:03.5", Some(AT * SECOND + 500_000_000)),
+            ("17/May/2015:10:05:03", Some(AT * SECOND)),
+            ("17/May/2015:10:05:03. +0000", None),
+            ("17/May/2015:10:05:03.1 CEST", None),
+            ("17/May/2015:10:05:03.1x", None),
+            ("17/May/2015", None),
             ("17/May/2015:24:05:03 +0000", None),
             ("31/Dec/2016:23:59:60 +0000", Some(1_483_228_800 * SECOND)),
             ("2015-05-17T10:05:03Z", Some(AT * SECOND)),

@@ -85,7 +85,12 @@ fn unseen(runs: &Replay) -> String {
     // Escape the names of fields: they are untrusted text, and the message must be one line.
     let has = runs.attributes().join(", ");
     let has = if has.is_empty() { "nothing but its time" } else { &has };
-    format!("no request has {}; the first one has {}", runs.unseen().join(", "), visible::line(has))
+    let mut what =
+        format!("no request has {}; the first one has {}", runs.unseen().join(", "), visible::line(has));
+    if runs.unseen().iter().any(|name| name == "client.ip") {
+        what.push_str("; name the field of the client with --column client.ip=NAME");
+    }
+    what
 }
 
 /// Refuses to judge by a log that was not read well enough; the message tells what would help.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use memchr::memmem::Finder;
 
+use super::super::client;
 use super::super::fields::Fields;
 use super::super::malformed::Malformed;
 use super::super::record::Record;
@@ -19,6 +20,8 @@ pub(in super::super) struct Cutter {
     columns: Vec<(Option<u32>, Finder<'static>)>,
     /// The position of the variable that holds the time; `None` if the user named another one.
     time: Option<usize>,
+    /// Whether a client that is no address is an error: in a format that is known by name it is.
+    only_addresses: bool,
     fields: Fields,
     times: Timestamps,
 }
@@ -56,7 +59,12 @@ impl Cutter {
         }
         let is_users = columns.iter().any(|(attribute, _)| attribute == "time");
         let time = time.map(|(_, place)| place).filter(|_| !is_users);
-        Self { format, columns: found, time, fields, times: Timestamps::default() }
+        Self { format, columns: found, time, only_addresses: false, fields, times: Timestamps::default() }
+    }
+
+    /// Takes lines whose client is no address as malformed.
+    pub(in super::super) fn only_addresses(self) -> Self {
+        Self { only_addresses: true, ..self }
     }
 
     /// Parses only the time, and the line only up to it.
@@ -82,7 +90,11 @@ impl Cutter {
                 self.fields.push(*name, &escape.undo(value));
             }
         }
-        self.fields.record()
+        let record = self.fields.record()?;
+        if self.only_addresses && !record.client.is_empty() && !client::is_address(record.client) {
+            return Err(Malformed::NoAddress);
+        }
+        Ok(record)
     }
 }
 
@@ -120,6 +132,11 @@ impl<'v, 'l> Values<'v, 'l> {
             }
             Kind::Request if is_spaced => {
                 ends().find(|end| has_version(&rest[..*end])).or_else(|| ends().next())
+            }
+            Kind::Address if after.starts_with(b":") => {
+                let word = memchr::memchr(b' ', rest).unwrap_or(rest.len());
+                let colon = memchr::memrchr(b':', &rest[..word])?;
+                rest[colon..].starts_with(after).then_some(colon)
             }
             Kind::List if is_spaced => ends().find(|end| !goes_on(&rest[..*end], &rest[*end..])),
             _ if after.len() == 1 => memchr::memchr(after[0], rest),

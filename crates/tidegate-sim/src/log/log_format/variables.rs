@@ -41,6 +41,9 @@ pub(super) enum Kind {
     Request,
     /// Values of several upstream servers, separated by `, ` or ` : `.
     List,
+    /// `$remote_addr`: contains colons if it is an IPv6 address, so that a port after it begins at the last colon of the
+    /// word.
+    Address,
     /// `$request_uri`: contains no space. A space in it means that an earlier value contained unexpected spaces.
     Target,
 }
@@ -51,6 +54,7 @@ impl Kind {
             "time_local" => Self::LocalTime,
             "request" => Self::Request,
             "request_uri" => Self::Target,
+            "remote_addr" | "realip_remote_addr" => Self::Address,
             "http_x_forwarded_for" | "proxy_add_x_forwarded_for" => Self::List,
             _ if name.starts_with("upstream_") => Self::List,
             _ => Self::Plain,

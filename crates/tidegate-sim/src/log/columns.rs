@@ -1,0 +1,330 @@
+//! Logs whose fields have places and names: those of AWS Application Load Balancers and of Amazon CloudFront, and W3C
+//! extended log files, as IIS writes them.
+//!
+//! A `#Fields` line names the fields; without it, the documented order holds. Date and time may be two fields, in UTC.
+//! Logs without names may have more fields than are known here, since AWS adds some at the end from time to time, or
+//! fewer, if they are old. Referer, user agent and cookie are URL-decoded. The path is left encoded, because policies
+//! decode it themselves.
+//!
+//! Sources: Elastic Load Balancing, "Access logs for your Application Load Balancer"; Amazon CloudFront developer guide,
+//! "Standard logging reference"; W3C, "Extended Log File Format"; IIS, "W3C logging".
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use percent_encoding::percent_decode;
+
+use super::fields::Fields;
+use super::malformed::Malformed;
+use super::quoting::{known, quoted};
+use super::record::Record;
+use super::roles::Role;
+
+/// A log format whose fields have places.
+pub(super) struct Layout {
+    /// The fields in their documented order; empty if only a `#Fields` line tells it.
+    names: &'static [&'static str],
+    /// The fewest fields of a line without a `#Fields` line.
+    least: usize,
+    /// What the first field may be; empty: anything.
+    first: &'static [&'static [u8]],
+    /// The byte between fields; `None`: a tab if the line has one, else a space.
+    between: Option<u8>,
+    /// The fields that add up to the duration of a request.
+    took: &'static [&'static str],
+    wrong: Malformed,
+}
+
+/// Of the three processing times: until the request was sent on, until the answer began, until it was passed on.
+pub(super) const ALB: Layout = Layout {
+    names: &[
+        "type",
+        "time",
+        "elb",
+        "client:port",
+        "target:port",
+        "request_processing_time",
+        "target_processing_time",
+        "response_processing_time",
+        "elb_status_code",
+        "target_status_code",
+        "received_bytes",
+        "sent_bytes",
+        "request",
+        "user_agent",
+        "ssl_cipher",
+        "ssl_protocol",
+        "target_group_arn",
+        "trace_id",
+        "domain_name",
+        "chosen_cert_arn",
+        "matched_rule_priority",
+        "request_creation_time",
+        "actions_executed",
+        "redirect_url",
+        "error_reason",
+        "target:port_list",
+        "target_status_code_list",
+        "classification",
+        "classification_reason",
+        "conn_trace_id",
+        "transformed_host",
+        "transformed_uri",
+        "request_transform_status",
+    ],
+    // Up to and including the user agent. Even the oldest lines have four more.
+    least: 14,
+    first: &[b"http", b"https", b"h2", b"grpcs", b"ws", b"wss"],
+    between: Some(b' '),
+    took: &["request_processing_time", "target_processing_time", "response_processing_time"],
+    wrong: Malformed::Alb,
+};
+
+pub(super) const CLOUDFRONT: Layout = Layout {
+    names: &[
+        "date",
+        "time",
+        "x-edge-location",
+        "sc-bytes",
+        "c-ip",
+        "cs-method",
+        "cs(Host)",
+        "cs-uri-stem",
+        "sc-status",
+        "cs(Referer)",
+        "cs(User-Agent)",
+        "cs-uri-query",
+        "cs(Cookie)",
+        "x-edge-result-type",
+        "x-edge-request-id",
+        "x-host-header",
+        "cs-protocol",
+        "cs-bytes",
+        "time-taken",
+        "x-forwarded-for",
+        "ssl-protocol",
+        "ssl-cipher",
+        "x-edge-response-result-type",
+        "cs-protocol-version",
+        "fle-status",
+        "fle-encrypted-fields",
+        "c-port",
+        "time-to-first-byte",
+        "x-edge-detailed-result-type",
+        "sc-content-type",
+        "sc-content-len",
+        "sc-range-start",
+        "sc-range-end",
+    ],
+    // The oldest logs end with the query.
+    least: 12,
+    first: &[],
+    between: Some(b'\t'),
+    took: &[],
+    wrong: Malformed::Fields,
+};
+
+pub(super) const W3C: Layout =
+    Layout { names: &[], least: 1, first: &[], between: None, took: &[], wrong: Malformed::Fields };
+
+/// A line with more fields than this is not a log of requests.
+const MAX_FIELDS: usize = 256;
+
+/// The fields whose names do not say what they mean: the name shown, and the role in a record.
+const MEANINGS: [(&str, &str, Option<(Role, usize)>); 7] = [
+    ("client:port", "client", Some((Role::Client, 1))),
+    ("target:port", "target", None),
+    ("target:port_list", "target_list", None),
+    ("elb_status_code", "elb_status_code", Some((Role::Status, 1))),
+    ("sent_bytes", "sent_bytes", Some((Role::Bytes, 1))),
+    ("request_creation_time", "request_creation_time", Some((Role::Time, 1))),
+    ("x-forwarded-for", "request.header.x-forwarded-for", None),
+];
+
+/// How the value of a field is handled.
+#[derive(Clone, Copy)]
+enum Use {
+    Keep,
+    /// URL-encoded.
+    Decode,
+    /// An address with its port.
+    Port,
+    /// A part of the duration, in seconds.
+    Took,
+}
+
+/// Reads the lines of one log.
+pub(super) struct Columns {
+    layout: &'static Layout,
+    columns: Vec<(Option<u32>, Use)>,
+    /// The names in the log's `#Fields` line; empty without that line.
+    named: Vec<u8>,
+    fields: Fields,
+}
+
+impl fmt::Debug for Columns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Columns").field("columns", &self.columns.len()).finish_non_exhaustive()
+    }
+}
+
+const FIELDS_LINE: &[u8] = b"#Fields:";
+
+/// Returns the names of the `#Fields` line among the comments at the beginning of a log.
+pub(super) fn fields_line(sample: &[u8]) -> Option<&[u8]> {
+    let sample = sample.strip_prefix(b"\xef\xbb\xbf").unwrap_or(sample);
+    let mut comments = sample.split(|byte| *byte == b'\n').take_while(|line| line.starts_with(b"#"));
+    comments.find_map(names_of)
+}
+
+fn names_of(comment: &[u8]) -> Option<&[u8]> {
+    comment.strip_prefix(FIELDS_LINE).map(<[u8]>::trim_ascii)
+}
+
+fn split(names: &[u8]) -> impl Iterator<Item = &[u8]> {
+    names.split(u8::is_ascii_whitespace).filter(|name| !name.is_empty())
+}
+
+/// Says whether the names of a `#Fields` line are those of CloudFront rather than of another server with W3C logs.
+pub(super) fn is_of_cloudfront(names: &[u8]) -> bool {
+    let has = |wanted: &[u8]| split(names).any(|name| name == wanted);
+    has(b"c-ip") && (has(b"x-edge-location") || has(b"x-edge-request-id") || has(b"x-edge-result-type"))
+}
+
+impl Columns {
+    pub(super) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// Makes a reader for the names of a `#Fields` line; `None` stands for the documented names.
+    pub(super) fn new(layout: &'static Layout, named: Option<&[u8]>, columns: &[(String, String)]) -> Self {
+        let mut fields = Fields::new(columns);
+        let names: Vec<Cow<'_, str>> = match named {
+            Some(names) => split(names).take(MAX_FIELDS).map(super::text).collect(),
+            None => layout.names.iter().copied().map(Cow::Borrowed).collect(),
+        };
+        let found = names.iter().map(|name| {
+            let number = match MEANINGS.iter().find(|(have, ..)| have == name) {
+                Some((_, shown, role)) => fields.define(name, (*shown).to_owned(), *role),
+                None => match header(name) {
+                    Some(header) if !Fields::is_well_known(name) => {
+                        fields.define(name, format!("request.header.{}", header.to_ascii_lowercase()), None)
+                    }
+                    _ => fields.number(name),
+                },
+            };
+            let handled = match &**name {
+                "client:port" => Use::Port,
+                name if header(name).is_some() => Use::Decode,
+                name if layout.took.contains(&name) => Use::Took,
+                _ => Use::Keep,
+            };
+            (number, handled)
+        });
+        let found = found.collect();
+        Self { layout, columns: found, named: named.unwrap_or_default().to_vec(), fields }
+    }
+
+    /// Says whether the lines after a comment have the same fields. Concatenated files repeat the `#Fields` line,
+    /// which need not change the fields.
+    pub(super) fn goes_on_below(&self, comment: &[u8], so_far: bool) -> bool {
+        match names_of(comment) {
+            Some(names) if self.named.is_empty() => {
+                split(names).map(super::text).eq(self.layout.names.iter().copied().map(Cow::Borrowed))
+            }
+            Some(names) => split(names).eq(split(&self.named)),
+            None => so_far,
+        }
+    }
+
+    pub(super) fn read(&mut self, line: &[u8]) -> Result<Record<'_>, Malformed> {
+        self.fields.clear();
+        let layout = self.layout;
+        let between = match layout.between {
+            Some(between) => between,
+            None if memchr::memchr(b'\t', line).is_some() => b'\t',
+            None => b' ',
+        };
+        let mut took = (!layout.took.is_empty()).then_some(Duration::ZERO);
+        let (mut rest, mut count) = (Some(line), 0);
+        while let Some(text) = rest {
+            let Some((number, handled)) = self.columns.get(count) else {
+                // A log without names may have more fields than are known.
+                if self.named.is_empty() && !layout.names.is_empty() {
+                    break;
+                }
+                return Err(layout.wrong);
+            };
+            let (value, after) = cut(text, between);
+            if count == 0 && !layout.first.is_empty() && !layout.first.contains(&value) {
+                return Err(layout.wrong);
+            }
+            (rest, count) = (after, count + 1);
+            let value = match handled {
+                Use::Port => Cow::Borrowed(without_port(value)),
+                Use::Decode => decoded(value, between),
+                Use::Took => {
+                    took = took.zip(seconds(value)).and_then(|(sum, part)| sum.checked_add(part));
+                    Cow::Borrowed(value)
+                }
+                Use::Keep => Cow::Borrowed(value),
+            };
+            if let Some(name) = number
+                && !known(&value).is_empty()
+            {
+                self.fields.push(*name, &value);
+            }
+        }
+        let least = if self.named.is_empty() { layout.least } else { self.columns.len() };
+        if count < least {
+            return Err(layout.wrong);
+        }
+        let mut record = self.fields.record()?;
+        record.duration = record.duration.or(took);
+        Ok(record)
+    }
+}
+
+/// Returns the header in the name of a field, such as `Host` in `cs(Host)`.
+fn header(name: &str) -> Option<&str> {
+    name.strip_prefix("cs(")?.strip_suffix(')')
+}
+
+/// Splits one field off the front. Fields between spaces may be quoted. The rest is `None` after the last field.
+fn cut(text: &[u8], between: u8) -> (&[u8], Option<&[u8]>) {
+    if between == b' ' && text.starts_with(b"\"") {
+        let (value, after) = quoted(text);
+        let after = after.strip_prefix(b" ").unwrap_or(after);
+        return (value, (!after.is_empty()).then_some(after));
+    }
+    match memchr::memchr(between, text) {
+        // A space at the end separates nothing.
+        Some(at) if between == b' ' && at + 1 == text.len() => (&text[..at], None),
+        Some(at) => (&text[..at], Some(&text[at + 1..])),
+        None => (text, None),
+    }
+}
+
+/// Undoes the encoding of a header. Between spaces, a plus stands for a space.
+fn decoded(value: &[u8], between: u8) -> Cow<'_, [u8]> {
+    if between == b' ' && value.contains(&b'+') {
+        let spaced: Vec<u8> = value.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+        return Cow::Owned(percent_decode(&spaced).collect());
+    }
+    Cow::from(percent_decode(value))
+}
+
+/// Removes the port, and the brackets of an IPv6 address.
+fn without_port(client: &[u8]) -> &[u8] {
+    let address = memchr::memrchr(b':', client).map_or(client, |colon| &client[..colon]);
+    address.strip_prefix(b"[").and_then(|inner| inner.strip_suffix(b"]")).unwrap_or(address)
+}
+
+/// Parses a span in seconds; `None` for -1, which marks a request that did not get that far.
+fn seconds(value: &[u8]) -> Option<Duration> {
+    Duration::try_from_secs_f64(std::str::from_utf8(value).ok()?.parse().ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests;
