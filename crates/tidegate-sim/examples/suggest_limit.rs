@@ -8,8 +8,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let inputs: Vec<_> = std::env::args_os().skip(1).map(|arg| Input::from_arg(&arg)).collect();
     let found = suggest(&inputs, &LogOptions::default(), &SuggestOptions::default(), |_| {})?;
     println!("{found:#?}");
-    if let Some(proposal) = found.proposals.first() {
-        println!("{}", found.yaml(proposal, "per-ip"));
+    if let Some(yaml) = found.proposals.first().and_then(|proposal| found.yaml(proposal, "per-ip")) {
+        println!("{yaml}");
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ mod steps;
 
 use std::time::Duration;
 
-use tidegate::policy::{Descriptor, Mode, Policy, PolicySet, WrittenRate};
+use tidegate::policy::{Descriptor, Match, Mode, Policy, PolicySet, WrittenRate};
 use tidegate::{Rate, Tick};
 use tidegate_core::Algorithm as _;
 
@@ -19,6 +19,7 @@ use self::steps::steps;
 use crate::log::Record;
 use crate::replay::{Replay, ReplayOptions, written_rate};
 use crate::what_if::{Candidate, WhatIf, WhatIfOptions};
+use crate::written::{plain_or_quoted, scope};
 
 /// The most policies that get a ladder: each ladder remembers every key, and more charts would overload the
 /// page.
@@ -37,6 +38,9 @@ pub struct Ladder {
     /// The period in which the limit is written; peaks are measured within it.
     window: Duration,
     trial: WhatIf,
+    policy: Policy,
+    /// The lines of a policy that counts the requests that were tried, or why none does.
+    scope: Result<String, String>,
 }
 
 /// A policy without a ladder, and why.
@@ -78,6 +82,15 @@ impl Ladders {
             row += 1 + usize::from(policy.shadow_limit.is_some());
         }
         all
+    }
+
+    /// States that only these requests of a log are tried, so that the policies of the rungs say so too.
+    #[must_use]
+    pub fn of_requests(mut self, matching: &Match) -> Self {
+        for ladder in &mut self.ladders {
+            ladder.scope = scope(&ladder.policy, matching, None);
+        }
+        self
     }
 
     /// Tries a request of a log on every rung.
@@ -127,7 +140,8 @@ impl Ladder {
         let label = &limit.terms.label;
         let is_gcra = label.split_whitespace().next() == Some("gcra");
         let stands_in_for = (!is_gcra).then(|| label.clone());
-        Ok(Self { row, candidates, replayed, stands_in_for, window, trial })
+        let scope = scope(policy, &Match::any(), None);
+        Ok(Self { row, candidates, replayed, stands_in_for, window, trial, policy: policy.clone(), scope })
     }
 
     /// Returns the rungs worth showing, lowest limit first, and the position of the replayed limit among them.
@@ -137,6 +151,21 @@ impl Ladder {
         let Self { row, candidates, replayed, window, trial, .. } = self;
         let Some(peaks) = replay.policy_peaks(0, *row) else { return (Vec::new(), 0) };
         rung::shown(Tried { trial, candidates, replayed: *replayed, window: *window }, peaks)
+    }
+
+    /// Returns a policy with the limit of a rung, to paste below `policies:`. It counts the requests that were tried,
+    /// and is in shadow mode, so that it denies nothing yet.
+    ///
+    /// # Errors
+    /// The reason, as a sentence without full stop, if no such policy can be written.
+    pub fn yaml(&self, rung: &Rung) -> Result<String, &str> {
+        let scope = self.scope.as_deref().map_err(String::as_str)?;
+        Ok(format!(
+            "  - name: {}\n    mode: shadow\n{scope}    limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
+            plain_or_quoted(&self.policy.name),
+            rung.rate,
+            rung.burst,
+        ))
     }
 
     /// Returns the replayed limit as written, if it is not a `gcra`. Its rung is then the nearest `gcra`, which

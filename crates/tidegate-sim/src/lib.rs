@@ -60,3 +60,4 @@ pub mod traffic;
 pub mod unknown;
 pub mod what_if;
 mod words;
+mod written;

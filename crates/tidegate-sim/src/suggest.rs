@@ -1,11 +1,11 @@
 //! Proposes limits from a log: where the crowd of keys ends, what a limit there costs, and when the log cannot tell.
 //!
-//! The log is read four times, and more often if counts are large: at most thirteen times. The first reading measures
+//! The log is read four times, and more often if counts are large: at most fifteen times. The first reading measures
 //! how much burst each key needs at each of about thirty rates (`needs`). The second looks at the requests of the keys
 //! that stand out (`watch`, `signs`). Then a gap is sought that separates the most traffic at the cost of the fewest
 //! keys (`cut`, `gap`, `choose`); keys that a user signed in with, offices and jobs on a timer are spared. Rate and
-//! burst are chosen separately, on the curve of what the spared keys need (`curve`), and minimised in further
-//! readings: one less of either would hit a key that should be spared. The last reading replays the proposals,
+//! burst are chosen separately, on the curve of what the spared keys need (`curve`): further readings minimise them,
+//! and leave room between the spared keys and those that are cut (`room`). The last reading replays the proposals,
 //! exactly as gates decide. For keys that no limit by the key catches, a separate policy may be proposed
 //! (`narrower`).
 //!
@@ -17,22 +17,24 @@ mod choose;
 mod curve;
 mod cut;
 mod gap;
+mod instead;
 mod measure;
 mod narrower;
 mod needs;
 mod options;
 mod readings;
+mod room;
 mod signs;
 mod stand_out;
 mod suggestion;
 mod watch;
-mod written;
 
 use tidegate::policy::{Limit, Policy};
 use tidegate::{Quota, Rate};
 
 pub use self::caution::Caution;
 pub use self::cut::Purpose;
+pub use self::instead::Instead;
 use self::measure::Measured;
 pub use self::narrower::Narrower;
 pub use self::options::{SuggestError, SuggestOptions, WrittenCost};
@@ -40,11 +42,13 @@ use self::readings::Readings;
 pub use self::readings::Step;
 pub use self::signs::{ClientKind, Signs};
 pub use self::stand_out::{Fate, StandsOut};
-pub use self::suggestion::{Finding, KeysPeak, Proposal, ReplayResult, Spared, Suggestion};
+pub use self::suggestion::{Finding, KeysPeak, LeastLimit, Proposal, ReplayResult, Spared, Suggestion};
 use crate::log::LogOptions;
 use crate::source::Input;
+use crate::written::both;
 
-/// Proposes limits for a log, reading it four to thirteen times; `watch` is told about each reading and each request.
+/// Proposes limits for a log, reading it four to fifteen times, and as often again for each of at most two narrower
+/// questions ([`Instead`]) if it does not cut all keys that stand out; `watch` is told about each reading and each request.
 ///
 /// # Errors
 /// [`SuggestError`] if the log cannot be read, is standard input, or does not suffice for a proposal; or if the key,
@@ -79,7 +83,7 @@ pub fn suggest(
     inputs: &[Input],
     log: &LogOptions,
     options: &SuggestOptions,
-    watch: impl FnMut(Step),
+    mut watch: impl FnMut(Step),
 ) -> Result<Suggestion, SuggestError> {
     if inputs.contains(&Input::Stdin) {
         return Err(SuggestError::OnlyOnce);
@@ -91,8 +95,19 @@ pub fn suggest(
     Rate::new(1, options.per)?;
     let mut policy = policy(&options.by)?;
     policy.cost = options.cost.as_ref().map(|cost| cost.rule.clone());
-    let readings = Readings::new(inputs, log, watch);
-    Measured::new(readings, options, &policy)?.suggestion()
+    let mut ask = |log: &LogOptions, options: &SuggestOptions| {
+        Measured::new(Readings::new(inputs, log, &mut watch), options, &policy)?.suggestion()
+    };
+    let mut found = ask(log, options)?;
+    let of_all = SuggestOptions { keep: None, ..options.clone() };
+    for question in instead::questions(&found) {
+        let matching = question.matching().ok().and_then(|narrower| both(&log.matching, &narrower));
+        let Some(matching) = matching else { continue };
+        // A log without such requests has no answer.
+        let Ok(answer) = ask(&LogOptions { matching, ..log.clone() }, &of_all) else { continue };
+        found.instead.extend(question.answered(&answer));
+    }
+    Ok(found)
 }
 
 /// Makes the policy whose limit is sought.

@@ -52,7 +52,9 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     };
     let policies = Arc::clone(&sets[0].1);
     let mut ladders = match plot {
-        Some(plot) if plot.has_report() => Ladders::new(&policies, &options),
+        Some(plot) if plot.has_report() => {
+            Ladders::new(&policies, &options).of_requests(&reading::options(&replay.reading)?.matching)
+        }
         _ => Ladders::default(),
     };
     let tables = sets.len();

@@ -64,34 +64,6 @@ impl Rung {
     pub fn limit(&self) -> String {
         format!("gcra {} burst {}", self.rate, self.burst)
     }
-
-    /// Returns a policy with this limit, to paste below `policies:`. It is in shadow mode, so that it denies
-    /// nothing yet.
-    #[must_use]
-    pub fn yaml(&self, name: &str, by: &[String]) -> String {
-        format!(
-            "  - name: {}\n    mode: shadow\n    by: [{}]\n    limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
-            quoted(name),
-            by.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", "),
-            self.rate,
-            self.burst,
-        )
-    }
-}
-
-/// Writes a text as a YAML scalar: plain where that is safe, otherwise as a JSON string, which is valid YAML.
-fn quoted(text: &str) -> String {
-    let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
-    if text.starts_with(|char: char| char.is_ascii_alphabetic())
-        && text.chars().all(plain)
-        && !matches!(
-            text.to_ascii_lowercase().as_str(),
-            "true" | "false" | "null" | "yes" | "no" | "on" | "off"
-        )
-    {
-        return text.to_owned();
-    }
-    serde_json::Value::from(text).to_string()
 }
 
 /// Expresses a rate in the period of the limit, if that gives a whole number.
@@ -203,15 +175,6 @@ mod tests {
         assert_eq!(worth_showing(&[5; 100], 99), (60, 100));
         let (from, to) = worth_showing(&(0..100).rev().map(|n| n * 10).collect::<Vec<_>>(), 90);
         assert!(to - from <= MOST_SHOWN && (from..to).contains(&90), "{from} {to}");
-    }
-
-    #[test]
-    fn names_are_quoted_where_yaml_would_read_them_otherwise() {
-        let words = ["per-ip", "client.ip", "no", "a: b", "1", "x\n  - y", "", "- a"].map(quoted);
-        assert_eq!(
-            words,
-            ["per-ip", "client.ip", "\"no\"", "\"a: b\"", "\"1\"", "\"x\\n  - y\"", "\"\"", "\"- a\""]
-        );
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn keys_newly_hit_are_known_by_their_paths() {
     let path = PathCount { path: "/items/*".to_owned(), requests: 900, is_exact: true };
     assert_eq!(newly.detail.as_ref().unwrap().paths, [path]);
     assert_eq!(
-        first.yaml("per-ip", &["client.ip".to_owned()]),
+        ladders.of_row(0).unwrap().yaml(first).unwrap(),
         format!(
             "  - name: per-ip\n    mode: shadow\n    by: [client.ip]\n    limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
             first.rate, first.burst

@@ -34,11 +34,11 @@ for (const section of document.querySelectorAll("section.trial")) {
     level.setAttribute("transform", `translate(0 ${rung.y})`);
     level.querySelector("text").textContent = rung.level;
     hits.setAttribute("d", rung.hits);
-    find("[data-yaml]").textContent = rung.yaml;
+    if (rung.yaml) find("[data-yaml]").textContent = rung.yaml;
     find("[data-who] tbody").replaceChildren(...rung.who.map(row));
     find("[data-who]").hidden = rung.who.length === 0;
     find("[data-more]").textContent = rung.more;
-    find("[data-copied]").textContent = "";
+    if (rung.yaml) find("[data-copied]").textContent = "";
     section.querySelectorAll("[data-rung]").forEach((line, at) => line.classList.toggle("here", at === place));
   };
 
@@ -63,7 +63,7 @@ for (const section of document.querySelectorAll("section.trial")) {
   range.addEventListener("input", () => show(Number(range.value)));
   find("[data-back]").addEventListener("click", () => show(data.replayed));
 
-  find("[data-copy]").addEventListener("click", async () => {
+  find("[data-copy]")?.addEventListener("click", async () => {
     const [code, copied] = [find("[data-yaml]"), find("[data-copied]")];
     try {
       await navigator.clipboard.writeText(code.textContent);

@@ -11,7 +11,7 @@ use super::hit_keys::{paths, yes_or_no};
 use super::pictures::Peaks;
 use super::times::window_words;
 use crate::chart::{Chart as _, ChartError, Level, Movable};
-use crate::ladder::{Ladders, NewlyHit, Rung};
+use crate::ladder::{Ladder, Ladders, NewlyHit, Rung};
 use crate::percent::percent;
 use crate::replay::{PolicyOutcome, Replay};
 use crate::thousands::grouped;
@@ -52,7 +52,7 @@ pub(super) fn section(
     let svg = chart.svg(&Level { name: level(here), value: here.granted as f64 }, &here.hit)?;
     let users = replay.names_users();
     let other = ladder.stands_in_for();
-    let data = data((&rungs, at), policy, users, &chart, &level);
+    let data = data((&rungs, at), ladder, policy, users, &chart, &level);
     let is_shadow = policy.mode == "shadow";
     let (range, label) = (format!("limit-{number}"), format!("who-{number}"));
     Ok(html! {
@@ -86,9 +86,16 @@ pub(super) fn section(
                     tbody {}
                 }
             }
-            pre { code data-yaml { (here.yaml(&policy.name, &policy.by)) } }
-            p data-scripted hidden {
-                button type="button" data-copy { "Copy" } " " span data-copied role="status" {}
+            @match ladder.yaml(here) {
+                Ok(yaml) => {
+                    pre { code data-yaml { (yaml) } }
+                    p data-scripted hidden {
+                        button type="button" data-copy { "Copy" } " " span data-copied role="status" {}
+                    }
+                }
+                Err(why) => p class="quiet" data-unwritten {
+                    "No policy is written here, since none would count the same requests: " (visible::line(why)) "."
+                },
             }
             details open {
                 summary { "All limits that were tried" }
@@ -152,6 +159,7 @@ fn more(rung: &Rung) -> String {
 /// Returns the data of the script: the results of each rung, and the keys named by any of them, each once.
 fn data(
     (rungs, at): (&[Rung], usize),
+    ladder: &Ladder,
     policy: &PolicyOutcome,
     users: bool,
     chart: &Movable<'_>,
@@ -179,7 +187,7 @@ fn data(
             "y": (chart.y(rung.granted as f64) * 10.0).round() / 10.0,
             "level": level(rung),
             "hits": chart.outline(&rung.hit),
-            "yaml": rung.yaml(&policy.name, &policy.by),
+            "yaml": ladder.yaml(rung).ok(),
             "who": who,
             "more": more(rung),
         }));

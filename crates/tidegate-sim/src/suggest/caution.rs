@@ -76,6 +76,11 @@ pub enum Caution {
         /// The most burst that a forgotten key needed.
         most: u64,
     },
+    /// No policy counts the requests that were read, so none is written.
+    Unwritten {
+        /// The reason.
+        why: String,
+    },
     /// Keys were forgotten while a proposal was replayed.
     Evicted {
         /// The number of such keys.
@@ -154,6 +159,9 @@ impl fmt::Display for Caution {
                 "more keys than can be remembered: the keys with the fewest requests, which all need a burst of {most} or less, were left out of the search, so \
                  no burst below that is proposed; the denials of the proposals were counted with all keys"
             ),
+            Self::Unwritten { why } => {
+                write!(f, "no policy is written, since none would count the requests that were read: {}", visible::line(why))
+            }
             Self::Evicted { keys } => {
                 write!(f, "{keys} keys were forgotten while they were in use, so the number of denials may be too low")
             }

@@ -23,14 +23,25 @@ pub(super) struct Choice {
 }
 
 impl Choice {
+    /// Returns the cut that is recommended, if there is one.
+    pub(super) fn gap(&self) -> Option<&Cut> {
+        self.cuts.iter().find(|cut| cut.purpose == Purpose::Gap)
+    }
+
     fn only(finding: Finding, cuts: Vec<Cut>) -> Self {
         Self { finding, cuts, stand_out: HashSet::new() }
     }
 }
 
-/// Chooses the finding and the cuts. `has_culprits` says whether a key looks like a crawler, or is refused most of
+/// Chooses the finding and the cuts. `by_gap` says whether keys may be cut for a gap alone. `has_culprits` says whether a key looks like a crawler, or is refused most of
 /// the time, and asks for enough to matter.
-pub(super) fn choose(needs: &Needs, known: &Known, kept: Option<Cut>, has_culprits: bool) -> Choice {
+pub(super) fn choose(
+    needs: &Needs,
+    known: &Known,
+    kept: Option<Cut>,
+    by_gap: bool,
+    has_culprits: bool,
+) -> Choice {
     let ceiling = || cut::most_demanding(needs, Purpose::Ceiling, 0);
     let keys = needs.keys().about();
     let mut cuts: Vec<Cut> = kept.into_iter().collect();
@@ -44,9 +55,14 @@ pub(super) fn choose(needs: &Needs, known: &Known, kept: Option<Cut>, has_culpri
         (edge(Spare::Ordinary(known)), edge(Spare::SignedIn(known)), edge(Spare::Nobody));
     let stricter = |edge: &Edge| edge.cut(needs, Purpose::Stricter);
     let hashes = |edge: &Edge| edge.cut(needs, Purpose::Gap).hit;
-    let stand_out: HashSet<u64> = [&meant, &unsigned, &any].into_iter().flatten().flat_map(hashes).collect();
-    let finding = if let Some(edge) = meant.as_ref().filter(pays) {
-        let gap = edge.cut(needs, Purpose::Gap);
+    let meant = meant.filter(|edge| by_gap && pays(&edge));
+    let gone = meant.as_ref().map(hashes).unwrap_or_default();
+    let culprits = cut::culprits(needs, known, &gone).filter(|edge| !gone.is_empty() || pays(&edge));
+    let stand_out: HashSet<u64> =
+        [&meant, &culprits, &unsigned, &any].into_iter().flatten().flat_map(hashes).collect();
+    let finding = if let Some(edge) = meant.as_ref().or(culprits.as_ref()) {
+        let hit = gone.into_iter().chain(culprits.iter().flat_map(hashes)).collect();
+        let gap = Cut { purpose: Purpose::Gap, hit };
         let more = unsigned.iter().chain(&any).map(stricter).find(|cut| cut.hits_more_than(&gap));
         let others = more.or_else(|| edge.stricter(needs)).into_iter().chain(edge.lenient(needs));
         cuts.extend(std::iter::once(gap).chain(others));
@@ -70,7 +86,7 @@ pub(super) fn choose(needs: &Needs, known: &Known, kept: Option<Cut>, has_culpri
                 (finding, few)
             }
         };
-        cuts.extend(cut.into_iter().chain(worst).chain(ceiling()));
+        cuts.extend(ceiling().into_iter().chain(cut).chain(worst));
         finding
     };
     let mut seen: Vec<HashSet<u64>> = Vec::new();

@@ -78,6 +78,8 @@ pub(super) struct Known {
     timers: HashMap<u64, u64>,
     /// The peak that nine keys in ten do not exceed.
     pub(super) usual_peak: u64,
+    /// The keys that look like crawlers or guessers, where that distinguishes them.
+    culprits: HashSet<u64>,
     /// Whether nearly all keys signed in. Then having signed in does not distinguish a key, and offices are
     /// recognised by other evidence.
     all_sign_in: bool,
@@ -90,12 +92,15 @@ const SIGN_IN: f64 = 0.9;
 impl Known {
     /// Combines what is known about the watched keys with the figures of all keys. `shows_offices` says that several
     /// people behind one key can be recognised, or cannot occur. `lasted` returns the time between a key's first and
-    /// last request, in periods of the rate.
+    /// last request, in periods of the rate; `pages` returns how many pages it asked for. `crowd_loads` says that the
+    /// crowd loads images and scripts.
     pub(super) fn new(
         needs: &Needs,
         shows_offices: bool,
         looks: impl Fn(u64) -> ClientKind,
         lasted: impl Fn(u64) -> f64,
+        pages: impl Fn(u64) -> u64,
+        crowd_loads: bool,
     ) -> Self {
         let keys = needs.remembered();
         let timers = keys.iter().filter(|key| looks(key.hash) == ClientKind::Timer);
@@ -107,7 +112,25 @@ impl Known {
         let usual_peak = peaks.get(peaks.len() / 10).copied().unwrap_or(1);
         let signed_in = keys.iter().filter(|key| key.signed_in).count();
         let all_sign_in = shows_offices && signed_in as f64 >= SIGN_IN * keys.len() as f64;
-        Self { looks, timers, usual_peak, all_sign_in }
+        let mut known = Self { looks, timers, usual_peak, culprits: HashSet::new(), all_sign_in };
+        known.culprits = known.told_apart(needs, pages, crowd_loads);
+        known
+    }
+
+    /// Returns the keys that look like crawlers or guessers and are not spared. If the crowd loads no images and
+    /// scripts, crawlers are left out unless they are the fewer of the keys with many pages: where every client asks
+    /// for things of its own, all look like crawlers.
+    fn told_apart(&self, needs: &Needs, pages: impl Fn(u64) -> u64, crowd_loads: bool) -> HashSet<u64> {
+        let asks_much = |key: &&KeyNeed| pages(key.hash) >= PAGES;
+        let is = |key: &KeyNeed, looks| self.looks(key) == looks && !self.spares(key);
+        let keys = needs.remembered();
+        let crawlers = keys.iter().filter(|key| is(key, ClientKind::Crawler)).count();
+        let others = keys.iter().filter(asks_much).count().saturating_sub(crawlers);
+        let tells = crowd_loads || crawlers < others;
+        let is_culprit = |key: &&KeyNeed| {
+            is(key, ClientKind::Crawler) && tells || is(key, ClientKind::Refused) && pages(key.hash) >= PAGES
+        };
+        keys.iter().filter(is_culprit).map(|key| key.hash).collect()
     }
 
     /// Says whether a key signed in, unless nearly all keys did.
@@ -117,6 +140,11 @@ impl Known {
 
     pub(super) fn looks(&self, key: &KeyNeed) -> ClientKind {
         self.looks.get(&key.hash).copied().unwrap_or(ClientKind::Unclear)
+    }
+
+    /// Says whether a key looks like a crawler or a guesser, and that distinguishes it.
+    pub(super) fn is_culprit(&self, key: u64) -> bool {
+        self.culprits.contains(&key)
     }
 
     /// Says whether a key is spared, whatever it needs.
@@ -133,6 +161,8 @@ impl Known {
     }
 }
 
+/// The fewest pages by which a key is compared with others that ask for many.
+const PAGES: u64 = 30;
 /// A key of unknown looks that peaks less than this many times as high as any key of the crowd may be an ordinary
 /// client, and is not cut.
 const BURST: u64 = 5;
@@ -143,6 +173,28 @@ const MACHINE: u64 = 10;
 /// Finds the end of the crowd: the clear gap with the highest score over all rates.
 pub(super) fn edge(needs: &Needs, spare: Spare<'_>) -> Option<Edge> {
     let edges = (0..needs.counts.len()).flat_map(|rate| edges_at(needs, spare, rate));
+    edges.reduce(|best, edge| if edge.score > best.score { edge } else { best })
+}
+
+/// Finds the rate at which a limit that spares all other keys denies most of what crawlers and guessers ask for, if
+/// there is one. No gap is needed: what they are shows in their requests. `gone` are keys that are cut anyway.
+pub(super) fn culprits(needs: &Needs, known: &Known, gone: &HashSet<u64>) -> Option<Edge> {
+    let key = |place: usize| &needs.remembered()[place];
+    let is_meant = |place: &usize| known.culprits.contains(&key(*place).hash);
+    let at = |rate: usize| {
+        let burst = |place: usize| needs.burst(key(place), rate);
+        let falling = needs.falling(rate);
+        let mut others =
+            falling.iter().filter(|place| !is_meant(place) && !gone.contains(&key(**place).hash));
+        let below = others.next().map_or(0, |place| burst(*place)).max(needs.floor);
+        let above: Vec<usize> =
+            falling.iter().copied().filter(|place| is_meant(place) && burst(*place) > below).collect();
+        let denied: u64 = above.iter().map(|place| burst(*place) - below).sum();
+        let denied_share = denied as f64 / needs.units.max(1) as f64;
+        let is_seen = is_seen(needs.comes_back_in(below, rate), needs.span());
+        (is_seen && !above.is_empty()).then_some(Edge { rate, above, denied_share, score: denied_share })
+    };
+    let edges = (0..needs.counts.len()).filter_map(at);
     edges.reduce(|best, edge| if edge.score > best.score { edge } else { best })
 }
 

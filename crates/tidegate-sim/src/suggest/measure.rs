@@ -7,19 +7,22 @@ use tidegate::Rate;
 use tidegate::policy::{CostErrors, Policy};
 
 use super::caution::Caution;
-use super::choose::choose;
+use super::choose::{Choice, choose};
 use super::curve::{self, Point};
 use super::cut::{self, Cut, Known, Purpose, WORTH_A_POLICY};
 use super::narrower::{NARROWER, Narrower, narrower, selected};
 use super::needs::{KeyNeed, Needs};
 use super::options::{SuggestError, SuggestOptions};
 use super::readings::{Readings, Step};
-use super::signs::ClientKind;
+use super::room::{self, Halves};
+use super::signs::{ClientKind, Evidence};
 use super::stand_out;
-use super::suggestion::{Finding, KeysPeak, Proposal, ReplayResult, Spared, Suggestion};
+use super::suggestion::{Finding, KeysPeak, LeastLimit, Proposal, ReplayResult, Spared, Suggestion};
 use super::watch::Watch;
+use crate::meter::Meter;
 use crate::replay::PeakRate;
 use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions, WhatIfOutcome};
+use crate::written::scope;
 
 /// The counts of the first reading: from 1 to 65,536 per period, each a half or a third more than the one before.
 const COUNTS: u32 = 16;
@@ -28,6 +31,9 @@ const BETWEEN: u64 = 24;
 /// The most readings that minimise limits. Each leaves a twenty-fourth of the counts in question, so three usually
 /// suffice; costs of millions take more. If keys were forgotten, readings may disagree, and the last one counts.
 const MOST_CHOOSING: u32 = 9;
+/// The least room of a limit that cuts keys for a gap alone: where not even half as much again fits between the crowd
+/// and those above, the gap is an accident of the day.
+const GAP_ROOM: f64 = 1.5;
 /// The most keys hit that are named.
 const NAMED: usize = 10;
 /// The shares of keys whose peaks are shown.
@@ -70,7 +76,18 @@ struct Fitting {
     burst: u64,
     burst_for: Option<Spared>,
     rate_for: Option<Spared>,
-    mildest: Option<u64>,
+    /// The limit with room, if it has any.
+    offered: Option<Offered>,
+}
+
+/// A limit with room.
+#[derive(Clone, Copy, Debug)]
+struct Offered {
+    count: u64,
+    burst: u64,
+    room: f64,
+    /// The keys hit on the half on which it was not found.
+    held_out: Option<u64>,
 }
 
 impl<'l, W: FnMut(Step)> Measured<'l, W> {
@@ -143,8 +160,18 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             cautions.push(Caution::CostsUnknown { requests: self.unknown_costs });
         }
         let signed_in = self.needs.remembered().iter().filter(|key| key.signed_in).count() as u64;
+        let cost = self.options.cost.as_ref().map(|cost| cost.written.as_str());
+        let scope = match scope(self.policy, self.readings.matching(), cost) {
+            Ok(scope) => Some(scope),
+            Err(why) => {
+                cautions.push(Caution::Unwritten { why });
+                None
+            }
+        };
         Ok(Suggestion {
             by: self.options.by.clone(),
+            matching: self.readings.matching().clone(),
+            scope,
             per: self.options.per,
             requests: self.needs.requests,
             cost: self.options.cost.as_ref().map(|cost| cost.written.clone()),
@@ -157,6 +184,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             proposals: findings.proposals,
             stand_out: findings.stand_out,
             narrower: findings.narrower,
+            instead: Vec::new(),
             cautions,
         })
     }
@@ -181,12 +209,18 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             requests,
         }));
         let shared = groups.is_empty() && culprits.iter().all(|key| watch.looks(*key) == ClientKind::Shared);
-        let mut choice = choose(&self.needs, &known, self.kept(), !culprits.is_empty() || !groups.is_empty());
+        let has_culprits = !culprits.is_empty() || !groups.is_empty();
+        let mut choice = choose(&self.needs, &known, self.kept(), true, has_culprits);
+        let mut offered = self.leave_room(&choice)?;
+        let is_told = |cut: &&Cut| cut.hit.iter().all(|key| known.is_culprit(*key));
+        if choice.gap().is_some_and(|cut| !is_told(&cut)) && offered.is_none_or(|one| one.room < GAP_ROOM) {
+            choice = choose(&self.needs, &known, self.kept(), false, has_culprits);
+            offered = self.leave_room(&choice)?;
+        }
         if choice.finding == Finding::NoFaster && shared {
             choice.finding = Finding::Shared;
         }
-        let gap = choice.cuts.iter().find(|cut| cut.purpose == Purpose::Gap);
-        let cut = gap.map(|cut| cut.hit.clone()).unwrap_or_default();
+        let cut = choice.gap().map(|cut| cut.hit.clone()).unwrap_or_default();
         cautions.extend(stand_out::doubts(&self.needs, &watch, &known, &cut));
         let missed: Vec<u64> = culprits.into_iter().filter(|key| !cut.contains(key)).collect();
         let stand_out = stand_out::describe(&self.needs, &watch, &cut, &missed, &choice.stand_out);
@@ -196,7 +230,18 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         let pace = |requests: u64| pace(requests.saturating_mul(a_request));
         let selected = selected(&stand_out, groups, &watch, &self.options.by, pace);
         let narrower = narrower(&mut self.readings, self.options, &self.asking, &selected, known.usual_peak)?;
-        let fitted = self.fit(choice.cuts)?;
+        let mut fitted = self.fit(choice.cuts)?;
+        for fit in &mut fitted {
+            match fit.cut.purpose {
+                Purpose::Gap => fit.offered = offered,
+                Purpose::Ceiling => {
+                    let (count, burst) = (fit.count.saturating_mul(2), fit.burst.saturating_mul(2));
+                    let offered = Offered { count, burst, room: 2.0, held_out: None };
+                    fit.offered = self.can_be_doubled(count, burst).then_some(offered);
+                }
+                _ => {}
+            }
+        }
         let (proposals, evicted) = self.replay(&fitted)?;
         Ok(Findings { finding: choice.finding, proposals, stand_out, narrower, evicted })
     }
@@ -226,7 +271,9 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         let shows_offices = is_by_user || watch.has_paths && watch.has_agents;
         let per = self.options.per.as_secs_f64();
         let lasted = |key| watch.evidence(key).map_or(0.0, |evidence| evidence.lasted().as_secs_f64() / per);
-        let known = Known::new(&self.needs, shows_offices, |key| watch.looks(key), lasted);
+        let pages = |key| watch.evidence(key).map_or(0, Evidence::page_requests);
+        let looks = |key| watch.looks(key);
+        let known = Known::new(&self.needs, shows_offices, looks, lasted, pages, watch.crowd_loads());
         Ok((watch, known))
     }
 
@@ -241,9 +288,8 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             // The knee lies between its neighbours. The counts between them are examined, at first in steps.
             let below = knee.checked_sub(1).and_then(at).unwrap_or(0);
             let count = at(knee + 1).unwrap_or(points[knee].count);
-            let none = (None, None, None);
-            let (burst_for, rate_for, mildest) = none;
-            fitting.push(Fitting { cut, below, count, burst: 0, burst_for, rate_for, mildest });
+            let (burst_for, rate_for) = (None, None);
+            fitting.push(Fitting { cut, below, count, burst: 0, burst_for, rate_for, offered: None });
         }
         for reading in 0..MOST_CHOOSING {
             if fitting.iter().all(|fit| fit.burst > 0 && fit.count <= fit.below + 1) {
@@ -263,14 +309,46 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         Ok(fitting)
     }
 
+    /// Says whether a limit, and one of twice its size, can be replayed exactly.
+    fn can_be_doubled(&self, count: u64, burst: u64) -> bool {
+        let meter = |count| Rate::new(count, self.options.per).map(Meter::new);
+        let is_exact = |count, burst| meter(count).is_ok_and(|meter| meter.full(burst).is_some());
+        is_exact(count, burst) && is_exact(count.saturating_mul(2), burst.saturating_mul(2))
+    }
+
+    /// Leaves room between the keys that a choice spares and its limit, in two readings; `None` if it cuts nobody.
+    fn leave_room(&mut self, choice: &Choice) -> Result<Option<Offered>, SuggestError> {
+        let Some(Cut { hit, .. }) = choice.gap() else { return Ok(None) };
+        let (per, keys, asking) = (self.options.per, self.options.keys, &self.asking);
+        let mut limits = room::limits(&self.needs, hit);
+        limits.retain(|limit| self.can_be_doubled(limit.count, limit.burst));
+        if limits.is_empty() {
+            return Ok(None);
+        }
+        let mut halves = Halves::new(&self.needs, per, keys, self.hasher.clone())?;
+        self.readings.read("halving", |record| halves.feed(record, asking, hit))?;
+        let candidates: Vec<Candidate> =
+            limits.iter().map(|limit| limit.candidate(per)).collect::<Result<_, _>>()?;
+        let options = WhatIfOptions { keys, window: per, named: 0, ipv6_prefix: self.options.ipv6_prefix };
+        let mut what_if = WhatIf::new(self.policy, &candidates, options)?;
+        self.readings.read("making room", |record| what_if.feed(record))?;
+        let denied: Vec<u64> = what_if.outcomes().iter().map(|outcome| outcome.denied).collect();
+        let chosen = room::choose(&limits, &denied, &halves, hit);
+        Ok(chosen.map(|(limit, held_out)| {
+            let (count, burst, room) = (limit.count, limit.burst, limit.room());
+            Offered { count, burst, room, held_out }
+        }))
+    }
+
     /// Replays the proposals, and each with twice the rate and burst. Also returns how many live keys were evicted.
     fn replay(&mut self, fitted: &[Fitting]) -> Result<(Vec<Proposal>, u64), SuggestError> {
         let candidate = |count: u64, burst: u64| -> Result<Candidate, SuggestError> {
             Ok(Candidate { rate: Rate::new(count.max(1), self.options.per)?, burst: burst.max(1) })
         };
         let mut candidates = Vec::new();
-        for Fitting { count, burst, .. } in fitted {
-            candidates.push(candidate(*count, *burst)?);
+        for fit in fitted {
+            let Offered { count, burst, .. } = fit.offered();
+            candidates.push(candidate(count, burst)?);
             candidates.push(candidate(count.saturating_mul(2), burst.saturating_mul(2))?);
         }
         if candidates.is_empty() {
@@ -285,22 +363,36 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         let mut what_if = WhatIf::new(self.policy, &candidates, options)?;
         self.readings.read("replaying", |record| what_if.feed(record))?;
         let outcomes = what_if.outcomes();
-        let proposals = fitted.iter().zip(outcomes.chunks_exact(2)).map(|(fit, outcomes)| Proposal {
-            purpose: fit.cut.purpose,
-            rate: PeakRate { count: fit.count, window: self.options.per },
-            burst: fit.burst,
-            evidence: replay_result(&outcomes[0]),
-            hit: outcomes[0].hit.clone(),
-            least_burst_for: fit.burst_for.clone().filter(|_| fit.burst > 1),
-            least_rate_for: fit.rate_for.clone().filter(|_| fit.count > 1),
-            mildest_hit_needs: fit.mildest,
-            doubled: replay_result(&outcomes[1]),
+        let rate = |count| PeakRate { count, window: self.options.per };
+        let proposals = fitted.iter().zip(outcomes.chunks_exact(2)).map(|(fit, outcomes)| {
+            let Offered { count, burst, room, held_out } = fit.offered();
+            Proposal {
+                purpose: fit.cut.purpose,
+                rate: rate(count),
+                burst,
+                evidence: replay_result(&outcomes[0]),
+                hit: outcomes[0].hit.clone(),
+                room,
+                hit_on_another_half: held_out,
+                least: LeastLimit {
+                    rate: rate(fit.count),
+                    burst: fit.burst,
+                    burst_for: fit.burst_for.clone().filter(|_| fit.burst > 1),
+                    rate_for: fit.rate_for.clone().filter(|_| fit.count > 1),
+                },
+                doubled: replay_result(&outcomes[1]),
+            }
         });
         Ok((without_pointless(proposals.collect()), what_if.evicted()))
     }
 }
 
 impl Fitting {
+    /// Returns the limit that is proposed: with room, or the least.
+    fn offered(&self) -> Offered {
+        self.offered.unwrap_or(Offered { count: self.count, burst: self.burst, room: 1.0, held_out: None })
+    }
+
     /// Returns the counts that the next reading examines: evenly spaced between the bounds, both included.
     fn to_look_at(&self) -> impl Iterator<Item = u64> + use<> {
         let (below, wide) = (self.below, self.count - self.below);
@@ -329,8 +421,6 @@ impl Fitting {
             self.count = point.count;
             let most_needed = curve::most_needed(needs, *place, &self.cut.hit);
             self.burst_for = most_needed.filter(|key| needs.burst(key, *place) == self.burst).map(spared);
-            let hit = needs.remembered().iter().filter(|key| self.cut.hit.contains(&key.hash));
-            self.mildest = hit.map(|key| needs.burst(key, *place)).filter(|need| *need > self.burst).min();
         }
         let slower = mine.iter().rev().find(|(_, point)| point.count < self.count && !enough(point));
         self.below = slower.map_or(if is_first { 0 } else { self.below }, |(_, point)| point.count);

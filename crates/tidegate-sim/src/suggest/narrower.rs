@@ -12,10 +12,10 @@ use super::readings::{Readings, Step};
 use super::signs::{ClientKind, Signs};
 use super::stand_out::{Fate, StandsOut};
 use super::watch::{Group, Shared, Watch};
-use super::written::{cost_line, in_words};
 use crate::replay::PeakRate;
 use crate::thousands::grouped;
 use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions};
+use crate::written::{in_words, scope};
 
 /// The most such policies.
 pub(super) const NARROWER: usize = 3;
@@ -41,35 +41,26 @@ pub struct Narrower {
     /// The evidence from these requests.
     #[serde(flatten)]
     pub signs: Signs,
+    /// The lines of a policy that counts these requests.
     #[serde(skip)]
-    pub(super) cost: Option<String>,
+    pub(super) scope: String,
 }
 
 impl Narrower {
     /// Returns the policy as YAML, to paste into a file, in shadow mode.
     #[must_use]
     pub fn yaml(&self, name: &str) -> String {
-        let value = quoted(&self.pattern);
-        let matching = match self.attribute.strip_prefix("request.header.") {
-            Some(header) => format!("header: {{ {header}: {value} }}"),
-            None => format!("attributes: {{ {}: {value} }}", quoted(&self.attribute)),
-        };
-        let cost = self.cost.as_deref().map(cost_line).unwrap_or_default();
         format!(
-            "  - name: {name}\n    # Replayed: matches {} requests of {}; denies {}.\n    mode: shadow\n    match: {{ {matching} }}\n{cost}    \
+            "  - name: {name}\n    # Replayed: matches {} requests of {}; denies {}.\n    mode: shadow\n{}    \
              limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
             grouped(self.requests),
             if self.keys == 1 { "1 key".to_owned() } else { format!("{} keys", grouped(self.keys)) },
             grouped(self.denied),
+            self.scope,
             self.rate,
             self.burst
         )
     }
-}
-
-/// Writes a text as a JSON string, which is valid YAML.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }
 
 /// Traffic to be selected: by its agent if no other key sends that, otherwise by its key.
@@ -128,6 +119,7 @@ struct Tried {
     selected: usize,
     attribute: String,
     pattern: String,
+    scope: String,
     asking: Asking,
     what_if: WhatIf,
     rate: PeakRate,
@@ -156,11 +148,15 @@ pub(super) fn narrower<W: FnMut(Step)>(
             let limit = Limit::new(Quota::per(rate.count, rate.window).gcra()?, "narrower");
             let mut policy = Policy::new("narrower", limit).matching(matching);
             policy.cost = options.cost.as_ref().map(|cost| cost.rule.clone());
+            let cost = options.cost.as_ref().map(|cost| cost.written.as_str());
+            // Skip what no policy can select, and try the next.
+            let Ok(scope) = scope(&policy, readings.matching(), cost) else { continue };
             let one_key = WhatIfOptions { keys: 2, named: 0, ..WhatIfOptions::default() };
             tried.push(Tried {
                 selected: place,
                 attribute: attribute.to_owned(),
                 pattern,
+                scope,
                 asking: Asking::new(&policy, options.ipv6_prefix)?,
                 what_if: WhatIf::new(&policy, &[candidate], one_key)?,
                 rate,
@@ -200,7 +196,7 @@ pub(super) fn narrower<W: FnMut(Step)>(
                 keys: best.keys.len() as u64,
                 denied: best.what_if.outcomes().first().map_or(0, |outcome| outcome.denied),
                 signs: selected.signs.clone(),
-                cost: options.cost.as_ref().map(|cost| cost.written.clone()),
+                scope: best.scope.clone(),
             });
         }
     }
@@ -210,7 +206,7 @@ pub(super) fn narrower<W: FnMut(Step)>(
 /// Writes an agent as a pattern that matches it. Characters with a meaning in patterns, and characters that may be
 /// refused in a file or confuse a terminal, become `?`, which matches one character. A `*` at the end of a truncated
 /// agent stays.
-fn literal(agent: &str) -> String {
+pub(super) fn literal(agent: &str) -> String {
     let (agent, end) = agent.strip_suffix('*').map_or((agent, ""), |agent| (agent, "*"));
     let is_plain = |char: char| (char == ' ' || char.is_ascii_graphic()) && !"*{}".contains(char);
     agent.chars().map(|char| if is_plain(char) { char } else { '?' }).chain(end.chars()).collect()

@@ -164,6 +164,18 @@ impl Needs {
         self.first.map_or(Duration::ZERO, |first| self.last.since(first))
     }
 
+    /// Returns the middle of the time from the first request to the last.
+    pub(super) fn middle(&self) -> Tick {
+        self.first.map_or(Tick::EPOCH, |first| first.after(self.span() / 2))
+    }
+
+    /// Forgets all keys, as at the beginning of another log.
+    pub(super) fn begin_anew(&mut self) {
+        self.keys.clear();
+        self.places.clear();
+        self.floor = 0;
+    }
+
     /// Returns the burst that a key needs at the rate of this index.
     pub(super) fn burst(&self, key: &KeyNeed, rate: usize) -> u64 {
         self.meters[rate].burst(key.highest[rate])

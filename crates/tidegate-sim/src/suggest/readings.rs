@@ -2,6 +2,8 @@
 
 use std::ops::ControlFlow;
 
+use tidegate::policy::Match;
+
 use super::options::SuggestError;
 use crate::log::{Log, LogOptions, Record, Tally, Watch};
 use crate::source::Input;
@@ -33,6 +35,11 @@ pub(super) struct Readings<'l, W> {
 }
 
 impl<'l, W> Readings<'l, W> {
+    /// Returns which requests are read.
+    pub(super) const fn matching(&self) -> &'l Match {
+        &self.log.matching
+    }
+
     pub(super) const fn new(inputs: &'l [Input], log: &'l LogOptions, watch: W) -> Self {
         Self { inputs, log, watch, done: 0 }
     }

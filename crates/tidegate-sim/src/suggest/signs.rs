@@ -75,6 +75,8 @@ const AGENTS: usize = 8;
 /// The number of agents that load pages as browsers do from which people share a key with a crawler; and the fewest
 /// images and scripts that each of them loads. A person who runs a program at home has one browser.
 const READERS: (usize, u64) = (2, 3);
+/// From this number of users who signed in with one key on, people share it.
+const USERS: usize = 3;
 /// If the crowd's share of requests for images, scripts and the like is below this, the log does not show who loads
 /// them.
 const CROWD_LOADS: f64 = 0.1;
@@ -134,6 +136,10 @@ pub(super) struct Evidence {
     agents: Vec<(u64, Loads)>,
     /// The candidate for the agent of most requests: counted up by its own requests, down by others (majority vote).
     agent: (Box<str>, u64),
+    /// The candidate for the path of most requests, likewise.
+    path: (Box<str>, u64),
+    /// Hashes of users who were served, up to [`USERS`] of them.
+    users: Vec<u64>,
     rhythm: Rhythm,
     turns: PageTurns,
     /// The keys, if the evidence is of several.
@@ -153,6 +159,8 @@ impl Evidence {
             missing: 0,
             agents: Vec::new(),
             agent: ("".into(), 0),
+            path: ("".into(), 0),
+            users: Vec::new(),
             rhythm: Rhythm::default(),
             turns: PageTurns::default(),
             keys: Few::default(),
@@ -167,6 +175,9 @@ impl Evidence {
         if !record.path.is_empty() {
             let hash = self.hasher.hash_one(record.path);
             self.paths.add(hash);
+            if record.path.len() <= AGENT {
+                count_most(&mut self.path, &text(record.path));
+            }
             let pages = self.loads.pages;
             self.loads.count(record.path);
             if self.loads.pages > pages {
@@ -178,6 +189,12 @@ impl Evidence {
             self.statuses += 1;
             self.unauthorized += u64::from(matches!(status, 401 | 403 | 407));
             self.missing += u64::from(matches!(status, 400 | 404 | 410));
+        }
+        if self.users.len() < USERS && record.is_signed_in() {
+            let user = self.hasher.hash_one(record.user);
+            if !self.users.contains(&user) {
+                self.users.push(user);
+            }
         }
         self.add_agent(&record.agent(), record);
     }
@@ -198,12 +215,7 @@ impl Evidence {
         if let Some((_, loads)) = self.agents.get_mut(place) {
             loads.add(record);
         }
-        let name = agent_name(agent);
-        match &mut self.agent {
-            (most, count) if **most == *name => *count += 1,
-            (most, count @ 0) => (*most, *count) = (name.as_ref().into(), 1),
-            (_, count) => *count -= 1,
-        }
+        count_most(&mut self.agent, &agent_name(agent));
     }
 
     /// Returns the hashes of some of its pages, a fair sample.
@@ -215,6 +227,11 @@ impl Evidence {
         self.requests
     }
 
+    /// Returns how many of them were for pages, as opposed to their parts.
+    pub(super) const fn page_requests(&self) -> u64 {
+        self.loads.pages
+    }
+
     /// Returns the number of distinct keys.
     pub(super) fn keys(&self) -> u64 {
         self.keys.about()
@@ -223,6 +240,11 @@ impl Evidence {
     /// Returns the agent of at least nine in ten requests, if there is one.
     pub(super) fn only_agent(&self) -> Option<&str> {
         (self.agent.1 * 10 >= self.requests * 9 && self.agent.1 > 0).then_some(&*self.agent.0)
+    }
+
+    /// Returns the path of at least three in four requests, if there is one.
+    fn main_path(&self) -> Option<&str> {
+        (self.path.1 * 2 >= self.requests && self.path.1 > 0).then_some(&*self.path.0)
     }
 
     /// Returns the key, if there is only one.
@@ -266,6 +288,16 @@ impl Evidence {
         crowd.is_of_browsers() && self.loads.parts == 0 && self.only_agent().is_some_and(is_browser)
     }
 
+    /// Says whether people share the key: several users signed in and were served, or several browsers load pages.
+    fn is_shared(&self, crowd: Loads) -> bool {
+        self.users.len() >= USERS || self.readers(crowd) >= READERS.0
+    }
+
+    /// Says whether the agent tells where its owner can be reached, as those of search engines do.
+    fn tells_its_owner(&self) -> bool {
+        self.only_agent().is_some_and(|agent| agent.contains("://") || agent.contains('@'))
+    }
+
     /// Judges the requests, given how often the crowd loads parts of pages.
     pub(super) fn looks(&self, crowd: Loads) -> ClientKind {
         let asked = self.loads.pages + self.loads.parts;
@@ -273,7 +305,7 @@ impl Evidence {
         let is_timer = asked > 0 && (same && self.rhythm.pace().is_some() || self.rhythm.is_in_rounds());
         let unauthorized = share(self.unauthorized, self.statuses);
         let missing = share(self.missing, self.statuses);
-        let or_shared = |looks| if self.readers(crowd) >= READERS.0 { ClientKind::Shared } else { looks };
+        let or_shared = |looks| if self.is_shared(crowd) { ClientKind::Shared } else { looks };
         if unauthorized >= MOST || (unauthorized + missing >= MOST && !is_timer) {
             return or_shared(ClientKind::Refused);
         }
@@ -283,6 +315,9 @@ impl Evidence {
         // If the crowd does not load images or scripts, several agents may be several people who read different
         // pages.
         if once && !loads && !is_timer && (crowd_loads || !self.has_several_agents()) {
+            if self.tells_its_owner() {
+                return or_shared(ClientKind::Program);
+            }
             return or_shared(ClientKind::Crawler);
         }
         // Jobs do not load parts of pages, and people do not read hundreds of pages without a rest.
@@ -292,10 +327,21 @@ impl Evidence {
         if is_timer {
             return ClientKind::Timer;
         }
-        if loads || (self.has_several_agents() && !once) {
+        if loads || self.users.len() >= USERS || (self.has_several_agents() && !once) {
             return ClientKind::People;
         }
         if same && !self.pretends(crowd) { ClientKind::Program } else { ClientKind::Unclear }
+    }
+}
+
+/// Counts a text for its candidate for the most frequent one.
+fn count_most((most, count): &mut (Box<str>, u64), text: &str) {
+    if **most == *text {
+        *count += 1;
+    } else if *count == 0 {
+        (*most, *count) = (text.into(), 1);
+    } else {
+        *count -= 1;
     }
 }
 

@@ -51,7 +51,7 @@ pub struct StandsOut {
 /// Returns the keys that limits are meant for and that ask for at least a share `least` of all units, largest first.
 pub(super) fn culprits<'n>(needs: &'n Needs, known: &Known, least: f64) -> Vec<&'n KeyNeed> {
     let meant = |key: &&KeyNeed| {
-        known.looks(key).is_culprit()
+        (known.looks(key) == ClientKind::Shared || known.is_culprit(key.hash))
             // A key shared with a crawler may have been signed in with by others.
             && (known.looks(key) == ClientKind::Shared || !known.signed_in(key))
             && key.asked() as f64 >= least * needs.units as f64

@@ -4,18 +4,20 @@ use std::time::Duration;
 
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
+use tidegate::policy::Match;
 
 use super::caution::Caution;
 use super::cut::Purpose;
+use super::instead::Instead;
 use super::narrower::Narrower;
 use super::stand_out::StandsOut;
-use super::written::{cost_line, in_words, plain_or_quoted};
 use crate::json_units::millis;
 use crate::peaks::Distinct;
 use crate::percent::percent;
 use crate::replay::PeakRate;
 use crate::thousands::grouped;
 use crate::what_if::KeyHit;
+use crate::written::{in_words, match_value};
 
 /// What a log shows about where a limit could be drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -84,6 +86,24 @@ pub struct Spared {
     pub signed_in: bool,
 }
 
+/// The least limit that spares some keys.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LeastLimit {
+    /// The rate.
+    #[serde(rename = "least_rate", serialize_with = "in_words")]
+    pub rate: PeakRate,
+    /// The burst.
+    #[serde(rename = "least_burst")]
+    pub burst: u64,
+    /// A key that a burst of one less would also hit; `None` if the burst is 1, or as small as forgotten keys allow
+    /// ([`Caution::Forgotten`]).
+    #[serde(rename = "least_burst_for")]
+    pub burst_for: Option<Spared>,
+    /// A key that a rate of one less would also hit; `None` if its count is 1.
+    #[serde(rename = "least_rate_for")]
+    pub rate_for: Option<Spared>,
+}
+
 /// A proposed limit, replayed on the whole log.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Proposal {
@@ -99,14 +119,14 @@ pub struct Proposal {
     pub evidence: ReplayResult,
     /// The keys it would have hit, most denied first; at most ten.
     pub hit: Vec<KeyHit>,
-    /// A key that a burst of one less would also hit; `None` if the burst is 1, or as small as forgotten keys allow
-    /// ([`Caution::Forgotten`]).
-    pub least_burst_for: Option<Spared>,
-    /// A key that a rate of one less would also hit; `None` if its count is 1.
-    pub least_rate_for: Option<Spared>,
-    /// The smallest burst that one of the keys hit would need at this rate: how far the limit can be raised. `None`
-    /// if no key is hit.
-    pub mildest_hit_needs: Option<u64>,
+    /// The room between the keys that it spares and the limit: each of them may ask for this many times as much.
+    pub room: f64,
+    /// The keys that should be spared and that a limit with this room, found on the first half of the log alone, hits
+    /// in the second half; at most one that is twice as strict. `None` if that was not tried.
+    pub hit_on_another_half: Option<u64>,
+    /// The least limit that spares the same keys: this limit, if there is no room.
+    #[serde(flatten)]
+    pub least: LeastLimit,
     /// The result of twice the rate and twice the burst.
     pub doubled: ReplayResult,
 }
@@ -125,6 +145,8 @@ pub struct KeysPeak {
 pub struct Suggestion {
     /// The attributes of the key.
     pub by: Vec<String>,
+    /// The requests that were read, if not all: [`LogOptions::matching`](crate::log::LogOptions::matching).
+    pub matching: Match,
     /// The period of the rates.
     pub per: Duration,
     /// Requests that have a key.
@@ -150,14 +172,19 @@ pub struct Suggestion {
     pub stand_out: Vec<StandsOut>,
     /// Policies for traffic that no limit by this key catches; at most three.
     pub narrower: Vec<Narrower>,
+    /// Narrower questions, each with a limit that cuts a key that stands out and is not cut here; at most two.
+    pub instead: Vec<Instead>,
     /// Cautions about the suggestion.
     pub cautions: Vec<Caution>,
+    /// The lines of a policy that counts the same requests; `None` if there are none, which a caution explains.
+    pub(super) scope: Option<String>,
 }
 
 impl Serialize for Suggestion {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut fields = to.serialize_struct("Suggestion", 15)?;
+        let mut fields = to.serialize_struct("Suggestion", 17)?;
         fields.serialize_field("by", &self.by)?;
+        fields.serialize_field("match", &match_value(&self.matching))?;
         fields.serialize_field("per_ms", &millis(self.per))?;
         fields.serialize_field("requests", &self.requests)?;
         fields.serialize_field("cost", &self.cost)?;
@@ -171,6 +198,7 @@ impl Serialize for Suggestion {
         fields.serialize_field("proposals", &self.proposals)?;
         fields.serialize_field("stand_out", &self.stand_out)?;
         fields.serialize_field("narrower", &self.narrower)?;
+        fields.serialize_field("instead", &self.instead)?;
         fields.serialize_field("cautions", &self.cautions)?;
         fields.end()
     }
@@ -184,28 +212,27 @@ impl Suggestion {
         self.proposals.first().filter(|first| self.finding.is_answer() || first.purpose == Purpose::Kept)
     }
 
-    /// Returns a proposal as a policy in YAML, to paste into a file, in shadow mode.
+    /// Returns a proposal as a policy in YAML, to paste into a file, in shadow mode. It counts the requests that were
+    /// read and no others. `None` if no policy can do that ([`Caution::Unwritten`]).
     #[must_use]
-    pub fn yaml(&self, proposal: &Proposal, name: &str) -> String {
+    pub fn yaml(&self, proposal: &Proposal, name: &str) -> Option<String> {
         let ReplayResult { denied, denied_share, keys_hit, keys_hit_signed_in, .. } = proposal.evidence;
-        let by: Vec<String> = self.by.iter().map(|name| plain_or_quoted(name)).collect();
         let signed_in = if self.cautions.contains(&Caution::NoUsers) {
             String::new()
         } else {
             format!(", signed in {}", grouped(keys_hit_signed_in))
         };
-        let cost = self.cost.as_deref().map(cost_line).unwrap_or_default();
-        format!(
-            "  - name: {name}\n    # Replayed on {} requests: denies {} ({}); keys hit {} of {}{signed_in}.\n    mode: shadow\n    \
-             by: [{}]\n{cost}    limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
+        let scope = self.scope.as_deref()?;
+        Some(format!(
+            "  - name: {name}\n    # Replayed on {} requests: denies {} ({}); keys hit {} of {}{signed_in}.\n    mode: shadow\n\
+             {scope}    limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
             grouped(self.requests),
             grouped(denied),
             percent(denied_share),
             grouped(keys_hit),
             self.keys,
-            by.join(", "),
             proposal.rate,
             proposal.burst,
-        )
+        ))
     }
 }

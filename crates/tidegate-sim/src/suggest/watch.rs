@@ -89,6 +89,11 @@ impl Watch {
         self.evidence(key).map_or(ClientKind::Unclear, |evidence| evidence.looks(self.crowd))
     }
 
+    /// Says whether the crowd loads images and scripts, so that clients that do not stand out.
+    pub(super) fn crowd_loads(&self) -> bool {
+        self.crowd.is_of_browsers()
+    }
+
     /// Says whether a group of keys behaves like one crawler, with at least `least` requests.
     fn is_a_crawler(&self, group: &Group, least: u64) -> bool {
         let Group { evidence, .. } = group;

@@ -7,12 +7,10 @@ use tidegate_sim::suggest::{Caution, Fate, Finding, Suggestion};
 
 use crate::harm::{Harm, harm, propose, spoken_of};
 use crate::scenarios::SCENARIOS;
-use crate::traffic::{Plant, Planted};
+use crate::traffic::{ANOTHER_DAY, Plant, Planted};
 
-/// Seeds that were never used while the method was developed. Another day of a seed is the log of the seed plus a
-/// million.
+/// Seeds that were never used while the method was developed.
 const SEEDS: [u64; 3] = [501, 502, 503];
-const ANOTHER_DAY: u64 = 1_000_000;
 
 /// The result for one log.
 #[derive(Debug)]
@@ -246,14 +244,14 @@ fn show() {
             for proposal in &found.proposals {
                 let (same, next) = (harm(&log, proposal), harm(&other, proposal));
                 println!(
-                    "    {:10} {:8} burst {:3}: {:5.2} %, {:2} keys, {} signed in, mildest {:4}; bad {}/{} {:3.0}%, others {}: {}; next day bad {}/{} {:3.0}%, others {}: {}",
+                    "    {:10} {:8} burst {:3}: {:5.2} %, {:2} keys, {} signed in, room {:4}; bad {}/{} {:3.0}%, others {}: {}; next day bad {}/{} {:3.0}%, others {}: {}",
                     format!("{:?}", proposal.purpose),
                     proposal.rate.to_string(),
                     proposal.burst,
                     100.0 * proposal.evidence.denied_share,
                     proposal.evidence.keys_hit,
                     proposal.evidence.keys_hit_signed_in,
-                    proposal.mildest_hit_needs.unwrap_or(0),
+                    proposal.room,
                     same.bad_hit,
                     log.bad.len(),
                     100.0 * same.bad_denied as f64 / same.bad_requests.max(1) as f64,

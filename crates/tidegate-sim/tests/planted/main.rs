@@ -8,3 +8,4 @@ mod judge;
 mod plants;
 mod scenarios;
 mod traffic;
+mod training;

@@ -18,8 +18,8 @@ pub(crate) struct Request {
 #[derive(Clone, Debug)]
 pub(crate) struct Asker {
     pub(crate) client: String,
-    user: String,
-    agent: String,
+    pub(crate) user: String,
+    pub(crate) agent: String,
 }
 
 impl Asker {
@@ -49,6 +49,8 @@ struct Says {
 #[derive(Debug)]
 pub(crate) struct Planted {
     pub(crate) chance: Chance,
+    /// Random numbers that are the same on each day: who people are, as opposed to what they do.
+    pub(crate) persona: Chance,
     pub(crate) requests: Vec<Request>,
     /// The clients that a limit should cut.
     pub(crate) bad: HashSet<String>,
@@ -57,6 +59,8 @@ pub(crate) struct Planted {
     says: Says,
 }
 
+/// Another day of a seed is the log of the seed plus this.
+pub(crate) const ANOTHER_DAY: u64 = 1_000_000;
 pub(crate) const HOUR: u64 = 3_600_000;
 /// The length of each log.
 pub(crate) const SPAN: u64 = 4 * HOUR;
@@ -100,6 +104,7 @@ impl Planted {
         let says = Says { users: true, paths: true, parts: true, millis: true };
         let mut log = Self {
             chance: Chance(seed),
+            persona: Chance(seed % ANOTHER_DAY ^ 0x5eed),
             requests: Vec::new(),
             bad: HashSet::new(),
             bad_within: HashSet::new(),

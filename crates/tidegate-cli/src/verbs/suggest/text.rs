@@ -3,7 +3,7 @@
 
 use tidegate::visible;
 use tidegate_sim::replay::PeakRate;
-use tidegate_sim::suggest::{Caution, Finding, Proposal, Purpose, Spared, Suggestion};
+use tidegate_sim::suggest::{Caution, Finding, Instead, Proposal, Purpose, Spared, Suggestion};
 use tidegate_sim::thousands::grouped;
 
 use super::evidence::{self, evidence};
@@ -37,15 +37,19 @@ pub(super) fn text(found: &Suggestion, wide: bool) -> Styled {
         text.push("\n\n");
     }
     if let Some(proposal) = copied(found) {
-        text.push(format!("{}\n\n", lead(found, proposal)));
-        text.push(found.yaml(proposal, NAME));
-        text.push(format!("\n{}", certainty(found, proposal)));
+        if let Some(yaml) = found.yaml(proposal, NAME) {
+            text.push(format!("{}\n\n{yaml}\n", lead(found, proposal)));
+        }
+        text.push(certainty(found, proposal));
         if !found.narrower.is_empty() {
             text.push("\n");
         }
     }
     if !found.narrower.is_empty() {
         text.push(apart(found));
+    }
+    for instead in &found.instead {
+        text.push(other_question(instead));
     }
     for caution in &found.cautions {
         text.push_as(Look::Doubtful, "NOTE");
@@ -105,6 +109,23 @@ fn apart(found: &Suggestion) -> String {
         ));
     }
     text
+}
+
+/// Describes a narrower question whose answer cuts what is spared here.
+fn other_question(instead: &Instead) -> String {
+    let Instead { key, name, pattern, proposal } = instead;
+    let word = visible::name(&format!("{name}={pattern}")).replace('\'', "?");
+    format!(
+        "{}, which is not cut here, is cut by a limit for some requests alone: --match '{word}' finds {} burst {}, which denies {} requests of {} {}, \
+         signed in {}.\n",
+        visible::name(key),
+        proposal.rate,
+        grouped(proposal.burst),
+        grouped(proposal.evidence.denied),
+        grouped(proposal.evidence.keys_hit),
+        if proposal.evidence.keys_hit == 1 { "key" } else { "keys" },
+        grouped(proposal.evidence.keys_hit_signed_in),
+    )
 }
 
 const fn look(finding: Finding) -> Look {
@@ -210,7 +231,7 @@ fn purpose(found: &Suggestion, proposal: &Proposal) -> String {
             let kept = found.keys.about().saturating_sub(proposal.evidence.keys_hit);
             format!("keeps {} keys", grouped(kept))
         }
-        Purpose::Ceiling => "hits nobody".to_owned(),
+        Purpose::Ceiling => "hits nobody, has room".to_owned(),
     }
 }
 
@@ -228,7 +249,9 @@ fn lead(found: &Suggestion, proposal: &Proposal) -> &'static str {
             "The limit that keeps the share of --keep; in shadow mode it only measures and denies nothing:"
         }
         (_, Some(_)) => "Copy this; in shadow mode it only measures and denies nothing:",
-        (_, None) => "A bound against traffic that this log does not contain; it hits no key in the log:",
+        (_, None) => {
+            "A bound against traffic that this log does not contain; it hits no key in the log, and grants twice what the busiest needed:"
+        }
     }
 }
 
@@ -238,28 +261,48 @@ fn certainty(found: &Suggestion, proposal: &Proposal) -> String {
         format!("{}{}", visible::name(&spared.key), if spared.signed_in { " (signed in)" } else { "" })
     };
     let mut less = Vec::new();
-    if let Some(spared) = &proposal.least_burst_for {
-        less.push(format!("a burst of {} would hit {}", grouped(proposal.burst - 1), who(spared)));
+    let least = &proposal.least;
+    if let Some(spared) = &least.burst_for {
+        less.push(format!("a burst of {} would hit {}", grouped(least.burst - 1), who(spared)));
     }
-    if let Some(spared) = &proposal.least_rate_for {
-        let rate = PeakRate { count: proposal.rate.count - 1, ..proposal.rate };
+    if let Some(spared) = &least.rate_for {
+        let rate = PeakRate { count: least.rate.count - 1, ..least.rate };
         less.push(format!("{rate} would hit {}", who(spared)));
     }
     let mut text = String::new();
-    if !less.is_empty() {
-        text.push_str(&format!("Least: {}.\n", less.join(", ")));
+    let has_room = proposal.room > 1.0;
+    if has_room {
+        text.push_str(&format!(
+            "Room: each key that is spared could ask for {} times as much. The least limit that spares them is {}, burst {}",
+            proposal.room,
+            least.rate,
+            grouped(least.burst)
+        ));
+        if !less.is_empty() {
+            text.push_str(&format!(": {}", less.join(", ")));
+        }
+        text.push_str(".\n");
+    } else if !less.is_empty() {
+        text.push_str(&format!(
+            "Least: {}. There is no room for more: other days will hit some.\n",
+            less.join(", ")
+        ));
     }
-    if let Some(needed) = proposal.mildest_hit_needs {
-        let times = needed as f64 / proposal.burst.max(1) as f64;
+    if proposal.purpose == Purpose::Gap {
         let doubled = PeakRate { count: proposal.rate.count.saturating_mul(2), ..proposal.rate };
         text.push_str(&format!(
-            "Room: one of the keys hit would need only a burst of {} at this rate, {times:.1} times as much; twice the limit ({doubled}, burst \
-             {}) would still deny {} requests of {} {}.\n",
-            grouped(needed),
+            "Twice the limit ({doubled}, burst {}) would still deny {} requests of {} {}.\n",
             grouped(proposal.burst.saturating_mul(2)),
             grouped(proposal.doubled.denied),
             grouped(proposal.doubled.keys_hit),
             if proposal.doubled.keys_hit == 1 { "key" } else { "keys" },
+        ));
+    }
+    if let Some(hit) = proposal.hit_on_another_half {
+        let keys = if hit == 1 { "key" } else { "keys" };
+        text.push_str(&format!(
+            "Judged: found with this room on the first half of the log alone, a limit hits {} {keys} of the second half that it should spare.\n",
+            grouped(hit)
         ));
     }
     if proposal.purpose != Purpose::Ceiling {

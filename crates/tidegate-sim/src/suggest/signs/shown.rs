@@ -12,6 +12,8 @@ use crate::json_units;
 pub struct Signs {
     /// Distinct paths. Above 127 an estimate, with a standard error of 9 %.
     pub paths: Option<u64>,
+    /// The path of three requests in four.
+    pub path: Option<String>,
     /// Requests for pages, as opposed to their parts, such as images and scripts.
     pub pages: Option<u64>,
     /// Distinct pages; above 127 an estimate, and never more than `pages`.
@@ -43,6 +45,7 @@ impl Evidence {
                 asked > 0,
                 if self.paths.is_exact() { self.paths.about() } else { self.paths.about().min(asked) },
             ),
+            path: self.main_path().map(str::to_owned),
             pages: known(asked > 0, self.loads.pages),
             pages_different: known(asked > 0, self.pages.about().min(self.loads.pages)),
             parts_share: (asked > 0).then(|| self.loads.share()),
