@@ -9,7 +9,7 @@ pub(crate) trait Storable {
     type State: Clone;
 
     /// Returns the tick of the last change; `None` for a state that does not stand still when the clock steps back.
-    fn last_change(_: &Self::State) -> Option<Tick> {
+    fn last_change(&self, _: &Self::State) -> Option<Tick> {
         None
     }
 
@@ -25,14 +25,14 @@ pub(crate) trait Storable {
 
 /// Returns the tick of a state's last change if that is later than [`MAX_STEP_BACK`] after `now`.
 #[inline]
-pub(crate) fn far_ahead<L: Storable>(_: &L, state: &L::State, now: Tick) -> Option<Tick> {
+pub(crate) fn far_ahead<L: Storable>(limit: &L, state: &L::State, now: Tick) -> Option<Tick> {
     let latest = now.after(MAX_STEP_BACK);
-    L::last_change(state).filter(|last| *last > latest)
+    limit.last_change(state).filter(|last| *last > latest)
 }
 
 /// Sets a state back whose last change is later than [`MAX_STEP_BACK`] after `now`; `None` for any other state.
 #[inline]
 pub(crate) fn after_step_back<L: Storable>(limit: &L, state: &L::State, now: Tick) -> Option<L::State> {
     let latest = now.after(MAX_STEP_BACK);
-    (L::last_change(state)? > latest).then(|| limit.set_back(state, latest))
+    (limit.last_change(state)? > latest).then(|| limit.set_back(state, latest))
 }

@@ -1,7 +1,9 @@
 //! Ticks and rates: time in integer nanoseconds, speed as an exact ratio.
 
 use core::fmt;
+use core::sync::atomic::{AtomicI64, Ordering};
 use core::time::Duration;
+use std::sync::Arc;
 
 use crate::error::{MAX_COUNT, QuotaError};
 
@@ -52,6 +54,46 @@ impl Tick {
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(nanos(span)))
+    }
+}
+
+impl Tick {
+    /// Returns the tick that lies a number of nanoseconds later, or earlier if it is less than zero; saturates.
+    #[inline]
+    pub(crate) const fn shifted(self, nanos: i64) -> Self {
+        Self(self.0.saturating_add_signed(nanos))
+    }
+}
+
+/// How far the wall clock is ahead of the ticks of a clock, in nanoseconds; less than zero if it is behind. Clones
+/// share the number.
+///
+/// A clock whose ticks do not follow the wall clock has one, and calendar windows read it: see
+/// [`Quota::follow_wall`](crate::Quota::follow_wall). Reading it is one load.
+///
+/// # Examples
+/// ```
+/// use tidegate_core::time::WallAhead;
+///
+/// let ahead = WallAhead::default();
+/// ahead.clone().set(-3);
+/// assert_eq!(ahead.nanos(), -3);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct WallAhead(Arc<AtomicI64>);
+
+impl WallAhead {
+    /// Returns the number.
+    #[must_use]
+    #[inline]
+    pub fn nanos(&self) -> i64 {
+        // Relaxed, as in `set`: the number publishes only itself.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sets the number.
+    pub fn set(&self, nanos: i64) {
+        self.0.store(nanos, Ordering::Relaxed);
     }
 }
 

@@ -5,12 +5,17 @@
 #![cfg(feature = "tz")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+#[path = "random/mod.rs"]
+mod random;
+
+use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tidegate_core::bytes::{Bytes, Reader, Writer};
 use tidegate_core::rate::{CalendarUnit, FixedWindow, zone_names};
-use tidegate_core::{Algorithm, Ask, Cost, QuotaError, Retry, Tick, Transition};
+use tidegate_core::time::WallAhead;
+use tidegate_core::{Algorithm, Ask, Cost, Quota, QuotaError, Receipt, Retry, State, Tick, Transition};
 
 use CalendarUnit::{Day, Hour, Minute, Month, Week, Year};
 
@@ -238,5 +243,125 @@ fn every_zone_is_found_by_its_name_and_comes_back_from_bytes() {
     for nowhere in ["", "Mars/Olympus", "Etc/Unknown", "+02:00", "../etc/passwd"] {
         let refused = FixedWindow::calendar(1, Month, nowhere);
         assert!(matches!(refused, Err(QuotaError::Zone { .. })), "{nowhere}");
+    }
+}
+
+/// Three an hour, by a clock whose ticks do not follow the wall clock.
+struct Hourly {
+    quota: Quota,
+    wall: WallAhead,
+    state: State,
+    now: Tick,
+}
+
+const HOUR: i64 = 3_600_000_000_000;
+
+impl Hourly {
+    fn new(now: &str) -> Self {
+        let quota: Quota = FixedWindow::calendar(3, Hour, "UTC").unwrap().into();
+        let (wall, now) = (WallAhead::default(), tick(now));
+        quota.follow_wall(&wall);
+        Self { state: quota.fresh(now), quota, wall, now }
+    }
+
+    /// Asks for a unit as a store does: a key that a fast clock wrote is set back first.
+    fn ask(&mut self) -> Result<Receipt, Retry> {
+        if let Some(back) = self.quota.set_back(&self.state, self.now) {
+            self.state = back;
+        }
+        match self.quota.decide(&self.state, Ask::allow(self.now, Cost::ONE)) {
+            Transition::Allowed { next, receipt, .. } => {
+                self.state = next;
+                Ok(receipt)
+            }
+            Transition::Denied { retry } => Err(retry),
+        }
+    }
+
+    fn resets(&self) -> String {
+        let at = self.now.after(self.quota.standing(&self.state, self.now).reset_after);
+        let shown = i64::try_from(at.as_nanos()).unwrap() + self.wall.nanos();
+        utc(Tick::from_nanos(shown.cast_unsigned()))
+    }
+}
+
+/// A machine starts with its clock 5.5 hours slow or fast, and a time service corrects it. Regression: the windows kept
+/// the clock of the start for ever.
+#[test]
+fn windows_follow_a_wall_clock_that_is_corrected() {
+    let mut slow = Hourly::new("2026-03-05T06:25:00Z");
+    slow.ask().unwrap();
+    assert_eq!(slow.resets(), "2026-03-05T07:00:00Z");
+    slow.wall.set(11 * HOUR / 2);
+    slow.ask().unwrap();
+    assert_eq!(slow.resets(), "2026-03-05T12:00:00Z");
+    slow.now = slow.now.after(Duration::from_secs(300));
+    assert!(slow.ask().is_ok() && slow.ask().is_ok() && slow.ask().is_ok(), "it is noon");
+    assert_eq!(slow.ask(), Err(Retry::After(Duration::from_secs(3600))));
+
+    let mut fast = Hourly::new("2026-03-05T17:25:00Z");
+    assert!(fast.ask().is_ok() && fast.ask().is_ok());
+    fast.wall.set(-11 * HOUR / 2);
+    fast.ask().unwrap();
+    // After a step back a key stands still for ten seconds.
+    fast.now = fast.now.after(Duration::from_secs(10));
+    assert_eq!(fast.resets(), "2026-03-05T12:00:00Z", "an hour that the key has not seen");
+    assert!(fast.ask().is_err(), "what was spent counts in it");
+    fast.now = fast.now.after(Duration::from_secs(290));
+    assert!(fast.ask().is_ok());
+}
+
+#[test]
+fn a_step_over_an_edge_opens_the_next_window_and_a_step_back_none_again() {
+    let mut hourly = Hourly::new("2026-03-05T12:59:00Z");
+    assert!(hourly.ask().is_ok() && hourly.ask().is_ok() && hourly.ask().is_ok() && hourly.ask().is_err());
+    hourly.wall.set(HOUR / 60);
+    let first = hourly.ask().unwrap();
+    assert_eq!(hourly.resets(), "2026-03-05T14:00:00Z");
+    hourly.wall.set(0);
+    let Err(Retry::After(wait)) = hourly.ask() else { panic!("twelve o'clock is over") };
+    assert!(wait <= Duration::from_secs(60), "{wait:?}");
+    hourly.now = hourly.now.after(Duration::from_secs(60));
+    assert!(hourly.ask().is_ok() && hourly.ask().is_ok() && hourly.ask().is_err(), "three in all");
+    // A charge is settled in the window in which it was made, whatever the clock shows.
+    hourly.state = hourly.quota.settle(&hourly.state, hourly.now, &first, 0);
+    assert!(hourly.ask().is_err(), "the clock was set back since");
+    let mut hourly = Hourly::new("2026-03-05T12:30:00Z");
+    let first = hourly.ask().unwrap();
+    hourly.wall.set(24 * HOUR);
+    let second = hourly.ask().unwrap();
+    hourly.state = hourly.quota.settle(&hourly.state, hourly.now, &first, 0);
+    assert_eq!(hourly.quota.standing(&hourly.state, hourly.now).remaining, 2, "that was yesterday");
+    hourly.state = hourly.quota.settle(&hourly.state, hourly.now, &second, 0);
+    assert_eq!(hourly.quota.standing(&hourly.state, hourly.now).remaining, 3);
+}
+
+/// The wall clock is set at random: forward by anything, back by up to an hour. No hour that it shows grants more than
+/// the limit.
+#[test]
+fn no_hour_is_granted_twice_however_the_clock_is_set() {
+    for seed in 0..400 {
+        let mut random = random::Random::new(seed);
+        let mut hourly = Hourly::new("2026-03-05T12:30:00Z");
+        let mut granted: HashMap<String, u64> = HashMap::new();
+        for _ in 0..60 {
+            match random.below(6) {
+                0 => hourly.wall.set(hourly.wall.nanos() + random.below(3 * HOUR as u64) as i64),
+                1 | 2 => hourly.wall.set(hourly.wall.nanos() - random.below(HOUR as u64) as i64),
+                _ => hourly.now = hourly.now.after(random.span(HOUR as u64)),
+            }
+            for _ in 0..1 + random.below(4) {
+                if let Ok(receipt) = hourly.ask() {
+                    // After a step of seconds back, the key stands still at the later time.
+                    let shown = receipt.at.as_nanos().saturating_add_signed(hourly.wall.nanos());
+                    let hour = utc(Tick::from_nanos(shown / HOUR as u64 * HOUR as u64));
+                    let units = granted.entry(hour.clone()).or_default();
+                    *units += 1;
+                    assert!(*units <= 3, "{hour}, seed {seed}");
+                } else {
+                    break;
+                }
+            }
+        }
     }
 }

@@ -7,7 +7,9 @@ use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tidegate::SystemClock;
 use tidegate::clock::Clock as _;
-use tidegate::store::{Answer, Caps, Cell, DecidedBy, Op, OwnedStep, Settled, Step, StoreError, settle};
+use tidegate::store::{
+    Answer, Caps, Cell, DecidedBy, Op, OwnedStep, Settled, Step, StoreError, settle_within,
+};
 use tidegate_core::Tick;
 use tidegate_core::bytes::DecodeError;
 use twox_hash::XxHash64;
@@ -165,7 +167,9 @@ impl Engine {
                 }
             });
         }
-        let (mut settled, changed) = step.with(|step| settle(&Step { now, ..*step }, &mut cells));
+        let largest = self.caps.largest_cell;
+        let (mut settled, changed) =
+            step.with(|step| settle_within(&Step { now, ..*step }, &mut cells, largest));
         settled.by = DecidedBy::Engine;
         // The replacement of a lost cell is written even if the step is refused, so that the script can decide the next
         // step. Unreadable bytes are only removed if the step that forgets their key is granted.
@@ -174,7 +178,7 @@ impl Engine {
         if !changed && !anew {
             return Ok((settled, Vec::new()));
         }
-        let most = self.caps.largest_cell.unwrap_or(usize::MAX);
+        let most = largest.unwrap_or(usize::MAX);
         let mut writes = Vec::with_capacity(cells.len());
         for ((name, (found, _)), cell) in prepared.cells.iter().zip(&read.found).zip(&cells) {
             let bytes = cell.as_ref().map_or(0, |cell| cell.encode().len());

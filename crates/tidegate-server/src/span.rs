@@ -4,14 +4,19 @@
 use std::time::Duration;
 
 use jiff::fmt::temporal::DateTimePrinter;
-use tidegate::Tick;
+use tidegate::{SystemClock, Tick};
 
 /// Prints milliseconds.
 const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
 
-/// Formats the moment `after` a tick in RFC 3339, rounded up to a millisecond. Ticks of the server count from 1970.
-/// `None` for moments after the year 9999.
+/// Formats the moment `after` a tick of the server in RFC 3339, by the wall clock as it stands now, rounded up to a
+/// millisecond. `None` for moments after the year 9999.
 pub(crate) fn moment(at: Tick, after: Duration) -> Option<String> {
+    wall_moment(SystemClock::wall_time(at), after)
+}
+
+/// Formats the moment `after` a tick of the wall clock, like [`moment`].
+pub(crate) fn wall_moment(at: Tick, after: Duration) -> Option<String> {
     let nanos = u128::from(at.as_nanos()) + after.as_nanos();
     let millis = i64::try_from(nanos.div_ceil(1_000_000)).ok()?;
     let moment = jiff::Timestamp::from_millisecond(millis).ok()?;

@@ -20,6 +20,7 @@ pub(crate) use deadline::before;
 pub use held::HeldTime;
 pub use manual::ManualClock;
 pub use system::SystemClock;
+pub use tidegate_core::time::WallAhead;
 pub(crate) use time::Time;
 #[cfg(feature = "tokio")]
 pub use tokio::TokioClock;
@@ -70,6 +71,14 @@ pub trait Clock: Debug + Send + Sync {
         }
     }
 
+    /// Returns how far the wall clock is ahead of this clock's ticks; `None` if the ticks are the wall clock's. Called
+    /// once for each limit. Calendar windows follow the number from then on, so a clock that returns one keeps it right.
+    ///
+    /// The default is `None`.
+    fn wall(&self) -> Option<WallAhead> {
+        None
+    }
+
     /// Returns a future that ends when the clock reaches `tick`. Called when an async waiter has to wait, once or
     /// more per wait: a sleep may end early, and the waiter then asks again.
     ///
@@ -106,6 +115,10 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
     fn tick_of(&self, instant: Instant) -> Tick {
         (**self).tick_of(instant)
+    }
+
+    fn wall(&self) -> Option<WallAhead> {
+        (**self).wall()
     }
 
     fn sleep_until(&self, tick: Tick) -> Sleep {

@@ -47,6 +47,7 @@ mod waits;
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
@@ -70,7 +71,7 @@ pub use unfit::Unfit;
 
 use crate::background::Background;
 use crate::clock::{Clock, SystemClock, Time};
-use crate::policy::{PolicySet, Refusal, Share};
+use crate::policy::{Limit, PolicySet, Refusal, Share};
 use crate::precision::Precision;
 use crate::store::{CapacityError, DecidedBy, Later, MemoryStore, Occupancy, Store, StoreError};
 
@@ -92,6 +93,8 @@ pub struct Gate {
     background: Background,
     time: Time,
     precision: Precision,
+    /// Whether the calendar windows of the policies follow the clock's wall time.
+    on_wall: AtomicBool,
     /// The sources of conditions and moving rates.
     sensing: Sensing,
     /// The name of this node in tickets.
@@ -266,6 +269,7 @@ impl Gate {
             background: Background::default(),
             time,
             precision: Precision::default(),
+            on_wall: AtomicBool::new(false),
             sensing: Sensing::default(),
             issuer: Arc::default(),
             observed: Observed::default(),
@@ -365,7 +369,36 @@ impl Gate {
     pub fn replace(&self, policies: impl Into<Arc<PolicySet>>) {
         let policies = policies.into();
         policies.learn_from(&self.policies.load());
+        self.follow_wall(&policies);
         self.policies.store(policies);
+    }
+
+    /// Makes the calendar windows of policies follow the wall clock, where this gate's clock decides them. An engine
+    /// with a clock of its own has the wall clock's time.
+    #[cold]
+    fn follow_wall(&self, policies: &PolicySet) {
+        let Some(wall) = self.time.clock().wall() else { return };
+        for policy in policies.policies() {
+            if self.routes.of(policy.share).is_ok_and(|store| self.routes.store(store).caps().own_clock) {
+                continue;
+            }
+            let limits = policy.limits.iter().chain(&policy.shadow_limit);
+            for quota in limits.flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref()) {
+                quota.follow_wall(&wall);
+            }
+        }
+    }
+
+    /// Returns the policies in force for a check.
+    #[inline]
+    fn in_force(&self) -> Guard<Arc<PolicySet>> {
+        let policies = self.policies.load();
+        // Relaxed: whoever sees it late does the same again, without effect.
+        if !self.on_wall.load(Ordering::Relaxed) {
+            self.follow_wall(&policies);
+            self.on_wall.store(true, Ordering::Relaxed);
+        }
+        policies
     }
 
     /// Returns how full the store is that the gate was created with.

@@ -59,11 +59,13 @@ impl KeyedLimiter {
         Q: TryInto<Quota>,
         QuotaError: From<Q::Error>,
     {
-        let standard = Standard { quota: Arc::new(quota.try_into()?), replace: Replace::AsIs, terms: 0 };
+        let time = Time::new(SystemClock::new());
+        let quota = time.followed(&Arc::new(quota.try_into()?));
+        let standard = Standard { quota, replace: Replace::AsIs, terms: 0 };
         let shared = Shared {
             fast_class: AtomicU64::new(0),
             precision: Precision::default(),
-            time: Time::new(SystemClock::new()),
+            time,
             store: MemoryStore::with_capacity(capacity)?,
             standard: ArcSwap::from_pointee(standard),
             publishing: Mutex::new(()),
@@ -83,7 +85,12 @@ impl KeyedLimiter {
     /// If the system has too little memory for a second table.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
-        self.rebuilt(|shared| shared.time = Time::new(clock))
+        self.rebuilt(|shared| {
+            shared.time = Time::new(clock);
+            let standard = shared.standard.load_full();
+            let quota = shared.time.followed(&standard.quota);
+            shared.standard.store(Arc::new(Standard { quota, ..*standard }));
+        })
     }
 
     /// Returns a limiter in another [`Precision`]. A construction step, as [`KeyedLimiter::with_clock`] is.
@@ -358,7 +365,7 @@ impl KeyedLimiter {
         Q: TryInto<Quota>,
         QuotaError: From<Q::Error>,
     {
-        let quota = Arc::new(quota.try_into()?);
+        let quota = self.shared.time.followed(&Arc::new(quota.try_into()?));
         self.shared.standard.rcu(|old| Standard {
             quota: Arc::clone(&quota),
             replace: how,

@@ -42,7 +42,7 @@ pub use moved::{GuardChange, Moved};
 pub use owned::OwnedStep;
 pub use plain::PlainStore;
 pub use regional::Regional;
-pub use settle::settle;
+pub use settle::{settle, settle_within};
 pub use split::Split;
 pub use step::{Charge, DecidedBy, Durable, Ending, OnStoreError, Op, Settled, Settlement, Step, StepClock};
 

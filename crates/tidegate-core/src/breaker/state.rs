@@ -188,7 +188,7 @@ impl Inner {
 impl Storable for CircuitBreaker {
     type State = CircuitBreakerState;
 
-    fn last_change(state: &CircuitBreakerState) -> Option<Tick> {
+    fn last_change(&self, state: &CircuitBreakerState) -> Option<Tick> {
         Some(state.inner.last)
     }
 

@@ -211,7 +211,7 @@ impl ConcurrencyState {
 impl Storable for Concurrency {
     type State = ConcurrencyState;
 
-    fn last_change(state: &ConcurrencyState) -> Option<Tick> {
+    fn last_change(&self, state: &ConcurrencyState) -> Option<Tick> {
         Some(state.last)
     }
 

@@ -21,7 +21,7 @@ use crate::rate::{SlidingLog, SlidingLogState, SlidingWindow, SlidingWindowState
 use crate::rate::{TokenBucket, TokenBucketState};
 use crate::rate::{WarmUp, WarmUpState};
 use crate::storable::{self, Storable};
-use crate::time::Tick;
+use crate::time::{Tick, WallAhead};
 
 /// The table of algorithms, first limits and then guards: byte, variant, parameters, state. A released byte is never reused.
 macro_rules! algorithms {
@@ -204,7 +204,9 @@ macro_rules! algorithms {
             }
 
             /// Returns the largest number of bytes that [`State::encode`] returns for a state made by this limit,
-            /// settlements and reservations included. For an engine that bounds the size of a key.
+            /// settlements and reservations included: in a window, up to 64 that act at different ticks, or as many as
+            /// the limit has units. For an engine that bounds the size of a key, and so refuses reservations beyond;
+            /// the state itself keeps up to 4,096.
             ///
             /// If the places or the time to live of a guard were lowered, it still holds those who entered before,
             /// and may be larger until they have left.
@@ -367,6 +369,32 @@ impl Quota {
     /// ```
     pub fn concurrency(max: u64, ttl: Duration) -> Result<Self, QuotaError> {
         Ok(Concurrency::new(max)?.ttl(ttl)?.into())
+    }
+
+    /// Makes a calendar window follow the wall clock that is `wall` ahead of the ticks that it gets; all other limits
+    /// stay as they are. Only the first call for a quota has an effect, and a clone of the quota follows none.
+    ///
+    /// For whoever passes ticks that do not follow the wall clock, as [`WallAhead`] says. Without it, a calendar window
+    /// takes its ticks for the time since 1970.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate_core::rate::CalendarUnit;
+    /// use tidegate_core::time::WallAhead;
+    /// use tidegate_core::{Algorithm, Ask, Cost, Quota, Tick, Transition};
+    ///
+    /// let (quota, wall) = (Quota::per_day(1).calendar_window(CalendarUnit::Day, "UTC")?, WallAhead::default());
+    /// quota.follow_wall(&wall);
+    /// let ask = Ask::allow(Tick::from_secs(86_400), Cost::ONE);
+    /// let Transition::Allowed { next, .. } = quota.decide(&quota.fresh(ask.now), ask) else { panic!("one a day") };
+    /// wall.set(3_600_000_000_000);
+    /// assert_eq!(quota.standing(&next, ask.now).reset_after.as_secs(), 23 * 3600, "the day is over an hour sooner");
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    pub fn follow_wall(&self, wall: &WallAhead) {
+        if let Self::FixedWindow(limit) = self {
+            limit.follow_wall(wall);
+        }
     }
 
     /// Returns the number of units or places in all: the units that a full limit grants at once; for a queue also the

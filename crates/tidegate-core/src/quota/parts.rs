@@ -78,7 +78,7 @@ impl Quota {
         let rest = receipt.cost.units().checked_sub(first.units()).and_then(Cost::new)?;
         let (one, other) = match self {
             // One part opens the window, and the other joins it.
-            Self::FixedWindow(_) => (receipt.mark, [0; 4]),
+            Self::FixedWindow(_) => (receipt.mark, Receipt::mark(0, receipt.marks().1)),
             _ => {
                 let (scale, unit) = self.pace()?;
                 (earlier(receipt, u128::from(rest.units()) * u128::from(unit), scale), receipt.mark)

@@ -19,8 +19,10 @@ mod utc;
 #[cfg(feature = "tz")]
 mod zone;
 
+use std::sync::OnceLock;
+
 use crate::error::QuotaError;
-use crate::time::Tick;
+use crate::time::{Tick, WallAhead};
 
 pub use unit::CalendarUnit;
 
@@ -88,7 +90,27 @@ fn unknown(zone: &str) -> QuotaError {
 pub(crate) struct Calendar {
     unit: CalendarUnit,
     place: Place,
+    wall: Wall,
 }
+
+/// The wall clock that a calendar follows, once it is known. Not a parameter: calendars that differ only in it are equal,
+/// and a clone follows none until it is told.
+#[derive(Debug, Default)]
+struct Wall(OnceLock<WallAhead>);
+
+impl Clone for Wall {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for Wall {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Wall {}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
@@ -107,7 +129,17 @@ impl Calendar {
             zone => named(zone),
         };
         let place = place.ok_or_else(|| unknown(zone))?;
-        Ok(Self { unit, place })
+        Ok(Self { unit, place, wall: Wall::default() })
+    }
+
+    pub(crate) fn follow(&self, wall: &WallAhead) {
+        self.wall.0.get_or_init(|| wall.clone());
+    }
+
+    /// Returns how far the wall clock is ahead of ticks, in nanoseconds.
+    #[inline]
+    pub(crate) fn ahead(&self) -> i64 {
+        self.wall.0.get().map_or(0, WallAhead::nanos)
     }
 
     pub(crate) const fn unit(&self) -> CalendarUnit {
@@ -123,8 +155,8 @@ impl Calendar {
         }
     }
 
-    /// Returns the first and the last tick of the window around `tick`; a window open at either end of time is cut
-    /// there.
+    /// Returns the first and the last tick of the window around `tick`, all by the wall clock; a window open at either
+    /// end of time is cut there.
     pub(crate) fn around(&self, tick: Tick) -> (Tick, Tick) {
         let (start, end) = match &self.place {
             Place::Utc => utc::around(self.unit, tick),

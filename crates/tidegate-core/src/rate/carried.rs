@@ -31,6 +31,11 @@ impl Carried {
         receipt.at <= self.at
     }
 
+    /// Returns the record with its ticks moved by a number of nanoseconds.
+    pub(crate) const fn shifted(self, by: i64) -> Self {
+        Self { at: self.at.shifted(by), until: self.until.shifted(by) }
+    }
+
     /// Returns the tick after which charges made before the change no longer matter.
     pub(crate) const fn until(self) -> Tick {
         self.until

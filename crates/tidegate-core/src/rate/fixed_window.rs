@@ -9,6 +9,10 @@
 //! ticks are then nanoseconds since 1970. The state holds both edges of the window, so a charge inside it costs two
 //! comparisons and no time-zone arithmetic.
 //!
+//! The edges of a calendar window are ticks of the wall clock, and so is every tick in the state of one. Where a clock's
+//! own ticks differ ([`WallAhead`]), they are converted on the way in and out. So when the wall clock is set, a window
+//! stays where the calendar puts it, and no unit is moved to another.
+//!
 //! A reservation that does not fit the window opens the next one ahead of time. From then on nobody acts in the
 //! earlier window, because first come is first served; it is kept only for settling.
 
@@ -25,7 +29,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
 use crate::storable::Storable;
-use crate::time::{Rate, Tick};
+use crate::time::{Rate, Tick, WallAhead};
 use state::{OPENER, Span};
 
 pub use state::{FixedWindowState, OneWindow};
@@ -120,10 +124,37 @@ impl FixedWindow {
     /// Only this call does time-zone arithmetic, for a calendar window: a few hundred nanoseconds.
     #[must_use]
     pub fn window_at(&self, tick: Tick) -> (Tick, Tick) {
+        let ahead = self.ahead();
+        let (first, last) = self.around(tick.shifted(ahead));
+        (first.shifted(-ahead), last.shifted(-ahead))
+    }
+
+    /// Returns the window around a tick; of a calendar window, by the wall clock.
+    fn around(&self, tick: Tick) -> (Tick, Tick) {
         match &self.window {
             Window::Rolling(rate) => (tick, tick.after(Duration::from_nanos(rate.period_nanos() - 1))),
             Window::Calendar(calendar) => calendar.around(tick),
         }
+    }
+
+    /// Returns how far the ticks of a state are ahead of a clock's, in nanoseconds.
+    #[inline]
+    fn ahead(&self) -> i64 {
+        match &self.window {
+            Window::Rolling(_) => 0,
+            Window::Calendar(calendar) => calendar.ahead(),
+        }
+    }
+
+    pub(crate) fn follow_wall(&self, wall: &WallAhead) {
+        if let Window::Calendar(calendar) = &self.window {
+            calendar.follow(wall);
+        }
+    }
+
+    /// Returns a state in which nothing counts, last changed at a tick of the state's clock.
+    const fn blank(last: Tick) -> FixedWindowState {
+        FixedWindowState { last, start: Tick::EPOCH, through: Tick::EPOCH, used: 0, more: None }
     }
 }
 
@@ -132,7 +163,7 @@ impl FixedWindow {
     fn change(&self, state: &FixedWindowState, last: Tick) -> Carried {
         let latest = last.max(state.start);
         // A calendar window may have begun before the change, so older charges can act in it until it ends.
-        let until = if self.calendar_parts().is_some() { self.window_at(latest).1 } else { latest };
+        let until = if self.calendar_parts().is_some() { self.around(latest).1 } else { latest };
         Carried::new(last, until, state.carried())
     }
 }
@@ -140,17 +171,26 @@ impl FixedWindow {
 impl Storable for FixedWindow {
     type State = FixedWindowState;
 
-    fn last_change(state: &FixedWindowState) -> Option<Tick> {
-        Some(state.last)
+    fn last_change(&self, state: &FixedWindowState) -> Option<Tick> {
+        Some(state.last.shifted(-self.ahead()))
     }
 
-    /// A rolling window moves back with the clock. Calendar windows keep their places: units spent count in the one
-    /// around `to`.
+    /// A rolling window moves back with the clock. Calendar windows keep their places. If `to` lies in the window just
+    /// before the key's own, that is over for this key: it waits until its own window comes again, with what it has
+    /// spent there. Otherwise the window around `to` is one that the key has not seen, and its units count there.
     fn set_back(&self, state: &FixedWindowState, to: Tick) -> FixedWindowState {
+        let to = to.shifted(self.ahead());
         let (from, back) = (state.last, state.last.since(to));
         let carried = self.change(state, from);
         if !state.counts(from) {
-            return self.fresh(to).with_carried(carried);
+            return Self::blank(to).with_carried(carried);
+        }
+        let waits = |calendar: &Calendar| {
+            let before = state.start.before(Duration::from_nanos(1));
+            if state.start > from { state.gap() } else { to < state.start && calendar.around(to).1 == before }
+        };
+        if matches!(&self.window, Window::Calendar(calendar) if waits(calendar)) {
+            return FixedWindowState::of(to, state.top(), Vec::new(), true, Some(carried));
         }
         let promised = state.start > from;
         let mut start = state.start.before(back);
@@ -176,34 +216,18 @@ impl Algorithm for FixedWindow {
     type State = FixedWindowState;
 
     fn fresh(&self, now: Tick) -> FixedWindowState {
-        FixedWindowState { last: now, start: Tick::EPOCH, through: Tick::EPOCH, used: 0, more: None }
+        Self::blank(now.shifted(self.ahead()))
     }
 
     fn decide(&self, state: &FixedWindowState, ask: Ask) -> Transition<FixedWindowState> {
-        let units = ask.cost.units();
-        if units > self.limit {
-            return Transition::NEVER;
+        match self.ahead() {
+            0 => self.decide_by_state(state, ask),
+            ahead => self.decide_by_wall(state, ask, ahead),
         }
-        let at = ask.now.max(state.last);
-        let counts = state.counts(at);
-        let fits = counts && state.used.saturating_add(units) <= self.limit;
-        let place = match (counts, fits) {
-            (false, _) => wide(at),
-            (true, true) => wide(at.max(state.start)),
-            (true, false) => state.end(),
-        };
-        let (act, wait) = match grant(ask, at, place) {
-            Ok(granted) => granted,
-            Err(refused) => return refused,
-        };
-        let receipt =
-            Receipt { at, act, cost: ask.cost, mark: Receipt::mark(if fits { 0 } else { OPENER }, 0) };
-        let next = if fits { state.joined(at, units) } else { self.open(state, at, act, units) };
-        Transition::Allowed { wait, next, receipt }
     }
 
     fn standing(&self, state: &FixedWindowState, now: Tick) -> Standing {
-        let at = now.max(state.last);
+        let at = now.shifted(self.ahead()).max(state.last);
         let limit = self.limit;
         if !state.counts(at) {
             return Standing { limit, remaining: limit, debt: 0, reset_after: Duration::ZERO };
@@ -225,10 +249,10 @@ impl Algorithm for FixedWindow {
     /// forgotten with it. The window may stand above its limit; the next request then waits for its end, and the
     /// windows that follow are not filled.
     fn settle(&self, state: &FixedWindowState, now: Tick, receipt: &Receipt, used: u64) -> FixedWindowState {
-        let at = now.max(state.last);
+        let at = now.shifted(self.ahead()).max(state.last);
         match receipt.cost.units().checked_sub(used) {
             Some(0) => state.clone(),
-            Some(back) => self.give_back(state, at, receipt, back),
+            Some(back) => self.give_back(state, at, &by_wall(receipt), back),
             None if state.counts(at) => state.joined(at, excess(receipt, used)),
             None => self.open(state, at, at, excess(receipt, used)),
         }
@@ -238,10 +262,16 @@ impl Algorithm for FixedWindow {
     /// been over by the last change under the new period, it starts at that change. A window opened ahead of time
     /// keeps its start and its units, under [`Replace::Proportional`] too, because they are promises.
     fn carry(&self, old: &Self, state: &FixedWindowState, now: Tick, how: Replace) -> FixedWindowState {
-        let last = now.max(state.last);
+        // Only between a rolling window and a calendar are the ticks of the states different ones.
+        let state = &match (&old.window, &self.window) {
+            (Window::Rolling(_), Window::Calendar(_)) => state.shifted(self.ahead()),
+            (Window::Calendar(_), Window::Rolling(_)) => state.shifted(-old.ahead()),
+            _ => state.clone(),
+        };
+        let last = now.shifted(self.ahead()).max(state.last);
         let carried = self.change(state, last);
         if how == Replace::Reset || !state.counts(last) {
-            return self.fresh(last).with_carried(carried);
+            return Self::blank(last).with_carried(carried);
         }
         let promised = state.start > last;
         let used = match how {
@@ -250,8 +280,8 @@ impl Algorithm for FixedWindow {
         };
         let (start, through) = match &self.window {
             Window::Rolling(_) => {
-                let (start, through) = self.window_at(state.start);
-                if through < state.last { self.window_at(state.last) } else { (start, through) }
+                let (start, through) = self.around(state.start);
+                if through < state.last { self.around(state.last) } else { (start, through) }
             }
             Window::Calendar(calendar) => {
                 let (start, through) = calendar.around(last.max(state.start));
@@ -266,7 +296,56 @@ impl Algorithm for FixedWindow {
     fn full_at(&self, state: &FixedWindowState) -> Option<Tick> {
         let full = if state.used == 0 { wide(state.start) } else { state.end() };
         let outdated = state.carried().map_or(0, |carried| wide(carried.until()) + 1);
-        u64::try_from(full.max(outdated)).ok().map(Tick::from_nanos)
+        u64::try_from(full.max(outdated)).ok().map(|full| Tick::from_nanos(full).shifted(-self.ahead()))
+    }
+}
+
+/// Returns a receipt with its ticks by the wall clock, as that stood when the charge was made.
+fn by_wall(receipt: &Receipt) -> Receipt {
+    // The low half of the mark's second number.
+    let ahead = receipt.marks().1 as i64;
+    Receipt { at: receipt.at.shifted(ahead), act: receipt.act.shifted(ahead), ..*receipt }
+}
+
+impl FixedWindow {
+    /// Decides a request whose ticks are `ahead` nanoseconds behind the wall clock, and notes that in the receipt.
+    #[cold]
+    fn decide_by_wall(&self, state: &FixedWindowState, ask: Ask, ahead: i64) -> Transition<FixedWindowState> {
+        let ask = Ask { now: ask.now.shifted(ahead), ..ask };
+        match self.decide_by_state(state, ask) {
+            Transition::Allowed { wait, next, receipt } => {
+                let mark = Receipt::mark(receipt.marks().0, u128::from(ahead.cast_unsigned()));
+                let (at, act) = (receipt.at.shifted(-ahead), receipt.act.shifted(-ahead));
+                Transition::Allowed { wait, next, receipt: Receipt { at, act, mark, ..receipt } }
+            }
+            denied @ Transition::Denied { .. } => denied,
+        }
+    }
+
+    /// Decides a request by the ticks of the state.
+    #[inline]
+    fn decide_by_state(&self, state: &FixedWindowState, ask: Ask) -> Transition<FixedWindowState> {
+        let units = ask.cost.units();
+        if units > self.limit {
+            return Transition::NEVER;
+        }
+        let at = ask.now.max(state.last);
+        let counts = state.counts(at);
+        let fits = counts && state.used.saturating_add(units) <= self.limit;
+        let place = match (counts, fits) {
+            (false, _) => wide(at),
+            (true, true) => wide(at.max(state.start)),
+            (true, false) => state.end(),
+        };
+        let room = if counts && !fits { state.room(at) } else { Duration::ZERO };
+        let (act, wait) = match grant(ask, at, place, room) {
+            Ok(granted) => granted,
+            Err(refused) => return refused,
+        };
+        let receipt =
+            Receipt { at, act, cost: ask.cost, mark: Receipt::mark(if fits { 0 } else { OPENER }, 0) };
+        let next = if fits { state.joined(at, units) } else { self.open(state, at, act, units) };
+        Transition::Allowed { wait, next, receipt }
     }
 }
 

@@ -7,18 +7,20 @@
 //! Settling takes units out of the slot in which the charge acts, as long as that slot counts, whatever was charged after it.
 //! The ledger is then what it would be if only the rest had been charged. Units beyond the charge act behind all promises.
 //!
-//! Promises far ahead would let the list grow without bound. But nobody acts before the last promise, so a slot that
-//! ends by then no longer decides anything. Beyond twice the slots that one window can hold, slots that end by the
-//! last promise but one are dropped, and `floor` keeps their effect: nothing acts before their end. It is the last
-//! but one, so that undoing the last charge leaves no trace. Debts may fill at most 64 slots beyond that. Of more,
-//! the oldest are counted as one, which lasts as long as the newest of them.
+//! Promises far ahead let the list grow. None of them is forgotten: if the last ones are undone, those before them
+//! decide again, and a forgotten one could only be kept as a tick before which nothing acts, which no settlement could
+//! lower. So a promise that would fill a slot too many is refused, with the wait until a slot ends. Debts may fill
+//! at most 64 slots beyond those of a window. Of more, the oldest are counted as one, which lasts as long as the newest
+//! of them.
+//!
+//! `floor` is left by changes of the parameters, and by states of versions that did forget: nothing acts before it.
 
 use core::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::carried::Carried;
-use super::windows::{MOST_UNITS, above, excess, grant, share, until, wide};
+use super::windows::{AHEAD, AHEAD_IN_ENGINE, MOST_UNITS, above, excess, grant, share, until, wide};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::time::{Rate, Tick};
@@ -39,9 +41,16 @@ pub(crate) trait Slots {
     fn span(&self) -> usize;
 }
 
-/// Slots that debts may fill beyond twice those of a window. A caller that overspends that often in one window waits
+/// Slots that debts may fill beyond those of a window. A caller that overspends that often in one window waits
 /// long anyway, and each charge copies the list.
 const MOST_DEBTS: usize = 64;
+
+/// Returns the most slots that a ledger keeps: those of a window, of debts, and of promises, of which there may always
+/// be a window's.
+fn most(slots: &impl Slots) -> usize {
+    let span = slots.span();
+    span.saturating_add(MOST_DEBTS).saturating_add(span.max(AHEAD))
+}
 
 /// The units that act in one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,9 +77,10 @@ struct Past {
 }
 
 impl Ledger {
-    /// The size of the largest ledger of these slots in byte form.
+    /// The size of the largest ledger of these slots in byte form, with promises for one window.
     pub(crate) fn largest(slots: &impl Slots) -> usize {
-        let entries = slots.span().saturating_mul(2).saturating_add(MOST_DEBTS);
+        let entries =
+            slots.span().saturating_add(slots.span().max(AHEAD_IN_ENGINE)).saturating_add(MOST_DEBTS);
         (8 + 8 + Carried::LARGEST + 8_usize).saturating_add(entries.saturating_mul(16))
     }
 
@@ -120,7 +130,7 @@ impl Ledger {
                 break;
             }
         }
-        let (act, wait) = match grant(ask, at, place) {
+        let (act, wait) = match grant(ask, at, place, self.room(slots, at, place)) {
             Ok(granted) => granted,
             Err(refused) => return refused,
         };
@@ -130,6 +140,17 @@ impl Ledger {
             next,
             receipt: Receipt { at, act, cost: ask.cost, mark: Receipt::mark(0, 0) },
         }
+    }
+
+    /// Returns the wait until the list has room for a promise at `place`; zero if it has.
+    fn room(&self, slots: &impl Slots, at: Tick, place: u128) -> Duration {
+        if place <= wide(at) || self.entries.len() < most(slots) {
+            return Duration::ZERO;
+        }
+        let live = self.live(slots, wide(at));
+        let joins = live.last().is_some_and(|newest| place < slots.begins(newest.slot.saturating_add(1)));
+        let ends = live.len().checked_sub(most(slots)).filter(|_| !joins).map(|many| live[many].slot);
+        ends.map_or(Duration::ZERO, |slot| until(at, slots.ends(slot)))
     }
 
     /// Returns the ledger with one more act at its end.
@@ -146,7 +167,6 @@ impl Ledger {
         if self.past.is_some() {
             next.keep(slots, self.past());
         }
-        next.forget(slots);
         next
     }
 
@@ -156,19 +176,14 @@ impl Ledger {
         &self.entries[ended..]
     }
 
-    /// Keeps the list within its bound; see the module.
-    fn forget(&mut self, slots: &impl Slots) {
-        let most = slots.span().saturating_mul(2);
-        let len = self.entries.len();
-        let Some(before) = len.checked_sub(2).filter(|_| len > most).map(|at| self.entries[at]) else {
-            return;
-        };
-        let kept = self.live(slots, slots.begins(before.slot)).len();
-        self.drop_oldest(slots, len - kept);
-        let Some(many) = kept.checked_sub(most + MOST_DEBTS) else { return };
+    /// Keeps the list within its bound; see the module. Promises fill no slot beyond it, so only debts and changes of
+    /// the parameters do.
+    fn forget(&mut self, most: usize) {
+        let Some(many) = self.entries.len().checked_sub(most) else { return };
         let joined = self.entries.drain(..many).fold(0u64, |sum, entry| sum.saturating_add(entry.units));
-        let oldest = &mut self.entries[0];
-        oldest.units = oldest.units.saturating_add(joined).min(MOST_UNITS);
+        if let Some(oldest) = self.entries.first_mut() {
+            oldest.units = oldest.units.saturating_add(joined).min(MOST_UNITS);
+        }
     }
 
     fn drop_oldest(&mut self, slots: &impl Slots, count: usize) {
@@ -214,7 +229,11 @@ impl Ledger {
             Some(back) => self.give_back(slots, at, receipt, back),
             None => {
                 let act = Tick::from_nanos(u64::try_from(self.open_from(slots, at)).unwrap_or(u64::MAX));
-                self.with(slots, at, act, excess(receipt, used))
+                let mut next = self.with(slots, at, act, excess(receipt, used));
+                if act <= at {
+                    next.forget(slots.span().saturating_add(MOST_DEBTS));
+                }
+                next
             }
         }
     }
@@ -301,7 +320,7 @@ impl Ledger {
         }
         let debt = above(self.counted(old, self.open_from(old, last)), old.limit());
         next.keep_newest(new, debt);
-        next.forget(new);
+        next.forget(most(new));
         next
     }
 

@@ -40,7 +40,7 @@ macro_rules! ledger_algorithm {
         impl Storable for $params {
             type State = $state;
 
-            fn last_change(state: &$state) -> Option<Tick> {
+            fn last_change(&self, state: &$state) -> Option<Tick> {
                 Some(state.0.last())
             }
 

@@ -348,7 +348,7 @@ macro_rules! kept_as_line {
         impl crate::storable::Storable for $limit {
             type State = $state;
 
-            fn last_change(state: &$state) -> Option<Tick> {
+            fn last_change(&self, state: &$state) -> Option<Tick> {
                 Some(state.0.last)
             }
 

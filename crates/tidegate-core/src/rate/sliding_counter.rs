@@ -24,7 +24,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::storable::Storable;
 use crate::time::{Rate, Tick};
-use state::{MOST_PROMISES, More, Promise};
+use state::{More, Promise};
 
 pub use state::SlidingCounterState;
 
@@ -132,13 +132,6 @@ impl SlidingCounter {
             }
             _ => promises.push(Promise { act, units }),
         }
-        if promises.len() > MOST_PROMISES {
-            let same = |pair: &[Promise]| self.index(pair[0].act) == self.index(pair[1].act);
-            let oldest = promises.windows(2).position(same).unwrap_or(0);
-            let joined = promises.remove(oldest).units;
-            let later = &mut promises[oldest];
-            later.units = later.units.saturating_add(joined).min(MOST_UNITS);
-        }
         self.keep(&mut state, promises, carried);
         state
     }
@@ -194,7 +187,7 @@ impl SlidingCounter {
 impl Storable for SlidingCounter {
     type State = SlidingCounterState;
 
-    fn last_change(state: &SlidingCounterState) -> Option<Tick> {
+    fn last_change(&self, state: &SlidingCounterState) -> Option<Tick> {
         Some(state.last)
     }
 
@@ -225,7 +218,8 @@ impl Algorithm for SlidingCounter {
         }
         let at = ask.now.max(state.last);
         let from = state.open_from(at);
-        let (act, wait) = match grant(ask, at, self.place(self.counts(state, from), from, units)) {
+        let place = self.place(self.counts(state, from), from, units);
+        let (act, wait) = match grant(ask, at, place, state.room(at, place)) {
             Ok(granted) => granted,
             Err(refused) => return refused,
         };

@@ -260,7 +260,7 @@ fn granted(wait: u128, ask: Ask) -> Result<Duration, Transition<TokenBucketState
 impl Storable for TokenBucket {
     type State = TokenBucketState;
 
-    fn last_change(state: &TokenBucketState) -> Option<Tick> {
+    fn last_change(&self, state: &TokenBucketState) -> Option<Tick> {
         Some(state.last)
     }
 

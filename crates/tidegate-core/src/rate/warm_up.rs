@@ -186,7 +186,7 @@ impl WarmUp {
 impl Storable for WarmUp {
     type State = WarmUpState;
 
-    fn last_change(state: &WarmUpState) -> Option<Tick> {
+    fn last_change(&self, state: &WarmUpState) -> Option<Tick> {
         Some(state.last)
     }
 

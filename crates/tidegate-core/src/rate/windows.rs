@@ -9,18 +9,33 @@ use crate::time::{Rate, Tick, span};
 ///
 /// `at` is the tick of the request, or of the last change if that is later; `act` is the first tick from `at` on at
 /// which the whole cost fits. Until then `act` does not move, so a refused caller has to wait exactly `act − at −
-/// max_wait`. A request that fits only after [`Tick::MAX`] is refused for ever, because no clock gets there.
+/// max_wait`, and `room` if that is longer: the wait until the state can keep one more promise. A request that fits
+/// only after [`Tick::MAX`] is refused for ever, because no clock gets there.
 ///
 /// # Errors
 /// The denial.
-pub(crate) fn grant<S>(ask: Ask, at: Tick, act: u128) -> Result<(Tick, Duration), Transition<S>> {
+#[inline]
+pub(crate) fn grant<S>(
+    ask: Ask,
+    at: Tick,
+    act: u128,
+    room: Duration,
+) -> Result<(Tick, Duration), Transition<S>> {
     let Ok(act) = u64::try_from(act).map(Tick::from_nanos) else { return Err(Transition::NEVER) };
     let wait = act.since(at);
-    if wait > ask.max_wait {
-        return Err(Transition::Denied { retry: Retry::After(wait - ask.max_wait) });
+    if wait > ask.max_wait || !room.is_zero() {
+        return Err(Transition::Denied { retry: Retry::After(wait.saturating_sub(ask.max_wait).max(room)) });
     }
     Ok((act, wait))
 }
+
+/// The most promises ahead that a key keeps apart in a window algorithm: reservations in different slots, or windows
+/// opened ahead of time. As many waiters of one key are served in their order; one more is refused, since a promise
+/// that is forgotten could not be undone. A promise takes 16 to 40 bytes, less than the memory of whoever waits for it.
+pub(crate) const AHEAD: usize = 4096;
+
+/// The promises ahead for which the byte form of a state has room in an engine that bounds its size.
+pub(crate) const AHEAD_IN_ENGINE: usize = 64;
 
 /// The most units that a window counts, limit and debt together: each is at most [`Rate::MAX_COUNT`].
 pub(crate) const MOST_UNITS: u64 = 2 * Rate::MAX_COUNT;

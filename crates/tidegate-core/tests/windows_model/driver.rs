@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Receipt, Replace, Retry, State, Tick, Transition};
 
-use crate::model::{Answer, Model, Wide, wide};
+use crate::model::{self, Model, Wide, wide};
 use crate::random::Random;
 
 /// How many steps one history has: long enough to fill windows and let them pass, short enough to try many quotas.
@@ -154,15 +154,10 @@ impl<'a> Life<'a> {
         let ask = self.random_ask();
         let transition = self.quota.decide(&self.state, ask);
         let expected = self.model.decide(ask);
-        let found = match &transition {
-            Transition::Allowed { wait, receipt, .. } => {
-                assert_eq!(receipt.at, self.now.max(self.at));
-                Answer::Allowed { act: wide(receipt.act), wait: wait.as_nanos() }
-            }
-            Transition::Denied { retry: Retry::After(later) } => Answer::Later(later.as_nanos()),
-            Transition::Denied { retry: Retry::Never | Retry::Unknown } => Answer::Never,
-        };
-        assert_eq!(found, expected, "{:?} {:?} {ask:?}", self.quota, self.state);
+        if let Transition::Allowed { receipt, .. } = &transition {
+            assert_eq!(receipt.at, self.now.max(self.at));
+        }
+        assert_eq!(model::of(&transition), expected, "{:?} {:?} {ask:?}", self.quota, self.state);
         match transition {
             Transition::Allowed { next, receipt, wait } => self.accept(ask, next, receipt, wait),
             Transition::Denied { retry: Retry::After(later) } => self.check_retry(ask, later),

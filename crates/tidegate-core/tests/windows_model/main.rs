@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod counter;
+mod crowd;
 mod driver;
 mod fixed;
 mod hostile;

@@ -1,6 +1,6 @@
 //! The interface of the models, in wide numbers.
 
-use tidegate_core::{Ask, Quota, Replace, Standing, Tick};
+use tidegate_core::{Ask, Quota, Replace, Retry, Standing, Tick, Transition};
 
 /// Nanoseconds and units in a width that does not overflow.
 pub(crate) type Wide = u128;
@@ -56,6 +56,17 @@ pub(crate) fn answer(ask: Ask, at: Wide, act: Wide) -> Answer {
         Answer::Later(act - at - max_wait)
     } else {
         Answer::Allowed { act, wait: act - at }
+    }
+}
+
+/// Returns what a limit answered, in the words of the models.
+pub(crate) fn of<S>(transition: &Transition<S>) -> Answer {
+    match transition {
+        Transition::Allowed { wait, receipt, .. } => {
+            Answer::Allowed { act: wide(receipt.act), wait: wait.as_nanos() }
+        }
+        Transition::Denied { retry: Retry::After(later) } => Answer::Later(later.as_nanos()),
+        Transition::Denied { retry: Retry::Never | Retry::Unknown } => Answer::Never,
     }
 }
 

@@ -37,12 +37,6 @@ impl Law {
     fn ends(&self, tick: Wide) -> Wide {
         self.buckets.map_or_else(|| tick + self.window, |n| self.begins(self.bucket(tick) + n + 1))
     }
-
-    fn slots_in_use(&self, acts: &[Act]) -> Vec<Wide> {
-        let mut slots: Vec<Wide> = acts.iter().map(|act| self.bucket(act.act)).collect();
-        slots.dedup();
-        slots
-    }
 }
 
 /// A floor at the last tick or after it is never reached.
@@ -74,28 +68,11 @@ impl SlidingModel {
         at.max(self.floor).max(self.acts.last().map_or(0, |newest| newest.act))
     }
 
-    fn forget_before(&mut self, tick: Wide) {
-        let law = &self.law;
-        let ended = self.acts.iter().map(|act| law.ends(act.act)).filter(|end| *end <= tick).max();
-        self.floor = floor(self.floor.max(ended.unwrap_or(0)));
-        self.acts.retain(|act| law.ends(act.act) > tick);
-    }
-
-    fn stay_small(&mut self) {
-        let most = self.law.buckets.map_or(self.law.limit, |n| n + 1) * 2;
-        let slots = self.law.slots_in_use(&self.acts);
-        if slots.len() as Wide <= most {
-            return;
-        }
-        self.forget_before(self.law.begins(slots[slots.len() - 2]));
-    }
-
     /// Adds an act at the end.
     fn push(&mut self, at: Wide, act: Act) {
         self.last = at;
         self.acts.retain(|act| self.law.ends(act.act) > at);
         self.acts.push(act);
-        self.stay_small();
     }
 }
 
@@ -197,6 +174,5 @@ impl Model for SlidingModel {
             self.floor = floor(self.floor.max(law.ends(cut)));
         }
         self.acts.retain(|act| act.units > 0);
-        self.stay_small();
     }
 }

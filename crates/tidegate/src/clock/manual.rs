@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_core::Tick;
+use tidegate_core::time::WallAhead;
 
 use super::{Clock, Sleep};
 use crate::block_on::block_on;
@@ -54,6 +55,7 @@ pub struct ManualClock {
 #[derive(Debug, Default)]
 struct Hands {
     nanos: AtomicU64,
+    wall: WallAhead,
     /// Protects the register of sleepers; wakers are called after it is released.
     sleepers: Mutex<Sleepers>,
 }
@@ -87,6 +89,28 @@ impl ManualClock {
     pub fn set(&self, tick: Tick) {
         self.hands.nanos.store(tick.as_nanos(), Ordering::Relaxed);
         self.wake();
+    }
+
+    /// Sets the wall clock to `wall`, a tick that counts from 1970. The clock's own time does not move, as a machine's does
+    /// not when its wall clock is corrected: only calendar windows follow. For tests of what a correction does to them.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::rate::CalendarUnit;
+    /// use tidegate::{Limiter, ManualClock, Quota, Tick};
+    ///
+    /// let clock = ManualClock::at(Tick::from_secs(86_400));
+    /// let daily = Limiter::new(Quota::per_day(1).calendar_window(CalendarUnit::Day, "UTC")?)?.with_clock(clock.clone());
+    /// assert!(daily.allow().is_allowed());
+    /// clock.set_wall(Tick::from_secs(2 * 86_400));
+    /// assert!(daily.allow().is_allowed(), "it is the next day");
+    /// clock.set_wall(Tick::from_secs(2 * 86_400 - 3600));
+    /// assert!(!daily.allow().is_allowed(), "neither day is granted twice");
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    pub fn set_wall(&self, wall: Tick) {
+        let ahead = i128::from(wall.as_nanos()) - i128::from(self.now().as_nanos());
+        self.hands.wall.set(i64::try_from(ahead).unwrap_or(if ahead < 0 { i64::MIN } else { i64::MAX }));
     }
 
     /// Moves the time to the earliest tick of a sleeper and returns it; `None` if there is no sleeper.
@@ -123,6 +147,10 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now(&self) -> Tick {
         Tick::from_nanos(self.hands.nanos.load(Ordering::Relaxed))
+    }
+
+    fn wall(&self) -> Option<WallAhead> {
+        Some(self.hands.wall.clone())
     }
 
     fn sleep_until(&self, tick: Tick) -> Sleep {

@@ -10,17 +10,19 @@
 
 mod counter;
 mod shared_tick;
+mod wall;
 
 use std::sync::OnceLock;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tidegate_core::Tick;
-use tidegate_core::time::nanos;
+use tidegate_core::time::{WallAhead, nanos};
 
 use super::Clock;
 use counter::Counter;
 use shared_tick::{LATE, SharedTick};
+use wall::WallSteps;
 
 /// How often the keeper reads the clock: often enough that a limit of ten thousand a second is off by at most ten
 /// units, seldom enough to take less than half a percent of one core.
@@ -31,12 +33,13 @@ const BEATS_PER_QUESTION: u32 = 128;
 
 static SHARED_TICK: SharedTick = SharedTick::new();
 static COUNTER: Counter = Counter::new();
+static WALL: WallSteps = WallSteps::new();
 
 /// The machine's monotonic clock, anchored to the Unix epoch when the process first uses it.
 ///
 /// Ticks are nanoseconds since 1970, so that calendar windows work, but they advance with the monotonic clock:
-/// setting the wall clock neither adds nor blocks capacity. After such a step, calendar windows keep the old wall
-/// time until the process restarts. All values of this type in a process are one clock, so their ticks can be
+/// setting the wall clock neither adds nor blocks capacity. Calendar windows follow such a step within a second: while
+/// the clock is in use, it looks at the wall clock once a second. All values of this type in a process are one clock, so their ticks can be
 /// compared.
 ///
 /// [`Clock::now`] reads the operating system's clock, about 20 ns. While the keeper runs, and if the kernel itself
@@ -59,6 +62,13 @@ impl SystemClock {
     pub fn new() -> Self {
         anchor();
         Self(())
+    }
+
+    /// Returns the time since 1970 by the wall clock as it stands now, at a tick of this clock.
+    #[must_use]
+    pub fn wall_time(tick: Tick) -> Tick {
+        let ahead = WALL.ahead().nanos();
+        Tick::from_nanos(tick.as_nanos().saturating_add_signed(ahead))
     }
 
     /// Shares the tick of this moment, as the keeper does, but does not renew it. For code that counts the
@@ -107,6 +117,10 @@ impl Clock for SystemClock {
             None => origin_tick.before(origin.duration_since(instant)),
         }
     }
+
+    fn wall(&self) -> Option<WallAhead> {
+        Some(WALL.ahead().clone())
+    }
 }
 
 /// Reads the clock if the counter has no fast answer, and notices if the keeper is gone.
@@ -129,6 +143,9 @@ fn now_without_keeper() -> Tick {
     if SHARED_TICK.missed(now) {
         wake();
     }
+    if WALL.is_due(now) {
+        look_at_wall();
+    }
     Tick::from_nanos(now)
 }
 
@@ -136,6 +153,15 @@ fn now_without_keeper() -> Tick {
 fn read() -> u64 {
     let (origin, wall) = anchor();
     wall.saturating_add(nanos(origin.elapsed())).max(SHARED_TICK.floor())
+}
+
+/// Compares the wall clock with the ticks.
+#[cold]
+#[allow(clippy::disallowed_methods, reason = "this is the clock")]
+fn look_at_wall() {
+    let before = read();
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    WALL.take(before, nanos(wall), read());
 }
 
 /// The origin of all ticks, and its wall time in nanoseconds since the Unix epoch.
@@ -175,8 +201,13 @@ fn keep(shared: &SharedTick, counter: &Counter) {
                 None => read(),
             };
             shared.beat(now);
-            if beat % BEATS_PER_QUESTION == 0 && !shared.ask() {
-                break;
+            if beat % BEATS_PER_QUESTION == 0 {
+                if WALL.is_due(now) {
+                    look_at_wall();
+                }
+                if !shared.ask() {
+                    break;
+                }
             }
         }
         if let Some(source) = &mut source {

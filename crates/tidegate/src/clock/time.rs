@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use tidegate_core::Tick;
+use tidegate_core::{Quota, Tick};
 
 use super::{Clock, HeldTime, SystemClock};
 
@@ -86,6 +86,18 @@ impl Time {
         match self {
             Self::System(system) => system.now(),
             Self::Other { clock, held } => held.hold(if recent { clock.recent() } else { clock.now() }),
+        }
+    }
+
+    /// Returns a quota for limiters on this clock: a calendar window of its own, which follows the wall clock.
+    pub(crate) fn followed(&self, quota: &Arc<Quota>) -> Arc<Quota> {
+        match (&**quota, self.clock().wall()) {
+            (Quota::FixedWindow(_), Some(wall)) => {
+                let own = Quota::clone(quota);
+                own.follow_wall(&wall);
+                Arc::new(own)
+            }
+            _ => Arc::clone(quota),
         }
     }
 

@@ -177,7 +177,7 @@ impl Gate {
             at: Tick::EPOCH,
             by: DecidedBy::Local,
             policies: match check.among {
-                None => InForce(self.policies.load()),
+                None => InForce(self.in_force()),
                 Some(among) => InForce(Guard::from_inner(Arc::clone(among.set()))),
             },
         }

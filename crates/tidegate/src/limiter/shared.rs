@@ -69,6 +69,7 @@ impl Shared {
         observer: Option<Arc<dyn Observer>>,
     ) -> Self {
         let cells = quotas.iter().map(|_| None).collect();
+        let quotas = quotas.iter().map(|quota| time.followed(quota)).collect();
         let limits = Mutex::new(Limits { quotas, cells });
         let shared = Self {
             word: Word::new(),
@@ -96,6 +97,10 @@ impl Shared {
             limits.cell_to_word(&self.word, now);
         }
         result
+    }
+
+    pub(super) fn followed(&self, quota: &Arc<Quota>) -> Arc<Quota> {
+        self.time.followed(quota)
     }
 
     pub(super) fn now(&self) -> Tick {

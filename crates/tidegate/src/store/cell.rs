@@ -93,7 +93,7 @@ pub(super) fn met<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) ->
 pub(super) fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Cow<'c, State> {
     let Some(cell) = cell else { return Cow::Owned(charge.quota.fresh(now)) };
     if cell.is_under(charge) {
-        return cell.quota.set_back(&cell.state, now).map_or(Cow::Borrowed(&cell.state), Cow::Owned);
+        return charge.quota.set_back(&cell.state, now).map_or(Cow::Borrowed(&cell.state), Cow::Owned);
     }
     Cow::Owned(carried(charge, cell, now))
 }

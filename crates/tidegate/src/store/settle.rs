@@ -1,10 +1,12 @@
 //! Settles one step over several cells: the function that every store runs.
 
+use std::time::Duration;
+
 use super::breaker;
 use super::cell::Cell;
 use super::draw::draw;
 use super::ending;
-use super::step::{Op, Settled, Step};
+use super::step::{Charge, Op, Settled, Step};
 use super::take::take;
 
 /// Settles a step over its cells, one per charge in the same order; `None` is a key never seen.
@@ -30,13 +32,37 @@ pub fn settle(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Settled, bool) {
     (settled, changed)
 }
 
+/// Settles a step like [`settle`], for a store that takes cells of at most `largest` bytes.
+///
+/// A charge that would wait, and whose promise would make its cell larger, does not wait: it is refused until it can act
+/// at once. Promises that were made are kept, since one that is forgotten could not be undone.
+pub fn settle_within(step: &Step<'_>, cells: &mut [Option<Cell>], largest: Option<usize>) -> (Settled, bool) {
+    let promises = matches!(step.op, Op::Take | Op::Draw)
+        && step.charges.iter().any(|charge| !charge.max_wait.is_zero());
+    let Some(most) = largest.filter(|_| promises) else { return settle(step, cells) };
+    let before = cells.to_vec();
+    let answer = settle(step, cells);
+    let large = |cell: &Option<Cell>| cell.as_ref().is_some_and(|cell| cell.encode().len() > most);
+    if !answer.1 || !cells.iter().any(large) {
+        return answer;
+    }
+    let at_once = |(charge, cell): (&Charge<'_>, &Option<Cell>)| -> Duration {
+        if large(cell) { Duration::ZERO } else { charge.max_wait }
+    };
+    let waits: Vec<Duration> = step.charges.iter().zip(&*cells).map(at_once).collect();
+    let charges: Vec<Charge<'_>> =
+        step.charges.iter().zip(waits).map(|(charge, max_wait)| Charge { max_wait, ..*charge }).collect();
+    cells.clone_from_slice(&before);
+    settle(&Step { charges: &charges, ..*step }, cells)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use tidegate_core::{Cost, Quota, Tick};
+    use tidegate_core::{Cost, Finish, Quota, Retry, Tick};
 
-    use super::super::step::Charge;
+    use super::super::step::Ending;
     use super::*;
 
     #[test]
@@ -75,6 +101,40 @@ mod tests {
         };
         assert_eq!(take(&old, &mut cells).lines[0].decision.standing.remaining, 7);
         assert!(!take(&new, &mut cells).allowed, "three of five are spent");
+    }
+
+    /// A hundred callers wait for a log in an engine that takes small cells. Regression: the log forgot the first of
+    /// them, and stayed closed when all had gone.
+    #[test]
+    fn a_promise_that_a_cell_has_no_room_for_is_refused() {
+        let log = Arc::new(Quota::per_minute(1).sliding_log().unwrap());
+        let at = |now| Step::new(Tick::from_secs(now), Op::Take, &[]);
+        let charges = [Charge { max_wait: Duration::MAX, ..Charge::new(b"a", &log, Cost::ONE) }];
+        let mut cells = [None];
+        let mut receipts = Vec::new();
+        let refused = loop {
+            let (settled, changed) =
+                settle_within(&Step { charges: &charges, ..at(0) }, &mut cells, Some(1000));
+            assert!(cells[0].as_ref().unwrap().encode().len() <= 1000 && changed == settled.allowed);
+            match settled.lines[0].receipt {
+                Some(receipt) => receipts.push(receipt),
+                None => break settled,
+            }
+        };
+        let promised = receipts.len() as u64;
+        assert!((40..64).contains(&promised), "{promised}");
+        assert_eq!(refused.lines[0].decision.retry(), Retry::After(Duration::from_secs(60 * promised)));
+        for receipt in receipts {
+            let endings = [Ending::new(receipt, Finish::UNDONE)];
+            settle_within(
+                &Step { charges: &charges, ..Step::new(Tick::EPOCH, Op::Finish(&endings), &[]) },
+                &mut cells,
+                Some(1000),
+            );
+        }
+        assert!(
+            settle(&Step { charges: &[Charge::new(b"a", &log, Cost::ONE)], ..at(1) }, &mut cells).0.allowed
+        );
     }
 
     fn quota(burst: u64) -> Arc<Quota> {

@@ -108,7 +108,8 @@ impl KeyState for Option<Cell> {
             && let Some(cell) = self
         {
             // Set back now: otherwise a denied key would stand still until the tick that the fast clock had written.
-            let Some(state) = cell.quota.set_back(&cell.state, now) else { return false };
+            let quota = if cell.is_under(charge) { charge.quota } else { &cell.quota };
+            let Some(state) = quota.set_back(&cell.state, now) else { return false };
             cell.state = state;
             return true;
         }

@@ -9,8 +9,9 @@ use tidegate::gate::{Check, Fate, Finished, Part};
 use tidegate::policy::{
     ChargeOn, Choice, CostRule, Descriptor, Limit, Mode, Policy, PolicySet, Share, Terms,
 };
+use tidegate::rate::CalendarUnit;
 use tidegate::store::{Charge, Occupancy, PlainStore, Settled, Settling, Step, Store, StoreError};
-use tidegate::{Charged, Cost, Gate, ManualClock, Outcome, Quota};
+use tidegate::{Charged, Cost, Gate, KeyedLimiter, Limiter, ManualClock, Outcome, Quota, Tick};
 
 fn policy(name: &str, per_hour: u64) -> Policy {
     Policy::new(name, Limit::new(Quota::per_hour(per_hour).sliding_log().unwrap(), name))
@@ -355,4 +356,42 @@ fn a_store_that_another_one_has_replaced_is_not_asked() {
     // The gate's own store stays in use for policies without `share`, even if another store now decides `share: local`.
     let gate = gate.with_store(Share::Local, PlainStore::default());
     assert_eq!(remaining(&gate, &request)[0], 3);
+}
+
+/// A process that starts with a clock that is 5.5 hours slow, and a time service that corrects it. Regression: calendar
+/// windows kept the clock of the start until the next one.
+#[test]
+fn calendar_windows_follow_a_clock_that_is_corrected() {
+    let hourly = || Quota::per_hour(3).calendar_window(CalendarUnit::Hour, "UTC").unwrap();
+    let set = || PolicySet::new(vec![Policy::new("hour", Limit::new(hourly(), "3/h"))]).unwrap();
+    let [slow, right] = [6 * 3600 + 25 * 60, 11 * 3600 + 55 * 60].map(Tick::from_secs);
+    let clock = ManualClock::at(slow);
+    let gate = Gate::in_memory(set(), 100).unwrap().with_clock(clock.clone());
+    let limiter = Limiter::new(hourly()).unwrap().with_clock(clock.clone());
+    let keyed = KeyedLimiter::new(hourly(), 100).unwrap().with_clock(clock.clone());
+    let request = Descriptor::new();
+    let resets = || {
+        let decision = gate.check(&request).unwrap();
+        assert!(decision.allowed);
+        let of_gate = decision.limits[0].decision.standing.reset_after;
+        let [one, of_key] = [limiter.allow(), keyed.allow("ann")].map(|answer| {
+            assert!(answer.is_allowed());
+            answer.decision().standing.reset_after
+        });
+        assert!(of_gate == one && one == of_key, "{of_gate:?} {one:?} {of_key:?}");
+        of_gate.as_secs()
+    };
+    assert_eq!(resets(), 35 * 60);
+    clock.set_wall(right);
+    assert_eq!(resets(), 5 * 60);
+    gate.replace(set());
+    assert_eq!(resets(), 5 * 60, "after a reload too");
+    clock.advance(Duration::from_secs(300));
+    assert_eq!(resets(), 3600, "the hour is over when the wall clock says so");
+    // Back by two minutes: the hour before is not opened again.
+    clock.set_wall(Tick::from_secs(11 * 3600 + 58 * 60));
+    assert!(!gate.check(&request).unwrap().allowed && !limiter.allow().is_allowed());
+    assert!(!keyed.allow("ann").is_allowed());
+    clock.advance(Duration::from_secs(120));
+    assert_eq!(resets(), 3600);
 }

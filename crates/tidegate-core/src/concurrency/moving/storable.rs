@@ -14,7 +14,7 @@ const UNKNOWN: u32 = u32::MAX;
 impl Storable for AdaptiveConcurrency {
     type State = AdaptiveConcurrencyState;
 
-    fn last_change(state: &AdaptiveConcurrencyState) -> Option<Tick> {
+    fn last_change(&self, state: &AdaptiveConcurrencyState) -> Option<Tick> {
         Some(state.inner.places.last())
     }
 

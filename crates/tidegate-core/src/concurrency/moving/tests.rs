@@ -315,7 +315,7 @@ proptest! {
             let written = State::Adaptive(state.clone()).encode().len();
             prop_assert!(written <= Quota::from(of.clone()).largest_state());
             if let Some(full) = of.full_at(&state) {
-                let full = full.max(AdaptiveConcurrency::last_change(&state).unwrap());
+                let full = full.max(of.last_change(&state).unwrap());
                 let (kept, fresh) = (of.standing(&state, full), of.standing(&of.fresh(full), full));
                 prop_assert_eq!(kept, fresh, "as good as fresh");
             }

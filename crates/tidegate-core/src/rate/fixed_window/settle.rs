@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::state::{FixedWindowState, MOST_BEFORE, OPENER, Span};
+use super::state::{FixedWindowState, OPENER, Span};
 use super::{FixedWindow, Window};
 use crate::decision::Receipt;
 use crate::rate::windows::MOST_UNITS;
@@ -19,19 +19,15 @@ use crate::time::Tick;
 impl FixedWindow {
     /// Opens a window for units that act at `act`.
     pub(super) fn open(&self, state: &FixedWindowState, at: Tick, act: Tick, units: u64) -> FixedWindowState {
-        let (start, through) = self.window_at(act);
+        let (start, through) = self.around(act);
         let top = Span { start, through, used: units.min(MOST_UNITS), opened: start, units_by_start: 0 };
         if act <= at {
             // No earlier window is left to settle.
             return FixedWindowState::of(at, top, Vec::new(), false, state.carried());
         }
-        let (mut before, mut gap) = (state.before().to_vec(), state.gap());
+        let mut before = state.before().to_vec();
         before.push(state.top());
-        if before.len() as u64 > MOST_BEFORE {
-            before.remove(0);
-            gap = true;
-        }
-        FixedWindowState::of(at, top, before, gap, state.carried())
+        FixedWindowState::of(at, top, before, state.gap(), state.carried())
     }
 
     /// Takes units out of the window in which the charge acts.
@@ -123,7 +119,7 @@ impl FixedWindow {
         }
         for span in spans {
             if span.start < late {
-                let (start, through) = self.window_at(late);
+                let (start, through) = self.around(late);
                 *span = Span { start, through, units_by_start: span.used, ..*span };
             }
             late = span.through.after(Duration::from_nanos(1));

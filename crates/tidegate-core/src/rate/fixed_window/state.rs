@@ -1,13 +1,15 @@
 //! The state of a fixed window: the window in use, and what settling has to know of earlier ones.
 
+use core::time::Duration;
+
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::rate::carried::Carried;
-use crate::rate::windows::{MOST_UNITS, wide};
+use crate::rate::windows::{AHEAD, AHEAD_IN_ENGINE, MOST_UNITS, until, wide};
 use crate::time::Tick;
 
 /// The state of [`FixedWindow`](super::FixedWindow) for one key, 40 bytes: the window, and the units spent in it. On
 /// the heap, 72 bytes while a change of parameters, an undone opening charge or a window opened ahead of time matters,
-/// and 40 for each window kept before the newest, at most 64 of them.
+/// and 40 for each window kept before the newest, at most 4,096 of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWindowState {
     pub(super) last: Tick,
@@ -35,10 +37,6 @@ pub struct OneWindow {
 /// The mark in the receipt of a charge that opened a window.
 pub(super) const OPENER: u128 = 1;
 
-/// The most windows kept before the newest. A caller that reserves further ahead can still settle, but charges that
-/// act in forgotten windows give nothing back, and the limit stays closed over those windows.
-pub(super) const MOST_BEFORE: u64 = 64;
-
 /// One window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
@@ -58,7 +56,8 @@ pub(super) struct More {
     pub(super) units_by_start: u64,
     /// The windows before the newest that are not over, oldest first; none is empty.
     pub(super) before: Vec<Span>,
-    /// Whether windows between now and the oldest, with promises in them, were forgotten.
+    /// Whether windows between now and the oldest, with promises in them, were forgotten: by a change of the limit, or
+    /// by a version that kept fewer windows.
     pub(super) gap: bool,
     pub(super) carried: Option<Carried>,
 }
@@ -89,8 +88,8 @@ impl FixedWindowState {
         Self { last, start, through, used, more: None }
     }
 
-    /// The size of the largest state in byte form.
-    pub(super) const LARGEST: usize = 8 + 40 + 1 + Carried::LARGEST + 8 + MOST_BEFORE as usize * 40;
+    /// The size of the largest state in byte form, with the windows ahead that an engine has room for.
+    pub(super) const LARGEST: usize = 8 + 40 + 1 + Carried::LARGEST + 8 + AHEAD_IN_ENGINE * 40;
 
     /// Says whether the window still counts at `at`: units were spent in it, or a reservation has moved its start ahead.
     pub(super) const fn counts(&self, at: Tick) -> bool {
@@ -117,6 +116,17 @@ impl FixedWindowState {
 
     pub(super) fn gap(&self) -> bool {
         self.more.as_ref().is_some_and(|more| more.gap)
+    }
+
+    /// Returns the wait until there is room for one more window ahead of time; zero if there is.
+    pub(super) fn room(&self, at: Tick) -> Duration {
+        let before = self.before();
+        if before.len() < AHEAD {
+            return Duration::ZERO;
+        }
+        let still = &before[before.partition_point(|span| span.through < at)..];
+        let many = still.len().checked_sub(AHEAD);
+        many.map_or(Duration::ZERO, |many| until(at, wide(still[many].through) + 1))
     }
 
     /// Returns the newest window.
@@ -153,6 +163,19 @@ impl FixedWindowState {
             return state;
         }
         Self { more: Some(Box::new(More { opened, units_by_start, before, gap, carried })), ..state }
+    }
+
+    /// Returns the state with all its ticks moved by a number of nanoseconds.
+    pub(super) fn shifted(&self, by: i64) -> Self {
+        let moved = |span: &Span| Span {
+            start: span.start.shifted(by),
+            through: span.through.shifted(by),
+            opened: span.opened.shifted(by),
+            ..*span
+        };
+        let carried = self.carried().map(|carried| carried.shifted(by));
+        let before = self.before().iter().map(moved).collect();
+        Self::of(self.last.shifted(by), moved(&self.top()), before, self.gap(), carried)
     }
 
     pub(super) fn with_carried(self, carried: Carried) -> Self {
@@ -221,7 +244,7 @@ impl Bytes for FixedWindowState {
             _ => return Err(DecodeError::Value { field: "gap" }),
         };
         let (carried, count) = (Option::<Carried>::read(from)?, from.u64()?);
-        if count > MOST_BEFORE {
+        if count > AHEAD as u64 {
             return Err(DecodeError::Value { field: "windows" });
         }
         let mut before: Vec<Span> = Vec::new();

@@ -1,12 +1,14 @@
 //! The state of a sliding counter.
 
+use core::time::Duration;
+
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::rate::carried::Carried;
-use crate::rate::windows::MOST_UNITS;
+use crate::rate::windows::{AHEAD, AHEAD_IN_ENGINE, MOST_UNITS, wide};
 use crate::time::Tick;
 
 /// The state of [`SlidingCounter`](super::SlidingCounter) for one key, 32 bytes: two counts and a tick. On the heap,
-/// 16 bytes for each promise ahead, at most 64 of them, and 48 while there is one or a change of parameters matters.
+/// 16 bytes for each promise ahead, at most 4,096 of them, and 48 while there is one or a change of parameters matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingCounterState {
     /// The tick of the last change. The window in which it lies is the current one.
@@ -30,13 +32,9 @@ pub(super) struct Promise {
     pub(super) units: u64,
 }
 
-/// The most promises that are kept apart. Of more, the oldest two of one window are merged into one that acts with
-/// the later of them. That changes neither the estimate nor the units that can be given back.
-pub(super) const MOST_PROMISES: usize = 64;
-
 impl SlidingCounterState {
-    /// The size of the largest state in byte form.
-    pub(super) const LARGEST: usize = 3 * 8 + Carried::LARGEST + 8 + MOST_PROMISES * 16;
+    /// The size of the largest state in byte form, with the promises that an engine has room for.
+    pub(super) const LARGEST: usize = 3 * 8 + Carried::LARGEST + 8 + AHEAD_IN_ENGINE * 16;
 
     pub(super) fn promises(&self) -> &[Promise] {
         self.more.as_ref().map_or(&[], |more| &more.promises)
@@ -49,6 +47,16 @@ impl SlidingCounterState {
     /// Returns the first tick, not before `at`, at which a new charge overtakes no promise.
     pub(super) fn open_from(&self, at: Tick) -> Tick {
         self.promises().last().map_or(at, |latest| latest.act.max(at))
+    }
+
+    /// Returns the wait until there is room for one more promise, to act at `place`; zero if there is.
+    pub(super) fn room(&self, at: Tick, place: u128) -> Duration {
+        let promises = self.promises();
+        if promises.len() < AHEAD || promises.last().is_none_or(|latest| wide(latest.act) >= place) {
+            return Duration::ZERO;
+        }
+        let ahead = &promises[promises.partition_point(|promise| promise.act <= at)..];
+        ahead.len().checked_sub(AHEAD).map_or(Duration::ZERO, |many| ahead[many].act.since(at))
     }
 }
 
@@ -71,7 +79,7 @@ impl Bytes for SlidingCounterState {
             return Err(DecodeError::Value { field: "count" });
         }
         let (carried, count) = (Option::<Carried>::read(from)?, from.u64()?);
-        if count > MOST_PROMISES as u64 {
+        if count > AHEAD as u64 {
             return Err(DecodeError::Value { field: "promises" });
         }
         let (mut promises, mut latest): (Vec<Promise>, _) = (Vec::new(), last);

@@ -64,7 +64,7 @@ fn a_charge_of_the_window_before_gives_back_there() {
 }
 
 #[test]
-fn promises_beyond_those_kept_apart_are_still_undone() {
+fn two_hundred_promises_are_undone_one_by_one() {
     let limit = SlidingCounter::new(Rate::new(1000, Duration::from_secs(1)).unwrap());
     let mut state = limit.fresh(ms(0));
     let mut receipts = Vec::new();
@@ -72,7 +72,6 @@ fn promises_beyond_those_kept_apart_are_still_undone() {
         let ask = Ask::within(ms(0), Cost::new(units).unwrap(), Duration::MAX);
         let Transition::Allowed { next, receipt, .. } = limit.decide(&state, ask) else { panic!("any wait") };
         (state, _) = (next, receipts.push(receipt));
-        assert!(state.promises().len() <= MOST_PROMISES);
     }
     for receipt in receipts.iter().rev() {
         state = limit.settle(&state, ms(0), receipt, 0);

@@ -11,7 +11,7 @@ use twox_hash::XxHash64;
 use super::byte_map::{Read, Write};
 use crate::clock::HeldTime;
 use crate::store::step::{DecidedBy, Settled, Step, StepClock};
-use crate::store::{Answer, Cell, OwnedStep, StoreError, settle};
+use crate::store::{Answer, Cell, Charge, OwnedStep, StoreError, settle_within};
 
 /// How far ahead another node's clock may be for its ticks to simply count as the present, as in [`HeldTime`]. A clock
 /// that is further ahead is followed at half its speed instead.
@@ -104,9 +104,10 @@ fn decide_one(
         let by_engine = by_engine.filter(|_| matches!(lent.clock, StepClock::Engine));
         let mut now = times.here.hold(by_engine.unwrap_or(lent.now));
         if by_engine.is_none() {
-            now = times.among_nodes(now, &cells);
+            now = times.among_nodes(now, lent, &cells);
         }
-        let (mut settled, changed): (Settled, bool) = settle(&Step { now, ..*lent }, &mut cells);
+        let (mut settled, changed): (Settled, bool) =
+            settle_within(&Step { now, ..*lent }, &mut cells, largest_cell);
         settled.by = DecidedBy::Engine;
         let mended = repaired && settled.allowed;
         if !changed && !mended {
@@ -130,9 +131,14 @@ impl Times {
     ///
     /// Such a cell is not set back, as a single node does after its own clock was set back: that would grant its units
     /// again each time that two nodes take turns.
-    fn among_nodes(&self, now: Tick, cells: &[Option<Cell>]) -> Tick {
-        let far_ahead = |cell: &Cell| cell.quota.far_ahead(&cell.state, now);
-        let Some(latest) = cells.iter().flatten().filter_map(far_ahead).max() else { return now };
+    fn among_nodes(&self, now: Tick, step: &Step<'_>, cells: &[Option<Cell>]) -> Tick {
+        let far_ahead = |(charge, cell): (&Charge<'_>, &Option<Cell>)| {
+            let cell = cell.as_ref()?;
+            // The charge's quota knows how far this node's wall clock is ahead.
+            let quota = if cell.is_under(charge) { charge.quota } else { &cell.quota };
+            quota.far_ahead(&cell.state, now)
+        };
+        let Some(latest) = step.charges.iter().zip(cells).filter_map(far_ahead).max() else { return now };
         if latest.since(now) <= FAR {
             return latest;
         }

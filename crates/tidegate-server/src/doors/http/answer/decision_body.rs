@@ -4,10 +4,11 @@ use serde::Serialize;
 use tidegate::LimitDecision;
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{Limit, Mode, Over, Policy};
+use tidegate::store::DecidedBy;
 use ulid::Ulid;
 
 use crate::engine::{Conclusion, TicketAnswer, Want};
-use crate::span::moment;
+use crate::span::{moment, wall_moment};
 
 /// A decision as response bodies show it.
 #[derive(Debug, Serialize)]
@@ -127,7 +128,11 @@ impl<'a> DecisionBody<'a> {
             limit: bound.map(|bound| bound.decision.standing.limit),
             retry: (!decision.allowed).then(|| decision.retry().as_str()),
             retry_after_ms: if decision.allowed { None } else { decision.retry().after().map(millis_up) },
-            reset_at: bound.and_then(|bound| moment(decision.at, bound.decision.standing.reset_after)),
+            reset_at: bound.and_then(|bound| {
+                // An engine with a clock of its own has the time of day.
+                let moment = if decision.by == DecidedBy::Engine { wall_moment } else { moment };
+                moment(decision.at, bound.decision.standing.reset_after)
+            }),
             delay_ms: millis_up(decision.wait),
             decision_id,
             ticket: ticket.and_then(|answer| Some(answer.ticket.as_ref()?.to_string())),
