@@ -75,16 +75,77 @@ fn pour(grpc: SocketAddr, bytes: &[u8]) -> TcpStream {
 /// Requires that a valid call is answered with OK.
 #[track_caller]
 pub(crate) fn is_served(grpc: SocketAddr) {
+    assert!(passes(grpc, CALL));
+}
+
+/// Returns whether a call, as its framed message, is answered with OK.
+#[track_caller]
+fn passes(grpc: SocketAddr, call: &[u8]) -> bool {
     let mut stream = connect(grpc);
-    stream.write_all(&[PREFACE, &begin(1), &frame(0, 1, 1, CALL)].concat()).unwrap();
+    stream.write_all(&[PREFACE, &begin(1), &frame(0, 1, 1, call)].concat()).unwrap();
     let mut read = Vec::new();
     let mut piece = [0; 4096];
-    // The statuses of the answer: overall OK, and one descriptor.
-    while !read.windows(3).any(|bytes| bytes == [8, 1, 0x12]) {
+    // The overall code of the answer, and the status of the first descriptor.
+    let code = |read: &[u8]| {
+        let answer = read.windows(3).find(|bytes| matches!(bytes, [8, 1 | 2, 0x12]))?;
+        Some(answer[1])
+    };
+    loop {
+        if let Some(code) = code(&read) {
+            return code == 1;
+        }
         let more = stream.read(&mut piece).unwrap();
         assert_ne!(more, 0, "closed after {read:?}");
         read.extend_from_slice(&piece[..more]);
     }
+}
+
+/// A proxy reports what was used after the answer, so the reports are whatever its clients make them. However large and
+/// many they are, they are counted, the limit refuses from then on, and nobody else is concerned.
+#[test]
+fn reports_of_any_size_are_counted_and_never_free() {
+    const TOKENS: &str = "version: 1
+policies:
+  - name: tokens
+    by: [a]
+    absent: skip
+    limit: { rate: 1000/h }
+    charge: always
+";
+    let desk = Desk::with(TOKENS);
+    let (mut serving, grpc) = serve(&desk, &[]);
+    // A call of the domain `d` with one descriptor `a: value`, and its own number of units.
+    let call = |value: u8, mut units: u64| {
+        let mut number = vec![8];
+        while units > 0x7f {
+            number.push(units as u8 | 0x80);
+            units >>= 7;
+        }
+        number.push(units as u8);
+        let size = number.len() as u8;
+        let mut message = vec![0, 0, 0, 0, 15 + size, 0x0a, 1, b'd', 0x12, 10 + size];
+        message.extend([0x0a, 6, 0x0a, 1, b'a', 0x12, 1, value, 0x1a, size]);
+        message.extend(number);
+        message
+    };
+    assert!(passes(grpc, &call(b'x', 0)));
+    assert!(passes(grpc, &call(b'x', 900)));
+    assert!(passes(grpc, &call(b'x', 0)), "100 are left");
+    assert!(!passes(grpc, &call(b'x', 101)));
+    assert!(!passes(grpc, &call(b'x', 0)), "the report counts");
+    for units in [1, 1 << 40, u64::MAX, u64::MAX, u64::MAX - 1, 1] {
+        assert!(!passes(grpc, &call(b'x', units)), "{units}");
+        assert!(!passes(grpc, &call(b'x', 0)), "{units}");
+    }
+    assert!(passes(grpc, &call(b'y', 1000)) && !passes(grpc, &call(b'y', 0)));
+    let metrics = serving.get("/metrics").body;
+    assert!(
+        metrics.contains(&format!(
+            "tidegate_settled_units_total{{policy=\"tokens\",fate=\"owed\"}} {}",
+            u64::MAX
+        ))
+    );
+    serving.is_well();
 }
 
 #[test]

@@ -140,6 +140,18 @@ fn what_does_not_belong_is_named() {
             ],
         ),
         (
+            &["limit: { rate: 50/s }", "cost: { estimate: 5, settle: llm.output }", "charge: always"],
+            &[
+                "t:7:5  error  policy \"p\": charge: always also charges refused requests, which nobody settles; leave the estimate and settle out of cost",
+            ],
+        ),
+        (
+            &["limit: { algorithm: concurrency, max: 5 }", "charge: always"],
+            &[
+                "t:6:5  error  policy \"p\": charge: always charges refused requests too, and concurrency 5 ttl 60s keeps none: a place is returned when its request ends",
+            ],
+        ),
+        (
             &["limit: { algorithm: concurrency, max: 5 }", "shadow_limit: { rate: 5/s }"],
             &[
                 "t:6:19  error  policy \"p\": shadow_limit has no max",
