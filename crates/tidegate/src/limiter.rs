@@ -343,7 +343,8 @@ impl Limiter {
         QuotaError: From<Q::Error>,
     {
         let quotas = parse(quotas)?;
-        let quotas: SmallVec<[Arc<Quota>; 1]> = quotas.iter().map(|quota| self.shared.followed(quota)).collect();
+        let quotas: SmallVec<[Arc<Quota>; 1]> =
+            quotas.iter().map(|quota| self.shared.followed(quota)).collect();
         let now = self.shared.now();
         self.shared.with_cells(now, |limits| {
             limits.cells.resize(quotas.len(), None);

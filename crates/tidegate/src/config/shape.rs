@@ -12,13 +12,12 @@ pub(super) use self::scalar::network;
 use self::scalar::{check_scalar, scalar};
 use super::budget;
 use super::diagnostic::Findings;
-use super::foreign_words;
 use super::foreign_files;
+use super::foreign_words;
 use super::keys::{ALGORITHMS, AlgorithmKeys};
 use super::kind::{Key, Kind, Table};
 use super::node::{Node, Value};
 use super::reach;
-use crate::policy::WrittenRate;
 use crate::suggest::{instead, nearest};
 use crate::visible::excerpt;
 
