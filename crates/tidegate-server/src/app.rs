@@ -7,7 +7,6 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::timeout;
 
 use crate::auth::Access;
-use crate::connections::after_others;
 use crate::engine::Engine;
 use crate::metrics::{InFlight, Transport};
 use crate::otlp::Spans;
@@ -20,9 +19,6 @@ use crate::tls::Certificates;
 
 /// How many proposed texts may be read at once. Reading one takes milliseconds of a core, and checks come first.
 const PROPOSALS: usize = 2;
-/// How many pieces of long work may be ready to run at once, on all threads together. Each takes a few milliseconds, and
-/// whoever asks for less waits behind these at most.
-const LONG_WORK: usize = 4;
 /// How long a request waits for its turn to begin long work.
 const TURN: Duration = Duration::from_secs(5);
 /// How long the collector may take for the last spans when the server ends. A reachable collector takes milliseconds.
@@ -42,7 +38,7 @@ pub(crate) struct App {
     phase: watch::Receiver<Phase>,
     /// Limits how many proposed texts of policies are read at once.
     pub(crate) proposals: Arc<Semaphore>,
-    /// Limits how many pieces of long work are ready to run at once.
+    /// Limits how many pieces of long work are ready to run at once, on all threads together.
     long_work: Semaphore,
 }
 
@@ -56,7 +52,9 @@ impl App {
         phase: watch::Receiver<Phase>,
     ) -> Self {
         let (redact, proposals) = (engine.redact(), Arc::new(Semaphore::new(PROPOSALS)));
-        let long_work = Semaphore::new(LONG_WORK);
+        // As many as there are threads of connections, so that long work can use all of them, and others find at most these
+        // before them.
+        let long_work = Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from));
         Self { engine, reload, redact, access, certificates, spans, phase, proposals, long_work }
     }
 
@@ -70,15 +68,17 @@ impl App {
         self.engine.metrics.requests.in_flight()
     }
 
-    /// Waits for a turn of long work, after everything else that is ready on this thread. The turn lasts until the
-    /// returned value is dropped, and must not wait for anybody.
+    /// Waits for a turn of long work. When it begins, everything that was ready on this thread has had its turn, and so
+    /// has what arrived meanwhile. The turn lasts until the returned value is dropped, and must not wait for anybody.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn long_turn(&self) -> Option<SemaphorePermit<'_>> {
-        after_others().await;
         // Never closed, so there is always a turn.
-        self.long_work.acquire().await.ok()
+        let turn = self.long_work.acquire().await.ok();
+        // This yields until the runtime has looked at the sockets, which it otherwise does after 61 tasks.
+        tokio::task::yield_now().await;
+        turn
     }
 
     /// Like [`App::long_turn`], for the first piece of work.

@@ -53,7 +53,7 @@ use self::labels::{
     BuildLabels, CutLabel, DecisionLabels, ExtensionLabel, PolicyLabel, SettlementLabel, StoreChangeLabels,
     StoreLabel, StoreStateLabel, TransportLabel, UnitsLabels,
 };
-use self::per_policy::Limits;
+use self::policy_series::Limits;
 pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
 use self::protection::Protection;
 #[cfg(feature = "grpc")]
@@ -345,8 +345,9 @@ impl Metrics {
         );
         let mut now_asked = Registry::with_prefix("tidegate");
         self.requests.show(&mut now_asked);
-        self.limits.show(&mut now_asked);
         others(&mut now_asked);
+        // After the others, which set the limits whose rate moves.
+        self.limits.show(&mut now_asked);
         let mut log = Registry::with_prefix("tidegate_log");
         let dropped = self.log_lines_dropped.load(Ordering::Relaxed);
         log.register(

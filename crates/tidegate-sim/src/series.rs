@@ -72,8 +72,10 @@ impl Series {
             Some((last, bin)) if last == at => bin,
             _ => self.bin(at),
         };
-        self.sums[bin * self.lanes + lane] += amount;
-        self.now[lane] += amount;
+        // A cost may be as large as it gets: sums then stay at the largest number.
+        let sum = &mut self.sums[bin * self.lanes + lane];
+        *sum = sum.saturating_add(amount);
+        self.now[lane] = self.now[lane].saturating_add(amount);
     }
 
     /// Makes room for a time. Returns its bin.
@@ -122,7 +124,7 @@ impl Series {
             }
             values.truncate(used.div_ceil(2) * lanes);
         };
-        halve(&mut self.sums, |a, b| a + b);
+        halve(&mut self.sums, u64::saturating_add);
         halve(&mut self.peaks, u64::max);
         self.width *= 2;
     }
@@ -142,7 +144,7 @@ impl Series {
     /// Returns the sum of a lane.
     #[must_use]
     pub fn total(&self, lane: usize) -> u64 {
-        self.sums.iter().skip(lane).step_by(self.lanes.max(1)).sum()
+        self.sums.iter().skip(lane).step_by(self.lanes.max(1)).copied().fold(0, u64::saturating_add)
     }
 
     /// Returns the bins of a lane in order; empty if nothing was added.
@@ -164,6 +166,16 @@ impl Series {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A cost that cannot be worked out may count as the largest there is.
+    #[test]
+    fn the_largest_amounts_overflow_nothing() {
+        let mut series = Series::new(1, 4, Duration::from_secs(1));
+        for second in 100..113u64 {
+            series.add(Tick::from_secs(second), 0, u64::MAX);
+        }
+        assert_eq!(series.total(0), u64::MAX);
+    }
 
     #[test]
     fn bins_double_and_nothing_is_lost() {

@@ -34,7 +34,6 @@ use tidegate::{Quota, Rate};
 
 pub use self::caution::Caution;
 pub use self::cut::Purpose;
-pub use self::instead::Instead;
 use self::measure::Measured;
 pub use self::narrower::Narrower;
 pub use self::options::{SuggestError, SuggestOptions, WrittenCost};
@@ -42,7 +41,9 @@ use self::readings::Readings;
 pub use self::readings::Step;
 pub use self::signs::{ClientKind, Signs};
 pub use self::stand_out::{Fate, StandsOut};
-pub use self::suggestion::{Finding, KeysPeak, LeastLimit, Proposal, ReplayResult, Spared, Suggestion};
+pub use self::suggestion::{
+    Finding, Instead, KeysPeak, LeastLimit, Proposal, ReplayResult, Spared, Suggestion,
+};
 use crate::log::LogOptions;
 use crate::source::Input;
 use crate::written::both;

@@ -49,7 +49,7 @@ pub struct Explanation {
     /// The attributes of the request, other than `client.ip` and those of `request.`, that no policy of the set names.
     #[cfg_attr(feature = "config", serde(skip))]
     unused: Vec<String>,
-    /// Of a request that no policy is about: what it has that no policy reads, as sentences.
+    /// Of a request that no policy is about: its domain and keys that no policy reads, as sentences.
     #[cfg_attr(feature = "config", serde(skip))]
     unread: Option<Vec<String>>,
 }
@@ -233,7 +233,7 @@ impl Explanation {
             reasons: reasons.collect(),
             remarks: Vec::new(),
             unused: unused(set, request),
-            unread: is_unmet.then(|| set.unread(request)),
+            unread: is_unmet.then(|| set.unread_values(request)),
         }
     }
 

@@ -109,7 +109,7 @@ policies:
   - name: tokens
     by: [a]
     absent: skip
-    limit: { rate: 1000/h }
+    limit: { rate: 1000/day }
     charge: always
 ";
     let desk = Desk::with(TOKENS);

@@ -182,7 +182,7 @@ fn a_cost_is_the_unit_of_what_is_proposed() {
     // A mistake is reported with its flag; a log without costs gives no proposal.
     assert!(desk.run(&["suggest", &log, "--by", "tenant", "--cost", "0"]).code(2).err.contains("--cost"));
     let guessed = desk.run(&["suggest", &log, "--by", "tenant", "--cost", "int(tokns)"]).code(2).err;
-    assert!(guessed.contains("none of 1,486 requests has a cost: the request has no tokns"), "{guessed}");
+    assert!(guessed.contains("none of 1486 requests has a cost: the request has no tokns"), "{guessed}");
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn what_is_pasted_gives_the_numbers_above_it_whatever_narrowed_the_evidence() {
         &["--keep", "95%"],
         &["--by", "request.header.user-agent"],
         &["--cost", "size(request.path)"],
-        &["--order", "clamp", "--format", "combined"],
+        &["--order", "clamp", "--max-late", "5%", "--format", "combined"],
     ];
     let mut hit = 0;
     for (place, words) in narrowed.iter().enumerate() {

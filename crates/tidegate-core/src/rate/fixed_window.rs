@@ -29,7 +29,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
 use crate::storable::Storable;
-use crate::time::{Rate, Tick, WallAhead};
+use crate::time::{MAX_STEP_BACK, Rate, Tick, WallAhead};
 use state::{OPENER, Span};
 
 pub use state::{FixedWindowState, OneWindow};
@@ -179,7 +179,11 @@ impl Storable for FixedWindow {
     /// before the key's own, that is over for this key: it waits until its own window comes again, with what it has
     /// spent there. Otherwise the window around `to` is one that the key has not seen, and its units count there.
     fn set_back(&self, state: &FixedWindowState, to: Tick) -> FixedWindowState {
-        let to = to.shifted(self.ahead());
+        let to = match &self.window {
+            Window::Rolling(_) => to,
+            // The edges do not move with the clock, so the key need not stand still until it catches up.
+            Window::Calendar(calendar) => to.before(MAX_STEP_BACK).shifted(calendar.ahead()),
+        };
         let (from, back) = (state.last, state.last.since(to));
         let carried = self.change(state, from);
         if !state.counts(from) {
@@ -300,10 +304,18 @@ impl Algorithm for FixedWindow {
     }
 }
 
+/// The upper half of a mark's second number where the lower half says how far the wall clock was ahead. Receipts of other
+/// algorithms, which a change may bring here, have positions there, and none is as large as this.
+const BY_WALL: u128 = 0x7761_6c6c;
+
 /// Returns a receipt with its ticks by the wall clock, as that stood when the charge was made.
 fn by_wall(receipt: &Receipt) -> Receipt {
-    // The low half of the mark's second number.
-    let ahead = receipt.marks().1 as i64;
+    let second = receipt.marks().1;
+    if second >> 64 != BY_WALL << 32 {
+        return *receipt;
+    }
+    // The low half.
+    let ahead = second as i64;
     Receipt { at: receipt.at.shifted(ahead), act: receipt.act.shifted(ahead), ..*receipt }
 }
 
@@ -314,7 +326,8 @@ impl FixedWindow {
         let ask = Ask { now: ask.now.shifted(ahead), ..ask };
         match self.decide_by_state(state, ask) {
             Transition::Allowed { wait, next, receipt } => {
-                let mark = Receipt::mark(receipt.marks().0, u128::from(ahead.cast_unsigned()));
+                let mark =
+                    Receipt::mark(receipt.marks().0, BY_WALL << 96 | u128::from(ahead.cast_unsigned()));
                 let (at, act) = (receipt.at.shifted(-ahead), receipt.act.shifted(-ahead));
                 Transition::Allowed { wait, next, receipt: Receipt { at, act, mark, ..receipt } }
             }

@@ -75,11 +75,21 @@ impl Engine {
         decision.limits.iter().for_each(|line| facts[line.policy].met.note_look());
     }
 
+    /// Counts a look that refuses a request of a proxy as a decision of its policies. One that passes is not counted: the
+    /// charge that follows is.
+    #[cfg(feature = "grpc")]
+    pub(super) fn count_refused_look(&self, live: &Live, request: &Descriptor<'_>, decision: &GateDecision) {
+        if decision.refusal.is_some() || decision.refusing().next().is_some() {
+            self.count(&live.facts(&decision.policies, &self.metrics), request, decision);
+        }
+    }
+
     /// Counts a look that decides a request of a proxy: a call over gRPC that spends nothing.
     #[cfg(feature = "grpc")]
     pub(crate) fn count_look(&self, live: &Live, request: &Descriptor<'_>, conclusion: &Conclusion) {
         if let Conclusion::Decided(decision) = conclusion {
             self.note_looked_at(live, decision);
+            self.count_refused_look(live, request, decision);
         }
         self.count_request(live, Transport::grpc, request, None, conclusion);
     }

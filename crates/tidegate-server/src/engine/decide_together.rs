@@ -60,6 +60,7 @@ impl Engine {
             self.note_conclusion(check.request, conclusion);
             if let (Want::Peek, Conclusion::Decided(decision)) = (want, &*conclusion) {
                 self.note_looked_at(live, decision);
+                self.count_refused_look(live, check.request, decision);
             }
         }
         // A policy whose store is away may refuse what the gate allows.

@@ -112,13 +112,12 @@ impl UnknownDomains {
         for (domain, count) in &*self.0.lock() {
             family.get_or_create(&DomainLabel { domain: domain.clone() }).add(*count);
         }
-        registry.register(
-            "ratelimit_service_rate_limit_domain_not_found",
-            "Calls in a domain of which there is no policy",
-            family,
-        );
+        registry.register(DOMAIN_NOT_FOUND, "Calls in a domain of which there is no policy", family);
     }
 }
+
+/// The name that envoyproxy/ratelimit gives this count.
+const DOMAIN_NOT_FOUND: &str = "ratelimit_service_rate_limit_domain_not_found";
 
 /// Registers the series of envoyproxy/ratelimit. A hit there is a request here, whatever its cost.
 pub(crate) fn show_envoy<'a>(

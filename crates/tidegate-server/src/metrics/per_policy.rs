@@ -1,49 +1,14 @@
 //! Makes and drops the series that policies have.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
 
-use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 
 use super::Metrics;
 use super::hottest::Hottest;
 use super::labels::{Decided, DecisionLabels, ModeLabel, PolicyLabel, UnitsFate, UnitsLabels};
 use super::peak::Peak;
 use super::policy_series::{PolicySeries, Tally};
-
-/// The most units that policies grant one key at once, by the names of the policies.
-#[derive(Debug, Default)]
-pub(super) struct Limits(Mutex<BTreeMap<String, MostUnits>>);
-
-/// The most units that one policy grants one key at once.
-#[derive(Debug, Default)]
-struct MostUnits {
-    /// For keys without a plan of their own; `None` if unlimited.
-    usual: Option<u64>,
-    /// By the plans of the file that have a limit.
-    plans: BTreeMap<String, u64>,
-}
-
-impl Limits {
-    /// Registers the gauge of all limits.
-    pub(super) fn show(&self, registry: &mut Registry) {
-        let family = Family::<Vec<(&'static str, String)>, Gauge<f64, AtomicU64>>::default();
-        for (policy, most) in &*self.0.lock() {
-            let usual = most.usual.map(|units| (None, units));
-            let plans = most.plans.iter().map(|(plan, units)| (Some(plan), *units));
-            for (plan, units) in usual.into_iter().chain(plans) {
-                let mut labels = vec![("policy", policy.clone())];
-                labels.extend(plan.map(|plan| ("plan", plan.clone())));
-                family.get_or_create(&labels).set(units as f64);
-            }
-        }
-        registry.register("policy_limit", "The most units that a policy grants one key at once", family);
-    }
-}
 
 impl Metrics {
     /// Returns the series of one policy. `limit` is the most that it grants; `None` if unlimited.

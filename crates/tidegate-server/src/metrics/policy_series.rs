@@ -1,9 +1,13 @@
 //! The series of one policy. Decisions and settlements count into them without a look-up by name.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 
 use super::hottest::Hottest;
 use super::labels::Decided;
@@ -71,5 +75,35 @@ mod tests {
             before = counter.get();
         }
         assert_eq!(before, u64::MAX);
+    }
+}
+
+/// The most units that policies grant one key at once, by the names of the policies.
+#[derive(Debug, Default)]
+pub(super) struct Limits(pub(super) Mutex<BTreeMap<String, MostUnits>>);
+
+/// The most units that one policy grants one key at once.
+#[derive(Debug, Default)]
+pub(super) struct MostUnits {
+    /// For keys without a plan of their own; `None` if unlimited.
+    pub(super) usual: Option<u64>,
+    /// By the plans of the file that have a limit.
+    pub(super) plans: BTreeMap<String, u64>,
+}
+
+impl Limits {
+    /// Registers the gauge of all limits.
+    pub(super) fn show(&self, registry: &mut Registry) {
+        let family = Family::<Vec<(&'static str, String)>, Gauge<f64, AtomicU64>>::default();
+        for (policy, most) in &*self.0.lock() {
+            let usual = most.usual.map(|units| (None, units));
+            let plans = most.plans.iter().map(|(plan, units)| (Some(plan), *units));
+            for (plan, units) in usual.into_iter().chain(plans) {
+                let mut labels = vec![("policy", policy.clone())];
+                labels.extend(plan.map(|plan| ("plan", plan.clone())));
+                family.get_or_create(&labels).set(units as f64);
+            }
+        }
+        registry.register("policy_limit", "The most units that a policy grants one key at once", family);
     }
 }

@@ -57,7 +57,7 @@ async fn an_allowed_check_and_a_denied_one_golden() {
             "title": "Quota exceeded", "status": 429,
             "detail": "policy \"per-ip\" has 0 of 2 left for this client.ip and 1 asked for; try again in 410 ms",
             "violated-policies": ["per-ip"], "tidegate-decision-id": null,
-            "answers": "now", "decision": "denied", "policy": "per-ip", "remaining": 0, "limit": 2, "retry": "after",
+            "decision": "denied", "policy": "per-ip", "remaining": 0, "limit": 2, "retry": "after",
             "retry_after_ms": 410, "reset_at": "2027-01-15T12:00:02.000Z", "delay_ms": 0, "decision_id": null,
             "policies": [{
                 "name": "per-ip", "mode": "enforce", "shadow": false, "decision": "denied", "remaining": 0,
@@ -358,7 +358,9 @@ policies:
 #[tokio::test]
 async fn the_record_of_a_long_request_says_that_the_request_is_not_kept() {
     let server = start(PER_IP).await;
-    let body = json!({ "attributes": { "client.ip": "a", "x.note": "q".repeat(9000) } }).to_string();
+    let body =
+        json!({ "attributes": { "client.ip": "a", "x.one": "q".repeat(5000), "x.two": "q".repeat(5000) } });
+    let body = body.to_string();
     for _ in 0..2 {
         server.post("/v1/check", &body).await;
     }

@@ -88,7 +88,7 @@ policies:
     )
     .await;
     let check = r#"{"attributes": {"client.ip": "203.0.113.9"}}"#;
-    let batch = format!("{{\"checks\": [{}]}}", vec![check; 19].join(","));
+    let batch = format!("[{}]", vec![check; 19].join(","));
     for _ in 0..125 {
         assert_eq!(server.post("/v1/check/batch", &batch).await.status, 200);
         server.clock.advance(Duration::from_millis(200));

@@ -158,6 +158,13 @@ async fn what_a_proxy_reports_is_charged_as_the_policy_says() {
         }
         assert_eq!(told, expected, "{more}{rate}");
         let metrics = server.get("/metrics").await.text;
+        if more == "    charge: always\n" {
+            // Refused looks are refused requests. The reports that met no room are refused too.
+            let looks = expected.iter().filter(|(code, _)| *code == OVER).count() as u64;
+            let denied = looks + if rate == "5/h" { 2 } else { 3 };
+            let line = "tidegate_decisions_total{policy=\"tokens\",decision=\"denied\",mode=\"enforce\"}";
+            assert!(metrics.contains(&format!("{line} {denied}\n")), "{denied}: {metrics}");
+        }
         let owed = metrics.lines().find(|line| line.contains("fate=\"owed\"")).unwrap();
         let owed: u64 = owed.rsplit(' ').next().unwrap().parse().unwrap();
         let refused = expected.len() as u64 - if rate == "1000/h" { 3 } else { 0 };

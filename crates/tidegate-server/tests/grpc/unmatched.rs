@@ -112,10 +112,10 @@ async fn every_door_counts_what_no_policy_is_about() {
     .await;
     let typo = r#"{"attributes": {"api_key": "k"}}"#;
     let told = server.post("/v1/explain", typo).await.text;
-    assert!(told.contains("no policy reads the attribute api_key; did you mean api.key?"), "{told}");
+    assert!(told.contains("no policy uses the attribute api_key (did you mean api.key?)"), "{told}");
     assert_eq!(requests(&server, "http", "unmatched").await, 0, "to explain is no request");
     assert_eq!(server.post("/v1/check", typo).await.status, 200);
-    let batch = format!("{{\"checks\": [{typo}, {{\"attributes\": {{\"api.key\": \"k\"}}}}]}}");
+    let batch = format!("[{typo}, {{\"attributes\": {{\"api.key\": \"k\"}}}}]");
     assert_eq!(server.post("/v1/check/batch", &batch).await.status, 200);
     assert_eq!(requests(&server, "http", "unmatched").await, 2);
     assert_eq!(requests(&server, "http", "allowed").await, 1);

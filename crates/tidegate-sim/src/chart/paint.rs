@@ -11,7 +11,7 @@ use tidegate::visible;
 
 use super::ChartError;
 use super::canvas::Canvas;
-use super::palette::{CURVES, GRID, HIT, INK, LIMIT, PAPER, QUIET, SHADE, WOULD_HIT, dashed, hex};
+use super::palette::{CURVES, GRID, HIT, INK, LIMIT, PAPER, QUIET, SHADE, dashed, hex};
 use super::pixels::Pixels;
 
 pub(super) const WIDTH: u32 = 900;
@@ -273,7 +273,6 @@ pub(crate) fn style() -> String {
             (PAPER, "#0d1117"),
             (SHADE, "#3d444d"),
             (HIT, "#f4766c"),
-            (WOULD_HIT, "#e0a83d"),
         ])
         .chain([(LIMIT, "#f0f3f6")])
         .map(|(colour, dark)| {

@@ -12,7 +12,7 @@ pub(super) const LIMIT: RGBColor = RGBColor(0x1f, 0x23, 0x28);
 
 /// The colour of keys with denied requests.
 pub(super) const HIT: RGBColor = RGBColor(0xc2, 0x38, 0x2e);
-/// The colour of keys that a policy in shadow mode would have denied requests of.
+/// The colour of keys that a policy in shadow mode would have denied requests of, in both schemes.
 pub(super) const WOULD_HIT: RGBColor = RGBColor(0xc9, 0x8a, 0x1b);
 /// The opacity of the area of keys that were hit.
 pub(super) const HIT_OPACITY: f64 = 0.75;

@@ -208,7 +208,7 @@ impl PeaksByRank<'_> {
         let rows = decades(scale.low, scale.high);
         let curve = self.corners(scale);
         let hit = match self.only_measures {
-            true => "would be denied at least once (shadow)",
+            true => "would be hit (shadow)",
             false => "hit: denied at least once",
         };
         let curves = [Sample::Area(hit, self.hit_colour()), Sample::Line("peak of each key", CURVES[0].0)];

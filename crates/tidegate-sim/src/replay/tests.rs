@@ -100,7 +100,7 @@ fn a_policy_in_shadow_denies_nobody_and_is_counted() {
 /// A crawler that goes on during its block is refused all that time, though its window is new.
 #[test]
 fn a_block_after_a_limit_is_replayed() {
-    let text = "  - { name: per-ip, by: [client.ip], limit: { algorithm: fixed-window, rate: 2/s }, over: block 10s }\n";
+    let text = "  - { name: per-ip, by: [client.ip], limit: { algorithm: fixed-window, rate: 2/s }, over: block 10s }\nstore: { kind: memory }\n";
     for (mode, refused) in [("", 28), ("mode: shadow, ", 28)] {
         let replay = run(&text.replace("by:", &format!("{mode}by:")), "steady 3/s 10s key bad");
         let outcome = &replay.outcomes()[0];

@@ -3,12 +3,11 @@
 
 use tidegate::Tick;
 
-use super::pictures::would_deny;
 use super::times::{axis, window_words};
 use crate::chart::{Band, Curve, Height, Track, Tracks};
 use crate::levels::Levels;
 use crate::peaks::Distinct;
-use crate::replay::{ADMITTED, BreakerBand, BreakerState, DENIED, OFFERED};
+use crate::replay::{ADMITTED, BreakerBand, BreakerState, DENIED, OFFERED, WOULD_DENY};
 use crate::replay::{GuardLimit, Guards, Outcome, Replay};
 use crate::series::Series;
 use crate::served::Served;
@@ -22,6 +21,12 @@ pub(super) fn tracks(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'st
         [only] => of_one(replay, only),
         runs => of_several(replay, runs),
     }
+}
+
+/// Returns the curve of what policies in shadow mode would deny in a run; `None` if they would deny nothing.
+pub(super) fn would_deny(replay: &Replay, run: usize, outcome: &Outcome) -> Option<Curve> {
+    let series = replay.series(run).filter(|_| outcome.shadow_denied > 0)?;
+    Some(Curve::averages("admitted, would be denied (shadow)", series, WOULD_DENY))
 }
 
 /// Returns the tracks of a single run's guards.

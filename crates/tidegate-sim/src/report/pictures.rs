@@ -1,11 +1,11 @@
 //! The pictures of a replay: the load or, with several runs, the denials of each; and the peaks of each policy's
 //! keys.
 
-use super::guards;
+use super::guards::{self, would_deny};
 use super::times::{axis, window_words};
 use crate::chart::{Chart, ChartError, Curve, Level, OverTime, Panel, Panels, PeakOfKey, PeaksByRank};
 use crate::percent::percent;
-use crate::replay::{ADMITTED, DENIED, OFFERED, WOULD_DENY};
+use crate::replay::{ADMITTED, DENIED, OFFERED};
 use crate::replay::{Granted, Outcome, PolicyOutcome, Replay, share};
 use crate::thousands::grouped;
 
@@ -112,12 +112,6 @@ pub(super) fn over_time<T>(
         limit: shared_limit(only),
     };
     draw("load", &chart)
-}
-
-/// Returns the curve of what policies in shadow mode would deny in a run; `None` if they would deny nothing.
-pub(super) fn would_deny(replay: &Replay, run: usize, outcome: &Outcome) -> Option<Curve> {
-    let series = replay.series(run).filter(|_| outcome.shadow_denied > 0)?;
-    Some(Curve::averages("admitted, would be denied (shadow)", series, WOULD_DENY))
 }
 
 /// Passes the chart of the denials of several runs, and their differences from the first, to `draw`.

@@ -4,28 +4,14 @@
 //! than an office stands out among those who do not sign in. So the log is asked again about such requests alone, and
 //! the question is told if its answer cuts the key.
 
-use serde::Serialize;
 use tidegate::policy::{GlobError, Match, Want};
 
 use super::narrower::literal;
 use super::stand_out::Fate;
-use super::suggestion::{Finding, Proposal, Suggestion};
+use super::suggestion::{Finding, Instead, Suggestion};
 
 /// The most questions asked.
 const ASKED: usize = 2;
-
-/// A narrower question, and the limit that answers it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Instead {
-    /// The key that this suggestion spares, and that limit cuts.
-    pub key: String,
-    /// What the requests must match: `path`, `user.id`.
-    pub name: String,
-    /// The pattern; `false` for requests without it.
-    pub pattern: String,
-    /// The limit for these requests.
-    pub proposal: Proposal,
-}
 
 /// A question worth asking.
 pub(super) struct Question {

@@ -8,7 +8,6 @@ use tidegate::policy::Match;
 
 use super::caution::Caution;
 use super::cut::Purpose;
-use super::instead::Instead;
 use super::narrower::Narrower;
 use super::stand_out::StandsOut;
 use crate::json_units::millis;
@@ -129,6 +128,19 @@ pub struct Proposal {
     pub least: LeastLimit,
     /// The result of twice the rate and twice the burst.
     pub doubled: ReplayResult,
+}
+
+/// A narrower question, and the limit that answers it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Instead {
+    /// The key that this suggestion spares, and that limit cuts.
+    pub key: String,
+    /// What the requests must match: `path`, `user.id`.
+    pub name: String,
+    /// The pattern; `false` for requests without it.
+    pub pattern: String,
+    /// The limit for these requests.
+    pub proposal: Proposal,
 }
 
 /// A share of the keys, and the peak that none of them exceeded.

@@ -306,7 +306,8 @@ fn tidied(rate: WrittenRate) -> WrittenRate {
     let (WrittenRate::Per { count, .. }, Some(period)) = (rate, rate.period()) else { return rate };
     let units = [("day", 86_400), ("h", 3_600), ("min", 60), ("s", 1)];
     let seconds = period.as_secs();
-    let largest = units.into_iter().find(|(_, length)| period.subsec_nanos() == 0 && seconds % length == 0);
+    let largest =
+        units.into_iter().find(|(_, length)| period.subsec_nanos() == 0 && seconds.is_multiple_of(*length));
     let written = largest.and_then(|(unit, length)| match seconds / length {
         1 => format!("{count}/{unit}").parse().ok(),
         times => format!("{count}/{times}{unit}").parse().ok(),

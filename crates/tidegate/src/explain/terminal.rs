@@ -89,7 +89,7 @@ impl fmt::Display for Explanation {
         for sentence in self.unread.iter().flatten() {
             writeln!(f, "    {}", visible::line(sentence))?;
         }
-        if self.unread.is_none() && !self.unused.is_empty() {
+        if !self.unused.is_empty() {
             let more = self.unused.len().saturating_sub(UNUSED);
             let told = self
                 .unused

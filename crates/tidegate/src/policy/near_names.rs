@@ -70,17 +70,7 @@ impl PolicySet {
     /// request.
     #[must_use]
     pub fn unread(&self, request: &Descriptor<'_>) -> Vec<String> {
-        let mut told: Vec<String> = SPELLED
-            .into_iter()
-            .filter_map(|(name, word)| {
-                let value = request.value(name)?;
-                let wanted = self.wanted_values(name)?;
-                if wanted.contains(value) {
-                    return None;
-                }
-                Some(format!("no policy reads the {word} \"{}\"{}", excerpt(value), instead(value, &wanted)))
-            })
-            .collect();
+        let mut told = self.unread_values(request);
         let read = self.attributes_read();
         let here = |name: &str| request.value(name).is_some();
         let wanted: BTreeSet<&str> = read
@@ -101,6 +91,21 @@ impl PolicySet {
             format!("no policy reads the attribute {}{others}", excerpt(name))
         }));
         told
+    }
+
+    /// Like [`PolicySet::unread`], with only the domain and the keys of a descriptor.
+    pub(crate) fn unread_values(&self, request: &Descriptor<'_>) -> Vec<String> {
+        SPELLED
+            .into_iter()
+            .filter_map(|(name, word)| {
+                let value = request.value(name)?;
+                let wanted = self.wanted_values(name)?;
+                if wanted.contains(value) {
+                    return None;
+                }
+                Some(format!("no policy reads the {word} \"{}\"{}", excerpt(value), instead(value, &wanted)))
+            })
+            .collect()
     }
 
     /// Returns the values that policies demand of an attribute; `None` if some policy takes other values too.

@@ -251,12 +251,12 @@ proptest! {
         steps in prop::collection::vec((1..40_u64, 0..60_u64, 0..4_usize, any::<bool>()), 1..60),
     ) {
         let quotas = [
-            per_hour(1_000_000),
-            Quota::per_hour(1_000_000).fixed_window().unwrap(),
-            Quota::per_hour(1_000_000).sliding_log().unwrap(),
-            Quota::per_hour(1_000_000).leaky_bucket().unwrap(),
-            Quota::per_hour(1_000_000).token_bucket().unwrap(),
-            Quota::per_hour(1_000_000).sliding_window(12).unwrap(),
+            per_hour(16_000),
+            Quota::per_hour(16_000).fixed_window().unwrap(),
+            Quota::per_hour(16_000).sliding_log().unwrap(),
+            Quota::per_hour(16_000).leaky_bucket().unwrap(),
+            Quota::per_hour(16_000).token_bucket().unwrap(),
+            Quota::per_hour(16_000).sliding_window(12).unwrap(),
         ];
         let policies = quotas.into_iter().enumerate().map(|(at, quota)| policy(&format!("limit-{at}"), quota));
         let mut requests = policy("requests", per_hour(1000));
@@ -284,7 +284,7 @@ proptest! {
             requests += 1;
             spent += used as i64;
         }
-        let mut expected = vec![1_000_000 - spent; 6];
+        let mut expected = vec![16_000 - spent; 6];
         expected.push(1000 - requests);
         prop_assert_eq!(levels(&gate), expected);
     }

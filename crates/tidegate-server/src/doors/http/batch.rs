@@ -20,7 +20,7 @@ use super::answer::Reply;
 use super::check::{Decided, conclude, named, unreturnable};
 use super::request_body::{self, CheckBody, MAX_BATCH_BODY, MAX_BATCH_LIMITS};
 use crate::app::App;
-use crate::connections::{Streamed, after_others};
+use crate::connections::Streamed;
 use crate::engine::{Conclusion, TicketFor, Want};
 use crate::json;
 use crate::live::Live;
@@ -32,6 +32,8 @@ const SLICE: usize = 256;
 const ENGINE_SLICE: usize = 2048;
 /// How many checks the first slice has.
 const FIRST: usize = 64;
+/// The longest body that is read without waiting for a turn of long work, in bytes.
+const SHORT: usize = 4096;
 /// How long an answer gets before it is given out.
 const PIECE: usize = 64 * 1024;
 
@@ -105,6 +107,8 @@ async fn make(
     slice_limits: usize,
     out: &mpsc::Sender<Vec<u8>>,
 ) -> Result<(), Problem> {
+    // Reading a long body is long work too.
+    let mut turn = if bytes.len() <= SHORT { None } else { app.first_long_turn().await? };
     let checks = request_body::batch(bytes)?;
     let live = Arc::clone(&app.engine.live());
     for (at, asked) in checks.iter().enumerate() {
@@ -123,7 +127,9 @@ async fn make(
         written: vec![b'['],
     };
     let is_short = checks.len() <= batch.slice && live.set.len() * checks.len() <= SLICE;
-    let mut turn = if is_short { None } else { app.first_long_turn().await? };
+    if !is_short && turn.is_none() {
+        turn = app.first_long_turn().await?;
+    }
     while batch.written.len() < PIECE && !batch.is_complete() {
         if batch.at > 0 {
             turn = self::turn(app).await;
@@ -157,7 +163,7 @@ async fn turn(app: &App) -> Option<SemaphorePermit<'_>> {
     if app.engine.decides_at_once() {
         return app.long_turn().await;
     }
-    after_others().await;
+    tokio::task::yield_now().await;
     None
 }
 

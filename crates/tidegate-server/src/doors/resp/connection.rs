@@ -30,6 +30,8 @@ const READ: usize = 16 << 10;
 /// How many bytes of replies are gathered before they are sent. So a client that sends much and reads nothing makes the
 /// server hold no more.
 const FLUSH: usize = 64 << 10;
+/// How many commands of one connection run before others have their turn.
+const SLICE: usize = 64;
 /// Timeouts are capped at a hundred years, since an `Instant` cannot hold more.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -185,7 +187,13 @@ impl Connection<'_> {
     async fn run_commands(&mut self, door: &RespDoor, session: &mut Session, done: &mut usize) -> bool {
         // Counts as one request for all commands, since one is answered at a time.
         let _in_flight = door.app.begin_request(Transport::resp);
+        let mut run: usize = 0;
         loop {
+            run += 1;
+            if run.is_multiple_of(SLICE) {
+                // This yields until the runtime has looked at the sockets, which it otherwise does after 61 tasks.
+                tokio::task::yield_now().await;
+            }
             let mut kept = Vec::new();
             match next(&self.read[*done..]) {
                 Next::Command(words, took) => {
