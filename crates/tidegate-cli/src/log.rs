@@ -132,8 +132,10 @@ impl Drop for Log {
 
 /// Returns a line of the log in the form of those that `tracing` writes.
 fn json_line(level: &str, message: &str) -> Vec<u8> {
+    #[allow(clippy::disallowed_methods, reason = "the time of a line of the log, as `tracing` writes it")]
+    let now = jiff::Timestamp::now();
     let line = json!({
-        "timestamp": format!("{:.6}", jiff::Timestamp::now()),
+        "timestamp": format!("{now:.6}"),
         "level": level,
         "fields": { "message": visible::lines(message) },
         "target": "tidegate",

@@ -145,7 +145,10 @@ async fn the_document_has_only_what_generators_of_clients_read() {
             continue;
         }
         if let Some(fields) = value.as_object() {
-            assert!(!fields.get("const").is_some_and(|one| !one.is_object()), "{path} has a const: use enum");
+            assert!(
+                fields.get("const").is_none_or(serde_json::Value::is_object),
+                "{path} has a const: use enum"
+            );
         }
         let entries =
             value.as_object().into_iter().flatten().map(|(name, of)| (format!("{path}/{name}"), of));

@@ -18,7 +18,7 @@ const fn classes() -> [u8; 256] {
         let letter = byte as u8;
         let of_address = letter.is_ascii_hexdigit() || letter == b':' || letter == b'.';
         let of_name = letter.is_ascii_alphanumeric() || matches!(letter, b'.' | b'-' | b'_');
-        classes[byte] = of_address as u8 * ADDRESS | of_name as u8 * NAME;
+        classes[byte] = (of_address as u8 * ADDRESS) | (of_name as u8 * NAME);
         byte += 1;
     }
     classes

@@ -131,8 +131,11 @@ pub(super) const W3C: Layout =
 /// A line with more fields than this is not a log of requests.
 const MAX_FIELDS: usize = 256;
 
+/// What a field is in a record, and how certainly.
+type Meaning = Option<(Role, usize)>;
+
 /// The fields whose names do not say what they mean: the name shown, and the role in a record.
-const MEANINGS: [(&str, &str, Option<(Role, usize)>); 7] = [
+const MEANINGS: [(&str, &str, Meaning); 7] = [
     ("client:port", "client", Some((Role::Client, 1))),
     ("target:port", "target", None),
     ("target:port_list", "target_list", None),

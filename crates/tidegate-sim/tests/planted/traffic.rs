@@ -104,7 +104,7 @@ impl Planted {
         let says = Says { users: true, paths: true, parts: true, millis: true };
         let mut log = Self {
             chance: Chance(seed),
-            persona: Chance(seed % ANOTHER_DAY ^ 0x5eed),
+            persona: Chance((seed % ANOTHER_DAY) ^ 0x5eed),
             requests: Vec::new(),
             bad: HashSet::new(),
             bad_within: HashSet::new(),

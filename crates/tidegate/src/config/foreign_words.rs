@@ -409,7 +409,7 @@ fn port(value: &Node) -> String {
 }
 
 fn shown(value: &Node, otherwise: &str) -> String {
-    value.text().map_or_else(|| otherwise.to_owned(), |text| excerpt(text))
+    value.text().map_or_else(|| otherwise.to_owned(), excerpt)
 }
 
 fn shown_all(value: &Node, otherwise: &str) -> String {

@@ -69,7 +69,7 @@ impl Shared {
         observer: Option<Arc<dyn Observer>>,
     ) -> Self {
         let cells = quotas.iter().map(|_| None).collect();
-        let quotas = quotas.iter().map(|quota| time.followed(quota)).collect();
+        let quotas = quotas.into_iter().map(|quota| time.followed(&quota)).collect();
         let limits = Mutex::new(Limits { quotas, cells });
         let shared = Self {
             word: Word::new(),

@@ -149,19 +149,19 @@ impl Compiled {
         if let Some(estimate) = &self.estimate {
             return self.estimated(estimate, policy, descriptor, priority);
         }
-        rule.cost(descriptor).unwrap_or_else(|why| self.unknown(why, policy, descriptor, priority))
+        rule.cost(descriptor).unwrap_or_else(|why| self.unknown(&why, policy, descriptor, priority))
     }
 
     /// Counts a cost that could not be determined, and returns what is charged instead.
     #[cold]
     fn unknown(
         &self,
-        why: CostError,
+        why: &CostError,
         policy: &Policy,
         descriptor: &Descriptor<'_>,
         priority: Priority,
     ) -> Cost {
-        self.cost_errors.count(&self.cost_errors.at_check, &why);
+        self.cost_errors.count(&self.cost_errors.at_check, why);
         match self.on_cost_error {
             OnCostError::Deny => UNKNOWN,
             OnCostError::WholeLimit => self.most(policy, descriptor, priority),

@@ -15,6 +15,7 @@ use std::str::FromStr;
 
 pub use self::error::GrammarError;
 use self::number::plain_number;
+#[cfg(feature = "config")]
 pub(crate) use self::number::whole_number;
 pub use self::span::span;
 pub use self::unit::{Unit, UnitError};

@@ -11,6 +11,7 @@ const MAX_COUNT: u64 = tidegate_core::Rate::MAX_COUNT;
 /// # Errors
 /// [`GrammarError::Number`] if the text is not such a number, or the number is above
 /// [`Rate::MAX_COUNT`](tidegate_core::Rate::MAX_COUNT).
+#[cfg(feature = "config")]
 pub(crate) fn whole_number(text: &str) -> Result<u64, GrammarError> {
     match text.split_once('.') {
         Some((whole, zeros)) if !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0') => {
@@ -23,7 +24,7 @@ pub(crate) fn whole_number(text: &str) -> Result<u64, GrammarError> {
 /// Parses a whole number: digits, `_` between digits, `k` for thousand.
 ///
 /// # Errors
-/// As [`whole_number`].
+/// [`GrammarError::Number`] if the text is not such a number, or the number is too large.
 pub(super) fn plain_number(text: &str) -> Result<u64, GrammarError> {
     let refuse = || GrammarError::Number { text: text.to_owned() };
     let (digits, factor) = match text.strip_suffix(['k', 'K']) {
