@@ -294,7 +294,7 @@ impl Gate {
     /// Sets the store that decides policies with `share: local` (or `split`, `central`, `leased`). Policies without
     /// `share` are decided by the store that the gate was created with. That store also decides `local` if it keeps the
     /// keys of this process, or `central` if several nodes share it, unless that word gets another store here. Checks
-    /// of a policy whose word has no store fail with [`StoreError::NoStore`](crate::store::StoreError::NoStore). If a
+    /// of a policy whose word has no store fail with [`StoreError::NoStore`]. If a
     /// word gets two stores, the later one decides and the earlier one is dropped.
     ///
     /// A request whose policies lie in several stores is settled all or nothing: the stores of this process are asked
