@@ -77,25 +77,16 @@ impl Log {
         let text = text.into();
         if self.is_json {
             for line in text.lines().filter(|line| !line.trim().is_empty()) {
-                self.queue.push(json_line("INFO", line));
+                self.queue.push(json_line(line));
             }
             return;
         }
         self.print(&text);
     }
 
-    /// Returns whether lines are JSON.
-    pub(crate) const fn is_json(&self) -> bool {
-        self.is_json
-    }
-
     /// Prints the error that ends the program, after the lines that are waiting. No filter of the log leaves it out.
     pub(crate) fn error(&self, text: &str) {
-        if self.is_json {
-            self.queue.push(json_line("ERROR", text));
-        } else {
-            self.print(&output::error(text));
-        }
+        self.print(&output::error(text));
     }
 
     fn print(&self, text: &Styled) {
@@ -131,12 +122,12 @@ impl Drop for Log {
 }
 
 /// Returns a line of the log in the form of those that `tracing` writes.
-fn json_line(level: &str, message: &str) -> Vec<u8> {
+fn json_line(message: &str) -> Vec<u8> {
     #[allow(clippy::disallowed_methods, reason = "the time of a line of the log, as `tracing` writes it")]
     let now = jiff::Timestamp::now();
     let line = json!({
         "timestamp": format!("{now:.6}"),
-        "level": level,
+        "level": "INFO",
         "fields": { "message": visible::lines(message) },
         "target": "tidegate",
     });

@@ -251,7 +251,7 @@ fn words_of_other_servers_are_answered_with_those_that_work() {
         ("serve --metrics-port 9090", "write --admin 127.0.0.1:9090"),
         ("serve --log-level debug", "write -v"),
         ("serve --dry-run", "write defaults: { mode: shadow } in the file"),
-        ("serve --http :8080", "write 0.0.0.0:8080 for all addresses of this machine"),
+        ("serve --http :8080", "write 8080 for this machine alone, or 0.0.0.0:8080 for everyone"),
         ("serve p.yaml -c p.yaml", "the policy file is named twice"),
         ("start", "'serve'"),
         ("check p.yaml", "'config check'"),

@@ -131,8 +131,7 @@ fn manifests_are_read_or_told_what_they_are() {
     desk.write("ours.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: limits }\ndata: { tidegate.yaml: \"version: 1\" }\n");
     let refused = desk.run(&["serve", "--check", "-c", "ours.yaml"]).code(2);
     assert!(
-        refused
-            .err
+        (refused.out.clone() + &refused.err)
             .contains("kubectl get configmap limits -o jsonpath='{.data.tidegate\\.yaml}' > tidegate.yaml"),
         "{refused:?}"
     );

@@ -117,7 +117,7 @@ fn what_precedes_the_client_is_told_and_never_taken_for_it() {
         |before: &str| format!("{before} - - [02/Mar/2026:09:14:00 +0000] \"GET /cart HTTP/1.1\" 200 1\n");
     desk.write("pods.log", line("[pod/web-7d9/nginx] 192.0.2.7").repeat(3));
     desk.write("hosts.log", line("shop.example.com 192.0.2.7").repeat(3));
-    for (file, format) in [("pods.log", "combined"), ("hosts.log", "vhost")] {
+    for (file, format) in [("pods.log", "common"), ("hosts.log", "vhost")] {
         let ran = desk.run(&["replay", "-o", "json", file, "--rate", "1/s", "--burst", "1"]).code(0);
         let value = ran.json();
         assert_eq!(value["log"]["files"][0]["format"], *format);

@@ -68,7 +68,8 @@ fn a_tree_of_descriptors_is_served_beside_envoy() {
     desk.write("theirs.yaml", TREE.replace(": 2", ": 4"));
     serving.signal("HUP");
     serving.hears("reloaded");
-    assert_eq!([asked(grpc), asked(grpc), asked(grpc)], [1, 1, 2]);
+    // The refused call was counted too, as envoyproxy/ratelimit does.
+    assert_eq!([asked(grpc), asked(grpc), asked(grpc)], [1, 2, 2]);
     desk.write("theirs.yaml", TREE.replace("year", "years"));
     serving.signal("HUP");
     let refused = serving.hears("unknown unit");

@@ -36,7 +36,10 @@ fn from_a_log_to_a_limit() {
     // What would it have done? It hits only those two, and a pipeline can check that.
     let (code, told) = run(&desk, &format!("replay {log} --hit -c tidegate.yaml --plot out"));
     assert_eq!(code, 0, "{told}");
-    assert!(told.contains("hit 2 keys") && told.contains(SCRAPER) && told.contains(GUESSER), "{told}");
+    assert!(
+        told.contains("would hit (shadow) 2 keys") && told.contains(SCRAPER) && told.contains(GUESSER),
+        "{told}"
+    );
     let page = std::fs::read_to_string(desk.path("out/report.html")).unwrap();
     assert!(page.contains(SCRAPER) && page.contains("suggested"), "the report tells of both");
     let holds = "keys_hit{policy=suggested}>2";

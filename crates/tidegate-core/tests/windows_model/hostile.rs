@@ -31,7 +31,7 @@ fn quotas() -> Vec<Quota> {
         );
     }
     for (count, period) in
-        [(1, century), (1 << 20, Duration::from_nanos(1 << 62)), (7, Duration::from_nanos(1))]
+        [(1, century), (1 << 14, Duration::from_nanos(1 << 62)), (7, Duration::from_nanos(1))]
     {
         quotas.push(Quota::per(count, period).sliding_log().unwrap());
     }

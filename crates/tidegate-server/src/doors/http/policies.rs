@@ -74,7 +74,6 @@ fn add_in_force(shown: &mut Value, live: &Live, at: usize) -> bool {
     let mut moving = false;
     if let Some(since) = live.unreached_since(at) {
         shown["unreached_since"] = moment(since, std::time::Duration::ZERO).into();
-        moving = true;
     }
     if let Some(standing) = live.set.holding(at) {
         shown["in_force"] = known(standing).into();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::cluster::MemberReport;
 use tidegate::cluster::shares::Status;
-use tidegate::policy::{Holding, Limit, Over, Policy};
+use tidegate::policy::{CostErrors, Holding, Limit, Over, Policy};
 use tidegate::store::leased::LeaseHealth;
 use tidegate::{Quota, Tick};
 
@@ -54,6 +54,7 @@ fn everything() -> String {
         [true, false].into_iter().for_each(|of_region| leases::show_part(registry, &status, of_region));
         leases::show_membership(registry, &status);
         leases::show_policies(registry, &MemberReport::default());
+        unknown_costs::show(registry, [("a.b.c", CostErrors::default())].into_iter());
         judged::show(registry, [("a.b.c", &*judge)].into_iter());
         let followed = FollowedRate { policy: "a.b.c", per_second: 10.0 };
         in_force::show(registry, [("a.b.c", Holding::No)].into_iter(), &[followed]);
