@@ -77,8 +77,17 @@ fn odd(clients: Clients, class: u8, word: &[u8]) -> Option<&[u8]> {
     if is_address(address) {
         return Some(address);
     }
-    let is_name = class & NAME != 0 && word.iter().any(u8::is_ascii_alphabetic);
+    let is_name = class & NAME != 0 && word.iter().any(u8::is_ascii_alphabetic) || is_odd_name(word);
     (clients == Clients::Names && is_name).then_some(word)
+}
+
+/// Says whether a word ends as a name in a domain does. Resolvers return what the owner of an address wrote, such as
+/// `phoenix#8.example`.
+fn is_odd_name(word: &[u8]) -> bool {
+    let mut labels = word.rsplitn(2, |byte| *byte == b'.');
+    let is_domain =
+        labels.next().is_some_and(|end| end.len() >= 2 && end.iter().all(u8::is_ascii_alphabetic));
+    is_domain && labels.next().is_some_and(|name| !name.is_empty()) && !matches!(word[0], b'[' | b'"' | b'{')
 }
 
 /// Says whether a word is an address, with or without a port.
@@ -171,7 +180,9 @@ mod tests {
                 assert_eq!(client(clients, line).as_deref(), want, "{line}");
             }
         }
-        for name in ["shop.example.com", "web-7d9", "h", "c"] {
+        for name in
+            ["shop.example.com", "web-7d9", "h", "c", "phoenix#8.example", "***.example", "a4/6029.example"]
+        {
             let line = format!("{name} - -");
             assert_eq!(client(Clients::Names, &line).as_deref(), Some(name));
             assert_eq!(client(Clients::Addresses, &line), None);

@@ -331,7 +331,14 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             limits.iter().map(|limit| limit.candidate(per)).collect::<Result<_, _>>()?;
         let options = WhatIfOptions { keys, window: per, named: 0, ipv6_prefix: self.options.ipv6_prefix };
         let mut what_if = WhatIf::new(self.policy, &candidates, options)?;
-        self.readings.read("making room", |record| what_if.feed(record))?;
+        let hasher = &self.hasher;
+        // No limit in question denies a key that it spares, so only the others are replayed.
+        self.readings.read("making room", |record| {
+            let asked = asking.find(&asking.describe(record), None);
+            if asked.is_some_and(|asked| hit.contains(&hasher.hash_one(&asked.key))) {
+                what_if.feed(record);
+            }
+        })?;
         let denied: Vec<u64> = what_if.outcomes().iter().map(|outcome| outcome.denied).collect();
         let chosen = room::choose(&limits, &denied, &halves, hit);
         Ok(chosen.map(|(limit, held_out)| {
