@@ -7,5 +7,6 @@ mod held_out;
 mod judge;
 mod plants;
 mod scenarios;
+mod strangers;
 mod traffic;
 mod training;
