@@ -70,7 +70,7 @@ fn opens(bytes: &[u8], what: &str) -> bool {
 /// The pages to try: all of them if `TIDEGATE_ALL_PAGES` is set, else a sample.
 fn pages(bytes: &[u8]) -> impl Iterator<Item = usize> {
     let all = bytes.len() / PAGE;
-    let step = if std::env::var_os("TIDEGATE_ALL_PAGES").is_some() { 1 } else { (all / 40).max(1) };
+    let step = if std::env::var_os("TIDEGATE_ALL_PAGES").is_some() { 1 } else { (all / 16).max(1) };
     (0..all).filter(move |page| page % step == 0 || *page < 8)
 }
 

@@ -34,14 +34,14 @@ fn stores(folder: &TempDir) -> impl Fn(Option<ManualClock>) -> DiskStore + '_ {
 fn a_store_on_disk_answers_as_a_plain_map() {
     let folder = tempfile::tempdir().unwrap();
     let make = stores(&folder);
-    conformance::run(|| make(None), &quotas(), 20_000);
+    conformance::run(|| make(None), &quotas(), 5_000);
 }
 
 #[test]
 fn whatever_its_clock_does() {
     let folder = tempfile::tempdir().unwrap();
     let make = stores(&folder);
-    conformance::run_by_clock(|clock| make(Some(clock)), &quotas(), 10_000);
+    conformance::run_by_clock(|clock| make(Some(clock)), &quotas(), 3_000);
 }
 
 /// A store whose charges are all strict: every answer except a peek's comes later.
@@ -90,5 +90,5 @@ impl Store for Strict {
 fn strict_charges_are_answered_alike() {
     let folder = tempfile::tempdir().unwrap();
     let make = stores(&folder);
-    conformance::run(|| Strict(make(None)), &quotas(), 300);
+    conformance::run(|| Strict(make(None)), &quotas(), 100);
 }

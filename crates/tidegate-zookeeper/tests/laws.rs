@@ -17,7 +17,7 @@ use tidegate_zookeeper::ZooKeeper;
 fn the_store_conforms() {
     let Some(server) = Server::start() else { return };
     let runtime = runtime();
-    conformance::run(|| server.connect(&runtime).store(), &conformance::quotas(), 500);
+    conformance::run(|| server.connect(&runtime).store(), &conformance::quotas(), 200);
 }
 
 #[test]

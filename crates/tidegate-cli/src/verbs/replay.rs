@@ -83,6 +83,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     let doubts = Trust { max_malformed: replay.max_malformed, max_late: replay.max_late }.doubts(tally);
     let verdicts = outcome::verdicts(&thresholds, &outcomes[0], tally, !doubts.is_empty())?;
     let unknown = unknown_costs(&policies);
+    judgement::costs(&unknown, &outcomes[0], &runs)?;
 
     let hit = replay.hit.map(|most| keys_hit::lists(&runs, &outcomes, most));
     let mut value = json!({
@@ -134,6 +135,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
             .remark(&format!("{requests} requests have no cost that {policy} can compute and {did}: {why}"));
     }
     judgement::remark_unseen(&runs, printer);
+    judgement::remark_unmet(&outcomes[0], &thresholds, printer);
     if let Some((path, plot)) = replay.plot.as_deref().zip(plot) {
         let report = Report {
             title: &reading::title(tally),

@@ -219,3 +219,34 @@ fn statuses_and_durations_that_cannot_be_are_counted_and_told() {
     let plain = desk.run_with(&arguments, line(0, "1.500", 503)).code(0);
     assert!(!plain.err.contains("outside") && !plain.err.contains("duration"), "{plain:?}");
 }
+
+/// Behind a proxy, the first field of each line is the proxy, and all clients together would be one key.
+#[test]
+fn a_log_whose_client_is_always_the_proxy_says_which_field_has_the_clients() {
+    let desk = Desk::new();
+    let line = |second: u32| {
+        format!(
+            "10.0.0.1 - - [02/Mar/2026:09:14:{second:02} +0000] \"GET /a HTTP/1.1\" 200 5 \"-\" \"curl/8\" \"203.0.113.{second}\"\n"
+        )
+    };
+    desk.write("proxied.log", (10..40).map(line).collect::<String>());
+    let ran = desk.run(&["replay", "proxied.log", "--rate", "5/min", "--by", "client.ip"]).code(0);
+    let told = "proxied.log: all of the first requests come from 10.0.0.1, which looks like a proxy";
+    assert!(ran.err.contains(told), "{ran:?}");
+    let format = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \
+                  \"$http_user_agent\" \"$http_x_forwarded_for\"";
+    assert!(
+        ran.err.contains(&format!("--log-format '{format}' --column client.ip=http_x_forwarded_for")),
+        "{ran:?}"
+    );
+    let by_format = ["replay", "proxied.log", "--rate", "5/min", "--by", "client.ip", "--log-format", format];
+    let ran = desk.run(&by_format).code(0);
+    assert!(
+        ran.err.contains("looks like a proxy") && ran.err.contains(": --column client.ip=http_x_"),
+        "{ran:?}"
+    );
+    let named = ["--column", "client.ip=http_x_forwarded_for", "-o", "json"];
+    let ran = desk.run(&[&by_format[..], &named].concat()).code(0);
+    assert_eq!(ran.json()["runs"][0]["policies"][0]["keys"], 30, "{ran:?}");
+    assert!(!ran.err.contains("proxy"), "{ran:?}");
+}

@@ -303,9 +303,32 @@ fn a_cost_that_cannot_be_computed_is_told() {
     let with_cost = |cost: &str| {
         desk.run(&["replay", &log, "--rate", "1000/min", "--by", "tenant", "--cost", cost, "-o", "json"])
     };
-    let ran = with_cost("int(total_token)").code(0);
-    assert!(ran.err.contains("1,486 requests have no cost that gcra can compute"), "{ran:?}");
-    assert_eq!(ran.json()["costs_unknown"]["gcra"], 1486);
+    let ran = with_cost("int(total_token)").code(2);
+    let told = "no verdict: gcra has no cost for any of its 1,486 requests: the request has no total_token; \
+                the first request of the log has ";
+    assert!(ran.err.contains(told), "{ran:?}");
+    // What has no cost is no number of units, and counts in no peak.
+    desk.write(
+        "some.csv",
+        "time,client.ip,tokens\n1772442840,192.0.2.1,5\n1772442841,192.0.2.1,\n1772442842,192.0.2.1,7\n",
+    );
+    let some = [
+        "replay",
+        "some.csv",
+        "--rate",
+        "1000/min",
+        "--by",
+        "client.ip",
+        "--cost",
+        "int(tokens)",
+        "-o",
+        "json",
+    ];
+    let ran = desk.run(&some).code(0);
+    assert!(ran.err.contains("1 requests have no cost that gcra can compute"), "{ran:?}");
+    assert_eq!(ran.json()["costs_unknown"]["gcra"], 1);
+    let worst = &ran.json()["runs"][0]["policies"][0]["worst"];
+    assert_eq!((&worst["peak"], &worst["total"]), (&12.into(), &12.into()), "{worst}");
     let ran = with_cost("total_tokens").code(2);
     assert!(ran.err.contains("'int(total_tokens)'"), "{ran:?}");
     let ran =

@@ -39,6 +39,24 @@ fn a_replay_of_nothing_is_no_pass() {
     assert!(partly.err.contains("no request has team; the first one has"), "{partly:?}");
 }
 
+/// A policy that met nothing must not look tested because another one passed.
+#[test]
+fn a_policy_that_matched_nothing_is_named_beside_the_thresholds_of_all() {
+    let desk = Desk::new();
+    let log = sample("access.log");
+    desk.write(
+        "p.yaml",
+        "version: 1\npolicies:\n  - { name: all, limit: { rate: 9000/s, burst: 9000 } }\n  - { name: gone, match: { path: /gone }, limit: { rate: 1/s } }\n",
+    );
+    let judged = |threshold: &str| desk.run(&["replay", &log, "-c", "p.yaml", "-q", "--fail-if", threshold]);
+    let ran = judged("denied > 1%").code(0);
+    assert!(
+        ran.err.contains("no request of the log matches gone: --fail-if without a policy says nothing"),
+        "{ran:?}"
+    );
+    assert_eq!(judged("denied{policy=all} > 1%").code(0).err, "");
+}
+
 /// One request a minute, the latest first: beyond the window they cannot be sorted.
 fn backwards() -> String {
     let line = |minute: u32| {

@@ -95,7 +95,8 @@ pub(super) fn reader(
             },
         },
     };
-    let told = lines.iter().find_map(|line| look.envelope.told(line));
+    let told =
+        lines.iter().find_map(|line| look.envelope.told(line)).or_else(|| proxied(&look, users, &lines));
     let behind = look.envelope.words > 0;
     let reader = match &look.format {
         Format::Json => Reader::Json(Json::new(users)),
@@ -264,6 +265,51 @@ impl Tries {
             Some(FormatError::Client { why, flags: flags(line), excerpt: excerpt(line) })
         })
     }
+}
+
+/// The fewest lines that tell whether a proxy stands before the server.
+const PROXIED: usize = 5;
+
+/// Says that all requests seem to come from one proxy, and how to name the field that has the clients instead.
+fn proxied(look: &Look, users: &[(String, String)], lines: &[Cow<'_, [u8]>]) -> Option<String> {
+    const FORWARDED: &str = "http_x_forwarded_for";
+    if look.envelope != Envelope::default() || users.iter().any(|(name, _)| name == "client.ip") {
+        return None;
+    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let of = |line: &[u8]| match &look.format {
+        Format::LogFormat(format) => {
+            let mut cutter = format.cutter(users);
+            let record = cutter.read(line).ok()?;
+            Some((text(record.client), text(record.extra(FORWARDED)?)))
+        }
+        Format::Common | Format::Combined => {
+            let client = text(Clf::new(false, look.clients, false).read(line).ok()?.client);
+            let quoted = line.strip_suffix(b"\"")?;
+            Some((client, text(&quoted[memchr::memrchr(b'"', quoted)? + 1..])))
+        }
+        _ => None,
+    };
+    let pairs: Vec<(String, String)> = lines.iter().filter_map(|line| of(line)).collect();
+    let (proxy, first) = pairs.first()?;
+    let is_behind = pairs.len() >= PROXIED.max(lines.len() / 2)
+        && pairs
+            .iter()
+            .all(|(client, behind)| client == proxy && client::is_address(client::bare(behind.as_bytes())))
+        && pairs.iter().any(|(_, behind)| behind != first && behind != proxy);
+    let flags = match look.format {
+        Format::LogFormat(_) => String::new(),
+        _ => format!(
+            "--log-format '$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \
+             \"$http_user_agent\" \"${FORWARDED}\"' "
+        ),
+    };
+    is_behind.then(|| {
+        format!(
+            "all of the first requests come from {proxy}, which looks like a proxy, and a later field has other addresses: \
+             {flags}--column client.ip={FORWARDED} takes those for the clients"
+        )
+    })
 }
 
 /// Says whether a look is of the wanted format.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::policy::{Descriptor, Limit, Over, Policy, WrittenRate};
-use tidegate::{LimitDecision, Quota, Tick};
+use tidegate::{LimitDecision, Quota, Rate, Tick};
 
 use super::granted::Granted;
 use super::lanes::{ADMITTED, DENIED, OFFERED};
@@ -147,7 +147,8 @@ impl Account {
             let in_use = standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt);
             self.most_in_use = self.most_in_use.max(Some(in_use));
         }
-        let cost = lines[0].cost.units();
+        // A cost that could not be computed is more than any limit has, and no number of units.
+        let cost = Some(lines[0].cost.units()).filter(|units| *units <= Rate::MAX_COUNT).unwrap_or(0);
         let refuses =
             |binding| lines.iter().any(|line| line.binding == binding && !line.decision.is_allowed());
         // A shadow limit does not mark or demote requests, even if its policy does.

@@ -208,6 +208,13 @@ impl FromStr for Threshold {
             let at = from.at - 1 - digits.len();
             return Err(from.error(at, format!("{digits}% is more than all; a share is 0% to 100%")));
         }
+        if percent && number == 100.0 && relation == Relation::More {
+            return Err(from.error(start, "nothing is more than all, so this never holds; use >= 100%"));
+        }
+        if !percent && number.fract() != 0.0 {
+            let what = format!("a count is a whole number; for a share write {}%", number * 100.0);
+            return Err(from.error(from.at - digits.len(), what));
+        }
         if number == 0.0 && matches!(relation, Relation::Less | Relation::MoreOrEqual) {
             let holds = if relation == Relation::Less { "never" } else { "always" };
             return Err(from.error(start, format!("no count is below 0, so this {holds} holds; use > 0")));
@@ -410,6 +417,11 @@ mod tests {
             assert_eq!(text.parse::<Threshold>().unwrap().policy(), Some("a (shadow_limit)"));
         }
         let rows = [
+            (
+                "denied > 100%",
+                "--fail-if, column 1: nothing is more than all, so this never holds; use >= 100%",
+            ),
+            ("allowed < 0.95", "--fail-if, column 11: a count is a whole number; for a share write 95%"),
             (
                 "denid > 1",
                 "--fail-if, column 1: `denid` is not a measure; did you mean `denied`? use requests, matched, allowed, denied, delayed, shadow_denied, marked, demoted, keys_hit, errors, malformed, late",

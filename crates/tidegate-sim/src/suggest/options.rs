@@ -95,7 +95,9 @@ pub enum SuggestError {
         attribute: String,
     },
     /// The key has an attribute without a name, or none at all.
-    #[error("the key has an attribute without a name; write client.ip, or client.ip and user.id")]
+    #[error(
+        "the key has no name: clients are compared by it; name what tells them apart in the log, such as client.ip or user.id"
+    )]
     Unnamed,
     /// The numbers do not form a limit.
     #[error(transparent)]

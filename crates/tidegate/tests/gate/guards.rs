@@ -50,9 +50,9 @@ fn stores_carry_guards_as_they_carry_limits() {
     let bbr = AdaptiveConcurrency::new("bbr".parse().unwrap()).ttl(Duration::from_secs(1)).unwrap().cpu(900);
     quotas.push(Arc::new(bbr.into()));
     assert_eq!(quotas.len(), 11);
-    conformance::run(PlainStore::default, &quotas, 10_000);
-    conformance::run(|| MemoryStore::with_capacity(10_000).unwrap(), &quotas, 30_000);
-    conformance::run(|| MemoryStore::with_full_keys(10_000).unwrap(), &quotas, 30_000);
+    conformance::run(PlainStore::default, &quotas, 3_000);
+    conformance::run(|| MemoryStore::with_capacity(10_000).unwrap(), &quotas, 6_000);
+    conformance::run(|| MemoryStore::with_full_keys(10_000).unwrap(), &quotas, 6_000);
 }
 
 #[test]

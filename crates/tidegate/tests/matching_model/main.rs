@@ -11,7 +11,7 @@ mod words;
 use proptest::prelude::*;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
     fn the_index_finds_what_trying_every_policy_finds(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
@@ -30,7 +30,7 @@ proptest! {
 fn the_made_up_files_are_often_accepted_and_often_refused() {
     let mut bytes = [0_u8; 200];
     let mut state = 1_u32;
-    let accepted = (0..1000).filter(|_| {
+    let accepted = (0..400).filter(|_| {
         bytes.iter_mut().for_each(|byte| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             *byte = (state >> 24) as u8;
@@ -38,5 +38,5 @@ fn the_made_up_files_are_often_accepted_and_often_refused() {
         judge::compare(&bytes)
     });
     let accepted = accepted.count();
-    assert!((20..980).contains(&accepted), "{accepted} of 1000");
+    assert!((8..392).contains(&accepted), "{accepted} of 400");
 }

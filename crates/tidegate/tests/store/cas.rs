@@ -18,6 +18,7 @@ use tidegate_core::Finish;
 
 use crate::byte_map::Bytes;
 use crate::byte_map::faulty::{Fault, Faulty};
+use crate::steps;
 
 fn over(fault: &Fault) -> CasStore<Faulty> {
     CasStore::new(Faulty::new(fault.clone()))
@@ -25,27 +26,27 @@ fn over(fault: &Fault) -> CasStore<Faulty> {
 
 #[test]
 fn it_conforms_although_every_third_write_loses() {
-    conformance::run(|| over(&Fault::Loses), &conformance::quotas(), 10_000);
+    conformance::run(|| over(&Fault::Loses), &conformance::quotas(), steps(3_000));
 }
 
 #[test]
 fn it_conforms_over_an_engine_that_tells_what_a_lost_write_found() {
-    conformance::run(|| over(&Fault::Tells), &conformance::quotas(), 4_000);
+    conformance::run(|| over(&Fault::Tells), &conformance::quotas(), steps(1_500));
 }
 
 #[test]
 fn it_conforms_over_an_engine_that_answers_late() {
-    conformance::run(|| over(&Fault::Late), &conformance::quotas(), 4_000);
+    conformance::run(|| over(&Fault::Late), &conformance::quotas(), steps(1_500));
 }
 
 #[test]
 fn it_conforms_where_each_write_is_applied_twice() {
-    conformance::run(|| over(&Fault::Twice), &conformance::quotas(), 4_000);
+    conformance::run(|| over(&Fault::Twice), &conformance::quotas(), steps(1_500));
 }
 
 #[test]
 fn it_conforms_by_an_engines_clock_that_runs_fast_slow_and_backwards() {
-    conformance::run_by_clock(|clock| over(&Fault::Clock(clock)), &conformance::quotas(), 10_000);
+    conformance::run_by_clock(|clock| over(&Fault::Clock(clock)), &conformance::quotas(), steps(3_000));
 }
 
 /// Settles the steps of a batch in another order wherever neither their keys nor their ticks fix the order.
@@ -222,7 +223,7 @@ fn an_engine_that_deletes_what_need_not_be_kept_answers_as_one_that_never_does()
         // A token bucket's receipts contain the form of its state, and a new state has another form than one that
         // filled up; see below.
         if !matches!(*quota, Quota::TokenBucket(_)) {
-            conformance::run(Timed::new, &[quota], 1_000);
+            conformance::run(Timed::new, &[quota], steps(400));
         }
     }
 }
@@ -237,11 +238,11 @@ fn an_engine_that_deletes_answers_as_one_that_never_does_while_limits_change() {
     // Receipts of these kinds contain how often the limit has changed, which a new state does not know. It does not
     // matter then.
     quotas.retain(|quota| !matches!(**quota, Quota::TokenBucket(_) | Quota::XTime(_)));
-    conformance::run(Timed::new, &quotas, 5_000);
+    conformance::run(Timed::new, &quotas, steps(2_000));
     // Every pair by itself, so that keys return to a limit that they had before.
     for (at, one) in quotas.iter().enumerate() {
         for other in &quotas[at + 1..] {
-            conformance::run(Timed::new, &[Arc::clone(one), Arc::clone(other)], 100);
+            conformance::run(Timed::new, &[Arc::clone(one), Arc::clone(other)], 40);
         }
     }
 }

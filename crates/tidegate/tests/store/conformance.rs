@@ -14,21 +14,22 @@ use tidegate_core::Algorithm as _;
 use tidegate_core::time::MAX_STEP_BACK;
 
 use crate::byte_map::Bytes;
+use crate::steps;
 use tidegate::store::conformance::Random;
 
 #[test]
 fn the_plain_map_conforms() {
-    conformance::run(PlainStore::default, &conformance::quotas(), 20_000);
+    conformance::run(PlainStore::default, &conformance::quotas(), steps(5_000));
 }
 
 #[test]
 fn the_memory_table_conforms() {
-    conformance::run(|| MemoryStore::with_capacity(10_000).unwrap(), &conformance::quotas(), 50_000);
+    conformance::run(|| MemoryStore::with_capacity(10_000).unwrap(), &conformance::quotas(), steps(10_000));
 }
 
 #[test]
 fn the_memory_table_that_keeps_keys_conforms() {
-    conformance::run(|| MemoryStore::with_full_keys(10_000).unwrap(), &conformance::quotas(), 50_000);
+    conformance::run(|| MemoryStore::with_full_keys(10_000).unwrap(), &conformance::quotas(), steps(10_000));
 }
 
 /// The table is so small that eight keys share two lines and fill them; no key is ever evicted.

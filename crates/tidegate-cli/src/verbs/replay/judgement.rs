@@ -3,9 +3,10 @@
 use anyhow::Result;
 use tidegate::visible;
 use tidegate_sim::log::{Format, Log, Tally};
-use tidegate_sim::replay::{Doubt, Outcome, Replay};
+use tidegate_sim::replay::{Doubt, Outcome, Replay, Threshold};
 use tidegate_sim::thousands::grouped;
 
+use super::UnknownCosts;
 use crate::args::{Order, Reading};
 use crate::exit::Mistake;
 use crate::output::Printer;
@@ -72,6 +73,35 @@ pub(super) fn matched(runs: &Replay, outcomes: &[Outcome], by: Option<&[String]>
         what.push_str("; write --by with one of these, or --by '' for one key of all requests");
     }
     Err(Mistake(what).into())
+}
+
+/// Refuses a policy that could compute the cost of no request: whatever it did with them says nothing of its limit.
+pub(super) fn costs(unknown: &[UnknownCosts<'_>], run: &Outcome, runs: &Replay) -> Result<()> {
+    let matched = |name: &str| run.policies.iter().find(|row| row.name == name).map_or(0, |row| row.matched);
+    let Some(one) = unknown.iter().find(|one| one.requests >= matched(one.policy)) else { return Ok(()) };
+    let requests = grouped(one.requests);
+    let has = visible::line(&runs.attributes().join(", ")).into_owned();
+    let what = format!(
+        "no verdict: {} has no cost for any of its {requests} requests: {}; the first request of the log has {has}",
+        one.policy, one.why
+    );
+    Err(Mistake(what).into())
+}
+
+/// Remarks on policies that matched nothing, if thresholds judge all policies together.
+pub(super) fn remark_unmet(run: &Outcome, thresholds: &[Threshold], printer: &Printer) {
+    if thresholds.iter().all(|threshold| threshold.policy().is_some()) {
+        return;
+    }
+    let unmet = run.policies.iter().filter(|row| row.matched == 0 && row.denied == 0);
+    let names: Vec<&str> = unmet.map(|row| row.name.as_str()).collect();
+    if !names.is_empty() {
+        let what = format!(
+            "no request of the log matches {}: --fail-if without a policy says nothing of them",
+            names.join(", ")
+        );
+        printer.say(&format!("warning: {}", visible::line(&what)));
+    }
 }
 
 /// Remarks on attributes of keys that no request has.
