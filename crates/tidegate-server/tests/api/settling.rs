@@ -419,11 +419,7 @@ policies:
     );
     let explained = server.post("/v1/explain", r#"{"attributes": {"request.path": "/llm"}}"#).await;
     let why = "its cost cannot be worked out: the request has no llm.max_tokens";
-    assert!(
-        explained.text.contains(why) || explained.text.contains("llm.prompt_tokens"),
-        "{}",
-        explained.text
-    );
+    assert!(explained.text.contains(why), "{}", explained.text);
     // A full limit is taken whole.
     assert_eq!(check("/lenient", "").await.status, StatusCode::OK);
     assert_eq!(check("/lenient", r#", "llm.tokens": "1""#).await.status, StatusCode::TOO_MANY_REQUESTS);

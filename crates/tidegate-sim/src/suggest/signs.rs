@@ -242,7 +242,7 @@ impl Evidence {
         (self.agent.1 * 10 >= self.requests * 9 && self.agent.1 > 0).then_some(&*self.agent.0)
     }
 
-    /// Returns the path of at least three in four requests, if there is one.
+    /// Returns the path of most requests, if a majority has one.
     fn main_path(&self) -> Option<&str> {
         (self.path.1 * 2 >= self.requests && self.path.1 > 0).then_some(&*self.path.0)
     }

@@ -64,7 +64,8 @@ impl SystemClock {
         Self(())
     }
 
-    /// Returns the time since 1970 by the wall clock as it stands now, at a tick of this clock.
+    /// Returns the time since 1970 by the wall clock as it stands now, at a tick of this clock: for who reports times of
+    /// this process to programs that go by the wall clock, such as a collector of spans.
     #[must_use]
     pub fn wall_time(tick: Tick) -> Tick {
         let ahead = WALL.ahead().nanos();

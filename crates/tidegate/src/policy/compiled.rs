@@ -186,10 +186,10 @@ impl Compiled {
         estimate.learned().estimate().unwrap_or(estimate.learning.start).min(most)
     }
 
-    /// Returns the most that all binding limits grant at once to a request of this priority.
+    /// Returns the most that all limits grant at once to a request of this priority, as they would if they were enforced.
     fn most(&self, policy: &Policy, descriptor: &Descriptor<'_>, priority: Priority) -> Cost {
-        let most =
-            self.limits.iter().enumerate().filter(|(_, ready)| ready.binding).filter_map(|(at, ready)| {
+        let most = self.limits.iter().enumerate().filter(|(at, _)| !policy.is_shadow_limit(*at)).filter_map(
+            |(at, ready)| {
                 let quota = ready.quota(descriptor, || policy.limit(at))?;
                 let least_left = ready.kept_back(quota, priority);
                 let beside = |most: u64| most.saturating_sub(least_left).max(1);
@@ -203,7 +203,8 @@ impl Compiled {
                     self.limits.iter().map(most).collect()
                 });
                 known.get(at).copied().map(beside)
-            });
+            },
+        );
         most.min().and_then(Cost::new).unwrap_or(Cost::MAX)
     }
 
@@ -289,8 +290,9 @@ impl CostErrorCount {
 
     /// Takes over the counts of another record of the same policy.
     fn add(&self, before: &CostErrors) {
-        self.at_check.fetch_add(before.at_check, Ordering::Relaxed);
-        self.at_settlement.fetch_add(before.at_settlement, Ordering::Relaxed);
+        // The record may have been in force before, so what it has counted is part of what came after.
+        self.at_check.fetch_max(before.at_check, Ordering::Relaxed);
+        self.at_settlement.fetch_max(before.at_settlement, Ordering::Relaxed);
         let mut last = self.last.lock();
         if last.is_none() {
             last.clone_from(&before.last);

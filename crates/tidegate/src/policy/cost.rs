@@ -57,7 +57,7 @@ pub enum OnCostError {
 
 impl OnCostError {
     /// The words for it in the file, the default first.
-    pub const WORDS: [&'static str; 2] = ["deny", "whole-limit"];
+    pub(crate) const WORDS: [&'static str; 2] = ["deny", "whole-limit"];
 
     /// Returns the word for it in the file.
     #[must_use]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use tidegate::policy::{
     Absent, AccessEntry, ChargeOn, Choice, CostError, CostErrors, CostRule, Descriptor, Direction, Limit,
-    Match, Mode, OnCostError, Policy, PolicySet, Relevance, Terms, Want,
+    Match, Mode, OnCostError, Over, Policy, PolicySet, Relevance, Terms, Want,
 };
 use tidegate::{Cost, Quota};
 
@@ -215,14 +215,17 @@ fn a_cost_that_cannot_be_found_refuses_or_takes_the_whole_limit_and_is_counted()
     tokens.cost = Some(CostRule::Attribute("llm.tokens".to_owned()));
     let mut lenient = tokens.clone();
     (lenient.name, lenient.on_cost_error) = ("lenient".to_owned(), OnCostError::WholeLimit);
-    let before = set(vec![tokens, policy("plain", &[]), lenient]);
+    // What is only observed, or let through, takes what it would take if it were enforced.
+    let observed = Policy { name: "observed".to_owned(), mode: Mode::Shadow, ..lenient.clone() };
+    let passed = Policy { name: "passed".to_owned(), over: Over::Mark, ..lenient.clone() };
+    let before = set(vec![tokens, policy("plain", &[]), lenient, observed, passed]);
     let costs = |descriptor: &Descriptor<'_>| {
         before.plan(descriptor, Cost::new(3)).lines.iter().map(|line| line.cost.units()).collect::<Vec<_>>()
     };
-    assert_eq!(costs(&request().with("llm.tokens", "250")), [250, 3, 250]);
+    assert_eq!(costs(&request().with("llm.tokens", "250")), [250, 3, 250, 250, 250]);
     assert_eq!(before.cost_errors(0), CostErrors::default());
     for bad in [request().with("llm.tokens", "-1"), request().with("llm.tokens", "many"), request()] {
-        assert_eq!(costs(&bad)[1..], [3, 10]);
+        assert_eq!(costs(&bad)[1..], [3, 10, 10, 10]);
         let plan = before.plan(&bad, None);
         assert!(plan.lines[0].cost_is_unknown() && !plan.lines[2].cost_is_unknown());
     }
@@ -233,6 +236,9 @@ fn a_cost_that_cannot_be_found_refuses_or_takes_the_whole_limit_and_is_counted()
     let after = set(before.policies().to_vec());
     after.learn_from(&before);
     assert_eq!(after.cost_errors(0), errors);
+    // Whoever puts the first set in force again counts nothing twice.
+    before.learn_from(&after);
+    assert_eq!(before.cost_errors(0), errors);
 }
 
 #[test]

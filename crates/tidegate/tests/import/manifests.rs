@@ -125,6 +125,19 @@ fn manifests_are_read_with_their_places() {
     );
 
     let wrong = |peer, text: &str| told(peer, text)[0].clone();
+    // A manifest without any text would be a file without policies, which limits nothing.
+    for (kind, rest) in [
+        ("ConfigMap", "binaryData: { a: eA== }"),
+        ("ConfigMap", "data: {}"),
+        ("ConfigMap", "data: { a: \"\" }"),
+        ("List", "items: []"),
+        ("List", "metadata: {}"),
+    ] {
+        for peer in [Peer::Envoy, Peer::Limitador] {
+            let told = wrong(peer, &format!("apiVersion: v1\nkind: {kind}\n{rest}\n"));
+            assert!(told.contains(&format!("error  kind: {kind} holds no configuration")), "{rest}: {told}");
+        }
+    }
     assert!(
         wrong(Peer::Envoy, &CONFIG_MAP.replace("minute", "minutes"))
             .starts_with("t:10:29  error  rate_limit: unknown unit")

@@ -54,8 +54,7 @@ fn as_text(page: &str) -> String {
     let mut help = "";
     for line in page.lines() {
         let Some(comment) = line.strip_prefix("# ") else {
-            // Exemplars are no part of the text format.
-            out.push_str(line.split(" # ").next().unwrap_or(line));
+            out.push_str(line);
             out.push('\n');
             continue;
         };
@@ -113,10 +112,10 @@ mod tests {
 
     #[test]
     fn heads_are_those_of_the_text_format() {
-        let page = "# HELP a Decisions made.\n# TYPE a counter\na_total{x=\"1\"} 5 # {trace=\"2\"} 1.0\n# HELP b Times.\n\
+        let page = "# HELP a Decisions made.\n# TYPE a counter\na_total{x=\"a # b\"} 5\n# HELP b Times.\n\
             # TYPE b histogram\n# UNIT b seconds\nb_sum 1.0\n# TYPE c info\nc_info{v=\"1\"} 1\n# HELP d d.\n\
             # TYPE d unknown\nd 1\n# EOF\n";
-        let text = "# HELP a_total Decisions made.\n# TYPE a_total counter\na_total{x=\"1\"} 5\n# HELP b Times.\n\
+        let text = "# HELP a_total Decisions made.\n# TYPE a_total counter\na_total{x=\"a # b\"} 5\n# HELP b Times.\n\
             # TYPE b histogram\nb_sum 1.0\n# TYPE c_info gauge\nc_info{v=\"1\"} 1\n# HELP d d.\n# TYPE d untyped\nd 1\n";
         assert_eq!(as_text(page), text);
     }

@@ -12,7 +12,7 @@ use crate::json_units;
 pub struct Signs {
     /// Distinct paths. Above 127 an estimate, with a standard error of 9 %.
     pub paths: Option<u64>,
-    /// The path of three requests in four.
+    /// The path that most requests have.
     pub path: Option<String>,
     /// Requests for pages, as opposed to their parts, such as images and scripts.
     pub pages: Option<u64>,

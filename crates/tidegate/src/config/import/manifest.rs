@@ -56,10 +56,14 @@ impl Finder<'_> {
             self.found.push(node);
             return;
         };
+        let found = self.found.len();
         match (kind, self.is_limitador) {
             ("ConfigMap", _) => {
                 for (key, text) in node.get("data").map_or(&[][..], Node::entries) {
                     self.held(key, text);
+                }
+                if self.found.len() == found {
+                    skipped.push((node.spot, excerpt(kind)));
                 }
             }
             ("Limitador", true) => match node.get("spec").and_then(|spec| spec.get("limits")) {
@@ -70,9 +74,16 @@ impl Finder<'_> {
                 self.findings.error(node.spot, "this is a file of Limitador; read it with --from-limitador");
             }
             ("List", _) => {
+                let spot = node.spot;
                 let Value::Map(entries) = node.value else { return };
                 let items = entries.into_iter().find(|(name, _)| name.text == "items");
-                let Some((_, Node { value: Value::List(items), .. })) = items else { return };
+                let items = items.map_or_else(Vec::new, |(_, items)| match items.value {
+                    Value::List(items) => items,
+                    _ => Vec::new(),
+                });
+                if items.is_empty() {
+                    skipped.push((spot, excerpt("List")));
+                }
                 for item in items {
                     self.document(item, skipped);
                 }
