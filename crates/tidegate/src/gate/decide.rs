@@ -14,7 +14,7 @@ use super::brought::replaces;
 use super::charged::{Charged, Keep, keep_allowed};
 use super::waits::Waits;
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
-use crate::policy::{LINES, Line, Plan, PolicySet};
+use crate::policy::{LINES, Line, Plan, PolicySet, Stated};
 use crate::precision::Precision;
 use crate::store::kept_back;
 use crate::store::{Charge, DecidedBy, Op, Settled, Settlement, Settling, Step, StepClock, StoreError};
@@ -142,22 +142,23 @@ impl Gate {
         } else {
             check
         };
+        let mut check = *check;
         if self.routes.are_plain(decision.policies.shares().with_prepared(false)) {
-            match self.decide_plain(check, &mut decision, keep) {
+            match self.decide_plain(&check, &mut decision, keep) {
                 // The engine was not asked yet; it is asked and awaited below.
-                Err(StoreError::MustWait) => {}
+                Err(StoreError::MustWait) => check.planned = true,
                 Err(error) => return Err(error),
                 Ok(()) => {
-                    self.count(check, &decision);
-                    self.charge_what_is_left(check, &mut decision).await;
+                    self.count(&check, &decision);
+                    self.charge_what_is_left(&check, &mut decision).await;
                     return Ok(decision);
                 }
             }
         }
         // Boxed, since it is large, and otherwise every caller's future would contain it.
-        let mut decision = Box::pin(self.decide_routed_async(decision, check, keep)).await?;
-        self.count(check, &decision);
-        self.charge_what_is_left(check, &mut decision).await;
+        let mut decision = Box::pin(self.decide_routed_async(decision, &check, keep)).await?;
+        self.count(&check, &decision);
+        self.charge_what_is_left(&check, &mut decision).await;
         Ok(decision)
     }
 
@@ -276,7 +277,8 @@ impl<'c> Check<'c, '_> {
         'c: 'p,
     {
         let start = plan.lines.len();
-        let stated = (self.cost.stated(), self.priority);
+        let counts = !(self.peek || self.planned);
+        let stated = Stated { cost: self.cost.stated(), priority: self.priority, counts };
         match self.among {
             None => policies.plan_for(self.request, stated, plan),
             Some(among) => policies.plan_among(self.request, stated, among, plan),

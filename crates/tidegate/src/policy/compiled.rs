@@ -30,6 +30,23 @@ use crate::store::{Durable, OnStoreError, kept_back};
 /// The number of levels of priority.
 pub(super) const ALL_LEVELS: u8 = Criticality::ALL.len() as u8;
 
+/// What a caller says of a request besides its descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stated {
+    /// The cost; `None`: the policies decide.
+    pub(crate) cost: Option<Cost>,
+    pub(crate) priority: Priority,
+    /// Whether a cost that cannot be determined is counted: a look counts nothing, and of several plans for one request
+    /// only one counts.
+    pub(crate) counts: bool,
+}
+
+impl Stated {
+    pub(crate) fn cost(cost: Option<Cost>) -> Self {
+        Self { cost, priority: Priority::default(), counts: true }
+    }
+}
+
 /// The record of one policy for checks.
 #[derive(Debug)]
 pub(crate) struct Compiled {
@@ -133,38 +150,29 @@ impl Compiled {
             .collect()
     }
 
-    /// Returns the cost of a request whose caller states the cost `asked`.
+    /// Returns the cost of a request.
     #[inline]
-    pub(crate) fn cost(
-        &self,
-        policy: &Policy,
-        descriptor: &Descriptor<'_>,
-        (asked, priority): (Option<Cost>, Priority),
-    ) -> Cost {
+    pub(crate) fn cost(&self, policy: &Policy, descriptor: &Descriptor<'_>, stated: Stated) -> Cost {
         let rule = if self.costs { policy.cost.as_ref() } else { None };
-        let Some(rule) = rule else { return asked.unwrap_or_default() };
-        if let Some(asked) = asked.filter(|_| self.caller_cost) {
+        let Some(rule) = rule else { return stated.cost.unwrap_or_default() };
+        if let Some(asked) = stated.cost.filter(|_| self.caller_cost) {
             return asked;
         }
         if let Some(estimate) = &self.estimate {
-            return self.estimated(estimate, policy, descriptor, priority);
+            return self.estimated(estimate, policy, descriptor, stated.priority);
         }
-        rule.cost(descriptor).unwrap_or_else(|why| self.unknown(&why, policy, descriptor, priority))
+        rule.cost(descriptor).unwrap_or_else(|why| self.unknown(&why, policy, descriptor, stated))
     }
 
     /// Counts a cost that could not be determined, and returns what is charged instead.
     #[cold]
-    fn unknown(
-        &self,
-        why: &CostError,
-        policy: &Policy,
-        descriptor: &Descriptor<'_>,
-        priority: Priority,
-    ) -> Cost {
-        self.cost_errors.count(&self.cost_errors.at_check, why);
+    fn unknown(&self, why: &CostError, policy: &Policy, descriptor: &Descriptor<'_>, stated: Stated) -> Cost {
+        if stated.counts {
+            self.cost_errors.count(&self.cost_errors.at_check, why);
+        }
         match self.on_cost_error {
             OnCostError::Deny => UNKNOWN,
-            OnCostError::WholeLimit => self.most(policy, descriptor, priority),
+            OnCostError::WholeLimit => self.most(policy, descriptor, stated.priority),
         }
     }
 
