@@ -23,6 +23,7 @@ use super::keep_for::{KeepFor, graded};
 use super::key;
 use super::learned::{Learned, Learning, most_at_once};
 use super::matching::Match;
+use super::over::Over;
 use super::policy::{ChargeOn, Direction, Limit, Mode, Policy};
 use super::share::Share;
 use crate::store::{Durable, OnStoreError, kept_back};
@@ -79,6 +80,8 @@ pub(crate) struct Compiled {
     pub(crate) share: Option<Share>,
     /// The records of its limits, the shadow limit last.
     pub(crate) limits: SmallVec<[Ready; 1]>,
+    /// The key under which a store keeps a block of the policy, if it blocks keys.
+    pub(crate) block: Option<BlockKey>,
     /// What the policy does then, and how often the cost could not be determined.
     on_cost_error: OnCostError,
     cost_errors: CostErrorCount,
@@ -108,6 +111,24 @@ pub(crate) struct Ready {
     /// Whether a request takes exactly one place, whatever cost its caller states: a guard of a policy without a cost
     /// rule.
     pub(crate) one_place: bool,
+}
+
+/// The key of the blocks of a policy in a store, and the limit of it: one, which comes back when the block ends.
+#[derive(Debug)]
+pub(crate) struct BlockKey {
+    pub(crate) prefix: Box<[u8]>,
+    pub(crate) quota: Arc<Quota>,
+}
+
+impl BlockKey {
+    /// Stands for the index of a limit in the key. No policy has so many limits.
+    const LIMIT: usize = 1 << 20;
+
+    fn of(policy: &Policy) -> Option<Self> {
+        let Over::Block { lasts } = policy.over else { return None };
+        let quota = Arc::new(Quota::per(1, lasts).gcra().ok()?);
+        Some(Self { prefix: key::prefix(&policy.name, Self::LIMIT, &policy.by), quota })
+    }
 }
 
 /// The parts of a limit that are kept for requests of higher priority.
@@ -143,6 +164,7 @@ impl Compiled {
                 durable: policy.durable,
                 share: policy.share,
                 limits: Ready::all(policy),
+                block: BlockKey::of(policy),
                 on_cost_error: policy.on_cost_error,
                 cost_errors: CostErrorCount::default(),
                 most: OnceLock::new(),

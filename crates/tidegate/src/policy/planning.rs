@@ -304,6 +304,26 @@ impl PolicySet {
         }
     }
 
+    /// Returns the bytes of the key under which a store keeps the block of a key, its limit and its owner; `None` for a
+    /// policy that blocks no keys.
+    pub(crate) fn block_key(
+        &self,
+        policy: usize,
+        descriptor: &Descriptor<'_>,
+    ) -> Option<(Vec<u8>, &Arc<Quota>, u32)> {
+        let compiled = self.compiled.get(policy)?;
+        let (block, limit) = (compiled.block.as_ref()?, compiled.limits.first()?);
+        let mut key = self.key(policy, 0, descriptor)?;
+        key.splice(..limit.prefix.len(), block.prefix.iter().copied());
+        Some((key, &block.quota, limit.owner))
+    }
+
+    /// Reports whether a request has the attributes that a policy needs to charge it.
+    pub(crate) fn is_keyed(&self, policy: usize, descriptor: &Descriptor<'_>) -> bool {
+        let there = self.policies[policy].by.iter().filter(|name| descriptor.value(name).is_some());
+        there.count() >= self.compiled[policy].needs
+    }
+
     /// Returns the bytes of one key, as in plans, for looking up or resetting a key by hand. `None` for an unknown
     /// limit.
     #[must_use]
