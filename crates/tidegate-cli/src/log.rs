@@ -9,7 +9,7 @@ mod format;
 mod queue;
 mod rate_limited_writer;
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use self::queue::Queue;
 use self::rate_limited_writer::RateLimitedWriter;
 use crate::args::Global;
 use crate::exit::Mistake;
-use crate::output;
+use crate::output::{self, Printer};
 use crate::styled::Styled;
 
 /// How long the process waits at its end until the log is written. A reader that needs longer was already too slow
@@ -77,16 +77,25 @@ impl Log {
         let text = text.into();
         if self.is_json {
             for line in text.lines().filter(|line| !line.trim().is_empty()) {
-                self.queue.push(json_line(line));
+                self.queue.push(json_line("INFO", line));
             }
             return;
         }
         self.print(&text);
     }
 
+    /// Says whether lines are JSON.
+    pub(crate) const fn is_json(&self) -> bool {
+        self.is_json
+    }
+
     /// Prints the error that ends the program, after the lines that are waiting. No filter of the log leaves it out.
     pub(crate) fn error(&self, text: &str) {
-        self.print(&output::error(text));
+        if self.is_json {
+            self.queue.push(json_line("ERROR", text.trim_end()));
+        } else {
+            self.print(&output::error(text));
+        }
     }
 
     fn print(&self, text: &Styled) {
@@ -122,16 +131,26 @@ impl Drop for Log {
 }
 
 /// Returns a line of the log in the form of those that `tracing` writes.
-fn json_line(message: &str) -> Vec<u8> {
+fn json_line(level: &str, message: &str) -> Vec<u8> {
     #[allow(clippy::disallowed_methods, reason = "the time of a line of the log, as `tracing` writes it")]
     let now = jiff::Timestamp::now();
     let line = json!({
         "timestamp": format!("{now:.6}"),
-        "level": "INFO",
+        "level": level,
         "fields": { "message": visible::lines(message) },
         "target": "tidegate",
     });
     format!("{line}\n").into_bytes()
+}
+
+/// Prints the error of a server that ends before its log begins, in the form of the log.
+pub(crate) fn error_without_log(text: &str, printer: &Printer) {
+    if std::io::stderr().is_terminal() {
+        printer.error(text);
+    } else {
+        // Failures are ignored, since they could not be reported.
+        let _ = std::io::stderr().write_all(&json_line("ERROR", text));
+    }
 }
 
 /// Returns the filter: `TIDEGATE_LOG` wins over the flags.

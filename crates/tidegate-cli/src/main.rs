@@ -43,7 +43,11 @@ fn main() -> ExitCode {
     let log = match Log::start(&cli.global) {
         Ok(log) => log,
         Err(mistake) => {
-            printer.error(&mistake.to_string());
+            let text = mistake.to_string();
+            match cli.verb {
+                Verb::Serve(ref serve) if !serve.check => log::error_without_log(&text, &printer),
+                _ => printer.error(&text),
+            }
             return Exit::Bad.into();
         }
     };
@@ -56,7 +60,7 @@ fn main() -> ExitCode {
             let text = format!("{error:#}");
             match cli.verb {
                 // Through the log's queue, since a server must end even if standard error is not read.
-                Verb::Serve(_) => log.error(&text),
+                Verb::Serve(ref serve) if !serve.check => log.error(&text),
                 _ => printer.error(&text),
             }
             if is_mistake(&error) { Exit::Bad.into() } else { Exit::No.into() }

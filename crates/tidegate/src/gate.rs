@@ -39,6 +39,7 @@ mod sensing;
 mod settling;
 mod several_stores;
 mod standing;
+mod stored_blocks;
 #[cfg(feature = "ticket")]
 pub mod ticket;
 mod together_plain;

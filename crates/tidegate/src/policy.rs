@@ -60,7 +60,7 @@ pub use among::Among;
 #[cfg(feature = "cel")]
 pub use cel_cost::{Expression, ExpressionError};
 pub use client_ip::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
-pub(crate) use compiled::UNKNOWN as UNKNOWN_COST;
+pub(crate) use compiled::{Stated, UNKNOWN as UNKNOWN_COST};
 pub use condition_error::ConditionError;
 #[cfg(feature = "config")]
 pub(crate) use cost::is_attribute_name;

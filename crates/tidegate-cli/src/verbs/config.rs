@@ -107,7 +107,7 @@ fn costs_table(costs: &[(String, PolicyCost)], several: bool) -> Styled {
         let trips = match (cost.decided_in, cost.round_trips) {
             (DecidedIn::Leases, Some(trips)) => {
                 let most = cost.lease_units.unwrap_or_default();
-                format!("{trips} for a lease of up to {most} units, else 0")
+                format!("{trips} for a lease of up to {most} units, else {}", cost.at_least)
             }
             (DecidedIn::CompareAndSet, Some(trips)) => {
                 format!("{trips}; 1 for a refusal, at most {trips} more for each conflicting write")

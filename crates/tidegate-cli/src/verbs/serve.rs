@@ -18,7 +18,7 @@ use tidegate_server::{
 };
 
 use crate::args::{MetricsNames, Proxy, Serve};
-use crate::exit::{Exit, Mistake};
+use crate::exit::{AlreadyPrinted, Exit, Mistake};
 use crate::log::Log;
 use crate::output::Printer;
 use crate::policies;
@@ -49,8 +49,8 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     }
     let config = match &file {
         // The server reads the file again, with the same timeout, and logs its warnings.
-        Some(file) => policies::read(file, &printer.silent())?,
-        None if !imports.is_empty() => policies::import(&serve.imports, &printer.silent())?.config,
+        Some(file) => read(file, printer, log)?,
+        None if !imports.is_empty() => import(serve, printer, log)?,
         None => load(None).map_err(|refused| Mistake(refused.to_string()))?.0,
     };
     let mut options = options(serve, &config)?;
@@ -102,6 +102,30 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     // Does not wait for tasks: the drain is over, and a task that still runs may never end.
     runtime.shutdown_background();
     ended
+}
+
+/// Reads the policy file. Mistakes are printed and end the verb; in a log of JSON they are one line.
+fn read(file: &Path, printer: &Printer, log: &Log) -> Result<Config> {
+    if !log.is_json() {
+        return policies::read(file, &printer.silent());
+    }
+    policies::load(file)?.outcome.map(|(config, _)| config).map_err(|mistakes| mistaken(&mistakes, log))
+}
+
+/// Reads files of other rate limiters, as [`read`] does.
+fn import(serve: &Serve, printer: &Printer, log: &Log) -> Result<Config> {
+    if !log.is_json() {
+        return Ok(policies::import(&serve.imports, &printer.silent())?.config);
+    }
+    let files = serve.imports.files();
+    let first = files.first().map(|(_, file)| file.clone()).unwrap_or_default();
+    let imported = policies::patiently(&first, move |_| policies::imported(&files))?;
+    imported.map(|imported| imported.config).map_err(|mistakes| mistaken(&mistakes, log))
+}
+
+fn mistaken(mistakes: &[config::Diagnostic], log: &Log) -> anyhow::Error {
+    log.error(&config::report(mistakes));
+    AlreadyPrinted.into()
 }
 
 /// Returns where counters are kept: the flag wins over the file.

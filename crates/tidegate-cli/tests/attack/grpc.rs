@@ -80,7 +80,7 @@ pub(crate) fn is_served(grpc: SocketAddr) {
 
 /// Returns whether a call, as its framed message, is answered with OK.
 #[track_caller]
-fn passes(grpc: SocketAddr, call: &[u8]) -> bool {
+pub(crate) fn passes(grpc: SocketAddr, call: &[u8]) -> bool {
     let mut stream = connect(grpc);
     stream.write_all(&[PREFACE, &begin(1), &frame(0, 1, 1, call)].concat()).unwrap();
     let mut read = Vec::new();
@@ -98,6 +98,17 @@ fn passes(grpc: SocketAddr, call: &[u8]) -> bool {
         assert_ne!(more, 0, "closed after {read:?}");
         read.extend_from_slice(&piece[..more]);
     }
+}
+
+/// Builds the framed message of a call of the domain `d` with one descriptor of short entries.
+pub(crate) fn call_of(entries: &[(&str, &str)]) -> Vec<u8> {
+    let part = |tag: u8, bytes: &[u8]| [&[tag, u8::try_from(bytes.len()).unwrap()], bytes].concat();
+    let entry = |(key, value): &(&str, &str)| {
+        part(0x0a, &[part(0x0a, key.as_bytes()), part(0x12, value.as_bytes())].concat())
+    };
+    let descriptor: Vec<u8> = entries.iter().flat_map(entry).collect();
+    let message = [part(0x0a, b"d"), part(0x12, &descriptor)].concat();
+    [&[0, 0, 0, 0, u8::try_from(message.len()).unwrap()], &message[..]].concat()
 }
 
 /// A proxy reports what was used after the answer, so the reports are whatever its clients make them. However large and

@@ -180,7 +180,7 @@ fn all_json(log: &str) -> Vec<serde_json::Value> {
     lines.collect()
 }
 
-/// Whoever collects the log reads each of its lines, the greeting too.
+/// Whoever collects the log reads each of its lines, the greeting and the error that ends a start too.
 #[test]
 fn every_line_of_a_log_that_is_no_terminal_is_json() {
     let desk = Desk::with(FIVE_A_DAY);
@@ -202,6 +202,26 @@ fn every_line_of_a_log_that_is_no_terminal_is_json() {
     assert_eq!(unmet["level"], "WARN");
     let advice = unmet["fields"]["advice"].as_str().unwrap();
     assert_eq!(advice, "no policy reads the attribute client_ip; did you mean client.ip?");
+    // The file is refused now, then its port is taken, there is no file, and the filter of the log is wrong.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    for (arguments, filter, says) in [
+        (
+            &["serve", "-c", "p.yaml"][..],
+            "info",
+            "p.yaml:1:10  error  version: 2 is out of range; use 1\n2 problems",
+        ),
+        (&["serve", "--http", &taken], "info", "another program listens there"),
+        (&["serve", "-c", "none.yaml"], "info", "none.yaml"),
+        (&["serve"], "info=loud", "TIDEGATE_LOG"),
+    ] {
+        let mut command = desk.command(arguments);
+        command.env("TIDEGATE_LOG", filter);
+        let failed = crate::serving::ended(command);
+        let lines = all_json(&String::from_utf8(failed.stderr).unwrap());
+        let error = lines.iter().find(|line| line["level"] == "ERROR").unwrap();
+        assert!(error["fields"]["message"].as_str().unwrap().contains(says), "{error}");
+    }
 }
 
 /// A caller who makes up names of attributes fills neither the log nor the memory with kinds of requests.

@@ -18,6 +18,7 @@
 //! | `terminal` | the author of a log, a trace, a name or an answer | what is printed leaves the terminal alone |
 //! | `settling` | a caller who settles decisions, the author of a large file | each charge is given back once, to whom it was charged; answers fit a proxy's buffer |
 //! | `breakers` | a caller who reports failures, invents keys, or forces states | one caller opens no breaker for another, and none by hand |
+//! | `blocks` | a caller over his limit or blocked, with a name like another's | nobody gets another blocked, and nobody lifts his own block |
 //! | `full_store` | callers who never repeat a key | the keys of one policy cost no other policy its debtors |
 //! | `unread` | a caller who asks for much and reads nothing | what is held for all callers together is bounded, and others are answered meanwhile |
 //! | `tokens` | a caller with no token, two, or one that was taken away | guesses are slow and keep nobody out, and a stream ends with its token |
@@ -29,6 +30,7 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod blocks;
 mod breakers;
 mod connections;
 mod every_door;

@@ -123,8 +123,8 @@ fn what_can_never_hold_is_refused_with_the_right_word() {
         ("by: ['request.headers.*']", "write request.header.<name>"),
         ("access: { deny: [request.header.X-Key=a] }", "write request.header.x-key"),
         ("access: { deny: [Client.IP=203.0.113.9] }", "write client.ip"),
-        ("cost: { by: Request.Method, values: { POST: 2 } }", "write request.method"),
-        ("cost: { by: request.method, values: { Post: 2 } }", "write POST"),
+        ("cost: { by: Request.Method, values: { POST: 2 }, otherwise: 1 }", "write request.method"),
+        ("cost: { by: request.method, values: { Post: 2 }, otherwise: 1 }", "write POST"),
         ("cost: 'client.IP == \"203.0.113.9\" ? 2 : 1'", "write client.ip"),
         ("match: { path: /%6Cogin }", "write /login"),
         ("match: { path: /a/../login }", "write /login"),
@@ -345,7 +345,7 @@ policies:
     limit: { rate: 3/day }
   - name: export
     match: { attributes: { user.id: u } }
-    cost: { by: request.path, values: { /export: 10 } }
+    cost: { by: request.path, values: { /export: 10 }, otherwise: 1 }
     limit: { rate: 10/day }
 access: { deny: [request.path=/admin] }
 ",

@@ -91,13 +91,19 @@ impl Serving {
         serving
     }
 
-    /// Waits for a line of the log that contains these words.
+    /// Waits for a line of the log that contains these words, and returns its message.
     #[track_caller]
     pub(crate) fn hears(&self, words: &str) -> String {
+        message(self.hears_line(words))
+    }
+
+    /// Waits for a line of the log that contains these words.
+    #[track_caller]
+    pub(crate) fn hears_line(&self, words: &str) -> String {
         let mut before = Vec::new();
         loop {
             match self.said.recv_timeout(PATIENCE) {
-                Ok(line) if line.contains(words) => return message(line),
+                Ok(line) if line.contains(words) => return line,
                 Ok(line) => before.push(line),
                 Err(error) => panic!("no `{words}`: {error}; but {before:#?}"),
             }

@@ -2,12 +2,15 @@
 //! kept too long; a file has hundreds of policies.
 
 use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
+use tidegate_testkit::free_port;
 
+use crate::grpc::{call_of, passes};
 use crate::proxy::Proxy;
-use crate::raw::{Answer, JSON, ask};
+use crate::raw::{Answer, JSON, ask, connect};
 use crate::rounds;
 use crate::seed::Seed;
 use crate::serving::{Desk, Serving, ended, words as text_of};
@@ -389,7 +392,14 @@ fn hundreds_of_matching_policies_are_no_error_behind_a_proxy() {
 fn a_cost_that_is_left_out_or_is_no_number_buys_nothing() {
     let desk = Desk::with(
         "version: 1
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+forward_auth: { proxy: nginx }
 policies:
+  - name: calls
+    match: { attributes: { rls.domain: d } }
+    by: [a]
+    cost: 2 * llm.n
+    limit: { rate: 1/day, burst: 2000 }
   - name: sum
     match: { path: /sum }
     by: [client.ip]
@@ -402,8 +412,10 @@ policies:
     limit: { rate: 1/day, burst: 2000 }
 ",
     );
-    let mut serving = desk.serve(&[]);
-    let ask = |path: &str, more: &[(&str, &str)]| {
+    let resp = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let (mut serving, grpc) = crate::grpc::serve(&desk, &["--resp", &resp.to_string()]);
+    let doors = (resp, grpc);
+    let check = |path: &str, more: &[(&str, &str)]| {
         let mut attributes = json!({ "client.ip": "192.0.2.1", "request.path": path });
         for (name, value) in more {
             attributes[*name] = json!(value);
@@ -411,14 +423,42 @@ policies:
         post(serving.addr, "/v1/check", &json!({ "attributes": attributes })).status
     };
     for bad in ["", "many", "-5", " 5", "0x5", "NaN", "5 000", "\u{661}"] {
-        assert_eq!(ask("/header", &[("request.header.x-cost", bad)]), 429, "{bad:?}");
-        assert_eq!(ask("/sum", &[("llm.prompt_tokens", "1"), ("llm.max_tokens", bad)]), 429, "{bad:?}");
+        assert_eq!(check("/header", &[("request.header.x-cost", bad)]), 429, "{bad:?}");
+        assert_eq!(check("/sum", &[("llm.prompt_tokens", "1"), ("llm.max_tokens", bad)]), 429, "{bad:?}");
     }
-    assert_eq!((ask("/header", &[]), ask("/sum", &[("llm.prompt_tokens", "1")])), (429, 429));
+    assert_eq!((check("/header", &[]), check("/sum", &[("llm.prompt_tokens", "1")])), (429, 429));
     serving.hears("the cost of requests cannot be worked out");
+    // Every door refuses what costs nobody knows what, and takes nothing.
+    let (resp, grpc) = doors;
+    let forwarded = |cost: &[(&str, &str)]| {
+        let of_proxy = [
+            ("x-original-method", "GET"),
+            ("x-original-uri", "/header"),
+            ("x-original-host", "a.example"),
+            ("x-forwarded-for", "192.0.2.1"),
+        ];
+        ask(serving.addr, "GET", "/v1/forward-auth", &[&of_proxy, cost].concat(), b"")
+    };
+    for cost in [&[][..], &[("x-cost", "many")], &[("x-cost", "-1")]] {
+        let refused = forwarded(cost);
+        assert_eq!(refused.status, 403, "{refused:?}");
+        assert!(refused.body.contains("cannot work out what this request costs"), "{refused:?}");
+    }
+    for more in ["", " request.header.x-cost many", " request.header.x-cost -1 COST 1"] {
+        let mut redis = connect(resp);
+        let command = format!("TG.CHECK header request.path /header client.ip 192.0.2.1{more}\r\nQUIT\r\n");
+        redis.write_all(command.as_bytes()).unwrap();
+        let mut said = String::new();
+        redis.read_to_string(&mut said).unwrap();
+        assert!(said.starts_with("*8\r\n:0\r\n$6\r\nheader\r\n:2000\r\n:-2\r\n"), "{said:?}");
+    }
+    for (cost, is_served) in [("", false), ("many", false), ("-1", false), ("1000", true), ("1", false)] {
+        assert_eq!(passes(grpc, &call_of(&[("a", "b"), ("llm.n", cost)])), is_served, "{cost:?}");
+    }
+    assert!(!passes(grpc, &call_of(&[("a", "c")])));
     // None of them took anything, and the numbers are added.
     let sum = [("llm.prompt_tokens", "1400"), ("llm.max_tokens", "500")];
-    assert_eq!([0; 4].map(|_| ask("/sum", &sum)), [200, 429, 429, 429]);
-    assert_eq!([0; 2].map(|_| ask("/header", &[("request.header.x-cost", "1900")])), [200, 429]);
+    assert_eq!([0; 4].map(|_| check("/sum", &sum)), [200, 429, 429, 429]);
+    assert_eq!([0; 2].map(|_| check("/header", &[("request.header.x-cost", "1900")])), [200, 429]);
     serving.is_well();
 }

@@ -127,8 +127,15 @@ impl Desk {
         // A server that should have refused to start would run forever.
         let output = command.timeout(LONGEST).write_stdin(input).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
+        // A server writes JSON where nobody watches; the message is what people read.
+        let message = |line: &str| match serde_json::from_str::<Value>(line) {
+            Ok(read) if read["level"] == "ERROR" => read["fields"]["message"].as_str().unwrap().to_owned(),
+            _ => line.to_owned(),
+        };
+        let err: Vec<_> = text(output.stderr).lines().map(message).collect();
         let code = output.status.code().unwrap_or_else(|| panic!("{arguments:?} did not end by itself"));
-        Ran { code, out: text(output.stdout), err: text(output.stderr) }
+        let err = err.into_iter().map(|line| line + "\n").collect();
+        Ran { code, out: text(output.stdout), err }
     }
 }
 

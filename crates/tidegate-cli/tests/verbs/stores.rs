@@ -39,6 +39,67 @@ fn a_days_count_outlives_a_kill_and_a_second_process_is_refused_by_name() {
     assert_eq!(serving.stop(), Some(0));
 }
 
+/// A key that exceeded its limit is blocked where the counters are: after a restart too, and until a person ends it.
+#[test]
+fn a_block_after_a_limit_outlives_the_process() {
+    let desk = Desk::new();
+    desk.write(
+        "p.yaml",
+        policies("{ kind: disk, path: counters, flush: 10ms }", "over: block 1h").replace("6/day", "2/min"),
+    );
+    let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+    assert_eq!(serving.statuses("203.0.113.9", 3), [200, 200, 429]);
+    assert_eq!(serving.stop(), Some(0));
+    let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+    let key = "/v1/keys/per-ip?client.ip=203.0.113.9";
+    assert!(serving.text(key).contains("over its limit"), "{}", serving.text(key));
+    assert_eq!(
+        (serving.statuses("203.0.113.9", 1), serving.statuses("203.0.113.8", 1)),
+        (vec![429], vec![200])
+    );
+    let ended =
+        desk.run(&["key", "unblock", "per-ip", "--key", "client.ip=203.0.113.9", "--server", serving.url()]);
+    assert!(ended.code(0).out.contains("is no longer blocked"));
+    assert!(serving.text(key).contains("\"block\":null"), "{}", serving.text(key));
+    assert_eq!(serving.stop(), Some(0));
+}
+
+/// Nodes over one engine know each other's blocks, also where each node decides out of a lease.
+#[cfg(feature = "redis")]
+#[test]
+fn a_block_after_a_limit_holds_on_every_node() {
+    let desk = Desk::new();
+    let Some(redis) = Redis::start(&desk, "127.0.0.27") else { return };
+    until("it listens", || std::net::TcpStream::connect((redis.host, redis.port)).is_ok());
+    for (at, share) in ["central", "leased"].into_iter().enumerate() {
+        let store = redis.store().replace("nodes: 2", &format!("nodes: 2, prefix: b{at}"));
+        let policy = format!("share: {share}\n    over: block 1h");
+        desk.write("p.yaml", policies(&store, &policy));
+        let told = desk.run(&["config", "check", "p.yaml", "-o", "json"]).code(0).json();
+        assert_eq!(told["costs"][0]["round_trips"], 2, "one of them is the look for a block: {told}");
+        let (one, other) =
+            (Serving::start(&desk, &["-c", "p.yaml"]), Serving::start(&desk, &["-c", "p.yaml"]));
+        one.statuses("192.0.2.1", 2);
+        let before = redis.scripts_run();
+        assert_eq!(one.statuses("203.0.113.8", 2), [200; 2], "{share}");
+        assert_eq!(redis.scripts_run() - before, 4, "{share}");
+        assert_eq!(one.statuses("203.0.113.9", 7), [200, 200, 200, 200, 200, 200, 429], "{share}");
+        // The limit alone would refuse too; a reset of the counters leaves the block, which is of the key.
+        let key = "/v1/keys/per-ip?client.ip=203.0.113.9";
+        assert!(other.text(key).contains("over its limit"), "{share}: {}", other.text(key));
+        assert_eq!(
+            (other.statuses("203.0.113.9", 1), other.statuses("203.0.113.8", 1)),
+            (vec![429], vec![200])
+        );
+        assert!(other.text("/metrics").contains("tidegate_blocked_total{policy=\"per-ip\"} 1"), "{share}");
+        let reset = ["key", "reset", "per-ip", "--key", "client.ip=203.0.113.9", "--server", other.url()];
+        assert!(desk.run(&reset).code(0).out.contains("203.0.113.9"));
+        assert_eq!(other.statuses("203.0.113.9", 1), [200], "{share}");
+        until("the first node knows", || one.statuses("203.0.113.9", 1) == [200]);
+        assert_eq!((one.stop(), other.stop()), (Some(0), Some(0)));
+    }
+}
+
 /// The previous process may still answer its last requests, so the next one waits for as long as that may drain.
 #[test]
 fn a_folder_is_waited_for_while_the_process_before_ends() {

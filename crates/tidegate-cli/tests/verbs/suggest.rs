@@ -101,6 +101,57 @@ fn apart(told: &str) -> String {
     format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n{policy}\n")
 }
 
+/// A guesser of passwords is slower than readers of pages, so no limit for all requests cuts it: the line that is printed
+/// asks about its path alone, and run as told it cuts the guesser and nobody else.
+#[test]
+fn a_flood_of_logins_below_the_pace_of_readers_is_cut_by_the_question_that_is_printed() {
+    const GUESSER: &str = "203.0.113.77";
+    let desk = Desk::new();
+    let mut requests: Vec<(u32, String)> = Vec::new();
+    let mut ask = |at: u32, client: &str, line: String| {
+        let time = format!("{:02}:{:02}:{:02}", 9 + at / 3_600, at / 60 % 60, at % 60);
+        requests
+            .push((at, format!("{client} - - [02/Mar/2026:{time} +0000] {line} 1 \"-\" \"Mozilla/5.0\"\n")));
+    };
+    for reader in 0..40 {
+        let client = format!("192.0.2.{reader}");
+        ask(reader * 60, &client, "\"POST /login HTTP/1.1\" 200".to_owned());
+        for page in 0..90 {
+            let path = format!("\"GET /item/{} HTTP/1.1\" 200", (reader * 31 + page * 7) % 300);
+            ask(reader * 60 + 5 + page * 2, &client, path);
+        }
+    }
+    for guess in 0..200 {
+        ask(100 + guess * 10, GUESSER, "\"POST /login HTTP/1.1\" 401".to_owned());
+    }
+    requests.sort();
+    desk.write("logins.log", requests.into_iter().map(|(_, line)| line).collect::<String>());
+    let told = desk.run(&["suggest", "logins.log"]).code(0).out;
+    assert!(told.contains("no limit by client.ip is recommended"), "{told}");
+    let printed = told.lines().find(|line| line.contains("by a limit for some requests alone")).unwrap();
+    assert!(printed.starts_with(&format!("{GUESSER}, which is not cut here")), "{printed}");
+    // As a shell reads it.
+    let (_, rest) = printed.split_once("--match '").unwrap();
+    let (word, found) = rest.split_once("' finds ").unwrap();
+    let (limit, denies) = found.split_once(", which denies ").unwrap();
+    let asked = desk.run(&["suggest", "logins.log", "--match", word, "-o", "json"]).code(0).json();
+    let gap = &asked["proposals"][0];
+    assert_eq!(asked["finding"]["kind"], "gap", "{asked}");
+    assert_eq!(format!("{} burst {}", gap["rate"].as_str().unwrap(), gap["burst"]), limit);
+    assert_eq!((&gap["keys_hit"], &gap["hit"][0]["key"]), (&1.into(), &GUESSER.into()), "{gap}");
+    assert_eq!(denies, format!("{} requests of 1 key, signed in 0.", gap["denied"]));
+    // What it proposes, pasted and replayed, cuts the guesser and spares everybody else.
+    let people = desk.run(&["suggest", "logins.log", "--match", word]).code(0).out;
+    let policy: Vec<&str> =
+        people.lines().skip_while(|line| !line.starts_with("  - name: suggested")).collect();
+    let policy = policy.split(|line| line.is_empty()).next().unwrap().join("\n");
+    desk.write("p.yaml", format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n{policy}\n"));
+    let replayed = desk.run(&["replay", "logins.log", "-c", "p.yaml", "-o", "json"]).code(0).json();
+    let row = &replayed["runs"][0]["policies"][0];
+    assert_eq!((&row["shadow_denied"], &row["keys_hit"]), (&gap["denied"], &1.into()), "{row}");
+    assert_eq!(row["worst"]["key"], GUESSER, "{row}");
+}
+
 /// The policy must contain the agent as it was sent, not as the log escapes it.
 #[test]
 fn a_policy_by_an_agent_with_quotes_matches_it() {

@@ -20,10 +20,25 @@ pub(crate) const WATCHED_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Seen {
     /// Policies in force, with the level below which they are.
     pub(super) policies: Mutex<HashMap<String, Option<Criticality>>>,
+    /// Policies whose conditions do not hold because a number is not known.
+    pub(super) unknown: Mutex<HashMap<String, UnknownNumber>>,
     /// Policies whose cost could not be determined for some requests.
     pub(super) costs: Mutex<HashMap<String, ToldCosts>>,
     /// Switches that something was set for.
     pub(super) switches: Mutex<HashMap<String, Standing>>,
+}
+
+/// A policy that is out of force because a number is not known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UnknownNumber {
+    pub(super) since: Tick,
+    /// Whether the log has told.
+    pub(super) told: bool,
+}
+
+impl UnknownNumber {
+    /// After how long the log tells: at the start, whoever reports a number needs a moment.
+    pub(super) const TOLD_AFTER: Duration = Duration::from_secs(30);
 }
 
 /// What the log has told about the unknown costs of a policy.

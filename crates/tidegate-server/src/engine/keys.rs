@@ -48,15 +48,15 @@ impl Engine {
     /// breakers into stay.
     ///
     /// # Errors
-    /// [`NotForgotten`] if the store did not settle the reset. The block has ended even then, since it does not depend
-    /// on the store.
+    /// [`NotForgotten`] if the store did not settle the reset. The block may have ended even then.
     pub(crate) async fn let_go(
         &self,
         live: &Live,
         policy: usize,
         key: &Descriptor<'_>,
     ) -> Result<LetGo, NotForgotten> {
-        let unblocked = self.unblock(&live.set.policies()[policy].name, key);
+        let unblocked = self.unblock(&live.set.policies()[policy].name, key).await;
+        let unblocked = unblocked.map_err(|store| NotForgotten { unblocked: false, store })?;
         // Both looks only tell what the reset does, so it does not depend on them.
         let places = self.places_in_use(live, policy, key).await.ok();
         self.reset(live, policy, key).await.map_err(|store| NotForgotten { unblocked, store })?;
@@ -153,10 +153,27 @@ impl Engine {
     }
 
     /// Ends the block of a key. Returns whether there was one.
-    pub(crate) fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> bool {
-        let Some(ended) = self.gate.unblock(policy, key) else { return false };
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store that keeps the block did not answer; it has not ended then.
+    pub(crate) async fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> Result<bool, StoreError> {
+        let ended = self.gate.unblock_async(policy, key).await;
+        let ended = ended.inspect_err(|_| self.metrics.store_error(self.store_kind))?;
+        let Some(ended) = ended else { return Ok(false) };
         self.tell_key(Some(policy), &ended.key, "unblocked");
-        true
+        Ok(true)
+    }
+
+    /// Returns the block of one key, if there is one.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store that keeps the block did not answer.
+    pub(crate) async fn block_of(
+        &self,
+        policy: &str,
+        key: &Descriptor<'_>,
+    ) -> Result<Option<Arc<Block>>, StoreError> {
+        self.gate.block_of(policy, key).await.inspect_err(|_| self.metrics.store_error(self.store_kind))
     }
 
     /// Blocks a caller for all policies.

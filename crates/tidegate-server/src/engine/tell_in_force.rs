@@ -13,7 +13,7 @@ use tidegate::switches::Off;
 use tidegate::{Criticality, Priority, Tick, visible};
 
 use super::Engine;
-use super::in_force::{ToldCosts, Turned, known, most_in_force, per_second, turned};
+use super::in_force::{ToldCosts, Turned, UnknownNumber, known, most_in_force, per_second, turned};
 use crate::live::Live;
 use crate::metrics::SwitchedByLabel;
 use crate::metrics::in_force::{self, FollowedRate};
@@ -26,6 +26,7 @@ impl Engine {
     pub(crate) fn tell_conditions(&self) {
         self.gate.take_readings();
         self.tell_policies(&self.live());
+        self.tell_unknown(&self.live());
         self.tell_costs(&self.live());
         self.tell_switches();
     }
@@ -56,9 +57,37 @@ impl Engine {
         }
     }
 
+    /// Logs which policies limit nothing because a number of their conditions is not known, once until it is.
+    fn tell_unknown(&self, live: &Live) {
+        let (now, mut seen) = (self.now(), self.seen.unknown.lock());
+        seen.retain(|name, _| live.set.find(name).is_some());
+        for (at, policy) in live.set.policies().iter().enumerate().filter(|(_, policy)| watched(policy)) {
+            if live.set.holding(at) != Some(Holding::Unknown) {
+                if seen.remove(&policy.name).is_some_and(|unknown| unknown.told) {
+                    tracing::info!(
+                        policy = policy.name,
+                        "the numbers that the conditions of a policy need are known again"
+                    );
+                }
+                continue;
+            }
+            let first = UnknownNumber { since: now, told: false };
+            let unknown = seen.entry(policy.name.clone()).or_insert(first);
+            if unknown.told || now.since(unknown.since) < UnknownNumber::TOLD_AFTER {
+                continue;
+            }
+            unknown.told = true;
+            let why = live.set.why_idle(at, Priority::of(Criticality::Sheddable)).unwrap_or_default();
+            tracing::warn!(
+                policy = policy.name,
+                why = %visible::line(&why),
+                "a policy limits nothing: a number that its conditions need is not known"
+            );
+        }
+    }
+
     fn tell_policies(&self, live: &Live) {
         let mut seen = self.seen.policies.lock();
-        let watched = |policy: &Policy| !policy.when.is_empty() && policy.mode != Mode::Off;
         seen.retain(|name, _| live.set.find(name).is_some_and(|(_, policy)| watched(policy)));
         for (at, policy) in live.set.policies().iter().enumerate() {
             if !watched(policy) {
@@ -186,6 +215,11 @@ impl Engine {
             costs.map(|(at, policy)| (policy.name.as_str(), live.set.cost_errors(at))),
         );
     }
+}
+
+/// Reports whether a policy has conditions.
+fn watched(policy: &Policy) -> bool {
+    !policy.when.is_empty() && policy.mode != Mode::Off
 }
 
 /// Returns the level below which a switch is off; `None` for all levels and for none.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tidegate::cluster::Part;
 use tidegate::config::{EngineKind, StoreKind, StoreSettings};
-use tidegate::policy::{Limit, Mode, Policy, PolicySet, Share};
+use tidegate::policy::{Limit, Mode, Over, Policy, PolicySet, Share};
 use tidegate::store::CAS_ROUND_TRIPS;
 use tidegate::store::leased::most_held;
 use tidegate::{Quota, Tick};
@@ -59,6 +59,8 @@ pub struct PolicyCost {
     /// For leases: the most units that a draw brings to this node, if the most nodes are present, and, with several
     /// regions, if all regions have equal parts of the limit.
     pub lease_units: Option<u64>,
+    /// The part of them that no lease saves: the look for a block, if the policy blocks keys.
+    pub at_least: u32,
     /// The round trips of the settlement after each request; 0 if none is expected.
     pub settling: u32,
 }
@@ -77,10 +79,13 @@ fn cost_of(policy: &Policy, engine: &EngineKind, regions: u64, nodes: u64) -> Po
     let limits = || policy.limits.iter().chain(&policy.shadow_limit);
     let quotas: Vec<&Arc<Quota>> =
         limits().flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref()).collect();
-    let made = |decided_in, round_trips, lease_units| {
+    let made = |decided_in, round_trips: Option<u32>, lease_units| {
         let asks = !matches!(decided_in, DecidedIn::Process);
         let settling = if asks && settles(policy) { CAS_ROUND_TRIPS } else { 0 };
-        PolicyCost { policy: policy.name.clone(), share, decided_in, round_trips, lease_units, settling }
+        let at_least = u32::from(matches!(policy.over, Over::Block { .. }) && share != Share::Local);
+        let round_trips = round_trips.map(|trips| trips + at_least);
+        let policy = policy.name.clone();
+        PolicyCost { policy, share, decided_in, round_trips, lease_units, at_least, settling }
     };
     // A limit that follows another one's load has no numbers before it is asked.
     let follows = limits().any(|limit| limit.follows.is_some());

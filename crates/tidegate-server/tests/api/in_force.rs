@@ -78,6 +78,19 @@ async fn policies_say_whether_their_conditions_hold() {
     assert!(!page.contains("tidegate_policy_in_force{policy=\"plain\"}"), "{page}");
 }
 
+/// A policy that limits nothing because nobody reports its number was told by a gauge alone.
+#[tokio::test]
+async fn a_policy_whose_number_is_not_known_is_told() {
+    let server = start(FILE).await;
+    let told = server.get("/readyz?verbose").await.text;
+    let line = "[!] a number that the conditions of careful, both need is not known: they limit nothing\n";
+    assert!(told.contains(line), "{told}");
+    report(&server, "queue-length", 1).await;
+    report(&server, "errors", 1).await;
+    let told = server.get("/readyz?verbose").await.text;
+    assert!(!told.contains("is not known"), "{told}");
+}
+
 /// A gauge that showed the rate of the file while a tenth of it was in force misled whoever looked at it.
 #[tokio::test]
 async fn a_rate_that_follows_a_number_is_shown_as_it_is() {

@@ -427,7 +427,7 @@ policies:
     assert_eq!(settled.json()["policies"][0]["note"], "llm.output is not a number; the charge stays");
     let metrics = server.get("/metrics").await.text;
     for line in [
-        "tidegate_cost_errors_total{policy=\"tokens\",at=\"check\"} 2",
+        "tidegate_cost_errors_total{policy=\"tokens\",at=\"check\"} 1",
         "tidegate_cost_errors_total{policy=\"tokens\",at=\"settlement\"} 1",
         "tidegate_cost_errors_total{policy=\"lenient\",at=\"check\"} 1",
     ] {

@@ -225,6 +225,7 @@ impl Account {
             matched: self.matched,
             denied: self.denied + self.denied_by_list,
             delayed: self.delayed,
+            can_delay: limits.iter().any(|limit| !limit.max_wait.is_zero()),
             shadow_denied: self.shadow_denied,
             marked: (over == Some(Over::Mark)).then_some(self.over),
             demoted: matches!(over, Some(Over::Demote { .. })).then_some(self.over),

@@ -85,6 +85,9 @@ pub struct PolicyOutcome {
     pub denied: u64,
     /// Requests that it delayed.
     pub delayed: u64,
+    /// Whether any of its limits has a `max_wait`.
+    #[serde(skip)]
+    pub(super) can_delay: bool,
     /// Requests that it would have denied, in shadow mode.
     pub shadow_denied: u64,
     /// Requests over its limit that it marked and let pass, including those that another policy denied; `None` unless

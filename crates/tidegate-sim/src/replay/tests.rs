@@ -136,10 +136,20 @@ fn a_condition_on_what_shadow_mode_denies_is_an_error_with_the_word_that_counts(
     );
     assert!(measure(&shadow, "shadow_denied{policy=per-ip} > 59%").unwrap().failed);
     assert!(measure(&shadow, "shadow_denied > 59%").unwrap().failed);
+    let queue = "  - { name: q, limit: { algorithm: leaky-bucket, rate: 10/s, queue: 99, max_wait: 10s } }\n";
+    let delays = run(queue, "burst 50 key bad");
+    for text in ["delayed{policy=q} > 80%", "delayed > 80%"] {
+        assert!(measure(&delays, text).unwrap().failed, "{text}");
+    }
     for (text, says) in [
         ("shadow_denied{policy=per-ip} > 1%", "`per-ip` is enforced; use denied"),
         ("shadow_denied > 1%", "no policy is in shadow mode and none has a shadow limit; use denied"),
         ("marked > 1%", "no policy has `over: mark`"),
+        (
+            "delayed{policy=per-ip} < 5%",
+            "`per-ip` has no limit with max_wait, so it delays nobody; use denied",
+        ),
+        ("delayed < 5%", "no policy has a limit with max_wait, so nobody is delayed; use denied"),
     ] {
         let never = measure(&enforced, text).unwrap_err();
         assert!(never.ends_with(says), "{never}");

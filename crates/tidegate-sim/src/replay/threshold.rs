@@ -286,6 +286,12 @@ impl Threshold {
             Measure::ShadowDenied if !measures_some && !outcome.policies.is_empty() => {
                 "no policy is in shadow mode and none has a shadow limit; use denied"
             }
+            Measure::Delayed
+                if !outcome.policies.is_empty()
+                    && !outcome.policies.iter().any(|policy| policy.can_delay) =>
+            {
+                "no policy has a limit with max_wait, so nobody is delayed; use denied"
+            }
             Measure::Marked if outcome.marked.is_none() => "no policy has `over: mark`",
             Measure::Demoted if outcome.demoted.is_none() => "no policy has `over: demote`",
             _ => return Ok(()),
@@ -323,6 +329,16 @@ impl Threshold {
             _ => None,
         };
         match (self.measure, tells) {
+            (Measure::Delayed, _) if !policy.can_delay => {
+                let word = match tells {
+                    Some(Measure::Marked) => "marked",
+                    Some(_) => "demoted",
+                    None => "denied",
+                };
+                return Err(format!(
+                    "--fail-if {self}: `{name}` has no limit with max_wait, so it delays nobody; use {word}"
+                ));
+            }
             (Measure::Marked | Measure::Demoted, tells) if tells != Some(self.measure) => {
                 return Err(format!("--fail-if {self}: `{name}` has another `over`"));
             }

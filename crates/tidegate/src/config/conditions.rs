@@ -3,9 +3,12 @@
 use tidegate_core::{QuotaError, Rate};
 
 use super::diagnostic::Findings;
+use super::names;
 use super::node::{Name, Node, Spot};
 use super::quota::LimitSpec;
-use crate::policy::{Condition, ConditionError, Follows, Limit, Source, SourceError, WrittenRate};
+use crate::policy::{
+    Condition, ConditionError, Follows, Limit, Source, SourceError, WrittenRate, is_attribute_name,
+};
 use crate::suggest::instead;
 use crate::visible::excerpt;
 
@@ -18,6 +21,11 @@ const KEYS: [&str; 3] = ["follows", "floor", "between"];
 /// A message that says what is wrong and suggests the nearest word.
 pub(super) fn condition(text: &str) -> Result<Condition, String> {
     text.parse().map_err(|error| match error {
+        ConditionError::NoSide { .. } | ConditionError::Source(SourceError::Unknown { .. })
+            if let Some(instead) = instead_of_an_expression(text) =>
+        {
+            instead
+        }
         ConditionError::Source(error) => error_text(&error),
         ConditionError::Part { word } => {
             let hint = instead(&word, Condition::PARTS.into_iter());
@@ -25,6 +33,34 @@ pub(super) fn condition(text: &str) -> Result<Condition, String> {
         }
         other => other.to_string(),
     })
+}
+
+/// Returns what to write in place of a condition that is written as an expression: on a number with another sign, or on
+/// an attribute of the request, of which no condition is.
+fn instead_of_an_expression(text: &str) -> Option<String> {
+    let sides = [(">=", "above"), ("<=", "below"), (">", "above"), ("<", "below")];
+    for (sign, word) in sides {
+        if let Some((source, value)) = text.split_once(sign)
+            && let Ok(condition) = format!("{} {word} {}", source.trim(), value.trim()).parse::<Condition>()
+        {
+            let source = condition.source().to_string();
+            let (shown, value) = (excerpt(text), excerpt(value.trim()));
+            return Some(format!("\"{shown}\" is not a condition; write {source} {word} {value}"));
+        }
+    }
+    let first = || text.split_whitespace().next().filter(|word| is_attribute_name(word));
+    let written = names::of_expression(text);
+    let name = excerpt(written.or_else(first)?);
+    let is_short = text.len() <= 60 && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    let compared = if written.is_some() && is_short && !text.contains('\'') {
+        text.trim().to_owned()
+    } else {
+        format!("{name} > 10")
+    };
+    Some(format!(
+        "{name} is an attribute of a request, and a condition is on a number of this process, as cpu above 80%; select \
+         requests by match: {{ attributes: {{ {name}: VALUE }} }}, or compare in the cost, as cost: '{compared} ? 10 : 1'"
+    ))
 }
 
 /// Returns a condition with every part that its text leaves out; `None` if the text is none.

@@ -8,7 +8,7 @@ use super::names;
 use super::node::{Node, Value};
 #[cfg(feature = "cel")]
 use super::sample;
-use super::shape::is_sound;
+use super::shape::{NO_OTHERWISE, is_sound};
 use super::shares::percent;
 use crate::policy::whole_number;
 use crate::policy::{CostRule, is_attribute_name};
@@ -37,6 +37,9 @@ pub(super) fn length(cost: &Node) -> usize {
     let text = |node: Option<&Node>| node.and_then(Node::text).map_or(0, str::len);
     text(Some(cost)) + text(cost.get("estimate")) + text(cost.get("settle"))
 }
+
+/// The keys of a cost by the value of an attribute.
+const TABLE: [&str; 3] = ["by", "values", "otherwise"];
 
 /// Attributes that all doors for web requests give.
 #[cfg(feature = "cel")]
@@ -100,7 +103,7 @@ pub(super) fn costs(node: &Node, findings: &mut Findings) -> Costs {
     };
     const SETTLED: [&str; 6] = ["estimate", "start", "quantile", "caller", "settle", "missing"];
     let settled = SETTLED.iter().find_map(|key| node.entry(key));
-    let listed = ["by", "values", "otherwise"].iter().find_map(|key| node.entry(key));
+    let listed = TABLE.iter().find_map(|key| node.entry(key));
     match (listed, settled) {
         (Some((key, _)), Some(_)) => {
             let text = &key.text;
@@ -114,8 +117,9 @@ pub(super) fn costs(node: &Node, findings: &mut Findings) -> Costs {
         }
         (None, Some(_)) => estimated(node, findings),
         _ => {
-            for key in ["by", "values"].into_iter().filter(|key| node.entry(key).is_none()) {
-                findings.error(node.spot, format_args!("cost has no {key}"));
+            for key in TABLE.into_iter().filter(|key| node.entry(key).is_none()) {
+                let remedy = if key == "otherwise" { NO_OTHERWISE } else { "" };
+                findings.error(node.spot, format_args!("cost has no {key}{remedy}"));
             }
             Costs { cost: table(node), ..Costs::default() }
         }
@@ -187,7 +191,7 @@ fn table(node: &Node) -> Option<CostRule> {
     Some(CostRule::Table {
         by: node.get("by")?.text()?.to_owned(),
         values: values.filter_map(|(name, node)| Some((name.text.clone(), units(node)?))).collect(),
-        otherwise: node.get("otherwise").and_then(units).unwrap_or_default(),
+        otherwise: node.get("otherwise").and_then(units)?,
     })
 }
 

@@ -22,7 +22,7 @@ pub(super) use reserved::variable;
 pub use reserved::{canonical_attribute, unknown_attribute};
 
 use super::budget::SEGMENTS;
-use crate::policy::{BUILT_IN, Glob, PathGlob, canonical, host_name, path};
+use crate::policy::{BUILT_IN, Glob, PathGlob, canonical, host_name, is_attribute_name, path};
 use crate::suggest::nearest;
 use crate::visible::excerpt;
 
@@ -51,6 +51,12 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
     if name.trim() != name {
         return Err(format!("\"{}\" begins or ends with a space", excerpt(name)));
     }
+    if let Some(meant) = of_expression(name) {
+        let (shown, meant) = (excerpt(name), excerpt(meant));
+        return Err(format!(
+            "\"{shown}\" is an expression, which only a cost can be; write the name of one attribute, as {meant}"
+        ));
+    }
     if let Some(header) = name.strip_prefix(HEADER) {
         let lower = header.to_ascii_lowercase();
         return match header_name(header) {
@@ -63,6 +69,14 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
         Some(instead) => Err(format!("no request has \"{}\"; {instead}", excerpt(name))),
         None => Ok(()),
     }
+}
+
+/// Returns the first attribute in a text that is an expression, such as `int(user.level) > 3`; `None` for any other text.
+pub(super) fn of_expression(text: &str) -> Option<&str> {
+    let calculates = text.contains(['(', '+', '*', '<', '>', '?', '&', '|', '!', '"'])
+        || [" - ", " / ", "=="].iter().any(|sign| text.contains(sign));
+    let mut words = text.split(|c: char| !(c.is_alphanumeric() || matches!(c, '.' | '_' | '-')));
+    if calculates { words.find(|word| is_attribute_name(word)) } else { None }
 }
 
 /// Attributes whose last word people tend to write alone as a cost.

@@ -7,7 +7,6 @@ use tidegate_core::Criticality;
 use super::diagnostic::Findings;
 use super::grammars::block;
 use super::node::Node;
-use super::store;
 use crate::policy::{ChargeOn, KeepFor, Limit, Over, Policy, span};
 
 /// Stores all three in a policy whose limits and lists are already read.
@@ -75,21 +74,4 @@ pub(super) fn read(policy: &mut Policy, node: &Node, findings: &mut Findings) {
         }
         _ => {}
     }
-}
-
-/// Refuses `over: block` with a store whose counters outlive this process or are shared with others: its blocks do not
-/// and are not.
-pub(super) fn check(node: &Node, file: &Node, findings: &mut Findings) {
-    let kind = store::kind(file);
-    let Some(said) = node.get("over") else { return };
-    if kind == "memory" || said.text().and_then(block).is_none() {
-        return;
-    }
-    findings.error(
-        said.spot,
-        format_args!(
-            "over: block is exact only in the memory of one process, and `store.kind: {kind}` keeps counters elsewhere; \
-             write over: deny, or store.kind: memory"
-        ),
-    );
 }

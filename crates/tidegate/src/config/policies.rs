@@ -53,7 +53,6 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
         }
         share::check(Some(node), "share", file, findings);
         durable::check(Some(node), "durable", file, findings);
-        over::check(node, file, findings);
         if let Some(mut policy) = policy(node, defaults, findings) {
             share::check_split(&mut policy, node, file, findings);
             share::check_regional(&policy, node, file, findings);

@@ -70,7 +70,7 @@ fn table(table: &Table) -> Value {
             };
             let settled = any(&["estimate", "start", "quantile", "caller", "settle", "missing"]);
             schema["oneOf"] = json!([
-                { "required": ["by", "values"], "not": settled },
+                { "required": ["by", "values", "otherwise"], "not": settled },
                 { "allOf": [any(&["estimate", "settle"]), { "not": any(&["by", "values", "otherwise"]) }] },
             ]);
         }

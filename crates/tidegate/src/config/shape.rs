@@ -194,6 +194,7 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
     for required in table.required {
         if node.entries().iter().all(|(name, _)| name.text != *required) {
             let remedy = match (table.name, *required) {
+                ("estimate", "otherwise") => NO_OTHERWISE,
                 ("file", "version") => "; write version: 1 in its first line",
                 ("override", "key") => "; name one attribute of `by`, as key: { user.id: vip }",
                 _ => "",
@@ -203,6 +204,10 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
     }
     reach::check(node, table, findings);
 }
+
+/// What to write where a table of costs does not say what all other requests cost. It has no default: that would be a
+/// cost which nobody has stated.
+pub(super) const NO_OTHERWISE: &str = ", the cost of requests with another value or without one; write otherwise: 1, or the largest of its values";
 
 /// Returns the map to write in place of another value.
 fn map_meant(node: &Node, table: &Table) -> Option<String> {

@@ -1,9 +1,9 @@
 //! Blocks: requests of a key are refused for a while, whatever their limits say. A person blocks a key, or a limit that the
 //! key exceeded does ([`Over::Block`]).
 //!
-//! Blocks belong to this gate alone: nothing is written to a store, other nodes do not know them, and they end with the
-//! process. A check costs one relaxed load while there are no blocks, and one lookup per matching policy while there
-//! are some.
+//! Blocks by hand belong to this gate alone: nothing is written to a store, other nodes do not know them, and they end with
+//! the process. Blocks by limits are kept where the counters are ([`stored_blocks`](super::stored_blocks)). A check costs
+//! one relaxed load while there are no blocks, and one lookup per matching policy while there are some.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -94,8 +94,17 @@ impl Gate {
         Ok(())
     }
 
-    /// Ends the block of a key; returns it if it was still in effect.
+    /// Ends the block of a key; returns it if it was still in effect. A store that keeps blocks is told and not waited for:
+    /// where it may answer later, use [`Gate::unblock_async`].
     pub fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> Option<Arc<Block>> {
+        let set = self.policies.load_full();
+        let (place, _) = set.find(policy)?;
+        self.forget_stored(&set, place, key);
+        self.unblock_here(policy, key)
+    }
+
+    /// Ends the block of a key in this process.
+    pub(super) fn unblock_here(&self, policy: &str, key: &Descriptor<'_>) -> Option<Arc<Block>> {
         let bytes = blocked_key(&self.policies.load(), policy, key)?;
         let now = self.time.now();
         let mut by_policy = self.blocks.by_policy.write();
@@ -283,7 +292,7 @@ impl Gate {
         policies.refuse_by(check.request, check.priority, check.among, |place, policy| {
             let keys = by_policy.get(policy.name.as_str())?;
             let block = keys.get(&*policies.key(place, 0, check.request)?)?;
-            (now < block.until).then(|| refusal(place, policy, block))
+            block.holds(now).then(|| refusal(place, policy, block))
         })
     }
 }

@@ -84,30 +84,84 @@ impl Blocks {
     pub(super) fn begin(&self, policy: &str, key: Vec<u8>, now: Tick, block: impl FnOnce() -> Block) {
         let mut by_policy = self.by_policy.write();
         let held = by_policy.get(policy).and_then(|keys| keys.get(&*key));
-        if held.is_some_and(|held| now < held.until) {
+        if held.is_some_and(|held| held.holds(now)) {
             return;
         }
+        self.insert(&mut by_policy, policy, &key, now, block);
+    }
+
+    /// Takes over what a store says of the block of a key, in place of an earlier block by a limit.
+    pub(super) fn know(&self, policy: &str, key: &[u8], now: Tick, block: Block) {
+        let mut by_policy = self.by_policy.write();
+        let held = by_policy.get_mut(policy).and_then(|keys| keys.get_mut(key));
+        match held.filter(|held| now < held.until) {
+            Some(held) if !held.by_limit => {}
+            Some(held) => *held = Arc::new(block),
+            None => self.insert(&mut by_policy, policy, key, now, || block),
+        }
+    }
+
+    /// Ends the block of a key by a limit: the store that keeps it has none.
+    pub(super) fn end_by_limit(&self, policy: &str, key: &[u8], now: Tick) {
+        if !self.any() || self.get(policy, key).is_none_or(|block| !block.by_limit) {
+            return;
+        }
+        let mut by_policy = self.by_policy.write();
+        let Some(keys) = by_policy.get_mut(policy) else { return };
+        if keys.get(key).is_some_and(|block| block.by_limit) {
+            keys.remove(key);
+            self.changed();
+            self.tidy(&mut by_policy, now);
+        }
+    }
+
+    /// Goes by the block of a key by a limit until `known_until`, at most until its end.
+    pub(super) fn go_on(&self, policy: &str, key: &[u8], now: Tick, known_until: Tick) {
+        if !self.any() {
+            return;
+        }
+        let mut by_policy = self.by_policy.write();
+        let held = by_policy.get_mut(policy).and_then(|keys| keys.get_mut(key));
+        if let Some(held) = held.filter(|held| held.by_limit && now < held.until) {
+            *held = Arc::new(Block { known_until: known_until.min(held.until), ..Block::clone(held) });
+        }
+    }
+
+    /// Returns the block of a key, which may have ended.
+    pub(super) fn get(&self, policy: &str, key: &[u8]) -> Option<Arc<Block>> {
+        self.by_policy.read().get(policy)?.get(key).cloned()
+    }
+
+    /// Adds a block if there is room.
+    fn insert(
+        &self,
+        by_policy: &mut ByPolicy,
+        policy: &str,
+        key: &[u8],
+        now: Tick,
+        block: impl FnOnce() -> Block,
+    ) {
         if self.count.load(Ordering::Relaxed) >= Self::MOST_BY_LIMITS {
             // Relaxed: under the lock.
             if now.as_nanos() < self.next_tidy.load(Ordering::Relaxed) {
                 return;
             }
             self.next_tidy.store(now.as_nanos().saturating_add(1_000_000_000), Ordering::Relaxed);
-            self.tidy(&mut by_policy, now);
+            self.tidy(by_policy, now);
             if self.count.load(Ordering::Relaxed) >= Self::MOST_BY_LIMITS {
                 return;
             }
         }
         by_policy.entry(policy.into()).or_default().insert(key.into(), Arc::new(block()));
-        self.note(&by_policy);
+        self.note(by_policy);
         self.changed();
     }
 
-    /// Returns the end of a key's block, if that is not over.
+    /// Returns the end of a key's block, if that is known to be in effect.
     pub(super) fn until(&self, policy: &str, key: &[u8], now: Tick) -> Option<Tick> {
         let by_policy = self.by_policy.read();
         let block = by_policy.get(policy)?.get(key)?;
-        (now < block.until).then_some(block.until)
+        block.holds(now).then_some(block.until)
     }
 
     /// Changes the blocks for all policies, and removes those that have ended.

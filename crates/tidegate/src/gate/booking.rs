@@ -136,7 +136,8 @@ impl Gate {
         waits: Waits,
     ) {
         let policies = decision.keep_policies();
-        let check = check.priority(decision.priority);
+        let mut check = check.priority(decision.priority);
+        check.planned = true;
         let mut plan = Plan::default();
         check.plan_into(&policies, &mut plan);
         let limits = &mut decision.limits;

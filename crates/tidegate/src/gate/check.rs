@@ -58,6 +58,8 @@ pub struct Check<'a, 'd> {
     /// Refuse a check that fails so, also where checks that a store cannot decide are let through: if the time comes from
     /// the caller, the caller would otherwise get through uncharged by giving little time.
     pub deadline: Option<Deadline>,
+    /// Whether the request was planned before, so that costs which cannot be determined are counted.
+    pub(super) planned: bool,
 }
 
 /// The cost that the caller states for a check.
@@ -95,6 +97,7 @@ impl<'a, 'd> Check<'a, 'd> {
             among: None,
             quota: None,
             deadline: None,
+            planned: false,
         }
     }
 

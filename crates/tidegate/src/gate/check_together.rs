@@ -118,6 +118,12 @@ impl Gate {
             }
             self.sense(&decision.policies);
         }
+        for (check, decision) in checks.iter().zip(&mut together.decisions) {
+            if self.stores_blocks(&decision.policies) {
+                let policies = decision.keep_policies();
+                Box::pin(self.learn_blocks(check, &policies, waits)).await;
+            }
+        }
         let is_decided = self.decide_together_plain(checks, &in_force, &mut together, keep)?;
         drop(in_force);
         if !is_decided {
@@ -128,6 +134,9 @@ impl Gate {
         for (check, decision) in checks.iter().zip(&mut together.decisions) {
             if decision.leaves_uncharged(check, allowed) {
                 Box::pin(self.charge_anyway(check, decision, allowed, waits)).await;
+            }
+            if !decision.allowed && self.stores_blocks(&decision.policies) {
+                Box::pin(self.keep_blocks(check, decision, waits)).await;
             }
         }
         Ok(together)

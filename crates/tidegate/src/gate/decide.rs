@@ -14,7 +14,7 @@ use super::brought::replaces;
 use super::charged::{Charged, Keep, keep_allowed};
 use super::waits::Waits;
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
-use crate::policy::{LINES, Line, Plan, PolicySet};
+use crate::policy::{LINES, Line, Plan, PolicySet, Stated};
 use crate::precision::Precision;
 use crate::store::kept_back;
 use crate::store::{Charge, DecidedBy, Op, Settled, Settlement, Settling, Step, StepClock, StoreError};
@@ -142,23 +142,42 @@ impl Gate {
         } else {
             check
         };
-        if self.routes.are_plain(decision.policies.shares().with_prepared(false)) {
+        let stores_blocks = self.stores_blocks(&decision.policies);
+        if stores_blocks {
+            let policies = decision.keep_policies();
+            // Boxed: otherwise all other checks would reserve space for it.
+            Box::pin(self.learn_blocks(check, &policies, Waits::Yes)).await;
+        }
+        let planned;
+        let check = if self.routes.are_plain(decision.policies.shares().with_prepared(false)) {
             match self.decide_plain(check, &mut decision, keep) {
                 // The engine was not asked yet; it is asked and awaited below.
-                Err(StoreError::MustWait) => {}
+                Err(StoreError::MustWait) => {
+                    planned = Check { planned: true, ..*check };
+                    &planned
+                }
                 Err(error) => return Err(error),
                 Ok(()) => {
-                    self.count(check, &decision);
-                    self.charge_what_is_left(check, &mut decision).await;
+                    self.conclude_check(check, &mut decision, stores_blocks).await;
                     return Ok(decision);
                 }
             }
-        }
+        } else {
+            check
+        };
         // Boxed, since it is large, and otherwise every caller's future would contain it.
         let mut decision = Box::pin(self.decide_routed_async(decision, check, keep)).await?;
-        self.count(check, &decision);
-        self.charge_what_is_left(check, &mut decision).await;
+        self.conclude_check(check, &mut decision, stores_blocks).await;
         Ok(decision)
+    }
+
+    /// Does what follows a decision that can be awaited.
+    async fn conclude_check(&self, check: &Check<'_, '_>, decision: &mut GateDecision, stores_blocks: bool) {
+        self.count(check, decision);
+        self.charge_what_is_left(check, decision).await;
+        if stores_blocks && !decision.allowed {
+            Box::pin(self.keep_blocks(check, decision, Waits::Yes)).await;
+        }
     }
 
     /// Returns an empty decision under the policies of the check, to be filled in.
@@ -276,7 +295,8 @@ impl<'c> Check<'c, '_> {
         'c: 'p,
     {
         let start = plan.lines.len();
-        let stated = (self.cost.stated(), self.priority);
+        let counts = !(self.peek || self.planned);
+        let stated = Stated { cost: self.cost.stated(), priority: self.priority, counts };
         match self.among {
             None => policies.plan_for(self.request, stated, plan),
             Some(among) => policies.plan_among(self.request, stated, among, plan),

@@ -11,7 +11,7 @@ use tidegate_core::{Algorithm as _, Ask, Cost, Finish, Quota, Receipt, Tick, Tra
 
 use super::waits::{Waits, run_without_waiting};
 use super::{Check, Gate};
-use crate::policy::Plan;
+use crate::policy::{Line, Plan};
 use crate::store::{Charge, Ending, Op, Step, StepClock, StoreError};
 
 impl Gate {
@@ -74,7 +74,13 @@ impl Gate {
         let mut plan = Plan::default();
         check.plan_into(&policies, &mut plan);
         let at = self.time.now();
-        for line in plan.lines.iter().filter(|line| can_give_back(line.quota)) {
+        // What is not known is not given back: a caller that leaves a number out would empty the limit's books.
+        let is_known = |line: &Line<'_>| {
+            let policy = &policies.policies()[line.policy];
+            let stated = policy.caller_cost && check.stated_cost().is_some();
+            stated || policy.cost.as_ref().is_none_or(|rule| rule.cost(check.request).is_ok())
+        };
+        for line in plan.lines.iter().filter(|line| can_give_back(line.quota) && is_known(line)) {
             let store = self.routes.of(line.share)?;
             let charges = [plan.charge(line)];
             let (tag, clock) = (self.routes.tag(store, charges[0].key), StepClock::Engine);
@@ -131,7 +137,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::{Block, Limit, PolicySet};
+    use crate::policy::{Block, CostRule, Limit, OnCostError, PolicySet};
     use crate::{Clock as _, Descriptor, ManualClock, Policy};
 
     fn gate(quota: Quota) -> (Gate, ManualClock) {
@@ -195,6 +201,31 @@ mod tests {
         gate.give_back(Check::of(&request).cost(4)).unwrap();
         gate.unblock("all", &request).unwrap();
         assert_eq!(left(&gate), 7);
+    }
+
+    /// Formerly a return without the number of its cost gave back all that was in use, since an unknown cost is larger than
+    /// any limit.
+    #[test]
+    fn a_return_of_an_unknown_cost_gives_nothing_back() {
+        for on_cost_error in [OnCostError::Deny, OnCostError::WholeLimit] {
+            let mut tokens = Policy::new("all", Limit::new(Quota::per_hour(10).gcra().unwrap(), "10/h"));
+            tokens.cost = Some(CostRule::Attribute("llm.tokens".to_owned()));
+            tokens.on_cost_error = on_cost_error;
+            let gate = Gate::in_memory(PolicySet::new(vec![tokens]).unwrap(), 1000).unwrap();
+            let gate = gate.with_clock(ManualClock::at(Tick::from_secs(1_800_014_400)));
+            let seven = Descriptor::new().with("llm.tokens", "7");
+            assert!(gate.check(&seven).unwrap().allowed);
+            gate.give_back(&Descriptor::new()).unwrap();
+            let one = Descriptor::new().with("llm.tokens", "1");
+            assert_eq!(gate.peek(&one).unwrap().limits[0].decision.standing.remaining, 3);
+            gate.give_back(&Descriptor::new().with("llm.tokens", "2")).unwrap();
+            assert_eq!(gate.peek(&one).unwrap().limits[0].decision.standing.remaining, 5);
+            // A look at an unknown cost is no request without one.
+            let errors = || gate.policies().cost_errors(0).at_check;
+            let before = errors();
+            assert!(gate.peek(&Descriptor::new()).is_ok() && errors() == before);
+            assert!(gate.check(&Descriptor::new()).is_ok() && errors() == before + 1);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use super::several_stores::Run;
 use super::waits::Waits;
 use super::{Check, Gate, GateDecision};
-use crate::policy::{Over, Plan, PolicySet};
+use crate::policy::{Over, Plan, PolicySet, Stated};
 use crate::store::Op;
 
 impl GateDecision {
@@ -112,7 +112,8 @@ impl<'c> Check<'c, '_> {
     where
         'c: 'p,
     {
-        let stated = (self.cost.stated(), self.priority);
+        // A look: what it does not find is counted where the request is decided.
+        let stated = Stated { cost: self.cost.stated(), priority: self.priority, counts: false };
         let wanted = |place| self.among.is_none_or(|among| among.has(place));
         policies.plan_demoting(self.request, stated, plan, wanted);
         if let Some(quota) = self.quota {

@@ -17,6 +17,8 @@ pub(super) struct Routes {
     own: usize,
     /// The index of the store for each `share:` word, in the order of [`Share::ALL`].
     by_share: [Option<usize>; Share::ALL.len()],
+    /// Whether all stores are in the memory of this process, and end with it.
+    forget: bool,
     /// The `share:` words that the gate's own store decides; `None` if one step of it cannot hold all charges of a
     /// request.
     plain: Option<Shares>,
@@ -32,7 +34,8 @@ impl Routes {
             Home::Nodes => Share::Central,
         };
         by_share[share as usize] = Some(0);
-        let mut routes = Self { stores: SmallVec::new(), own: 0, by_share, plain: None, own_waits: false };
+        let mut routes =
+            Self { stores: SmallVec::new(), own: 0, by_share, plain: None, own_waits: false, forget: false };
         routes.stores.push(own);
         routes.find_plain();
         routes
@@ -78,6 +81,7 @@ impl Routes {
         let caps = self.own().caps();
         self.plain = (!caps.one_tag).then(|| here.collect());
         self.own_waits = caps.waits_often();
+        self.forget = (0..self.stores.len()).all(|store| self.forgets(store));
     }
 
     /// Reports whether all charges of a request fit one step of the gate's own store, if its policies have these
@@ -98,6 +102,18 @@ impl Routes {
     #[inline]
     pub(super) const fn own_waits(&self) -> bool {
         self.own_waits
+    }
+
+    /// Reports whether all stores forget their keys at the end of this process.
+    #[inline]
+    pub(super) const fn forget(&self) -> bool {
+        self.forget
+    }
+
+    /// Reports whether a store is in the memory of this process, and ends with it.
+    pub(super) fn forgets(&self, store: usize) -> bool {
+        let caps = self.stores[store].caps();
+        caps.always_decides && !caps.later_if_strict
     }
 
     pub(super) fn len(&self) -> usize {

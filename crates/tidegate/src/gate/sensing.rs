@@ -158,7 +158,8 @@ impl Gate {
         self.trigger(&readings);
     }
 
-    /// Decides under policies that lie in several stores, need readings, lower priorities, or charge what they refuse.
+    /// Decides under policies that lie in several stores, need readings, lower priorities, charge what they
+    /// refuse, or block keys.
     #[inline(never)]
     pub(super) fn decide_otherwise<K: Keep>(
         &self,
@@ -175,6 +176,10 @@ impl Gate {
         } else {
             check
         };
+        let stores_blocks = self.stores_blocks(&decision.policies);
+        if stores_blocks {
+            run_without_waiting(self.learn_blocks(check, &decision.policies, Waits::No));
+        }
         let mut decided = if self.routes.are_plain(decision.policies.shares().with_prepared(false)) {
             self.decide_plain(check, &mut decision, keep).map(|()| decision)
         } else {
@@ -185,6 +190,12 @@ impl Gate {
             && decision.leaves_uncharged(check, allowed)
         {
             run_without_waiting(self.charge_anyway(check, decision, allowed, Waits::No));
+        }
+        if let Ok(decision) = &mut decided
+            && stores_blocks
+            && !decision.allowed
+        {
+            run_without_waiting(self.keep_blocks(check, decision, Waits::No));
         }
         decided.inspect(|decision| self.count(check, decision))
     }

@@ -1,7 +1,7 @@
 //! Finds policies that the stores of a gate cannot decide as configured.
 
 use super::Gate;
-use crate::policy::{Limit, Over, PolicySet};
+use crate::policy::{Limit, PolicySet};
 use crate::store::{Cell, Durable};
 
 /// A requirement of a policy that its store cannot meet.
@@ -43,15 +43,6 @@ pub enum Unfit {
         /// The policy's name.
         policy: String,
     },
-    /// The policy has `over: block`, and its counters outlive this process or are shared with others, which its blocks
-    /// are not.
-    #[error(
-        "policy `{policy}`: `over: block` is exact only with a store in the memory of this process; write `over: deny`, or use `store.kind: memory`"
-    )]
-    BlocksHereOnly {
-        /// The policy's name.
-        policy: String,
-    },
 }
 
 impl Gate {
@@ -70,10 +61,6 @@ impl Gate {
             let caps = self.routes.store(store).caps();
             if policy.durable == Durable::Strict && !caps.later_if_strict {
                 unfit.push(Unfit::NotDurable { policy: name() });
-            }
-            let is_memory = caps.always_decides && !caps.later_if_strict;
-            if matches!(policy.over, Over::Block { .. }) && !is_memory {
-                unfit.push(Unfit::BlocksHereOnly { policy: name() });
             }
             let Some(most) = caps.largest_cell else { continue };
             for terms in policy.limits.iter().chain(&policy.shadow_limit).flat_map(Limit::all_terms) {

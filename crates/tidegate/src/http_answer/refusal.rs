@@ -143,6 +143,14 @@ impl<'a> Refusal<'a> {
         }
     }
 
+    /// Reports whether the request is refused because its cost cannot be determined.
+    fn cost_is_unknown(&self) -> bool {
+        let Cause::Gate(decision) = self.cause else { return false };
+        let Some(bound) = decision.binding.map(|at| &decision.limits[at]) else { return false };
+        bound.cost_is_unknown()
+            && decision.policies.policies().get(bound.policy).is_some_and(|policy| policy.cost.is_some())
+    }
+
     /// Returns the lowest priority that passes, if the request is refused for its priority, whatever it costs.
     fn needed_priority(&self) -> Option<Criticality> {
         let Cause::Gate(decision) = self.cause else { return None };
@@ -203,6 +211,9 @@ impl<'a> Refusal<'a> {
                         format!("{kind} {name:?} refuses this request; try again in {}", in_words(wait))
                     }
                     Retry::Unknown => format!("{kind} {name:?} refuses this request; try again later"),
+                    Retry::Never if self.cost_is_unknown() => {
+                        format!("{kind} {name:?} cannot work out what this request costs")
+                    }
                     Retry::Never => {
                         let cause = if self.needed_priority().is_some() { "priority" } else { "cost" };
                         format!("{kind} {name:?} never allows a request of this {cause}")

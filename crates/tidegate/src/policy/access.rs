@@ -199,13 +199,21 @@ pub struct Block {
     pub reason: Arc<str>,
     /// Whether a limit began the block ([`Over::Block`](super::Over::Block)), and not a person.
     pub by_limit: bool,
+    /// Until when this process goes by it without asking the store that keeps it.
+    pub(crate) known_until: Tick,
 }
 
 impl Block {
     /// Creates a block of a key; `key` and `reason` are texts for people.
     #[must_use]
     pub fn new(key: &str, since: Tick, until: Tick, reason: &str) -> Self {
-        Self { key: key.into(), since, until, reason: reason.into(), by_limit: false }
+        let (key, reason) = (key.into(), reason.into());
+        Self { key, since, until, reason, by_limit: false, known_until: until }
+    }
+
+    /// Reports whether the block is known to be in effect.
+    pub(crate) fn holds(&self, now: Tick) -> bool {
+        now < self.known_until
     }
 
     /// Creates the block of a key that exceeded a limit.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{Cost, Priority};
+use tidegate_core::Priority;
 
 use super::access::Refusal;
+use super::compiled::Stated;
 use super::descriptor::Descriptor;
 use super::plan::Plan;
 use super::set::PolicySet;
@@ -63,7 +64,7 @@ impl PolicySet {
     pub(crate) fn plan_among<'p>(
         &'p self,
         descriptor: &Descriptor<'_>,
-        stated: (Option<Cost>, Priority),
+        stated: Stated,
         among: &Among,
         plan: &mut Plan<'p>,
     ) {

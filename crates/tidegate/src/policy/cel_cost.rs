@@ -12,13 +12,14 @@ mod tree;
 mod variables;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cel::common::ast::IdedExpr;
 use cel::context::VariableResolver;
 use cel::{Context, Env, ExecutionError, Value};
 use tidegate_core::{Cost, Rate};
 
-use self::coerced::{AS_NUMBER, NUMBER, coerced};
+use self::coerced::{AS_NUMBER, Form, NUMBER, coerced};
 use self::dashes::bracketed;
 use self::tree::{Tree, nesting, tidy};
 use self::variables::{Attributes, Values, as_number};
@@ -36,6 +37,8 @@ const MAX_NODES: usize = 200;
 pub struct Expression {
     source: String,
     program: IdedExpr,
+    /// The same with doubles for all numbers: decides where the values have a fraction.
+    in_doubles: IdedExpr,
     names: Vec<String>,
     looks_up: bool,
 }
@@ -97,13 +100,21 @@ impl Expression {
         }
         tree.names.sort_unstable();
         tree.names.dedup();
-        let Ok(program) = coerced(&written) else {
+        let (Ok(program), Ok(in_doubles)) =
+            (coerced(&written, Form::Whole), coerced(&written, Form::Doubles))
+        else {
             return refuse(
                 "a number is compared with a text, which are never equal; compare with a number, as in llm.tokens == 5, \
                  or with a text, as in user.id == \"5\"",
             );
         };
-        Ok(Self { source: source.to_owned(), names: tree.names, looks_up: tree.looks_up, program })
+        Ok(Self {
+            source: source.to_owned(),
+            names: tree.names,
+            looks_up: tree.looks_up,
+            program,
+            in_doubles,
+        })
     }
 
     /// Returns the expression as written.
@@ -133,7 +144,9 @@ impl Expression {
     /// [`CostError`] if an attribute that it uses is missing or is not the number that it is used as, or if the result
     /// is no number of 0 or more.
     pub fn cost(&self, descriptor: &Descriptor<'_>) -> Result<Cost, CostError> {
-        let evaluate = |shift| self.evaluate(&Attributes { request: descriptor, shift });
+        let fraction = AtomicBool::new(false);
+        let evaluate =
+            |shift| self.evaluate(&Attributes { request: descriptor, shift, fraction: &fraction }, &fraction);
         let units = match evaluate(0) {
             Ok(value) => whole(&value)?,
             Err(failed) if is_too_large(&failed, evaluate) => Rate::MAX_COUNT,
@@ -161,14 +174,12 @@ impl Expression {
     /// [`CostError`] if the evaluation fails or yields no number of 0 or more. If names were not reported, the error
     /// lists them.
     pub fn units(&self, usage: &Usage<'_>, missing: &[(String, u64)]) -> Result<u64, CostError> {
-        let values = Values { usage, missing, shift: 0 };
-        match self.evaluate(&values) {
+        let fraction = AtomicBool::new(false);
+        let values = Values { usage, missing, shift: 0, fraction: &fraction };
+        let evaluate = |shift| self.evaluate(&Values { shift, ..values }, &fraction);
+        match evaluate(0) {
             Ok(value) => whole(&value),
-            Err(failed)
-                if is_too_large(&failed, |shift| self.evaluate(&Values { usage, missing, shift })) =>
-            {
-                Ok(Rate::MAX_COUNT)
-            }
+            Err(failed) if is_too_large(&failed, evaluate) => Ok(Rate::MAX_COUNT),
             Err(failed) => {
                 let untold = self.names().filter(|name| !values.has(name));
                 let names: Vec<_> = untold.map(str::to_owned).collect();
@@ -181,13 +192,34 @@ impl Expression {
         }
     }
 
-    fn evaluate(&self, variables: &dyn VariableResolver) -> Result<Value, ExecutionError> {
+    /// Evaluates the expression with its numbers as they are written, and with doubles if the variables had a
+    /// `fraction`.
+    fn evaluate(
+        &self,
+        variables: &dyn VariableResolver,
+        fraction: &AtomicBool,
+    ) -> Result<Value, ExecutionError> {
         STANDARD.with(|standard| {
             let mut scope = standard.new_inner_scope();
             scope.set_variable_resolver(variables);
-            Value::resolve(&self.program, &scope)
+            let whole = Value::resolve(&self.program, &scope);
+            // What was looked up by a computed name shows only as numbers of two kinds that do not fit together.
+            if !fraction.load(Ordering::Relaxed) && !whole.as_ref().is_err_and(is_of_two_kinds) {
+                return whole;
+            }
+            Value::resolve(&self.in_doubles, &scope).or(whole)
         })
     }
+}
+
+/// Reports whether an evaluation failed because two parts are of different kinds.
+fn is_of_two_kinds(failed: &ExecutionError) -> bool {
+    matches!(
+        failed,
+        ExecutionError::NoSuchOverload(_)
+            | ExecutionError::UnsupportedBinaryOperator(..)
+            | ExecutionError::ValuesNotComparable(..)
+    )
 }
 
 /// Returns the name of the attribute that an evaluation asked for in vain.
@@ -298,6 +330,7 @@ mod tests {
             .with("llm.max_tokens", "500")
             .with("llm.seconds", "1.5")
             .with("llm.model", "large")
+            .with("llm.one", "1")
             .with("user.id", "42")
             .with("user.zip", "01234")
             .with("request.header.x-cost", "9");
@@ -321,6 +354,21 @@ mod tests {
             ("llm[\"max_tokens\"] + llm[llm.model == \"large\" ? \"prompt_tokens\" : \"max_tokens\"]", 1900),
             ("llm.max_tokens in [500, 600] ? 7 : 1", 7),
             ("0 * llm.max_tokens", 1),
+            // Formerly a fraction and a whole number gave no cost.
+            ("llm.seconds + llm.max_tokens", 502),
+            ("llm.seconds * 2", 3),
+            ("llm.max_tokens / 100 * llm.seconds", 8),
+            ("llm.seconds > 1 && llm.seconds < 2 ? 7 : 1", 7),
+            ("llm.seconds * 2 == 3 ? 7 : 1", 7),
+            ("2u * llm.seconds + uint(llm.max_tokens)", 503),
+            ("int(llm.seconds) + llm.seconds * 2", 4),
+            ("llm.max_tokens % 7 * llm.seconds", 5),
+            ("llm.max_tokens % 7 * 1.5", 5),
+            ("[10, 20, 30][llm.one] * llm.seconds", 30),
+            ("{1: 5, 2: 9}[llm.one + 1] + llm.seconds", 11),
+            ("llm[llm.model == \"large\" ? \"seconds\" : \"one\"] + llm.one", 3),
+            ("llm.model.size() + llm.max_tokens", 505),
+            ("has(llm.seconds) ? llm.seconds : 1", 2),
             // Texts stay texts.
             ("user.id == \"42\" ? 7 : 1", 7),
             ("user.id == 42 ? 7 : 1", 7),
@@ -356,7 +404,8 @@ mod tests {
             .with("llm.output", 133)
             .with("llm.model", "large")
             .with("llm.most", u64::MAX)
-            .with("llm.text", "900");
+            .with("llm.text", "900")
+            .with("llm.seconds", "1.5");
         let units = |source: &str, missing: &[(&str, u64)]| {
             let missing: Vec<_> = missing.iter().map(|(name, units)| ((*name).to_owned(), *units)).collect();
             Expression::compile(source).unwrap().units(&usage, &missing)
@@ -368,6 +417,7 @@ mod tests {
         assert_eq!(units("double(llm.output) / 2.0", &[]), Ok(67), "rounded up");
         assert_eq!(units("0", &[]), Ok(0));
         assert_eq!(units("llm.text + llm.input", &[]), Ok(1800), "a number where it reads as one");
+        assert_eq!(units("llm.seconds * 2 + llm.input", &[]), Ok(903), "a fraction beside whole numbers");
         assert_eq!(units("llm.input == \"900\" && llm.input > 99 ? 7 : 1", &[]), Ok(7));
         let untold = |name: &str| Err(CostError::Untold { names: vec![name.to_owned()] });
         assert_eq!(units("llm.input - llm.cached", &[]), untold("llm.cached"));

@@ -23,12 +23,30 @@ use super::keep_for::{KeepFor, graded};
 use super::key;
 use super::learned::{Learned, Learning, most_at_once};
 use super::matching::Match;
+use super::over::Over;
 use super::policy::{ChargeOn, Direction, Limit, Mode, Policy};
 use super::share::Share;
 use crate::store::{Durable, OnStoreError, kept_back};
 
 /// The number of levels of priority.
 pub(super) const ALL_LEVELS: u8 = Criticality::ALL.len() as u8;
+
+/// What a caller says of a request besides its descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stated {
+    /// The cost; `None`: the policies decide.
+    pub(crate) cost: Option<Cost>,
+    pub(crate) priority: Priority,
+    /// Whether a cost that cannot be determined is counted: a look counts nothing, and of several plans for one request
+    /// only one counts.
+    pub(crate) counts: bool,
+}
+
+impl Stated {
+    pub(crate) fn cost(cost: Option<Cost>) -> Self {
+        Self { cost, priority: Priority::default(), counts: true }
+    }
+}
 
 /// The record of one policy for checks.
 #[derive(Debug)]
@@ -62,6 +80,8 @@ pub(crate) struct Compiled {
     pub(crate) share: Option<Share>,
     /// The records of its limits, the shadow limit last.
     pub(crate) limits: SmallVec<[Ready; 1]>,
+    /// The key under which a store keeps a block of the policy, if it blocks keys.
+    pub(crate) block: Option<BlockKey>,
     /// What the policy does then, and how often the cost could not be determined.
     on_cost_error: OnCostError,
     cost_errors: CostErrorCount,
@@ -91,6 +111,24 @@ pub(crate) struct Ready {
     /// Whether a request takes exactly one place, whatever cost its caller states: a guard of a policy without a cost
     /// rule.
     pub(crate) one_place: bool,
+}
+
+/// The key of the blocks of a policy in a store, and the limit of it: one, which comes back when the block ends.
+#[derive(Debug)]
+pub(crate) struct BlockKey {
+    pub(crate) prefix: Box<[u8]>,
+    pub(crate) quota: Arc<Quota>,
+}
+
+impl BlockKey {
+    /// Stands for the index of a limit in the key. No policy has so many limits.
+    const LIMIT: usize = 1 << 20;
+
+    fn of(policy: &Policy) -> Option<Self> {
+        let Over::Block { lasts } = policy.over else { return None };
+        let quota = Arc::new(Quota::per(1, lasts).gcra().ok()?);
+        Some(Self { prefix: key::prefix(&policy.name, Self::LIMIT, &policy.by), quota })
+    }
 }
 
 /// The parts of a limit that are kept for requests of higher priority.
@@ -126,6 +164,7 @@ impl Compiled {
                 durable: policy.durable,
                 share: policy.share,
                 limits: Ready::all(policy),
+                block: BlockKey::of(policy),
                 on_cost_error: policy.on_cost_error,
                 cost_errors: CostErrorCount::default(),
                 most: OnceLock::new(),
@@ -133,38 +172,29 @@ impl Compiled {
             .collect()
     }
 
-    /// Returns the cost of a request whose caller states the cost `asked`.
+    /// Returns the cost of a request.
     #[inline]
-    pub(crate) fn cost(
-        &self,
-        policy: &Policy,
-        descriptor: &Descriptor<'_>,
-        (asked, priority): (Option<Cost>, Priority),
-    ) -> Cost {
+    pub(crate) fn cost(&self, policy: &Policy, descriptor: &Descriptor<'_>, stated: Stated) -> Cost {
         let rule = if self.costs { policy.cost.as_ref() } else { None };
-        let Some(rule) = rule else { return asked.unwrap_or_default() };
-        if let Some(asked) = asked.filter(|_| self.caller_cost) {
+        let Some(rule) = rule else { return stated.cost.unwrap_or_default() };
+        if let Some(asked) = stated.cost.filter(|_| self.caller_cost) {
             return asked;
         }
         if let Some(estimate) = &self.estimate {
-            return self.estimated(estimate, policy, descriptor, priority);
+            return self.estimated(estimate, policy, descriptor, stated.priority);
         }
-        rule.cost(descriptor).unwrap_or_else(|why| self.unknown(&why, policy, descriptor, priority))
+        rule.cost(descriptor).unwrap_or_else(|why| self.unknown(&why, policy, descriptor, stated))
     }
 
     /// Counts a cost that could not be determined, and returns what is charged instead.
     #[cold]
-    fn unknown(
-        &self,
-        why: &CostError,
-        policy: &Policy,
-        descriptor: &Descriptor<'_>,
-        priority: Priority,
-    ) -> Cost {
-        self.cost_errors.count(&self.cost_errors.at_check, why);
+    fn unknown(&self, why: &CostError, policy: &Policy, descriptor: &Descriptor<'_>, stated: Stated) -> Cost {
+        if stated.counts {
+            self.cost_errors.count(&self.cost_errors.at_check, why);
+        }
         match self.on_cost_error {
             OnCostError::Deny => UNKNOWN,
-            OnCostError::WholeLimit => self.most(policy, descriptor, priority),
+            OnCostError::WholeLimit => self.most(policy, descriptor, stated.priority),
         }
     }
 

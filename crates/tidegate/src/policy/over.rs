@@ -18,8 +18,8 @@ pub enum Over {
     /// refused for this time. The time counts from the refusal; refusals during the block do not make it longer. A
     /// request that the limit never grants, whatever was spent before, is refused and blocks nobody.
     ///
-    /// Blocks are kept in the gate that decides ([`Gate::blocks`](crate::Gate::blocks)): other gates over the same store
-    /// do not know them, and they end with the process. In shadow mode nobody is blocked; requests of a key that would be
+    /// Blocks are kept where the policy's counters are: they outlive the process on disk, and other gates over the same
+    /// engine know them, at most a second late. In memory they end with the process. In shadow mode nobody is blocked; requests of a key that would be
     /// blocked count as ones that the policy would deny.
     Block {
         /// How long the key is blocked.

@@ -9,6 +9,7 @@ use tidegate_core::{Cost, Priority, Quota};
 
 use super::access::{AccessEntry, Refusal};
 use super::among::Among;
+use super::compiled::Stated;
 use super::deadline::time_left;
 use super::descriptor::Descriptor;
 use super::index::Candidates;
@@ -162,17 +163,12 @@ impl PolicySet {
     #[inline]
     pub fn plan_into<'p>(&'p self, descriptor: &Descriptor<'_>, cost: Option<Cost>, plan: &mut Plan<'p>) {
         plan.clear();
-        self.plan_for(descriptor, (cost, Priority::default()), plan);
+        self.plan_for(descriptor, Stated::cost(cost), plan);
     }
 
     /// Like [`PolicySet::plan_into`], for a request of any priority; appends to what the plan already holds.
     #[inline]
-    pub(crate) fn plan_for<'p>(
-        &'p self,
-        descriptor: &Descriptor<'_>,
-        stated: (Option<Cost>, Priority),
-        plan: &mut Plan<'p>,
-    ) {
+    pub(crate) fn plan_for<'p>(&'p self, descriptor: &Descriptor<'_>, stated: Stated, plan: &mut Plan<'p>) {
         self.fill(descriptor, stated, plan, |_| true);
     }
 
@@ -181,7 +177,7 @@ impl PolicySet {
     pub(crate) fn plan_demoting<'p>(
         &'p self,
         descriptor: &Descriptor<'_>,
-        stated: (Option<Cost>, Priority),
+        stated: Stated,
         plan: &mut Plan<'p>,
         wanted: impl Fn(usize) -> bool,
     ) {
@@ -209,7 +205,7 @@ impl PolicySet {
     pub(super) fn fill<'p>(
         &'p self,
         request: &Descriptor<'_>,
-        (cost, priority): (Option<Cost>, Priority),
+        stated: Stated,
         plan: &mut Plan<'p>,
         wanted: impl Fn(usize) -> bool,
     ) {
@@ -239,7 +235,7 @@ impl PolicySet {
                 continue;
             }
             let policy = &self.policies[place];
-            if compiled.may_skip && compiled.skips(policy, descriptor, priority) {
+            if compiled.may_skip && compiled.skips(policy, descriptor, stated.priority) {
                 continue;
             }
             // The first key is made in one piece; later keys with the same values copy their end from it.
@@ -259,7 +255,7 @@ impl PolicySet {
             if values.there < compiled.needs {
                 continue;
             }
-            let cost = compiled.cost(policy, descriptor, (cost, priority));
+            let cost = compiled.cost(policy, descriptor, stated);
             for (at, ready) in compiled.limits.iter().enumerate() {
                 let Some(quota) = ready.quota(descriptor, || policy.limit(at)) else { continue };
                 let key = made.take_if(|_| at == 0).unwrap_or_else(|| {
@@ -274,7 +270,7 @@ impl PolicySet {
                     key,
                     quota,
                     cost: if ready.one_place { Cost::ONE } else { cost },
-                    kept_back: ready.kept_back(quota, priority),
+                    kept_back: ready.kept_back(quota, stated.priority),
                     max_wait: ready.max_wait,
                     binding: ready.binding,
                     on_failure: compiled.on_failure,
@@ -306,6 +302,26 @@ impl PolicySet {
                 ends.push(keys.len());
             }
         }
+    }
+
+    /// Returns the bytes of the key under which a store keeps the block of a key, its limit and its owner; `None` for a
+    /// policy that blocks no keys.
+    pub(crate) fn block_key(
+        &self,
+        policy: usize,
+        descriptor: &Descriptor<'_>,
+    ) -> Option<(Vec<u8>, &Arc<Quota>, u32)> {
+        let compiled = self.compiled.get(policy)?;
+        let (block, limit) = (compiled.block.as_ref()?, compiled.limits.first()?);
+        let mut key = self.key(policy, 0, descriptor)?;
+        key.splice(..limit.prefix.len(), block.prefix.iter().copied());
+        Some((key, &block.quota, limit.owner))
+    }
+
+    /// Reports whether a request has the attributes that a policy needs to charge it.
+    pub(crate) fn is_keyed(&self, policy: usize, descriptor: &Descriptor<'_>) -> bool {
+        let there = self.policies[policy].by.iter().filter(|name| descriptor.value(name).is_some());
+        there.count() >= self.compiled[policy].needs
     }
 
     /// Returns the bytes of one key, as in plans, for looking up or resetting a key by hand. `None` for an unknown

@@ -187,7 +187,7 @@ impl PolicySet {
         let blocks = |policy: &Policy| policy.mode != Mode::Off && matches!(policy.over, Over::Block { .. });
         let blocks_over = policies.iter().any(blocks);
         let would_block_over = policies.iter().any(|policy| blocks(policy) && policy.mode == Mode::Shadow);
-        let shares = shares.with_prepared(sensed.is_some() || demoting || charges_always);
+        let shares = shares.with_prepared(sensed.is_some() || demoting || charges_always || blocks_over);
         Ok(Self {
             policies,
             compiled,

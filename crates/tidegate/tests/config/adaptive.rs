@@ -166,8 +166,10 @@ fn what_does_not_belong_is_named() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     let spot = mistake(", law: aimd, tolerance: 2");
     assert!(spot.starts_with("t:5:46  error  policy \"p\": tolerance"), "{spot}");
-    let priced = file(", max: 4")
-        .replace("    limit:", "    cost: { by: request.method, values: { GET: 5 } }\n    limit:");
+    let priced = file(", max: 4").replace(
+        "    limit:",
+        "    cost: { by: request.method, values: { GET: 5 }, otherwise: 1 }\n    limit:",
+    );
     let found = Config::parse(&priced, "t", Format::Yaml).unwrap_err();
     assert!(
         found.first().unwrap().to_string().ends_with(

@@ -253,22 +253,9 @@ fn what_is_in_effect_is_what_the_breaker_does() {
 }
 
 fn mistake_of(policy: &str) -> String {
-    mistake_with("memory", policy)
-}
-
-fn mistake_with(store: &str, policy: &str) -> String {
-    let file = format!(
-        "version: 1\nclient_ip: {{ trusted_proxies: [] }}\nstore: {{ kind: {store} }}\npolicies: [{{ name: p, {policy} }}]\n"
-    );
+    let file =
+        format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies: [{{ name: p, {policy} }}]\n");
     Config::parse(&file, "t", Format::Yaml).unwrap_err().first().unwrap().to_string()
-}
-
-/// Blocks are of one process: a store whose counters outlive it or are shared would promise more than is kept.
-#[test]
-fn a_block_after_a_limit_needs_a_store_in_memory() {
-    let told = mistake_with("disk", "limit: { rate: 5/s }, over: block 10min");
-    let says = "over: block is exact only in the memory of one process, and `store.kind: disk` keeps counters elsewhere; write over: deny, or store.kind: memory";
-    assert!(told.contains(says), "{told}");
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn words_have_a_length() {
         (of(format!("match: {{ method: {long} }}")), "at most 64"),
         (of(format!("match: {{ attributes: {{ a: {long} }} }}")), "at most 1024"),
         (of(format!("access: {{ deny: [user.id={long}] }}")), "at most 8449"),
-        (of(format!("cost: {{ by: a, values: {{ ? {long} : 2 }} }}")), "at most 8192"),
+        (of(format!("cost: {{ by: a, values: {{ ? {long} : 2 }}, otherwise: 1 }}")), "at most 8192"),
         (of(format!("cost: {long}.a")), "at most 2000"),
         (of(format!("deny: {{ problem: /{long} }}")), "at most 1024"),
         (format!("version: 1\nserver: {{ http: {long} }}\npolicies: []\n"), "at most 64"),
@@ -70,7 +70,10 @@ fn lists_have_a_length() {
         ("limits", format!("limits: [{}]", many(17, |at| format!("{{ rate: {}/s }}", at + 1))), 16),
         (
             "cost.values",
-            format!("cost: {{ by: a, values: {{ {} }} }}", many(10_001, |at| format!("v{at}: 2"))),
+            format!(
+                "cost: {{ by: a, values: {{ {} }}, otherwise: 1 }}",
+                many(10_001, |at| format!("v{at}: 2"))
+            ),
             10_000,
         ),
         ("access.deny", format!("access: {{ deny: [{}] }}", many(100_001, |at| format!("a=v{at}"))), 100_000),

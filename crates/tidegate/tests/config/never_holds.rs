@@ -59,7 +59,10 @@ fn attributes_that_no_request_has() {
         );
         refused(&format!("access: {{ deny: [{name}=a] }}"), &expected("5:22", "access.deny"));
         refused(&format!("access: {{ allow: [{name}=a] }}"), &expected("5:23", "access.allow"));
-        refused(&format!("cost: {{ by: {name}, values: {{ a: 2 }} }}"), &expected("5:17", "cost.by"));
+        refused(
+            &format!("cost: {{ by: {name}, values: {{ a: 2 }}, otherwise: 1 }}"),
+            &expected("5:17", "cost.by"),
+        );
         if name.contains('.') {
             refused(&format!("cost: {name}"), &expected("5:11", "cost"));
         }
@@ -144,7 +147,7 @@ fn paths_that_no_path_is_normalised_to() {
         "t:5:22 access.deny: \"/a?b\": no path is so when it is compared: the query is cut off, escapes decoded, dots resolved; write /a",
     );
     refused(
-        "cost: { by: request.path, values: { /a/: 2 } }",
+        "cost: { by: request.path, values: { /a/: 2 }, otherwise: 1 }",
         "t:5:41 values: \"/a/\": no path is so when it is compared: the query is cut off, escapes decoded, dots resolved; write /a",
     );
     accepted(
@@ -164,7 +167,7 @@ fn methods_hosts_and_addresses_that_no_request_has() {
         refused(&format!("match: {{ method: {method} }}"), &format!("t:5:22 match.method: {message}"));
     }
     refused(
-        "cost: { by: request.method, values: { post: 2 } }",
+        "cost: { by: request.method, values: { post: 2 }, otherwise: 1 }",
         "t:5:43 values: no request has \"post\"; write POST",
     );
     refused(
@@ -321,7 +324,7 @@ fn policies_whose_words_exclude_each_other() {
         "t:5:24 match.header.x-a is an empty list, which no value fits; write true if any will do",
     );
     refused(
-        "cost: { by: user.tier, values: { '*': 2 } }",
+        "cost: { by: user.tier, values: { '*': 2 }, otherwise: 1 }",
         "t:5:38 values: \"*\" is compared as it is; for every other value write otherwise",
     );
     refused(
@@ -340,7 +343,12 @@ fn control_characters_are_refused_wherever_they_would_be_shown() {
         (r#"match: { header: { x: "a\x1b[2J" } }"#, "5:27 match.header.x", r"a\u{1b}[2J", "1b"),
         (r#"match: { path: "/a\0" }"#, "5:20 match.path", r"/a\0", "0"),
         (r#"access: { deny: ["user.id=a\x9b"] }"#, "5:22 access.deny", r"user.id=a\u{9b}", "9b"),
-        (r#"cost: { by: a, values: { "b\u202e": 2 } }"#, "5:30 cost.values", r"b\u{202e}", "202e"),
+        (
+            r#"cost: { by: a, values: { "b\u202e": 2 }, otherwise: 1 }"#,
+            "5:30 cost.values",
+            r"b\u{202e}",
+            "202e",
+        ),
         (r#"cost: "1 +\x07 1""#, "5:11 cost", r"1 +\u{7} 1", "7"),
     ] {
         refused(lines, &format!("t:{place}: \"{shown}\" has the control character \\u{{{code}}}; {why}"));

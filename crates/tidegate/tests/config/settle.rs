@@ -41,7 +41,10 @@ fn the_forms_of_an_estimate() {
         ("cost: { estimate: 800, caller: believed, settle: llm.total }", (800, 7)),
         ("cost: { estimate: llm.max_tokens, settle: llm.total }", (300, 300)),
         ("cost: { estimate: 'int(llm.max_tokens) + 50', settle: llm.total }", (350, 350)),
-        ("cost: { estimate: { by: request.method, values: { POST: 500 } }, settle: llm.total }", (500, 500)),
+        (
+            "cost: { estimate: { by: request.method, values: { POST: 500 }, otherwise: 1 }, settle: llm.total }",
+            (500, 500),
+        ),
         ("cost: { estimate: learned, start: 250, settle: llm.total }", (250, 250)),
         ("cost: { settle: llm.total }", (1, 7)),
         ("cost: { estimate: 800 }", (800, 800)),

@@ -197,16 +197,77 @@ fn mistakes_of_a_policy() {
             &["t:5:49  error  policy \"p\": burst: \"9223372036854775807\" is out of range; use 1 to 2^60"][..],
         ),
         (
-            &["limit: { rate: 5/s }", "cost: { by: request.method, values: { GET: 1, POST: 50 } }"][..],
+            &[
+                "limit: { rate: 5/s }",
+                "cost: { by: request.method, values: { GET: 1, POST: 50 }, otherwise: 1 }",
+            ][..],
             &[
                 "t:5:20  error  policy \"p\": a request may cost 50, and gcra 5/s never grants more than 5 at once",
             ][..],
         ),
         (
-            &["limit: { rate: 5/s }", "cost: { values: { GET: 0 } }"][..],
+            &["limit: { rate: 5/s }", "cost: { values: { GET: 0 }, otherwise: 1 }"][..],
             &[
                 "t:6:11  error  policy \"p\": cost has no by",
                 "t:6:28  error  policy \"p\": cost.values.GET: 0 is out of range; use 1 to 2^60",
+            ][..],
+        ),
+        (
+            &["limit: { rate: 50/s }", "cost: { by: request.method, values: { GET: 1, POST: 50 } }"][..],
+            &[
+                "t:6:11  error  policy \"p\": cost has no otherwise, the cost of requests with another value or without one; \
+                 write otherwise: 1, or the largest of its values",
+            ][..],
+        ),
+        (
+            &[
+                "limit: { rate: 50/s }",
+                "cost: { estimate: { by: user.plan, values: { pro: 5 } }, settle: llm.total }",
+            ][..],
+            &[
+                "t:6:23  error  policy \"p\": estimate has no otherwise, the cost of requests with another value or without \
+                 one; write otherwise: 1, or the largest of its values",
+            ][..],
+        ),
+        (
+            &["limit: { rate: 5/s }", "when: request.header.x-size > 10"][..],
+            &[
+                "t:6:11  error  policy \"p\": when: request.header.x-size is an attribute of a request, and a condition is on a \
+                 number of this process, as cpu above 80%; select requests by match: { attributes: { request.header.x-size: VALUE } \
+                 }, or compare in the cost, as cost: 'request.header.x-size > 10 ? 10 : 1'",
+            ][..],
+        ),
+        (
+            &["limit: { rate: 5/s }", "when: llm.tokens above 10"][..],
+            &[
+                "t:6:11  error  policy \"p\": when: llm.tokens is an attribute of a request, and a condition is on a number of \
+                 this process, as cpu above 80%; select requests by match: { attributes: { llm.tokens: VALUE } }, or compare in \
+                 the cost, as cost: 'llm.tokens > 10 ? 10 : 1'",
+            ][..],
+        ),
+        (
+            &["limit: { rate: 5/s }", "when: 'cpu >= 80%'"][..],
+            &["t:6:11  error  policy \"p\": when: \"cpu >= 80%\" is not a condition; write cpu above 80%"][..],
+        ),
+        (
+            &["limit: { rate: 5/s }", "by: ['int(user.level) > 3']"][..],
+            &[
+                "t:6:10  error  policy \"p\": by: \"int(user.level) > 3\" is an expression, which only a cost can be; write the \
+                 name of one attribute, as user.level",
+            ][..],
+        ),
+        (
+            &["limit: { rate_by: 'user.level + 1', rates: { '3': 5/s }, otherwise: 1/s }"][..],
+            &[
+                "t:5:23  error  policy \"p\": rate_by: \"user.level + 1\" is an expression, which only a cost can be; write the \
+                 name of one attribute, as user.level",
+            ][..],
+        ),
+        (
+            &["limit: { rate: 5/s }", "match: { attributes: { llm.tokens: '> 10' } }"][..],
+            &[
+                "t:6:40  warn   policy \"p\": match.attributes: \"> 10\" is compared as a text, which no number fits; a cost \
+                 compares numbers, as cost: 'llm.tokens > 10 ? 10 : 1'",
             ][..],
         ),
         (

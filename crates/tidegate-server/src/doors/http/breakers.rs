@@ -69,6 +69,7 @@ pub(crate) async fn one(app: &App, uri: &Uri, policy: &str) -> Result<Response, 
 /// `PUT /v1/breakers/{policy}`: forces the breaker of one key into a state, or releases it.
 pub(crate) async fn put(app: &App, request: Request<Body>, policy: &str) -> Result<Response, Problem> {
     let uri = request.uri().clone();
+    let token = app.access.name_of(request.headers());
     let live = app.engine.live();
     let at = breaker(&live, policy)?;
     let bytes = request_body::read(request, MAX_BODY).await?;
@@ -83,7 +84,16 @@ pub(crate) async fn put(app: &App, request: Request<Body>, policy: &str) -> Resu
         );
         return Err(Problem::conflict(detail));
     }
-    handle(app, &live, at, &key, Some(&wanted)).await
+    let answer = handle(app, &live, at, &key, Some(&wanted)).await?;
+    let (token, words) = (token.as_deref(), &live.set.policies()[at]);
+    let key = app.redact.key(&live.set, words, &key, false);
+    match &wanted {
+        Wanted::Forced { .. } => {
+            tracing::info!(token, policy = words.name, key, "the breaker of a key is forced by hand");
+        }
+        _ => tracing::info!(token, policy = words.name, key, "the breaker of a key is let go by hand"),
+    }
+    Ok(answer)
 }
 
 /// Returns why a breaker that is forced open refuses nobody all the same; `None` if it refuses calls.

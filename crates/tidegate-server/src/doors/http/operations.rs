@@ -7,6 +7,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use serde_json::json;
 use tidegate::cluster::Part;
+use tidegate::policy::{Holding, Mode};
 use tidegate::visible;
 
 use super::metrics_format::MetricsFormat;
@@ -106,7 +107,7 @@ fn checks(app: &App, serving: bool) -> String {
         };
         format!("\n{mark} {of}: {members}{whose} has {part:.1} % of each limit{why}")
     });
-    let unmet = unmet_lines(&live);
+    let unmet = unmet_lines(&live) + &unknown_line(&live);
     let policies =
         app.engine.cluster_policies().map_or_else(String::new, |_| policies_line(&app.reload.taken()));
     let tls = app
@@ -122,10 +123,11 @@ fn checks(app: &App, serving: bool) -> String {
     )
 }
 
+/// How many kinds of requests, and how many policies, are told.
+const TOLD: usize = 5;
+
 /// Describes the requests that no policy is about, and the policies that no request has reached.
 fn unmet_lines(live: &Live) -> String {
-    /// How many kinds of requests, and how many policies, are told.
-    const TOLD: usize = 5;
     let since = |tick| moment(tick, Duration::ZERO).unwrap_or_default();
     let unmet = live.unmet.so_far();
     let mut lines = String::new();
@@ -155,6 +157,21 @@ fn unmet_lines(live: &Live) -> String {
             &format!("\n{mark} no request has reached {}{more} since {}", named.join(", "), since(first));
     }
     lines
+}
+
+/// Describes the policies that limit nothing because a number of their conditions is not known.
+fn unknown_line(live: &Live) -> String {
+    let policies = live.set.policies().iter().enumerate();
+    let unknown = policies
+        .filter(|(at, policy)| policy.mode != Mode::Off && live.set.holding(*at) == Some(Holding::Unknown));
+    let named: Vec<_> = unknown.map(|(_, policy)| visible::line(&policy.name)).collect();
+    let more = match named.len().saturating_sub(TOLD) {
+        _ if named.is_empty() => return String::new(),
+        0 => String::new(),
+        more => format!(" and {more} more, see GET /v1/policies"),
+    };
+    let named = named[..named.len().min(TOLD)].join(", ");
+    format!("\n[!] a number that the conditions of {named}{more} need is not known: they limit nothing")
 }
 
 /// Describes which of the policies published for all nodes are in force.

@@ -65,11 +65,12 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
     let query = Query::of(uri, &OF_LISTS);
     let names_key =
         form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).any(|(name, _)| own(&name));
-    let known = known(app, &live, at);
     if names_key {
         let key = key_with_plan(&live, at, uri.query().unwrap_or_default())?;
+        // The list has it then. Without an answer it has what is known here.
+        let _ = app.engine.block_of(&words.name, &key).await;
         let text = app.redact.key(&live.set, words, &key, true);
-        let known = known.into_iter().find(|(key, _)| *key == text).map(|(_, known)| known);
+        let known = known(app, &live, at).into_iter().find(|(key, _)| *key == text).map(|(_, known)| known);
         let mut known = known.unwrap_or_default();
         // A block for all policies refuses the key too.
         known.block = known.block.or_else(|| app.engine.blocked_everywhere(&key));
@@ -79,14 +80,20 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
     let query = query?;
     let reveal = query.flag("reveal")?;
     let (most, from) = page(&query)?;
+    let known = known(app, &live, at);
     let total = known.len();
     let mut keys: Vec<Value> = Vec::new();
-    for (text, known) in known.iter().skip(from).take(most) {
-        let standing = match key_in(words, text) {
-            Some(key) => standing(app, &live, at, &key).await,
+    for (text, mut known) in known.into_iter().skip(from).take(most) {
+        let standing = match key_in(words, &text) {
+            Some(key) => {
+                if let Ok(block) = app.engine.block_of(&words.name, &key).await {
+                    known.block = block;
+                }
+                standing(app, &live, at, &key).await
+            }
             None => Value::Null,
         };
-        keys.push(key_json(&app.redact.text(text, reveal), known, &standing));
+        keys.push(key_json(&app.redact.text(&text, reveal), &known, &standing));
     }
     let next = from.saturating_add(most);
     let next = (next < total).then_some(next);
@@ -144,6 +151,8 @@ pub(crate) fn list_everywhere(app: &App, uri: &Uri) -> Result<Response, Problem>
 /// `PUT /v1/keys?client.ip=203.0.113.9`: blocks a caller for all policies for a while, or with `{"block": null}` ends that.
 pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let uri = request.uri().clone();
+    let token = app.access.name_of(request.headers());
+    let token = token.as_deref();
     let bytes = request_body::read(request, MAX_BODY).await?;
     let wanted = request_body::block(&bytes, EXAMPLE)?;
     let entry = entry_of(&app.engine.live(), uri.query().unwrap_or_default())?;
@@ -151,7 +160,7 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
     let Some([lasts, reason]) = wanted else {
         let unblocked = app.engine.unblock_everywhere(&entry);
         if unblocked {
-            tracing::info!(key = digest, "a caller is no longer blocked for all policies");
+            tracing::info!(token, key = digest, "a caller is no longer blocked for all policies");
         }
         let answer = json!({ "policy": null, "key": digest, "block": null, "unblocked": unblocked });
         return Ok(json::shown(&answer));
@@ -160,7 +169,13 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
     let reason = request_body::reason(reason)?;
     let block = app.engine.block_everywhere(entry, lasts, &reason);
     let block = block.map_err(|error| Problem::conflict(error.to_string()))?;
-    tracing::info!(key = digest, reason, lasts_s = lasts.as_secs(), "a caller is blocked for all policies");
+    tracing::info!(
+        token,
+        key = digest,
+        reason,
+        lasts_s = lasts.as_secs(),
+        "a caller is blocked for all policies"
+    );
     Ok(json::shown(&json!({ "policy": null, "key": digest, "block": block_json(&block) })))
 }
 
@@ -211,16 +226,23 @@ fn key_address(set: &PolicySet, text: &str) -> String {
 /// leaves what it has spent.
 pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Result<Response, Problem> {
     let uri = request.uri().clone();
+    let token = app.access.name_of(request.headers());
+    let token = token.as_deref();
     let bytes = request_body::read(request, MAX_BODY).await?;
     // Only after the body was read, which may take a while: the policy may change meanwhile.
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
     let Some([lasts, reason]) = request_body::block(&bytes, EXAMPLE)? else {
         let key = key_of(&live, at, uri.query().unwrap_or_default())?;
-        let unblocked = app.engine.unblock(&words.name, &key);
+        let unblocked = app.engine.unblock(&words.name, &key).await;
+        let unblocked = unblocked.map_err(|error| {
+            let detail =
+                format!("the store did not answer, and the key may still be blocked; try again ({error})");
+            Problem::unavailable(detail)
+        })?;
         let digest = app.redact.key(&live.set, words, &key, false);
         if unblocked {
-            tracing::info!(policy = words.name, key = digest, "a key is unblocked");
+            tracing::info!(token, policy = words.name, key = digest, "a key is unblocked");
         }
         let answer = json!({ "policy": words.name, "key": digest, "block": null, "unblocked": unblocked });
         return Ok(json::shown(&answer));
@@ -241,7 +263,14 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
         error => Problem::conflict(error.to_string()),
     })?;
     let digest = app.redact.text(&text, false);
-    tracing::info!(policy = words.name, key = digest, reason, lasts_s = lasts.as_secs(), "a key is blocked");
+    tracing::info!(
+        token,
+        policy = words.name,
+        key = digest,
+        reason,
+        lasts_s = lasts.as_secs(),
+        "a key is blocked"
+    );
     Ok(json::shown(&json!({ "policy": words.name, "key": digest, "block": block_json(&block) })))
 }
 

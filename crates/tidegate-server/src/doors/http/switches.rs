@@ -46,6 +46,7 @@ pub(crate) fn list(app: &App) -> Response {
 /// # Errors
 /// 404 that suggests the nearest name if the file has no such switch; 400 for a malformed body.
 pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result<Response, Problem> {
+    let token = app.access.name_of(request.headers());
     let bytes = request_body::read(request, MAX_BODY).await?;
     let [state, by, below, lasts, reason] =
         request_body::strings(&bytes, EXAMPLE, &["state", "by", "below", "for", "reason"])?;
@@ -63,7 +64,15 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
     let Put { state, reason, lasts, below, .. } = &put;
     // Signals are not logged, since they repeat all the time.
     if by == SwitchedBy::Hand {
-        tracing::info!(switch = name, state, below, lasts, reason, "a switch is turned by hand");
+        tracing::info!(
+            token = token.as_deref(),
+            switch = name,
+            state,
+            below,
+            lasts,
+            reason,
+            "a switch is turned by hand"
+        );
     }
     let all = app.engine.switches();
     let one = all.iter().filter(|one| one.name == name);

@@ -25,6 +25,7 @@ fn what_passes_over_a_limit_is_marked_or_demoted_and_not_refused() {
     for (text, says) in [
         ("shadow_denied{policy=soft} > 1", "`soft` lets through what is over its limit; use marked"),
         ("denied{policy=soft} > 1", "`soft` lets through what is over its limit; use marked"),
+        ("delayed{policy=soft} < 1", "`soft` has no limit with max_wait, so it delays nobody; use marked"),
         ("demoted{policy=soft} > 1", "`soft` has another `over`"),
         ("marked{policy=all} > 1", "`all` has another `over`"),
     ] {

@@ -82,12 +82,12 @@ const VALUES: Key =
 const OTHERWISE: Key = key(
     "otherwise",
     Kind::Whole(1, MAX_COUNT),
-    Some("1"),
+    None,
     "The cost of every other value, and of requests without the attribute",
 );
 
 const ESTIMATE: Table =
-    Table { name: "estimate", keys: &[BY, VALUES, OTHERWISE], required: &["by", "values"] };
+    Table { name: "estimate", keys: &[BY, VALUES, OTHERWISE], required: &["by", "values", "otherwise"] };
 
 const COST: Table = Table {
     name: "cost",

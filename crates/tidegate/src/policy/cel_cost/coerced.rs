@@ -4,7 +4,9 @@
 //! Requests carry text and settlements carry numbers, and CEL has no value that is both: `+` would join two texts, and
 //! `"9" < "10"` would compare letters. So the syntax tree is rewritten once, when the policy is read. Each name becomes
 //! one identifier, and a mark in front of it says which reading is wanted ([`NUMBER`], [`PRESENCE`]); the variables
-//! answer by the mark. The kind of every part is known without a request, except that of attributes.
+//! answer by the mark. The kind of every part is known without a request, except that of attributes, which may be whole
+//! numbers or fractions. CEL does not calculate with both together. So there is a second form in which every number is a
+//! double ([`Form::Doubles`]), for requests that have a fraction.
 
 use cel::common::ast::operators as op;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, ListExpr, LiteralValue, MapExpr};
@@ -47,16 +49,25 @@ enum Want {
     Number(Number),
 }
 
+/// What the numbers of a rewritten expression are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As they are written; attributes are whole numbers.
+    Whole,
+    /// All are doubles, except keys of maps, places in lists and what a remainder is of.
+    Doubles,
+}
+
 /// A comparison that is never true, since one side is a number and the other a text.
 pub(super) struct Unlike;
 
 /// Rewrites an expression whose result is a number.
-pub(super) fn coerced(expr: &IdedExpr) -> Result<IdedExpr, Unlike> {
+pub(super) fn coerced(expr: &IdedExpr, form: Form) -> Result<IdedExpr, Unlike> {
     let want = match gives(expr) {
         Gives::Attribute | Gives::Sum => Want::Number(Number::Whole),
         _ => Want::Anything,
     };
-    part(expr, want)
+    form.part(expr, want)
 }
 
 /// Returns what two parts give together in a calculation or a comparison; `None` if one is a number and one a text.
@@ -96,6 +107,7 @@ fn gives(expr: &IdedExpr) -> Gives {
         Expr::Literal(LiteralValue::Double(_)) => Gives::Number(Number::Double),
         Expr::Literal(LiteralValue::String(_)) => Gives::Text,
         Expr::Call(call) if call.target.is_none() => call_gives(call),
+        Expr::Call(call) if is_size(call) => Gives::Number(Number::Whole),
         _ => Gives::Other,
     }
 }
@@ -158,148 +170,195 @@ fn call(id: u64, name: &str, args: Vec<IdedExpr>) -> IdedExpr {
     IdedExpr { id, expr: Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }) }
 }
 
-/// Converts a whole number to the kind that is used.
-fn as_kind(whole: IdedExpr, number: Number) -> IdedExpr {
-    match number {
-        Number::Whole => whole,
-        Number::Unsigned => call(whole.id, "uint", vec![whole]),
-        Number::Double => call(whole.id, "double", vec![whole]),
-    }
+/// Reports whether a call is `text.size()`.
+fn is_size(found: &CallExpr) -> bool {
+    found.target.is_some() && found.func_name == "size" && found.args.is_empty()
 }
 
-/// Rewrites one part and all parts below it. The recursion is as deep as the parser allows.
-fn part(expr: &IdedExpr, want: Want) -> Result<IdedExpr, Unlike> {
-    let same = |rewritten| Ok(IdedExpr { id: expr.id, expr: rewritten });
-    if let Some(name) = named(&expr.expr) {
-        return match want {
-            Want::Number(number) => {
-                let marked = IdedExpr { id: expr.id, expr: Expr::Ident(format!("{NUMBER}{name}")) };
-                Ok(as_kind(marked, number))
-            }
-            Want::Anything | Want::Text => same(Expr::Ident(name)),
-        };
-    }
-    match &expr.expr {
-        Expr::Literal(LiteralValue::Int(whole)) if want == Want::Number(Number::Double) => {
-            same(Expr::Literal(LiteralValue::Double(CelDouble::from(*whole.inner() as f64))))
+impl Form {
+    fn is_double(self, want: Want) -> bool {
+        match want {
+            Want::Number(number) => self == Self::Doubles || number == Number::Double,
+            Want::Anything | Want::Text => false,
         }
-        Expr::Call(found) => match &found.target {
-            None => global_call(expr.id, found, want),
-            Some(target) => same(Expr::Call(CallExpr {
-                func_name: found.func_name.clone(),
-                target: Some(Box::new(part(target, Want::Text)?)),
-                args: parts(&found.args, Want::Text)?,
+    }
+
+    /// Converts a number to the kind that is used.
+    fn as_kind(self, number: IdedExpr, kind: Number) -> IdedExpr {
+        match kind {
+            _ if self.is_double(Want::Number(kind)) => call(number.id, "double", vec![number]),
+            Number::Unsigned => call(number.id, "uint", vec![number]),
+            Number::Whole | Number::Double => number,
+        }
+    }
+
+    /// Converts a number where doubles are calculated with.
+    fn in_doubles(self, number: IdedExpr, want: Want) -> IdedExpr {
+        if self.is_double(want) { self.as_kind(number, Number::Double) } else { number }
+    }
+
+    /// Rewrites one part and all parts below it. The recursion is as deep as the parser allows.
+    fn part(self, expr: &IdedExpr, want: Want) -> Result<IdedExpr, Unlike> {
+        let same = |rewritten| Ok(IdedExpr { id: expr.id, expr: rewritten });
+        if let Some(name) = named(&expr.expr) {
+            return match want {
+                Want::Number(number) => {
+                    let marked = IdedExpr { id: expr.id, expr: Expr::Ident(format!("{NUMBER}{name}")) };
+                    Ok(self.as_kind(marked, number))
+                }
+                Want::Anything | Want::Text => same(Expr::Ident(name)),
+            };
+        }
+        match &expr.expr {
+            Expr::Literal(LiteralValue::Int(whole)) if self.is_double(want) => {
+                same(Expr::Literal(LiteralValue::Double(CelDouble::from(*whole.inner() as f64))))
+            }
+            Expr::Literal(LiteralValue::UInt(whole)) if self.is_double(want) => {
+                same(Expr::Literal(LiteralValue::Double(CelDouble::from(*whole.inner() as f64))))
+            }
+            Expr::Call(found) => match &found.target {
+                None => self.global_call(expr.id, found, want),
+                Some(target) => {
+                    let called = Expr::Call(CallExpr {
+                        func_name: found.func_name.clone(),
+                        target: Some(Box::new(self.part(target, Want::Text)?)),
+                        args: self.parts(&found.args, Want::Text)?,
+                    });
+                    let called = IdedExpr { id: expr.id, expr: called };
+                    Ok(if is_size(found) { self.in_doubles(called, want) } else { called })
+                }
+            },
+            Expr::List(list) => same(Expr::List(ListExpr {
+                elements: self.parts(&list.elements, want)?,
+                optional_indices: list.optional_indices.clone(),
             })),
-        },
-        Expr::List(list) => same(Expr::List(ListExpr {
-            elements: parts(&list.elements, want)?,
-            optional_indices: list.optional_indices.clone(),
-        })),
-        Expr::Map(map) => {
-            let mut rewritten = Vec::with_capacity(map.entries.len());
-            for entry in &map.entries {
-                rewritten.push(match &entry.expr {
-                    EntryExpr::MapEntry(pair) => {
-                        let mut pair = pair.clone();
-                        pair.key = part(&pair.key, Want::Text)?;
-                        pair.value = part(&pair.value, want)?;
-                        IdedEntryExpr { id: entry.id, expr: EntryExpr::MapEntry(pair) }
-                    }
-                    EntryExpr::StructField(_) => entry.clone(),
-                });
+            Expr::Map(map) => {
+                let mut rewritten = Vec::with_capacity(map.entries.len());
+                for entry in &map.entries {
+                    rewritten.push(match &entry.expr {
+                        EntryExpr::MapEntry(pair) => {
+                            let mut pair = pair.clone();
+                            pair.key = self.part(&pair.key, Want::Text)?;
+                            pair.value = self.part(&pair.value, want)?;
+                            IdedEntryExpr { id: entry.id, expr: EntryExpr::MapEntry(pair) }
+                        }
+                        EntryExpr::StructField(_) => entry.clone(),
+                    });
+                }
+                same(Expr::Map(MapExpr { entries: rewritten }))
             }
-            same(Expr::Map(MapExpr { entries: rewritten }))
+            Expr::Select(select) => {
+                let mut select = select.clone();
+                select.operand = Box::new(self.part(&select.operand, Want::Anything)?);
+                same(Expr::Select(select))
+            }
+            _ => Ok(expr.clone()),
         }
-        Expr::Select(select) => {
-            let mut select = select.clone();
-            select.operand = Box::new(part(&select.operand, Want::Anything)?);
-            same(Expr::Select(select))
-        }
-        _ => Ok(expr.clone()),
     }
-}
 
-fn parts(all: &[IdedExpr], want: Want) -> Result<Vec<IdedExpr>, Unlike> {
-    all.iter().map(|one| part(one, want)).collect()
-}
+    fn parts(self, all: &[IdedExpr], want: Want) -> Result<Vec<IdedExpr>, Unlike> {
+        all.iter().map(|one| self.part(one, want)).collect()
+    }
 
-fn global_call(id: u64, found: &CallExpr, want: Want) -> Result<IdedExpr, Unlike> {
-    let name = found.func_name.as_str();
-    let all = |want| Ok(call(id, name, parts(&found.args, want)?));
-    let together = all_together(found.args.iter());
-    match (name, found.args.as_slice()) {
-        ("has", [of]) => match named(&of.expr) {
-            Some(name) => Ok(IdedExpr { id, expr: Expr::Ident(format!("{PRESENCE}{name}")) }),
-            None => all(Want::Anything),
-        },
-        (op::ADD, _) => match (together, want) {
-            (Some(Gives::Attribute | Gives::Sum), Want::Text) => all(Want::Text),
-            (Some(Gives::Attribute), _) => all(number_in(Number::Whole, want)),
-            (Some(Gives::Number(number)), _) => all(number_in(number, want)),
-            (together, _) => all(want_of(together)),
-        },
-        (op::SUBSTRACT | op::MULTIPLY | op::DIVIDE | op::MODULO | op::NEGATE, _) => match numeric(together) {
-            Gives::Number(number) => all(number_in(number, want)),
-            _ => all(Want::Anything),
-        },
-        (op::CONDITIONAL, [condition, yes, no]) => {
-            let want = match (want, self::together(gives(yes), gives(no))) {
-                (Want::Anything, Some(Gives::Attribute) | None) => Want::Anything,
-                (Want::Anything, found) => want_of(found),
-                (want, _) => want,
-            };
-            let args = vec![part(condition, Want::Anything)?, part(yes, want)?, part(no, want)?];
-            Ok(call(id, name, args))
-        }
-        (op::EQUALS | op::NOT_EQUALS, [_, _]) => match together {
-            None => Err(Unlike),
-            together => all(want_of(together)),
-        },
-        (op::LESS | op::LESS_EQUALS | op::GREATER | op::GREATER_EQUALS, _) => match together {
-            None => Err(Unlike),
-            together => all(want_of(Some(numeric(together)))),
-        },
-        (op::IN, [one, list]) => match &list.expr {
-            Expr::List(several) => {
-                let together = all_together(several.elements.iter().chain([one]));
-                if together.is_none() && matches!(gives(one), Gives::Number(_) | Gives::Text) {
-                    return Err(Unlike);
+    fn global_call(self, id: u64, found: &CallExpr, want: Want) -> Result<IdedExpr, Unlike> {
+        let name = found.func_name.as_str();
+        let all = |want| Ok(call(id, name, self.parts(&found.args, want)?));
+        let together = all_together(found.args.iter());
+        match (name, found.args.as_slice()) {
+            ("has", [of]) => match named(&of.expr) {
+                Some(name) => Ok(IdedExpr { id, expr: Expr::Ident(format!("{PRESENCE}{name}")) }),
+                None => all(Want::Anything),
+            },
+            (op::ADD, _) => match (together, want) {
+                (Some(Gives::Attribute | Gives::Sum), Want::Text) => all(Want::Text),
+                (Some(Gives::Attribute), _) => all(number_in(Number::Whole, want)),
+                (Some(Gives::Number(number)), _) => all(number_in(number, want)),
+                (together, _) => all(want_of(together)),
+            },
+            // There is no remainder of doubles.
+            (op::MODULO, _) => match numeric(together) {
+                Gives::Number(number) => {
+                    let args = Self::Whole.parts(&found.args, Want::Number(number))?;
+                    Ok(self.in_doubles(call(id, name, args), want))
                 }
-                all(want_of(together))
+                _ => all(Want::Anything),
+            },
+            (op::SUBSTRACT | op::MULTIPLY | op::DIVIDE | op::NEGATE, _) => match numeric(together) {
+                Gives::Number(number) => all(number_in(number, want)),
+                _ => all(Want::Anything),
+            },
+            (op::CONDITIONAL, [condition, yes, no]) => {
+                let want = match (want, self::together(gives(yes), gives(no))) {
+                    (Want::Anything, Some(Gives::Attribute) | None) => Want::Anything,
+                    (Want::Anything, found) => want_of(found),
+                    (want, _) => want,
+                };
+                let args =
+                    vec![self.part(condition, Want::Anything)?, self.part(yes, want)?, self.part(no, want)?];
+                Ok(call(id, name, args))
             }
-            _ => Ok(call(id, name, vec![part(one, Want::Text)?, part(list, Want::Anything)?])),
-        },
-        (op::INDEX, [base, key]) => {
-            let numbers = |kind: Option<Gives>| matches!(kind, Some(Gives::Number(_)));
-            match &base.expr {
-                Expr::Map(map) if numbers(all_together(entries(map).map(|(key, _)| key))) => {
-                    Ok(call(id, name, vec![part(base, want)?, part(key, Want::Number(Number::Whole))?]))
+            (op::EQUALS | op::NOT_EQUALS, [_, _]) => match together {
+                None => Err(Unlike),
+                together => all(want_of(together)),
+            },
+            (op::LESS | op::LESS_EQUALS | op::GREATER | op::GREATER_EQUALS, _) => match together {
+                None => Err(Unlike),
+                together => all(want_of(Some(numeric(together)))),
+            },
+            (op::IN, [one, list]) => match &list.expr {
+                Expr::List(several) => {
+                    let together = all_together(several.elements.iter().chain([one]));
+                    if together.is_none() && matches!(gives(one), Gives::Number(_) | Gives::Text) {
+                        return Err(Unlike);
+                    }
+                    all(want_of(together))
                 }
-                Expr::Map(_) => Ok(call(id, name, vec![part(base, want)?, part(key, Want::Text)?])),
-                Expr::List(_) => {
-                    Ok(call(id, name, vec![part(base, want)?, part(key, Want::Number(Number::Whole))?]))
-                }
-                _ => {
-                    let looked_up = call(id, name, vec![part(base, Want::Anything)?, part(key, Want::Text)?]);
-                    Ok(match want {
-                        Want::Number(number) => as_kind(call(id, AS_NUMBER, vec![looked_up]), number),
-                        Want::Text => call(id, "string", vec![looked_up]),
-                        Want::Anything => looked_up,
-                    })
+                _ => Ok(call(id, name, vec![self.part(one, Want::Text)?, self.part(list, Want::Anything)?])),
+            },
+            (op::INDEX, [base, key]) => {
+                let numbers = |kind: Option<Gives>| matches!(kind, Some(Gives::Number(_)));
+                match &base.expr {
+                    Expr::Map(map) if numbers(all_together(entries(map).map(|(key, _)| key))) => Ok(call(
+                        id,
+                        name,
+                        vec![self.part(base, want)?, Self::Whole.part(key, Want::Number(Number::Whole))?],
+                    )),
+                    Expr::Map(_) => {
+                        Ok(call(id, name, vec![self.part(base, want)?, self.part(key, Want::Text)?]))
+                    }
+                    Expr::List(_) => Ok(call(
+                        id,
+                        name,
+                        vec![self.part(base, want)?, Self::Whole.part(key, Want::Number(Number::Whole))?],
+                    )),
+                    _ => {
+                        let looked_up = call(
+                            id,
+                            name,
+                            vec![self.part(base, Want::Anything)?, self.part(key, Want::Text)?],
+                        );
+                        Ok(match want {
+                            Want::Number(number) => {
+                                self.as_kind(call(id, AS_NUMBER, vec![looked_up]), number)
+                            }
+                            Want::Text => call(id, "string", vec![looked_up]),
+                            Want::Anything => looked_up,
+                        })
+                    }
                 }
             }
+            ("int" | "uint" | "double", [of]) => {
+                let read = match gives(of) {
+                    Gives::Attribute | Gives::Sum => Want::Number(Number::Whole),
+                    _ => Want::Anything,
+                };
+                let converted = all(read)?;
+                Ok(if name == "double" { converted } else { self.in_doubles(converted, want) })
+            }
+            ("size", _) => Ok(self.in_doubles(all(Want::Text)?, want)),
+            (op::LOGICAL_AND | op::LOGICAL_OR | op::LOGICAL_NOT, _) => all(Want::Anything),
+            _ => all(Want::Text),
         }
-        ("int" | "uint" | "double", [of]) => {
-            let read = match gives(of) {
-                Gives::Attribute | Gives::Sum => Want::Number(Number::Whole),
-                _ => Want::Anything,
-            };
-            let converted = all(read)?;
-            Ok(if name == "int" { in_doubles(converted, want) } else { converted })
-        }
-        ("size", _) => Ok(in_doubles(all(Want::Text)?, want)),
-        (op::LOGICAL_AND | op::LOGICAL_OR | op::LOGICAL_NOT, _) => all(Want::Anything),
-        _ => all(Want::Text),
     }
 }
 
@@ -309,9 +368,4 @@ fn number_in(own: Number, want: Want) -> Want {
         Want::Number(wanted) => Want::Number(larger(own, wanted)),
         _ => Want::Number(own),
     }
-}
-
-/// Converts a whole number where doubles are calculated with.
-fn in_doubles(whole: IdedExpr, want: Want) -> IdedExpr {
-    if want == Want::Number(Number::Double) { as_kind(whole, Number::Double) } else { whole }
 }

@@ -1,6 +1,7 @@
 //! Resolves the names in an expression: attributes of a request, or values of a settlement.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cel::common::types::{CelBool, CelDouble, CelInt, CelMap, CelMapKey, CelString};
 use cel::common::value::{CowVal, Val};
@@ -17,12 +18,16 @@ pub(super) struct Attributes<'a, 'd> {
     pub(super) request: &'a Descriptor<'d>,
     /// The number of bits that numbers are shifted right by. Only 0 becomes 0.
     pub(super) shift: u32,
+    /// Set once a number with a fraction is read.
+    pub(super) fraction: &'a AtomicBool,
 }
 
 impl VariableResolver for Attributes<'_, '_> {
     fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
         if let Some(name) = variable.strip_prefix(NUMBER) {
-            return Some(CowVal::Owned(number_val(number(self.request.value(name)?)?, self.shift)));
+            let number = number(self.request.value(name)?)?;
+            note(number, self.fraction);
+            return Some(CowVal::Owned(number_val(number, self.shift)));
         }
         if let Some(name) = variable.strip_prefix(PRESENCE) {
             return Some(CowVal::owned(CelBool::from(is_there(
@@ -46,6 +51,13 @@ impl VariableResolver for Attributes<'_, '_> {
 /// Reports whether a name, or a name of its group, is there.
 fn is_there<'n>(mut names: impl Iterator<Item = &'n str>, wanted: &str) -> bool {
     names.any(|name| name.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+}
+
+fn note(number: Number, fraction: &AtomicBool) {
+    if let Number::Fraction(_) = number {
+        // Relaxed: one thread evaluates.
+        fraction.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Returns a number as a value, at most 2^60 away from zero and then shifted.
@@ -73,11 +85,14 @@ pub(super) fn as_number(value: Value) -> Result<Value, ExecutionError> {
 }
 
 /// The variables of a settlement.
+#[derive(Clone, Copy)]
 pub(super) struct Values<'a, 'u> {
     pub(super) usage: &'a Usage<'u>,
     pub(super) missing: &'a [(String, u64)],
     /// The number of bits that numbers are shifted right by. Only 0 becomes 0.
     pub(super) shift: u32,
+    /// Set once a number with a fraction is read.
+    pub(super) fraction: &'a AtomicBool,
 }
 
 impl Values<'_, '_> {
@@ -114,6 +129,7 @@ impl VariableResolver for Values<'_, '_> {
                 UsageValue::Units(units) => whole(units),
                 UsageValue::Text(text) => number(&text)?,
             };
+            note(number, self.fraction);
             return Some(CowVal::Owned(number_val(number, self.shift)));
         }
         if let Some(name) = variable.strip_prefix(PRESENCE) {

@@ -34,7 +34,8 @@ impl PolicySet {
     pub fn with_triggers(mut self, triggers: Vec<Trigger>) -> Result<Self, PolicySetError> {
         self.sensed = Sensed::of(&self.policies, &triggers)?;
         self.triggers = triggers;
-        let prepared = self.sensed.is_some() || self.demotes() || self.charges_always();
+        let prepared =
+            self.sensed.is_some() || self.demotes() || self.charges_always() || self.blocks_over(false);
         self.shares = self.shares.with_prepared(prepared);
         Ok(self)
     }

@@ -67,7 +67,8 @@ struct LimitBody<'a> {
     retry: Option<&'static str>,
     retry_after_ms: Option<u64>,
     reset_after_ms: u64,
-    cost: u64,
+    /// `None` if it cannot be determined, which refuses the request.
+    cost: Option<u64>,
     /// Whether the cost was charged.
     charged: bool,
     /// Whether the charge waits for a report about the end of the work, which keeps it or returns it.
@@ -186,7 +187,7 @@ impl<'a> LimitBody<'a> {
             retry: (!allowed).then(|| limit.decision.retry().as_str()),
             retry_after_ms: if allowed { None } else { limit.decision.retry().after().map(millis_up) },
             reset_after_ms: millis_up(standing.reset_after),
-            cost: limit.cost.units(),
+            cost: (!limit.cost_is_unknown()).then(|| limit.cost.units()),
             charged,
             awaits_report: charged && (limit.on_failure || is_place(policy, limit)),
         }
