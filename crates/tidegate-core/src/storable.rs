@@ -19,7 +19,12 @@ pub(crate) trait Storable {
         state.clone()
     }
 
-    /// Returns the largest byte form of any state, in bytes, without the header.
+    /// Returns the state with the fewer gaps that an engine has room for; `None` if it has no more than those.
+    fn shortened(&self, _: &Self::State) -> Option<Self::State> {
+        None
+    }
+
+    /// Returns the largest byte form of a state that is not to be shortened, in bytes, without the header.
     fn largest(&self) -> usize;
 }
 

@@ -203,10 +203,24 @@ macro_rules! algorithms {
                 }
             }
 
+            /// Returns a state with the fewer gaps that [`Quota::largest_state`] has room for; `None` if it has no more
+            /// than those. Charges older than the gaps that are forgotten may give back less.
+            ///
+            /// For an engine that bounds the size of a key, after a settlement.
+            #[must_use]
+            pub fn shortened(&self, state: &State) -> Option<State> {
+                match (self, state) {
+                    $((Self::$name(params), State::$name(state)) => params.shortened(state).map(State::$name),)*
+                    $((Self::$gname(params), State::$gname(state)) => params.shortened(state).map(State::$gname),)*
+                    _ => None,
+                }
+            }
+
             /// Returns the largest number of bytes that [`State::encode`] returns for a state made by this limit,
             /// settlements and reservations included: in a window, up to 64 that act at different ticks, or as many as
-            /// the limit has units. For an engine that bounds the size of a key, and so refuses reservations beyond;
-            /// the state itself keeps up to 4,096.
+            /// the limit has units; in a bucket, up to 64 gaps. For an engine that bounds the size of a key, and so
+            /// refuses reservations beyond, and [shortens](Quota::shortened) what is settled; the state itself keeps up
+            /// to 4,096 reservations, and the gaps of as many.
             ///
             /// If the places or the time to live of a guard were lowered, it still holds those who entered before,
             /// and may be larger until they have left.

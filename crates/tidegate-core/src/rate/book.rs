@@ -11,29 +11,40 @@
 //!
 //! A state has a book from the first settlement that leaves a hole until the limit has been full once, and would have
 //! been full also without what was given back. Then every receipt issued so far has run out. A limit under constant
-//! load is never full, so its book stays, and each check copies it: two allocations, the book and its holes, in the
-//! general form of a state. A caller that settles each charge before it makes the next never has a book.
+//! load is never full, so its book stays, and each charge copies it, which is one allocation; settlements also copy the
+//! holes, which charges share. A caller that settles each charge before it makes the next never has a book.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::bytes::{DecodeError, Reader, Writer};
 use crate::time::Tick;
 
 /// One amount for each bandwidth of a limit. Only token buckets of several bandwidths have more than one.
 pub(crate) type Amounts = SmallVec<[u128; 1]>;
 
-/// The most holes that are kept. A burst of 128 parallel charges leaves at most this many, in whatever order they are
-/// settled. Beyond it the first hole of the line is forgotten, and older charges may then give back less.
+/// The most holes that are kept while nobody waits. A burst of 128 parallel charges leaves at most this many, in
+/// whatever order they are settled. Beyond it the first hole of the line is forgotten, and older charges may then give
+/// back less.
 const MAX_HOLES: usize = 64;
+
+/// The most holes that are kept while charges wait: those of a crowd of 4,096 who go away in any order.
+const MAX_HOLES_AHEAD: usize = 2048;
+
+/// The first byte of an optional book in byte form. A long book has more holes than are kept while nobody waits.
+const NO_BOOK: u8 = 0;
+const BOOK: u8 = 1;
+const LONG_BOOK: u8 = 2;
 
 /// The size of a hole in byte form.
 const fn hole_bytes(bandwidths: usize) -> usize {
     16 + 16 + 1 + 16 * bandwidths
 }
 
-/// The most bytes that the holes of one book take in byte form, so that no state is larger than 4 KiB.
+/// The most bytes that the holes of one book take in byte form while nobody waits, so that no such state is larger than
+/// 4 KiB.
 const MOST_HOLE_BYTES: usize = 3700;
 
 /// The most holes that are kept for a number of bandwidths: 64 for one, 56 for two, 45 for three, 22 for eight.
@@ -42,7 +53,7 @@ const fn most_holes(bandwidths: usize) -> usize {
     if fit < MAX_HOLES { fit } else { MAX_HOLES }
 }
 
-/// The data that a key keeps about its line of charges besides the arrival time. 112 bytes, and 64 for each hole.
+/// The data that a key keeps about its line of charges besides the arrival time. 96 bytes, and 64 for each hole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Book {
     /// The sum of all amounts given back from the middle of the line. The line ends at the arrival time plus this sum.
@@ -57,7 +68,8 @@ pub(crate) struct Book {
     restarts: SmallVec<[Tick; 1]>,
     /// The first tick at which any period was restarted; zero if none was.
     extended: Tick,
-    holes: Vec<Hole>,
+    /// In order of position. A charge changes none of them, so the states before and after it share the list.
+    holes: Arc<Vec<Hole>>,
 }
 
 /// A part of the line that was given back.
@@ -109,6 +121,34 @@ impl Book {
         self.given == 0 && self.void_up_to == 0 && self.holes.is_empty()
     }
 
+    /// Returns the most holes that are kept at a tick.
+    fn most(&self, at: Tick) -> usize {
+        match self.holes.first() {
+            Some(first) if self.promise <= at => most_holes(first.withheld.len()),
+            _ => MAX_HOLES_AHEAD,
+        }
+    }
+
+    /// Forgets the first holes of the line beyond the most that are kept at a tick.
+    pub(crate) fn bound(&mut self, at: Tick) {
+        if let Some(many) = self.holes.len().checked_sub(self.most(at)).filter(|many| *many > 0) {
+            self.forget(many);
+        }
+    }
+
+    /// Returns the book with no more holes than are kept while nobody waits; `None` if it has no more.
+    pub(crate) fn shortened(&self) -> Option<Self> {
+        let most = self.holes.first().map_or(MAX_HOLES, |first| most_holes(first.withheld.len()));
+        let many = self.holes.len().checked_sub(most).filter(|many| *many > 0)?;
+        let mut book = self.clone();
+        book.forget(many);
+        Some(book)
+    }
+
+    fn forget(&mut self, many: usize) {
+        self.holes = Arc::new(self.holes.get(many..).unwrap_or_default().to_vec());
+    }
+
     /// Returns how much the charges behind `position` hold, on a line that ends at `end`. If holes were forgotten, it
     /// is too much, never too little.
     pub(crate) fn standing_after(&self, position: u128, end: u128) -> u128 {
@@ -126,29 +166,30 @@ impl Book {
     /// Makes a hole of `amount` that ends at `end`.
     pub(crate) fn open(&mut self, end: u128, amount: u128, withheld: Amounts) {
         let at = self.holes.partition_point(|hole| hole.end < end);
+        let hole = Hole { end, amount, withheld };
+        let (before, behind) = self.holes.split_at(at);
         // Room for one more hole; doubling the list would waste memory in each key.
-        self.holes.reserve_exact(1);
-        self.holes.insert(at, Hole { end, amount, withheld });
-        // The hole behind is joined first, so that the index before it stays right.
-        for first in [Some(at), at.checked_sub(1)].into_iter().flatten() {
-            if let Some([one, next]) = self.holes.get_mut(first..first.saturating_add(2))
-                && one.end == next.start()
-            {
-                one.join(next);
-                self.holes.remove(first + 1);
+        let mut holes: Vec<Hole> = Vec::with_capacity(self.holes.len() + 1);
+        holes.extend_from_slice(before);
+        for next in [&hole].into_iter().chain(behind) {
+            // Only the new hole can touch the ones beside it.
+            match holes.last_mut() {
+                Some(last) if last.end == next.start() => last.join(next),
+                _ => holes.push(next.clone()),
             }
         }
-        let most = self.holes.first().map_or(MAX_HOLES, |first| most_holes(first.withheld.len()));
-        if let Some(many) = self.holes.len().checked_sub(most) {
-            self.holes.drain(..many);
-        }
+        self.holes = Arc::new(holes);
     }
 
     /// Cuts holes off the end of the line, where no charge stands behind them. Returns the amounts withheld of them,
     /// for each bandwidth.
     pub(crate) fn cut(&mut self, end: &mut u128) -> Amounts {
         let mut released = Amounts::new();
-        while let Some(hole) = self.holes.pop_if(|hole| hole.end >= *end) {
+        if self.holes.last().is_none_or(|last| last.end < *end) {
+            return released;
+        }
+        let holes = Arc::make_mut(&mut self.holes);
+        while let Some(hole) = holes.pop_if(|hole| hole.end >= *end) {
             *end = end.saturating_sub(hole.amount);
             released.resize(released.len().max(hole.withheld.len()), 0);
             for (sum, withheld) in released.iter_mut().zip(hole.withheld) {
@@ -161,9 +202,12 @@ impl Book {
     /// Gives withheld amounts back, as far as the charges behind allow: `spent` stays at least `front` plus what they
     /// hold, where one step of a position is worth `weight`.
     pub(crate) fn release(&mut self, band: usize, spent: &mut u128, front: u128, weight: u128, end: u128) {
+        if self.withheld(band) == 0 {
+            return;
+        }
         let mut behind = self.holes.iter().fold(0u128, |sum, hole| sum.saturating_add(hole.amount));
         // The oldest hole first. Its floor is the highest, so it could give nothing back once later holes have lowered `spent`.
-        for hole in &mut self.holes {
+        for hole in Arc::make_mut(&mut self.holes) {
             behind = behind.saturating_sub(hole.amount);
             let Some(withheld) = hole.withheld.get_mut(band) else { continue };
             let standing = end.saturating_sub(hole.end).saturating_sub(behind);
@@ -209,43 +253,47 @@ impl Book {
 
     /// Forgets all holes: the limit is full again, so earlier charges hold nothing any more.
     pub(crate) fn clear_holes(&mut self) {
-        self.holes.clear();
+        if !self.holes.is_empty() {
+            self.holes = Arc::default();
+        }
     }
 }
 
 impl Book {
     /// Appends an optional book: one byte, and the book.
     pub(crate) fn write_some(book: Option<&Self>, out: &mut Writer) {
-        out.u8(u8::from(book.is_some()));
-        if let Some(book) = book {
-            book.write(out);
-        }
+        let Some(book) = book else { return out.u8(NO_BOOK) };
+        out.u8(if book.holes.len() > MAX_HOLES { LONG_BOOK } else { BOOK });
+        book.write(out);
     }
 
     /// Reads what [`Book::write_some`] wrote.
     pub(crate) fn read_some(from: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
         match from.u8()? {
-            0 => Ok(None),
-            1 => Self::read(from).map(Some),
+            NO_BOOK => Ok(None),
+            BOOK => Self::read(from, false).map(Some),
+            LONG_BOOK => Self::read(from, true).map(Some),
             _ => Err(DecodeError::Value { field: "book" }),
         }
     }
-}
 
-impl Bytes for Book {
     fn write(&self, out: &mut Writer) {
         out.u128(self.given);
         out.u128(self.void_up_to);
         out.tick(self.expires);
         out.tick(self.promise);
         out.tick(self.extended);
-        // At most eight bandwidths, and 64 holes.
+        // At most eight bandwidths.
         out.u8(self.restarts.len() as u8);
         for restart in &self.restarts {
             out.tick(*restart);
         }
-        out.u8(self.holes.len() as u8);
-        for hole in &self.holes {
+        if self.holes.len() > MAX_HOLES {
+            out.u64(self.holes.len() as u64);
+        } else {
+            out.u8(self.holes.len() as u8);
+        }
+        for hole in self.holes.iter() {
             out.u128(hole.end);
             out.u128(hole.amount);
             out.u8(hole.withheld.len() as u8);
@@ -255,12 +303,13 @@ impl Bytes for Book {
         }
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn read(from: &mut Reader<'_>, long: bool) -> Result<Self, DecodeError> {
         let (given, void_up_to, expires, promise) = (from.u128()?, from.u128()?, from.tick()?, from.tick()?);
         let extended = from.tick()?;
         let restarts = (0..from.u8()?).map(|_| from.tick()).collect::<Result<_, _>>()?;
-        let count = from.u8()?;
-        if usize::from(count) > MAX_HOLES {
+        let (count, most) =
+            if long { (from.u64()?, MAX_HOLES_AHEAD) } else { (from.u8()?.into(), MAX_HOLES) };
+        if count > most as u64 {
             return Err(DecodeError::Value { field: "holes" });
         }
         let hole = |_| {
@@ -268,7 +317,8 @@ impl Bytes for Book {
             let withheld = (0..from.u8()?).map(|_| from.u128()).collect::<Result<_, _>>()?;
             Ok(Hole { end, amount, withheld })
         };
-        let holes: Vec<Hole> = (0..count).map(hole).collect::<Result<_, DecodeError>>()?;
+        let holes: Arc<Vec<Hole>> =
+            (0..count).map(hole).collect::<Result<Vec<_>, DecodeError>>().map(Arc::new)?;
         if !holes.is_sorted_by_key(|hole| hole.end) {
             return Err(DecodeError::Value { field: "holes" });
         }
@@ -283,7 +333,7 @@ mod tests {
     /// The sizes that the documentation of the states gives.
     #[test]
     fn a_book_takes_what_is_said() {
-        assert_eq!((size_of::<Book>(), size_of::<Hole>()), (112, 64));
+        assert_eq!((size_of::<Book>(), size_of::<Hole>()), (96, 64));
         assert_eq!(size_of::<crate::rate::GcraState>(), 32);
     }
 
@@ -298,6 +348,11 @@ mod tests {
         for end in (0..200).map(|nth| 100 + 20 * nth) {
             book.open(end, 10, [0].into_iter().collect());
         }
+        assert_eq!(book.holes.len(), 201);
+        book.promise = Tick::from_secs(9);
+        book.bound(Tick::from_secs(8));
+        assert_eq!(book.holes.len(), 201, "somebody waits");
+        book.bound(Tick::from_secs(9));
         assert_eq!(book.holes.len(), MAX_HOLES);
         let mut end = 100 + 20 * 199;
         book.cut(&mut end);

@@ -36,6 +36,19 @@ impl Carried {
         Self { at: self.at.shifted(by), until: self.until.shifted(by) }
     }
 
+    /// Reads what is behind the first byte of an optional change in byte form.
+    pub(crate) fn read_some(first: u8, from: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
+        match first {
+            0 => Ok(None),
+            1 => {
+                let (at, until) = (from.tick()?, from.tick()?);
+                let right = at <= until;
+                right.then_some(Some(Self { at, until })).ok_or(DecodeError::Value { field: "carried" })
+            }
+            _ => Err(DecodeError::Value { field: "carried" }),
+        }
+    }
+
     /// Returns the tick after which charges made before the change no longer matter.
     pub(crate) const fn until(self) -> Tick {
         self.until
@@ -52,14 +65,6 @@ impl Bytes for Option<Carried> {
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        match from.u8()? {
-            0 => Ok(None),
-            1 => {
-                let (at, until) = (from.tick()?, from.tick()?);
-                let right = at <= until;
-                right.then_some(Some(Carried { at, until })).ok_or(DecodeError::Value { field: "carried" })
-            }
-            _ => Err(DecodeError::Value { field: "carried" }),
-        }
+        Carried::read_some(from.u8()?, from)
     }
 }

@@ -27,7 +27,8 @@ pub struct Gcra {
 
 /// The state of [`Gcra`] for one key, 32 bytes in memory: the arrival time, and the tick of the last change.
 ///
-/// Charges that are settled out of order need up to 5 KiB more on the heap, until the limit has been full again.
+/// Charges that are settled out of order need up to 5 KiB more on the heap, until the limit has been full again;
+/// up to 130 KiB while charges wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GcraState(pub(super) Line);
 

@@ -28,7 +28,8 @@ pub struct LeakyBucket {
 
 /// The state of [`LeakyBucket`] for one key, 32 bytes in memory: when the bucket runs dry, and when it was last changed.
 ///
-/// Charges that are settled out of order need up to 5 KiB more on the heap, until the bucket has run dry.
+/// Charges that are settled out of order need up to 5 KiB more on the heap, until the bucket has run dry;
+/// up to 130 KiB while charges wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeakyBucketState(Line);
 

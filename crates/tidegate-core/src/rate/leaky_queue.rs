@@ -35,7 +35,8 @@ pub struct LeakyQueue {
 
 /// The state of [`LeakyQueue`] for one key, 32 bytes in memory: when all slack is back, and when it was last changed.
 ///
-/// Charges that are settled out of order need up to 5 KiB more on the heap, until the queue has rested.
+/// Charges that are settled out of order need up to 5 KiB more on the heap, until the queue has rested;
+/// up to 130 KiB while charges wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeakyQueueState(Line);
 

@@ -72,6 +72,12 @@ impl Line {
         (u128::from(self.tat[0]) << 64) | u128::from(self.tat[1])
     }
 
+    /// Returns the line with the fewer gaps that an engine has room for; `None` if it has no more than those.
+    pub(crate) fn shortened(&self) -> Option<Self> {
+        let book = self.book.as_ref()?.shortened()?;
+        Some(Self { book: Some(Box::new(book)), ..self.clone() })
+    }
+
     /// Returns the position at which the line of charges ends.
     fn end(&self) -> u128 {
         self.tat().saturating_add(self.book.as_ref().map_or(0, |book| book.given))
@@ -182,6 +188,7 @@ impl Pace {
         if act > at {
             book.promise = book.promise.max(act);
         }
+        book.bound(at);
         self.keep(book, tat, at)
     }
 
@@ -248,6 +255,7 @@ impl Pace {
         // A charge that still waits acts one unit before the arrival time at the latest.
         let latest = self.tick(tat.saturating_sub(self.time_of(1)));
         book.promise = book.promise.min(latest);
+        book.bound(at);
         if book.given == 0 && book.void_up_to == 0 {
             // No charge runs out later than its position says, and no position lies beyond the end.
             book.expires = book.expires.min(self.tick(end.max(tat)));
@@ -354,6 +362,10 @@ macro_rules! kept_as_line {
 
             fn set_back(&self, state: &$state, to: Tick) -> $state {
                 $state(self.pace.set_back(&state.0, to))
+            }
+
+            fn shortened(&self, state: &$state) -> Option<$state> {
+                state.0.shortened().map($state)
             }
 
             fn largest(&self) -> usize {

@@ -216,6 +216,7 @@ impl TokenBucket {
                 if act > at {
                     book.promise = book.promise.max(act);
                 }
+                book.bound(at);
                 let given = book.given;
                 (self.state(at, &levels, charged, book, false), given)
             }
@@ -266,6 +267,10 @@ impl Storable for TokenBucket {
 
     fn set_back(&self, state: &TokenBucketState, to: Tick) -> TokenBucketState {
         self.rewound(state, to)
+    }
+
+    fn shortened(&self, state: &TokenBucketState) -> Option<TokenBucketState> {
+        state.shortened()
     }
 
     fn largest(&self) -> usize {

@@ -24,15 +24,17 @@
 //! may take a whole burst from a limit that just became free. The burst is bounded here, where Guava leaves it open.
 //!
 //! # Settling
-//! A charge is undone or reduced as if it had never been larger, as long as nobody was charged after it. Once somebody
-//! was, nothing comes back: the later caller relies on the time at which this charge is paid off, and was charged at a
-//! price that the warming of this charge had lowered. Without this charge, the others would have paid more. So even the
-//! stable price of its units can be more than it cost the limit, and no part of it could be given back in every case.
+//! A charge is undone or reduced as if it had never been larger, as long as nobody who was charged after it stays. While
+//! somebody does, nothing comes back: the later caller relies on the time at which this charge is paid off, and was
+//! charged at a price that the warming of this charge had lowered. Without this charge, the others would have paid more.
+//! So even the stable price of its units can be more than it cost the limit, and no part of it could be given back in
+//! every case. What does not come back is [noted](gone) until it is paid off, and comes back when those behind are gone.
 //!
 //! # Exactness
 //! Squares have no exact ratio of fixed size, so prices are kept in units of 2⁻³² ns. In each grant, `n·I` and the slope's
 //! share are each rounded up, and the warming is rounded down: a grant costs less than 2⁻³¹ ns too much and never too little.
 
+mod gone;
 mod slope;
 
 use core::time::Duration;
@@ -46,6 +48,7 @@ use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::{QuotaError, burst_in_range};
 use crate::storable::Storable;
 use crate::time::{Rate, Tick, nanos, span};
+use gone::{Gone, Past};
 use slope::{Moment, PART, Slope};
 
 pub use slope::ColdFactor;
@@ -65,13 +68,20 @@ pub struct WarmUp {
 }
 
 /// The state of [`WarmUp`] for one key: 40 bytes, for the next free moment, the coldness at that moment and the tick
-/// of the last change; and 16 on the heap while a change of parameters matters.
+/// of the last change. While a change of parameters matters, or a charge was settled before those behind it, 32 more on
+/// the heap, and 56 for each such charge: at most 2,048.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmUpState {
     last: Tick,
     next: Moment,
     cold: Moment,
-    carried: Option<Box<Carried>>,
+    past: Option<Box<Past>>,
+}
+
+impl WarmUpState {
+    fn past(&self) -> Past {
+        self.past.as_deref().cloned().unwrap_or_default()
+    }
 }
 
 impl WarmUp {
@@ -165,15 +175,32 @@ impl WarmUp {
 
     /// Makes a state. A change is forgotten once the limit is busy for longer than any charge before the change had
     /// made it: from then on no receipt from before the change matches the state.
-    fn state(&self, last: Tick, (next, cold): (Moment, Moment), carried: Option<Carried>) -> WarmUpState {
-        let carried = carried.filter(|carried| next.parts() <= Moment::at(carried.until()).parts());
-        WarmUpState { last, next, cold, carried: carried.map(Box::new) }
+    fn state(&self, last: Tick, (next, cold): (Moment, Moment), mut past: Past) -> WarmUpState {
+        past.carried = past.carried.filter(|carried| next.parts() <= Moment::at(carried.until()).parts());
+        WarmUpState { last, next, cold, past: past.some() }
     }
 
-    /// Returns the record of a change at `last`.
-    fn change(&self, state: &WarmUpState, last: Tick) -> Carried {
+    /// Returns the past after a change at `last`: charges made before give nothing back.
+    fn change(&self, state: &WarmUpState, last: Tick) -> Past {
         let busy = u64::try_from(state.next.parts().div_ceil(1 << PART)).unwrap_or(u64::MAX);
-        Carried::new(last, Tick::from_nanos(busy), state.carried.as_deref().copied())
+        let carried = Carried::new(last, Tick::from_nanos(busy), state.past().carried);
+        Past { carried: Some(carried), gone: None }
+    }
+
+    /// Says whether nothing that stays was charged since a charge: the limit is where that charge left it, rested since.
+    fn is_last(&self, charge: &Gone, (next, cold): (Moment, Moment)) -> bool {
+        let (after, left) = self.charged(charge.before(), charge.units);
+        let rest = next.parts().checked_sub(after.parts());
+        let rested = rest.map(|rest| left.parts().saturating_add(rest).min(self.slope.coldest));
+        rested == Some(cold.parts())
+    }
+
+    /// Returns the next free moment and the coldness at it if a charge had been for the units that it used.
+    fn without(&self, charge: &Gone) -> (Moment, Moment) {
+        match charge.used {
+            0 => (charge.free, charge.cold),
+            used => self.charged(charge.before(), used),
+        }
     }
 
     /// Returns the price of `cost` units at a coldness, and the coldness after them.
@@ -193,13 +220,18 @@ impl Storable for WarmUp {
     fn set_back(&self, state: &WarmUpState, to: Tick) -> WarmUpState {
         let from = state.last;
         let (free, cold) = self.rested(state, from);
-        let carried = self.change(state, from);
+        let past = self.change(state, from);
         let free = free.saturating_sub(Moment::at(from).parts() - Moment::at(to).parts());
-        self.state(to, (Moment::of(free), Moment::of(cold)), Some(carried))
+        self.state(to, (Moment::of(free), Moment::of(cold)), past)
+    }
+
+    fn shortened(&self, state: &WarmUpState) -> Option<WarmUpState> {
+        let past = state.past.as_ref()?.shortened()?;
+        Some(WarmUpState { past: Some(Box::new(past)), ..state.clone() })
     }
 
     fn largest(&self) -> usize {
-        8 + 16 + 16 + Carried::LARGEST
+        8 + 16 + 16 + Past::LARGEST
     }
 }
 
@@ -208,7 +240,7 @@ impl Algorithm for WarmUp {
 
     /// Returns the state of a key never seen before: free, and completely cold.
     fn fresh(&self, now: Tick) -> WarmUpState {
-        self.state(now, (Moment::at(now), Moment::of(self.slope.coldest)), None)
+        self.state(now, (Moment::at(now), Moment::of(self.slope.coldest)), Past::default())
     }
 
     fn decide(&self, state: &WarmUpState, ask: Ask) -> Transition<WarmUpState> {
@@ -223,9 +255,12 @@ impl Algorithm for WarmUp {
         if wait > max_wait {
             return Transition::Denied { retry: Retry::After(span(wait - max_wait)) };
         }
-        let wait = span(wait);
-        let next = self.state(at, self.charged((free, cold), units), state.carried.as_deref().copied());
-        let left = next.next.parts();
+        let mut past = state.past();
+        if wait == 0 {
+            past.forget_charges();
+        }
+        let next = self.state(at, self.charged((free, cold), units), past);
+        let (wait, left) = (span(wait), next.next.parts());
         // What settling needs and the receipt has no field for: the coldness, the fraction of the free moment, and
         // the next free moment.
         let mark = (cold << PART) | u128::from(Moment::of(free).part);
@@ -251,40 +286,44 @@ impl Algorithm for WarmUp {
         Standing { limit: self.burst, remaining, debt: units as u64, reset_after }
     }
 
-    /// Reduces the last charge to the units used, exactly and at any time; zero undoes it. Once somebody else was
-    /// charged, nothing comes back, see the module. Units used beyond the charge are charged now, at the current
+    /// Reduces the last charge to the units used, exactly and at any time; zero undoes it. While somebody who was charged
+    /// since stays, nothing comes back, see the module. Units used beyond the charge are charged now, at the current
     /// price, behind everybody.
     fn settle(&self, state: &WarmUpState, now: Tick, receipt: &Receipt, used: u64) -> WarmUpState {
-        let at = now.max(state.last);
-        let carried = state.carried.as_deref().copied();
+        let (at, mut past) = (now.max(state.last), state.past());
         let units = receipt.cost.units();
         if used > units {
-            return self.state(at, self.charged(self.rested(state, at), excess(receipt, used)), carried);
+            return self.state(at, self.charged(self.rested(state, at), excess(receipt, used)), past);
         }
         let part = receipt.marks().0 as u32;
         let whole = receipt.act.as_nanos().saturating_sub(u64::from(part > 0));
-        let free = Moment { ns: whole, part }.parts();
-        let cold = (receipt.marks().0 >> PART).min(self.slope.coldest);
-        let outdated = carried.is_some_and(|carried| carried.outdates(receipt));
-        let since = receipt.marks().1 != state.next.parts()
-            || self.charged((free, cold), units) != (state.next, state.cold);
-        if used == units || outdated || since || state.next == Moment::MAX {
+        let cold = Moment::of((receipt.marks().0 >> PART).min(self.slope.coldest));
+        let charge = Gone { free: Moment { ns: whole, part }, cold, units, used };
+        let after = self.charged(charge.before(), units).0.parts();
+        let outdated = past.carried.is_some_and(|carried| carried.outdates(receipt));
+        let known = receipt.marks().1 == after && after <= state.next.parts();
+        if used == units || outdated || !known || state.next == Moment::MAX {
             return state.clone();
         }
-        let left = match used {
-            0 => (Moment::of(free), Moment::of(cold)),
-            _ => self.charged((free, cold), used),
-        };
-        self.state(at, left, carried)
+        if !self.is_last(&charge, (state.next, state.cold)) {
+            let noted = after > Moment::at(at).parts() && past.note(charge, Moment::at(at));
+            return if noted { self.state(at, (state.next, state.cold), past) } else { state.clone() };
+        }
+        let mut left = self.without(&charge);
+        while let Some(before) = past.last().filter(|before| self.is_last(before, left)) {
+            left = self.without(&before);
+            past.forget_last();
+        }
+        self.state(at, left, past)
     }
 
     /// Carries a state over: the open debt keeps its units at the new rate, the coldness its share of the new period.
     fn carry(&self, old: &Self, state: &WarmUpState, now: Tick, how: Replace) -> WarmUpState {
         let last = now.max(state.last);
-        let carried = self.change(state, last);
+        let past = self.change(state, last);
         if how == Replace::Reset {
             let coldest = Moment::of(self.slope.coldest);
-            return self.state(last, (Moment::at(last), coldest), Some(carried));
+            return self.state(last, (Moment::at(last), coldest), past);
         }
         let (free, cold) = old.rested(state, last);
         let now = Moment::at(last).parts();
@@ -292,15 +331,14 @@ impl Algorithm for WarmUp {
         let per = |a: &Slope, b: &Slope| u128::from(a.ns) * u128::from(b.units);
         let debt = mul_div_ceil(free - now, per(&self.slope, &old.slope), per(&old.slope, &self.slope));
         let cold = mul_div_ceil(cold, self.slope.coldest, old.slope.coldest);
-        self.state(last, (Moment::of(now.saturating_add(debt)), Moment::of(cold)), Some(carried))
+        self.state(last, (Moment::of(now.saturating_add(debt)), Moment::of(cold)), past)
     }
 
     /// Returns when the limit is free and as cold as a fresh one.
     fn full_at(&self, state: &WarmUpState) -> Option<Tick> {
         let missing = self.slope.coldest.saturating_sub(state.cold.parts());
         let full = state.next.parts().saturating_add(missing).div_ceil(1 << PART);
-        let outdated =
-            state.carried.as_deref().map_or(0, |carried| u128::from(carried.until().as_nanos()) + 1);
+        let outdated = state.past().carried.map_or(0, |carried| u128::from(carried.until().as_nanos()) + 1);
         u64::try_from(full.max(outdated)).ok().map(Tick::from_nanos)
     }
 }
@@ -327,13 +365,13 @@ impl Bytes for WarmUpState {
         out.tick(self.last);
         out.u128(self.next.parts());
         out.u128(self.cold.parts());
-        self.carried.as_deref().copied().write(out);
+        self.past().write(out);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (last, next, cold) = (from.tick()?, from.u128()?, from.u128()?);
-        let carried = Option::<Carried>::read(from)?.map(Box::new);
-        Ok(Self { last, next: Moment::of(next), cold: Moment::of(cold), carried })
+        let past = Past::read(from)?.some();
+        Ok(Self { last, next: Moment::of(next), cold: Moment::of(cold), past })
     }
 }
 

@@ -14,12 +14,15 @@
 
 mod answers;
 mod changed;
+mod crowd;
 mod envelope;
 mod exhaustive;
 mod history;
 mod hostile;
 mod laws;
 mod random;
+#[path = "../random/mod.rs"]
+mod random_numbers;
 mod subjects;
 
 use tidegate_core::{Algorithm, Quota, Tick};

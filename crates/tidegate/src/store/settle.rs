@@ -35,11 +35,21 @@ pub fn settle(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Settled, bool) {
 /// Settles a step like [`settle`], for a store that takes cells of at most `largest` bytes.
 ///
 /// A charge that would wait, and whose promise would make its cell larger, does not wait: it is refused until it can act
-/// at once. Promises that were made are kept, since one that is forgotten could not be undone.
+/// at once. Promises that were made are kept, since one that is forgotten could not be undone. A settlement is never
+/// refused: where it leaves a cell too large, the oldest gaps between the promises of a bucket are forgotten.
 pub fn settle_within(step: &Step<'_>, cells: &mut [Option<Cell>], largest: Option<usize>) -> (Settled, bool) {
     let promises = matches!(step.op, Op::Take | Op::Draw)
         && step.charges.iter().any(|charge| !charge.max_wait.is_zero());
-    let Some(most) = largest.filter(|_| promises) else { return settle(step, cells) };
+    let Some(most) = largest else { return settle(step, cells) };
+    if !promises {
+        let answer = settle(step, cells);
+        for cell in cells.iter_mut().flatten() {
+            if let Some(shorter) = cell.quota.shortened(&cell.state).filter(|_| cell.encode().len() > most) {
+                cell.state = shorter;
+            }
+        }
+        return answer;
+    }
     let before = cells.to_vec();
     let answer = settle(step, cells);
     let large = |cell: &Option<Cell>| cell.as_ref().is_some_and(|cell| cell.encode().len() > most);
@@ -135,6 +145,27 @@ mod tests {
         assert!(
             settle(&Step { charges: &[Charge::new(b"a", &log, Cost::ONE)], ..at(1) }, &mut cells).0.allowed
         );
+    }
+
+    /// A thousand callers wait for a bucket in memory, and every second one goes away. An engine that takes the cell
+    /// over keeps what it has room for.
+    #[test]
+    fn a_settlement_that_a_cell_has_no_room_for_forgets_gaps() {
+        let bucket = Arc::new(Quota::per_second(1).token_bucket().unwrap());
+        let now = Tick::from_secs(1);
+        let charges = [Charge { max_wait: Duration::MAX, ..Charge::new(b"a", &bucket, Cost::ONE) }];
+        let mut cells = [None];
+        let made: Vec<_> = (0..1000)
+            .map(|_| settle(&Step::new(now, Op::Take, &charges), &mut cells).0.lines[0].receipt.unwrap())
+            .collect();
+        for receipt in made.into_iter().step_by(2) {
+            let endings = [Ending::new(receipt, Finish::UNDONE)];
+            let step = Step::new(now, Op::Finish(&endings), &charges);
+            settle_within(&step, &mut cells, Some(4096));
+            let cell = cells[0].as_ref().unwrap();
+            assert!(cell.encode().len() <= 4096);
+            assert_eq!(Cell::decode(&cell.encode()).as_ref(), Ok(cell));
+        }
     }
 
     fn quota(burst: u64) -> Arc<Quota> {

@@ -152,6 +152,7 @@ impl TokenBucket {
         }
         // Every promise still ahead acts before the limit is full.
         book.promise = book.promise.min(full);
+        book.bound(at);
         // A period that was restarted ends later than any receipt says.
         book.expires = if alone { book.expires.min(full) } else { book.expires.max(full) };
         if self.single().is_some() {

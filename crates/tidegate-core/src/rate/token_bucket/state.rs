@@ -12,7 +12,8 @@ pub(super) const MOST_BANDWIDTHS: usize = 8;
 /// The state of [`TokenBucket`](super::TokenBucket) for one key: 40 bytes. With several bandwidths, 160 bytes more on
 /// the heap, and 24 for each bandwidth but the first.
 ///
-/// Charges that are settled out of order need as much more, at most 5 KiB (one bandwidth), until the bucket is full.
+/// Charges that are settled out of order need as much more, at most 5 KiB (one bandwidth), until the bucket is full; at
+/// most 130 KiB while charges wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenBucketState {
     pub(super) last: Tick,
@@ -56,6 +57,14 @@ impl TokenBucketState {
 
     pub(super) fn book(&self) -> Option<&Book> {
         self.more.as_ref().and_then(|more| more.book.as_ref())
+    }
+
+    /// Returns the state with the fewer gaps that an engine has room for; `None` if it has no more than those.
+    pub(super) fn shortened(&self) -> Option<Self> {
+        let more = self.more.as_ref()?;
+        let book = Some(more.book.as_ref()?.shortened()?);
+        let more = Some(Box::new(More { charged: more.charged, others: more.others.clone(), book }));
+        Some(Self { more, ..*self })
     }
 
     pub(super) fn charged(&self) -> u128 {

@@ -62,13 +62,19 @@ fn reserve(limit: &WarmUp, state: &WarmUpState, now: Tick, units: u64) -> (WarmU
 }
 
 #[test]
-fn the_last_charge_is_settled_exactly_and_no_other() {
+fn a_charge_is_settled_exactly_once_nobody_stands_behind_it() {
     let limit = limit();
     let (a, first) = reserve(&limit, &limit.fresh(Tick::EPOCH), Tick::EPOCH, 1);
     let (b, second) = reserve(&limit, &a, Tick::EPOCH, 4);
     let (c, third) = reserve(&limit, &b, Tick::EPOCH, 1);
     assert_eq!(limit.settle(&c, Tick::EPOCH, &third, 0), b);
-    assert_eq!(limit.settle(&c, Tick::EPOCH, &second, 0), c);
+    let noted = limit.settle(&c, Tick::EPOCH, &second, 0);
+    assert_eq!((noted.next, noted.cold), (c.next, c.cold), "the third relies on it");
+    assert_eq!(limit.settle(&noted, Tick::EPOCH, &second, 0), noted, "a charge is settled once");
+    assert_eq!(limit.settle(&noted, Tick::EPOCH, &third, 0), a, "both come back");
+    let used = limit.settle(&c, Tick::EPOCH, &second, 3);
+    assert_eq!(limit.settle(&used, Tick::EPOCH, &third, 0), reserve(&limit, &a, Tick::EPOCH, 3).0);
+    assert_eq!(limit.settle(&c, Tick::from_secs(9), &second, 0), c, "it is paid off");
     assert_eq!(limit.settle(&b, Tick::EPOCH, &second, 3), reserve(&limit, &a, Tick::EPOCH, 3).0);
     // Long after the work acted, and the last charge first.
     let later = Tick::from_secs(2);
@@ -124,4 +130,15 @@ fn the_slope_is_sentinels() {
             assert_eq!(total.as_millis(), 10_000, "warm after 50 tokens, in the warm-up period");
         }
     }
+}
+
+/// What an earlier version wrote after it had settled a charge with others behind it, which it did not note.
+#[test]
+fn a_state_without_noted_charges_is_read() {
+    let old = "010900ca3a1486573416e4e514bc9c25a1e3865734160000000097244992240fc190000000000000000000";
+    let bytes: Vec<u8> =
+        (0..old.len() / 2).map(|at| u8::from_str_radix(&old[2 * at..2 * at + 2], 16).unwrap()).collect();
+    let state = crate::State::decode(&bytes).unwrap();
+    assert!(matches!(&state, crate::State::WarmUp(state) if state.past.is_none()));
+    assert_eq!(state.encode(), bytes);
 }
