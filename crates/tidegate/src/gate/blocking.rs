@@ -76,15 +76,15 @@ impl Gate {
         if let Some(attribute) = words.by.iter().find(|name| key.value(name).is_none()) {
             return Err(BlockError::NoKey { attribute: attribute.clone() });
         }
-        let bytes = blocked_key(&set, policy, key).ok_or_else(no_policy)?;
+        let bytes = self.blocked_key(&set, policy, key).ok_or_else(no_policy)?;
         let now = self.time.now();
         let mut by_policy = self.blocks.by_policy.write();
         let known = by_policy.get(policy).is_some_and(|keys| keys.contains_key(&*bytes));
-        if !known && self.blocks.by_hand(&by_policy) >= Self::MOST_BLOCKS {
+        if !known && self.blocks.has_many_by_hand(&by_policy) {
             // Blocks of policies that no longer exist have no effect.
             by_policy.retain(|name, _| set.find(name).is_some());
             self.blocks.tidy(&mut by_policy, now);
-            if self.blocks.by_hand(&by_policy) >= Self::MOST_BLOCKS {
+            if self.blocks.has_many_by_hand(&by_policy) {
                 return Err(BlockError::TooMany);
             }
         }
@@ -105,7 +105,7 @@ impl Gate {
 
     /// Ends the block of a key in this process.
     pub(super) fn unblock_here(&self, policy: &str, key: &Descriptor<'_>) -> Option<Arc<Block>> {
-        let bytes = blocked_key(&self.policies.load(), policy, key)?;
+        let bytes = self.blocked_key(&self.policies.load(), policy, key)?;
         let now = self.time.now();
         let mut by_policy = self.blocks.by_policy.write();
         let ended = by_policy.get_mut(policy)?.remove(&*bytes);
@@ -121,10 +121,16 @@ impl Gate {
             return Vec::new();
         }
         let now = self.time.now();
-        let mut by_policy = self.blocks.by_policy.write();
-        self.blocks.tidy(&mut by_policy, now);
+        let by_policy = self.blocks.by_policy.read();
         let mut found: Vec<Arc<Block>> =
             by_policy.get(policy).into_iter().flat_map(HashMap::values).cloned().collect();
+        // Checks wait no longer than for the copy, or for the removal of what has ended.
+        drop(by_policy);
+        let all = found.len();
+        found.retain(|block| now < block.until);
+        if found.len() < all {
+            self.blocks.tidy(&mut self.blocks.by_policy.write(), now);
+        }
         found.sort_by(|one, other| one.key.cmp(&other.key));
         found
     }
@@ -177,9 +183,8 @@ impl Gate {
         if !self.blocks.any() {
             return Vec::new();
         }
-        let all = |everywhere: &mut super::blocks::Everywhere| everywhere.blocks.values().cloned().collect();
         let now = self.time.now();
-        let mut found: Vec<Arc<Block>> = self.blocks.change_everywhere(now, all);
+        let mut found: Vec<Arc<Block>> = self.blocks.everywhere.read().blocks.values().cloned().collect();
         found.retain(|block| now < block.until);
         found.sort_by(|one, other| one.key.cmp(&other.key));
         found
@@ -221,6 +226,14 @@ impl Gate {
         counted.filter(|(_, keys)| *keys > 0).collect()
     }
 
+    /// Returns how many blocks by limits did not begin because there was no room: 100,000 are kept, and those of one
+    /// policy are fewer than all together leave. For programs that tell an operator that their `over: block` is not
+    /// whole; the limits themselves went on refusing.
+    #[must_use]
+    pub fn blocks_left_out(&self) -> u64 {
+        self.blocks.left_out()
+    }
+
     /// Returns how often keys were blocked and unblocked. A caller that caches an answer must refresh it when the
     /// number has changed.
     #[must_use]
@@ -257,14 +270,14 @@ impl Gate {
                 continue;
             }
             let Ruling::Denied { retry } = ruling else { continue };
-            *retry = match *retry {
+            let moved = match *retry {
                 Retry::After(wait) => Retry::After(wait.max(lasts)),
                 Retry::Unknown => Retry::After(lasts),
                 Retry::Never => continue,
             };
-            if !check.peek {
-                let block = || Block::by_limit(&key_text(set, policy, check.request), now, now.after(lasts));
-                blocks.begin(&policy.name, key, now, block);
+            let block = || Block::by_limit(&key_text(set, policy, check.request), now, now.after(lasts));
+            if check.peek || blocks.begin(&policy.name, &key, now, block) {
+                *retry = moved;
             }
         }
         decision.binding = binding(&decision.limits, decision.allowed);
@@ -280,6 +293,12 @@ impl Gate {
         self.blocked(policies, check)
     }
 
+    /// Returns what is kept of the key of a policy's first limit.
+    fn blocked_key(&self, set: &PolicySet, policy: &str, key: &Descriptor<'_>) -> Option<Box<[u8]>> {
+        let (place, _) = set.find(policy)?;
+        Some((*self.blocks.kept(&set.key(place, 0, key)?)).into())
+    }
+
     #[cold]
     #[inline(never)]
     fn blocked(&self, policies: &PolicySet, check: &Check<'_, '_>) -> Option<Refusal> {
@@ -291,16 +310,10 @@ impl Gate {
         let by_policy = self.blocks.by_policy.read();
         policies.refuse_by(check.request, check.priority, check.among, |place, policy| {
             let keys = by_policy.get(policy.name.as_str())?;
-            let block = keys.get(&*policies.key(place, 0, check.request)?)?;
+            let block = keys.get(&*self.blocks.kept(&policies.key(place, 0, check.request)?))?;
             block.holds(now).then(|| refusal(place, policy, block))
         })
     }
-}
-
-/// Returns the key of a policy's first limit.
-fn blocked_key(set: &PolicySet, policy: &str, key: &Descriptor<'_>) -> Option<Box<[u8]>> {
-    let (place, _) = set.find(policy)?;
-    Some(set.key(place, 0, key)?.into())
 }
 
 fn refusal(place: usize, policy: &Policy, block: &Arc<Block>) -> Refusal {
@@ -450,6 +463,41 @@ mod tests {
         assert_eq!(gate.blocks_everywhere().len(), 1);
         assert!(gate.unblock_everywhere(&"203.0.113.9".parse().unwrap()).is_some());
         assert!(gate.check(&from("203.0.113.9")).unwrap().allowed && !gate.blocks.any());
+    }
+
+    #[test]
+    fn whoever_fills_the_blocks_of_one_policy_leaves_room_to_the_others() {
+        let policy = |name: &str, by: &str| {
+            let limit = Limit::new(Quota::per_hour(60).burst(1).gcra().unwrap(), "60/h");
+            let over = Over::Block { lasts: Duration::from_secs(600) };
+            Policy { by: vec![by.to_owned()], over, ..Policy::new(name, limit) }
+        };
+        let set = PolicySet::new(vec![policy("many", "user.id"), policy("logins", "client.ip")]).unwrap();
+        let clock = ManualClock::at(NOON);
+        let gate = Gate::in_memory(set, 10).unwrap().with_clock(clock.clone());
+        // A key of any length takes the room of a short one.
+        let long = "u".repeat(8_000);
+        let begin = |policy: &str, key: &str| {
+            let block = || Block::by_limit(key, NOON, NOON.after(Duration::from_secs(600)));
+            gate.blocks.begin(policy, key.as_bytes(), NOON, block)
+        };
+        let begun = (0..60_000).filter(|at| begin("many", &format!("{long}{at}"))).count();
+        assert_eq!((begun, gate.blocks_left_out()), (50_000, 10_000));
+        let kept = gate.blocks("many");
+        assert!(kept.iter().all(|block| block.key.len() < 200), "{}", kept[0].key.len());
+        assert!(begin("many", &format!("{long}7")), "it is blocked");
+        let caller = Descriptor::new().with("client.ip", "192.0.2.1");
+        let retry = || gate.check(&caller).unwrap().retry();
+        retry();
+        assert_eq!(retry(), Retry::After(Duration::from_secs(600)));
+        clock.set(NOON.after(Duration::from_secs(1)));
+        assert!(gate.check(&caller).unwrap().refusal.is_some_and(|refusal| refusal.block.is_some()));
+        // What does not begin moves no retry.
+        (0..60_000).for_each(|at| drop(begin("logins", &at.to_string())));
+        let other = Descriptor::new().with("client.ip", "192.0.2.2");
+        gate.check(&other).unwrap();
+        assert_eq!(gate.check(&other).unwrap().retry(), Retry::After(Duration::from_secs(60)));
+        assert!(gate.check(&other).unwrap().refusal.is_none());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The table of manually blocked keys.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -20,6 +22,10 @@ pub(super) struct Blocks {
     /// Before this tick, in nanoseconds, no room is made for blocks by limits: looking for blocks that have ended takes
     /// as long as there are blocks.
     next_tidy: AtomicU64,
+    /// How many blocks by limits did not begin, because there was no room.
+    left_out: AtomicU64,
+    /// Two hashers, seeded at random: together they tell long keys apart.
+    hashers: [foldhash::quality::RandomState; 2],
     pub(super) by_policy: RwLock<ByPolicy>,
     /// The blocks that hold whatever the policies say.
     pub(super) everywhere: RwLock<Everywhere>,
@@ -53,6 +59,27 @@ pub(super) type ByPolicy = HashMap<Box<str>, HashMap<Box<[u8]>, Arc<Block>, Rand
 impl Blocks {
     /// The most keys that may be blocked because they exceeded a limit.
     const MOST_BY_LIMITS: usize = 100_000;
+    /// Of a longer key, only the beginning and a fingerprint are kept: callers choose its length.
+    const WHOLE_KEY: usize = 64;
+    /// The most characters of a key's text that a block by a limit keeps.
+    const MOST_TEXT: usize = 160;
+
+    /// Returns what is kept of a key.
+    pub(super) fn kept<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
+        if key.len() <= Self::WHOLE_KEY {
+            return Cow::Borrowed(key);
+        }
+        let [one, other] = self.hashers.each_ref().map(|hasher| hasher.hash_one(key).to_le_bytes());
+        // One byte longer than any key that is kept whole.
+        let beginning = &key[..Self::WHOLE_KEY + 1 - 16];
+        Cow::Owned([beginning, &one, &other].concat())
+    }
+
+    /// Returns how many blocks by limits did not begin, because there was no room.
+    pub(super) fn left_out(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.left_out.load(Ordering::Relaxed)
+    }
 
     /// Reports whether there may be blocks.
     #[inline(always)]
@@ -74,30 +101,33 @@ impl Blocks {
         by_policy.values().map(HashMap::len).sum()
     }
 
-    /// Returns how many keys persons have blocked.
-    pub(super) fn by_hand(&self, by_policy: &ByPolicy) -> usize {
-        by_policy.values().flat_map(HashMap::values).filter(|block| !block.by_limit).count()
+    /// Says whether persons have blocked as many keys as they may.
+    pub(super) fn has_many_by_hand(&self, by_policy: &ByPolicy) -> bool {
+        let most = super::Gate::MOST_BLOCKS;
+        let by_hand = || by_policy.values().flat_map(HashMap::values).filter(|block| !block.by_limit).count();
+        self.count(by_policy) >= most && by_hand() >= most
     }
 
-    /// Begins the block of a key that exceeded a limit, unless the key is blocked. Without room for it nothing happens:
-    /// the limit itself still refuses the key.
-    pub(super) fn begin(&self, policy: &str, key: Vec<u8>, now: Tick, block: impl FnOnce() -> Block) {
+    /// Begins the block of a key that exceeded a limit, unless the key is blocked; says whether it is. Without room for
+    /// it nothing happens: the limit itself still refuses the key.
+    pub(super) fn begin(&self, policy: &str, key: &[u8], now: Tick, block: impl FnOnce() -> Block) -> bool {
+        let key = self.kept(key);
         let mut by_policy = self.by_policy.write();
         let held = by_policy.get(policy).and_then(|keys| keys.get(&*key));
-        if held.is_some_and(|held| held.holds(now)) {
-            return;
-        }
-        self.insert(&mut by_policy, policy, &key, now, block);
+        held.is_some_and(|held| held.holds(now)) || self.insert(&mut by_policy, policy, &key, now, block)
     }
 
     /// Takes over what a store says of the block of a key, in place of an earlier block by a limit.
     pub(super) fn know(&self, policy: &str, key: &[u8], now: Tick, block: Block) {
+        let key = &*self.kept(key);
         let mut by_policy = self.by_policy.write();
         let held = by_policy.get_mut(policy).and_then(|keys| keys.get_mut(key));
         match held.filter(|held| now < held.until) {
             Some(held) if !held.by_limit => {}
             Some(held) => *held = Arc::new(block),
-            None => self.insert(&mut by_policy, policy, key, now, || block),
+            None => {
+                self.insert(&mut by_policy, policy, key, now, || block);
+            }
         }
     }
 
@@ -106,6 +136,7 @@ impl Blocks {
         if !self.any() || self.get(policy, key).is_none_or(|block| !block.by_limit) {
             return;
         }
+        let key = &*self.kept(key);
         let mut by_policy = self.by_policy.write();
         let Some(keys) = by_policy.get_mut(policy) else { return };
         if keys.get(key).is_some_and(|block| block.by_limit) {
@@ -120,6 +151,7 @@ impl Blocks {
         if !self.any() {
             return;
         }
+        let key = &*self.kept(key);
         let mut by_policy = self.by_policy.write();
         let held = by_policy.get_mut(policy).and_then(|keys| keys.get_mut(key));
         if let Some(held) = held.filter(|held| held.by_limit && now < held.until) {
@@ -129,10 +161,10 @@ impl Blocks {
 
     /// Returns the block of a key, which may have ended.
     pub(super) fn get(&self, policy: &str, key: &[u8]) -> Option<Arc<Block>> {
-        self.by_policy.read().get(policy)?.get(key).cloned()
+        self.by_policy.read().get(policy)?.get(&*self.kept(key)).cloned()
     }
 
-    /// Adds a block if there is room.
+    /// Adds a block if there is room; says whether there was.
     fn insert(
         &self,
         by_policy: &mut ByPolicy,
@@ -140,27 +172,41 @@ impl Blocks {
         key: &[u8],
         now: Tick,
         block: impl FnOnce() -> Block,
-    ) {
-        if self.count.load(Ordering::Relaxed) >= Self::MOST_BY_LIMITS {
+    ) -> bool {
+        if !Self::has_room(by_policy, policy) {
             // Relaxed: under the lock.
-            if now.as_nanos() < self.next_tidy.load(Ordering::Relaxed) {
-                return;
+            if now.as_nanos() >= self.next_tidy.load(Ordering::Relaxed) {
+                self.next_tidy.store(now.as_nanos().saturating_add(1_000_000_000), Ordering::Relaxed);
+                self.tidy(by_policy, now);
             }
-            self.next_tidy.store(now.as_nanos().saturating_add(1_000_000_000), Ordering::Relaxed);
-            self.tidy(by_policy, now);
-            if self.count.load(Ordering::Relaxed) >= Self::MOST_BY_LIMITS {
-                return;
+            if !Self::has_room(by_policy, policy) {
+                self.left_out.fetch_add(1, Ordering::Relaxed);
+                return false;
             }
         }
-        by_policy.entry(policy.into()).or_default().insert(key.into(), Arc::new(block()));
+        let mut block = block();
+        if let Some((end, _)) = block.key.char_indices().nth(Self::MOST_TEXT) {
+            block.key = format!("{}\u{2026}", &block.key[..end]).into();
+        }
+        by_policy.entry(policy.into()).or_default().insert(key.into(), Arc::new(block));
         self.note(by_policy);
         self.changed();
+        true
+    }
+
+    /// Says whether a policy may have one more block by a limit: it has fewer than all policies leave, so whoever fills
+    /// the room of one policy leaves some to each other.
+    fn has_room(by_policy: &ByPolicy, policy: &str) -> bool {
+        let (own, all) = by_policy.iter().fold((0, 0), |(own, all), (name, keys)| {
+            (if **name == *policy { keys.len() } else { own }, all + keys.len())
+        });
+        own < Self::MOST_BY_LIMITS.saturating_sub(all)
     }
 
     /// Returns the end of a key's block, if that is known to be in effect.
     pub(super) fn until(&self, policy: &str, key: &[u8], now: Tick) -> Option<Tick> {
         let by_policy = self.by_policy.read();
-        let block = by_policy.get(policy)?.get(key)?;
+        let block = by_policy.get(policy)?.get(&*self.kept(key))?;
         block.holds(now).then_some(block.until)
     }
 
