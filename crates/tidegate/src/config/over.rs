@@ -7,7 +7,7 @@ use tidegate_core::Criticality;
 use super::diagnostic::Findings;
 use super::grammars::block;
 use super::node::Node;
-use crate::policy::{ChargeOn, KeepFor, Limit, Over, Policy, span};
+use crate::policy::{Absent, ChargeOn, KeepFor, Limit, Over, Policy, span};
 
 /// Stores all three in a policy whose limits and lists are already read.
 pub(super) fn read(policy: &mut Policy, node: &Node, findings: &mut Findings) {
@@ -52,6 +52,18 @@ pub(super) fn read(policy: &mut Policy, node: &Node, findings: &mut Findings) {
         };
         if let Some(told) = told {
             findings.error(over.spot, format_args!("over: {word} {told}"));
+        }
+        if policy.by.is_empty() || policy.absent == Absent::Charge {
+            let whom =
+                if policy.by.is_empty() { "have one key" } else { "without the attribute share one key" };
+            findings.warn(
+                over.spot,
+                format_args!(
+                    "over: {word}: all requests {whom}, so one caller who exceeds the limit blocks everybody; name the callers, \
+                     as in by: [client.ip]{}",
+                    if policy.by.is_empty() { "" } else { ", or leave out absent: charge" }
+                ),
+            );
         }
     }
     match word {

@@ -293,3 +293,21 @@ fn what_becomes_of_requests_over_a_limit_is_read_and_checked() {
         assert!(found.contains(told), "{policy}: {found}");
     }
 }
+
+/// A key that many callers share lets one of them block the others.
+#[test]
+fn a_block_of_a_key_that_callers_share_is_warned_of() {
+    let warned = |policy: &str| {
+        let file = format!(
+            "version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies: [{{ name: p, {policy} }}]\n"
+        );
+        let (_, notes) = Config::parse(&file, "t", Format::Yaml).unwrap();
+        notes
+            .iter()
+            .any(|note| note.to_string().contains("one caller who exceeds the limit blocks everybody"))
+    };
+    assert!(warned("limit: { rate: 5/s }, over: block 10min"));
+    assert!(warned("by: [request.header.x-key], absent: charge, limit: { rate: 5/s }, over: block 10min"));
+    assert!(!warned("by: [request.header.x-key], limit: { rate: 5/s }, over: block 10min"));
+    assert!(!warned("limit: { rate: 5/s }"));
+}
