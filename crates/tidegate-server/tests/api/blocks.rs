@@ -224,6 +224,7 @@ async fn a_caller_is_blocked_for_all_policies_at_once() {
         ("", "name one attribute of the caller"),
         ("?client.ip=a&user.id=b", "name one attribute of the caller"),
         ("?client.ip=nobody", "`nobody` is neither an address nor a network"),
+        ("?client.ip=%3A%3Affff%3A203.0.113.0/120", "IPv4 is compared as IPv4; write 203.0.113.0/24"),
         (
             "?client.i=203.0.113.9",
             "no policy reads the attribute `client.i`, so a block of it would refuse nobody; did you mean client.ip?",

@@ -13,10 +13,10 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{Request, Uri};
 use serde_json::{Value, json};
-use tidegate::config::canonical_attribute;
+use tidegate::config::{Config, Format, Severity, canonical_attribute};
 use tidegate::explain::key_text;
 use tidegate::gate::BlockError;
-use tidegate::policy::{AccessEntry, Block, Descriptor, Mode, Policy, PolicySet, span};
+use tidegate::policy::{AccessEntry, Block, Descriptor, Mode, Policy, PolicySet, canonical, span};
 
 use super::keys::key_of;
 use super::policies::find;
@@ -131,7 +131,11 @@ pub(crate) fn list_everywhere(app: &App, uri: &Uri) -> Result<Response, Problem>
     if names_caller {
         let entry = entry_of(&app.engine.live(), uri.query().unwrap_or_default())?;
         let key = file_list::key(&entry);
-        let block = blocks.into_iter().find(|block| *block.key == *key);
+        // A caller may be blocked by an entry that was written otherwise: a network around it.
+        let block = blocks.into_iter().find(|block| *block.key == *key).or_else(|| {
+            let (name, value) = named_value(&entry);
+            app.engine.blocked_everywhere(&Descriptor::new().with(name, value))
+        });
         return Ok(json::shown(&key_json(&key, &known(&key, block), &Value::Null)));
     }
     let query = Query::of(uri, &OF_LISTS)?;
@@ -200,22 +204,46 @@ fn entry_of(live: &Live, query: &str) -> Result<AccessEntry, Problem> {
             quoted(&name)
         ));
     }
-    if name != "client.ip" {
-        return Ok(AccessEntry::Attribute { name: name.into_owned(), value: value.to_owned() });
-    }
-    let written = if value.contains('/') { value.to_owned() } else { key_address(&live.set, value) };
+    let is_address = name == "client.ip";
+    let written = match () {
+        () if !is_address => format!("{name}={value}"),
+        () if value.contains('/') => value.to_owned(),
+        () => key_address(&live.set, value),
+    };
     match written.parse() {
-        Ok(entry @ AccessEntry::Network(_)) => Ok(entry),
-        _ => refuse(format!(
+        Err(_) | Ok(AccessEntry::Attribute { .. }) if is_address => refuse(format!(
             "{} is neither an address nor a network; write 203.0.113.9 or 203.0.113.0/24",
             quoted(value)
         )),
+        Err(error) => refuse(error.to_string()),
+        Ok(entry) => match as_in_a_file(&written) {
+            Some(mistake) => refuse(mistake),
+            None => Ok(entry),
+        },
+    }
+}
+
+/// Returns what is wrong with an entry of a list: no request is compared with it. Said by whoever reads `access` in a file.
+fn as_in_a_file(entry: &str) -> Option<String> {
+    let file = format!(
+        "version: 1\nclient_ip: {{ trusted_proxies: [] }}\naccess: {{ deny: [{}] }}\npolicies: []\n",
+        Value::from(entry)
+    );
+    let mistakes = Config::parse(&file, "key", Format::Yaml).err()?;
+    mistakes.into_iter().find(|one| one.severity == Severity::Error).map(|one| one.message)
+}
+
+/// Returns the attribute and the value that an entry stands for: of a network, its first address.
+fn named_value(entry: &AccessEntry) -> (&str, String) {
+    match entry {
+        AccessEntry::Network(network) => ("client.ip", network.addr().to_string()),
+        AccessEntry::Attribute { name, value } => (name, value.clone()),
     }
 }
 
 /// Returns an address in the form of a key: an IPv6 address as the network that shares its capacity.
 fn key_address(set: &PolicySet, text: &str) -> String {
-    match text.parse::<IpAddr>().map(|address| address.to_canonical()) {
+    match text.parse::<IpAddr>().map(canonical) {
         Ok(address @ IpAddr::V6(_)) => format!("{address}/{}", set.ipv6_prefix()),
         Ok(address) => address.to_string(),
         Err(_) => text.to_owned(),
