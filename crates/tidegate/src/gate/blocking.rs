@@ -80,11 +80,16 @@ impl Gate {
         let now = self.time.now();
         let mut by_policy = self.blocks.by_policy.write();
         let known = by_policy.get(policy).is_some_and(|keys| keys.contains_key(&*bytes));
-        if !known && self.blocks.by_hand(&by_policy) >= Self::MOST_BLOCKS {
+        // Fewer blocks need no count of those made by hand.
+        let full = |by_policy: &_| {
+            self.blocks.count(by_policy) >= Self::MOST_BLOCKS
+                && self.blocks.by_hand(by_policy) >= Self::MOST_BLOCKS
+        };
+        if !known && full(&by_policy) {
             // Blocks of policies that no longer exist have no effect.
             by_policy.retain(|name, _| set.find(name).is_some());
             self.blocks.tidy(&mut by_policy, now);
-            if self.blocks.by_hand(&by_policy) >= Self::MOST_BLOCKS {
+            if full(&by_policy) {
                 return Err(BlockError::TooMany);
             }
         }
