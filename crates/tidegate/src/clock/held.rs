@@ -42,8 +42,8 @@ const NEAR: u64 = Duration::from_secs(10).as_nanos() as u64;
 #[derive(Debug)]
 pub struct HeldTime {
     latest: AtomicU64,
-    /// How far behind a tick may be to count as the latest without a look at `behind`: [`FAR`], or nothing while a clock
-    /// is followed. So whoever sees that the clock has caught up ends the following.
+    /// A tick that is less than this behind counts as the latest without a look at `behind`: more than [`FAR`], or 0
+    /// while a clock is followed. So whoever sees that the clock has caught up ends the following.
     bound: AtomicU64,
     /// The clock that is followed.
     behind: Mutex<Option<Behind>>,
@@ -61,7 +61,7 @@ struct Behind {
 
 impl Default for HeldTime {
     fn default() -> Self {
-        Self { latest: AtomicU64::new(0), bound: AtomicU64::new(FAR), behind: Mutex::default() }
+        Self { latest: AtomicU64::new(0), bound: AtomicU64::new(FAR + 1), behind: Mutex::default() }
     }
 }
 
@@ -76,10 +76,10 @@ impl HeldTime {
         let seen = self.latest.load(Ordering::Relaxed);
         // One comparison detects both later ticks and those far behind: the difference of a later one wraps around
         // and is larger than any bound.
-        if seen.wrapping_sub(tick) <= self.bound.load(Ordering::Relaxed) {
+        if seen.wrapping_sub(tick) < self.bound.load(Ordering::Relaxed) {
             return Tick::from_nanos(seen);
         }
-        if seen > tick {
+        if seen >= tick {
             return self.follow(tick);
         }
         Tick::from_nanos(self.latest.fetch_max(tick, Ordering::Relaxed).max(tick))
@@ -117,7 +117,7 @@ impl HeldTime {
             *behind = None;
         }
         // Relaxed: a thread that sees a bound late only follows later.
-        self.bound.store(if behind.is_some() { 0 } else { FAR }, Ordering::Relaxed);
+        self.bound.store(if behind.is_some() { 0 } else { FAR + 1 }, Ordering::Relaxed);
         Tick::from_nanos(held)
     }
 }
