@@ -114,11 +114,16 @@ mod checked {
     }
 }
 
-/// Returns the size of a model: `short` in the tests, `long` in a manual run with `TIDEGATE_LOOM=long`, which takes
-/// minutes.
-#[cfg(all(test, tidegate_loom))]
+/// Returns the size of a model: `short` in the tests, `long` in a manual run, which takes minutes: with
+/// `TIDEGATE_LOOM=long` for the models of loom, with any `TIDEGATE_MODEL_STEPS` for the others.
+#[cfg(test)]
 pub(crate) fn short_or_long<T>(short: T, long: T) -> T {
-    if std::env::var("TIDEGATE_LOOM").is_ok_and(|size| size == "long") { long } else { short }
+    let is_long = if cfg!(tidegate_loom) {
+        std::env::var("TIDEGATE_LOOM").is_ok_and(|size| size == "long")
+    } else {
+        std::env::var_os("TIDEGATE_MODEL_STEPS").is_some()
+    };
+    if is_long { long } else { short }
 }
 
 /// Explores all interleavings of a model, with at most `preemptions` preemptions if given, and prints their number.

@@ -42,13 +42,15 @@ const NEAR: u64 = Duration::from_secs(10).as_nanos() as u64;
 #[derive(Debug)]
 pub struct HeldTime {
     latest: AtomicU64,
-    /// How far behind a tick may be to count as the latest: [`FAR`], or [`NEAR`] while a clock is followed.
+    /// A tick that is less than this behind counts as the latest without a look at `behind`: more than [`FAR`], or 0
+    /// while a clock is followed. So whoever sees that the clock has caught up ends the following.
     bound: AtomicU64,
-    behind: Mutex<Behind>,
+    /// The clock that is followed.
+    behind: Mutex<Option<Behind>>,
 }
 
 /// A clock that is far behind.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Behind {
     /// The latest tick of that clock.
     tick: u64,
@@ -59,7 +61,7 @@ struct Behind {
 
 impl Default for HeldTime {
     fn default() -> Self {
-        Self { latest: AtomicU64::new(0), bound: AtomicU64::new(FAR), behind: Mutex::default() }
+        Self { latest: AtomicU64::new(0), bound: AtomicU64::new(FAR + 1), behind: Mutex::default() }
     }
 }
 
@@ -74,10 +76,10 @@ impl HeldTime {
         let seen = self.latest.load(Ordering::Relaxed);
         // One comparison detects both later ticks and those far behind: the difference of a later one wraps around
         // and is larger than any bound.
-        if seen.wrapping_sub(tick) <= self.bound.load(Ordering::Relaxed) {
+        if seen.wrapping_sub(tick) < self.bound.load(Ordering::Relaxed) {
             return Tick::from_nanos(seen);
         }
-        if seen > tick {
+        if seen >= tick {
             return self.follow(tick);
         }
         Tick::from_nanos(self.latest.fetch_max(tick, Ordering::Relaxed).max(tick))
@@ -95,21 +97,27 @@ impl HeldTime {
     fn follow(&self, tick: u64) -> Tick {
         let mut behind = self.behind.lock();
         let seen = self.latest.load(Ordering::Relaxed);
-        // Relaxed, here and below: a thread that sees a bound late only follows later.
-        self.bound.store(NEAR, Ordering::Relaxed);
-        if behind.left != seen {
-            *behind = Behind { tick, left: seen };
-        } else if let Some(gone) = tick.checked_sub(behind.tick) {
-            // An even number of nanoseconds, so that no half is lost.
-            let half = gone / 2;
-            let moved = seen.saturating_add(half);
-            behind.tick += 2 * half;
-            behind.left = self.latest.fetch_max(moved, Ordering::Relaxed).max(moved);
+        let lag = seen.saturating_sub(tick);
+        let mut held = seen;
+        match &mut *behind {
+            // Only this clock has moved the time since.
+            Some(followed) if followed.left == seen && lag > NEAR => {
+                if let Some(gone) = tick.checked_sub(followed.tick) {
+                    // An even number of nanoseconds, so that no half is lost.
+                    let half = gone / 2;
+                    let moved = seen.saturating_add(half);
+                    held = self.latest.fetch_max(moved, Ordering::Relaxed).max(moved);
+                    *followed = Behind { tick: followed.tick + 2 * half, left: held };
+                }
+            }
+            // A later step back counts from its own beginning: what the clock has made up since is not progress.
+            _ => *behind = (lag > FAR).then_some(Behind { tick, left: seen }),
         }
-        let held = behind.left.max(seen);
         if held.saturating_sub(tick) <= NEAR {
-            self.bound.store(FAR, Ordering::Relaxed);
+            *behind = None;
         }
+        // Relaxed: a thread that sees a bound late only follows later.
+        self.bound.store(if behind.is_some() { 0 } else { FAR + 1 }, Ordering::Relaxed);
         Tick::from_nanos(held)
     }
 }
@@ -154,6 +162,22 @@ mod tests {
         }
         let now = start + 7220 * SECOND;
         assert_eq!(hold(&time, now), now, "as if nothing had happened");
+    }
+
+    /// A clock is set back far, set right, and set back a little. Regression: that it was set right was not seen, so the
+    /// second step back counted as progress since the first, and the time leapt.
+    #[test]
+    fn a_clock_that_is_set_back_in_two_stages_moves_nothing() {
+        for right in [995, 1000, 1001] {
+            let time = HeldTime::default();
+            assert_eq!(hold(&time, 1000 * SECOND), 1000 * SECOND);
+            assert_eq!(hold(&time, 600 * SECOND), 1000 * SECOND);
+            let held = hold(&time, right * SECOND);
+            assert_eq!(held, 1000.max(right) * SECOND);
+            for behind in 900..995 {
+                assert_eq!(hold(&time, behind * SECOND), held, "{behind} after {right}");
+            }
+        }
     }
 
     #[test]

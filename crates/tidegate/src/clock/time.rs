@@ -101,10 +101,30 @@ impl Time {
         }
     }
 
+    /// Returns the clock whose present tick a store reads before it refuses. The steps back of its ticks are held here,
+    /// because a store that saw both these ticks and those behind them would take the difference for progress.
+    #[inline]
+    pub(crate) fn fresh(&self) -> &dyn Clock {
+        match self {
+            Self::System(system) => system,
+            Self::Other { .. } => self,
+        }
+    }
+
     pub(crate) fn clock(&self) -> &dyn Clock {
         match self {
             Self::System(system) => system,
             Self::Other { clock, .. } => &**clock,
         }
+    }
+}
+
+impl Clock for Time {
+    fn now(&self) -> Tick {
+        Self::now(self)
+    }
+
+    fn recent(&self) -> Tick {
+        Self::recent(self)
     }
 }

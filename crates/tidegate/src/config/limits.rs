@@ -131,6 +131,7 @@ pub(super) fn limit(
         calendar: words.text("calendar").filter(|_| known_word("calendar")).map(str::to_owned),
         buckets: words.whole("buckets").unwrap_or(10),
         by_interval: words.text("refill") == Some("interval"),
+        initial: words.whole("initial").filter(|_| known_word("initial")),
         queue: words.whole("queue"),
         slack: words.whole("slack"),
         warm_up: words.span("warm_up"),
@@ -203,6 +204,15 @@ fn terms(spec: &LimitSpec, spot: Spot, owner: PolicyFacts<'_>, findings: &mut Fi
             spec.label()
         );
         findings.error(spot, message);
+        return None;
+    }
+    if let (Some(tokens), Some(most)) = (spec.initial, spec.grants())
+        && tokens > most
+    {
+        let told = format_args!(
+            "initial {tokens} is above the burst, and a bucket holds {most}; write initial: {most}"
+        );
+        findings.error(spot, told);
         return None;
     }
     match spec.quota() {

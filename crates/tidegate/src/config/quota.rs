@@ -4,7 +4,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tidegate_core::rate::{CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, UberPacer, XTime};
+use tidegate_core::rate::{
+    Bandwidth, CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, Refill, TokenBucket, UberPacer, XTime,
+};
 use tidegate_core::{Quota, QuotaBuilder, QuotaError, Rate};
 
 use crate::policy::{Unit, WrittenRate};
@@ -18,6 +20,7 @@ pub(super) struct LimitSpec {
     pub(super) calendar: Option<String>,
     pub(super) buckets: u64,
     pub(super) by_interval: bool,
+    pub(super) initial: Option<u64>,
     pub(super) queue: Option<u64>,
     pub(super) slack: Option<u64>,
     pub(super) warm_up: Option<Duration>,
@@ -43,8 +46,7 @@ impl LimitSpec {
             ("sliding-window", _) => builder.sliding_window(self.buckets),
             ("sliding-counter", _) => builder.sliding_counter(),
             ("sliding-log", _) => builder.sliding_log(),
-            ("token-bucket", _) if self.by_interval => builder.interval_bucket(),
-            ("token-bucket", _) => builder.token_bucket(),
+            ("token-bucket", _) => self.token_bucket(Rate::new(count, period)?, self.burst.unwrap_or(count)),
             ("leaky-bucket", _) => self.leaky_bucket(builder),
             ("warm-up", _) => {
                 builder.warm_up(self.warm_up.unwrap_or_default(), ColdFactor::times(self.cold_factor))
@@ -78,6 +80,12 @@ impl LimitSpec {
         }
     }
 
+    fn token_bucket(&self, rate: Rate, burst: u64) -> Result<Quota, QuotaError> {
+        let refill = if self.by_interval { Refill::Interval } else { Refill::Continuous };
+        let bandwidth = Bandwidth::new(rate, burst)?.refill(refill).initial(self.initial.unwrap_or(burst))?;
+        Ok(TokenBucket::new(bandwidth).into())
+    }
+
     /// Builds a leaky bucket that refuses, or with `queue` one that delays. `slack` is the number of unused places that
     /// a pause saves up, in addition to the unit that is due.
     fn leaky_bucket(&self, builder: QuotaBuilder) -> Result<Quota, QuotaError> {
@@ -106,6 +114,9 @@ impl LimitSpec {
         // Writing to a string does not fail.
         if let Some(burst) = self.burst {
             let _ = write!(label, " burst {burst}");
+        }
+        if let Some(tokens) = self.initial {
+            let _ = write!(label, " initial {tokens}");
         }
         if let Some(zone) = &self.calendar {
             let _ = write!(label, " calendar {zone}");

@@ -58,7 +58,7 @@ impl Gate {
         let by_tick =
             self.precision != Precision::Exact && matches!(op, Op::Take) && !self.routes.own_waits();
         let (now, clock) = if by_tick {
-            (self.time.recent(), StepClock::Fresh(self.time.clock()))
+            (self.time.recent(), StepClock::Fresh(self.time.fresh()))
         } else {
             (self.time.now(), StepClock::Engine)
         };

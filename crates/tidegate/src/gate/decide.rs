@@ -227,7 +227,7 @@ impl Gate {
             && plan.lines.iter().all(Line::is_plain);
         let at = if by_tick { self.time.recent() } else { self.time.now() };
         self.shorten_waits(policies, at, check, &mut plan.lines);
-        let clock = if by_tick { StepClock::Fresh(self.time.clock()) } else { StepClock::Engine };
+        let clock = if by_tick { StepClock::Fresh(self.time.fresh()) } else { StepClock::Engine };
         self.settle_plan::<K>(&plan, (at, clock), check.op(), settled)?;
         if settled.allowed {
             keep_allowed(keep, &mut plan, settled);

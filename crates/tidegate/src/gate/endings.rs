@@ -1,13 +1,14 @@
 //! Works out how charges end, from what was spent and from the outcome, before a store is asked.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Finish, Outcome, Receipt, Standing};
+use tidegate_core::{Algorithm, Cost, Finish, Outcome, Quota, Receipt, Standing, Tick};
 
 use super::Gate;
 use super::charged::{Charged, ChargedLine, MadeCharge};
-use crate::policy::ChargeOn;
+use crate::policy::{ChargeOn, policy_of_key};
 use crate::store::{Charge, Ending, Settlement, StoreError};
 
 /// What happened to one charge.
@@ -64,8 +65,18 @@ pub(super) struct PartEndings<'c> {
     pub(super) claimed: Claimed<'c>,
     pub(super) charges: SmallVec<[Charge<'c>; 2]>,
     pub(super) endings: SmallVec<[Ending; 2]>,
+    /// Charges that end under another limit than they were made under.
+    pub(super) changed: Vec<ChangedLimit>,
     /// The indices of these endings in `Endings::finished`.
     places: SmallVec<[usize; 2]>,
+}
+
+/// A charge whose limit was changed since, and that used more than it had charged: the excess counts under the limit
+/// that the key has now, whether or not its cell is still there.
+pub(super) struct ChangedLimit {
+    /// The index of the charge in [`PartEndings::charges`].
+    pub(super) charge: usize,
+    pub(super) quota: Arc<Quota>,
 }
 
 /// The charges for which a store is asked.
@@ -97,11 +108,22 @@ impl PartEndings<'_> {
         Self { store, tag, ..Self::default() }
     }
 
-    /// Copies the store's answer for each charge into `finished`.
-    pub(super) fn fill_in(&self, lines: &[Settlement], finished: &mut Finished<'_>) {
-        for (place, settlement) in self.places.iter().zip(lines) {
+    /// Copies the store's answer for each charge into `finished`. A key that has nothing spent is a new key, and shows the
+    /// limit that `changed` returns for it.
+    pub(super) fn fill_in(
+        &self,
+        (lines, at): (&[Settlement], Tick),
+        finished: &mut Finished<'_>,
+        changed: impl Fn(&Charge<'_>, usize) -> Option<Arc<Quota>>,
+    ) {
+        for ((place, settlement), charge) in self.places.iter().zip(lines).zip(&self.charges) {
             let one = &mut finished[*place];
             one.standing = settlement.decision.standing;
+            if one.standing.remaining == one.standing.limit
+                && let Some(quota) = changed(charge, one.limit)
+            {
+                one.standing = quota.standing(&quota.fresh(at), at);
+            }
             if let Fate::Returned(units) = &mut one.fate {
                 *units = settlement.receipt.map_or(0, |back| back.cost.units());
             }
@@ -164,6 +186,11 @@ impl Gate {
                 }
             };
             part.claimed.0.append(&mut claimed.0);
+            if let Fate::Owed(_) = fate
+                && let Some(quota) = self.changed_limit(&charged.charge(made), line.limit)
+            {
+                part.changed.push(ChangedLimit { charge: part.charges.len(), quota });
+            }
             part.charges.push(charged.charge(made));
             part.endings.push(ending);
             part.places.push(place);
@@ -173,6 +200,21 @@ impl Gate {
             endings.finished.push(SettledCharge { policy, limit, charged, used, fate, standing });
         }
         Ok(endings)
+    }
+
+    /// Returns the limit that the key of a charge has now, if its policy was changed since; that of callers without a plan,
+    /// as a charge does not tell the plan. `None` if the policy is gone, or brings no limit of its own.
+    pub(super) fn changed_limit(&self, charge: &Charge<'_>, limit: usize) -> Option<Arc<Quota>> {
+        if charge.inline_quota || charge.quota.is_guard() {
+            return None;
+        }
+        let policies = self.policies.load();
+        let (_, policy) = policies.find(policy_of_key(charge.key)?)?;
+        let limit = policy.limit(limit)?;
+        if limit.all_terms().any(|terms| terms.quota.as_ref() == Some(charge.quota)) {
+            return None;
+        }
+        limit.terms.quota.clone().filter(|quota| !quota.is_guard())
     }
 
     /// Returns how a charge ends, and what that does to it.

@@ -12,7 +12,7 @@ use tidegate_core::Outcome;
 
 use super::Gate;
 use super::charged::{Charged, ChargedLine, MadeCharge, Part};
-use super::endings::{Claimed, Claims, Endings, Finished, PartEndings, Parts, Settles};
+use super::endings::{ChangedLimit, Claimed, Claims, Endings, Finished, PartEndings, Parts, Settles};
 use super::several_stores::whole;
 use super::waits::{Waits, run_without_waiting};
 use crate::store::{Answer, Charge, Ending, Op, Step, StepClock, StoreError};
@@ -183,7 +183,9 @@ impl Gate {
                     if let Some(marks) = &mut marks {
                         marks.noted.extend(noted.iter().map(|note| note.receipt.is_some()));
                     }
-                    part.fill_in(lines, finished);
+                    part.fill_in((lines, settled.at), finished, |charge, limit| {
+                        self.changed_limit(charge, limit)
+                    });
                     if settled.allowed {
                         self.tell_finished(part, finished, settled.at);
                     }
@@ -209,8 +211,13 @@ impl Gate {
         part.endings.insert_many(0, marks.clone().map(|_| Ending::Once));
         let joined: Vec<Charge<'_>>;
         let mut charges: &[Charge<'_>] = &part.charges;
-        if !once.is_empty() {
-            joined = marks.chain(charges).copied().collect();
+        if !once.is_empty() || !part.changed.is_empty() {
+            let mut all: Vec<Charge<'_>> = marks.chain(charges).copied().collect();
+            let first = all.len() - charges.len();
+            for ChangedLimit { charge, quota } in &part.changed {
+                all[first + charge].quota = quota;
+            }
+            joined = all;
             charges = &joined;
         }
         let step = Step {

@@ -61,7 +61,7 @@ impl Gate {
             self.shorten_waits(policies(check, in_force), at, check, &mut plan.lines[start..*end]);
             start = *end;
         }
-        let clock = if by_tick { StepClock::Fresh(self.time.clock()) } else { StepClock::Engine };
+        let clock = if by_tick { StepClock::Fresh(self.time.fresh()) } else { StepClock::Engine };
         match self.settle_plan::<K>(&plan, (at, clock), first.op(), settled) {
             // The engine was not asked yet.
             Err(StoreError::MustWait) => return Ok(false),

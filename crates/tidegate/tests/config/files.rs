@@ -7,7 +7,8 @@ use std::time::Duration;
 use tidegate::config::{Config, Diagnostic, Format, HeaderForm, Preset, QUICKSTART, StoreKind, schema};
 use tidegate::policy::{ChargeOn, Descriptor, Direction, Mode, OnStoreError, Relevance, Share};
 
-use tidegate::{Cost, Quota};
+use tidegate::{Cost, Quota, Tick};
+use tidegate_core::Algorithm;
 use tidegate_core::rate::ColdFactor;
 
 /// The policies of the manual that this version supports.
@@ -335,4 +336,27 @@ fn a_file_that_is_not_there_is_one_error() {
         "{}",
         mistakes[0]
     );
+}
+
+/// A fleet that restarts would get its burst again, and a caller who makes up keys gets one with each.
+#[test]
+fn a_bucket_may_start_with_fewer_tokens_than_it_holds() {
+    let start = Tick::from_secs(1);
+    for (more, tokens, after) in
+        [("initial: 0", 0, 2), ("initial: 3, refill: interval", 3, 10), ("initial: 10", 10, 10)]
+    {
+        let text = format!(
+            "version: 1\npolicies:\n  - name: p\n    limit: {{ algorithm: token-bucket, rate: 10/5s, {more} }}\n"
+        );
+        let (config, warnings) = Config::parse(&text, "t", Format::Yaml).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
+        let terms = &config.policies.policies()[0].limits[0].terms;
+        let quota = terms.quota.as_ref().unwrap();
+        let left = |at| quota.standing(&quota.fresh(start), at).remaining;
+        let later = start.after(Duration::from_secs(if tokens == 3 { 5 } else { 1 }));
+        assert_eq!((left(start), left(later)), (tokens, after), "{more}");
+        assert!(terms.label.contains(&format!("initial {tokens}")), "{}", terms.label);
+        let validator = jsonschema::validator_for(&schema()).unwrap();
+        assert!(validator.is_valid(&serde_saphyr::from_str::<serde_json::Value>(&text).unwrap()), "{text}");
+    }
 }

@@ -92,6 +92,58 @@ fn after_a_reload_a_refund_reaches_the_charges_that_were_made() {
     assert_eq!(remaining(&gate, &request), [100], "one that went has its charge back when it comes again");
 }
 
+/// Ten a second become ten an hour. Regression: once the key was full, five more than were charged were booked under ten
+/// a second: called owed, gone half a second later, and shown with the old limit; whether the key was used since or not.
+#[test]
+fn what_is_used_beyond_a_charge_counts_under_the_limit_of_now() {
+    let request = Descriptor::new();
+    for used_since in [false, true] {
+        let clock = ManualClock::default();
+        let of = |quota: Quota| PolicySet::new(vec![Policy::new("llm", Limit::new(quota, "llm"))]).unwrap();
+        let (fast, slow) = (Quota::per_second(10).gcra().unwrap(), Quota::per_hour(12).gcra().unwrap());
+        let gate = Gate::in_memory(of(fast), 100).unwrap().with_clock(clock.clone());
+        let [more, same, less] = [(); 3].map(|()| charge(&gate, Check::of(&request).cost(2)).unwrap());
+        gate.replace(of(slow));
+        clock.advance(Duration::from_secs(5));
+        if used_since {
+            let work = charge(&gate, Check::of(&request)).unwrap();
+            assert_eq!(refund(&gate, &work, None)[0].standing.limit, 12);
+        }
+        let settle =
+            |charged, used| gate.finish(charged, Part::Spent, Outcome::Success, |_| Some(used)).unwrap()[0];
+        for (charged, used) in [(&same, 2), (&less, 1)] {
+            let standing = settle(charged, used).standing;
+            assert_eq!((standing.limit, standing.remaining), (12, 12), "{used_since}");
+        }
+        let settled = settle(&more, 7);
+        assert_eq!(settled.fate, Fate::Owed(5));
+        assert_eq!((settled.standing.limit, settled.standing.remaining), (12, 7), "{used_since}");
+        clock.advance(Duration::from_secs(5));
+        assert_eq!(remaining(&gate, &request), [7], "five minutes for each: {used_since}");
+    }
+}
+
+/// A clock is set back far and set right, and later is set back a little. Regression: the store and the gate held its
+/// ticks each for itself, and a refusal took the little step for progress since the far one: it filled a used key.
+#[test]
+fn a_clock_that_is_set_back_in_two_stages_fills_no_key() {
+    let start = Tick::from_secs(100_000);
+    for (first, right, second) in [(400, 5, 100), (400, 0, 250), (3600, 9, 299), (301, 8, 299)] {
+        let clock = ManualClock::at(start);
+        let quota = Quota::per_minute(1).burst(3).gcra().unwrap();
+        let set = PolicySet::new(vec![Policy::new("all", Limit::new(quota, "all"))]);
+        let gate = Gate::in_memory(set.unwrap(), 100).unwrap().with_clock(clock.clone());
+        let request = Descriptor::new();
+        let asks = |seconds: u64| {
+            clock.set(start.before(Duration::from_secs(seconds)));
+            (0..3).filter(|_| gate.check(Check::of(&request)).unwrap().allowed).count()
+        };
+        assert_eq!(asks(0), 3);
+        let passed: usize = [first, right].into_iter().chain((0..=second).rev()).map(asks).sum();
+        assert_eq!(passed, 0, "{first}, {right}, {second}");
+    }
+}
+
 /// Regression: forty logins at once were all checked before the first had failed, and all of them passed a limit of
 /// three an hour.
 #[test]

@@ -54,7 +54,7 @@ pub(in crate::config) const ALGORITHMS: &[AlgorithmKeys] = &[
     AlgorithmKeys {
         name: "token-bucket",
         common: RATED,
-        takes: &["burst", "refill", "max_wait", "keep_for"],
+        takes: &["burst", "refill", "initial", "max_wait", "keep_for"],
         needs: &[],
     },
     AlgorithmKeys {
@@ -175,6 +175,12 @@ const PLAIN_KEYS: &[Key] = &[
         Kind::Word(&["continuous", "interval"], &[]),
         Some("continuous"),
         "Whether tokens return one by one, or all at once at the end of each period",
+    ),
+    key(
+        "initial",
+        Kind::Whole(0, MAX_COUNT),
+        None,
+        "How many tokens a key has when it is first seen, at most the burst; default: the burst",
     ),
     key(
         "queue",
