@@ -140,7 +140,7 @@ fn the_collector_is_known_by_its_certificate_and_shown_ours() {
             variables[1].1 = protocol;
             variables.push((variable, value));
             let refused = Serving::spawn_with(&desk, &["-c", "tidegate.yaml"], &variables);
-            assert!(refused.hears("error").contains(told), "{protocol} {variable}={value}");
+            assert!(refused.hears("ERROR").contains(told), "{protocol} {variable}={value}");
         }
     }
 }
