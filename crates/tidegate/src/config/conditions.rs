@@ -17,6 +17,9 @@ const KEYS: [&str; 3] = ["follows", "floor", "between"];
 /// # Errors
 /// A message that says what is wrong and suggests the nearest word.
 pub(super) fn condition(text: &str) -> Result<Condition, String> {
+    if let Some(instead) = of_a_request(text) {
+        return Err(instead);
+    }
     text.parse().map_err(|error| match error {
         ConditionError::Source(error) => error_text(&error),
         ConditionError::Part { word } => {
@@ -24,6 +27,36 @@ pub(super) fn condition(text: &str) -> Result<Condition, String> {
             format!("unknown word \"{}\" after the value{hint}", excerpt(&word))
         }
         other => other.to_string(),
+    })
+}
+
+/// Says what to write for a condition on the request: `when` knows the load of the server alone.
+fn of_a_request(text: &str) -> Option<String> {
+    const SIGNS: [&str; 7] = ["==", "!=", ">=", "<=", ">", "<", "="];
+    let (name, sign, value) = SIGNS.iter().find_map(|sign| {
+        let (name, value) = text.split_once(sign)?;
+        Some((name.trim(), *sign, value.trim().trim_matches(['"', '\''])))
+    })?;
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    if !name.contains('.') || !name.bytes().all(is_name) {
+        return None;
+    }
+    let shown = excerpt(text);
+    Some(match sign {
+        "==" | "=" => {
+            let matching = match name.strip_prefix(super::names::HEADER) {
+                Some(header) => format!("header: {{ {}: {} }}", excerpt(header), excerpt(value)),
+                None => format!("attributes: {{ {}: {} }}", excerpt(name), excerpt(value)),
+            };
+            format!(
+                "\"{shown}\" is about the request, and when about the load; write match: {{ {matching} }}"
+            )
+        }
+        _ => format!(
+            "\"{shown}\" is about the request, and when about the load; write cost: {} to charge by that number, or let the \
+             caller send its class and write match: {{ attributes: {{ size.class: large }} }}",
+            excerpt(name)
+        ),
     })
 }
 
