@@ -2,6 +2,7 @@
 
 mod args;
 mod diagnostics;
+mod environment;
 mod exit;
 mod generated;
 mod guards;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tidegate::config::{Config, Diagnostic, Format, Imported, MAX_BYTES, Peer, read_text, report};
+use tidegate::policy::{Mode, Policy};
 use tidegate::visible;
 
 use crate::args::{Imports, PolicyFile};
@@ -92,6 +93,54 @@ pub(crate) fn load(path: &Path) -> Result<Loaded> {
 /// Reads a policy file. Warnings are printed as remarks; mistakes are printed and end the verb.
 pub(crate) fn read(path: &Path, printer: &Printer) -> Result<Config> {
     accept(load(path)?, printer)
+}
+
+/// Attributes that only the calls of Envoy's rate limit service have, beside those that begin with `rls.`: the usual keys
+/// of its descriptors.
+const OF_ENVOY: [&str; 5] =
+    ["generic_key", "header_match", "destination_cluster", "source_cluster", "masked_remote_address"];
+
+/// Returns what to know about policies that are served as a whole: that nothing is enforced, or that requests which
+/// policies ask for cannot come. Each with the index of the policy, if it is about one.
+pub(crate) fn as_served(config: &Config, has_grpc: bool) -> Vec<(Option<usize>, String)> {
+    let policies = config.policies.policies();
+    let mut told = Vec::new();
+    let envoys = policies.iter().map(|policy| if policy.mode == Mode::Off { None } else { of_envoy(policy) });
+    let mut envoys = envoys.enumerate().filter_map(|(at, name)| Some((at, name?)));
+    if let Some((at, name)) = envoys.next().filter(|_| !has_grpc) {
+        let others = match envoys.count() {
+            0 => String::new(),
+            1 => " (and one other policy)".to_owned(),
+            more => format!(" (and {more} other policies)"),
+        };
+        told.push((
+            Some(at),
+            format!(
+                "policy \"{}\"{others} reads {name}, which only Envoy's calls have, but no gRPC door is open, so it limits nothing; \
+                 write server: {{ grpc: 127.0.0.1:8081 }}, or start with --grpc 127.0.0.1:8081",
+                policies[at].name
+            ),
+        ));
+    }
+    if !policies.is_empty() && policies.iter().all(|policy| policy.mode != Mode::Enforce) {
+        let all = if policies.iter().all(|policy| policy.mode == Mode::Shadow) {
+            "all policies are in shadow mode"
+        } else {
+            "all policies are in shadow mode or off"
+        };
+        told.push((
+            None,
+            format!("nothing is enforced: {all}; write mode: enforce for those that are to refuse"),
+        ));
+    }
+    told
+}
+
+/// Returns the first attribute of a policy that only Envoy's calls have.
+fn of_envoy(policy: &Policy) -> Option<&str> {
+    let is_envoys = |name: &&str| name.starts_with("rls.") || OF_ENVOY.contains(name);
+    let asked = policy.matching.attributes().iter().map(|(name, _)| &**name);
+    policy.by.iter().map(String::as_str).chain(asked).find(is_envoys)
 }
 
 /// Reads files of other rate limiters, at least one. Notes are printed as remarks; mistakes are printed and end the

@@ -10,6 +10,8 @@ mod address;
 mod alike;
 mod breaker;
 mod budget;
+#[cfg(feature = "cel")]
+mod comparisons;
 mod conditions;
 mod contradiction;
 mod costs;
@@ -30,6 +32,7 @@ mod laws;
 mod limits;
 mod names;
 mod near_names;
+mod networks;
 mod node;
 mod otlp;
 mod over;
@@ -53,6 +56,7 @@ mod show;
 mod store;
 mod switches;
 mod tls;
+mod toml_words;
 mod words;
 mod written;
 
@@ -294,6 +298,7 @@ impl Config {
         let priority_header = priority_header::read(file.get("defaults"), &mut findings);
         relations::check(file, &mut findings);
         near_names::check(file, &mut findings);
+        networks::check(file, &mut findings);
         store::check(file, &mut findings);
         check_ttl(file.get("tickets"), &mut findings);
         settled::check_lives(file, &mut findings);

@@ -55,6 +55,8 @@ mod usage;
 mod when;
 
 pub use crate::store::{Durable, OnStoreError};
+#[cfg(feature = "config")]
+pub(crate) use access::host_bits;
 pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Block, Refusal};
 pub use among::Among;
 #[cfg(feature = "cel")]

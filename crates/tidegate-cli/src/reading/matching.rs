@@ -1,6 +1,8 @@
 //! Parses `--match`, which selects requests of a log in the terms of a policy's `match`.
 
 use anyhow::Result;
+use serde_json::json;
+use tidegate::config::{Config, Format};
 use tidegate::policy::{Glob, GlobError, Match, Want};
 
 use crate::exit::Mistake;
@@ -16,7 +18,33 @@ pub(super) fn matching(words: &[(String, String)]) -> Result<Match> {
         }
     }
     let built = part(&asked, "")?;
-    Ok(if left_out.is_empty() { built } else { built.not(part(&left_out, "not.")?) })
+    let left = part(&left_out, "not.")?;
+    possible(&asked, "")?;
+    possible(&left_out, "not.")?;
+    Ok(if left_out.is_empty() { built } else { built.not(left) })
+}
+
+/// Refuses words that fit no request, by the rules of a policy file: a network of addresses, a regular expression.
+fn possible(words: &[(&str, &str)], prefix: &str) -> Result<()> {
+    for (name, value) in words {
+        let (part, key) = match *name {
+            "method" | "request.method" => ("method", None),
+            "path" | "request.path" => ("path", None),
+            "host" | "request.host" => ("host", None),
+            name => match name.strip_prefix("header.").or_else(|| name.strip_prefix("request.header.")) {
+                Some(header) => ("header", Some(header)),
+                None => ("attributes", Some(name)),
+            },
+        };
+        let asked = key.map_or_else(|| json!(value), |key| json!({ key: value }));
+        let policy = json!({ "name": "p", "match": { part: asked }, "limit": { "rate": "1/s" } });
+        let file = json!({ "version": 1, "policies": [policy] }).to_string();
+        let Err(mistakes) = Config::parse(&file, "", Format::Yaml) else { continue };
+        let told = mistakes.first().map(|mistake| mistake.message.clone()).unwrap_or_default();
+        let told = told.trim_start_matches("policy \"p\": ").trim_start_matches(&format!("match.{part}: "));
+        return Err(Mistake(format!("--match {prefix}{name}: {told}")).into());
+    }
+    Ok(())
 }
 
 fn part(words: &[(&str, &str)], prefix: &str) -> Result<Match> {
@@ -103,7 +131,15 @@ mod tests {
 
     #[test]
     fn mistakes_name_the_flag_and_the_word() {
-        let rows: [(&[&str], &str); 4] = [
+        let rows: [(&[&str], &str); 6] = [
+            (
+                &["client.ip=10.0.0.0/8"],
+                "--match client.ip: \"10.0.0.0/8\" is not an address; networks stand in access.allow and access.deny; in a match write \"10.*\"",
+            ),
+            (
+                &["not.path=/api/[0-9]+"],
+                "--match not.path: \"/api/[0-9]+\": a path has no regular expressions or parameters here: * is one segment, ** any number, {a,b} either; write /api/*",
+            ),
             (&["path=api"], "--match path: \"api\": a path pattern starts with / or **"),
             (&["not.host=a{b"], "--match not.host: \"a{b\": braces do not pair; write {a,b}, not nested"),
             (

@@ -51,6 +51,18 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
                 let unbuilt = unbuilt.map(|error| format!("{error}; the file is checked all the same"));
                 let about_file = |message| Diagnostic::of_file(&name, Severity::Warn, message);
                 found.extend(unknown.chain(unbuilt).map(about_file));
+                // A file that says nothing of doors is opened by flags.
+                let says_doors = config
+                    .effective
+                    .origins
+                    .iter()
+                    .any(|(key, from)| key.starts_with("server.") && !from.starts_with("default"));
+                let has_grpc = config.server.grpc.is_some() || !says_doors;
+                for (policy, message) in policies::as_served(&config, has_grpc) {
+                    let mut told = about_file(message);
+                    (told.line, told.column) = policy.and_then(|at| config.place(at)).unwrap_or_default();
+                    found.push(told);
+                }
             }
             Err(mistakes) => found.extend(mistakes),
         }

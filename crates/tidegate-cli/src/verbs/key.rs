@@ -1,5 +1,6 @@
 //! Lists and shows the keys of a running server's policies, and resets, blocks and unblocks one key.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use tidegate_sim::thousands::grouped;
 
 use crate::args::{Blocking, Key, KeyOrCaller, Keys, PolicyKey};
-use crate::exit::Exit;
+use crate::exit::{Exit, Mistake};
 use crate::online::policy_key::{encoded, options, query, with_end, with_options};
 use crate::online::{self, ServerUrl};
 use crate::outcome::span;
@@ -43,12 +44,14 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
             printer.value(&answer, |_| Ok(done))?;
         }
         Key::Block(blocking) => {
+            checked(&blocking.which)?;
             let answer = block(&server, blocking)?;
             let until = text(&answer["block"]["until"]);
             let done = format!("{} is blocked until {until}", named_any(&blocking.which));
             printer.value(&answer, |_| Ok(done))?;
         }
         Key::Unblock(which) => {
+            checked(which)?;
             let body = json!({ "block": null });
             let answer = online::put(&server, &path_of_any(which), &body).map_err(with_options)?;
             let was_blocked = answer["unblocked"] == true;
@@ -79,6 +82,16 @@ fn released(answer: &Value, key: &str) -> String {
             "; the state that a person has forced its breaker into stays: `tidegate breaker auto` ends it";
     }
     done
+}
+
+/// Refuses a bare address, which would be taken for the name of a policy.
+fn checked(which: &KeyOrCaller) -> Result<()> {
+    let word = which.policy.as_str();
+    let (address, length) = word.split_once('/').unwrap_or((word, "0"));
+    if which.key.is_empty() && address.parse::<IpAddr>().is_ok() && length.parse::<u8>().is_ok() {
+        return Err(Mistake(format!("{word} is an address and no policy; write client.ip={word}")).into());
+    }
+    Ok(())
 }
 
 /// Returns the path of a policy's keys. `/v1/keys/top` lists the keys of all policies, so a policy of that name has its

@@ -18,6 +18,7 @@ use tidegate_server::{
 };
 
 use crate::args::{MetricsNames, Proxy, Serve};
+use crate::environment;
 use crate::exit::{AlreadyPrinted, Exit, Mistake};
 use crate::log::Log;
 use crate::output::Printer;
@@ -30,6 +31,10 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let file = if imports.is_empty() { policies::file(&serve.policies) } else { None };
     if serve.check && !imports.is_empty() {
         let imported = policies::import(&serve.imports, printer)?;
+        let has_grpc = serve.grpc.is_some();
+        for (_, warning) in policies::as_served(&imported.config, has_grpc) {
+            printer.remark(&warning);
+        }
         for warning in warnings(serve, &imported.config)? {
             printer.remark(&warning);
         }
@@ -61,12 +66,17 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let watched = file.clone().or(first).filter(|_| !serve.no_watch);
     let quickstart = file.is_none() && imports.is_empty();
     let proxy = serve.forward_auth;
+    let has_grpc = options.grpc.is_some();
+    for unknown in environment::unknown() {
+        tracing::warn!("{unknown}");
+    }
     let load = move |shared: Option<&SharedPolicies>| {
         let loaded = if imports.is_empty() { load(file.as_deref()) } else { load_imports(&imports) };
         let (mut config, mut warnings) = loaded?;
         if let Some(shared) = shared {
             (config, warnings) = shared.over(&config)?;
         }
+        warnings.extend(policies::as_served(&config, has_grpc).into_iter().map(|(_, told)| told));
         let mut settings = settings(config, warnings, proxy);
         if quickstart && proxy.is_some() {
             // The quickstart trusts no proxies. With a proxy named, all its callers would then be one client, so
@@ -236,6 +246,26 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     options.admin = serve.admin.clone().or_else(|| config.server.admin.clone());
     options.grpc = serve.grpc.clone().or_else(|| config.server.grpc.clone());
     options.resp = serve.resp.clone().or_else(|| config.server.resp.clone());
+    let doors = [
+        ("http", Some(&options.http)),
+        ("admin", options.admin.as_ref()),
+        ("grpc", options.grpc.as_ref()),
+        ("resp", options.resp.as_ref()),
+    ];
+    for (at, (name, door)) in doors.iter().enumerate() {
+        let is_free = door.is_none_or(|door| door.tcp().is_some_and(|addr| addr.port() == 0));
+        let other = doors[..at].iter().find(|(_, other)| !is_free && other == door);
+        if let (Some((other, _)), Some(door)) = (other, door) {
+            let instead = match *name {
+                "admin" => "give each its own, or leave --admin out to answer operators there too",
+                _ => "give each its own",
+            };
+            let wrong = format!(
+                "{door}: --{other} and --{name} are the same address (flags, variables or the file's server); {instead}"
+            );
+            return Err(Mistake(wrong).into());
+        }
+    }
     options.drain = serve.drain;
     options.connections = serve.connections;
     options.metrics_names = serve.metrics_names.map(MetricsNames::peer);
@@ -249,6 +279,7 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
 /// Reads what `serve --check` checks besides the policies. Returns warnings.
 fn warnings(serve: &Serve, config: &Config) -> Result<Vec<String>> {
     let mut warnings = secrets(serve, config)?.0.warnings;
+    warnings.extend(environment::unknown());
     warnings.extend(encryption(serve, config)?.1);
     collected(config)?;
     Ok(warnings)

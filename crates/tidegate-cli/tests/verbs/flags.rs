@@ -249,7 +249,24 @@ fn words_of_other_servers_are_answered_with_those_that_work() {
     for (words, says) in [
         ("serve --port 8080", "write --http 127.0.0.1:8080"),
         ("serve --listen :8080", "write --http 127.0.0.1:8080"),
-        ("serve --config-file p.yaml", "write -c tidegate.yaml"),
+        ("serve --port 9999", "write --http 127.0.0.1:9999"),
+        ("serve -p 80", "write --http 127.0.0.1:80"),
+        ("serve --listen 10.0.0.1:9000", "write --http 10.0.0.1:9000"),
+        ("serve --bind=0.0.0.0:9000", "write --http 0.0.0.0:9000"),
+        (
+            "serve --redis redis://cache:7000",
+            "write store: { kind: redis, url: redis://cache:7000, nodes: 2 } in",
+        ),
+        ("serve --grpc-port 9191", "write --grpc 127.0.0.1:9191"),
+        ("serve --metrics :9090", "write --admin 127.0.0.1:9090"),
+        ("serve --port $(x)", "write --http 127.0.0.1:8080"),
+        ("top --limit 5", "write -n 5"),
+        (
+            "serve --http 18080 --admin 18080",
+            "127.0.0.1:18080: --http and --admin are the same address (flags, variables or the file's server); give each its own, or leave --admin out",
+        ),
+        ("key block 8.8.8.8 --for 1h", "8.8.8.8 is an address and no policy; write client.ip=8.8.8.8"),
+        ("serve --config-file p.yaml", "write -c p.yaml"),
         ("serve --metrics-port 9090", "write --admin 127.0.0.1:9090"),
         ("serve --log-level debug", "write -v"),
         ("serve --dry-run", "write defaults: { mode: shadow } in the file"),
@@ -264,4 +281,32 @@ fn words_of_other_servers_are_answered_with_those_that_work() {
         assert!(told.err.contains(says), "{words:?}: {}", told.err);
     }
     assert_eq!(desk.run(&["serve", "p.yaml", "--check"]).code(0).out.trim(), "The file is fine");
+}
+
+/// Such a file was called fine, and limited nothing.
+#[test]
+fn a_file_that_refuses_nothing_is_told() {
+    let desk = Desk::new();
+    let file = |head: &str, policy: &str| {
+        desk.write(
+            "p.yaml",
+            format!("version: 1\n{head}policies:\n  - {{ name: p, {policy}, limit: {{ rate: 1/s }} }}\n"),
+        );
+        desk.run(&["config", "check", "p.yaml"]).code(0).out
+    };
+    let (envoys, http) = ("match: { attributes: { rls.domain: shop } }", "server: { http: 8080 }\n");
+    let told = file(http, envoys);
+    assert!(
+        told.starts_with("p.yaml:4:5  warn   policy \"p\" reads rls.domain, which only Envoy's calls have, but no gRPC door is open, so it limits nothing; write server: { grpc: 127.0.0.1:8081 }, or start with --grpc 127.0.0.1:8081\n"),
+        "{told}"
+    );
+    assert!(file(http, "by: generic_key").contains("reads generic_key, which only Envoy's calls have"));
+    for (head, policy) in [("", envoys), ("server: { grpc: 8081 }\n", envoys), (http, "by: user.id")] {
+        assert_eq!(file(head, policy).trim(), "The file is fine", "{head}{policy}");
+    }
+    let told = file("", "mode: shadow");
+    assert!(
+        told.starts_with("p.yaml  warn   nothing is enforced: all policies are in shadow mode; write mode: enforce for those that are to refuse\n"),
+        "{told}"
+    );
 }

@@ -425,3 +425,22 @@ fn message(line: String) -> String {
     let own = parsed.filter(|line| line["target"] == "tidegate");
     own.and_then(|line| Some(line["fields"]["message"].as_str()?.to_owned())).unwrap_or(line)
 }
+
+/// A misspelt variable set nothing, and the server was open.
+#[test]
+fn a_misspelt_variable_is_told_the_nearest() {
+    let desk = Desk::new();
+    desk.write("p.yaml", "version: 1\npolicies: [{ name: p, limit: { rate: 1/s } }]\n");
+    let told = command(&["serve", "p.yaml", "--check"], &desk.path(""))
+        .env("TIDEGATE_TOKN", "a-token-nobody-guesses")
+        .env("TIDEGATE_SERVICE_HOST", "10.0.0.1")
+        .output()
+        .unwrap();
+    let told = String::from_utf8(told.stderr).unwrap();
+    assert!(
+        told.contains("TIDEGATE_TOKN is not known and sets nothing; did you mean TIDEGATE_TOKEN?")
+            && !told.contains("nobody-guesses")
+            && !told.contains("SERVICE_HOST"),
+        "{told}"
+    );
+}

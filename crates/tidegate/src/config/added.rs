@@ -96,6 +96,8 @@ fn read_one(policy: &AddedPolicy<'_>, all: &mut Findings, room: &mut usize) -> R
     if findings.refused() {
         return Err(findings.finish());
     }
+    // The caller of this text reads the answer.
+    all.in_toml = findings.in_toml;
     node.number(all.another(&path));
     Ok(node)
 }

@@ -2,9 +2,12 @@
 
 use tidegate_core::Cost;
 
+#[cfg(feature = "cel")]
+use super::comparisons;
 use super::diagnostic::Findings;
 use super::kind::Kind;
 use super::names;
+use super::near_names;
 use super::node::{Node, Value};
 #[cfg(feature = "cel")]
 use super::sample;
@@ -214,8 +217,9 @@ fn rule(node: &Node, key: &str, findings: &mut Findings) -> Option<CostRule> {
         return None;
     }
     if is_attribute_name(text) {
-        if let Err(reason) = names::attribute(text) {
-            findings.error(node.spot, format_args!("{key}: {reason}"));
+        match names::attribute(text) {
+            Err(reason) => findings.error(node.spot, format_args!("{key}: {reason}")),
+            Ok(()) => near_names::in_cost(node.spot, key, text, findings),
         }
         return Some(CostRule::Attribute(text.to_owned()));
     }
@@ -276,17 +280,36 @@ fn expression(
                     NameSource::Request => names::attribute_of_expression(name),
                     NameSource::Settlement => names::usage(name),
                 };
-                if let Err(reason) = checked {
-                    findings.error(node.spot, format_args!("{key}: {reason}"));
+                match checked {
+                    Err(reason) => findings.error(node.spot, format_args!("{key}: {reason}")),
+                    // Names of a settlement are compared with those of other policies.
+                    Ok(()) if matches!(source, NameSource::Settlement) => {}
+                    Ok(()) => near_names::in_cost(node.spot, key, name, findings),
                 }
+            }
+            for remark in comparisons::remarks(text) {
+                findings.warn(node.spot, format_args!("{key}: {remark}"));
             }
             Some(std::sync::Arc::new(expression))
         }
         Err(error) => {
-            findings.error(node.spot, format_args!("{key}: {error}"));
+            let hint = if has_single_equals(text) { "; write == to compare" } else { "" };
+            findings.error(node.spot, format_args!("{key}: {error}{hint}"));
             None
         }
     }
+}
+
+/// Reports whether an expression has an equals sign that is no comparison.
+#[cfg(feature = "cel")]
+fn has_single_equals(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    (0..bytes.len()).any(|at| {
+        let before = at.checked_sub(1).map(|at| bytes[at]);
+        bytes[at] == b'='
+            && bytes.get(at + 1) != Some(&b'=')
+            && !matches!(before, Some(b'=' | b'!' | b'<' | b'>'))
+    })
 }
 
 /// Checks that there are requests whose cost the expression gives.

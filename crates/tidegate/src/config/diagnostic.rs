@@ -7,6 +7,7 @@ use std::fmt;
 use super::budget;
 use super::names::is_control;
 use super::node::Spot;
+use super::toml_words::in_toml;
 use crate::visible::excerpt;
 
 /// How bad a mistake is.
@@ -106,6 +107,8 @@ pub(super) struct Findings {
     /// Whether a server reads the file, so that the warnings about what its doors do apply. A program finds the
     /// attributes of its requests itself.
     pub(super) served: bool,
+    /// Whether the text is in TOML, so that corrections are written in it too.
+    pub(super) in_toml: bool,
     /// The subjects that have an error: at most one for each policy.
     erring: HashSet<String>,
     found: Vec<Diagnostic>,
@@ -203,7 +206,11 @@ impl Findings {
         if *count > budget::FINDINGS {
             return;
         }
-        let mut message = format!("{}{message}", self.subject);
+        let mut message = message.to_string();
+        if self.in_toml {
+            message = in_toml(&message);
+        }
+        message.insert_str(0, &self.subject);
         if message.contains(is_control) {
             // A parser quotes the offending text unescaped.
             let escape = |letter: char| match is_control(letter) {

@@ -4,32 +4,48 @@
 //! `requests_per_unit`, Kong's `minute`, bucket4j's `capacity`, Resilience4j's `limitForPeriod`, a `key`, a `status`. A
 //! word that is near none of this file's gets the line with the author's own values, as far as they say what is meant.
 
-use super::names::variable;
+use super::names::{self, variable};
 use super::node::{Node, Value};
 use crate::policy::{GrammarError, WrittenRate, span, whole_number};
 use crate::visible::excerpt;
 
 /// Words for how many requests may pass in a period.
-const COUNTS: [&str; 16] = [
+const COUNTS: [&str; 14] = [
+    "max_value",
     "average",
     "requests_per_unit",
     "limitforperiod",
     "replenishrate",
-    "tokens_per_fill",
     "requests",
     "count",
-    "capacity",
     "points",
     "max_requests",
     "maxrequests",
     "max",
     "limit",
     "tokens",
-    "refill_rate",
     "rate",
 ];
+/// Words for how many units a bucket gets back in a period, by default a second. What the bucket holds is then its burst.
+const REFILLS: [&str; 8] = [
+    "refill_rate",
+    "refillrate",
+    "refilltokens",
+    "refill_tokens",
+    "refill_amount",
+    "fill_rate",
+    "tokens_per_fill",
+    "tokens_per_second",
+];
+/// Words for what a bucket holds.
+const CAPACITIES: [&str; 6] =
+    ["capacity", "bucket_size", "bucket_capacity", "bucketcapacity", "size", "max_size"];
 /// Words for the period, each with whether a plain number is in milliseconds rather than seconds.
-const PERIODS: [(&str, bool); 16] = [
+const PERIODS: [(&str, bool); 20] = [
+    ("time", false),
+    ("refill_interval", false),
+    ("refillperiod", false),
+    ("refill_period", false),
     ("period", false),
     ("unit", false),
     ("per", false),
@@ -48,7 +64,8 @@ const PERIODS: [(&str, bool); 16] = [
     ("ttl", false),
 ];
 /// Words for what may come at once.
-const BURSTS: [&str; 4] = ["burst", "burstcapacity", "burst_size", "max_tokens"];
+const BURSTS: [&str; 7] =
+    ["burst", "burstcapacity", "burst_size", "burst_capacity", "max_burst", "maxburst", "max_tokens"];
 /// How many entries of a section are looked at: more than any limit has.
 const MOST: usize = 64;
 /// Kong's words: each is a limit of its own.
@@ -81,8 +98,14 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
             }
             _ => None,
         },
-        "store" => matches!(lower.as_str(), "addr" | "address" | "host" | "uri" | "endpoint")
-            .then(|| "; write url: redis://localhost:6379".to_owned()),
+        "store" => {
+            let is_address = matches!(
+                lower.as_str(),
+                "addr" | "address" | "host" | "hostname" | "uri" | "endpoint" | "port" | "server"
+            );
+            is_address.then(|| format!("; write url: \"{}\"", store_url(whole)))
+        }
+        "match" | "not" => of_match(&lower, value),
         _ => None,
     }
 }
@@ -113,6 +136,157 @@ fn of_file(key: &str, value: &Node) -> Option<String> {
     })
 }
 
+/// Returns the address of an engine from its host and port.
+fn store_url(store: &Node) -> String {
+    let text = |names: &[&str]| names.iter().find_map(|name| word(store, name));
+    let address =
+        text(&["addr", "address", "uri", "endpoint", "host", "hostname", "server"]).unwrap_or("localhost");
+    if address.contains("://") {
+        return excerpt(address);
+    }
+    let (scheme, usual) = match text(&["kind"]) {
+        Some("etcd") => ("http", "2379"),
+        Some("zookeeper") => ("zookeeper", "2181"),
+        _ => ("redis", "6379"),
+    };
+    let address = match text(&["port"]) {
+        Some(port) if !address.contains(':') => format!("{address}:{port}"),
+        None if !address.contains(':') => format!("{address}:{usual}"),
+        _ => address.to_owned(),
+    };
+    excerpt(&format!("{scheme}://{address}"))
+}
+
+/// Returns what to write for a key that a match does not have.
+fn of_match(key: &str, value: &Node) -> Option<String> {
+    Some(match key {
+        "prefix" | "path_prefix" | "pathprefix" | "starts_with" | "startswith" | "location" => {
+            format!("; write path: {}", paths(value, names::below))
+        }
+        "regex" | "path_regex" | "pathregex" | "regexp" | "path_regexp" => {
+            format!(
+                "; write path: {}",
+                paths(value, |text| names::path_meant(text).unwrap_or_else(|| text.to_owned()))
+            )
+        }
+        "paths" | "uri" | "url" | "route" | "routes" | "exact" | "endpoint" | "request.path" => {
+            format!("; write path: {}", shown_all(value, "/api/**"))
+        }
+        "methods" | "verb" | "verbs" | "request.method" => {
+            format!("; write method: {}", shown_all(value, "POST"))
+        }
+        "hosts" | "domain" | "domains" | "hostname" | "request.host" => {
+            format!("; write host: {}", shown_all(value, "api.example.com"))
+        }
+        "headers" => {
+            let first = value
+                .entries()
+                .first()
+                .map(|(name, of)| format!("{}: {}", excerpt(&name.text), shown(of, "true")));
+            format!("; write header: {{ {} }}", first.unwrap_or_else(|| "x-name: true".to_owned()))
+        }
+        "when" | "mode" | "by" | "limit" => format!("; it belongs to the policy: write {key}: beside match:"),
+        "except" | "unless" | "exclude" | "excluding" => "; write not: { path: /health }".to_owned(),
+        "ip" | "ips" | "source_ip" | "remote_addr" | "cidr" | "client_ip" | "client.ip" => {
+            network_meant(value)
+        }
+        key if key.starts_with(names::HEADER) => {
+            let header = key.trim_start_matches(names::HEADER);
+            format!("; write header: {{ {}: {} }}", excerpt(header), shown_all(value, "true"))
+        }
+        key if crate::policy::name_meant(key).is_some() || key.contains('.') => {
+            let name = crate::policy::name_meant(key).unwrap_or(key);
+            format!("; write attributes: {{ {}: {} }}", excerpt(name), shown_all(value, "true"))
+        }
+        _ => return None,
+    })
+}
+
+/// Returns what to write for a match of addresses. Patterns of a match are texts, so networks of whole bytes can be written.
+fn network_meant(value: &Node) -> String {
+    let patterns: Option<Vec<String>> =
+        value.each().iter().map(|node| address_pattern(node.text()?)).collect();
+    match patterns.as_deref() {
+        Some([one]) => format!("; write attributes: {{ client.ip: \"{one}\" }}"),
+        Some(several @ [_, ..]) => {
+            format!("; write attributes: {{ client.ip: [\"{}\"] }}", several.join("\", \""))
+        }
+        _ => format!(
+            "; a match compares addresses as texts, as attributes: {{ client.ip: \"10.*\" }}; exempt networks by access: {{ allow: {} }}",
+            list(value, "10.0.0.0/8")
+        ),
+    }
+}
+
+/// Returns the pattern of the texts of a network's addresses, if it has one.
+pub(super) fn address_pattern(text: &str) -> Option<String> {
+    if text.parse::<std::net::IpAddr>().is_ok() {
+        return Some(text.to_owned());
+    }
+    let ipnet::IpNet::V4(network) = text.parse::<ipnet::IpNet>().ok()? else { return None };
+    let bytes = network.addr().octets();
+    let whole = matches!(network.prefix_len(), 8 | 16 | 24).then(|| usize::from(network.prefix_len() / 8))?;
+    let begin: Vec<String> = bytes[..whole].iter().map(ToString::to_string).collect();
+    Some(format!("{}.*", begin.join(".")))
+}
+
+/// Returns one path, or a list of paths, each as it is meant.
+fn paths(value: &Node, meant: impl Fn(&str) -> String) -> String {
+    let texts: Vec<_> =
+        value.each().iter().filter_map(Node::text).take(8).map(|text| excerpt(&meant(text))).collect();
+    match (&value.value, texts.as_slice()) {
+        (_, []) => "/api/**".to_owned(),
+        (Value::List(_), texts) => format!("[{}]", texts.join(", ")),
+        (_, texts) => texts[0].clone(),
+    }
+}
+
+/// Returns the match for a list of matches, and whether it stands for all of them. Alternatives of one kind are one list.
+pub(super) fn match_of_list(node: &Node) -> Option<String> {
+    let (mut all, mut methods, mut others) = (Vec::new(), Vec::new(), 0);
+    for one in node.each().iter().take(MOST) {
+        let path = one.text().filter(|text| text.starts_with('/'));
+        let only = |key: &str| one.get(key).filter(|_| one.entries().len() == 1);
+        if let Some(path) = path {
+            all.push(excerpt(path));
+        } else if let Some(path) = only("path") {
+            all.extend(path.each().iter().filter_map(Node::text).map(excerpt));
+        } else if let Some(prefix) = only("prefix") {
+            all.extend(prefix.each().iter().filter_map(Node::text).map(|text| excerpt(&names::below(text))));
+        } else if let Some(method) = only("method") {
+            methods.extend(method.each().iter().filter_map(Node::text).map(excerpt));
+        } else {
+            others += 1;
+        }
+    }
+    let (meant, rest) = match (all.is_empty(), methods.is_empty()) {
+        (false, _) => (format!("{{ path: [{}] }}", all.join(", ")), others + methods.len()),
+        (true, false) => (format!("{{ method: [{}] }}", methods.join(", ")), others),
+        (true, true) => return None,
+    };
+    Some(match rest {
+        0 => meant,
+        1 => format!("{meant}, and a second policy for the other one"),
+        rest => format!("{meant}, and a policy for each of the other {rest}"),
+    })
+}
+
+/// Returns the end of a message about a list where one rate is wanted.
+pub(super) fn several_rates(node: &Node) -> String {
+    let rates: Option<Vec<_>> = node.each().iter().take(8).map(|one| rate(one.text()?)).collect();
+    match rates.as_deref() {
+        None | Some([]) => String::new(),
+        Some([rate]) => format!("; write rate: {rate}"),
+        Some(rates) => format!("; {}", limits_of(rates)),
+    }
+}
+
+/// Returns the line for several rates: each is a limit.
+fn limits_of(rates: &[WrittenRate]) -> String {
+    let limits: Vec<_> = rates.iter().map(|rate| format!("{{ rate: {rate} }}")).collect();
+    format!("write limits: [{}]", limits.join(", "))
+}
+
 fn of_policy(key: &str, value: &Node, whole: &Node) -> Option<String> {
     let limit = |node: &Node| limit_meant(node).unwrap_or_else(|| "{ rate: 10/s }".to_owned());
     Some(match key {
@@ -127,7 +301,10 @@ fn of_policy(key: &str, value: &Node, whole: &Node) -> Option<String> {
         | "period" | "interval" | "max_wait" | "unit" | "second" | "minute" | "hour" | "limitforperiod" => {
             match whole.get("limit") {
                 Some(_) => format!("; {key} belongs to the limit; write limit: {}", limit_with(whole)),
-                None => format!("; write limit: {}", limit_meant(whole).unwrap_or_else(|| "{ rate: 10/s, burst: 20 }".to_owned())),
+                None => match several_units(whole) {
+                    Some(several) => format!("; {several}"),
+                    None => format!("; write limit: {}", limit_line(whole)),
+                },
             }
         }
         "rate_limit" | "ratelimit" | "ratelimits" | "rate_limits" | "limit_req" | "local_rate_limit" | "quota" => {
@@ -137,8 +314,23 @@ fn of_policy(key: &str, value: &Node, whole: &Node) -> Option<String> {
             format!("; it belongs to the limit: write limit: {{ rate: 10/s, overrides: {} }}", override_meant(value))
         }
         "tiers" | "plans" => format!("; it belongs to the limit: write limit: {}", tiers(value)),
-        "path" | "paths" | "route" | "routes" | "uri" | "url" | "endpoint" | "location" | "prefix" => {
-            format!("; write match: {{ path: {} }}", shown_all(value, "/api/**"))
+        "prefix" | "path_prefix" | "pathprefix" | "location" => {
+            format!("; write match: {{ path: {} }}", paths(value, names::below))
+        }
+        "regex" | "path_regex" | "path" | "paths" | "route" | "routes" | "uri" | "url" | "endpoint" => {
+            let meant = |text: &str| names::path_meant(text).unwrap_or_else(|| text.to_owned());
+            format!("; write match: {{ path: {} }}", paths(value, meant))
+        }
+        "max_value" | "seconds" | "max_burst" | "size" | "refill_rate" => {
+            format!("; write limit: {}", limit_line(whole))
+        }
+        "namespace" => format!("; write match: {{ attributes: {{ rls.domain: {} }} }}", shown(value, "api")),
+        "variables" => format!("; write by: {}", attribute(value)),
+        "conditions" => {
+            "; write match: { method: POST }, or translate the file by tidegate init --from-limitador FILE".to_owned()
+        }
+        "timezone" | "time_zone" | "tz" => {
+            format!("; it belongs to the limit: write limit: {{ rate: 1000/day, algorithm: fixed-window, calendar: {} }}", shown(value, "UTC"))
         }
         "method" | "methods" => format!("; write match: {{ method: {} }}", shown_all(value, "POST")),
         "host" | "hosts" | "domain" => format!("; write match: {{ host: {} }}", shown_all(value, "api.example.com")),
@@ -176,6 +368,15 @@ fn of_policy(key: &str, value: &Node, whole: &Node) -> Option<String> {
 
 fn of_limit(key: &str, value: &Node, whole: &Node) -> Option<String> {
     Some(match key {
+        "timezone" | "time_zone" | "tz" | "zone_name" => {
+            let rate = word(whole, "rate")
+                .and_then(rate)
+                .map_or_else(|| "1000/day".to_owned(), |rate| rate.to_string());
+            format!(
+                "; write limit: {{ rate: {rate}, algorithm: fixed-window, calendar: {} }}",
+                shown(value, "UTC")
+            )
+        }
         "nodelay" => "; leave it out: without max_wait no request is delayed".to_owned(),
         "delay" | "timeoutduration" | "timeout" | "max_delay" | "wait" => {
             let time =
@@ -200,15 +401,19 @@ fn of_limit(key: &str, value: &Node, whole: &Node) -> Option<String> {
         _ => {
             let known = COUNTS.contains(&key)
                 || BURSTS.contains(&key)
+                || CAPACITIES.contains(&key)
+                || REFILLS.contains(&key)
                 || PERIODS.iter().any(|(word, _)| *word == key)
                 || UNITS.iter().any(|(word, _)| *word == key)
-                || matches!(
-                    key,
-                    "token_bucket" | "time" | "requestedtokens" | "http_req_rate" | "refilltokens"
-                );
-            return known.then(|| {
-                let meant = limit_meant(whole).unwrap_or_else(|| "{ rate: 10/s, burst: 20 }".to_owned());
-                format!("; write limit: {meant}")
+                || matches!(key, "token_bucket" | "requestedtokens" | "http_req_rate");
+            let counts = matches!(word(whole, "algorithm"), Some("concurrency" | "adaptive"));
+            return known.then(|| match (whole_word(value), several_units(whole)) {
+                (Some(most), _) if counts && COUNTS.contains(&key) => {
+                    let algorithm = word(whole, "algorithm").unwrap_or("concurrency");
+                    format!("; write limit: {{ algorithm: {algorithm}, max: {most} }}")
+                }
+                (_, Some(several)) => format!("; {several}"),
+                _ => format!("; write limit: {}", limit_line(whole)),
             });
         }
     })
@@ -227,6 +432,38 @@ pub(super) fn period_beside_rate(key: &str, whole: &Node) -> Option<String> {
         (None, Some(meant)) => Some(format!("the time stands in the rate; write limit: {meant}")),
         (None, None) => None,
     }
+}
+
+/// Words of other systems for words of this file, each with the one to write.
+const SAME: [(&str, &str); 22] = [
+    ("valkey", "redis"),
+    ("keydb", "redis"),
+    ("dragonfly", "redis"),
+    ("in-memory", "memory"),
+    ("inmemory", "memory"),
+    ("ram", "memory"),
+    ("file", "disk"),
+    ("sqlite", "disk"),
+    ("on", "enforce"),
+    ("true", "enforce"),
+    ("enabled", "enforce"),
+    ("dry-run", "shadow"),
+    ("dryrun", "shadow"),
+    ("log", "shadow"),
+    ("monitor", "shadow"),
+    ("disabled", "off"),
+    ("false", "off"),
+    ("log-only", "shadow"),
+    ("open", "allow"),
+    ("fail-open", "allow"),
+    ("fail-closed", "deny"),
+    ("closed", "deny"),
+];
+
+/// Returns the word to write for one of another system.
+pub(super) fn same_word(text: &str) -> Option<&'static str> {
+    let lower = text.to_ascii_lowercase().replace('_', "-");
+    SAME.iter().find(|(word, _)| *word == lower).map(|(_, same)| *same)
 }
 
 /// Returns the map to write for a limit that is a single text: `10r/s`, `100 per minute`, `rate=10r/s burst=20 nodelay`.
@@ -265,38 +502,83 @@ fn word<'n>(node: &'n Node, word: &str) -> Option<&'n str> {
     node.entries().iter().take(MOST).find(|(name, _)| name.text.eq_ignore_ascii_case(word))?.1.text()
 }
 
+fn whole_word(node: &Node) -> Option<u64> {
+    whole_number(node.text()?).ok().filter(|count| *count > 0)
+}
+
+/// Returns the line for the words of Kong, if there are several: each unit is a limit of its own.
+fn several_units(node: &Node) -> Option<String> {
+    let of = |(name, unit): &(&str, &str)| {
+        let count = whole_number(word(node, name)?).ok().filter(|count| *count > 0)?;
+        format!("{count}/{unit}").parse::<WrittenRate>().ok()
+    };
+    let rates: Vec<_> = UNITS.iter().filter_map(of).collect();
+    (rates.len() > 1).then(|| limits_of(&rates))
+}
+
+/// Returns the limit to write for the words of another system, with the numbers that were written.
+fn limit_line(node: &Node) -> String {
+    if let Some(meant) = limit_meant(node) {
+        return meant;
+    }
+    let whole = |name: &&str| whole_number(word(node, name)?).ok().filter(|count| *count > 0);
+    let count = COUNTS.iter().chain(&REFILLS).find_map(whole);
+    let burst = BURSTS.iter().chain(&CAPACITIES).find_map(whole);
+    match (count, burst, word(node, "unit")) {
+        (Some(count), _, Some(unit)) => {
+            format!(
+                "{{ rate: {count}/day }}: \"{}\" is no unit; there are s, min, h, day, week, month and year",
+                excerpt(unit)
+            )
+        }
+        (Some(count), ..) => format!("{{ rate: {count}/s }} or {{ rate: {count}/min }}"),
+        (None, Some(burst), _) => format!("{{ rate: 10/s, burst: {burst} }}"),
+        (None, None, _) => "{ rate: 10/s, burst: 20 }".to_owned(),
+    }
+}
+
 /// Returns the limit that the words of another system describe, as it is written here.
 fn limit_meant(node: &Node) -> Option<String> {
     if let Some(bucket) = node.get("token_bucket") {
         return limit_meant(bucket);
     }
     let whole = |text: &str| whole_number(text).ok().filter(|count| *count > 0);
+    let found =
+        |names: &[&str]| names.iter().find_map(|name| Some((name.to_string(), whole(word(node, name)?)?)));
     let stated = word(node, "rate").and_then(rate);
     let of_unit =
         || UNITS.iter().find_map(|(name, unit)| format!("{}/{unit}", whole(word(node, name)?)?).parse().ok());
-    let counted = || {
-        let (name, count) = COUNTS.iter().find_map(|name| Some((*name, whole(word(node, name)?)?)))?;
-        let period = PERIODS.iter().find_map(|(name, is_millis)| {
+    let period = || {
+        let of_word = PERIODS.iter().find_map(|(name, is_millis)| {
             let text = word(node, name)?;
             match whole(text) {
                 Some(number) => Some(format!("{number}{}", if *is_millis { "ms" } else { "s" })),
                 None => time(text),
             }
         });
-        let unit = || match word(node, "time") {
-            Some(times) => Some(format!("{}{}", whole(times)?, word(node, "unit")?)),
-            None => None,
-        };
-        let period = unit().or(period);
-        // Without a period, these two count per second.
-        let period =
-            period.or_else(|| matches!(name, "average" | "replenishrate").then(|| "s".to_owned()))?;
-        rate(&format!("{count}/{}", period.to_ascii_lowercase()))
+        match (word(node, "time").and_then(whole), word(node, "unit")) {
+            (Some(times), Some(unit)) => Some(format!("{times}{unit}")),
+            _ => of_word,
+        }
     };
-    let rate: WrittenRate = tidied(stated.or_else(of_unit).or_else(counted)?);
-    let burst = BURSTS.iter().find_map(|name| whole(word(node, name)?));
+    let per = |count: u64, period: String| rate(&format!("{count}/{}", period.to_ascii_lowercase()));
+    let refilled = || {
+        let as_rate = REFILLS.iter().find_map(|name| rate(word(node, name)?));
+        as_rate.or_else(|| per(found(&REFILLS)?.1, period().unwrap_or_else(|| "s".to_owned())))
+    };
+    let counted = || {
+        let (name, count) = found(&COUNTS).or_else(|| found(&CAPACITIES))?;
+        // Without a period, these two count per second.
+        let second = || matches!(&*name, "average" | "replenishrate").then(|| "s".to_owned());
+        per(count, period().or_else(second)?)
+    };
+    let bucket = stated.or_else(refilled);
+    let is_bucket = bucket.is_some();
+    let rate: WrittenRate = tidied(bucket.or_else(of_unit).or_else(counted)?);
+    // Beside a rate, a capacity is what may come at once.
+    let burst = found(&BURSTS).or_else(|| is_bucket.then(|| found(&CAPACITIES)).flatten());
     Some(match burst {
-        Some(burst) => format!("{{ rate: {rate}, burst: {burst} }}"),
+        Some((_, burst)) => format!("{{ rate: {rate}, burst: {burst} }}"),
         None => format!("{{ rate: {rate} }}"),
     })
 }

@@ -7,7 +7,7 @@
 use tidegate_core::Priority;
 
 use super::diagnostic::Findings;
-use super::node::{Node, Spot};
+use super::node::{Node, Spot, Value};
 use crate::policy::Named;
 use crate::visible::excerpt;
 
@@ -154,6 +154,8 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
             );
             return None;
         }
+        // Another value than a map was reported as such.
+        (None, [None, None, None]) if !matches!(section.value, Value::Map(_)) => return None,
         (None, [None, None, None]) => {
             let words = OriginalHeaders::NAMES.join(", ");
             findings.error(

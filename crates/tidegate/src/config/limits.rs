@@ -72,12 +72,17 @@ pub(super) fn limit(
     }
     let mut complete = true;
     for needed in known.needs.iter().filter(|needed| words.get(needed).is_none()) {
-        findings.error(node.spot, format_args!("{algorithm} needs {needed}"));
+        let example = match *needed {
+            "warm_up" => "warm_up: 10s",
+            "max" => "max: 10",
+            other => other,
+        };
+        findings.error(node.spot, format_args!("{algorithm} needs {needed}; write {example}"));
         complete = false;
     }
     if words.get("queue").is_some() && words.get("max_wait").is_none() {
         let spot = words.get("queue").map_or(node.spot, |node| node.spot);
-        findings.error(spot, "a queue needs max_wait: how long a request may wait in it");
+        findings.error(spot, "a queue needs max_wait: how long a request may wait in it; write max_wait: 1s");
         complete = false;
     }
     let of_its_own = match algorithm {
@@ -179,7 +184,20 @@ fn chosen_rate(node: &Node, words: &Words<'_>, findings: &mut Findings) -> Optio
         (None, Some((first, _))) => {
             for key in ["rate_by", "rates", "otherwise"] {
                 if node.get(key).is_none() {
-                    findings.error(first.spot, format_args!("rates by tier need {key} too"));
+                    let example = match key {
+                        "rate_by" => "rate_by: user.tier".to_owned(),
+                        "rates" => "rates: { gold: 100/s }".to_owned(),
+                        _ => {
+                            let rates = node.get("rates").map_or(&[][..], Node::entries);
+                            let first =
+                                rates.iter().find_map(|(_, rate)| rate.text()?.parse::<WrittenRate>().ok());
+                            format!(
+                                "otherwise: {} for everybody else",
+                                first.map_or_else(|| "10/s".to_owned(), |rate| rate.to_string())
+                            )
+                        }
+                    };
+                    findings.error(first.spot, format_args!("rates by tier need {key} too; write {example}"));
                 }
             }
             words.rate("otherwise")

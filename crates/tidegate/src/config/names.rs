@@ -7,22 +7,26 @@
 //! `client.ip` and names that begin with `request.` are Tidegate's. Any other name is the caller's own and can be sent
 //! to `/v1/check` in any spelling, so it is accepted unless it is probably a misspelling of one of Tidegate's.
 
+mod foreign_paths;
 mod host;
 mod reserved;
+mod several;
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+pub(super) use foreign_paths::{below, foreign_path, path_meant};
 use host::host;
 pub(super) use host::host_pattern;
 pub(super) use reserved::HEADER;
 use reserved::is_token;
 pub(super) use reserved::variable;
 pub use reserved::{canonical_attribute, unknown_attribute};
+pub(super) use several::names_in;
 
 use super::budget::SEGMENTS;
-use crate::policy::{BUILT_IN, Glob, PathGlob, canonical, host_name, is_attribute_name, path};
+use crate::policy::{BUILT_IN, Glob, PathGlob, canonical, host_bits, host_name, is_attribute_name, path};
 use crate::suggest::nearest;
 use crate::visible::excerpt;
 
@@ -51,11 +55,34 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
     if name.trim() != name {
         return Err(format!("\"{}\" begins or ends with a space", excerpt(name)));
     }
-    if let Some(meant) = of_expression(name) {
+    let within = names_in(name);
+    // What only an expression has comes before names that stand in one text.
+    let calculates = within.is_empty() || name.contains(['(', '<', '>', '?', '!', '=', '"']);
+    if let Some(meant) = of_expression(name).filter(|_| calculates) {
         let (shown, meant) = (excerpt(name), excerpt(meant));
         return Err(format!(
             "\"{shown}\" is an expression, which only a cost can be; write the name of one attribute, as {meant}"
         ));
+    }
+    // A variable of nginx, or a header in brackets, has advice of its own below.
+    let is_known_form = (name.starts_with(['$', '%']) && !name.contains('.')) || name.contains('[');
+    match within.as_slice() {
+        [one] if !is_known_form => {
+            return Err(format!(
+                "\"{}\" is not the name of an attribute; write {}",
+                excerpt(name),
+                excerpt(one)
+            ));
+        }
+        [] | [_] => {}
+        several => {
+            return Err(format!(
+                "\"{}\" is {} names in one; an attribute has one, as {}",
+                excerpt(name),
+                several.len(),
+                excerpt(&several[0])
+            ));
+        }
     }
     if let Some(header) = name.strip_prefix(HEADER) {
         let lower = header.to_ascii_lowercase();
@@ -67,7 +94,12 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
     }
     match reserved::instead_of(&name.to_ascii_lowercase()) {
         Some(instead) => Err(format!("no request has \"{}\"; {instead}", excerpt(name))),
-        None => Ok(()),
+        None => match within.first() {
+            Some(one) => {
+                Err(format!("\"{}\" is not the name of an attribute; write {}", excerpt(name), excerpt(one)))
+            }
+            None => Ok(()),
+        },
     }
 }
 
@@ -219,6 +251,9 @@ fn normal_path(text: &str) -> Result<(), String> {
 
 /// Checks a network. IPv4 addresses are compared as IPv4, in whichever form they were sent.
 pub(super) fn network(network: IpNet) -> Result<(), String> {
+    if let Some(reason) = host_bits(network) {
+        return Err(reason);
+    }
     let IpNet::V6(v6) = network else { return Ok(()) };
     let Some(length) = v6.prefix_len().checked_sub(96) else { return Ok(()) };
     // The first address may be a special one although the network has others.
@@ -262,10 +297,12 @@ pub(super) fn value(attribute: &str, text: &str) -> Result<(), String> {
             Ok(address) => {
                 Err(format!("no address is written \"{}\"; write {}", excerpt(text), canonical(address)))
             }
-            Err(_) => Err(format!(
-                "\"{}\" is not an address; networks stand in access.allow and access.deny",
-                excerpt(text)
-            )),
+            Err(_) => Err(text.parse().ok().and_then(host_bits).unwrap_or_else(|| {
+                format!(
+                    "\"{}\" is not an address; networks stand in access.allow and access.deny",
+                    excerpt(text)
+                )
+            })),
         },
         _ if text == "*" => Err("\"*\" is compared as it is and stands for nothing else".to_owned()),
         _ => Ok(()),

@@ -1,60 +1,104 @@
-//! Warns of attributes whose names are short forms of those that doors and callers set, as `ip` of `client.ip`.
+//! Warns of attributes whose names are probably not meant: short forms of those that doors and callers set, as `ip` of
+//! `client.ip`, misspelt ones, as `user.teir`, and headers with an underscore, which proxies write with a dash.
 //!
 //! A policy by such a name passes every other check and limits nobody. The names are free words all the same: an entry
-//! of an Envoy descriptor has any name. So there is no warning for policies that name attributes of Envoy's (`rls.`), nor
-//! for a file whose server has Envoy's door.
+//! of an Envoy descriptor has any name. So there is no warning of short names for policies that name attributes of
+//! Envoy's (`rls.`), nor for a file whose server has Envoy's door.
 
 use super::diagnostic::Findings;
+use super::names::HEADER;
 use super::node::{Node, Spot, Value};
 use super::shape::subject;
-use crate::policy::{AccessEntry, name_meant};
+use crate::policy::{AccessEntry, LLM_USAGE, name_meant};
 use crate::visible::excerpt;
+
+/// Names that the manual uses, and so most files.
+const USUAL: [&str; 10] = [
+    "client.ip",
+    "user.id",
+    "user.tier",
+    "user.plan",
+    "tenant.id",
+    "llm.tokens",
+    "llm.input",
+    "llm.output",
+    "llm.total",
+    "llm.cached",
+];
+/// The shortest word, of two, whose letters are compared: shorter words are near too many others, as `id` and `ip`.
+const SHORTEST: usize = 4;
+
+/// Whether a file or a policy takes names from Envoy's descriptors, which may be short.
+#[derive(Clone, Copy, PartialEq)]
+enum Short {
+    Told,
+    Free,
+}
 
 /// Checks the names of all policies and of the lists of the file.
 pub(super) fn check(file: &Node, findings: &mut Findings) {
-    if !findings.served || file.get("server").is_some_and(|server| server.get("grpc").is_some()) {
+    if !findings.served {
         return;
     }
-    listed(file, findings);
+    let has_grpc = file.get("server").is_some_and(|server| server.get("grpc").is_some());
+    let of_file = if has_grpc { Short::Free } else { Short::Told };
+    listed(file, of_file, findings);
     for (at, policy) in file.get("policies").map_or(&[][..], Node::each).iter().enumerate() {
         let mut names: Vec<(Spot, &str, &str)> = Vec::new();
         for by in policy.get("by").map_or(&[][..], Node::each) {
             names.extend(by.text().map(|text| (by.spot, "by", text)));
         }
+        let mut headers: Vec<(Spot, &str)> = Vec::new();
         if let Some(matching) = policy.get("match") {
-            matched(matching, &mut names);
+            matched(matching, &mut names, &mut headers);
         }
         let own = ["limit", "shadow_limit", "cost"].into_iter().filter_map(|key| policy.get(key));
         for node in own.chain(policy.get("limits").map_or(&[][..], Node::each)) {
-            for key in ["rate_by", "by"] {
-                names.extend(node.get(key).and_then(|by| Some((by.spot, key, by.text()?))));
+            let estimate = node.get("estimate");
+            for (node, key) in [(Some(node), "rate_by"), (Some(node), "by"), (estimate, "by")] {
+                names.extend(
+                    node.and_then(|node| node.get(key)).and_then(|by| Some((by.spot, key, by.text()?))),
+                );
+            }
+            for one in node.get("overrides").map_or(&[][..], Node::each) {
+                let key = one.get("key").map_or(&[][..], Node::entries);
+                names.extend(key.iter().map(|(name, _)| (name.spot, "override.key", &*name.text)));
             }
         }
-        if names.iter().any(|(.., name)| name.starts_with("rls.")) {
-            continue;
-        }
+        let is_envoys = names.iter().any(|(.., name)| name.starts_with("rls."));
+        let short = if is_envoys { Short::Free } else { of_file };
         findings.subject = subject(policy, at);
         for (spot, key, name) in names {
-            tell(spot, key, name, findings);
+            tell(spot, key, name, short, findings);
         }
-        listed(policy, findings);
+        for (spot, name) in headers {
+            tell_header(spot, "match.header", name, "", findings);
+        }
+        listed(policy, short, findings);
         findings.subject.clear();
     }
 }
 
-/// Collects the attributes of a match.
-fn matched<'n>(node: &'n Node, names: &mut Vec<(Spot, &'static str, &'n str)>) {
-    let attributes = node.get("attributes").map_or(&[][..], Node::entries);
-    names.extend(attributes.iter().map(|(name, _)| (name.spot, "match.attributes", &*name.text)));
+/// Collects the attributes of a match, and its headers.
+fn matched<'n>(
+    node: &'n Node,
+    names: &mut Vec<(Spot, &'static str, &'n str)>,
+    headers: &mut Vec<(Spot, &'n str)>,
+) {
+    let keys = |node: &'n Node, part: &str| node.get(part).map_or(&[][..], Node::entries).iter();
+    names.extend(keys(node, "attributes").map(|(name, _)| (name.spot, "match.attributes", &*name.text)));
+    headers.extend(keys(node, "header").map(|(name, _)| (name.spot, &*name.text)));
     // The shape was checked: what `not` holds has none of its own.
     for not in node.get("not").map_or(&[][..], Node::each) {
-        let attributes = not.get("attributes").map_or(&[][..], Node::entries);
-        names.extend(attributes.iter().map(|(name, _)| (name.spot, "match.not.attributes", &*name.text)));
+        names.extend(
+            keys(not, "attributes").map(|(name, _)| (name.spot, "match.not.attributes", &*name.text)),
+        );
+        headers.extend(keys(not, "header").map(|(name, _)| (name.spot, &*name.text)));
     }
 }
 
 /// Checks the lists of an `access` section.
-fn listed(node: &Node, findings: &mut Findings) {
+fn listed(node: &Node, short: Short, findings: &mut Findings) {
     let Some(access) = node.get("access").filter(|access| matches!(access.value, Value::Map(_))) else {
         return;
     };
@@ -62,14 +106,26 @@ fn listed(node: &Node, findings: &mut Findings) {
         let (_, list) = key.split_once('.').unwrap_or_default();
         for entry in access.get(list).map_or(&[][..], Node::each) {
             if let Some(Ok(AccessEntry::Attribute { name, .. })) = entry.text().map(str::parse) {
-                tell(entry.spot, key, &name, findings);
+                tell(entry.spot, key, &name, short, findings);
             }
         }
     }
 }
 
-fn tell(spot: Spot, key: &str, name: &str, findings: &mut Findings) {
-    if let Some(meant) = name_meant(name) {
+/// Checks a name that a cost is made of.
+pub(super) fn in_cost(spot: Spot, key: &str, name: &str, findings: &mut Findings) {
+    if findings.served {
+        tell(spot, key, name, Short::Free, findings);
+    }
+}
+
+fn tell(spot: Spot, key: &str, name: &str, short: Short, findings: &mut Findings) {
+    if let Some(header) = name.strip_prefix(HEADER) {
+        tell_header(spot, key, header, HEADER, findings);
+        return;
+    }
+    let meant = name_meant(name).filter(|_| short == Short::Told).or_else(|| usual(name));
+    if let Some(meant) = meant {
         let shown = excerpt(name);
         findings.warn(
             spot,
@@ -77,5 +133,79 @@ fn tell(spot: Spot, key: &str, name: &str, findings: &mut Findings) {
                 "{key}: no request has \"{shown}\" unless its caller sends that name; did you mean {meant}?"
             ),
         );
+    }
+}
+
+/// Warns of a header that is named as a variable of a program rather than as it is sent.
+fn tell_header(spot: Spot, key: &str, header: &str, prefix: &str, findings: &mut Findings) {
+    if header.contains('_') && !header.contains('-') {
+        let meant = header.to_ascii_lowercase().replace('_', "-");
+        findings.warn(
+            spot,
+            format_args!(
+                "{key}: headers are sent with dashes, and proxies drop those with underscores; write {prefix}{} unless \"{}\" is meant",
+                excerpt(&meant),
+                excerpt(header)
+            ),
+        );
+    }
+}
+
+/// Returns the usual name that a name is a misspelling of.
+fn usual(name: &str) -> Option<&'static str> {
+    let (first, last) = name.split_once('.')?;
+    if USUAL.contains(&name) || LLM_USAGE.contains(&name) || name.len() > 32 {
+        return None;
+    }
+    let is_near = |one: &str, other: &str| {
+        one.len().max(other.len()) >= SHORTEST
+            && one.len().min(other.len()) >= SHORTEST - 1
+            && strsim::damerau_levenshtein(one, other) == 1
+    };
+    USUAL.into_iter().find(|usual| {
+        let Some((of, what)) = usual.split_once('.') else { return false };
+        (first == of && (is_near(last, what) || are_swapped(last, what)))
+            || (last == what && (is_near(first, of) || are_swapped(first, of)))
+    })
+}
+
+/// Returns whether two words differ in the order of two neighbouring letters alone.
+fn are_swapped(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let differ = || (0..one.len()).filter(|at| one[*at] != other[*at]);
+    one.len() == other.len()
+        && differ().count() == 2
+        && differ()
+            .next()
+            .is_some_and(|at| at + 1 < one.len() && one[at] == other[at + 1] && one[at + 1] == other[at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelt_names_are_near_and_names_of_ones_own_are_not() {
+        for (name, meant) in [
+            ("user.teir", "user.tier"),
+            ("usre.id", "user.id"),
+            ("usr.id", "user.id"),
+            ("users.id", "user.id"),
+            ("user.di", "user.id"),
+            ("cleint.ip", "client.ip"),
+            ("tennant.id", "tenant.id"),
+            ("llm.token", "llm.tokens"),
+            ("client.id", ""),
+            ("user.ip", ""),
+            ("user.uid", ""),
+            ("user.team", ""),
+            ("user.name", ""),
+            ("tenant.tier", ""),
+            ("form.user", ""),
+            ("user.tier", ""),
+            ("upstream.name", ""),
+        ] {
+            assert_eq!(usual(name).unwrap_or_default(), meant, "{name}");
+        }
     }
 }

@@ -21,6 +21,7 @@ pub(super) fn read(text: &str, format: Format, findings: &mut Findings) -> Optio
         findings.error(Spot::default(), format_args!("the file is larger than {} MiB", budget::TEXT >> 20));
         return None;
     }
+    findings.in_toml = format == Format::Toml;
     let file = match format {
         Format::Yaml => yaml(text, findings),
         Format::Toml => toml(text, findings),
@@ -121,11 +122,60 @@ fn yaml(text: &str, findings: &mut Findings) -> Option<Node> {
                 .and_then(|documents| documents.iter().find_map(foreign_files::told));
             match whose {
                 Some((spot, whose)) => findings.error(spot, whose),
-                None => report(&error, findings),
+                None => match indented(text, &error) {
+                    Some((spot, how)) => findings.error(spot, format_args!("cannot be read as YAML: {how}")),
+                    None => report(&error, findings),
+                },
             }
             None
         }
     }
+}
+
+/// Returns the line whose indentation is the reason for an error, and how to write it: one with a tab, or one that stands
+/// neither beside nor below the lines above it.
+fn indented(text: &str, error: &serde_saphyr::Error) -> Option<(Spot, String)> {
+    let wrong = spot_of(error.location()?).line;
+    // The levels above a line, each with the line that began it, and whether the line before may begin another.
+    let mut above: Vec<(usize, usize)> = Vec::new();
+    let mut opens = true;
+    // The parser names the line at fault or one beside it.
+    for (number, line) in (1..=wrong.saturating_add(1)).zip(text.lines()) {
+        let body = line.trim();
+        if body.is_empty() || body.starts_with('#') {
+            continue;
+        }
+        let own = line.len() - line.trim_start_matches(' ').len();
+        if line[own..].starts_with('\t') {
+            let spot = Spot { text: 0, line: number, column: own + 1 };
+            return Some((
+                spot,
+                "the line is indented by a tab; indent with blanks, two for each level".to_owned(),
+            ));
+        }
+        let deepest = above.last().map_or(0, |(column, _)| *column);
+        above.retain(|(column, _)| *column <= own);
+        let (column, of) = above.last().copied().unwrap_or_default();
+        if column < own && !(opens && deepest == column) && number + 1 >= wrong {
+            let spot = Spot { text: 0, line: number, column: own + 1 };
+            let how = format!(
+                "the line is indented by {own} blanks, and no line above it is; line {of} has {column}: write the same, or a key with a colon above"
+            );
+            return Some((spot, how));
+        }
+        if column < own || above.is_empty() {
+            above.push((own, number));
+        }
+        // What follows a dash is a level of its own.
+        let (mut column, mut rest) = (own, body);
+        while let Some(after) = rest.strip_prefix("- ").map(str::trim_start) {
+            column += rest.len() - after.len();
+            rest = after;
+            above.push((column, number));
+        }
+        opens = body.ends_with([':', '|', '>', '-', '{', '[', ',']);
+    }
+    None
 }
 
 /// Reports an error of the YAML parser.

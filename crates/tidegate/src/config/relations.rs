@@ -24,8 +24,11 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
             let fits = |other: &&Node| !std::ptr::eq(*other, policy) && other.get("by").is_none();
             let known: Vec<&str> =
                 list.iter().filter(fits).filter_map(|node| node.get("name")?.text()).collect();
-            let silent = known.is_empty() || findings.is_full();
-            let hint = if silent { String::new() } else { instead(&name, known.into_iter()) };
+            let hint = match known.is_empty() {
+                _ if findings.is_full() => String::new(),
+                true => "; a condition names a policy without by, and there is no other such".to_owned(),
+                false => instead(&name, known.into_iter()),
+            };
             findings.subject = subject(policy, at);
             findings.error(node.spot, format_args!("there is no policy \"{}\"{hint}", excerpt(&name)));
             findings.subject.clear();

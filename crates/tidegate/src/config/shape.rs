@@ -196,6 +196,7 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
             let remedy = match (table.name, *required) {
                 ("estimate", "otherwise") => NO_OTHERWISE,
                 ("file", "version") => "; write version: 1 in its first line",
+                ("file", "policies") => "; write policies: [{ name: api, limit: { rate: 10/s } }]",
                 ("override", "key") => "; name one attribute of `by`, as key: { user.id: vip }",
                 _ => "",
             };
@@ -218,12 +219,13 @@ fn map_meant(node: &Node, table: &Table) -> Option<String> {
         }
         "match" => match text {
             Some(path) => path.starts_with('/').then(|| format!("{{ path: {} }}", excerpt(path))),
-            None => {
-                let first = node.each().first()?;
-                let path = first.get("path").unwrap_or(first).text().filter(|text| text.starts_with('/'))?;
-                Some(format!("{{ path: [{}] }}", excerpt(path)))
-            }
+            None => foreign_words::match_of_list(node),
         },
+        "forward_auth" => Some(format!("{{ proxy: {} }}", excerpt(text.filter(|text| !text.is_empty())?))),
+        "server" => text?
+            .parse::<super::Address>()
+            .is_ok()
+            .then(|| format!("{{ http: {} }}", excerpt(text.unwrap_or("8080")))),
         "store" => {
             let url = text?;
             let kind = ["redis", "etcd", "zookeeper"].into_iter().find(|kind| url.starts_with(kind))?;
@@ -231,6 +233,10 @@ fn map_meant(node: &Node, table: &Table) -> Option<String> {
                 true => Some(format!("{{ kind: {kind}, url: \"{}\", nodes: 2 }}", excerpt(url))),
                 false => Some(format!("{{ kind: {kind}, nodes: 2 }}")),
             }
+        }
+        "limit" | "shadow_limit" if matches!(node.value, Value::List(_)) => {
+            let told = foreign_words::several_rates(node);
+            told.strip_prefix("; write ").map(str::to_owned)
         }
         _ if table.key("rate").is_some() => foreign_words::scalar_limit(node),
         _ => None,

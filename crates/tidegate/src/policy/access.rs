@@ -18,6 +18,7 @@ use tidegate_core::Tick;
 
 use super::client_ip;
 use super::descriptor::Descriptor;
+use crate::visible::excerpt;
 
 /// One entry of a list: a network of `client.ip`, or a value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -35,9 +36,19 @@ pub enum AccessEntry {
 
 /// The error if a text is not an entry of an access list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{text}\" is neither a network such as 10.0.0.0/8 nor an attribute such as user.id=42")]
+#[error("{reason}")]
 pub struct AccessEntryError {
-    text: String,
+    reason: String,
+}
+
+/// Says of a network with host bits which network or address to write: `10.0.0.5/8` may mean either.
+pub(crate) fn host_bits(network: IpNet) -> Option<String> {
+    let (address, whole) = (network.addr(), network.trunc());
+    (whole != network).then(|| {
+        format!(
+            "{network} has host bits; write {address} for that address alone, or {whole} for the whole network"
+        )
+    })
 }
 
 impl FromStr for AccessEntry {
@@ -55,9 +66,16 @@ impl FromStr for AccessEntry {
             return Ok(Self::Attribute { name: name.trim().to_owned(), value: value.trim().to_owned() });
         }
         let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-        network
-            .map(|network| Self::Network(network.trunc()))
-            .map_err(|_| AccessEntryError { text: text.to_owned() })
+        let network = network.map_err(|_| AccessEntryError {
+            reason: format!(
+                "\"{}\" is neither a network such as 10.0.0.0/8 nor an attribute such as user.id=42",
+                excerpt(text)
+            ),
+        })?;
+        match host_bits(network) {
+            Some(reason) => Err(AccessEntryError { reason }),
+            None => Ok(Self::Network(network)),
+        }
     }
 }
 

@@ -45,7 +45,7 @@ impl FromStr for WrittenRate {
         if count == 0 {
             return Err(GrammarError::Zero { text: text.to_owned() });
         }
-        let (times, unit) = counted_unit(period.trim())?;
+        let (times, unit) = counted_unit(period.trim()).map_err(|error| other_form().unwrap_or(error))?;
         if times == 0 {
             return Err(GrammarError::NoTime { text: text.to_owned(), count, unit });
         }

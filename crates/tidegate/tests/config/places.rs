@@ -89,7 +89,7 @@ fn what_does_not_belong_is_named() {
     for (lines, expected) in [
         (
             &["limit: { algorithm: concurrency }"][..],
-            &["t:5:12  error  policy \"p\": concurrency needs max"][..],
+            &["t:5:12  error  policy \"p\": concurrency needs max; write max: 10"][..],
         ),
         (
             &["limit: { algorithm: concurrency, max: 0 }"],

@@ -144,6 +144,85 @@ fn a_file_in_the_words_of_another_system() {
     );
 }
 
+/// Each correction has the author's own values.
+#[test]
+fn the_line_to_write_has_the_values_that_were_written() {
+    for (lines, says) in [
+        (&["limit: { max_value: 500, seconds: 3600 }"][..], "; write limit: { rate: 500/h }"),
+        (&["limit: { count: 500, time: 3600 }"], "; write limit: { rate: 500/h }"),
+        (&["limit: { capacity: 7, refill_rate: 3 }"], "; write limit: { rate: 3/s, burst: 7 }"),
+        (&["limit: { capacity: 100, rate: 10/s }"], "; write limit: { rate: 10/s, burst: 100 }"),
+        (&["limit: { rate: 10/s, max_burst: 100 }"], "; write limit: { rate: 10/s, burst: 100 }"),
+        (&["limit: { rate: 10/s, size: 100 }"], "; write limit: { rate: 10/s, burst: 100 }"),
+        (
+            &["limit: { requests_per_unit: 500, unit: fortnight }"],
+            "; write limit: { rate: 500/day }: \"fortnight\" is no unit; there are s, min, h, day, week, month and year",
+        ),
+        (&["limit: { second: 5, hour: 1000 }"], "; write limits: [{ rate: 5/s }, { rate: 1000/h }]"),
+        (
+            &["limit: { algorithm: concurrency, limit: 5 }"],
+            "; write limit: { algorithm: concurrency, max: 5 }",
+        ),
+        (
+            &["match: [{ path: /a }, { path: /b }, { method: POST }]", "limit: { rate: 1/s }"],
+            "; write { path: [/a, /b] }, and a second policy for the other one",
+        ),
+        (
+            &["limit: { rate: 5/day, algorithm: fixed-window, calendar: true }"],
+            "calendar is a time zone, found true; write calendar: UTC, or leave it out",
+        ),
+        (&["max_value: 500", "seconds: 3600"], "; write limit: { rate: 500/h }"),
+        (
+            &["limit: { rate: 10/day, timezone: Europe/Paris }"],
+            "; write limit: { rate: 10/day, algorithm: fixed-window, calendar: Europe/Paris }",
+        ),
+        (&["match: { user.tier: free }", "limit: { rate: 1/s }"], "; write attributes: { user.tier: free }"),
+        (
+            &["when: user.tier == \"free\"", "limit: { rate: 1/s }"],
+            "and when about the load; write match: { attributes: { user.tier: free } }",
+        ),
+        (
+            &["when: policy everyone above 80%", "limit: { rate: 1/s }"],
+            "there is no policy \"everyone\"; a condition names a policy without by, and there is no other such",
+        ),
+        (&["limit: { rate: 300-M }"], "; write 300/min"),
+        (&["limit: { rate: 5/mo }"], "; write 5/month"),
+        (&["limit: { rate: 10M/min }"], "; write 10000000/min"),
+        (
+            &["limit: { rate: [10/s, 100/min] }"],
+            "found a list; write limits: [{ rate: 10/s }, { rate: 100/min }]",
+        ),
+        (&["limit: [10/s, 100/min]"], "found a list; write limits: [{ rate: 10/s }, { rate: 100/min }]"),
+        (
+            &["limit: { rate_by: user.tier, rates: { a: 5/s } }"],
+            "rates by tier need otherwise too; write otherwise: 5/s for everybody else",
+        ),
+        (&["mode: dry-run", "limit: { rate: 1/s }"], "unknown word \"dry-run\"; write shadow"),
+    ] {
+        let found = policy(lines);
+        assert!(found.iter().any(|one| one.ends_with(says)), "{lines:?}: {found:#?}");
+    }
+    const POLICY: &str = "policies: [{ name: p, limit: { rate: 1/s } }]\n";
+    for (line, says) in [
+        (
+            "store: { kind: redis, host: redis.prod, port: 6390, nodes: 2 }",
+            "; write url: \"redis://redis.prod:6390\"",
+        ),
+        (
+            "store: { kind: valkey, url: \"redis://a:6379\", nodes: 2 }",
+            "unknown word \"valkey\"; write redis",
+        ),
+        ("forward_auth: nginx", "; write { proxy: nginx }"),
+        ("server: 9000", "; write { http: 9000 }"),
+    ] {
+        let found = yaml(&format!("version: 1\n{line}\n{POLICY}"));
+        assert!(found.iter().any(|one| one.ends_with(says)), "{line}: {found:#?}");
+    }
+    assert!(yaml("version: 1\n").iter().any(|one| {
+        one.ends_with("file has no policies; write policies: [{ name: api, limit: { rate: 10/s } }]")
+    }));
+}
+
 /// Programs that write YAML and JSON make `5.0` of a whole number.
 #[test]
 fn whole_numbers_may_have_a_fraction_of_zeros() {

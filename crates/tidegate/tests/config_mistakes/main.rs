@@ -3,6 +3,7 @@
 
 mod foreign;
 mod hostile;
+mod near_misses;
 mod one_too_many;
 mod policy;
 mod short_names;
@@ -51,7 +52,9 @@ fn mistakes_of_a_file() {
         ),
         (
             "version: 1\n\tpolicies: 1",
-            &["t:1:10  error  cannot be read as YAML: while scanning a plain scalar, found a tab"][..],
+            &[
+                "t:2:1  error  cannot be read as YAML: the line is indented by a tab; indent with blanks, two for each level",
+            ][..],
         ),
         (
             "a: &a [*a]",

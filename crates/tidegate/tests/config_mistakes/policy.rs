@@ -34,7 +34,7 @@ fn mistakes_of_a_policy() {
         ),
         (
             &["limit: { rate: [1/s] }"][..],
-            &["t:5:20  error  policy \"p\": rate is a rate as 100/s, found a list"][..],
+            &["t:5:20  error  policy \"p\": rate is a rate as 100/s, found a list; write rate: 1/s"][..],
         ),
         (&["limit: { burst: 2 }"][..], &["t:5:12  error  policy \"p\": limit has no rate"][..]),
         (
@@ -144,11 +144,13 @@ fn mistakes_of_a_policy() {
         ),
         (
             &["limit: { algorithm: warm-up, rate: 5/s }"][..],
-            &["t:5:12  error  policy \"p\": warm-up needs warm_up"][..],
+            &["t:5:12  error  policy \"p\": warm-up needs warm_up; write warm_up: 10s"][..],
         ),
         (
             &["limit: { algorithm: leaky-bucket, rate: 5/s, queue: 10 }"][..],
-            &["t:5:57  error  policy \"p\": a queue needs max_wait: how long a request may wait in it"][..],
+            &[
+                "t:5:57  error  policy \"p\": a queue needs max_wait: how long a request may wait in it; write max_wait: 1s",
+            ][..],
         ),
         (
             &["limit: { algorithm: leaky-bucket, rate: 5/s, queue: 10, max_wait: 1s, burst: 3 }"][..],
@@ -178,7 +180,9 @@ fn mistakes_of_a_policy() {
         ),
         (
             &["limit: { rate_by: user.tier, rates: { a: 1/s } }"][..],
-            &["t:5:14  error  policy \"p\": rates by tier need otherwise too"][..],
+            &[
+                "t:5:14  error  policy \"p\": rates by tier need otherwise too; write otherwise: 1/s for everybody else",
+            ][..],
         ),
         (
             &["limit: { rate_by: user.tier, rates: { a: 1/M }, otherwise: 1/s }"][..],

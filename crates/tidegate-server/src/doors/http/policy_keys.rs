@@ -6,7 +6,7 @@
 //! are blocked.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -197,7 +197,13 @@ fn entry_of(live: &Live, query: &str) -> Result<AccessEntry, Problem> {
     }
     let named = live.set.named();
     if !named.contains(&name) {
-        let near = nearest(&name, named.names());
+        // A short name as `ip` is near none, and the set knows which it stands for.
+        let short = || {
+            let request = Descriptor::new().with(&*name, value);
+            let told = live.set.unread(&request).into_iter().next()?;
+            Some(told.split_once("; did you mean ")?.1.trim_end_matches('?').to_owned())
+        };
+        let near = nearest(&name, named.names()).map(str::to_owned).or_else(short);
         let near = near.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
         return refuse(format!(
             "no policy reads the attribute {}, so a block of it would refuse nobody{near}",
@@ -211,6 +217,8 @@ fn entry_of(live: &Live, query: &str) -> Result<AccessEntry, Problem> {
         () => key_address(&live.set, value),
     };
     match written.parse() {
+        // A network with host bits is told both readings.
+        Err(error) if is_address && value.contains('/') => refuse(error.to_string()),
         Err(_) | Ok(AccessEntry::Attribute { .. }) if is_address => refuse(format!(
             "{} is neither an address nor a network; write 203.0.113.9 or 203.0.113.0/24",
             quoted(value)
@@ -244,7 +252,11 @@ fn named_value(entry: &AccessEntry) -> (&str, String) {
 /// Returns an address in the form of a key: an IPv6 address as the network that shares its capacity.
 fn key_address(set: &PolicySet, text: &str) -> String {
     match text.parse::<IpAddr>().map(canonical) {
-        Ok(address @ IpAddr::V6(_)) => format!("{address}/{}", set.ipv6_prefix()),
+        Ok(IpAddr::V6(address)) => {
+            let length = set.ipv6_prefix();
+            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or_default();
+            format!("{}/{length}", Ipv6Addr::from(u128::from(address) & mask))
+        }
         Ok(address) => address.to_string(),
         Err(_) => text.to_owned(),
     }

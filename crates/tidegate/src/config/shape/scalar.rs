@@ -21,12 +21,24 @@ pub(super) fn check_scalar(node: &Node, kind: &Kind, name: &str, findings: &mut 
     let Some(text) = node.text() else {
         let hint = match (kind, name) {
             (Kind::Attribute, "by") => format!("; write by: {}", foreign_words::attribute(node)),
+            (Kind::Rate, "rate") => foreign_words::several_rates(node),
             _ => String::new(),
         };
         findings.error(node.spot, format_args!("{name} is {}, found {}{hint}", expected(kind), node.kind()));
         return;
     };
     if let Err(reason) = scalar(text, kind, findings) {
+        let reason = match (kind, name, &*names::names_in(text)) {
+            (Kind::Attribute, "by", within @ [_, _, ..]) if reason.contains(" names in one") => {
+                format!(
+                    "\"{}\" is {} names in one; write by: [{}]",
+                    excerpt(text),
+                    within.len(),
+                    within.join(", ")
+                )
+            }
+            _ => reason,
+        };
         // A message about a time zone says what the value is; every other message needs the name of the key.
         let plain = matches!(kind, Kind::Zone);
         let message = if plain { reason } else { format!("{name}: {reason}") };
@@ -127,6 +139,9 @@ pub(super) fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result
         },
         Kind::Zone => zone(text),
         Kind::Path => {
+            if let Some(foreign) = names::foreign_path(text) {
+                return Err(foreign);
+            }
             let glob = PathGlob::new(text).map_err(|error| error.to_string())?;
             findings.patterns(glob.alternatives().count(), glob.walked());
             names::path_pattern(&glob)
@@ -163,6 +178,8 @@ pub(super) fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result
                 RENAMED.iter().find(|(old, new)| *old == text && words.contains(new))
             {
                 Err(format!("{text} is called {new} now; write {new}"))
+            } else if let Some(same) = foreign_words::same_word(text).filter(|same| words.contains(same)) {
+                Err(format!("unknown word \"{shown}\"; write {same}"))
             } else {
                 Err(format!("unknown word \"{shown}\"{}", instead(text, words.iter().copied())))
             }
@@ -191,6 +208,9 @@ pub(in super::super) fn network(text: &str) -> Option<IpNet> {
 fn zone(text: &str) -> Result<(), String> {
     if FixedWindow::calendar(1, CalendarUnit::Day, text).is_ok() {
         return Ok(());
+    }
+    if matches!(&*text.to_ascii_lowercase(), "true" | "false" | "yes" | "no" | "on" | "off") {
+        return Err(format!("calendar is a time zone, found {text}; write calendar: UTC, or leave it out"));
     }
     if cfg!(not(feature = "tz")) {
         return Err(format!("time zone \"{}\" needs a build with the feature `tz`; use UTC", excerpt(text)));

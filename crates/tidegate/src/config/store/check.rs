@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use super::{addresses, region};
 use crate::config::diagnostic::Findings;
+use crate::config::foreign_words::same_word;
 use crate::config::keys::{KINDS, OWN};
 use crate::config::node::Node;
 use crate::policy::span;
+use crate::suggest::nearest;
 
 /// The keys of `store` that apply to some kinds only, with those kinds.
 const ONLY: [(&str, &[&str]); 16] = [
@@ -33,10 +35,15 @@ pub(in crate::config) fn has(kind: &str, key: &str) -> bool {
     ONLY.iter().find(|(name, _)| *name == key).is_none_or(|(_, kinds)| kinds.contains(&kind))
 }
 
-/// Returns the kind of store of a file: `store.kind` or the default.
+/// Returns the kind of store of a file: `store.kind` or the default; for a word that is none, the one that is meant, so that
+/// its error is the only one.
 pub(in crate::config) fn kind(file: &Node) -> &str {
     let said = file.get("store").and_then(|store| store.get("kind")).and_then(Node::text);
-    said.filter(|word| KINDS.contains(word)).unwrap_or(KINDS[0])
+    let meant = |word: &str| {
+        let known = KINDS.iter().copied().find(|known| *known == word);
+        known.or_else(|| same_word(word)).or_else(|| nearest(word, KINDS.iter().copied()))
+    };
+    said.and_then(meant).filter(|word| KINDS.contains(word)).unwrap_or(KINDS[0])
 }
 
 /// Reports whether the store of a file belongs to this process alone.

@@ -1,4 +1,4 @@
-//! Recognises rates in the form of other systems: `10r/s`, `10rps`, `0.5/s`.
+//! Recognises rates in the form of other systems: `10r/s`, `10rps`, `0.5/s`, `300-M`, `10M/min`, `5/mo`.
 //!
 //! Such a rate is refused, so that files have one form for rates; the error shows the same rate in that form.
 
@@ -14,6 +14,25 @@ const THINGS: [&str; 11] =
 const PER: [(char, Unit); 4] =
     [('s', Unit::Second), ('m', Unit::Minute), ('h', Unit::Hour), ('d', Unit::Day)];
 
+/// Words before the slash that multiply the count: thousands and millions, of bytes too.
+const TIMES: [(&str, u64); 6] = [
+    ("k", 1000),
+    ("kb", 1000),
+    ("m", 1_000_000),
+    ("mb", 1_000_000),
+    ("g", 1_000_000_000),
+    ("gb", 1_000_000_000),
+];
+
+/// Words for a period that are no units here.
+const PERIODS: [(&str, Unit); 5] = [
+    ("mo", Unit::Month),
+    ("mon", Unit::Month),
+    ("mth", Unit::Month),
+    ("hourly", Unit::Hour),
+    ("daily", Unit::Day),
+];
+
 /// The most decimals of a count that are converted to a whole count: more than anybody types.
 const DECIMALS: usize = 9;
 
@@ -24,9 +43,24 @@ pub(super) fn meant(text: &str) -> Option<WrittenRate> {
     let end = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '_' | ',')).unwrap_or(text.len());
     let (count, rest) = text.split_at(end);
     let count = &*without_commas(count)?;
+    let mut factor = 1;
     let (mut times, unit) = match rest.split_once('/').or_else(|| rest.split_once(" per ")) {
-        Some((thing, period)) if is_thing(thing) => counted_unit(period.trim()).ok()?,
-        Some(_) => return None,
+        Some((thing, period)) => {
+            let word = thing.trim();
+            if !is_thing(thing) {
+                // `10m/s` could be anything.
+                let fits = |(name, _): &&(&str, u64)| word != "m" && name.eq_ignore_ascii_case(word);
+                factor = TIMES.iter().find(fits)?.1;
+            }
+            let period = period.trim();
+            let named = PERIODS.iter().find(|(name, _)| period.eq_ignore_ascii_case(name));
+            named.map_or_else(|| counted_unit(period).ok(), |(_, unit)| Some((1, *unit)))?
+        }
+        None if rest.starts_with('-') => {
+            let (_, unit) =
+                PER.iter().find(|(letter, _)| rest[1..].trim().to_ascii_lowercase().chars().eq([*letter]))?;
+            (1, *unit)
+        }
         None => {
             let rest = rest.to_ascii_lowercase();
             let (thing, per) = rest.trim().rsplit_once('p')?;
@@ -50,7 +84,7 @@ pub(super) fn meant(text: &str) -> Option<WrittenRate> {
             count / shared
         }
     };
-    let written = WrittenRate::Per { count, times, unit };
+    let written = WrittenRate::Per { count: count.checked_mul(factor)?, times, unit };
     // Only a rate that the parser accepts is proposed.
     (written.to_string().parse() == Ok(written)).then_some(written)
 }

@@ -81,6 +81,10 @@ fn what_could_be_two_things_is_refused() {
 fn rates_of_other_systems_are_told_how_they_are_written_here() {
     for (text, write) in [
         ("10r/s", "10/s"),
+        ("300-M", "300/min"),
+        ("5/mo", "5/month"),
+        ("10kb/s", "10000/s"),
+        ("10M/min", "10000000/min"),
         ("10 r/s", "10/s"),
         ("10r/m", "10/min"),
         ("0.5/m", "1/2min"),

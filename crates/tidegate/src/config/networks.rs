@@ -1,0 +1,62 @@
+//! Warns of networks and addresses that depend on another section: proxies that are everybody, and overrides of single
+//! addresses whose counter is that of a network.
+
+use std::net::Ipv6Addr;
+
+use ipnet::{IpNet, Ipv6Net};
+
+use super::diagnostic::Findings;
+use super::node::Node;
+use super::shape::{network, subject};
+use crate::policy::ClientIp;
+
+/// Checks the trusted proxies, and the overrides of all policies.
+pub(super) fn check(file: &Node, findings: &mut Findings) {
+    let client_ip = file.get("client_ip");
+    let proxies = client_ip.and_then(|section| section.get("trusted_proxies"));
+    for node in proxies.map_or(&[][..], Node::each) {
+        if let Some(network) = node.text().and_then(network).filter(is_everybody) {
+            findings.warn(
+                node.spot,
+                format_args!(
+                    "client_ip.trusted_proxies: whoever calls from {network} chooses its own address in the header, and so its own limit; \
+                     name the network of your proxies alone, as 10.0.0.0/8"
+                ),
+            );
+        }
+    }
+    let stated = client_ip.and_then(|section| section.get("ipv6_prefix")?.text()?.parse().ok());
+    let length = stated.unwrap_or(ClientIp::default().ipv6_prefix);
+    for (at, policy) in file.get("policies").map_or(&[][..], Node::each).iter().enumerate() {
+        let limits = policy.get("limits").map_or(&[][..], Node::each).iter().chain(policy.get("limit"));
+        let keys = limits
+            .flat_map(|limit| limit.get("overrides").map_or(&[][..], Node::each))
+            .filter_map(|one| one.get("key"));
+        for value in keys.filter_map(|key| key.get("client.ip")) {
+            let Some(Ok(address)) = value.text().map(str::parse::<Ipv6Addr>) else { continue };
+            let Ok(shared) = Ipv6Net::new(address, length).map(|network| network.trunc()) else { continue };
+            if length < 128 && address.to_ipv4_mapped().is_none() {
+                findings.subject = subject(policy, at);
+                findings.warn(
+                    value.spot,
+                    format_args!(
+                        "override.key: {address} shares its counter with all of {shared}, which has another rate; write \
+                         access: {{ allow: [{shared}] }} to exempt that network, or client_ip: {{ ipv6_prefix: 128 }} for a counter of each address"
+                    ),
+                );
+                findings.subject.clear();
+            }
+        }
+    }
+}
+
+/// Reports whether a network is more than anybody's own: shorter than /8, or /16 of IPv6, and not private.
+fn is_everybody(network: &IpNet) -> bool {
+    match network {
+        IpNet::V4(network) => network.prefix_len() < 8,
+        // fc00::/7 is private, and fe80::/10 this link.
+        IpNet::V6(network) => {
+            network.prefix_len() < 16 && !matches!(network.addr().segments()[0] & 0xff00, 0xfc00..=0xfe00)
+        }
+    }
+}
