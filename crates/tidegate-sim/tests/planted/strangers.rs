@@ -406,6 +406,7 @@ fn possible(day: &Day) -> u64 {
 
 /// What became of one log.
 #[derive(Debug)]
+#[expect(dead_code, reason = "all of it is printed")]
 struct Judged {
     abuse: bool,
     bad: u64,
