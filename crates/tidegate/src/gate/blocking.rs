@@ -264,7 +264,7 @@ impl Gate {
             };
             if !check.peek {
                 let block = || Block::by_limit(&key_text(set, policy, check.request), now, now.after(lasts));
-                blocks.begin(&policy.name, key, now, block);
+                blocks.begin(&policy.name, &key, now, block);
             }
         }
         decision.binding = binding(&decision.limits, decision.allowed);

@@ -81,13 +81,13 @@ impl Blocks {
 
     /// Begins the block of a key that exceeded a limit, unless the key is blocked. Without room for it nothing happens:
     /// the limit itself still refuses the key.
-    pub(super) fn begin(&self, policy: &str, key: Vec<u8>, now: Tick, block: impl FnOnce() -> Block) {
+    pub(super) fn begin(&self, policy: &str, key: &[u8], now: Tick, block: impl FnOnce() -> Block) {
         let mut by_policy = self.by_policy.write();
-        let held = by_policy.get(policy).and_then(|keys| keys.get(&*key));
+        let held = by_policy.get(policy).and_then(|keys| keys.get(key));
         if held.is_some_and(|held| held.holds(now)) {
             return;
         }
-        self.insert(&mut by_policy, policy, &key, now, block);
+        self.insert(&mut by_policy, policy, key, now, block);
     }
 
     /// Takes over what a store says of the block of a key, in place of an earlier block by a limit.
