@@ -69,7 +69,7 @@ pub struct WarmUp {
 
 /// The state of [`WarmUp`] for one key: 40 bytes, for the next free moment, the coldness at that moment and the tick
 /// of the last change. While a change of parameters matters, or a charge was settled before those behind it, 32 more on
-/// the heap, and 56 for each such charge: at most 2,048.
+/// the heap, and 40 for each such charge: at most 4,096.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmUpState {
     last: Tick,

@@ -10,9 +10,9 @@ use super::slope::Moment;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::rate::carried::Carried;
 
-/// The most charges that are noted: those of a crowd of 2,048 who go away before those behind them. Of more, the first
-/// of the line are forgotten, and give nothing back.
-const MOST: usize = 2048;
+/// The most charges that are noted: those of a crowd of 4,096 of whom each goes away before those behind. Of more, the
+/// first of the line are forgotten, and give nothing back.
+const MOST: usize = 4096;
 
 /// The most that are noted in an engine, so that a state takes less than 4 KiB.
 const MOST_IN_ENGINE: usize = 64;
@@ -20,7 +20,7 @@ const MOST_IN_ENGINE: usize = 64;
 /// The first byte of a past with noted charges in byte form. Without them, it is the byte form of the change alone.
 const WITH_CHARGES: u8 = 2;
 
-/// A charge as it was made, and what it really used: 48 bytes.
+/// A charge as it was made, and what it really used: 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gone {
     /// The free moment at which it was made.
