@@ -226,10 +226,8 @@ impl Unmet {
         let strange = || {
             let names = request.pairs().map(|(name, _)| name);
             names.filter(|name| {
-                !read.contains(name)
-                    && !name.starts_with(HEADER)
-                    && !name.starts_with("rls.")
-                    && !(over_grpc && *name == "remote_address")
+                let own = over_grpc && (name.starts_with("rls.") || *name == "remote_address");
+                !own && !name.starts_with(HEADER) && !read.contains(name)
             })
         };
         if over_grpc || strange().next().is_some() {
