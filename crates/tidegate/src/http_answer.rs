@@ -67,6 +67,7 @@ pub mod server_parts {
     pub use super::refusal::{PublicRefusal, Refusal, RefusalProblem};
     pub use super::shown::ShownLimits;
     pub use super::window::Window;
+    pub use crate::policy::wrong_value::wrong_value;
     pub use crate::rounded::{in_words, millis_up, seconds_up};
 }
 

@@ -53,6 +53,7 @@ mod source;
 mod trigger;
 mod usage;
 mod when;
+pub(crate) mod wrong_value;
 
 pub use crate::store::{Durable, OnStoreError};
 pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Block, Refusal};

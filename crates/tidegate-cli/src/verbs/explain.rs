@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value, json};
-use tidegate::config::canonical_attribute;
+use tidegate::config::{canonical_attribute, unknown_attribute};
 use tidegate::gate::Check;
+use tidegate::http_answer::server_parts::wrong_value;
 use tidegate::policy::Descriptor;
 use tidegate::{Cost, Gate};
 
@@ -96,6 +97,13 @@ pub(crate) fn run(explain: &Explain, typed: Typed, printer: &Printer) -> Result<
             let gate = Gate::in_memory(config.policies, 1)?.with_machine(tidegate::signals::Reading::default);
             let mut request = Descriptor::new();
             for (name, value) in &explain.attributes {
+                // As the server answers.
+                if let Some(instead) = unknown_attribute(name) {
+                    return Err(Mistake(format!("--attr {name}: no policy reads it; {instead}")).into());
+                }
+                if let Some(wrong) = wrong_value(name, value) {
+                    return Err(Mistake(format!("--attr {name}: {wrong}")).into());
+                }
                 request.push(canonical_attribute(name.into()), value.as_str());
             }
             let cost = match explain.cost {

@@ -81,9 +81,9 @@ fn a_proxy_that_is_not_trusted_is_named_in_the_log() {
 #[test]
 fn no_answer_to_an_operator_has_a_character_that_a_terminal_acts_on() {
     const HOSTILE: &str = "203.0.113.9\u{202e}\u{1b}[2J\u{200b}\u{2066}";
-    let desk = Desk::with(EXPERIMENT);
+    let desk = Desk::with(&EXPERIMENT.replace("[client.ip]", "[user.id]"));
     let mut serving = desk.serve(&[]);
-    let request = serde_json::json!({ "client.ip": HOSTILE, "request.path": "/api/thing" });
+    let request = serde_json::json!({ "user.id": HOSTILE, "request.path": "/api/thing" });
     let check = serde_json::json!({ "attributes": request });
     let post = |path: &str, body: &serde_json::Value| {
         serving.ask("POST", path, &[("content-type", "application/json")], &body.to_string())

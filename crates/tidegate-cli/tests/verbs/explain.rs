@@ -161,3 +161,24 @@ fn the_answer_says_that_the_file_was_asked() {
     let both = desk.run(&["explain", "--server", "http://127.0.0.1:1", "-c", "tidegate.yaml"]).code(2);
     assert!(both.err.contains("--server") && both.err.contains("--config"), "{both:?}");
 }
+
+/// The server refuses such a question; a file answered it, with ALLOWED.
+#[test]
+fn an_attribute_that_no_policy_can_read_is_a_mistake() {
+    let desk = Desk::new();
+    desk.write("p.yaml", FILE);
+    for (attribute, says) in [
+        ("request.paht=/api/search", "--attr request.paht: no policy reads it; write request.path"),
+        (
+            "request.path=http://a.example/api/search",
+            "request.path is a URL: \"http://a.example/api/search\"; send /api/search",
+        ),
+        (
+            "client.ip=1.2.3.4, 10.0.0.1",
+            "client.ip is not an address: \"1.2.3.4, 10.0.0.1\"; send the last address alone",
+        ),
+    ] {
+        let told = desk.run(&["explain", "-c", "p.yaml", "--attr", attribute]).code(2);
+        assert!(told.err.contains(says) && told.out.is_empty(), "{told:?}");
+    }
+}

@@ -35,11 +35,11 @@ async fn a_batch_is_one_exchange_and_each_check_has_its_own_answer() {
         check
     };
     let checks = json!([
-        with("a", "ticket", json!(true)),
-        of("a"),
-        with("a", "ticket", json!(true)),
-        with("b", "policies", json!(["per-ip"])),
-        with("c", "cost", json!(3)),
+        with("192.0.2.1", "ticket", json!(true)),
+        of("192.0.2.1"),
+        with("192.0.2.1", "ticket", json!(true)),
+        with("192.0.2.2", "policies", json!(["per-ip"])),
+        with("192.0.2.3", "cost", json!(3)),
         { "attributes": {} },
         { "attributes": { "request.path": "/free" }, "cost": 8 },
     ]);
@@ -64,7 +64,7 @@ async fn a_batch_is_one_exchange_and_each_check_has_its_own_answer() {
     let refunded = server.post("/v1/refund", &refund(tickets[0].unwrap())).await;
     assert_eq!(refunded.json()["refunded"], 1, "{refunded:?}");
     assert_eq!(server.post("/v1/refund", &refund(tickets[0].unwrap())).await.status, StatusCode::CONFLICT);
-    assert_eq!(statuses(&batch(&server, &json!([of("a"), of("a")])).await), [200, 429]);
+    assert_eq!(statuses(&batch(&server, &json!([of("192.0.2.1"), of("192.0.2.1")])).await), [200, 429]);
     let metrics = server.get("/metrics").await.text;
     assert!(
         metrics.contains("tidegate_decision_duration_seconds_count{transport=\"http\"} 9\n"),

@@ -72,20 +72,21 @@ async fn an_allowed_check_and_a_denied_one_golden() {
 async fn a_wait_told_works_and_a_millisecond_less_does_not() {
     let server = start(PER_IP).await;
     for _ in 0..2 {
-        server.check("a").await;
+        server.check("192.0.2.1").await;
     }
-    let wait = server.check("a").await.json()["retry_after_ms"].as_u64().unwrap();
+    let wait = server.check("192.0.2.1").await.json()["retry_after_ms"].as_u64().unwrap();
     server.clock.advance(Duration::from_millis(wait - 1));
-    assert_eq!(server.check("a").await.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(server.check("192.0.2.1").await.status, StatusCode::TOO_MANY_REQUESTS);
     server.clock.advance(Duration::from_millis(1));
-    assert_eq!(server.check("a").await.status, StatusCode::OK);
+    assert_eq!(server.check("192.0.2.1").await.status, StatusCode::OK);
 }
 
 #[tokio::test]
 async fn a_peek_takes_nothing() {
     let server = start(PER_IP).await;
     for _ in 0..5 {
-        let answer = server.post("/v1/peek", r#"{"attributes": {"client.ip": "a"}, "cost": 2}"#).await;
+        let answer =
+            server.post("/v1/peek", r#"{"attributes": {"client.ip": "192.0.2.1"}, "cost": 2}"#).await;
         assert_eq!((answer.status, &answer.json()["decision_id"]), (StatusCode::OK, &json!(null)));
         assert_eq!(answer.json()["policies"][0]["charged"], false);
     }
@@ -99,29 +100,34 @@ async fn a_peek_takes_nothing() {
 async fn a_batch_is_answered_in_order_or_not_at_all() {
     let server = start(PER_IP).await;
     let one = |ip: &str| format!(r#"{{"attributes": {{"client.ip": "{ip}"}}}}"#);
-    let body = format!("[{}, {}, {}, {}]", one("a"), one("b"), one("a"), one("a"));
+    let body =
+        format!("[{}, {}, {}, {}]", one("192.0.2.1"), one("192.0.2.2"), one("192.0.2.1"), one("192.0.2.1"));
     let answer = server.post("/v1/check/batch", &body).await;
     assert_eq!(answer.status, StatusCode::OK);
     let statuses: Vec<_> =
         answer.json().as_array().unwrap().iter().map(|one| one["status"].clone()).collect();
     assert_eq!(statuses, [200, 200, 200, 429]);
 
-    let bad = format!(r#"[{}, {{"attributes": {{}}, "policies": ["per-pi"]}}]"#, one("c"));
+    let bad = format!(r#"[{}, {{"attributes": {{}}, "policies": ["per-pi"]}}]"#, one("192.0.2.3"));
     let refused = server.post("/v1/check/batch", &bad).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
     assert!(refused.detail().contains("there is no policy `per-pi`; did you mean \"per-ip\"?"));
     assert_eq!(refused.json()["index"], 1);
-    assert_eq!(server.check("c").await.json()["remaining"], 1, "the first of the batch was not charged");
+    assert_eq!(
+        server.check("192.0.2.3").await.json()["remaining"],
+        1,
+        "the first of the batch was not charged"
+    );
     let limits: String =
         (0..100).map(|at| format!("  - {{ name: p{at}, limit: {{ rate: {}/s }} }}\n", 5000 + at)).collect();
     let wide = start(&format!("version: 1\npolicies:\n{limits}")).await;
-    let answer = wide.post("/v1/check/batch", &format!("[{}]", vec![one("x"); 201].join(","))).await.json();
+    let answer = wide.post("/v1/check/batch", &format!("[{}]", vec![one("::1"); 201].join(","))).await.json();
     assert_eq!(
         (&answer[199]["status"], &answer[200]["status"]),
         (&200.into(), &413.into()),
         "20,000 limits are told"
     );
-    let many = format!("[{}]", vec![one("x"); 1001].join(","));
+    let many = format!("[{}]", vec![one("::1"); 1001].join(","));
     assert!(server.post("/v1/check/batch", &many).await.detail().contains("at most 1000 checks"));
 }
 
@@ -173,7 +179,7 @@ async fn our_own_shortage_is_503_and_a_shadow_refuses_nobody() {
 #[tokio::test]
 async fn a_cost_no_wait_can_grant_has_no_retry_after() {
     let server = start(PER_IP).await;
-    let never = server.post("/v1/check", r#"{"attributes": {"client.ip": "a"}, "cost": 3}"#).await;
+    let never = server.post("/v1/check", r#"{"attributes": {"client.ip": "192.0.2.1"}, "cost": 3}"#).await;
     assert_eq!(never.status, StatusCode::TOO_MANY_REQUESTS);
     assert!(!never.headers.contains_key("retry-after"));
     assert_eq!(never.json()["retry_after_ms"], json!(null));
@@ -186,7 +192,7 @@ async fn the_other_header_forms_are_chosen_in_the_file() {
         [("draft-03", Some("2, 2;w=2;name=\"per-ip\"")), ("x-ratelimit", Some("2")), ("none", None)]
     {
         let server = start(&format!("{PER_IP}defaults: {{ headers: {form} }}\n")).await;
-        let answer = server.check("a").await;
+        let answer = server.check("192.0.2.1").await;
         assert_eq!(answer.headers.get("x-ratelimit-limit").map(|value| value.to_str().unwrap()), expected);
         assert!(!answer.headers.contains_key("ratelimit"));
     }
@@ -242,7 +248,8 @@ policies:
             json!({ "burst_at_least": 6, "cost_at_most": 1, "priority_at_least": null, "max_wait_at_least_ms": 2000 })
         );
     }
-    let allowed = server.post("/v1/explain", r#"{"attributes": {"client.ip": "b"}, "cost": 3}"#).await.json();
+    let allowed =
+        server.post("/v1/explain", r#"{"attributes": {"client.ip": "192.0.2.2"}, "cost": 3}"#).await.json();
     assert_eq!(allowed["lines"][0], "ALLOWED, tightest is per-ip");
     let line = allowed["lines"][3].as_str().unwrap();
     assert!(line.contains("allowed     gcra 1/s burst 4: needs 3, has 4 of 4"), "{line}");
@@ -358,8 +365,7 @@ policies:
 #[tokio::test]
 async fn the_record_of_a_long_request_says_that_the_request_is_not_kept() {
     let server = start(PER_IP).await;
-    let body =
-        json!({ "attributes": { "client.ip": "a", "x.one": "q".repeat(5000), "x.two": "q".repeat(5000) } });
+    let body = json!({ "attributes": { "client.ip": "192.0.2.1", "x.one": "q".repeat(5000), "x.two": "q".repeat(5000) } });
     let body = body.to_string();
     for _ in 0..2 {
         server.post("/v1/check", &body).await;

@@ -14,7 +14,7 @@ policies:
 ";
 
 async fn check(server: &Running, more: &str) -> Answer {
-    server.post("/v1/check", &format!(r#"{{"attributes": {{"client.ip": "a"}}{more}}}"#)).await
+    server.post("/v1/check", &format!(r#"{{"attributes": {{"client.ip": "192.0.2.1"}}{more}}}"#)).await
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ policies:
 #[tokio::test]
 async fn failures_are_charged_by_report_and_a_success_forgets_them() {
     let server = start(LOGIN).await;
-    let login = r#"{"attributes": {"form.username": "bob", "client.ip": "a"}}"#;
+    let login = r#"{"attributes": {"form.username": "bob", "client.ip": "192.0.2.1"}}"#;
     let attempt = async |status: u16| {
         let answer = server.post("/v1/check", login).await;
         if answer.status != StatusCode::OK {
@@ -67,7 +67,9 @@ policies:
 "
         ))
         .await;
-        let body = format!(r#"{{"attributes": {{"client.ip": "a", "request.header.{header}": "hunter2"}}}}"#);
+        let body = format!(
+            r#"{{"attributes": {{"client.ip": "192.0.2.1", "request.header.{header}": "hunter2"}}}}"#
+        );
         for _ in 0..2 {
             let ticket = ticket_of(&server.post("/v1/check", &body).await);
             let report = format!(r#"{{"ticket": "{ticket}", "status": 401}}"#);
@@ -85,13 +87,13 @@ policies:
 #[tokio::test]
 async fn a_decision_is_reported_and_refunded_once() {
     let server = start(LOGIN).await;
-    let body = r#"{"attributes": {"client.ip": "a"}, "cost": 40, "ticket": true}"#;
+    let body = r#"{"attributes": {"client.ip": "192.0.2.1"}, "cost": 40, "ticket": true}"#;
     let ticket = ticket_of(&server.post("/v1/check", body).await);
     let refund = |cost: &str| format!(r#"{{"ticket": "{ticket}"{cost}}}"#);
     let too_much = server.post("/v1/refund", &refund(r#", "cost": 41"#)).await;
     assert!(too_much.detail().contains("charged 40; a refund is at most that"), "{}", too_much.detail());
     assert_eq!(server.post("/v1/refund", &refund(r#", "cost": 30"#)).await.status, StatusCode::OK);
-    assert_eq!(server.check("a").await.json()["remaining"], 89, "100 - 40 + 30 - 1");
+    assert_eq!(server.check("192.0.2.1").await.json()["remaining"], 89, "100 - 40 + 30 - 1");
     assert_eq!(server.post("/v1/refund", &refund("")).await.status, StatusCode::CONFLICT);
     let report = format!(r#"{{"ticket": "{ticket}", "status": 200}}"#);
     assert_eq!(server.post("/v1/report", &report).await.status, StatusCode::OK);

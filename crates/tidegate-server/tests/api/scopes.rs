@@ -142,17 +142,23 @@ async fn redis_clients_do_what_their_token_is_for_as_long_as_it_holds() {
     let dir = tempfile::tempdir().unwrap();
     let free = tidegate_testkit::free_address();
     let server = server(&dir, |options| options.resp = Some(free.into())).await;
-    let mut client = sent(free, b"TG.CHECK p client.ip a\r\n").await;
+    let mut client = sent(free, b"TG.CHECK p client.ip 192.0.2.1\r\n").await;
     read_until(&mut client, "-NOAUTH ").await;
-    client.write_all(format!("AUTH {READ}\r\nTG.CHECK p client.ip a\r\n").as_bytes()).await.unwrap();
+    client.write_all(format!("AUTH {READ}\r\nTG.CHECK p client.ip 192.0.2.1\r\n").as_bytes()).await.unwrap();
     read_until(&mut client, "-NOPERM the token reader has the scope read, and this needs check\r\n").await;
     client
-        .write_all(format!("AUTH {CHECK}\r\nTG.CHECK p client.ip a\r\nTG.RESET p client.ip a\r\n").as_bytes())
+        .write_all(
+            format!("AUTH {CHECK}\r\nTG.CHECK p client.ip 192.0.2.1\r\nTG.RESET p client.ip 192.0.2.1\r\n")
+                .as_bytes(),
+        )
         .await
         .unwrap();
     let told = read_until(&mut client, "needs admin\r\n").await;
     assert!(told.contains("*8\r\n"), "{told}");
-    client.write_all(format!("AUTH {ADMIN}\r\nTG.RESET p client.ip a\r\nPING\r\n").as_bytes()).await.unwrap();
+    client
+        .write_all(format!("AUTH {ADMIN}\r\nTG.RESET p client.ip 192.0.2.1\r\nPING\r\n").as_bytes())
+        .await
+        .unwrap();
     read_until(&mut client, "+OK\r\n+OK\r\n+PONG\r\n").await;
 
     std::fs::write(dir.path().join("tokens"), "other check for-check-0123456\n").unwrap();

@@ -60,7 +60,8 @@ async fn each_address_serves_its_part() {
     assert_eq!(checks(server.addr).await, "[+] serving\nready\n");
     assert!(checks(admin).await.contains("config #"));
 
-    let mut client = sent(resp, b"TG.CHECK p client.ip a\r\nTG.RESET p client.ip a\r\nPING\r\n").await;
+    let mut client =
+        sent(resp, b"TG.CHECK p client.ip 192.0.2.1\r\nTG.RESET p client.ip 192.0.2.1\r\nPING\r\n").await;
     let told = read_until(&mut client, "+PONG\r\n").await;
     assert!(told.contains("*8\r\n") && told.contains("-ERR TG.RESET is not served here"), "{told}");
     // A stop ends both addresses.

@@ -49,7 +49,7 @@ async fn arbitrary_bodies_are_answered_and_hurt_nobody() {
         any::<u64>().prop_map(|number| number.to_string()),
         any::<f64>().prop_map(|number| number.to_string()),
         "\"[a-z\\\\]{0,20}\"",
-        Just("{\"client.ip\": \"a\"}".to_owned()),
+        Just("{\"client.ip\": \"192.0.2.1\"}".to_owned()),
         Just("{\"user.id\": 18446744073709551615}".to_owned()),
         Just("[\"per-ip\"]".to_owned()),
         Just("[[[[[[[[".to_owned()),
@@ -72,7 +72,7 @@ async fn arbitrary_bodies_are_answered_and_hurt_nobody() {
             String::from_utf8_lossy(&body)
         );
     }
-    assert_eq!(server.check("a").await.status, StatusCode::OK);
+    assert_eq!(server.check("192.0.2.1").await.status, StatusCode::OK);
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn nonsense_on_the_wire_hurts_nobody() {
             String::from_utf8_lossy(&bytes)
         );
     }
-    assert_eq!(server.check("a").await.status, StatusCode::OK);
+    assert_eq!(server.check("192.0.2.1").await.status, StatusCode::OK);
 }
 
 #[tokio::test]

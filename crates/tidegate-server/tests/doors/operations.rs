@@ -123,14 +123,14 @@ async fn a_policy_of_any_name_can_be_shown_and_let_go() {
         .map(|name| json!({ "name": name, "by": "client.ip", "limit": { "rate": "1/day" } }))
         .collect();
     let server = start(&json!({ "version": 1, "policies": policies }).to_string()).await;
-    server.check("a").await;
+    server.check("192.0.2.1").await;
     for (name, path) in [("top", "top"), ("a/b", "a%2Fb"), ("a+b", "a+b"), ("a b", "a%20b"), ("...", "...")] {
         assert_eq!(server.get(&format!("/v1/policies/{path}")).await.json()["name"], name);
-        let path = format!("/v1/keys/{path}?client.ip=a");
+        let path = format!("/v1/keys/{path}?client.ip=192.0.2.1");
         let reset = send(server.addr, Method::DELETE, &path, &[], "").await;
         assert_eq!((reset.status, &reset.json()["policy"]), (StatusCode::OK, &json!(name)));
     }
-    assert_eq!(server.check("a").await.status, StatusCode::OK, "all of them were let go");
+    assert_eq!(server.check("192.0.2.1").await.status, StatusCode::OK, "all of them were let go");
     assert!(server.get("/v1/keys/top").await.json()["keys"].is_array());
     let put = send(server.addr, Method::PUT, "/v1/keys/top", &[], "").await;
     assert_eq!(put.status, StatusCode::BAD_REQUEST, "of the policy `top`, and without a body");
@@ -139,7 +139,7 @@ async fn a_policy_of_any_name_can_be_shown_and_let_go() {
 #[tokio::test]
 async fn health_version_schema_and_metrics() {
     let server = start(FILE).await;
-    server.check("a").await;
+    server.check("192.0.2.1").await;
     assert_eq!(server.get("/livez").await.text, "ok\n");
     assert_eq!(server.get("/healthz").await.text, "ok\n");
     let verbose = server.get("/readyz?verbose").await.text;
@@ -166,7 +166,7 @@ async fn health_version_schema_and_metrics() {
 #[tokio::test]
 async fn series_are_as_many_as_the_policies_whatever_callers_send() {
     let server = start(FILE).await;
-    server.check("a").await;
+    server.check("192.0.2.1").await;
     let before = server.get("/metrics").await.text.lines().count();
     for at in 0..200 {
         let body =
@@ -179,12 +179,12 @@ async fn series_are_as_many_as_the_policies_whatever_callers_send() {
 #[tokio::test]
 async fn a_reload_keeps_counters_and_a_bad_file_changes_nothing() {
     let server = start(FILE).await;
-    server.check("a").await;
-    server.check("a").await;
+    server.check("192.0.2.1").await;
+    server.check("192.0.2.1").await;
     std::fs::write(&server.file, FILE.replace("burst: 3", "burst: 5")).unwrap();
     let reloaded = server.post("/v1/reload", "").await;
     assert_eq!((reloaded.status, &reloaded.json()["policies"]), (StatusCode::OK, &json!(1)));
-    assert_eq!(server.check("a").await.json()["remaining"], 2, "two of five were spent before");
+    assert_eq!(server.check("192.0.2.1").await.json()["remaining"], 2, "two of five were spent before");
 
     std::fs::write(&server.file, FILE.replace("rate: 10/min", "rate: 10/M").replace("client.ip", ""))
         .unwrap();
@@ -192,7 +192,7 @@ async fn a_reload_keeps_counters_and_a_bad_file_changes_nothing() {
     assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
     let diagnostics = refused.json()["diagnostics"].to_string();
     assert!(diagnostics.contains("tidegate.yaml:6:"), "{diagnostics}");
-    assert_eq!(server.check("a").await.json()["remaining"], 1, "the old policies are in force");
+    assert_eq!(server.check("192.0.2.1").await.json()["remaining"], 1, "the old policies are in force");
     let metrics = server.get("/metrics").await.text;
     assert!(metrics.contains("tidegate_config_last_reload_successful 0"));
     assert!(metrics.contains("decision=\"allowed\",mode=\"enforce\"} 4"), "{metrics}");
@@ -212,13 +212,13 @@ async fn a_reload_keeps_counters_and_a_bad_file_changes_nothing() {
 async fn a_file_that_changes_is_read_again() {
     let server = start(FILE).await;
     server.write(&FILE.replace("burst: 3", "burst: 7"));
-    until("the new limit is in force", async || server.check("a").await.json()["limit"] == 7).await;
+    until("the new limit is in force", async || server.check("192.0.2.1").await.json()["limit"] == 7).await;
     server.write("nonsense: [");
     until("the bad file is refused", async || {
         server.get("/metrics").await.text.contains("tidegate_config_last_reload_successful 0")
     })
     .await;
-    assert_eq!(server.check("a").await.json()["limit"], 7);
+    assert_eq!(server.check("192.0.2.1").await.json()["limit"], 7);
 }
 
 #[tokio::test]
@@ -288,7 +288,7 @@ async fn a_file_that_became_something_else_is_refused_at_once_and_reloads_go_on(
         assert!(refused.text.contains(words), "{}", refused.text);
     }
     server.write(&FILE.replace("burst: 3", "burst: 7"));
-    until("a good file is read", async || server.check("a").await.json()["limit"] == 7).await;
+    until("a good file is read", async || server.check("192.0.2.1").await.json()["limit"] == 7).await;
 }
 
 #[tokio::test]

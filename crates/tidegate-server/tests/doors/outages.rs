@@ -39,14 +39,15 @@ async fn after_the_deadline(server: &Running, path: &str, body: &str) -> Answer 
     tokio::join!(server.post(path, body), turn).0
 }
 
-const OF_A: &str = r#"{"attributes": {"client.ip": "a"}}"#;
+const OF_A: &str = r#"{"attributes": {"client.ip": "192.0.2.1"}}"#;
 
 #[tokio::test]
 async fn a_store_that_answers_later_works_behind_every_door() {
     let (server, _) = start(PER_IP).await;
     let peek = server.post("/v1/peek", OF_A).await.json();
     assert_eq!((&peek["decision"], &peek["remaining"]), (&json!("allowed"), &json!(2)));
-    let first = server.post("/v1/check", r#"{"attributes": {"client.ip": "a"}, "ticket": true}"#).await;
+    let first =
+        server.post("/v1/check", r#"{"attributes": {"client.ip": "192.0.2.1"}, "ticket": true}"#).await;
     assert_eq!(first.json()["remaining"], 1);
     let ticket = first.json()["ticket"].as_str().unwrap().to_owned();
     let batch = server.post("/v1/check/batch", &format!("[{OF_A}, {OF_A}]")).await;
@@ -60,9 +61,9 @@ async fn a_store_that_answers_later_works_behind_every_door() {
     assert_eq!(refund["refunded"], 1);
     let again = server.post("/v1/refund", &format!(r#"{{"ticket": "{ticket}"}}"#)).await;
     assert_eq!(again.status, StatusCode::CONFLICT);
-    let reset = send(server.addr, Method::DELETE, "/v1/keys/per-ip?client.ip=a", &[], "").await;
+    let reset = send(server.addr, Method::DELETE, "/v1/keys/per-ip?client.ip=192.0.2.1", &[], "").await;
     assert_eq!(reset.status, StatusCode::OK, "{reset:?}");
-    assert_eq!(server.check("a").await.json()["remaining"], 1);
+    assert_eq!(server.check("192.0.2.1").await.json()["remaining"], 1);
     let ready = server.get("/readyz?verbose").await.text;
     assert!(ready.contains("[+] store engine\n"), "{ready}");
 }
@@ -96,7 +97,7 @@ async fn a_store_that_hangs_costs_a_few_deadlines_and_is_told_once() {
             assert_eq!(answer.status, *expected, "{word}");
         }
         for expected in others {
-            let answer = server.check("a").await;
+            let answer = server.check("192.0.2.1").await;
             assert_eq!(answer.status, *expected, "{word}: {answer:?}");
             if word == "deny" {
                 assert_eq!(answer.header("retry-after"), "1");
@@ -125,7 +126,7 @@ async fn a_store_that_hangs_costs_a_few_deadlines_and_is_told_once() {
         }
         engine.be(ANSWERS);
         server.clock.advance(PROBE_EVERY);
-        let back = server.check("a").await.json();
+        let back = server.check("192.0.2.1").await.json();
         assert_eq!(back["remaining"], 1, "{word}: the engine decides, and has counted nothing meanwhile");
         let metrics = server.get("/metrics").await.text;
         assert!(metrics.contains("tidegate_store_up{store=\"engine\"} 1\n"), "{metrics}");
@@ -148,7 +149,7 @@ policies:
     let (server, engine) = start(yaml).await;
     engine.be(ERRS);
     for expected in [200, 200, 429] {
-        let answer = server.check("a").await;
+        let answer = server.check("192.0.2.1").await;
         assert_eq!(answer.status, expected, "{answer:?}");
         let answer = answer.json();
         assert_eq!(answer["policy"], "here");
@@ -203,7 +204,7 @@ async fn a_limit_whose_states_are_too_large_for_the_store_is_refused_when_the_fi
     for words in ["policy `per-ip`", "its store takes 4096 at most", "share: local"] {
         assert!(refused.text.contains(words), "{words}: {refused:?}");
     }
-    assert_eq!(server.check("a").await.json()["limit"], 20, "the old one stays in force");
+    assert_eq!(server.check("192.0.2.1").await.json()["limit"], 20, "the old one stays in force");
     let mut options = ServerOptions::default();
     options.store = Some(tidegate_server::OpenStore::new(Arc::new(Engine::default()), "engine"));
     let failed = Server::bind(options, Source::file(&server.file)).await.unwrap_err();

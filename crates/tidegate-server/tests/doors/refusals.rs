@@ -14,7 +14,7 @@ version: 1
 policies:
   - { name: all, limit: { rate: 1000000/s } }
 ";
-const BODY: &str = r#"{"attributes": {"client.ip": "a"}}"#;
+const BODY: &str = r#"{"attributes": {"client.ip": "192.0.2.1"}}"#;
 
 /// A head of exactly this many bytes.
 fn head_of(bytes: usize) -> String {

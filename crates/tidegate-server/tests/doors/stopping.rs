@@ -18,7 +18,7 @@ policies:
     limit: { rate: 1000000/s }
 ";
 const HEAD: &[u8] = br#"{"attributes": "#;
-const TAIL: &[u8] = br#"{"client.ip": "a"}}"#;
+const TAIL: &[u8] = br#"{"client.ip": "192.0.2.1"}}"#;
 
 /// A body that is sent piece by piece.
 fn slow_body() -> (mpsc::Sender<Bytes>, Body) {

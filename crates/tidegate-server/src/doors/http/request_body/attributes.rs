@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use tidegate::config::{canonical_attribute, unknown_attribute};
+use tidegate::http_answer::server_parts::wrong_value;
 use tidegate::policy::Descriptor;
 
 use super::bounds::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
@@ -53,6 +54,9 @@ impl<'de> Visitor<'de> for AttributesSeed {
                 return Err(M::Error::custom(format_args!("attribute {} is given twice", quoted(&name))));
             }
             let value = map.next_value_seed(ValueSeed { name: &name })?;
+            if let Some(wrong) = wrong_value(&name, &value) {
+                return Err(M::Error::custom(wrong));
+            }
             request.push(name, value);
             count += 1;
         }

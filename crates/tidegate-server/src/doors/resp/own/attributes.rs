@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use tidegate::config::{canonical_attribute, unknown_attribute};
+use tidegate::http_answer::server_parts::wrong_value;
 use tidegate::policy::Descriptor;
 
 use super::words::{Refusal, shown};
@@ -32,6 +33,9 @@ pub(super) fn add<'w>(request: &mut Descriptor<'w>, name: &'w [u8], value: &'w [
         return Err(Refusal::wrong(what));
     }
     let text = canonical_attribute(text);
+    if let Some(wrong) = wrong_value(&text, &value) {
+        return Err(Refusal::wrong(wrong));
+    }
     if request.value(&text).is_some() {
         return Err(Refusal::wrong(format!("attribute {shown} is given twice")));
     }

@@ -19,6 +19,24 @@ const USAGE: &str = "write name value [name value ...] [COST n] [PRIORITY level]
 /// The names of the options. They are in capitals, unlike attribute names.
 const OPTIONS: [&str; 4] = ["COST", "PRIORITY", "PEEK", "TICKET"];
 
+/// Options of other commands and servers, with the option that does it here.
+const ELSEWHERE: [(&str, &str); 14] = [
+    ("QUANTITY", "COST"),
+    ("COUNT", "COST"),
+    ("TOKENS", "COST"),
+    ("HITS", "COST"),
+    ("UNITS", "COST"),
+    ("WEIGHT", "COST"),
+    ("AMOUNT", "COST"),
+    ("NUM", "COST"),
+    ("N", "COST"),
+    ("COSTS", "COST"),
+    ("PRIO", "PRIORITY"),
+    ("DRYRUN", "PEEK"),
+    ("DRY_RUN", "PEEK"),
+    ("NOCHARGE", "PEEK"),
+];
+
 /// The options between the attributes.
 #[derive(Debug, Default)]
 struct Options {
@@ -174,8 +192,8 @@ fn read<'w>(words: &[&'w [u8]]) -> Result<(Descriptor<'w>, Options), Refusal> {
                 once(&mut options.priority, "PRIORITY", read)?;
                 rest
             }
-            [name, ..] if is_option(name) => {
-                let (name, word) = (shown(name), text(name).to_ascii_uppercase());
+            [name, ..] if let Some(word) = option_meant(name) => {
+                let name = shown(name);
                 return Err(Refusal::wrong(format!(
                     "{name} is not an attribute here; the option is {word}, {USAGE}"
                 )));
@@ -189,8 +207,11 @@ fn read<'w>(words: &[&'w [u8]]) -> Result<(Descriptor<'w>, Options), Refusal> {
     }
 }
 
-/// Returns whether a word is an option, in any case. Otherwise an option in lower case would be taken for an attribute,
-/// and be ignored.
-fn is_option(word: &[u8]) -> bool {
-    OPTIONS.iter().any(|option| word.eq_ignore_ascii_case(option.as_bytes()))
+/// Returns the option that a word means: in any case, or in capitals one of [`ELSEWHERE`]. Otherwise it would be taken for
+/// an attribute, and be ignored.
+fn option_meant(word: &[u8]) -> Option<&'static str> {
+    let own = OPTIONS.into_iter().find(|option| word.eq_ignore_ascii_case(option.as_bytes()));
+    own.or_else(|| {
+        ELSEWHERE.into_iter().find(|(other, _)| word == other.as_bytes()).map(|(_, option)| option)
+    })
 }
