@@ -158,6 +158,11 @@ impl Reload {
                 warnings.extend(unknown_numbers(&settings.policies));
                 let forced = |policy: &str| engine.forced_breakers(policy);
                 warnings.extend(counter_warnings::of(&engine.live().set, &settings.policies, forced));
+                warnings.extend(counter_warnings::of_blocks(
+                    &engine.live().set,
+                    &settings.policies,
+                    &engine.blocked_keys(),
+                ));
                 let at_start = self.at_start.get().and_then(Option::as_ref);
                 warnings.extend(restart_warnings::of(at_start, settings.at_start.as_ref()));
                 for warning in &warnings {

@@ -12,7 +12,7 @@ use tidegate::policy::Descriptor;
 
 pub(crate) use self::conclude::conclude;
 pub(crate) use self::inline_limit::{InlineLimit, InlineQuotas};
-pub(crate) use self::key::key_of;
+pub(crate) use self::key::{key_of, network_of};
 pub(crate) use self::named::find;
 pub(crate) use self::outcome::{Ended, STATUSES};
 

@@ -32,6 +32,12 @@ impl KeyOrCaller {
         self.policy.split_once('=').filter(|(name, _)| self.key.is_empty() && !name.is_empty())
     }
 
+    /// Returns the values of the key or the caller.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &str> {
+        let caller = self.caller().map(|(_, value)| value);
+        self.key.iter().map(|(_, value)| &**value).chain(caller)
+    }
+
     /// Returns the key of the named policy.
     pub(crate) fn of_policy(&self) -> PolicyKey {
         PolicyKey { policy: self.policy.clone(), key: self.key.clone() }

@@ -45,8 +45,14 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
         Key::Block(blocking) => {
             let answer = block(&server, blocking)?;
             let until = text(&answer["block"]["until"]);
-            let done = format!("{} is blocked until {until}", named_any(&blocking.which));
+            let mut done = format!("{} is blocked until {until}", named_any(&blocking.which));
+            if let Some(network) = answer["network"].as_str().filter(|network| !done.contains(network)) {
+                done += &format!(", and so is all of {network}, which shares its key");
+            }
             printer.value(&answer, |_| Ok(done))?;
+            for value in blocking.which.values().filter(|value| value.contains(['*', '?'])) {
+                printer.remark(&format!("{value:?} is taken literally: only this one value is blocked"));
+            }
         }
         Key::Unblock(which) => {
             let body = json!({ "block": null });

@@ -95,14 +95,12 @@ fn the_keys_that_are_refused_most_are_listed_golden() {
 fn keys_of_strangers_draw_nothing_golden() {
     let stand = Stand::new();
     let name = "a\u{1b}[2J\u{9b}\u{202e}b\nFORGED";
-    let body = json!({ "attributes": { "tenant": name, "region": "eu", "client.ip": "203.0.113.9" } });
-    (0..4).for_each(|_| drop(stand.serving.ask("/v1/check", Some(&body))));
-    let body = json!({ "attributes": { "client.ip": name } });
+    let body = json!({ "attributes": { "tenant": name, "region": "eu" } });
     let refused: Vec<u16> =
-        (0..3).map(|_| stand.serving.ask("/v1/check", Some(&body)).status().as_u16()).collect();
-    assert_eq!(refused, [200, 200, 429]);
-    let shown = r"client.ip=a\u{1b}[2J\u{9b}\u{202e}b\nFORGED";
-    for words in ["top --reveal", "key list per-ip --reveal"] {
+        (0..6).map(|_| stand.serving.ask("/v1/check", Some(&body)).status().as_u16()).collect();
+    assert_eq!(refused, [200, 200, 200, 200, 200, 429]);
+    let shown = r"tenant=a\u{1b}[2J\u{9b}\u{202e}b\nFORGED, region=eu";
+    for words in ["top --reveal", "key list top --reveal"] {
         let table = stand.run(words).code(0).out;
         assert!(table.contains(shown), "{words}: {table:?}");
         for form in ["table", "wide", "json", "jsonl", "yaml"] {
@@ -112,12 +110,10 @@ fn keys_of_strangers_draw_nothing_golden() {
             assert!(!out.contains(hostile) && !out.contains("\nFORGED"), "{words} -o {form}: {out:?}");
         }
     }
-    let words = ["key", "block", "per-ip", "--key", &format!("client.ip={name}"), "--for", "1h"];
+    let tenant = format!("tenant={name}");
+    let words = ["key", "block", "top", "--key", &tenant, "--key", "region=eu", "--for", "1h"];
     let blocked = stand.desk.run(&[&words[..], &["--server", stand.serving.url()]].concat()).code(0);
-    assert!(
-        blocked.out.starts_with(&format!("{shown} of policy \"per-ip\" is blocked until ")),
-        "{blocked:?}"
-    );
+    assert!(blocked.out.starts_with(&format!("{shown} of policy \"top\" is blocked until ")), "{blocked:?}");
 }
 
 #[test]
@@ -235,7 +231,7 @@ fn mistakes_about_keys_say_what_to_write() {
             "policy \"all\" has one key for all requests; leave out --key\n",
         ),
         ("key get per-pi", 1, "did you mean \"per-ip\"?"),
-        ("key get per-ip --key client.ip=1 --key client.ip=2", 1, "twice"),
+        ("key get per-ip --key client.ip=203.0.113.1 --key client.ip=203.0.113.2", 1, "twice"),
         ("key get per-ip --key 203.0.113.9", 2, "write NAME=VALUE"),
         ("key list per-pi", 1, "did you mean \"per-ip\"?"),
         ("key list per-ip -n 101", 2, "use 1 to 100"),
@@ -276,4 +272,20 @@ fn one_command_blocks_a_caller_under_all_policies() {
     assert_eq!(stand.serving.statuses("203.0.113.9", 1), [200]);
     let wrong = stand.run("key block user.id=7 --for 1h").code(1);
     assert!(wrong.err.contains("no policy reads the attribute `user.id`"), "{wrong:?}");
+}
+
+#[test]
+fn a_block_says_what_it_is_of() {
+    let stand = Stand::new();
+    let wrong = stand.run("key block per-ip --key client.ip=9.9.9.0/24 --for 1h").code(1);
+    assert!(wrong.err.contains("for a network write `tidegate key block client.ip=9.9.9.0/24`"), "{wrong:?}");
+    let v6 = stand.run("key block per-ip --key client.ip=2001:db8::1 --for 1h").code(0).out;
+    assert!(v6.ends_with(", and so is all of 2001:db8::/64, which shares its key\n"), "{v6}");
+    let v6 = stand.run("key block client.ip=2001:db8::1 --for 1h").code(0).out;
+    assert!(v6.ends_with(", and so is all of 2001:db8::/64, which shares its key\n"), "{v6}");
+    let pattern = stand.run("key block tenant=bob* --for 1h").code(0);
+    assert!(
+        pattern.err.contains("\"bob*\" is taken literally: only this one value is blocked"),
+        "{pattern:?}"
+    );
 }

@@ -207,6 +207,11 @@ impl Engine {
         live.number + self.gate.block_changes()
     }
 
+    /// Returns how many keys of each policy are blocked.
+    pub(crate) fn blocked_keys(&self) -> Vec<(String, usize)> {
+        self.gate.blocked_keys()
+    }
+
     /// Returns the blocks of a policy.
     pub(crate) fn blocks(&self, policy: &str) -> Vec<Arc<Block>> {
         self.gate.blocks(policy)

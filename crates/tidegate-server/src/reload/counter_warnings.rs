@@ -115,3 +115,22 @@ fn by_hand(forced: usize) -> String {
 fn limited(limit: &Limit) -> Option<&Terms> {
     limit.all_terms().find(|terms| terms.quota.is_some())
 }
+
+/// Returns a warning for each policy whose blocks by hand refuse nobody any more. `blocked` has the number of blocks by the
+/// name of the policy.
+pub(super) fn of_blocks(before: &PolicySet, after: &PolicySet, blocked: &[(String, usize)]) -> Vec<String> {
+    let ended = blocked.iter().filter_map(|(name, keys)| {
+        let (_, old) = before.find(name)?;
+        let why = match after.find(name) {
+            None => "no policy has that name any more",
+            Some((_, new)) if new.by != old.by => "it has other keys now (`by`)",
+            Some((_, new)) if new.mode != Mode::Enforce && old.mode == Mode::Enforce => "it is not enforced any more",
+            Some(_) => return None,
+        };
+        let blocks = if *keys == 1 { "1 block no longer holds".to_owned() } else { format!("{keys} blocks no longer hold") };
+        Some(format!(
+            "policy \"{name}\": {blocks}, since {why}; block the caller for all policies: tidegate key block NAME=VALUE"
+        ))
+    });
+    ended.take(MOST).collect()
+}

@@ -87,7 +87,7 @@ async fn a_block_is_ended_without_forgetting_what_the_key_has_spent() {
     assert_eq!(server.check("203.0.113.9").await.status, StatusCode::TOO_MANY_REQUESTS);
     // It works in every mode: a block set while the policy was enforced can be ended after a change to shadow.
     let shadow =
-        send(server.addr, Method::PUT, "/v1/keys/trial?client.ip=a", &[], r#"{"block": null}"#).await;
+        send(server.addr, Method::PUT, "/v1/keys/trial?client.ip=192.0.2.1", &[], r#"{"block": null}"#).await;
     assert_eq!((shadow.status, &shadow.json()["unblocked"]), (StatusCode::OK, &json!(false)));
 }
 
@@ -121,11 +121,12 @@ async fn a_block_that_makes_no_sense_is_refused_and_says_why() {
     }
     let long = format!(r#"{{"block": {{"for": "1h", "reason": "{}"}}}}"#, "x".repeat(256));
     assert!(block(&server, "203.0.113.9", &long).await.detail().contains("has 256 bytes"));
-    let shadow = send(server.addr, Method::PUT, "/v1/keys/trial?client.ip=a", &[], TEN_MINUTES).await;
+    let shadow = send(server.addr, Method::PUT, "/v1/keys/trial?client.ip=192.0.2.1", &[], TEN_MINUTES).await;
     assert_eq!(shadow.status, StatusCode::CONFLICT, "{}", shadow.text);
     let keyless = send(server.addr, Method::PUT, "/v1/keys/per-ip", &[], TEN_MINUTES).await;
     assert!(keyless.detail().contains("`client.ip` is missing"));
-    let unknown = send(server.addr, Method::PUT, "/v1/keys/per-pi?client.ip=a", &[], TEN_MINUTES).await;
+    let unknown =
+        send(server.addr, Method::PUT, "/v1/keys/per-pi?client.ip=192.0.2.1", &[], TEN_MINUTES).await;
     assert_eq!(unknown.status, StatusCode::NOT_FOUND);
 }
 
@@ -222,7 +223,7 @@ async fn a_caller_is_blocked_for_all_policies_at_once() {
 
     for (query, says) in [
         ("", "name one attribute of the caller"),
-        ("?client.ip=a&user.id=b", "name one attribute of the caller"),
+        ("?client.ip=192.0.2.1&user.id=b", "name one attribute of the caller"),
         ("?client.ip=nobody", "`nobody` is neither an address nor a network"),
         (
             "?client.i=203.0.113.9",
@@ -232,5 +233,51 @@ async fn a_caller_is_blocked_for_all_policies_at_once() {
         let wrong = put(query, TEN_MINUTES).await;
         assert_eq!(wrong.status, StatusCode::BAD_REQUEST, "{query}");
         assert!(wrong.detail().contains(says), "{}", wrong.detail());
+    }
+}
+
+/// Each of these said "is blocked", and blocked nobody.
+#[tokio::test]
+async fn a_block_is_of_one_key_and_says_how_far_it_reaches() {
+    let server = start(FILE).await;
+    for (value, says) in [
+        (
+            "9.9.9.0/24",
+            "`9.9.9.0/24` is not one address, and one key of the policy is; for a network write `tidegate key block client.ip=9.9.9.0/24` without a policy",
+        ),
+        ("9.9.9.999", "client.ip is not an address: \"9.9.9.999\""),
+        ("2001:db8::1/64", "is not one address"),
+    ] {
+        let refused = block(&server, value, TEN_MINUTES).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{value}");
+        assert!(refused.detail().contains(says), "{}", refused.detail());
+    }
+    let blocked = block(&server, "2001:db8::1", TEN_MINUTES).await.json();
+    assert_eq!(blocked["network"], "2001:db8::/64", "{blocked}");
+    assert_eq!(server.check("2001:db8::2").await.status, StatusCode::FORBIDDEN);
+    // As keys are listed.
+    let listed =
+        send(server.addr, Method::PUT, "/v1/keys/per-ip?client.ip=2001:db8::/64", &[], r#"{"block": null}"#)
+            .await;
+    assert_eq!(listed.json()["unblocked"], true, "{}", listed.text);
+    assert_eq!(block(&server, "203.0.113.9", TEN_MINUTES).await.json().get("network"), None);
+}
+
+#[tokio::test]
+async fn a_reload_says_which_blocks_no_longer_hold() {
+    let file = FILE.split("  - name: trial").next().unwrap();
+    let told = |answer: &Answer| answer.text.contains("no longer holds");
+    for (from, to, why) in [
+        ("name: per-ip", "name: per-address", "no policy has that name any more"),
+        ("by: [client.ip]", "by: [client.ip, user.id]", "it has other keys now (`by`)"),
+        ("name: per-ip", "name: per-ip\n    mode: shadow", "it is not enforced any more"),
+    ] {
+        let server = start(file).await;
+        block(&server, "203.0.113.9", TEN_MINUTES).await;
+        assert!(!told(&server.post("/v1/reload", "").await), "nothing changed");
+        server.write(&file.replace(from, to));
+        let reloaded = server.post("/v1/reload", "").await.text;
+        let says = format!("policy \\\"per-ip\\\": 1 block no longer holds, since {why}");
+        assert!(reloaded.contains(&says), "{reloaded}");
     }
 }

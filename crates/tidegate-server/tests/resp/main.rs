@@ -50,6 +50,32 @@ async fn say(to: SocketAddr, lines: &str) -> String {
 }
 
 #[tokio::test]
+async fn words_that_are_no_attributes_and_values_that_are_none_are_errors() {
+    let (_server, resp) = started_with(
+        "version: 1\npolicies:\n  - { name: all, limit: { rate: 9/min } }\n  - { name: per-ip, by: [client.ip], limit: { rate: 9/min } }\n",
+    )
+    .await;
+    for (words, says) in [
+        (
+            "client.ip 1.2.3.4 request.path /x QUANTITY 3",
+            "\"QUANTITY\" is not an attribute here; the option is COST",
+        ),
+        ("client.ip 1.2.3.4 COUNT 3", "\"COUNT\" is not an attribute here; the option is COST"),
+        ("HITS 3 client.ip 1.2.3.4", "\"HITS\" is not an attribute here; the option is COST"),
+        (
+            "client.ip 9.9.9.9,10.0.0.1",
+            "client.ip is not an address: \"9.9.9.9,10.0.0.1\"; send the last address alone",
+        ),
+        ("request.path http://a.example/x", "request.path is a URL: \"http://a.example/x\"; send /x"),
+    ] {
+        let replies = say(resp, &format!("TG.CHECK * {words}\r\n")).await;
+        assert!(replies.starts_with(&format!("-ERR {says}")), "{replies}");
+    }
+    let replies = say(resp, "TG.RESET per-ip client.ip 9.9.9.0/24\r\n").await;
+    assert!(replies.starts_with("-ERR `9.9.9.0/24` is not one address"), "{replies}");
+}
+
+#[tokio::test]
 async fn a_throttle_is_answered_as_redis_cell_does() {
     let (server, resp) = started().await;
     // Sixteen at once, and thirty a minute: after sixteen, the next is refused for two seconds.

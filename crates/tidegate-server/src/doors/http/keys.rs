@@ -118,7 +118,7 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
 pub(super) fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<Descriptor<'q>, Problem> {
     let by = &live.set.policies()[policy].by;
     let pairs = form_urlencoded::parse(query.as_bytes());
-    requests::key_of(by, pairs)
+    requests::key_of(&live.set, policy, pairs)
         .map_err(|wrong| Problem::bad_request(wrong.to_string()).with("key", by.as_slice()))
 }
 

@@ -158,10 +158,16 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
     };
     let lasts = duration(&lasts.unwrap_or_default())?;
     let reason = request_body::reason(reason)?;
+    let network = match &entry {
+        AccessEntry::Network(network) if network.prefix_len() < network.max_prefix_len() => {
+            Some(network.to_string())
+        }
+        _ => None,
+    };
     let block = app.engine.block_everywhere(entry, lasts, &reason);
     let block = block.map_err(|error| Problem::conflict(error.to_string()))?;
     tracing::info!(key = digest, reason, lasts_s = lasts.as_secs(), "a caller is blocked for all policies");
-    Ok(json::shown(&json!({ "policy": null, "key": digest, "block": block_json(&block) })))
+    Ok(json::shown(&blocked(None, &digest, network, &block)))
 }
 
 /// Reads the caller to block for all policies: one attribute that some policy reads. An IPv6 address means the network
@@ -242,7 +248,8 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
     })?;
     let digest = app.redact.text(&text, false);
     tracing::info!(policy = words.name, key = digest, reason, lasts_s = lasts.as_secs(), "a key is blocked");
-    Ok(json::shown(&json!({ "policy": words.name, "key": digest, "block": block_json(&block) })))
+    let network = requests::network_of(&live.set, &key);
+    Ok(json::shown(&blocked(Some(&words.name), &digest, network, &block)))
 }
 
 /// Reads how long a block lasts.
@@ -292,7 +299,7 @@ fn key_with_plan<'q>(live: &Live, at: usize, query: &'q str) -> Result<Descripto
     };
     let (plan, key): (Vec<_>, Vec<_>) =
         form_urlencoded::parse(query.as_bytes()).partition(|(name, _)| selects(name));
-    let key = requests::key_of(&policy.by, key);
+    let key = requests::key_of(&live.set, at, key);
     let mut key =
         key.map_err(|wrong| Problem::bad_request(wrong.to_string()).with("key", policy.by.as_slice()))?;
     plan.into_iter().for_each(|(name, value)| key.push(name, value));
@@ -330,6 +337,15 @@ fn key_json(key: &str, known: &Known, standing: &Value) -> Value {
         "block": block,
         "standing": standing,
     })
+}
+
+/// Returns the answer to a block that was set. `network`: whom it refuses, if that is more than one address.
+fn blocked(policy: Option<&str>, key: &str, network: Option<String>, block: &Block) -> Value {
+    let mut answer = json!({ "policy": policy, "key": key, "block": block_json(block) });
+    if let Some(network) = network {
+        answer["network"] = network.into();
+    }
+    answer
 }
 
 fn block_json(block: &Block) -> Value {

@@ -16,7 +16,7 @@ pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies)
         _ => Err(Refusal::wrong(format!("{} has no value", shown(pair[0])))),
     });
     let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
-    let key = requests::key_of(&live.set.policies()[at].by, pairs);
+    let key = requests::key_of(&live.set, at, pairs);
     let key = key.map_err(|wrong| Refusal::wrong(wrong.to_string()))?;
     let let_go = door.app.engine.let_go(&live, at, &key).await;
     let_go.map_err(|error| Refusal("UNAVAILABLE", error.to_string()))?;
