@@ -31,6 +31,8 @@ pub(crate) struct FileWatch {
     path: PathBuf,
     events: mpsc::Receiver<()>,
     seen: Option<u64>,
+    /// Whether it was told that the file is gone.
+    is_gone: bool,
     jobs: BlockingJobs,
     _watcher: RecommendedWatcher,
 }
@@ -58,6 +60,7 @@ impl FileWatch {
             path: path.to_owned(),
             events,
             seen: None,
+            is_gone: false,
             jobs: BlockingJobs::new(LOOK),
             _watcher: watcher,
         };
@@ -78,7 +81,16 @@ impl FileWatch {
             let settle =
                 async { while let Ok(Some(())) = tokio::time::timeout(PAUSE, self.events.recv()).await {} };
             let _ = tokio::time::timeout(PATIENCE, settle).await;
-            match self.read_fingerprint().await {
+            let now = self.read_fingerprint().await;
+            self.is_gone &= !matches!(now, Ok(Some(_)));
+            match now {
+                Ok(None) if !self.is_gone => {
+                    self.is_gone = true;
+                    tracing::warn!(
+                        path = %self.path.display(),
+                        "the file is gone; what was read from it stays in force until it is back, and a restart would not find it"
+                    );
+                }
                 Ok(None) => {}
                 Ok(now) if now == self.seen => {}
                 Ok(now) => {

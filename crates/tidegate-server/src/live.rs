@@ -55,8 +55,12 @@ pub(crate) struct Live {
     pub(crate) number: u64,
     /// When it came into force, by the gate's clock.
     pub(crate) since: Tick,
-    /// The requests that no policy of it is about.
+    /// The requests that no policy of it is about, and those that were probably meant otherwise.
     pub(crate) unmet: Unmet,
+    /// Whether the log has told which numbers there has been no reading of.
+    pub(crate) unread_is_told: AtomicBool,
+    /// How many requests were decided before it.
+    decided_before: u64,
 }
 
 /// Derived facts and state of one policy.
@@ -179,7 +183,9 @@ impl Live {
             proxy: Proxy::new(settings),
             number: before.map_or(0, |live| live.number) + 1,
             since,
-            unmet: Unmet::default(),
+            unmet: Unmet::new(&set),
+            unread_is_told: AtomicBool::new(false),
+            decided_before: metrics.requests.decided(),
             set,
         }
     }
@@ -197,6 +203,11 @@ impl Live {
         let policy = &self.set.policies()[at];
         let applies = policy.mode != Mode::Off && policy.when.is_empty();
         self.policies.get(at).filter(|_| applies)?.unreached_since()
+    }
+
+    /// Returns how many requests were decided under it.
+    pub(crate) fn decided(&self, metrics: &Metrics) -> u64 {
+        metrics.requests.decided().saturating_sub(self.decided_before)
     }
 
     /// Returns the facts of a policy set. Usually it is this configuration's set; it differs only during a reload, or

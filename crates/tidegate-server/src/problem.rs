@@ -87,6 +87,12 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, detail)
     }
 
+    /// Replaces `detail`.
+    pub(crate) fn saying(mut self, detail: String) -> Self {
+        self.0.detail = detail;
+        self
+    }
+
     /// Adds a member to the JSON object.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0.members.insert(name.to_owned(), value.into());

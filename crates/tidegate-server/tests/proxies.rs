@@ -132,6 +132,20 @@ async fn nginx_that_fails_open_limits_while_it_can_and_serves_when_it_cannot() {
     drop(hanging);
 }
 
+/// Regression: the server answered 403, of which the manual's `error_page` makes a refusal, and told nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nginx_that_asks_at_a_wrong_path_is_told_and_refuses_nobody_for_a_limit() {
+    let server = start(&asked_by("nginx")).await;
+    for path in ["/v1/check", "/v1/forward-auth/", ""] {
+        let asks = format!("proxy_pass http://tidegate{path};");
+        let Some(nginx) = Proxy::nginx_over_tls(server.addr, asks) else { return };
+        let failed = get(nginx.addr, "/api/thing").await;
+        assert_eq!(failed.status, StatusCode::INTERNAL_SERVER_ERROR, "{path}: {failed:?}");
+    }
+    let told = server.get("/readyz?verbose").await.text;
+    assert!(told.contains("3 x sub-requests of a proxy reach a path that does not take them"), "{told}");
+}
+
 /// Failing open applies only to missing answers. If the server answers with an error, nginx refuses the request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nginx_that_fails_open_does_not_open_for_an_answer_that_is_an_error() {

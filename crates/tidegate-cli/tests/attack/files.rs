@@ -235,3 +235,15 @@ fn a_full_disk_leaves_the_old_file() {
     assert_eq!(left.unwrap(), old);
     assert_eq!(names.unwrap(), 2, "nothing is left beside it");
 }
+
+#[test]
+fn a_policy_file_that_is_removed_is_told_and_stays_in_force() {
+    let desk = Desk::with(FIVE_A_DAY);
+    let mut serving = desk.serve(&[]);
+    std::fs::remove_file(desk.path("p.yaml")).unwrap();
+    serving.hears("the file is gone; what was read from it stays in force");
+    assert_eq!(serving.check("client.ip", "203.0.113.9").status, 200);
+    std::fs::write(desk.path("p.yaml"), FIVE_A_DAY.replace("5/day", "6/day")).unwrap();
+    serving.hears("configuration reloaded");
+    serving.is_well();
+}

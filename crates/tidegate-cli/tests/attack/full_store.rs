@@ -63,6 +63,13 @@ policies:
         assert!(statuses.iter().all(|status| *status == 200), "a new key starts full");
         let free = users.iter().filter(|user| serving.check("user.id", user).status != 429);
         assert_eq!(free.count(), 0, "{algorithm}: debtors that the flood set free");
+        serving.hears("the store is full, and keys over their limit were forgotten");
+        let told = serving.get("/readyz?verbose").body;
+        assert!(
+            told.contains("\n[!] store memory: ")
+                && told.contains("over their limit were forgotten; raise store.keys\n"),
+            "{told}"
+        );
         serving.is_well();
     }
 }

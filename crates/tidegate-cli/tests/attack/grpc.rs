@@ -80,7 +80,7 @@ pub(crate) fn is_served(grpc: SocketAddr) {
 
 /// Returns whether a call, as its framed message, is answered with OK.
 #[track_caller]
-fn passes(grpc: SocketAddr, call: &[u8]) -> bool {
+pub(crate) fn passes(grpc: SocketAddr, call: &[u8]) -> bool {
     let mut stream = connect(grpc);
     stream.write_all(&[PREFACE, &begin(1), &frame(0, 1, 1, call)].concat()).unwrap();
     let mut read = Vec::new();

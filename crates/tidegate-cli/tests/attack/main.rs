@@ -20,6 +20,7 @@
 //! | `breakers` | a caller who reports failures, invents keys, or forces states | one caller opens no breaker for another, and none by hand |
 //! | `full_store` | callers who never repeat a key | the keys of one policy cost no other policy its debtors |
 //! | `unread` | a caller who asks for much and reads nothing | what is held for all callers together is bounded, and others are answered meanwhile |
+//! | `values` | a caller who writes its address or path in another way | no way of writing walks around a limit or a list |
 //! | `tokens` | a caller with no token, two, or one that was taken away | guesses are slow and keep nobody out, and a stream ends with its token |
 //! | `policy_file` | the author of a file, careless or hostile | it is refused in bounded time and memory, or it holds for somebody |
 //!
@@ -51,6 +52,7 @@ mod tokens;
 mod told;
 mod unix_sockets;
 mod unread;
+mod values;
 mod waiting;
 
 /// Returns how often an attack is repeated: the first number in CI, the second in `cargo xtask attack`.

@@ -50,7 +50,7 @@ fn serve(desk: &Desk, more: &[&str]) -> (Serving, SocketAddr) {
 }
 
 /// Sends bytes, closes the sending side, and reads until the server closes.
-fn said(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn said(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect(to);
     let mut reading = stream.try_clone().unwrap();
     let reader = std::thread::spawn(move || {

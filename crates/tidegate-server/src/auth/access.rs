@@ -164,7 +164,13 @@ impl Access {
         }
         let is_guess = own.is_some() || bearer.is_some();
         let what = if is_guess { "the token is wrong" } else { "no token was sent" };
-        let how = "send `authorization: Bearer TOKEN` or `x-tidegate-token: TOKEN`";
+        let basic = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().get(..6));
+        let how = match basic {
+            Some(basic) if basic.eq_ignore_ascii_case(b"basic ") => {
+                "`authorization` has the scheme Basic; send `authorization: Bearer TOKEN`, in Prometheus by `authorization: { credentials: TOKEN }`"
+            }
+            _ => "send `authorization: Bearer TOKEN` or `x-tidegate-token: TOKEN`",
+        };
         let problem = Problem::new(StatusCode::UNAUTHORIZED, format!("{what}; {how}"));
         Err(if is_guess { problem.of_guess() } else { problem })
     }

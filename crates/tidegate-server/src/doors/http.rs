@@ -84,7 +84,7 @@ impl Handler for HttpDoor {
     }
 
     fn misdirected(&self) {
-        self.app.engine.misdirected(Misdirected::GrpcAtHttp);
+        self.app.engine.misdirected(&Misdirected::GrpcAtHttp);
     }
 
     fn connection_cut(&self, reason: CutReason) {
@@ -101,13 +101,24 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
     let app = &door.app;
     let found = Route::of(request.method(), request.uri().path());
     if found.is_err() && is_grpc(&request) {
-        app.engine.misdirected(Misdirected::GrpcAtHttp);
+        app.engine.misdirected(&Misdirected::GrpcAtHttp);
         return Ok(grpc_at_http());
     }
-    if !matches!(found, Ok(Route { required_scope: None, .. })) {
-        authorize(door, &request, found.as_ref().ok().and_then(|route| route.required_scope))?;
+    match &found {
+        Ok(Route { required_scope: None, .. }) => {}
+        // Nothing is there to be protected from a web page, and a proxy's sub-request may have any `Host`.
+        Err(_) if !app.access.needs_token() => {}
+        found => authorize(door, &request, found.as_ref().ok().copied())?,
     }
-    let found = found?;
+    let found = match found {
+        Ok(found) => found,
+        Err(problem) if is_sub_request(app, &request) => {
+            app.engine.misdirected(&Misdirected::SubRequestElsewhere);
+            let detail = format!("{}; sub-requests of a proxy go to /v1/forward-auth", problem.detail());
+            return Err(problem.saying(detail));
+        }
+        Err(problem) => return Err(problem),
+    };
     door.serves.has(found)?;
     match found.path {
         "/v1/check" => check::check(app, request).await,
@@ -213,16 +224,38 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
     }
 }
 
-/// Checks that the caller has the scope that the route requires. Counts callers that have not.
-fn authorize(door: &HttpDoor, request: &Request<Body>, required: Option<Scope>) -> Result<(), Problem> {
+/// Returns whether a request at a wrong path or with a wrong method is probably a sub-request of a proxy that asks for a
+/// decision: it looks where people look for one, or describes an original request.
+fn is_sub_request(app: &App, request: &Request<Body>) -> bool {
+    const ORIGINAL: [&str; 4] = ["x-original-uri", "x-original-url", "x-original-method", "x-forwarded-uri"];
+    let (path, headers) = (request.uri().path(), request.headers());
+    let of_family =
+        || app.engine.live().proxy.original.iter().flatten().any(|name| headers.contains_key(name));
+    request.method() != Method::POST
+        && (path == "/v1/check"
+            || path.contains("auth")
+            || ORIGINAL.iter().any(|name| headers.contains_key(*name))
+            || of_family())
+}
+
+/// Checks that the caller has the scope that the route requires. Counts and tells callers that have not.
+fn authorize(door: &HttpDoor, request: &Request<Body>, found: Option<&Route>) -> Result<(), Problem> {
+    let required = found.and_then(|route| route.required_scope);
     let app = &door.app;
     // The `Host` and `Origin` of a sub-request come from the proxy's caller, so they prove nothing.
     if !app.access.needs_token() && request.uri().path() == "/v1/forward-auth" {
         return Ok(());
     }
     let authorized = app.access.authorize(request.headers(), required, door.encrypted);
-    if authorized.is_err() && app.access.needs_token() {
+    if let Err(problem) = &authorized
+        && app.access.needs_token()
+    {
         app.engine.metrics.auth_failed(Transport::http);
+        // Proxies and programs may let such a request pass, or refuse it as if it were over a limit.
+        if let Some(route) = found.filter(|route| route.required_scope == Some(Scope::Check)) {
+            let why = Misdirected::NoToken(route.path, problem.detail().to_owned());
+            app.engine.live().unmet.note_misdirected(&why, None);
+        }
     }
     authorized
 }

@@ -136,7 +136,11 @@ impl Engine {
             Conclusion::Decided(decision) if !decision.wait.is_zero() => RequestOutcome::delayed,
             Conclusion::Decided(_) => RequestOutcome::allowed,
         };
-        self.metrics.requests.count(transport, outcome);
+        let unmatched = outcome == RequestOutcome::unmatched;
+        let turn = self.metrics.requests.count(transport, outcome);
+        if let Some(count) = live.unmet.looks_at(turn).filter(|_| !unmatched) {
+            live.unmet.look_at(&live.set, &live.proxy.named, transport, request, count);
+        }
     }
 
     /// Returns whether a request that passes is one that no policy is about, and notes its kind.
@@ -163,9 +167,11 @@ impl Engine {
     }
 
     /// Counts a call that was not decided, since it came to the wrong address or in the wrong protocol.
-    pub(crate) fn misdirected(&self, why: Misdirected) {
+    pub(crate) fn misdirected(&self, why: &Misdirected) {
         let transport = match why {
-            Misdirected::GrpcAtHttp => Transport::http,
+            Misdirected::GrpcAtHttp | Misdirected::SubRequestElsewhere | Misdirected::NoToken(..) => {
+                Transport::http
+            }
             #[cfg(feature = "grpc")]
             Misdirected::Http1AtGrpc | Misdirected::TlsAtGrpc => Transport::grpc,
         };

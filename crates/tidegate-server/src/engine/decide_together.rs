@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tidegate::gate::Check;
 use tidegate::store::StoreError;
 
@@ -69,27 +70,53 @@ impl Engine {
             .any(|conclusion| matches!(conclusion, Conclusion::Unsettled { allowed: false, .. }));
         let allowed = together.allowed && !closed;
         // Every one, so that the kind of each is noted.
-        let unmet = checks.iter().zip(&conclusions).filter(|(check, conclusion)| match conclusion {
+        let each = checks.iter().zip(&conclusions).map(|(check, conclusion)| match conclusion {
             Conclusion::Decided(decision) => self.is_unmet(live, transport, check.request, None, decision),
             Conclusion::Unsettled { .. } => false,
         });
-        let unmet = unmet.count();
+        let unmet: SmallVec<[bool; 8]> = each.collect();
         let undecided =
             conclusions.iter().any(|conclusion| matches!(conclusion, Conclusion::Unsettled { .. }));
-        self.metrics.requests.count(
+        let turn = self.metrics.requests.count(
             transport,
             match (allowed, undecided) {
                 (true, true) => RequestOutcome::failed_open,
                 (false, true) if closed => RequestOutcome::failed_closed,
                 (false, _) => RequestOutcome::denied,
-                (true, false) if unmet > 0 && unmet == checks.len() => RequestOutcome::unmatched,
+                (true, false) if !unmet.is_empty() && unmet.iter().all(|unmet| *unmet) => {
+                    RequestOutcome::unmatched
+                }
                 (true, false) if !together.wait.is_zero() => RequestOutcome::delayed,
                 (true, false) => RequestOutcome::allowed,
             },
         );
+        if let Some(count) = live.unmet.looks_at(turn) {
+            for (check, _) in checks.iter().zip(&unmet).filter(|(_, unmet)| !**unmet) {
+                live.unmet.look_at(&live.set, &live.proxy.named, transport, check.request, count);
+            }
+            note_charged_twice(live, checks, &conclusions);
+        }
         if let Some(check) = checks.iter().find(|check| !check.peek) {
             self.count_call(live, check.request, transport, allowed);
         }
         Ok(Together { allowed, wait: together.wait, conclusions })
+    }
+}
+
+/// Notes policies without a key that were charged by several descriptors of one call.
+fn note_charged_twice(live: &Live, checks: &[Check<'_, '_>], conclusions: &[Conclusion]) {
+    let charging = checks.iter().zip(conclusions).filter(|(check, _)| !check.peek);
+    let decisions: Vec<_> = charging
+        .filter_map(|(_, conclusion)| match conclusion {
+            Conclusion::Decided(decision) => Some(decision),
+            Conclusion::Unsettled { .. } => None,
+        })
+        .collect();
+    for (at, policy) in live.set.policies().iter().enumerate().filter(|(_, policy)| policy.by.is_empty()) {
+        let of_it = decisions.iter().filter(|decision| decision.limits.iter().any(|line| line.policy == at));
+        let times = of_it.count();
+        if times > 1 {
+            live.unmet.note_charged_twice(&policy.name, times);
+        }
     }
 }

@@ -21,21 +21,23 @@ pub(super) struct Seen {
     /// Policies in force, with the level below which they are.
     pub(super) policies: Mutex<HashMap<String, Option<Criticality>>>,
     /// Policies whose cost could not be determined for some requests.
-    pub(super) costs: Mutex<HashMap<String, ToldCosts>>,
+    pub(super) costs: Mutex<HashMap<String, Told>>,
+    /// Keys over their limit that the store has forgotten.
+    pub(super) forgotten: Mutex<Option<Told>>,
     /// Switches that something was set for.
     pub(super) switches: Mutex<HashMap<String, Standing>>,
 }
 
-/// What the log has told about the unknown costs of a policy.
+/// What the log has told about something that is counted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ToldCosts {
-    /// How many there were, at checks and settlements together.
+pub(super) struct Told {
+    /// How many there were.
     pub(super) all: u64,
     pub(super) at: Tick,
 }
 
-impl ToldCosts {
-    /// How often the log tells about one policy.
+impl Told {
+    /// How often the log tells about one thing.
     pub(super) const EVERY: Duration = Duration::from_secs(60);
 }
 

@@ -4,21 +4,27 @@
 //! A change is noticed where somebody looks: once a second while the server runs, when a switch is turned, and before
 //! policies and metrics are shown. Checks do none of this.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use serde_json::json;
-use tidegate::policy::{Holding, Mode, Policy};
+use tidegate::policy::{Holding, Limit, Mode, Policy, Source};
 use tidegate::switches::Off;
 use tidegate::{Criticality, Priority, Tick, visible};
 
 use super::Engine;
-use super::in_force::{ToldCosts, Turned, known, most_in_force, per_second, turned};
+use super::in_force::{Told, Turned, known, most_in_force, per_second, turned};
 use crate::live::Live;
 use crate::metrics::SwitchedByLabel;
 use crate::metrics::in_force::{self, FollowedRate};
 use crate::metrics::unknown_costs;
 use crate::span::moment;
+
+/// The most numbers without a reading that are told.
+const UNREAD: usize = 5;
+/// How long a number may have no reading after a start or a reload before the log tells.
+const UNREAD_FOR: Duration = Duration::from_secs(60);
 
 impl Engine {
     /// Takes readings if they are due, and tells which policies came into force or went out of it since the last call,
@@ -28,6 +34,45 @@ impl Engine {
         self.tell_policies(&self.live());
         self.tell_costs(&self.live());
         self.tell_switches();
+        self.tell_unread(&self.live());
+        self.tell_forgotten();
+    }
+
+    /// Describes the numbers that policies and switches depend on and of which there has been no reading: what waits for
+    /// them does nothing. As sentences, at most [`UNREAD`].
+    pub(crate) fn unread_sources(&self, live: &Live) -> Vec<String> {
+        let is_told = |source: &Source| match source {
+            Source::Signal(_) => true,
+            // Without requests there is nothing to measure.
+            Source::Latency | Source::InFlight => live.decided(&self.metrics) > 0,
+            _ => false,
+        };
+        let unread = self.gate.sources().into_iter().filter(|one| one.last.is_none() && is_told(&one.source));
+        unread.take(UNREAD).map(|one| unread_source(live, &one.source)).collect()
+    }
+
+    /// Logs once for each configuration which numbers there has been no reading of for a minute.
+    fn tell_unread(&self, live: &Live) {
+        if self.now().since(live.since) < UNREAD_FOR || live.unread_is_told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        for sentence in self.unread_sources(live) {
+            tracing::warn!("{}", visible::line(&sentence));
+        }
+    }
+
+    /// Logs that keys over their limit were forgotten, at most once a minute.
+    fn tell_forgotten(&self) {
+        let forgotten = self.occupancy().evicted_over_limit;
+        let (now, mut told) = (self.now(), self.seen.forgotten.lock());
+        let is_due = told.is_none_or(|told| now.since(told.at) >= Told::EVERY);
+        if forgotten > told.map_or(0, |told| told.all) && is_due {
+            *told = Some(Told { all: forgotten, at: now });
+            tracing::warn!(
+                forgotten,
+                "the store is full, and keys over their limit were forgotten, which may pass again: raise store.keys"
+            );
+        }
     }
 
     /// Logs which policies could not work out the cost of requests, at most once a minute for each.
@@ -39,12 +84,12 @@ impl Engine {
             let Some(why) = &errors.last else { continue };
             let all = errors.at_check.saturating_add(errors.at_settlement);
             let before = told.get(&policy.name);
-            let is_due = before.is_none_or(|told| now.since(told.at) >= ToldCosts::EVERY);
+            let is_due = before.is_none_or(|told| now.since(told.at) >= Told::EVERY);
             // A policy that was taken out and comes back counts from 0.
             if before.is_some_and(|told| told.all == all) || !is_due {
                 continue;
             }
-            told.insert(policy.name.clone(), ToldCosts { all, at: now });
+            told.insert(policy.name.clone(), Told { all, at: now });
             tracing::warn!(
                 policy = policy.name,
                 reason = %visible::line(&why.without_values()),
@@ -191,4 +236,33 @@ impl Engine {
 /// Returns the level below which a switch is off; `None` for all levels and for none.
 fn below(off: Option<&Off>) -> Option<&'static str> {
     off.filter(|off| !off.is_for_nobody()).and_then(Off::on_from).map(Criticality::as_str)
+}
+
+/// Says what waits for a number that there has been no reading of, and what makes one.
+fn unread_source(live: &Live, source: &Source) -> String {
+    let enabled = || live.set.policies().iter().filter(|policy| policy.mode != Mode::Off);
+    let conditioned = enabled()
+        .filter(|policy| policy.when.iter().any(|condition| condition.source() == source))
+        .map(|policy| format!("policy {} is not in force", policy.name));
+    let follows = |limit: &Limit| limit.follows.as_ref().is_some_and(|follows| follows.source() == source);
+    let moved = enabled()
+        .filter(|policy| policy.limits.iter().chain(&policy.shadow_limit).any(follows))
+        .map(|policy| format!("the rate of policy {} does not move", policy.name));
+    let switched = live
+        .set
+        .triggers()
+        .iter()
+        .filter(|trigger| trigger.off_when().source() == source)
+        .map(|trigger| format!("nothing turns off switch {}", trigger.switch()));
+    let waiting: Vec<String> = conditioned.chain(moved).chain(switched).take(UNREAD).collect();
+    let (what, then) = match source {
+        Source::Signal(name) => {
+            (format!("signal {name} was never reported"), format!("POST /v1/signals/{name}"))
+        }
+        other => (
+            format!("{other} was never measured"),
+            "it is measured by tickets: settle each with POST /v1/settle when its work ends".to_owned(),
+        ),
+    };
+    format!("{what}; {}; {then}", waiting.join(", "))
 }

@@ -62,10 +62,19 @@ impl Requests {
         Self { in_flight: Transport::ALL.map(of), waits, outcomes: array::from_fn(|_| none()) }
     }
 
-    /// Counts a request by how it ended.
-    pub(crate) fn count(&self, transport: Transport, outcome: RequestOutcome) {
+    /// Counts a request by how it ended. Returns how many ended like this before, as this thread counts them.
+    pub(crate) fn count(&self, transport: Transport, outcome: RequestOutcome) -> u64 {
         // Relaxed: each number is read by itself.
-        self.outcomes[own_part()].0[transport as usize][outcome as usize].fetch_add(1, Ordering::Relaxed);
+        self.outcomes[own_part()].0[transport as usize][outcome as usize].fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns how many requests of all doors were decided.
+    pub(crate) fn decided(&self) -> u64 {
+        let each = Transport::ALL
+            .into_iter()
+            .flat_map(|transport| RequestOutcome::ALL.into_iter().map(move |outcome| (transport, outcome)));
+        let decided = each.filter(|(_, outcome)| *outcome != RequestOutcome::invalid);
+        decided.map(|(transport, outcome)| self.counted(transport, outcome)).sum()
     }
 
     /// Returns how many requests of a door ended like this.

@@ -5,6 +5,7 @@
 mod admin_address;
 mod forward_auth;
 mod hostile;
+mod meant_otherwise;
 mod operations;
 mod outages;
 mod refusals;

@@ -188,6 +188,78 @@ async fn grpc_at_the_http_address_and_http1_at_the_grpc_address_are_answered_in_
     assert!(verbose(&server).await.contains("TLS reaches the gRPC address"));
 }
 
+const WITH_ALL: &str = "
+version: 1
+access: { deny: [203.0.113.66] }
+policies:
+  - { name: everyone, limit: { rate: 5000/s } }
+  - { name: per-ip, match: { attributes: { rls.domain: shop } }, by: [client.ip], limit: { rate: 9/min } }
+  - { name: api, match: { path: '/api/**' }, by: [client.ip], limit: { rate: 9/min } }
+";
+
+/// A policy about everybody hid that the domain of another was misspelt.
+#[tokio::test]
+async fn a_policy_about_everybody_hides_neither_a_wrong_domain_nor_a_double_charge() {
+    let (server, grpc) = started(WITH_ALL).await;
+    let mut client = Client::connect(grpc).await;
+    client.ask(&call_in("shop", &[&[("remote_address", "203.0.113.9")]])).await;
+    let told = verbose(&server).await;
+    assert!(!told.contains("meant otherwise"), "{told}");
+    client.ask(&call_in("Shop", &[&[("remote_address", "203.0.113.9")]])).await;
+    let told = verbose(&server).await;
+    assert!(
+        told.contains("1 x other policies alone are about gRPC requests with the attributes client.ip, remote_address, in the domain \"Shop\"; no policy reads the domain \"Shop\"; did you mean \"shop\"?"),
+        "{told}"
+    );
+    assert!(
+        told.contains("api needs request.path, which no request was seen to have; requests had client.ip"),
+        "{told}"
+    );
+    client.ask(&call_in("shop", &[&[("remote_address", "203.0.113.9")], &[("generic_key", "a")]])).await;
+    let told = verbose(&server).await;
+    assert!(told.contains("policy everyone is charged 2 times by one call over gRPC"), "{told}");
+}
+
+#[tokio::test]
+async fn what_the_nearest_policy_lacks_is_told_and_not_the_name_that_is_there() {
+    let (server, grpc) =
+        started(&WITH_ALL.replace("  - { name: everyone, limit: { rate: 5000/s } }\n", "")).await;
+    let mut client = Client::connect(grpc).await;
+    client.ask(&call_in("edge", &[&[("remote_address", "203.0.113.9")]])).await;
+    let told = verbose(&server).await;
+    assert!(!told.contains("did you mean client.ip"), "{told}");
+    let (server, grpc) = started(
+        &OURS
+            .replace("match: { path: /nowhere }", "match: { path: /nowhere }, by: [client.ip]")
+            .replace("\n    limit: { rate: 1/h }", ", limit: { rate: 1/h } }")
+            .replace("- name: spare\n    match", "- { name: spare, match"),
+    )
+    .await;
+    let mut client = Client::connect(grpc).await;
+    client.ask(&call_in("edge", &[&[("remote_address", "203.0.113.9")]])).await;
+    let told = verbose(&server).await;
+    assert!(!told.contains("did you mean client.ip"), "{told}");
+    assert!(told.contains("; policy spare needs request.path; add a descriptor_key: request.path"), "{told}");
+}
+
+/// An error would let the request pass at a proxy that fails open, so such a call is over the limit.
+#[tokio::test]
+async fn an_entry_that_is_no_address_is_refused_and_told() {
+    let (server, grpc) = started(WITH_ALL).await;
+    let mut client = Client::connect(grpc).await;
+    for value in ["9.9.9.9, 10.0.0.1", "203.0.113.66, 10.0.0.1", "for=203.0.113.66", "203.0.113.066", ""] {
+        assert_eq!(client.ask(&call_in("shop", &[&[("client.ip", value)]])).await.overall_code, 2, "{value}");
+    }
+    assert_eq!(client.ask(&call_in("shop", &[&[("client.ip", "203.0.113.9")]])).await.overall_code, 1);
+    let told = verbose(&server).await;
+    assert!(told.contains("      5 x calls over gRPC are answered OVER_LIMIT; client.ip is not an address: \"9.9.9.9, 10.0.0.1\"; send the last address alone"), "{told}");
+    client.ask(&call_in("shop", &[&[("remote_address", "a pipe")]])).await;
+    client.ask(&call_in("shop", &[&[("request.path", "http://a.example/api/x")]])).await;
+    let told = verbose(&server).await;
+    assert!(told.contains("client.ip is not an address: \"a pipe\""), "{told}");
+    assert!(told.contains("request.path is a URL: \"http://a.example/api/x\"; send /api/x"), "{told}");
+}
+
 /// The manual's Envoy, with the cluster at another address or without HTTP/2.
 async fn behind_envoy(
     at: impl FnOnce(&Running, SocketAddr) -> SocketAddr,

@@ -3,18 +3,21 @@
 //!
 //! A name without a dot can be a program's own, so such names are allowed; people are only told of the other one.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::descriptor::Descriptor;
 use super::matching::Want;
 use super::named::{BUILT_IN, Named};
-use super::policy::Mode;
+use super::policy::{Absent, Mode};
 use super::set::PolicySet;
 use crate::visible::excerpt;
 
 /// How many names of policies are compared with one of a request: a file may have ten thousand.
 const COMPARED: usize = 500;
-/// How many names of a request are compared and told.
+/// How many names of a request are compared.
+const LOOKED_UP: usize = 64;
+/// How many names of a request are told.
 const TOLD: usize = 5;
 /// How many names of policies are listed if none is near.
 const LISTED: usize = 3;
@@ -64,10 +67,10 @@ pub(crate) fn meant(name: &str) -> Option<&'static str> {
 
 impl PolicySet {
     /// Returns what a request has that no policy reads, each as a sentence without a full stop, with what was probably
-    /// meant: names of attributes, and over gRPC the domain and the keys of a descriptor. At most seven sentences.
+    /// meant: names of attributes, and over gRPC the domain and the keys of a descriptor. If no such name explains why no
+    /// policy meets the request, the last sentence says what the policy needs that comes nearest. At most eight sentences.
     ///
-    /// For a request that no policy meets. Compares names, which takes up to some milliseconds: for people, not for each
-    /// request.
+    /// Compares names, which takes up to some milliseconds: for people, not for each request.
     #[must_use]
     pub fn unread(&self, request: &Descriptor<'_>) -> Vec<String> {
         let mut told = self.unread_values(request);
@@ -81,16 +84,77 @@ impl PolicySet {
             .pairs()
             .map(|(name, _)| name)
             .filter(|name| !read.contains(name) && !BUILT_IN.contains(name) && !name.starts_with("rls."));
-        told.extend(strange.take(TOLD).map(|name| {
-            let meant =
-                meant_among(&read, name).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
-            let others = match (meant.is_empty(), wanted.is_empty()) {
-                (true, false) => listed(&wanted),
-                _ => meant,
+        let mut strange: Vec<(&str, Option<String>)> =
+            strange.take(LOOKED_UP).map(|name| (name, meant_among(&read, name))).collect();
+        // A name beside the one that is meant is superfluous: Envoy's remote_address is `client.ip` too. Headers are
+        // named by whoever sends them.
+        strange.retain(|(name, meant)| match meant {
+            Some(meant) => !here(meant),
+            None => !name.starts_with("request.header."),
+        });
+        strange.sort_by_key(|(_, meant)| meant.is_none());
+        let is_explained = !told.is_empty() || strange.iter().any(|(_, meant)| meant.is_some());
+        told.extend(strange.into_iter().take(TOLD).map(|(name, meant)| {
+            let others = match meant {
+                Some(meant) => format!("; did you mean {meant}?"),
+                None if wanted.is_empty() => String::new(),
+                None => listed(&wanted),
             };
             format!("no policy reads the attribute {}{others}", excerpt(name))
         }));
+        told.extend(self.nearest_lacks(request).filter(|_| !is_explained));
         told
+    }
+
+    /// Says what the policy needs that lacks the fewest attributes of a request that no policy meets.
+    fn nearest_lacks(&self, request: &Descriptor<'_>) -> Option<String> {
+        if self.meets(request, None) {
+            return None;
+        }
+        let enabled = self.policies().iter().filter(|policy| policy.mode != Mode::Off);
+        let lacking = enabled.filter_map(|policy| {
+            let matching = &policy.matching;
+            let demands = matching.attributes();
+            let differs = |(name, want): &(Box<str>, Want)| match (want, request.value(name)) {
+                (Want::OneOf(globs), Some(value)) => !globs.iter().any(|glob| glob.matches(value)),
+                (Want::Absent, Some(_)) => true,
+                _ => false,
+            };
+            if demands.iter().any(differs) {
+                return None;
+            }
+            let places = [
+                ("request.method", !matching.methods().is_empty()),
+                ("request.host", !matching.hosts().is_empty()),
+                ("request.path", !matching.paths().is_empty()),
+            ];
+            let places = places.into_iter().filter(|(_, needed)| *needed).map(|(name, _)| name);
+            let demanded = demands.iter().filter(|(_, want)| *want != Want::Absent).map(|(name, _)| &**name);
+            let by = policy.by.iter().map(String::as_str);
+            let by_is_needed = match policy.absent {
+                Absent::Charge => false,
+                Absent::Skip => true,
+                Absent::SkipIfNone => !policy.by.iter().any(|name| request.value(name).is_some()),
+            };
+            let lacking: BTreeSet<&str> = places
+                .chain(demanded)
+                .chain(by.filter(|_| by_is_needed))
+                .filter(|name| request.value(name).is_none())
+                .collect();
+            let there = policy.by.iter().filter(|name| request.value(name).is_some()).count();
+            (!lacking.is_empty()).then_some((policy, lacking, there))
+        });
+        // Of several, one whose key the request has.
+        let nearest =
+            lacking.take(COMPARED).min_by_key(|(_, lacking, there)| (lacking.len(), Reverse(*there)));
+        let (policy, lacking, _) = nearest?;
+        let names: Vec<&str> = lacking.into_iter().take(TOLD).collect();
+        let needs = format!("policy {} needs {}", excerpt(&policy.name), names.join(", "));
+        // Only calls over gRPC have a domain.
+        Some(match request.value("rls.domain") {
+            Some(_) => format!("{needs}; add a descriptor_key: {}", names.join(" and ")),
+            None => needs,
+        })
     }
 
     /// Like [`PolicySet::unread`], with only the domain and the keys of a descriptor.

@@ -66,6 +66,8 @@ impl Status {
         matches!(
             self.code,
             Code::InvalidArgument
+                | Code::Unauthenticated
+                | Code::PermissionDenied
                 | Code::NotFound
                 | Code::ResourceExhausted
                 | Code::Unimplemented

@@ -15,10 +15,12 @@ use crate::app::App;
 use crate::engine::Outage;
 use crate::json;
 use crate::live::Live;
+use crate::metrics::Metrics;
 use crate::phase::Phase;
 use crate::problem::Problem;
 use crate::reload::Taken;
 use crate::span::moment;
+use crate::unmet::{SeenKind, Unmet};
 
 /// `/livez`: the process runs. Checks nothing, least of all the store: a restart would not repair it.
 pub(crate) fn livez() -> Response {
@@ -75,7 +77,14 @@ fn checks(app: &App, serving: bool) -> String {
         }
         // An engine has no slots of this process.
         (None, None) if occupancy.capacity == 0 => format!("[+] store {kind}"),
-        (None, None) => format!("[+] store {kind}: {} of {} slots", occupancy.used, occupancy.capacity),
+        (None, None) => {
+            let of = format!("store {kind}: {} of {} slots", occupancy.used, occupancy.capacity);
+            match occupancy.evicted_over_limit {
+                0 => format!("[+] {of}"),
+                1 => format!("[!] {of}; 1 key over its limit was forgotten; raise store.keys"),
+                keys => format!("[!] {of}; {keys} keys over their limit were forgotten; raise store.keys"),
+            }
+        }
         (Some(Outage { reason, lasts }), _) => {
             let seconds = lasts.as_secs();
             format!(
@@ -106,7 +115,9 @@ fn checks(app: &App, serving: bool) -> String {
         };
         format!("\n{mark} {of}: {members}{whose} has {part:.1} % of each limit{why}")
     });
-    let unmet = unmet_lines(&live);
+    let unmet = unmet_lines(&live, &app.engine.metrics);
+    let unread = app.engine.unread_sources(&live);
+    let unread: String = unread.iter().map(|one| format!("\n[!] {}", visible::line(one))).collect();
     let policies =
         app.engine.cluster_policies().map_or_else(String::new, |_| policies_line(&app.reload.taken()));
     let tls = app
@@ -114,7 +125,7 @@ fn checks(app: &App, serving: bool) -> String {
         .as_ref()
         .map_or_else(String::new, |certificates| format!("\n{}", certificates.describe()));
     format!(
-        "{} serving\n{config}{policies}{unmet}\n{store}{nodes}{tls}\n[+] {} requests in flight\n{}\n",
+        "{} serving\n{config}{policies}{unmet}{unread}\n{store}{nodes}{tls}\n[+] {} requests in flight\n{}\n",
         mark(serving),
         // Does not count this request.
         app.requests_in_flight().saturating_sub(1),
@@ -123,11 +134,23 @@ fn checks(app: &App, serving: bool) -> String {
 }
 
 /// Describes the requests that no policy is about, and the policies that no request has reached.
-fn unmet_lines(live: &Live) -> String {
+fn unmet_lines(live: &Live, metrics: &Metrics) -> String {
     /// How many kinds of requests, and how many policies, are told.
     const TOLD: usize = 5;
+    /// After so many requests a policy that none has reached is probably a mistake.
+    const MANY: u64 = 100;
     let since = |tick| moment(tick, Duration::ZERO).unwrap_or_default();
-    let unmet = live.unmet.so_far();
+    let unmet = live.unmet.unlimited();
+    let kinds = |kinds: &[SeenKind], count: fn(u64) -> String| {
+        let mut lines = String::new();
+        for kind in kinds.iter().take(TOLD) {
+            lines += &format!("\n      {} x {}", count(kind.count), visible::line(&kind.what));
+        }
+        if let more @ 1.. = kinds.len().saturating_sub(TOLD) {
+            lines += &format!("\n      and {more} more kinds; the log has a line for each");
+        }
+        lines
+    };
     let mut lines = String::new();
     if let Some(unmet) = &unmet {
         let of = match unmet.count {
@@ -135,12 +158,14 @@ fn unmet_lines(live: &Live) -> String {
             count => format!("{count} requests were"),
         };
         lines += &format!("\n[!] {of} limited by no policy since {}:", since(live.since));
-        for (count, kind) in unmet.kinds.iter().take(TOLD) {
-            lines += &format!("\n      {count} x {}", visible::line(kind));
-        }
-        if let more @ 1.. = unmet.kinds.len().saturating_sub(TOLD) {
-            lines += &format!("\n      and {more} more kinds");
-        }
+        lines += &kinds(&unmet.kinds, |count| count.to_string());
+    }
+    if let Some(mistaken) = live.unmet.mistaken().filter(|mistaken| !mistaken.kinds.is_empty()) {
+        let mark = if mistaken.kinds.iter().any(|kind| kind.is_mistake) { "[!]" } else { "[+]" };
+        lines += &format!("\n{mark} requests that may be meant otherwise, since {}:", since(live.since));
+        let about =
+            |count: u64| if count > Unmet::FIRST { format!("about {count}") } else { count.to_string() };
+        lines += &kinds(&mistaken.kinds, about);
     }
     let unreached: Vec<_> = live.unreached().collect();
     if let Some(first) = unreached.iter().map(|(_, since)| *since).min() {
@@ -149,10 +174,24 @@ fn unmet_lines(live: &Live) -> String {
             0 => String::new(),
             more => format!(" and {more} more, see GET /v1/policies"),
         };
+        let decided = live.decided(metrics);
+        let lacking = unreached.iter().filter_map(|(name, _)| {
+            let (missing, had) = live.unmet.never_had(live.set.find(name)?.1);
+            let others =
+                if had.is_empty() { String::new() } else { format!("; requests had {}", had.join(", ")) };
+            let missing = missing.iter().map(|name| visible::line(name)).collect::<Vec<_>>().join(", ");
+            let name = visible::line(name);
+            (!missing.is_empty())
+                .then(|| format!("\n      {name} needs {missing}, which no request was seen to have{others}"))
+        });
+        let lacking: Vec<String> = lacking.take(TOLD).filter(|_| decided > 0).collect();
         // By itself it may only say that nobody has asked yet.
-        let mark = if unmet.is_some() { "[!]" } else { "[+]" };
+        let is_odd = unmet.is_some() || !lacking.is_empty() || decided >= MANY;
+        let mark = if is_odd { "[!]" } else { "[+]" };
+        let of = if decided == 0 { String::new() } else { format!(", of {decided} in all") };
         lines +=
-            &format!("\n{mark} no request has reached {}{more} since {}", named.join(", "), since(first));
+            &format!("\n{mark} no request has reached {}{more} since {}{of}", named.join(", "), since(first));
+        lines.extend(lacking);
     }
     lines
 }

@@ -135,9 +135,29 @@ impl Route {
     }
 }
 
+/// Paths that people guess by their last part, and where what they mean is.
+const GUESSED: [(&str, &str); 14] = [
+    ("auth", "/v1/forward-auth"),
+    ("auth-request", "/v1/forward-auth"),
+    ("auth_request", "/v1/forward-auth"),
+    ("authorize", "/v1/forward-auth"),
+    ("verify", "/v1/forward-auth"),
+    ("forwardauth", "/v1/forward-auth"),
+    ("forward-auth", "/v1/forward-auth"),
+    ("stats", "/metrics"),
+    ("metrics", "/metrics"),
+    ("prometheus", "/metrics"),
+    ("status", "/readyz?verbose"),
+    ("health", "/readyz"),
+    ("check", "/v1/check"),
+    ("ratelimit", "/v1/check"),
+];
+
 fn not_found(path: &str) -> Problem {
+    let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    let guessed = GUESSED.iter().find(|(word, _)| *word == last).map(|(_, meant)| *meant);
     let paths = ROUTES.iter().map(|route| route.path).filter(|path| !path.ends_with('}'));
-    let meant = nearest(path, paths);
+    let meant = guessed.or_else(|| nearest(path, paths));
     let advice = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
     Problem::not_found(format!("there is nothing at {}{advice}", quoted(path)))
 }
@@ -207,6 +227,16 @@ mod tests {
         assert_eq!(of(Method::PATCH, "/v1/forward-auth"), Ok("/v1/forward-auth"));
         let told = of(Method::POST, "/v1/keys/top").unwrap_err();
         assert_eq!(told, "`POST` does not work here; use GET, HEAD, PUT, DELETE");
+        for (path, meant) in [
+            ("/v1/forward-auth/", "/v1/forward-auth"),
+            ("/auth", "/v1/forward-auth"),
+            ("/v1/auth", "/v1/forward-auth"),
+            ("/v1/metrics", "/metrics"),
+            ("/stats", "/metrics"),
+        ] {
+            let told = of(Method::GET, path).unwrap_err();
+            assert_eq!(told, format!("there is nothing at `{path}`; did you mean {meant}?"));
+        }
         let told = of(Method::GET, "/v1/polices").unwrap_err();
         assert_eq!(told, "there is nothing at `/v1/polices`; did you mean /v1/policies?");
     }

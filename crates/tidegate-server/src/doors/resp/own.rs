@@ -18,6 +18,7 @@ use crate::auth::Scope;
 use crate::metrics::Transport;
 use crate::otlp::Ended;
 use crate::spelling::nearest;
+use crate::unmet::Misdirected;
 
 /// All commands of this module, to suggest the one that a misspelt name probably meant.
 const COMMANDS: [&str; 4] = ["CL.THROTTLE", "TG.CHECK", "TG.SETTLE", "TG.RESET"];
@@ -34,6 +35,8 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
     if let Err((code, what)) = session.may(required_scope(words[0])) {
         if session.is_trusted() {
             door.app.engine.metrics.auth_failed(Transport::resp);
+            let why = Misdirected::NoToken("the address for Redis clients", what.to_string());
+            door.app.engine.live().unmet.note_misdirected(&why, None);
         }
         return replies.error(code, &what);
     }

@@ -10,6 +10,7 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use smallvec::SmallVec;
 use tidegate::config::Envoy;
+use tidegate::http_answer::server_parts::wrong_value;
 use tidegate::visible::excerpt;
 use tidegate::{Check, Cost, Descriptor, Priority, Quota};
 
@@ -52,6 +53,9 @@ pub(in super::super) enum Refused {
     /// A value is too long to be judged, or the whole call is and a policy reads it. An error instead would let the
     /// request pass at a proxy that fails open.
     TooLong,
+    /// An entry with the key `client.ip` is not an address: a caller could write it in any number of ways, each a key of
+    /// its own, and be on no list.
+    NotAnAddress,
     /// The limit that the descriptor brings along grants nothing.
     NothingGranted,
 }
@@ -126,6 +130,9 @@ pub(in super::super) fn read<'r>(
         });
         let Some(parsed) = all.last_mut() else { break };
         read_one(call, descriptor, quotas, parsed)?;
+        if parsed.refused == Some(Refused::NotAnAddress) {
+            live.unmet.note_no_address(|| not_an_address(&descriptor.entries).unwrap_or_default());
+        }
         // Pushed last, so that these attributes win over entries with the same names.
         match &spelled {
             Some(spelled) => {
@@ -226,8 +233,19 @@ fn read_one<'r>(
     if descriptor.entries.iter().any(|entry| entry.value.len() > MAX_VALUE) {
         parsed.refused = Some(Refused::TooLong);
     }
+    if not_an_address(&descriptor.entries).is_some() {
+        parsed.refused = Some(Refused::NotAnAddress);
+    }
     parsed.units = units(call.hits_addend, descriptor);
     attributes(&call.domain, &descriptor.entries, &mut parsed.request)
+}
+
+/// Says which entry with the key `client.ip` is not an address.
+pub(super) fn not_an_address(entries: &[Entry]) -> Option<String> {
+    entries
+        .iter()
+        .filter(|entry| entry.key == ADDRESS.1)
+        .find_map(|entry| wrong_value(&entry.key, &entry.value))
 }
 
 /// Returns what a descriptor does. Its own number wins over the call's, where 0 means that none is given.

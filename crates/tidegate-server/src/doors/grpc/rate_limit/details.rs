@@ -15,7 +15,7 @@ use tidegate::visible::excerpt;
 use tidegate::{GateDecision, Retry};
 
 use super::super::status::{Code, Status};
-use super::descriptors::{CallDescriptor, MAX_CALL, Refused, Units};
+use super::descriptors::{CallDescriptor, MAX_CALL, Refused, Units, not_an_address};
 use super::response::refuses;
 use crate::call_notes;
 use crate::engine::{Conclusion, Engine};
@@ -148,6 +148,9 @@ impl Details {
             None if read.refused == Some(Refused::TooLong) => format!(
                 "rls.call would have more than {MAX_CALL} bytes, which a policy reads; nothing was charged"
             ),
+            None if read.refused == Some(Refused::NotAnAddress) => {
+                format!("{}; nothing was charged", not_an_address(&written.entries).unwrap_or_default())
+            }
             None => "the limit of the call grants 0 requests; nothing was charged".to_owned(),
         };
         problem(Problem::new(ANSWERED, detail).in_batch().to_string(), answer);

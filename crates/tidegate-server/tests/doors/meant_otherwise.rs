@@ -1,0 +1,242 @@
+//! What an operator is told of requests that are answered, but not as they were meant: names that no policy reads beside
+//! a policy about everybody, policies that nothing reaches, values that are none, and sub-requests at a wrong place.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::time::Duration;
+
+use crate::running::{Answer, Running, send, start, start_with};
+use http::{Method, StatusCode};
+use tidegate_server::Token;
+
+/// A policy about everybody, as in the manual's first example, beside others.
+const WITH_ALL: &str = "
+version: 1
+policies:
+  - name: everyone
+    limit: { rate: 5000/s }
+  - name: per-ip
+    by: [client.ip]
+    limit: { rate: 3/min }
+  - name: per-user
+    by: [client.ip, user.id]
+    limit: { rate: 3/min }
+  - name: per-address
+    by: [remote_addr]
+    limit: { rate: 3/min }
+";
+
+async fn check(server: &Running, attributes: &str) -> Answer {
+    server.post("/v1/check", &format!("{{\"attributes\": {{{attributes}}}}}")).await
+}
+
+async fn verbose(server: &Running) -> String {
+    server.get("/readyz?verbose").await.text
+}
+
+#[tokio::test]
+async fn a_policy_about_everybody_does_not_hide_names_that_no_policy_reads() {
+    let server = start(WITH_ALL).await;
+    assert!(verbose(&server).await.contains("\n[+] no request has reached everyone, per-ip, per-user"));
+    check(&server, r#""ip": "203.0.113.9""#).await;
+    let told = verbose(&server).await;
+    assert!(!told.contains("limited by no policy"), "{told}");
+    assert!(told.contains("\n[!] requests that may be meant otherwise, since 2027"), "{told}");
+    assert!(
+        told.contains("      1 x other policies alone are about HTTP requests with the attributes ip; no policy reads the attribute ip; did you mean client.ip?\n"),
+        "{told}"
+    );
+    for attributes in [r#""client.ip": "203.0.113.9", "userId": "bob""#; 2] {
+        check(&server, attributes).await;
+    }
+    let told = verbose(&server).await;
+    assert!(told.contains("2 x other policies alone are about HTTP requests with the attributes client.ip, userId; no policy reads the attribute userId; did you mean user.id?"), "{told}");
+    assert!(told.contains("\n[!] no request has reached per-address since 2027-01-15T12:00:00.000Z, of 3 in all\n      per-address needs remote_addr, which no request was seen to have; requests had client.ip\n"), "{told}");
+    // Attributes that resemble none are told, and are no mistake; those that policies read are not told.
+    let server = start(WITH_ALL.split("  - name: per-address").next().unwrap()).await;
+    check(&server, r#""client.ip": "203.0.113.9", "user.id": "bob", "weather": "fine""#).await;
+    check(&server, r#""client.ip": "203.0.113.9", "user.id": "bob", "request.header.accept": "*/*""#).await;
+    let told = verbose(&server).await;
+    assert!(told.contains("\n[+] requests that may be meant otherwise"), "{told}");
+    assert!(told.contains("no policy reads the attribute weather\n") && !told.contains("[!]"), "{told}");
+}
+
+#[tokio::test]
+async fn a_policy_that_a_hundred_requests_did_not_reach_is_marked() {
+    let server = start(
+        "
+version: 1
+policies:
+  - name: everyone
+    limit: { rate: 5000/s }
+  - name: admin
+    match: { path: /admn/** }
+    limit: { rate: 3/min }
+",
+    )
+    .await;
+    let ask = async || check(&server, r#""request.path": "/admin/x""#).await.status;
+    for _ in 0..99 {
+        assert_eq!(ask().await, StatusCode::OK);
+    }
+    assert!(verbose(&server).await.contains("\n[+] no request has reached admin since"));
+    ask().await;
+    let told = verbose(&server).await;
+    assert!(
+        told.contains("\n[!] no request has reached admin since 2027-01-15T12:00:00.000Z, of 100 in all\n"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn a_value_that_its_attribute_cannot_have_is_refused() {
+    let server = start(WITH_ALL).await;
+    for (attribute, value, says) in [
+        (
+            "client.ip",
+            "9.9.9.9, 10.0.0.1",
+            "client.ip is not an address: \"9.9.9.9, 10.0.0.1\"; send the last address alone",
+        ),
+        ("client.ip", "203.0.113.066", "client.ip is not an address"),
+        ("client.ip", "", "client.ip is not an address: \"\""),
+        (
+            "request.path",
+            "http://ex.org/api/x",
+            "request.path is a URL: \"http://ex.org/api/x\"; send /api/x",
+        ),
+        (
+            "request.path",
+            "GET /api/x HTTP/1.1",
+            "request.path is a request line: \"GET /api/x HTTP/1.1\"; send /api/x",
+        ),
+    ] {
+        let body = format!("{{\"attributes\": {{\"{attribute}\": \"{value}\"}}}}");
+        for (path, body) in [
+            ("/v1/check", body.clone()),
+            ("/v1/peek", body.clone()),
+            ("/v1/explain", body.clone()),
+            ("/v1/check/batch", format!("[{body}]")),
+            ("/v1/dry-run", format!("{{\"check\": {body}}}")),
+        ] {
+            let answer = server.post(path, &body).await;
+            assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{path} {body}");
+            assert!(answer.detail().contains(says), "{path}: {}", answer.detail());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_number_that_nobody_reports_is_told() {
+    let server = start(
+        "
+version: 1
+policies:
+  - name: sig
+    when: signal queue-length above 100
+    limit: { rate: 1/h }
+  - name: slow
+    when: latency above 200ms
+    limit: { rate: 1/h }
+  - name: all
+    limit: { rate: 100/s }
+",
+    )
+    .await;
+    let signal = "[!] signal queue-length was never reported; policy sig is not in force; POST /v1/signals/queue-length\n";
+    let told = verbose(&server).await;
+    assert!(told.contains(signal) && !told.contains("latency"), "{told}");
+    check(&server, "").await;
+    let told = verbose(&server).await;
+    assert!(
+        told.contains(
+            "[!] latency was never measured; policy slow is not in force; it is measured by tickets"
+        ),
+        "{told}"
+    );
+    server.post("/v1/signals/queue-length", r#"{"value": 3}"#).await;
+    server.clock.advance(Duration::from_secs(1));
+    let told = verbose(&server).await;
+    assert!(!told.contains("queue-length"), "{told}");
+}
+
+/// nginx takes only 401 and 403 for a refusal: a sub-request that no door takes must be neither.
+#[tokio::test]
+async fn a_sub_request_at_a_wrong_path_is_sent_to_the_right_one() {
+    let server = start(WITH_ALL).await;
+    let headers = [("host", "tidegate_backend"), ("x-original-uri", "/api/thing")];
+    for (path, status) in [
+        ("/v1/check", StatusCode::METHOD_NOT_ALLOWED),
+        ("/v1/forward-auth/", StatusCode::NOT_FOUND),
+        ("/_auth", StatusCode::NOT_FOUND),
+        ("/api/thing", StatusCode::NOT_FOUND),
+    ] {
+        let answer = send(server.addr, Method::GET, path, &headers, "").await;
+        assert_eq!(answer.status, status, "{path}");
+        assert!(
+            answer.detail().ends_with("sub-requests of a proxy go to /v1/forward-auth"),
+            "{}",
+            answer.detail()
+        );
+    }
+    let told = verbose(&server).await;
+    assert!(told.contains("      4 x sub-requests of a proxy reach a path that does not take them, and none is decided; give the proxy the path /v1/forward-auth"), "{told}");
+    // Other paths are as before, and a page of another host learns nothing but that.
+    let page = send(server.addr, Method::GET, "/v1/policies", &[("host", "evil.example")], "").await;
+    assert_eq!(page.status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn sub_requests_without_a_valid_token_are_told() {
+    let server = start_with(&format!("{WITH_ALL}forward_auth: {{ proxy: nginx }}\n"), |mut options| {
+        options.token = Some(Token::new("0123456789abcdef").unwrap());
+        options
+    })
+    .await;
+    let headers = [("x-original-uri", "/"), ("x-original-method", "GET"), ("x-forwarded-host", "a.example")];
+    for _ in 0..3 {
+        let answer = send(server.addr, Method::GET, "/v1/forward-auth", &headers, "").await;
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
+    }
+    let basic = [("authorization", "Basic cHJvbTpwdw==")];
+    let told = send(server.addr, Method::GET, "/metrics", &basic, "").await;
+    assert!(
+        told.detail().contains("`authorization` has the scheme Basic; send `authorization: Bearer TOKEN`"),
+        "{told:?}"
+    );
+    let own = [("x-tidegate-token", "0123456789abcdef")];
+    let told = send(server.addr, Method::GET, "/readyz?verbose", &own, "").await.text;
+    assert!(
+        told.contains(
+            "3 x sub-requests to /v1/forward-auth are refused, and none is decided: no token was sent;"
+        ),
+        "{told}"
+    );
+    assert!(told.contains("in nginx `proxy_set_header X-Tidegate-Token TOKEN;`"), "{told}");
+}
+
+#[tokio::test]
+async fn an_unlimited_request_is_shown_with_its_path() {
+    let server = start(
+        "
+version: 1
+policies:
+  - { name: api, match: { path: '/api/**' }, by: [client.ip], limit: { rate: 1/s } }
+",
+    )
+    .await;
+    check(
+        &server,
+        r#""client.ip": "203.0.113.9", "request.path": "/v1/api/x?secret=1", "request.method": "GET""#,
+    )
+    .await;
+    let told = verbose(&server).await;
+    assert!(
+        told.contains("the attributes client.ip, request.method, request.path, such as GET /v1/api/x\n"),
+        "{told}"
+    );
+    for at in 0..8 {
+        check(&server, &format!(r#""own.{at}": "x""#)).await;
+    }
+    let told = verbose(&server).await;
+    assert!(told.contains("      and 4 more kinds; the log has a line for each\n"), "{told}");
+}
