@@ -7,6 +7,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use serde_json::json;
 use tidegate::cluster::Part;
+use tidegate::policy::Mode;
 use tidegate::visible;
 
 use super::metrics_format::MetricsFormat;
@@ -54,7 +55,14 @@ fn checks(app: &App, serving: bool) -> String {
     let mark = |good: bool| if good { "[+]" } else { "[-]" };
     let reload = app.reload.last();
     // A refused file does not make the server unready: the old one is in force.
+    let is_idle =
+        !live.set.is_empty() && live.set.policies().iter().all(|policy| policy.mode != Mode::Enforce);
     let config = match &reload {
+        None if is_idle => format!(
+            "[!] config #{} in force, {} policies, and none refuses: all are in shadow mode or off",
+            live.number,
+            live.set.len()
+        ),
         None => format!("[+] config #{} in force, {} policies", live.number, live.set.len()),
         Some(refused) => format!(
             "[!] config #{} in force, {} policies; the last reload was refused: {}",
