@@ -224,6 +224,12 @@ async fn a_caller_is_blocked_for_all_policies_at_once() {
     for (query, says) in [
         ("", "name one attribute of the caller"),
         ("?client.ip=192.0.2.1&user.id=b", "name one attribute of the caller"),
+        ("?ip=8.8.8.8", "a block of it would refuse nobody; did you mean client.ip?"),
+        ("?CLIENT.IP=8.8.8.8", "a block of it would refuse nobody; did you mean client.ip?"),
+        (
+            "?client.ip=10.0.0.5/8",
+            "10.0.0.5/8 has host bits; write 10.0.0.5 for that address alone, or 10.0.0.0/8",
+        ),
         ("?client.ip=nobody", "`nobody` is neither an address nor a network"),
         ("?client.ip=%3A%3Affff%3A203.0.113.0/120", "IPv4 is compared as IPv4; write 203.0.113.0/24"),
         (
@@ -281,4 +287,18 @@ async fn a_reload_says_which_blocks_no_longer_hold() {
         let says = format!("policy \\\"per-ip\\\": 1 block no longer holds, since {why}");
         assert!(reloaded.contains(&says), "{reloaded}");
     }
+}
+
+/// A file in shadow mode alone refuses nobody, which is easily forgotten.
+#[tokio::test]
+async fn readiness_tells_that_no_policy_refuses() {
+    let ready = async |server: &Running| server.get("/readyz?verbose").await.text;
+    assert!(ready(&start(FILE).await).await.contains("[+] config #1 in force, 2 policies"));
+    let shadow = FILE
+        .replace("    by: [client.ip]\n    limit: { algorithm", "    mode: shadow\n    limit: { algorithm");
+    let told = ready(&start(&shadow).await).await;
+    assert!(
+        told.contains("[!] config #1 in force, 2 policies, and none refuses: all are in shadow mode or off"),
+        "{told}"
+    );
 }

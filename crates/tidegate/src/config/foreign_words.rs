@@ -502,6 +502,11 @@ fn word<'n>(node: &'n Node, word: &str) -> Option<&'n str> {
     node.entries().iter().take(MOST).find(|(name, _)| name.text.eq_ignore_ascii_case(word))?.1.text()
 }
 
+/// Returns the number that a limit has under another system's word for it.
+pub(super) fn count(node: &Node) -> Option<u64> {
+    COUNTS.iter().find_map(|name| whole_number(word(node, name)?).ok()).filter(|count| *count > 0)
+}
+
 fn whole_word(node: &Node) -> Option<u64> {
     whole_number(node.text()?).ok().filter(|count| *count > 0)
 }

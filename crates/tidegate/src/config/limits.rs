@@ -73,9 +73,9 @@ pub(super) fn limit(
     let mut complete = true;
     for needed in known.needs.iter().filter(|needed| words.get(needed).is_none()) {
         let example = match *needed {
-            "warm_up" => "warm_up: 10s",
-            "max" => "max: 10",
-            other => other,
+            "warm_up" => "warm_up: 10s".to_owned(),
+            "max" => format!("max: {}", foreign_words::count(node).unwrap_or(10)),
+            other => other.to_owned(),
         };
         findings.error(node.spot, format_args!("{algorithm} needs {needed}; write {example}"));
         complete = false;

@@ -1,16 +1,17 @@
-//! Warns of networks and addresses that depend on another section: proxies that are everybody, and overrides of single
-//! addresses whose counter is that of a network.
+//! Warns of networks and addresses that do something else than they say: proxies that are everybody, overrides of single
+//! addresses whose counter is that of a network, and two doors at one address.
 
 use std::net::Ipv6Addr;
 
 use ipnet::{IpNet, Ipv6Net};
 
+use super::address::Address;
 use super::diagnostic::Findings;
 use super::node::Node;
 use super::shape::{network, subject};
 use crate::policy::ClientIp;
 
-/// Checks the trusted proxies, and the overrides of all policies.
+/// Checks the trusted proxies, the doors, and the overrides of all policies.
 pub(super) fn check(file: &Node, findings: &mut Findings) {
     let client_ip = file.get("client_ip");
     let proxies = client_ip.and_then(|section| section.get("trusted_proxies"));
@@ -25,6 +26,7 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
             );
         }
     }
+    doors(file, findings);
     let stated = client_ip.and_then(|section| section.get("ipv6_prefix")?.text()?.parse().ok());
     let length = stated.unwrap_or(ClientIp::default().ipv6_prefix);
     for (at, policy) in file.get("policies").map_or(&[][..], Node::each).iter().enumerate() {
@@ -47,6 +49,28 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
                 findings.subject.clear();
             }
         }
+    }
+}
+
+/// Warns of doors at the same address, of which only one can open.
+fn doors(file: &Node, findings: &mut Findings) {
+    let Some(server) = file.get("server") else { return };
+    let mut open: Vec<(&str, Address)> = Vec::new();
+    for door in ["http", "admin", "grpc", "resp"] {
+        let Some(node) = server.get(door) else { continue };
+        let Some(Ok(address)) = node.text().map(str::parse::<Address>) else { continue };
+        if address.tcp().is_some_and(|addr| addr.port() == 0) {
+            continue;
+        }
+        if let Some((other, _)) = open.iter().find(|(_, other)| *other == address) {
+            let instead =
+                if door == "admin" { "; leave admin out to answer operators there too" } else { "" };
+            findings.warn(
+                node.spot,
+                format_args!("server.{door}: {address} is the address of {other} already{instead}"),
+            );
+        }
+        open.push((door, address));
     }
 }
 

@@ -3,8 +3,14 @@
 /// Words before which a correction begins.
 const BEFORE: [&str; 4] = ["write ", "or ", "as ", "else "];
 
+/// The longest message that is looked through: a longer one lists names, which a file chooses.
+const LONGEST: usize = 4096;
+
 /// Returns a message with the lines that it tells to write in the form of TOML.
 pub(super) fn in_toml(message: &str) -> String {
+    if message.len() > LONGEST {
+        return message.to_owned();
+    }
     let mut out = String::with_capacity(message.len());
     let mut rest = message;
     // What stands before the first correction may be the author's own words.

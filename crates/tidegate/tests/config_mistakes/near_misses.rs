@@ -113,6 +113,14 @@ fn networks_and_addresses() {
         (&["match: { attributes: { client.ip: 10.0.0.0/8 } }"], "; in a match write \"10.*\""),
         (&["match: { client.ip: 10.0.0.0/8 }"], "; write attributes: { client.ip: \"10.*\" }"),
     ]);
+    let doors =
+        yaml("version: 1\nserver: { http: 9000, admin: 127.0.0.1:9000, grpc: 0, resp: 0 }\npolicies: []\n");
+    assert_eq!(
+        doors,
+        [
+            "t:2:30  warn   server.admin: 127.0.0.1:9000 is the address of http already; leave admin out to answer operators there too"
+        ]
+    );
     let proxies = |networks: &str| {
         yaml(&format!(
             "version: 1\nclient_ip: {{ trusted_proxies: [{networks}] }}\npolicies: [{{ name: p, limit: {{ rate: 1/s }} }}]\n"

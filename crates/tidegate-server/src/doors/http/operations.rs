@@ -57,7 +57,14 @@ fn checks(app: &App, serving: bool) -> String {
     let mark = |good: bool| if good { "[+]" } else { "[-]" };
     let reload = app.reload.last();
     // A refused file does not make the server unready: the old one is in force.
+    let is_idle =
+        !live.set.is_empty() && live.set.policies().iter().all(|policy| policy.mode != Mode::Enforce);
     let config = match &reload {
+        None if is_idle => format!(
+            "[!] config #{} in force, {} policies, and none refuses: all are in shadow mode or off",
+            live.number,
+            live.set.len()
+        ),
         None => format!("[+] config #{} in force, {} policies", live.number, live.set.len()),
         Some(refused) => format!(
             "[!] config #{} in force, {} policies; the last reload was refused: {}",
