@@ -175,7 +175,15 @@ impl Day {
     }
 
     /// Requests one after another, from `start` on, about every `gap` milliseconds.
-    fn series(&mut self, who: &Who, start: u64, gap: u64, count: u64, path: impl Fn(u64) -> String, status: u16) {
+    fn series(
+        &mut self,
+        who: &Who,
+        start: u64,
+        gap: u64,
+        count: u64,
+        path: impl Fn(u64) -> String,
+        status: u16,
+    ) {
         let mut at = start;
         for number in 0..count {
             self.add(at, who, &path(number), status);
@@ -270,10 +278,18 @@ static SITES: [(&str, Site); 19] = [
     ("customers with a sync on the hour, and a scraper, six a second", |day| {
         day.customers(60);
         for partner in 0..3 {
-            let one = who(format!("52.200.1.{partner}"), "nightly-sync/2.0").known_as(format!("acct_p{partner}"));
+            let one =
+                who(format!("52.200.1.{partner}"), "nightly-sync/2.0").known_as(format!("acct_p{partner}"));
             for hour in 0..SPAN / HOUR {
                 let items = day.fixed.clone().between(250, 350);
-                day.series(&one, hour * HOUR + 2_000, 120, items, |item| format!("GET /v1/items/{item}"), 200);
+                day.series(
+                    &one,
+                    hour * HOUR + 2_000,
+                    120,
+                    items,
+                    |item| format!("GET /v1/items/{item}"),
+                    200,
+                );
             }
         }
         let (bot, start) = (who("45.9.20.20", "aiohttp/3.14").to_cut(), day.early());
@@ -281,7 +297,8 @@ static SITES: [(&str, Site); 19] = [
     }),
     ("a newspaper, a search engine that is welcome, and a scraper, two a second", |day| {
         day.readers(400, 16);
-        let engine = who("66.249.66.12", "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)");
+        let engine =
+            who("66.249.66.12", "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)");
         day.series(&engine, 0, 9_000, SPAN / 9_000, |page| format!("GET /story/{}", page * 37 % 900), 200);
         let (bot, start) = (who("45.9.20.21", "curl/8.16").to_cut(), day.early());
         day.series(&bot, start, 500, 4_000, |page| format!("GET /story/{page}"), 200);
@@ -314,7 +331,8 @@ static SITES: [(&str, Site); 19] = [
 ];
 
 fn day_of(site: Site, seed: u64, day: u64) -> Day {
-    let mut made = Day { fixed: Chance::new(seed), today: Chance::new(seed * 31 + 1 + day), asks: Vec::new() };
+    let mut made =
+        Day { fixed: Chance::new(seed), today: Chance::new(seed * 31 + 1 + day), asks: Vec::new() };
     site(&mut made);
     made.asks.sort_by(|a, b| a.at.cmp(&b.at));
     made
@@ -375,7 +393,11 @@ fn possible(day: &Day) -> u64 {
         let (mut low, mut high) = (1, 1 << 14);
         while low < high {
             let middle = (low + high) / 2;
-            if done_by(day, rate, MINUTE, middle).others.is_empty() { high = middle } else { low = middle + 1 }
+            if done_by(day, rate, MINUTE, middle).others.is_empty() {
+                high = middle
+            } else {
+                low = middle + 1
+            }
         }
         low
     };
@@ -427,12 +449,18 @@ fn judge(site: Site, seed: u64) -> Judged {
     let (day, next) = (day_of(site, seed, 0), day_of(site, seed, 1));
     let found = propose(&day);
     let bad_keys: HashSet<&str> = day.asks.iter().filter(|ask| ask.bad).map(|ask| &*ask.client).collect();
-    let shared: HashSet<&str> =
-        day.asks.iter().filter(|ask| !ask.bad && bad_keys.contains(&*ask.client)).map(|ask| &*ask.client).collect();
+    let shared: HashSet<&str> = day
+        .asks
+        .iter()
+        .filter(|ask| !ask.bad && bad_keys.contains(&*ask.client))
+        .map(|ask| &*ask.client)
+        .collect();
     let bad = day.asks.iter().filter(|ask| ask.bad).count() as u64;
     let first = found.proposals.first();
     let millis = |window: std::time::Duration| u64::try_from(window.as_millis()).unwrap();
-    let apply = |day: &Day| first.map(|one| done_by(day, u64::from(one.rate.count), millis(one.rate.window), one.burst));
+    let apply = |day: &Day| {
+        first.map(|one| done_by(day, u64::from(one.rate.count), millis(one.rate.window), one.burst))
+    };
     let (today, another) = (apply(&day), apply(&next));
     let users: HashSet<&str> =
         day.asks.iter().filter(|ask| !ask.bad && ask.user != "-").map(|ask| &*ask.client).collect();
@@ -440,7 +468,8 @@ fn judge(site: Site, seed: u64) -> Judged {
     let refused = today.as_ref().map_or(0, |done| done.bad_refused);
     let possible = possible(&day);
     let named = found.stand_out.iter().any(|told| bad_keys.contains(&*told.key));
-    let accused = found.stand_out.iter().any(|told| told.fate == Fate::Missed && !bad_keys.contains(&*told.key));
+    let accused =
+        found.stand_out.iter().any(|told| told.fate == Fate::Missed && !bad_keys.contains(&*told.key));
     let apart = !found.narrower.is_empty() && {
         let (bad_told, others) = matched(&day, &found);
         others == 0 && bad_told * 10 >= bad * 8
@@ -461,12 +490,15 @@ fn judge(site: Site, seed: u64) -> Judged {
         innocent_hit: hit,
         innocent_refused: today.as_ref().map_or(0, |done| done.others.values().sum()),
         innocent_asked: day.asks.len() as u64 - bad,
-        signed_in_hit: today.as_ref().map_or(0, |done| done.others.keys().filter(|key| users.contains(&***key)).count() as u64),
+        signed_in_hit: today
+            .as_ref()
+            .map_or(0, |done| done.others.keys().filter(|key| users.contains(&***key)).count() as u64),
         another_day: another.map(|done| done.others.len() as u64),
         named,
         told_apart: apart,
         right,
-        offered: first.map_or("none".to_owned(), |one| format!("{:?} {} burst {}", one.purpose, one.rate, one.burst)),
+        offered: first
+            .map_or("none".to_owned(), |one| format!("{:?} {} burst {}", one.purpose, one.rate, one.burst)),
     }
 }
 
