@@ -167,6 +167,14 @@ pub(crate) enum Conclusion {
 
 impl Conclusion {
     /// Returns whether the request may pass.
+    /// Returns how many limits were asked.
+    pub(crate) fn met(&self) -> usize {
+        match self {
+            Self::Decided(decision) => decision.limits.len(),
+            Self::Unsettled { .. } => 1,
+        }
+    }
+
     pub(crate) fn allowed(&self) -> bool {
         match self {
             Self::Decided(decision) => decision.allowed,

@@ -20,7 +20,8 @@ pub(crate) const STORE_RETRY: Duration = Duration::from_secs(1);
 /// How long the answer to a wrong token waits. The caller's connection waits with it, and nobody else.
 pub(crate) const WRONG_TOKEN: Duration = Duration::from_millis(250);
 
-/// A response extension: the answer waits for so long. Meanwhile the connection can lose its place like an idle one.
+/// A response extension: the answer waits for so long. Meanwhile the connection can lose its place like an idle one. With
+/// zero it waits until others have had their turn, since it was long work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delayed(pub(crate) Duration);
 
@@ -109,6 +110,11 @@ impl Problem {
     pub(crate) fn of_guess(mut self) -> Self {
         self.0.guess = true;
         self
+    }
+
+    /// Returns whether the caller showed a wrong token.
+    pub(crate) fn is_guess(&self) -> bool {
+        self.0.guess
     }
 
     /// Returns the problem as one entry of a batch's answer: the same members as alone.

@@ -246,6 +246,19 @@ async fn haproxy_asks_and_obeys() {
     let posted = send(haproxy.addr, Method::POST, "/index.html", &[("host", "example.org")], "a body").await;
     assert_eq!(posted.status, StatusCode::OK, "the body is the site's: {posted:?}");
     nobody_is_taken_for_the_proxy(haproxy.addr, 403).await;
+    // Formerly 98 headers ended HAProxy, and a comma in `Host` cut the rest off.
+    for (lines, status) in [(70, 200), (97, 431), (98, 431), (99, 431)] {
+        let names: Vec<String> = (0..lines).map(|at| format!("x-h{at}")).collect();
+        let mut headers: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
+        headers.push(("host", "example.org"));
+        let answer = send(haproxy.addr, Method::GET, "/index.html", &headers, "").await;
+        assert_eq!(answer.status, status, "{lines} headers");
+    }
+    let host = |host| async move {
+        send(haproxy.addr, Method::GET, "/index.html", &[("host", host)], "").await.status
+    };
+    assert_eq!(host("example.org").await, StatusCode::OK);
+    assert_eq!(host("example.org,x").await, StatusCode::BAD_REQUEST, "not taken for example.org");
     server.handle.stop();
     server.stopped().await;
     let unasked = get(haproxy.addr, "/index.html").await;

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-/// The longest wait in answers, in seconds: the largest integer of a structured header field (RFC 9651), some 30 million
-/// years. A longer one is shown as this, in every unit, so that all numbers of an answer say the same.
-const LONGEST_SECS: u64 = 999_999_999_999_999;
+/// The longest wait in answers, in seconds: a hundred years. A longer one is shown as this, in every unit, so that all
+/// numbers of an answer say the same, and fit an integer of a structured header field (RFC 9651) and of JavaScript.
+const LONGEST_SECS: u64 = 100 * 31_557_600;
 
-/// Rounds a duration up to whole seconds; at most 999,999,999,999,999.
+/// Rounds a duration up to whole seconds; at most a hundred years, 3,155,760,000.
 #[must_use]
 #[cfg_attr(not(feature = "http"), allow(dead_code, reason = "headers alone count seconds"))]
 pub fn seconds_up(span: Duration) -> u64 {
     span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0)).min(LONGEST_SECS)
 }
 
-/// Rounds a duration up to whole milliseconds; at most 999,999,999,999,999,000.
+/// Rounds a duration up to whole milliseconds; at most a hundred years, 3,155,760,000,000.
 #[must_use]
 pub fn millis_up(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).min(LONGEST_SECS * 1000)

@@ -150,13 +150,32 @@ policies:
     }
     assert!(passes(grpc, &call(b'y', 1000)) && !passes(grpc, &call(b'y', 0)));
     let metrics = serving.get("/metrics").body;
-    assert!(
-        metrics.contains(&format!(
-            "tidegate_settled_units_total{{policy=\"tokens\",fate=\"owed\"}} {}",
-            u64::MAX
-        ))
-    );
+    assert!(metrics.contains(&format!(
+        "tidegate_settled_units_total{{policy=\"tokens\",fate=\"owed\"}} {}",
+        // No report counts for more than the largest cost.
+        101 + 1 + (1_u64 << 40) + 3 * (1 << 60) + 1
+    )));
     serving.is_well();
+}
+
+/// Regression: of the number for the whole call, the bits above the 32nd were dropped, so 2^32 units cost one.
+#[test]
+fn a_number_of_units_that_does_not_fit_is_not_taken_for_a_small_one() {
+    let desk = Desk::with("version: 1\npolicies:\n  - { name: all, limit: { rate: 1000/day } }\n");
+    let (_serving, grpc) = serve(&desk, &[]);
+    let call = |units: &[u8]| {
+        let mut call = CALL.to_vec();
+        call.push(0x18);
+        call.extend_from_slice(units);
+        call[4] = u8::try_from(call.len() - 5).unwrap();
+        call
+    };
+    assert!(passes(grpc, &call(&[5])));
+    for units in [&[0x80, 0x80, 0x80, 0x80, 0x10][..], &[0x85, 0x80, 0x80, 0x80, 0x10], &[0xff; 9]] {
+        let units = if units.len() == 9 { [units, &[1]].concat() } else { units.to_vec() };
+        assert!(!passes(grpc, &call(&units)), "{units:x?}");
+    }
+    assert!(passes(grpc, &call(&[0xe3, 7])), "995 are left");
 }
 
 #[test]

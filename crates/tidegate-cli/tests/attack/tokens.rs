@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use tidegate_testkit::free_port;
 
-use crate::raw::{JSON, connect, send};
+use crate::grpc::{PREFACE, frame, head_of};
+use crate::raw::{Answer, JSON, connect, send};
 use crate::rounds;
 use crate::serving::{Desk, FIVE_A_DAY, Serving};
 
@@ -88,6 +89,74 @@ fn guesses_are_slow_and_keep_nobody_out() {
     let answers = send(serving.addr, all.as_bytes()).unwrap();
     assert!(answers.len() == guesses && answers.iter().all(|answer| answer.status == 401), "{answers:?}");
     assert!(begun.elapsed() >= least, "{:?}", begun.elapsed());
+}
+
+/// Regression: `/readyz?verbose` told at once whether a token is right, and 256 calls on one gRPC connection were answered
+/// after one wait.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "how fast guesses are answered is what is tested")]
+fn guesses_are_as_slow_where_no_token_is_needed_and_over_grpc() {
+    let desk = Desk::with(FIVE_A_DAY);
+    std::fs::write(desk.path("tokens"), format!("one check,read {TOKEN}\n")).unwrap();
+    let (serving, grpc) = crate::grpc::serve(&desk, &["--tokens-file", "tokens"]);
+    let guesses = rounds(4, 20);
+    let least = Duration::from_millis(250 * guesses as u64);
+    let begun = Instant::now();
+    let guess =
+        "GET /readyz?verbose HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer guessguessguess\r\n";
+    let all = format!("{guess}\r\n").repeat(guesses - 1) + guess + "connection: close\r\n\r\n";
+    let answers = send(serving.addr, all.as_bytes()).unwrap();
+    let public = |answer: &Answer| answer.status == 200 && answer.body == "[+] serving\nready\n";
+    assert!(answers.len() == guesses && answers.iter().all(public), "{answers:?}");
+    assert!(begun.elapsed() >= least, "{:?}", begun.elapsed());
+    let right = serving.ask("GET", "/readyz?verbose", &[("x-tidegate-token", TOKEN)], "");
+    assert!(right.status == 200 && right.body.contains("policies"), "{right:?}");
+    assert_eq!(serving.get("/readyz?verbose").body, "[+] serving\nready\n");
+    let counted = serving.ask("GET", "/metrics", &[("x-tidegate-token", TOKEN)], "").body;
+    let line = format!("tidegate_auth_failures_total{{transport=\"http\"}} {guesses}");
+    assert!(counted.contains(&line), "{line} in {counted}");
+
+    let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    let call = |number: usize, token: &str| {
+        let head = head_of(path, &[("authorization", &format!("Bearer {token}"))]);
+        let stream = 2 * u32::try_from(number).unwrap() + 1;
+        [
+            frame(1, 4, stream, &head),
+            frame(0, 1, stream, b"\0\0\0\0\x0d\x0a\x01d\x12\x08\x0a\x06\x0a\x01a\x12\x01b"),
+        ]
+        .concat()
+    };
+    let begun = Instant::now();
+    let mut stream = connect(grpc);
+    let wrong: Vec<u8> = (0..guesses).flat_map(|number| call(number, "guessguessguess!")).collect();
+    // A right one behind them is not told apart any sooner.
+    stream.write_all(&[PREFACE, &wrong, &call(guesses, TOKEN)].concat()).unwrap();
+    let mut left = guesses + 1;
+    while left > 0 {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).unwrap();
+        stream.read_exact(&mut vec![0; usize::from(head[1]) << 8 | usize::from(head[2])]).unwrap();
+        // A head that ends its stream.
+        left -= usize::from(head[3] == 1 && head[4] & 1 == 1);
+    }
+    assert!(begun.elapsed() >= least, "{:?}", begun.elapsed());
+}
+
+/// Regression: the log named the first valid token of a request, and another one had the scope.
+#[test]
+fn of_two_headers_with_tokens_the_own_one_counts_and_is_logged() {
+    let desk = Desk::with(FIVE_A_DAY);
+    std::fs::write(desk.path("tokens"), format!("low check {OTHER}\nhigh admin {TOKEN}\n")).unwrap();
+    let serving = desk.serve(&["--tokens-file", "tokens"]);
+    let put = |own: &str, bearer: &str| {
+        let headers = [("x-tidegate-token", own), ("authorization", &*format!("Bearer {bearer}")), JSON];
+        serving.ask("PUT", "/v1/keys?client.ip=203.0.113.9", &headers, r#"{"block": {"for": "1h"}}"#).status
+    };
+    assert_eq!(put(OTHER, TOKEN), 403, "another token in another header lends no scope");
+    assert_eq!(put("guessguessguess!", TOKEN), 401);
+    assert_eq!(put(TOKEN, OTHER), 200);
+    let line = serving.hears("a change through the API");
+    assert!(line.contains("\"high\"") && !line.contains("\"low\""), "{line}");
 }
 
 #[test]

@@ -229,6 +229,123 @@ policies:
     serving.is_well();
 }
 
+/// Regression: over gRPC, only each connection had a bound.
+#[test]
+fn answers_and_messages_over_grpc_are_bounded_over_all_connections() {
+    let desk = Desk::with(&policies(1, "by: [key],").replace("policy-number", &"n".repeat(120)));
+    let (mut serving, grpc) = crate::grpc::serve(&desk, &[]);
+    serving.is_well();
+    let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    // Answers with details for 32 descriptors, with a window of 0.
+    let shut = [&PREFACE[..PREFACE.len() - 9], &frame(4, 0, 0, &[0, 4, 0, 0, 0, 0])].concat();
+    let head = head_of(path, &[("x-tidegate-details", "headers, decision")]);
+    let body = call(32, 1, 20);
+    let calls =
+        (0..200).flat_map(|at| [frame(1, 4, 2 * at + 1, &head), frame(0, 1, 2 * at + 1, &body)].concat());
+    let unread: Vec<u8> = shut.into_iter().chain(calls).collect();
+    // Messages of which the last byte never comes, as much as the server's windows let in.
+    let prefix = [&[0][..], &(1_000_000_u32).to_be_bytes()].concat();
+    let unfinished = |stream: &mut TcpStream| {
+        let (mut sent, mut window) = (0, 65_535_usize);
+        let (mut streams, mut at) = ([65_535_usize; 4], 0);
+        let mut bytes = PREFACE.to_vec();
+        for at in 0..4 {
+            bytes.extend([frame(1, 4, 2 * at + 1, &head), frame(0, 0, 2 * at + 1, &prefix)].concat());
+        }
+        stream.set_read_timeout(Some(Duration::from_millis(300)))?;
+        stream.write_all(&bytes)?;
+        while sent < 3_900_000 {
+            if window > 16_500 && streams[at] > 16_500 {
+                let piece = frame(0, 0, 2 * u32::try_from(at).unwrap() + 1, &[0; 16_000]);
+                stream.write_all(&piece)?;
+                (sent, window) = (sent + 16_000, window - 16_000);
+                streams[at] -= 16_000;
+                at = (at + 1) % 4;
+                continue;
+            }
+            let mut head = [0; 9];
+            stream.read_exact(&mut head)?;
+            let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+            stream.read_exact(&mut payload)?;
+            if head[3] == 8 {
+                let more = u32::from_be_bytes([payload[0], payload[1], payload[2], payload[3]]) as usize;
+                match head[8] {
+                    0 => window += more,
+                    which => streams[usize::from(which / 2)] += more,
+                }
+            }
+        }
+        Ok::<_, std::io::Error>(())
+    };
+    let before = serving.resident();
+    let count = rounds(50, 200);
+    let mut held = Vec::new();
+    for _ in 0..count {
+        let mut one = connect(grpc);
+        let _ = one.write_all(&unread);
+        let mut other = connect(grpc);
+        // It may be cut meanwhile.
+        let _ = unfinished(&mut other);
+        held.extend([one, other]);
+    }
+    crate::grpc::is_served(grpc);
+    let cost = peak(&serving).saturating_sub(before);
+    assert!(cost < MORE, "{count} connections cost {cost} KiB");
+    let metrics = serving.get("/metrics").body;
+    let cut =
+        metrics.lines().find(|line| line.starts_with("tidegate_connections_cut_total{reason=\"unread\"}"));
+    assert!(cut.is_some_and(|line| !line.ends_with(" 0")), "{cut:?}");
+    drop(held);
+    serving.is_well();
+}
+
+/// Pipelines of one connection are answered in turns. Regression: nobody else was answered before 976 requests were.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "how long a real server takes is what is tested")]
+fn beside_long_pipelines_others_are_answered() {
+    let desk = Desk::with(&policies(20, ""));
+    let (mut serving, grpc) = crate::grpc::serve(&desk, &[]);
+    serving.is_well();
+    let ask = request("POST", "/v1/check", r#"{"attributes":{"a":"b"}}"#);
+    let peek = request("POST", "/v1/peek", r#"{"attributes":{"a":"b"}}"#);
+    let explain = request("POST", "/v1/explain", r#"{"attributes":{"a":"b"}}"#);
+    let head = head_of("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", &[]);
+    let body = call(32, 1, 20);
+    let calls =
+        (0..250).flat_map(|at| [frame(1, 4, 2 * at + 1, &head), frame(0, 1, 2 * at + 1, &body)].concat());
+    let window = |more: &[u8]| [PREFACE, &frame(8, 0, 0, &[0x3f, 0, 0, 0]), more].concat();
+    let calls: Vec<u8> = calls.collect();
+    for (what, addr, bytes) in [
+        ("checks", serving.addr, ask.repeat(2000).into_bytes()),
+        ("looks", serving.addr, peek.repeat(2000).into_bytes()),
+        ("explanations", serving.addr, explain.repeat(300).into_bytes()),
+        ("calls", grpc, window(&calls)),
+    ] {
+        let mut sender = connect(addr);
+        let (mut reader, ends) = (sender.try_clone().unwrap(), sender.try_clone().unwrap());
+        let worst = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut piece = vec![0; 1 << 16];
+                while reader.read(&mut piece).is_ok_and(|read| read > 0) {}
+            });
+            let sending = scope.spawn(|| sender.write_all(&bytes).is_ok());
+            let mut worst = Duration::ZERO;
+            for _ in 0..rounds(40, 400) {
+                let asked = Instant::now();
+                assert_eq!(serving.get("/livez").status, 200);
+                worst = worst.max(asked.elapsed());
+            }
+            assert!(sending.join().unwrap(), "{what}");
+            let _ = ends.shutdown(std::net::Shutdown::Both);
+            worst
+        });
+        println!("beside {what}: {worst:?}");
+        // Without optimisation a turn takes ten times its time.
+        assert!(worst < Duration::from_millis(400), "beside {what} somebody waited for {worst:?}");
+        serving.is_well();
+    }
+}
+
 /// Encodes a field of a message.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut field = vec![number << 3 | 2];

@@ -98,15 +98,17 @@ impl Access {
         self.sole.is_some() || self.file.is_some()
     }
 
-    /// Returns the name of the token that a caller with these headers shows; `None` if it shows none that is valid.
+    /// Returns the name of the token that a caller with these headers shows, which is the one that [`Access::authorize`]
+    /// judges; `None` if it shows none that is valid.
     pub(crate) fn name_of(&self, headers: &HeaderMap) -> Option<Box<str>> {
-        let bearer = headers.get(AUTHORIZATION).and_then(|value| {
-            let (scheme, shown) = value.as_bytes().split_first_chunk::<7>()?;
-            scheme.eq_ignore_ascii_case(b"bearer ").then(|| shown.trim_ascii())
-        });
-        let own = headers.get(TOKEN_HEADER).map(HeaderValue::as_bytes);
-        let tokens = self.tokens.load();
-        [own, bearer].into_iter().flatten().find_map(|shown| Some(tokens.of(shown)?.name.clone()))
+        let shown = shown(headers).ok().flatten()?;
+        Some(self.tokens.load().of(shown)?.name.clone())
+    }
+
+    /// Returns whether a caller with these headers shows a token, valid or not.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn is_shown(headers: &HeaderMap) -> bool {
+        headers.contains_key(TOKEN_HEADER) || headers.contains_key(AUTHORIZATION)
     }
 
     /// Returns the tokens in force.
@@ -120,50 +122,26 @@ impl Access {
     /// # Errors
     /// 401 without a valid token, if one is needed, or if a header that may hold one came twice. 403 for a token without the scope, and, if no token is needed, for
     /// requests that only a web page would send.
-    pub(crate) fn authorize<'h>(
+    pub(crate) fn authorize(
         &self,
-        headers: &'h HeaderMap,
+        headers: &HeaderMap,
         required: Option<Scope>,
         encrypted: bool,
     ) -> Result<(), Problem> {
         if !self.needs_token() {
             return web_pages::refuse(headers, encrypted);
         }
-        let bearer = |value: &'h HeaderValue| {
-            let value = value.as_bytes();
-            let (scheme, shown) = value.split_at(value.iter().position(|byte| *byte == b' ')?);
-            scheme.eq_ignore_ascii_case(b"bearer").then(|| shown.trim_ascii())
-        };
-        let own = only(headers, &TOKEN_HEADER)?.map(HeaderValue::as_bytes);
-        let tokens = self.tokens.load();
-        let mut lacks = None;
-        let mut may = |shown: Option<&[u8]>| {
-            let Some(grant) = shown.and_then(|shown| tokens.of(shown)) else { return false };
-            match required {
-                Some(scope) if !grant.scopes.has(scope) => {
-                    lacks = Some((Arc::clone(grant), scope));
-                    false
-                }
-                _ => true,
-            }
-        };
-        // The own header first: a proxy that sets it hands on its caller's `authorization`, whatever that is.
-        if may(own) {
-            return Ok(());
-        }
-        let bearer = only(headers, &AUTHORIZATION)?.and_then(bearer);
-        if may(bearer) {
-            return Ok(());
-        }
-        if let Some((grant, scope)) = lacks {
+        let shown = shown(headers)?;
+        let grant = shown.and_then(|shown| self.tokens.load().of(shown).map(Arc::clone));
+        if let Some(grant) = grant {
+            let Some(scope) = required.filter(|scope| !grant.scopes.has(*scope)) else { return Ok(()) };
             let detail = format!(
                 "the token {} has the scope {}, and this needs {scope}; send a token with that scope",
                 grant.name, grant.scopes
             );
             return Err(Problem::new(StatusCode::FORBIDDEN, detail).with("scope", scope.word()));
         }
-        let is_guess = own.is_some() || bearer.is_some();
-        let what = if is_guess { "the token is wrong" } else { "no token was sent" };
+        let what = if shown.is_some() { "the token is wrong" } else { "no token was sent" };
         let basic = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().get(..6));
         let how = match basic {
             Some(basic) if basic.eq_ignore_ascii_case(b"basic ") => {
@@ -172,13 +150,29 @@ impl Access {
             _ => "send `authorization: Bearer TOKEN` or `x-tidegate-token: TOKEN`",
         };
         let problem = Problem::new(StatusCode::UNAUTHORIZED, format!("{what}; {how}"));
-        Err(if is_guess { problem.of_guess() } else { problem })
+        Err(if shown.is_some() { problem.of_guess() } else { problem })
     }
 
     /// Returns a receiver that is told when the tokens in force change.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
+}
+
+/// Returns the token that these headers show, valid or not. If there is an `x-tidegate-token`, it alone counts: a proxy
+/// that sets it hands on its caller's `authorization`, and nothing may depend on what that is.
+///
+/// # Errors
+/// 401 if the header that counts came twice.
+fn shown(headers: &HeaderMap) -> Result<Option<&[u8]>, Problem> {
+    if let Some(own) = only(headers, &TOKEN_HEADER)? {
+        return Ok(Some(own.as_bytes()));
+    }
+    let Some(value) = only(headers, &AUTHORIZATION)? else { return Ok(None) };
+    let value = value.as_bytes();
+    let Some(end) = value.iter().position(|byte| *byte == b' ') else { return Ok(None) };
+    let (scheme, token) = value.split_at(end);
+    Ok(scheme.eq_ignore_ascii_case(b"bearer").then(|| token.trim_ascii()))
 }
 
 /// Returns the value of a header that may hold a token. If it came twice, which one counts would be a guess.

@@ -52,6 +52,8 @@ const HEAD_BYTES: usize = 64 * 1024;
 const HEAD_LINES: usize = 256;
 /// The longest time for a head on a connection of the reserve, and on every connection while the server drains.
 pub(super) const SHORT_HEAD: Duration = Duration::from_secs(2);
+/// How many requests that came together are answered before others have their turn. hyper answers as many in one go.
+const SLICE: u64 = 16;
 /// How often the timer fires in stages without a deadline. One timer serves all stages.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 /// Timeouts are capped at a hundred years, since an `Instant` cannot hold more.
@@ -125,9 +127,14 @@ pub(super) async fn serve<H: Handler>(
                 answering.0.hold(1);
                 // In another turn, since `Watch` records after this one that the connection is busy.
                 after_others().await;
-                place.note(Stage::Idle, now());
-                sleep(time).await;
-                place.note_busy();
+                if time.is_zero() {
+                    // This yields until the runtime has looked at the sockets.
+                    tokio::task::yield_now().await;
+                } else {
+                    place.note(Stage::Idle, now());
+                    sleep(time).await;
+                    place.note_busy();
+                }
             }
             let held = match answer.extensions().get::<Streamed>() {
                 Some(streamed) => streamed.held,
@@ -152,6 +159,7 @@ pub(super) async fn serve<H: Handler>(
         finishing: false,
         after: AfterOthers::default(),
         woken: Woken::default(),
+        turn: Turn::default(),
     };
     let mut sleep = pin!(sleep_until(after(now(), timeouts.head)));
     let ended = poll_fn(|cx| watch.poll(&mut http, sleep.as_mut(), cx)).await;
@@ -224,6 +232,46 @@ struct Watch<'c> {
     after: AfterOthers,
     /// Whether hyper was woken since it was last polled.
     woken: Woken,
+    turn: Turn,
+}
+
+/// The turn of a connection: after [`SLICE`] requests, others have theirs. hyper stops by itself, but its task is ready again
+/// at once, and the runtime looks at the sockets of others only after 61 tasks.
+#[derive(Default)]
+struct Turn {
+    /// The number of requests when the turn began.
+    from: u64,
+    /// Whether the others have their turn now.
+    yields: bool,
+    /// Woken when they have had it.
+    woken: Woken,
+}
+
+impl Turn {
+    fn is_over(&self, requests: u64) -> bool {
+        requests.saturating_sub(self.from) >= SLICE
+    }
+
+    /// Returns whether the connection may go on. If not, its task is woken when it may.
+    fn goes_on(&mut self, requests: u64, cx: &Context<'_>) -> bool {
+        if !self.is_over(requests) {
+            return true;
+        }
+        // The task may be woken for other reasons meanwhile.
+        let woken = self.woken.look(cx);
+        if !self.yields {
+            // The first poll asks the runtime to wake this waker once it has looked at the sockets.
+            let mut yielding = pin!(tokio::task::yield_now());
+            self.yields = self.woken.poll(|cx| yielding.as_mut().poll(cx)).is_pending();
+        } else if woken {
+            self.yields = false;
+        }
+        if self.yields {
+            return false;
+        }
+        self.from = requests;
+        true
+    }
 }
 
 impl Watch<'_> {
@@ -240,6 +288,9 @@ impl Watch<'_> {
         let order = self.place.order(cx.waker());
         if order == Order::Cut {
             return Poll::Ready(Ended::Cut);
+        }
+        if order == Order::Stay && !self.turn.goes_on(self.line.state().requests(), cx) {
+            return Poll::Pending;
         }
         // When this task runs again after the others, it has answers to send and usually no more work for hyper.
         let mut only_send = !self.woken.look(cx) && self.after.waits() && order == Order::Stay;
@@ -276,6 +327,14 @@ impl Watch<'_> {
             if !unread && (!blocked || state.blocked()) {
                 break;
             }
+            if self.turn.is_over(state.requests()) {
+                cx.waker().wake_by_ref();
+                break;
+            }
+        }
+        if !self.woken.is_woken() {
+            // There is nothing left to answer: the next turn begins with what comes.
+            self.turn.from = self.line.state().requests();
         }
         while sleep.as_mut().poll(cx).is_ready() {
             let now = now();

@@ -102,6 +102,8 @@ struct Seat {
     state: AtomicU64,
     /// The connection's part of [`Places::unread`].
     unread: AtomicUsize,
+    /// Since when it is not 0, in microseconds since the start.
+    unread_since: AtomicU64,
     order: AtomicU8,
     waker: AtomicWaker,
 }
@@ -147,6 +149,7 @@ impl Places {
             reserved,
             state: AtomicU64::new(0),
             unread: AtomicUsize::new(0),
+            unread_since: AtomicU64::new(0),
             order: AtomicU8::new(Order::Stay as u8),
             waker: AtomicWaker::new(),
         });
@@ -173,7 +176,10 @@ impl Places {
         let mut taken = self.taken.lock();
         let holders = taken.seats.iter().filter(|(_, taker)| !taker.vacated);
         let mut holders: Vec<(u64, u64, usize)> = holders
-            .map(|(number, taker)| (taker.seat.state().1, *number, taker.seat.unread.load(Ordering::Relaxed)))
+            .map(|(number, Taker { seat, .. })| {
+                let since = seat.unread_since.load(Ordering::Relaxed);
+                (since, *number, seat.unread.load(Ordering::Relaxed))
+            })
             .filter(|(.., unread)| *unread > 0)
             .collect();
         holders.sort_unstable();
@@ -309,6 +315,34 @@ impl Place {
         self.note(Stage::Stalled, since);
         // Relaxed: the numbers order nothing else. Each connection takes back what it has added.
         self.note_read();
+        self.hold_since(since, bytes);
+    }
+
+    /// Records how many bytes this connection holds for its peer, whatever its stage: answers that the peer has not taken,
+    /// and messages that it has not finished. Cuts connections like [`Place::note_unread`].
+    pub(crate) fn hold(&self, bytes: usize) {
+        let before = self.seat.unread.swap(0, Ordering::Relaxed);
+        self.places.unread.fetch_sub(before, Ordering::Relaxed);
+        if bytes > 0 && before > 0 {
+            self.hold_more(bytes);
+        } else if bytes > 0 {
+            self.hold_since(now(), bytes);
+        }
+    }
+
+    /// Returns whether the connection holds bytes for a peer that does not read, or does not finish its messages.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn holds(&self) -> bool {
+        self.seat.unread.load(Ordering::Relaxed) > 0
+    }
+
+    fn hold_since(&self, since: Instant, bytes: usize) {
+        let micros = since.saturating_duration_since(self.places.start).as_micros() as u64;
+        self.seat.unread_since.store(micros, Ordering::Relaxed);
+        self.hold_more(bytes);
+    }
+
+    fn hold_more(&self, bytes: usize) {
         self.seat.unread.store(bytes, Ordering::Relaxed);
         let all = self.places.unread.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if all > UNREAD {

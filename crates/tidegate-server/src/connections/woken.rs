@@ -50,6 +50,11 @@ impl Woken {
         self.noted.woken.load(Ordering::Acquire)
     }
 
+    /// Returns whether the part was woken since it was last polled, for the task that has just looked.
+    pub(super) fn is_woken(&self) -> bool {
+        self.noted.woken.load(Ordering::Relaxed)
+    }
+
     /// Polls the part, with a context whose waker is this one.
     pub(super) fn poll<T>(&self, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
         // The flag is reset before the poll, so that a wake-up during the poll counts.

@@ -48,7 +48,7 @@ use crate::auth::Scope;
 use crate::connections::{Handler, grpc_at_http, is_grpc};
 use crate::metrics::{CutReason, Transport};
 use crate::otlp::Ended;
-use crate::problem::Problem;
+use crate::problem::{Delayed, Problem, WRONG_TOKEN};
 use crate::unmet::Misdirected;
 
 /// The HTTP door of one server.
@@ -190,9 +190,13 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/extend" => extend::extend(app, request).await,
         "/livez" => Ok(operations::livez()),
         "/readyz" | "/healthz" => {
-            let may = |required| app.access.authorize(request.headers(), required, *encrypted).is_ok();
-            let checks = *serves != Serves::Decisions && may(Some(Scope::Read));
-            operations::readyz(app, &uri, checks)
+            let mut guessed = false;
+            let may_read = || *serves != Serves::Decisions && reads(app, &request, *encrypted, &mut guessed);
+            let mut answer = operations::readyz(app, &uri, may_read)?;
+            if guessed {
+                answer.extensions_mut().insert(Delayed(WRONG_TOKEN));
+            }
+            Ok(answer)
         }
         "/metrics" => Ok(operations::metrics(app, request.headers())),
         "/v1/explain" => explain::explain(app, request).await,
@@ -258,6 +262,17 @@ fn authorize(door: &HttpDoor, request: &Request<Body>, found: Option<&Route>) ->
         }
     }
     authorized
+}
+
+/// Returns whether the caller of a path for everybody may read what is not for everybody. Counts a wrong token, and sets
+/// `guessed`: otherwise the answer would tell at full speed which tokens are right.
+fn reads(app: &App, request: &Request<Body>, encrypted: bool, guessed: &mut bool) -> bool {
+    let authorized = app.access.authorize(request.headers(), Some(Scope::Read), encrypted);
+    *guessed = authorized.as_ref().is_err_and(Problem::is_guess);
+    if *guessed {
+        app.engine.metrics.auth_failed(Transport::http);
+    }
+    authorized.is_ok()
 }
 
 /// Returns the part of a path after its second segment: the `{name}` of its route.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use tidegate::Cost;
 use tidegate::breaker::Condition;
-use tidegate::gate::BlockError;
+use tidegate::gate::{BlockError, Check};
 use tidegate::policy::{AccessEntry, Block, Descriptor, Limit};
 use tidegate::store::{Charge, Op, Settled, StoreError};
 use tidegate_core::Standing;
@@ -208,6 +208,11 @@ impl Engine {
     /// Returns the block for all policies that refuses these attributes.
     pub(crate) fn blocked_everywhere(&self, request: &Descriptor<'_>) -> Option<Arc<Block>> {
         self.gate.blocked_everywhere(request)
+    }
+
+    /// Returns whether a list, a deadline or a block refuses a request, whatever its limits say.
+    pub(crate) fn refuses_before_limits(&self, check: &Check<'_, '_>) -> bool {
+        self.gate.refusal_before_limits(check).is_some()
     }
 
     /// `policy`: `None` for all.

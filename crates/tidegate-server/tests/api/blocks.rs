@@ -171,6 +171,11 @@ async fn a_caller_is_blocked_for_all_policies_at_once() {
     let done = put("?client.ip=203.0.113.0/24", TEN_MINUTES).await;
     assert_eq!((done.status, &done.json()["policy"]), (StatusCode::OK, &json!(null)), "{}", done.text);
     assert_eq!(done.json()["block"]["until"], "2027-01-15T12:10:00.000Z");
+    assert_eq!(done.json()["addresses"], 256);
+    for large in ["0.0.0.0/0", "0.0.0.0/7", "::/0", "2000::/3", "2001::/15"] {
+        let refused = put(&format!("?client.ip={large}"), TEN_MINUTES).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{large}: {}", refused.text);
+    }
     let refused = server.check("203.0.113.9").await;
     assert_eq!((refused.status, refused.header("retry-after")), (StatusCode::FORBIDDEN, "600"));
     let says = "203.0.113.0/24 is blocked for all policies for 10 min more: credential stuffing; nothing was charged";

@@ -226,6 +226,27 @@ async fn only_a_true_preflight_passes_uncharged_and_deny_lists_hold() {
     }
 }
 
+/// Regression: only lists were asked for a preflight, so who was blocked got its 200.
+#[tokio::test]
+async fn a_preflight_does_not_escape_a_block() {
+    let server = asked_by("{ proxy: caddy }").await;
+    let blocks = r#"{"block": {"for": "1h", "reason": "abuse"}}"#;
+    for key in ["/v1/keys?client.ip=203.0.113.10", "/v1/keys/per-token?request.header.x-api-key=bad"] {
+        assert_eq!(send(server.addr, Method::PUT, key, &[], blocks).await.status, StatusCode::OK);
+    }
+    let preflight = [("origin", "https://a.example"), ("access-control-request-method", "POST")];
+    for (more, status) in [
+        (("x-forwarded-for", "203.0.113.10"), 403),
+        (("x-api-key", "bad"), 403),
+        (("x-forwarded-for", "203.0.113.11"), 200),
+        (("x-api-key", "good"), 200),
+    ] {
+        let more = [&preflight[..], &[more]].concat();
+        let answer = ask(&server, "/v1/forward-auth", &caddy("OPTIONS", "/", &more)).await;
+        assert_eq!(answer.status, status, "{more:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_door_that_is_not_set_up_refuses_and_says_what_to_set() {
     let server = start(FILE).await;

@@ -163,6 +163,8 @@ async fn numbers_that_are_none_are_named_and_the_connection_goes_on() {
         ("TG.RESET per-user user 1", "-ERR `user` is not part of the key; the key is made of `user.id`"),
         ("TG.SETTLE nonsense", "-TICKET "),
         ("SET a b", "-ERR unknown command 'SET'"),
+        (&format!("CLIENT SETNAME {}", "x".repeat(257)), "-ERR the name has 257 bytes; use at most 256"),
+        (&format!("HELLO 2 SETNAME {}", "x".repeat(257)), "-ERR the name has 257 bytes; use at most 256"),
         ("SELECT 1", "-ERR DB index is out of range"),
     ] {
         let replies = say(resp, &format!("{line}\r\nPING")).await;

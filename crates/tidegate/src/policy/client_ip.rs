@@ -273,11 +273,18 @@ pub fn keyed_network(address: IpAddr, prefix: u8) -> IpNet {
     }
 }
 
-/// Returns the text of the network that a value of `client.ip` is keyed by; `None` for other attributes and for plain
-/// IPv4 addresses.
+/// Returns whether values of an attribute are addresses of callers, which are keyed by their network: `client.ip`, and the
+/// name that Envoy gives the same.
+#[inline]
+pub(super) fn is_address(name: &str) -> bool {
+    name == "client.ip" || name == "remote_address"
+}
+
+/// Returns the text of the network that a value of `client.ip` or `remote_address` is keyed by; `None` for other attributes
+/// and for plain IPv4 addresses.
 pub(crate) fn network_of(name: &str, value: &str, ipv6_prefix: u8) -> Option<String> {
     // Only IPv6 addresses contain a colon; the text of an IPv4 address is its key as it stands.
-    let address = (name == "client.ip" && value.contains(':')).then(|| address(value)).flatten()?;
+    let address = (is_address(name) && value.contains(':')).then(|| address(value)).flatten()?;
     let network = keyed_network(address, ipv6_prefix);
     Some(if network.addr().is_ipv4() { network.addr().to_string() } else { network.to_string() })
 }

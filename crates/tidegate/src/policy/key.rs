@@ -5,7 +5,7 @@
 //! present one is its length plus one, then its bytes, so that absent and empty values make different keys. The limit's
 //! parameters are not part of the key, so counters survive a change of rate.
 //!
-//! `client.ip` is keyed by network: an IPv6 address is cut to the set's prefix, and an IPv4-mapped one counts as IPv4.
+//! `client.ip`, which Envoy calls `remote_address`, is keyed by network: an IPv6 address is cut to the set's prefix, and an IPv4-mapped one counts as IPv4.
 
 use std::hash::BuildHasher as _;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use foldhash::quality::FixedState;
 use twox_hash::XxHash64;
 
-use super::client_ip::{address, keyed_network};
+use super::client_ip::{address, is_address, keyed_network};
 use super::descriptor::Descriptor;
 
 /// Appends a number in groups of seven bits, the lowest first.
@@ -155,7 +155,7 @@ pub(crate) fn push_values(
         // Only IPv6 addresses contain a colon; the text of an IPv4 address is its key as it stands. The loop over bytes
         // is fastest for so short a text.
         let has_colon = || value.bytes().any(|byte| byte == b':');
-        match (name == "client.ip" && has_colon()).then(|| address(value)).flatten() {
+        match (is_address(name) && has_colon()).then(|| address(value)).flatten() {
             Some(address) => push_address(out, address, ipv6_prefix),
             None => push_text(out, value.as_bytes()),
         }
@@ -233,10 +233,15 @@ mod tests {
     #[test]
     fn a_key_says_what_it_is_made_of() {
         let by = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let request = Descriptor::new().with("user.id", "ann").with("client.ip", "2001:db8::1").with("e", "");
+        let request = Descriptor::new()
+            .with("user.id", "ann")
+            .with("client.ip", "2001:db8::1")
+            .with("remote_address", "::ffff:203.0.113.9")
+            .with("e", "");
         for (names, text) in [
             (&["user.id"][..], "user.id=ann"),
             (&["client.ip", "path", "e"], "client.ip=2001:db8::/64, path absent, e="),
+            (&["remote_address"], "remote_address=203.0.113.9"),
             (&[], "(all)"),
         ] {
             let mut key = prefix("p", 1, &by(names)).to_vec();

@@ -80,7 +80,11 @@ pub(super) async fn over(app: &App, deadline: Option<Instant>) -> Result<(), Sta
     }
 }
 
-async fn pieces(stream: &mut SendStream<Bytes>, mut answer: Bytes) -> Result<(), h2::Error> {
+/// Sends the body of an answer, piece by piece, as the caller makes room.
+///
+/// # Errors
+/// That of `h2` if the call or its connection has ended.
+pub(super) async fn pieces(stream: &mut SendStream<Bytes>, mut answer: Bytes) -> Result<(), h2::Error> {
     while !answer.is_empty() {
         stream.reserve_capacity(answer.len());
         let room = poll_fn(|cx| stream.poll_capacity(cx)).await;

@@ -5,25 +5,27 @@ use std::future::{Future as _, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::RecvStream;
 use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName};
 use http::{Request, Response, StatusCode, request};
 use tidegate::deadline::header::read_grpc_timeout;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::ReusableBoxFuture;
 
-use super::counts::Counts;
+use super::answers::pieces;
+use super::counts::{Counts, Guesses, Memory, Turn, WAITING_CALL};
 use super::methods::Method;
-use super::reading::Messages;
+use super::reading::{Messages, head_bytes};
 use super::service::Service;
 use super::status::{self, CONTENT, Code, Status};
-use super::{framing, health, quota, reading, reflection};
+use super::{framing, health, quota, rate_limit, reading, reflection};
+use crate::auth::Access;
 use crate::connections::{Place, now};
 use crate::metrics::Transport;
 use crate::options::Timeouts;
@@ -40,13 +42,26 @@ pub(super) struct Calls {
     pub(super) place: Arc<Place>,
     pub(super) timeouts: Timeouts,
     pub(super) counts: Counts,
-    /// The bytes of incomplete messages, for all calls of the connection.
-    unfinished: AtomicUsize,
+    pub(super) turn: Turn,
+    guesses: Guesses,
+    pub(super) memory: Memory,
+    /// The bytes of answers that were given to `h2` since the socket last took everything.
+    pub(super) queued: AtomicUsize,
 }
 
 impl Calls {
     pub(super) fn new(service: Arc<Service>, place: Arc<Place>, timeouts: Timeouts) -> Self {
-        Self { service, place, timeouts, counts: Counts::default(), unfinished: AtomicUsize::new(0) }
+        let memory = Memory::new(Arc::clone(&place));
+        Self {
+            service,
+            place,
+            timeouts,
+            counts: Counts::default(),
+            turn: Turn::default(),
+            guesses: Guesses::default(),
+            memory,
+            queued: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -116,7 +131,7 @@ async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendRe
     // An error means that the caller is gone.
     let _ = match answered {
         None => Ok(()),
-        Some(Ok(message)) => send(respond, message),
+        Some(Ok(message)) => send(calls, respond, message).await,
         Some(Err(refused)) => respond.send_response(refused, true).map(drop),
     };
 }
@@ -134,12 +149,10 @@ async fn run_stream(
     let begun = match is_call(&head) {
         Err(refused) => Err(refused),
         Ok(()) => {
-            let (service, full) = (&calls.service, calls.place.is_reserved());
-            let may = |deadline| method.may_be_called(service, full, &head.headers).map(|()| deadline);
-            let begun = deadline(&head.headers).and_then(may);
-            if let Err(status) = &begun {
-                slow_down(calls, status.code).await;
-            }
+            let begun = match deadline(&head.headers) {
+                Ok(deadline) => may_be_called(calls, method, &head.headers).await.map(|()| deadline),
+                Err(status) => Err(status),
+            };
             begun.map_err(|status| status.response())
         }
     };
@@ -147,7 +160,7 @@ async fn run_stream(
     let may_go_on = || method.may_be_called(&calls.service, false, &head.headers);
     let begun = match begun {
         Ok(deadline) if method == Method::StreamRateLimitQuotas => {
-            let messages = Messages::new(&calls.unfinished, body);
+            let messages = Messages::new(&calls.memory, body);
             let (unread, open) = (calls.timeouts.unread, calls.counts.stay_open());
             let terms = quota::Terms { deadline, unread, open };
             return quota::serve(&calls.service, &head.headers, messages, respond, terms, may_go_on).await;
@@ -161,11 +174,11 @@ async fn run_stream(
         Ok(begun) => begun,
     };
     if method == Method::ServerReflectionInfo {
-        let messages = Messages::new(&calls.unfinished, body);
+        let messages = Messages::new(&calls.memory, body);
         let (app, timeouts) = (&calls.service.app, calls.timeouts);
         return reflection::serve(app, messages, respond, open, deadline, timeouts, may_go_on).await;
     }
-    match watched(calls, body).await {
+    match watched(calls, &head.headers, body).await {
         Err(status) => drop(respond.send_response(status.response(), true)),
         Ok(service) => {
             health::watch(&calls.service.app, &service, respond, open, deadline, calls.timeouts).await;
@@ -177,17 +190,38 @@ async fn run_stream(
 ///
 /// # Errors
 /// As [`reading::whole`], [`framing::message`] and [`health::service`].
-async fn watched(calls: &Calls, body: RecvStream) -> Result<String, Status> {
-    let body = reading::whole(&calls.unfinished, calls.timeouts.body, body).await?;
+async fn watched(calls: &Calls, headers: &HeaderMap, body: RecvStream) -> Result<String, Status> {
+    let body = reading::whole(&calls.memory, calls.timeouts.body, headers, body).await?;
     health::service(framing::message(body)?)
 }
 
-fn send(mut respond: SendResponse<Bytes>, message: Bytes) -> Result<(), h2::Error> {
+/// Sends the answer of a call. Waits if the peer's window has no room for it.
+async fn send(calls: &Calls, mut respond: SendResponse<Bytes>, message: Bytes) -> Result<(), h2::Error> {
     let mut response = Response::new(());
     response.headers_mut().insert(CONTENT_TYPE, CONTENT);
     let mut body = respond.send_response(response, false)?;
+    body.reserve_capacity(message.len());
+    if body.capacity() < message.len() {
+        // Boxed: otherwise all calls would reserve space for it.
+        return Box::pin(send_later(calls, body, message)).await;
+    }
+    calls.queued.fetch_add(message.len(), Ordering::Relaxed);
     body.send_data(message, false)?;
     body.send_trailers(status::ok())
+}
+
+/// Sends an answer as the peer makes room for it. The call is reset if that takes too long. Meanwhile the answer counts as
+/// held for the peer, and the connection can lose its place like an idle one.
+async fn send_later(calls: &Calls, mut body: SendStream<Bytes>, message: Bytes) -> Result<(), h2::Error> {
+    let _held = calls.memory.holding(WAITING_CALL + message.len());
+    let _silent = calls.counts.silent();
+    match timeout(calls.timeouts.unread, pieces(&mut body, message)).await {
+        Ok(sent) => sent.and_then(|()| body.send_trailers(status::ok())),
+        Err(_) => {
+            body.send_reset(Reason::CANCEL);
+            Ok(())
+        }
+    }
 }
 
 /// Answers a call with the body of its answer.
@@ -205,16 +239,20 @@ async fn answer(
     let called = method.as_ref().ok().copied();
     let answered = async {
         let method = method?;
-        let may = method.may_be_called(&calls.service, calls.place.is_reserved(), &head.headers);
-        if let Err(status) = may {
-            // Boxed: otherwise all calls would reserve space for it.
-            Box::pin(slow_down(calls, status.code)).await;
-            return Err(status);
+        may_be_called(calls, method, &head.headers).await?;
+        let body = reading::whole(&calls.memory, calls.timeouts.body, &head.headers, body).await;
+        if let Err(Status { code: Code::ResourceExhausted, .. }) = &body
+            && method.refuses()
+        {
+            return Ok(rate_limit::too_long(&calls.service));
         }
-        let message = framing::message(reading::whole(&calls.unfinished, calls.timeouts.body, body).await?)?;
+        let message = framing::message(body?)?;
+        if calls.turn.is_over() {
+            Box::pin(calls.turn.next(&calls.service.app)).await;
+        }
         let span = calls.service.app.spans.as_ref().filter(|_| method.decides());
         let span = span.and_then(|spans| spans.grpc(head.uri.path(), &head.headers));
-        let mut answering = pin!(method.answer(&calls.service, &head.headers, message));
+        let mut answering = pin!(method.answer(&calls.service, &calls.turn, &head.headers, message));
         match span {
             None => answering.await,
             Some(span) => span.around(answering.as_mut(), ended).await,
@@ -237,12 +275,34 @@ async fn answer(
     })
 }
 
-/// Lets the answer wait if it is about a missing or wrong token. The connection can lose its place meanwhile.
-async fn slow_down(calls: &Calls, code: Code) {
-    if code == Code::Unauthenticated {
-        let _silent = calls.counts.silent();
-        sleep(WRONG_TOKEN).await;
+/// Checks whether a caller with these headers may call the method. The answer to a missing or wrong token waits; the
+/// connection can lose its place meanwhile. After a wrong one, the tokens of other calls are not looked at before it is
+/// answered: so a connection has as few guesses as at the other doors.
+///
+/// # Errors
+/// As [`Method::may_be_called`].
+async fn may_be_called(calls: &Calls, method: Method, headers: &HeaderMap) -> Result<(), Status> {
+    if method.needs_token() && calls.guesses.waits_until(now).is_some() {
+        // Boxed, here and below: otherwise all calls would reserve space for it.
+        Box::pin(async {
+            let _held = calls.memory.holding(WAITING_CALL + head_bytes(headers));
+            let _silent = calls.counts.silent();
+            while let Some(until) = calls.guesses.waits_until(now) {
+                sleep_until(until).await;
+            }
+        })
+        .await;
     }
+    let may = method.may_be_called(&calls.service, calls.place.is_reserved(), headers);
+    if let Err(status) = &may
+        && status.code == Code::Unauthenticated
+    {
+        let is_guess = Access::is_shown(headers);
+        let until = if is_guess { calls.guesses.wrong(now(), WRONG_TOKEN) } else { now() + WRONG_TOKEN };
+        let _silent = calls.counts.silent();
+        Box::pin(sleep_until(until)).await;
+    }
+    may
 }
 
 /// Returns how a call was answered, for its tracing span.

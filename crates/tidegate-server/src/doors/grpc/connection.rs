@@ -8,14 +8,16 @@
 //! | the message of a call | [`Timeouts::body`] | an error of that call |
 //! | closing, so that the last answer arrives | [`LINGER`] | cut |
 //!
-//! A connection can make the server hold [`STREAMS`] calls, each with as much data as its stream's window admits, the
-//! answers that the peer does not take, and incomplete messages of at most 4 MiB for all its calls together. Resets,
+//! A connection can make the server hold [`STREAMS`] calls, [`WINDOW`] bytes that no call has read, the answers that the
+//! peer does not take, and incomplete messages of at most 4 MiB for all its calls together. The last two have a bound
+//! over all connections ([`Place::hold`]), beyond which those that have held longest are cut. Resets,
 //! settings, pings, header lists and empty frames have the bounds of the `h2` crate, which ends a connection that
 //! floods it.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,7 +28,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::call::{self, Accepted, Calls};
-use super::lent::LentSocket;
+use super::lent::{Blocked, LentSocket};
 use super::service::Service;
 use crate::connections::{LINGER, Order, Place, Stage, Stream, linger, now};
 use crate::metrics::CutReason;
@@ -38,7 +40,7 @@ const STREAMS: u32 = 256;
 /// The longest list of headers of a call, in bytes. Fits several times what tracing adds to a call.
 const HEADER_LIST: u32 = 16 << 10;
 /// How many bytes a peer may send in all streams together before they are read.
-const WINDOW: u32 = 1 << 20;
+const WINDOW: u32 = 256 << 10;
 /// The most bytes of one answer that wait for the peer's window.
 const SEND_BUFFER: usize = 64 << 10;
 /// The longest time for a preface while the server drains.
@@ -55,7 +57,9 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 pub(super) async fn serve(stream: Stream, service: Arc<Service>, place: Arc<Place>, timeouts: Timeouts) {
     stream.send_at_once();
     let (lent, back) = LentSocket::new(stream);
-    let ended = run(lent, Arc::new(Calls::new(Arc::clone(&service), Arc::clone(&place), timeouts))).await;
+    let blocked = lent.blocked();
+    let calls = Calls::new(Arc::clone(&service), Arc::clone(&place), timeouts);
+    let ended = run(lent, blocked, Arc::new(calls)).await;
     if let Some(reason) = ended.cut() {
         service.app.engine.metrics.connection_cut(reason);
     }
@@ -101,7 +105,7 @@ enum Ended {
     Done,
     /// The preface did not come in time.
     Late,
-    /// The peer does not answer pings, so it does not read answers either.
+    /// The peer does not answer pings, so it does not read answers either; or too much is held for peers like this one.
     Unread,
     /// The place was given to another connection.
     Vacated,
@@ -121,7 +125,7 @@ impl Ended {
     }
 }
 
-async fn run(lent: LentSocket, calls: Arc<Calls>) -> Ended {
+async fn run(lent: LentSocket, blocked: Blocked, calls: Arc<Calls>) -> Ended {
     let (place, timeouts) = (&calls.place, calls.timeouts);
     let mut builder = Builder::new();
     builder
@@ -160,12 +164,15 @@ async fn run(lent: LentSocket, calls: Arc<Calls>) -> Ended {
         Ok(Err(ended)) => return ended,
         Err(_) => return Ended::Late,
     };
-    let mut connection = Connection::new(http2, Arc::clone(&calls));
+    let mut connection = Connection::new(http2, blocked, Arc::clone(&calls));
     poll_fn(|cx| connection.poll(cx)).await
 }
 
 struct Connection {
     http2: Http2<LentSocket, Bytes>,
+    blocked: Blocked,
+    /// The bytes of answers that count as held, since the socket takes no more.
+    queued: usize,
     calls: Arc<Calls>,
     /// The calls of the last read that have not begun yet; at most [`STREAMS`].
     accepted: Vec<Accepted>,
@@ -188,11 +195,13 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(mut http2: Http2<LentSocket, Bytes>, calls: Arc<Calls>) -> Self {
+    fn new(mut http2: Http2<LentSocket, Bytes>, blocked: Blocked, calls: Arc<Calls>) -> Self {
         let pings = http2.ping_pong();
         let ping_at = after(now(), KEEPALIVE);
         Self {
             http2,
+            blocked,
+            queued: 0,
             calls,
             accepted: Vec::new(),
             pings,
@@ -209,6 +218,7 @@ impl Connection {
 
     /// Does all work that is possible now. Ready when the connection is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        self.calls.turn.begin();
         loop {
             let mut begun = false;
             // Also reads and writes: the answers of all calls are flushed here, together.
@@ -227,6 +237,9 @@ impl Connection {
             // Begun only now: each `poll_accept` flushes pending writes, so otherwise each call's answer would be a
             // write of its own.
             begun |= self.begin_accepted(cx);
+            if !begun {
+                self.note_queued();
+            }
             if let Some(ended) = self.obey(cx) {
                 return Poll::Ready(ended);
             }
@@ -251,6 +264,22 @@ impl Connection {
         begun
     }
 
+    /// Records the answers that the socket does not take as held for the peer. To call when all that can be sent is sent.
+    fn note_queued(&mut self) {
+        let calls = &self.calls;
+        let queued = if self.blocked.is_blocked() {
+            calls.queued.load(Ordering::Relaxed)
+        } else {
+            calls.queued.store(0, Ordering::Relaxed);
+            0
+        };
+        if queued != self.queued {
+            calls.memory.sub(self.queued);
+            calls.memory.add(queued);
+            self.queued = queued;
+        }
+    }
+
     fn ended(&self) -> Ended {
         self.leaving.map_or(Ended::Done, |(_, ended)| ended)
     }
@@ -265,6 +294,8 @@ impl Connection {
         match order {
             Order::Stay => {}
             Order::Finish => self.leave(Ended::Done),
+            // It holds what its peer neither reads nor finishes, and would for as long as it leaves.
+            Order::Yield if self.calls.place.holds() => return Some(Ended::Unread),
             Order::Yield => self.leave(Ended::Vacated),
             Order::Cut => return Some(Ended::Cut),
         }

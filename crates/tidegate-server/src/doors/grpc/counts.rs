@@ -1,18 +1,151 @@
-//! Counts the calls of a connection that are being answered, and those that stay open silently.
+//! Counts what the calls of a connection cost: the calls that are being answered, those that stay open silently, the limits
+//! of a turn, the wrong tokens, and the bytes that are held.
 //!
 //! A call that stays open for hours in silence does not make its connection busy: when all places are taken, the
 //! connection can lose its place like an idle one. But it does not end for idleness either, because a watcher may wait
 //! long for a change. When the connection leaves, such calls are told to end in an orderly way.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::status::{Code, Status};
+use crate::app::App;
+use crate::connections::Place;
 
 /// The most calls of one connection that stay open and may be silent. Clients use one call for each service that they
 /// watch, and one for reflection.
 const MOST_OPEN: usize = 16;
+
+/// After how many limits of a connection's calls others have their turn: about a millisecond.
+const SLICE: usize = 256;
+
+/// The turn of one connection: how many limits its calls have met since others had theirs.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    limits: AtomicUsize,
+    /// The calls beyond the turn, in their order.
+    queue: tokio::sync::Mutex<()>,
+}
+
+impl Turn {
+    /// Begins a turn: the connection has read again.
+    pub(super) fn begin(&self) {
+        self.limits.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts limits that a call has met.
+    pub(super) fn met(&self, limits: usize) {
+        self.limits.fetch_add(limits, Ordering::Relaxed);
+    }
+
+    /// Returns whether others are to have their turn before the next call.
+    pub(super) fn is_over(&self) -> bool {
+        self.limits.load(Ordering::Relaxed) >= SLICE
+    }
+
+    /// Waits for the next turn, behind other calls of the connection.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn next(&self, app: &App) {
+        let _first = self.queue.lock().await;
+        if self.is_over() {
+            // Given back at once, since an answer may have to wait. What counts is that others were ready before.
+            drop(app.long_turn().await);
+            self.begin();
+        }
+    }
+}
+
+/// The wrong tokens of one connection. After one, no other token of it is looked at for a while.
+#[derive(Debug, Default)]
+pub(super) struct Guesses {
+    /// Whether there was one; calls without have no lock to take.
+    any: AtomicBool,
+    until: Mutex<Option<Instant>>,
+}
+
+impl Guesses {
+    /// Returns until when no token is looked at; `None` if one may be looked at now.
+    pub(super) fn waits_until(&self, now: impl FnOnce() -> Instant) -> Option<Instant> {
+        if !self.any.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.until.lock().filter(|until| *until > now())
+    }
+
+    /// Records a wrong token, and returns when it may be answered.
+    pub(super) fn wrong(&self, now: Instant, wait: Duration) -> Instant {
+        self.any.store(true, Ordering::Relaxed);
+        let until = now.checked_add(wait).unwrap_or(now);
+        *self.until.lock() = Some(until);
+        until
+    }
+}
+
+/// About how many bytes a call takes that waits for its peer, besides its message or answer.
+pub(super) const WAITING_CALL: usize = 8 << 10;
+
+/// The bytes that one connection holds for its peer: messages that are not complete, and answers that wait for the peer.
+#[derive(Debug)]
+pub(super) struct Memory {
+    place: Arc<Place>,
+    bytes: AtomicUsize,
+}
+
+impl Memory {
+    pub(super) fn new(place: Arc<Place>) -> Self {
+        Self { place, bytes: AtomicUsize::new(0) }
+    }
+
+    /// Adds bytes and returns the sum. The connection may be told to end for it, see [`Place::hold`].
+    pub(super) fn add(&self, bytes: usize) -> usize {
+        let all = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.place.hold(all);
+        all
+    }
+
+    /// Takes back what [`Memory::add`] added.
+    pub(super) fn sub(&self, bytes: usize) {
+        if bytes > 0 {
+            let all = self.bytes.fetch_sub(bytes, Ordering::Relaxed) - bytes;
+            self.place.hold(all);
+        }
+    }
+
+    /// Adds bytes until the returned value is dropped.
+    pub(super) fn holding(&self, bytes: usize) -> Holding<'_> {
+        self.add(bytes);
+        Holding { all: self, bytes }
+    }
+}
+
+/// Bytes that are counted until this is dropped.
+#[derive(Debug)]
+pub(super) struct Holding<'c> {
+    all: &'c Memory,
+    bytes: usize,
+}
+
+impl Holding<'_> {
+    /// Changes the number of bytes, and returns the sum of the connection.
+    pub(super) fn set(&mut self, bytes: usize) -> usize {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        self.all.sub(before.saturating_sub(bytes));
+        self.all.add(bytes.saturating_sub(before))
+    }
+}
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        self.all.sub(self.bytes);
+    }
+}
 
 /// The calls of one connection. All atomics are relaxed: the calls and their connection are tasks of one thread.
 #[derive(Debug, Default)]

@@ -9,6 +9,7 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
@@ -24,6 +25,21 @@ const PREFACE: [u8; FIRST] = *b"PRI ";
 /// The slot to which the socket returns.
 pub(super) type ReturnSlot = Arc<Mutex<Option<Stream>>>;
 
+/// Tells whether the peer takes no more bytes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Blocked(Arc<AtomicBool>);
+
+impl Blocked {
+    pub(super) fn is_blocked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn note<T>(&self, written: &Poll<T>) {
+        // Relaxed: read by the task that writes.
+        self.0.store(written.is_pending(), Ordering::Relaxed);
+    }
+}
+
 /// The socket while HTTP/2 uses it.
 #[derive(Debug)]
 pub(super) struct LentSocket {
@@ -32,13 +48,25 @@ pub(super) struct LentSocket {
     /// What was read before HTTP/2 began.
     begun: Vec<u8>,
     back: ReturnSlot,
+    blocked: Blocked,
 }
 
 impl LentSocket {
     /// Lends a socket. Returns the lent socket and the slot to which it returns when dropped.
     pub(super) fn new(stream: Stream) -> (Self, ReturnSlot) {
         let back = ReturnSlot::default();
-        (Self { stream: Some(stream), begun: Vec::new(), back: Arc::clone(&back) }, back)
+        let lent = Self {
+            stream: Some(stream),
+            begun: Vec::new(),
+            back: Arc::clone(&back),
+            blocked: Blocked::default(),
+        };
+        (lent, back)
+    }
+
+    /// Returns a view of whether the peer takes no more bytes.
+    pub(super) fn blocked(&self) -> Blocked {
+        self.blocked.clone()
     }
 
     /// Waits for the first bytes. HTTP/2 gets them afterwards.
@@ -88,16 +116,20 @@ impl AsyncRead for LentSocket {
 }
 
 impl AsyncWrite for LentSocket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.stream()?.poll_write(cx, bytes)
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = self.as_mut().stream()?.poll_write(cx, bytes);
+        self.blocked.note(&written);
+        written
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.stream()?.poll_write_vectored(cx, slices)
+        let written = self.as_mut().stream()?.poll_write_vectored(cx, slices);
+        self.blocked.note(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

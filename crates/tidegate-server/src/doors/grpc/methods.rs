@@ -4,12 +4,16 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::HeaderMap;
 
+use super::counts::Turn;
 use super::rate_limit::limitador;
 use super::service::Service;
 use super::status::{Code, Status};
 use super::{health, quota, rate_limit, reflection};
 use crate::auth::Scope;
 use crate::metrics::Transport;
+
+/// As how many limits a call of another method than Envoy's counts. It has a few descriptors, and writes more for each.
+const OTHERS: usize = 16;
 
 /// A method of the door. All but the streaming ones take one message and answer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +89,11 @@ impl Method {
         )
     }
 
+    /// Returns whether the answer of the method can be a refusal.
+    pub(super) const fn refuses(self) -> bool {
+        matches!(self, Self::ShouldRateLimit | Self::CheckRateLimit)
+    }
+
     /// Returns the scope that a token must have; `None` if anybody may call the method.
     const fn required_scope(self) -> Option<Scope> {
         match self {
@@ -97,6 +106,11 @@ impl Method {
             Self::ServerReflectionInfo => Some(Scope::Read),
             Self::HealthCheck | Self::HealthWatch => None,
         }
+    }
+
+    /// Returns whether callers must show a token, if the server has any.
+    pub(super) const fn needs_token(self) -> bool {
+        self.required_scope().is_some()
     }
 
     /// Checks whether a caller with these headers may call the method. `full`: the connection is in the reserve,
@@ -127,7 +141,7 @@ impl Method {
         })
     }
 
-    /// Answers a message with the body of the answer.
+    /// Answers a message with the body of the answer. Counts the limits that it meets.
     ///
     /// # Cancel safety
     /// If dropped before it ends, it has spent nothing. But a [`Method::Report`] or [`Method::Commit`] may have booked
@@ -135,11 +149,15 @@ impl Method {
     pub(super) async fn answer(
         self,
         service: &Service,
+        turn: &Turn,
         headers: &HeaderMap,
         message: Bytes,
     ) -> Result<Bytes, Status> {
+        if self != Self::ShouldRateLimit {
+            turn.met(OTHERS);
+        }
         match self {
-            Self::ShouldRateLimit => rate_limit::answer(service, headers, message).await,
+            Self::ShouldRateLimit => rate_limit::answer(service, turn, headers, message).await,
             Self::StreamRateLimitQuotas | Self::HealthWatch | Self::ServerReflectionInfo => {
                 Err(Status::new(Code::Internal, "this method is a stream and has no single answer"))
             }
@@ -160,7 +178,7 @@ pub(super) mod fuzzing {
     use http::header::HeaderMap;
 
     use super::super::rate_limit::fuzzing::RateLimitDoor;
-    use super::{Method, Status};
+    use super::{Method, Status, Turn};
 
     /// Answers a message to the method at a path with the body of the answer.
     ///
@@ -170,6 +188,8 @@ pub(super) mod fuzzing {
         let failed = |status: Status| (status.code as u8, status.message.into_owned());
         let method = Method::of(path).map_err(failed)?;
         let (headers, message) = (HeaderMap::new(), Bytes::copy_from_slice(message));
-        door.runtime.block_on(method.answer(&door.service, &headers, message)).map_err(failed)
+        door.runtime
+            .block_on(method.answer(&door.service, &Turn::default(), &headers, message))
+            .map_err(failed)
     }
 }

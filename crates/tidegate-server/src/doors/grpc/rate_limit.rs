@@ -18,11 +18,13 @@ use bytes::Bytes;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use http::header::HeaderMap;
 use prost::Message as _;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use tidegate::deadline::header::read_grpc_timeout;
 use tidegate::{Check, Cost, Deadline};
 
 use self::descriptors::{CallDescriptor, Units};
 use self::details::Details;
+use super::counts::Turn;
 use super::framing;
 use super::service::Service;
 use super::status::{Code, Status};
@@ -33,7 +35,7 @@ use crate::metrics::{RequestOutcome, Transport};
 /// The path of the method.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Decides a call.
+/// Decides a call, and counts the limits that it meets.
 ///
 /// # Errors
 /// [`Code::Internal`] for bytes that are not such a message, [`Code::InvalidArgument`] for mistakes that only the
@@ -41,7 +43,12 @@ pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/Shou
 ///
 /// # Cancel safety
 /// If dropped before it ends, it has spent nothing.
-pub(super) async fn answer(service: &Service, headers: &HeaderMap, message: Bytes) -> Result<Bytes, Status> {
+pub(super) async fn answer(
+    service: &Service,
+    turn: &Turn,
+    headers: &HeaderMap,
+    message: Bytes,
+) -> Result<Bytes, Status> {
     let details = Details::wanted(headers)?;
     let request = read(&message)?;
     let engine = &service.app.engine;
@@ -53,14 +60,21 @@ pub(super) async fn answer(service: &Service, headers: &HeaderMap, message: Byte
         details.write_unjudged(&request, &descriptors, &mut answer);
         answer
     } else {
-        decide(engine, &live, &descriptors, headers, details).await?
+        decide(engine, turn, &live, &descriptors, headers, details).await?
     };
     Ok(framing::body(&answer))
 }
 
+/// Answers a call whose message is too long to be read: it is over the limit, as one value that is too long is. What makes
+/// a message long comes from a proxy's client, so an error would let that client pass at a proxy that fails open.
+pub(super) fn too_long(service: &Service) -> Bytes {
+    service.app.engine.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
+    framing::body(&response::refused(&[]))
+}
+
 /// Decodes the message of a call. Repairs invalid UTF-8 in it if need be.
 fn read(message: &Bytes) -> Result<RateLimitRequest, Status> {
-    RateLimitRequest::decode(&**message)
+    let mut request = RateLimitRequest::decode(&**message)
         .or_else(|_| {
             let mut repaired = message.to_vec();
             repair_utf8::repair_utf8(&mut repaired);
@@ -68,7 +82,28 @@ fn read(message: &Bytes) -> Result<RateLimitRequest, Status> {
         })
         .map_err(|error| {
             Status::new(Code::Internal, format!("the message is not a RateLimitRequest: {error}"))
-        })
+        })?;
+    if message.contains(&HITS) && hits(message).is_none() {
+        request.hits_addend = u32::MAX;
+    }
+    Ok(request)
+}
+
+/// The tag of `hits_addend` in a message, as a number of variable length.
+const HITS: u8 = 3 << 3;
+
+/// Returns the last `hits_addend` of a message, 0 if there is none; `None` if it does not fit its 32 bits. The decoder
+/// drops the bits above, and 2^32 units would be none.
+fn hits(mut message: &[u8]) -> Option<u32> {
+    let mut hits = 0;
+    while let Ok((tag, kind)) = decode_key(&mut message) {
+        if (tag, kind) == (3, WireType::Varint) {
+            hits = decode_varint(&mut message).ok()?;
+        } else if skip_field(kind, tag, &mut message, DecodeContext::default()).is_err() {
+            break;
+        }
+    }
+    u32::try_from(hits).ok()
 }
 
 /// Undoes the charges if it is dropped before the caller was answered.
@@ -87,6 +122,7 @@ impl Drop for HungUp<'_> {
 
 async fn decide(
     engine: &Engine,
+    turn: &Turn,
     live: &Live,
     descriptors: &[CallDescriptor<'_>],
     headers: &HeaderMap,
@@ -116,6 +152,7 @@ async fn decide(
             (&*several.conclusions, several.allowed, several.wait)
         }
     };
+    turn.met(conclusions.iter().map(Conclusion::met).sum());
     if !wait.is_zero() {
         // A proxy cannot delay its client's request, so the answer is delayed instead.
         tokio::time::sleep(wait).await;
@@ -231,6 +268,7 @@ pub(crate) mod fuzzing {
     use tidegate::Clock;
     use tokio::runtime::Runtime;
 
+    use super::super::counts::Turn;
     use super::super::framing;
     use super::super::service::Service;
     use crate::fuzzed_app;
@@ -276,7 +314,7 @@ pub(crate) mod fuzzing {
             headers.insert("x-tidegate-details", HeaderValue::from_static(details));
             let answered = self.runtime.block_on(async {
                 let message = framing::message(Bytes::copy_from_slice(body))?;
-                super::answer(&self.service, &headers, message).await
+                super::answer(&self.service, &Turn::default(), &headers, message).await
             });
             match answered {
                 Ok(body) => Ok(body.to_vec()),

@@ -1,13 +1,14 @@
 //! Reads messages as they arrive: one that is the whole body of a call, or the sequence of a streaming call.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt as _;
 use h2::RecvStream;
+use http::header::HeaderMap;
 use tokio::time::timeout_at;
 
+use super::counts::{Holding as Held, Memory, WAITING_CALL};
 use super::framing;
 use super::status::{Code, Status};
 use crate::connections::now;
@@ -17,15 +18,10 @@ const MAX_UNFINISHED: usize = 4 << 20;
 
 /// Bytes of an incomplete message; counted until this is dropped.
 struct Unfinished<'c> {
-    /// The count for all calls of the connection.
-    all: &'c AtomicUsize,
+    held: Held<'c>,
+    /// The bytes of the call itself, which are held as long.
+    head: usize,
     bytes: BytesMut,
-}
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes.len(), Ordering::Relaxed);
-    }
 }
 
 impl Unfinished<'_> {
@@ -34,8 +30,8 @@ impl Unfinished<'_> {
     /// # Errors
     /// [`Code::ResourceExhausted`] if the connection holds too much.
     fn push(&mut self, piece: &Bytes) -> Result<(), Status> {
-        let all = self.all.fetch_add(piece.len(), Ordering::Relaxed) + piece.len();
         self.bytes.extend_from_slice(piece);
+        let all = self.held.set(self.head + self.bytes.len());
         if all > MAX_UNFINISHED {
             let message = "the messages of this connection that are not complete are too long together";
             return Err(Status::new(Code::ResourceExhausted, message));
@@ -50,20 +46,21 @@ impl Unfinished<'_> {
     fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
         let Some(length) = framing::first(&self.bytes)? else { return Ok(None) };
         let body = self.bytes.split_to(length);
-        self.all.fetch_sub(length, Ordering::Relaxed);
+        self.held.set(self.head + self.bytes.len());
         framing::message(body.freeze()).map(Some)
     }
 }
 
-/// Reads the whole body of a call. The part that has not come yet must arrive within `rest`. `unfinished` counts for
-/// all calls of the connection.
+/// Reads the whole body of a call with these headers. The part that has not come yet must arrive within `rest`. `memory`
+/// counts for all calls of the connection.
 ///
 /// # Errors
 /// [`Code::ResourceExhausted`] if the body is too long, or the connection holds too much; [`Code::DeadlineExceeded`] if
 /// it does not arrive in time; [`Code::Internal`] if it breaks off.
 pub(super) async fn whole(
-    unfinished: &AtomicUsize,
+    memory: &Memory,
     rest: Duration,
+    headers: &HeaderMap,
     mut body: RecvStream,
 ) -> Result<Bytes, Status> {
     // Usually the message came with the head, in one piece. Then no clock is read, and nothing is copied.
@@ -75,7 +72,7 @@ pub(super) async fn whole(
             first => first,
         },
     };
-    let gathered = Box::pin(gather(unfinished, body, first));
+    let gathered = Box::pin(gather(memory, WAITING_CALL + head_bytes(headers), body, first));
     match now().checked_add(rest) {
         None => gathered.await,
         Some(until) => timeout_at(until, gathered).await.unwrap_or_else(|_| Err(late())),
@@ -84,18 +81,24 @@ pub(super) async fn whole(
 
 /// Collects a body that comes in pieces; `first` has arrived already.
 async fn gather(
-    unfinished: &AtomicUsize,
+    memory: &Memory,
+    head: usize,
     mut body: RecvStream,
     first: Option<Bytes>,
 ) -> Result<Bytes, Status> {
-    let mut unfinished = Unfinished { all: unfinished, bytes: BytesMut::new() };
+    let mut unfinished = Unfinished { held: memory.holding(head), head, bytes: BytesMut::new() };
     let mut next = match first {
         None => chunk(&mut body).await?,
         first => first,
     };
     while let Some(piece) = next {
-        framing::bounded(unfinished.bytes.len() + piece.len())?;
-        unfinished.push(&piece)?;
+        let fits = framing::bounded(unfinished.bytes.len() + piece.len());
+        if let Err(status) = fits.and_then(|()| unfinished.push(&piece)) {
+            drop((unfinished, piece));
+            // The rest is read and dropped: a proxy that still sends may take an early answer for a broken call.
+            while chunk(&mut body).await?.is_some() {}
+            return Err(status);
+        }
         next = chunk(&mut body).await?;
     }
     Ok(Bytes::copy_from_slice(&unfinished.bytes))
@@ -103,19 +106,24 @@ async fn gather(
 
 /// The messages of a streaming call.
 pub(super) struct Messages<'c> {
+    memory: &'c Memory,
     unfinished: Unfinished<'c>,
     body: RecvStream,
 }
 
 impl<'c> Messages<'c> {
-    /// Reads messages from this body; `unfinished` counts for all calls of the connection.
-    pub(super) fn new(unfinished: &'c AtomicUsize, body: RecvStream) -> Self {
-        Self { unfinished: Unfinished { all: unfinished, bytes: BytesMut::new() }, body }
+    /// Reads messages from this body; `memory` counts for all calls of the connection.
+    pub(super) fn new(memory: &'c Memory, body: RecvStream) -> Self {
+        Self {
+            memory,
+            unfinished: Unfinished { held: memory.holding(0), head: 0, bytes: BytesMut::new() },
+            body,
+        }
     }
 
     /// Returns a counter for other bytes that the call holds, starting at 0.
-    pub(super) const fn holding(&self) -> Holding<'c> {
-        Holding { all: self.unfinished.all, bytes: 0 }
+    pub(super) fn holding(&self) -> Holding<'c> {
+        Holding(self.memory.holding(0))
     }
 
     /// Returns the next message; `None` after the last.
@@ -143,16 +151,7 @@ impl<'c> Messages<'c> {
 }
 
 /// Bytes that a call holds beside incomplete messages; counted with those of its connection until this is dropped.
-pub(super) struct Holding<'c> {
-    all: &'c AtomicUsize,
-    bytes: usize,
-}
-
-impl Drop for Holding<'_> {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
+pub(super) struct Holding<'c>(Held<'c>);
 
 impl Holding<'_> {
     /// Sets the number of bytes that are counted.
@@ -160,15 +159,18 @@ impl Holding<'_> {
     /// # Errors
     /// [`Code::ResourceExhausted`] if the connection holds too much.
     pub(super) fn set(&mut self, bytes: usize) -> Result<(), Status> {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
-        let all = self.all.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.bytes = bytes;
+        let all = self.0.set(bytes);
         if all > MAX_UNFINISHED {
             let message = "the messages of this connection that are not complete, and the answers that nobody reads, are too long together";
             return Err(Status::new(Code::ResourceExhausted, message));
         }
         Ok(())
     }
+}
+
+/// Returns about how many bytes the headers of a call take.
+pub(super) fn head_bytes(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 64).sum()
 }
 
 fn late() -> Status {

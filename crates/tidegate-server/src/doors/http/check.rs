@@ -1,6 +1,7 @@
 //! `POST /v1/check` and `/v1/peek`.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
@@ -14,8 +15,11 @@ use crate::app::App;
 use crate::engine::{Conclusion, Held, NoTicket, TicketFor, Want};
 use crate::live::Live;
 use crate::metrics::Transport;
-use crate::problem::Problem;
+use crate::problem::{Delayed, Problem};
 use crate::requests;
+
+/// After a check that met more limits than this, others have their turn.
+const MANY: usize = 64;
 
 /// Decides one request and charges its cost.
 pub(crate) async fn check(app: &App, request: Request<Body>) -> Result<Response, Problem> {
@@ -34,9 +38,15 @@ async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, 
     let only = named(&live, &asked)?;
     let ticket = if want == Want::Take { TicketFor::Caller(asked.ticket) } else { TicketFor::Nobody };
     let held = &mut Held::default();
-    let answer =
-        decide(app, &live, &asked, only.as_deref(), want, ticket, held, |reply| reply.response(&live)).await;
-    answer.map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
+    let answer = decide(app, &live, &asked, only.as_deref(), want, ticket, held, |reply| {
+        (reply.response(&live), reply.conclusion.met())
+    })
+    .await;
+    let (mut response, met) = answer.map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))?;
+    if met > MANY {
+        response.extensions_mut().insert(Delayed(Duration::ZERO));
+    }
+    Ok(response)
 }
 
 /// Refuses a request whose place nobody could return.

@@ -27,7 +27,7 @@ use crate::app::App;
 use crate::engine::{Conclusion, Held, REMEMBERED, TicketFor, Want, breakers_of, why};
 use crate::json;
 use crate::live::Live;
-use crate::problem::Problem;
+use crate::problem::{Delayed, Problem};
 use crate::refused_requests::{Record, Refused, SeenLimit, Stated};
 use crate::span::moment;
 use crate::spelling::quoted;
@@ -47,7 +47,10 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
     }
     let bytes = request_body::read(Request::from_parts(parts, body), request_body::MAX_BODY).await?;
     let asked = request_body::check(&bytes)?;
-    Ok(json::shown(&would(app, &live, &asked, reveal).await?))
+    let mut answer = json::shown(&would(app, &live, &asked, reveal).await?);
+    // Explaining takes many times as long as deciding, so others have their turn after each.
+    answer.extensions_mut().insert(Delayed(Duration::ZERO));
+    Ok(answer)
 }
 
 /// Answers with the record of a decision, and how its request would be decided now.

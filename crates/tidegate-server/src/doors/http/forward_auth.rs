@@ -11,7 +11,7 @@
 //! is not read at all, since Caddy passes on the caller's query.
 //!
 //! A browser's preflight passes uncharged, because otherwise a page would be refused before it asked for anything.
-//! Deny-lists still apply to it. The answer to a delayed request is held back, since proxies cannot delay requests; a
+//! Deny-lists, deadlines and blocks still apply to it. The answer to a delayed request is held back, since proxies cannot delay requests; a
 //! caller that hangs up before that has spent nothing.
 
 mod original;
@@ -72,7 +72,7 @@ pub(crate) async fn forward_auth(
     let preflight = !forward_auth.charge_preflights && is_preflight(original.method, headers);
     let Original { descriptor: request, priority, .. } = original;
     let mut asked = CheckBody { request, cost: None, priority, policies: None, ticket: None };
-    if preflight && live.set.access(&asked.request).is_none() {
+    if preflight && !app.engine.refuses_before_limits(&asked.check()) {
         app.engine.metrics.requests.count(Transport::http, RequestOutcome::allowed);
         let unlimited = [(CACHE_CONTROL, HeaderValue::from_static("no-store"))];
         return Ok((StatusCode::OK, unlimited).into_response());

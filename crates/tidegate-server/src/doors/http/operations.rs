@@ -32,15 +32,19 @@ pub(crate) fn livez() -> Response {
 ///
 /// Health needs no token, so that load balancers can ask. The results of the checks tell about the file, keys and
 /// traffic, so they are shown only to callers that may read such things; others see the state alone. If operations have
-/// their own address, `checks` is true only there.
-pub(crate) fn readyz(app: &App, uri: &http::Uri, checks: bool) -> Result<Response, Problem> {
+/// their own address, `may_read` is true only there. It is asked only if the checks were asked for.
+pub(crate) fn readyz(
+    app: &App,
+    uri: &http::Uri,
+    may_read: impl FnOnce() -> bool,
+) -> Result<Response, Problem> {
     let verbose = Query::of(uri, &["verbose"])?.flag("verbose")?;
     let serving = app.phase() == Phase::Serving;
     let status = if serving { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if !verbose {
         return Ok((status, if serving { "ok\n" } else { "draining\n" }).into_response());
     }
-    let text = if checks { self::checks(app, serving) } else { state(serving) };
+    let text = if may_read() { checks(app, serving) } else { state(serving) };
     Ok((status, text).into_response())
 }
 

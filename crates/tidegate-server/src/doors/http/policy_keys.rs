@@ -171,6 +171,7 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
     };
     let lasts = duration(&lasts.unwrap_or_default())?;
     let reason = request_body::reason(reason)?;
+    let covers = covers(&entry)?;
     let network = match &entry {
         AccessEntry::Network(network) if network.prefix_len() < network.max_prefix_len() => {
             Some(network.to_string())
@@ -186,7 +187,30 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
         lasts_s = lasts.as_secs(),
         "a caller is blocked for all policies"
     );
-    Ok(json::shown(&blocked(None, &digest, network, &block)))
+    let mut answer = blocked(None, &digest, network, &block);
+    if let Some(addresses) = covers {
+        answer["addresses"] = json!(addresses);
+    }
+    Ok(json::shown(&answer))
+}
+
+/// Returns how many addresses a block is for; `None` if it is not for addresses. More than 2^64 count as that.
+///
+/// # Errors
+/// 400 for a network so large that a slip of the pen would keep out a part of the world: shorter than /8, for IPv6 /16.
+fn covers(entry: &AccessEntry) -> Result<Option<u64>, Problem> {
+    let AccessEntry::Network(network) = entry else { return Ok(None) };
+    let (length, least, most) = match network.addr() {
+        IpAddr::V4(_) => (network.prefix_len(), 8, 32),
+        IpAddr::V6(_) => (network.prefix_len(), 16, 128),
+    };
+    if length < least {
+        let detail = format!(
+            "{network} is too large to be blocked by hand; block a /{least} or less, or write `access: {{ deny: [\"{network}\"] }}` in the policy file"
+        );
+        return Err(Problem::bad_request(detail).with("field", "key"));
+    }
+    Ok(Some(1u64.checked_shl(most - u32::from(length)).unwrap_or(u64::MAX)))
 }
 
 /// Reads the caller to block for all policies: one attribute that some policy reads. An IPv6 address means the network

@@ -6,6 +6,7 @@
 //! | idle between commands | [`Timeouts::idle`] | closed |
 //! | replies that are not read | [`Timeouts::unread`], less if others hold too much for peers that do not read | cut |
 //! | the reply to a wrong token | [`WRONG_TOKEN`] | sent |
+//! | commands since `MULTI` | as long as those | cut if all connections hold too much |
 //! | closing, so that the last reply arrives | [`LINGER`] | cut |
 
 use std::mem;
@@ -124,6 +125,8 @@ impl Connection<'_> {
         let (mut stage, mut since) = (Stage::Head, now());
         // One timer for all reads. It is reset only for a read that must end sooner than the timer is set to fire.
         let mut timer = pin!(sleep_until(after(since, self.timeouts.head)));
+        // The bytes of commands since `MULTI`.
+        let mut held = 0;
         loop {
             let order = self.place.order_now();
             if order >= Order::Yield {
@@ -154,6 +157,10 @@ impl Connection<'_> {
             };
             if session.closing || last {
                 return Ended::Done;
+            }
+            if held > 0 || session.queued.is_some() {
+                held = session.queued.as_ref().map_or(0, |queued| queued.commands.capacity());
+                self.place.hold(held);
             }
             if self.read.is_empty() {
                 (stage, since) = (Stage::Idle, now());

@@ -91,6 +91,19 @@ fn auth(door: &RespDoor, session: &mut Session, secret: &[u8], replies: &mut Rep
 /// The id that every client is told. Clients need one to connect, and no command here takes it.
 const CLIENT_ID: i64 = 1;
 
+/// The longest name of a client, in bytes: it is kept as long as the connection.
+const LONGEST_NAME: usize = 256;
+
+/// Returns the name that a client gives itself, or writes what is wrong with it.
+fn name_of(text: &[u8], replies: &mut Replies) -> Option<Vec<u8>> {
+    if text.len() <= LONGEST_NAME {
+        return Some(text.to_vec());
+    }
+    let long = format!("the name has {} bytes; use at most {LONGEST_NAME}", text.len());
+    replies.error("ERR", &long);
+    None
+}
+
 /// `HELLO [version [AUTH user token] [SETNAME name]]`
 fn hello(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
     let resp3 = match words.get(1) {
@@ -112,7 +125,8 @@ fn hello(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut 
                 rest
             }
             [word, text, rest @ ..] if word.eq_ignore_ascii_case(b"SETNAME") => {
-                name = Some(text.to_vec());
+                let Some(given) = name_of(text, replies) else { return };
+                name = Some(given);
                 rest
             }
             _ => {
@@ -150,7 +164,8 @@ fn client(session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
     if is("SETINFO") || is("NO-EVICT") || is("NO-TOUCH") {
         replies.simple("OK");
     } else if is("SETNAME") {
-        session.name = words.get(2).map(|name| name.to_vec()).unwrap_or_default();
+        let Some(name) = name_of(words.get(2).copied().unwrap_or_default(), replies) else { return };
+        session.name = name;
         replies.simple("OK");
     } else if is("GETNAME") {
         match &*session.name {

@@ -16,7 +16,7 @@ use tidegate::{Check, Cost, Descriptor, Priority, Quota};
 
 use super::super::status::{Code, Status};
 use crate::live::Live;
-use crate::requests::{InlineLimit, InlineQuotas, MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
+use crate::requests::{InlineLimit, InlineQuotas, MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
 
 /// The attribute with the domain.
 const DOMAIN: &str = "rls.domain";
@@ -252,8 +252,8 @@ pub(super) fn not_an_address(entries: &[Entry]) -> Option<String> {
 fn units(of_call: u32, descriptor: &RateLimitDescriptor) -> Units {
     let units = descriptor.hits_addend.as_ref().map_or(u64::from(of_call.max(1)), |own| own.value);
     // Any number is accepted: one that is larger than the limit ever grants is refused by the limit, not by an error,
-    // which a proxy might let pass.
-    match (Cost::new(units), descriptor.is_negative_hits) {
+    // which a proxy might let pass. As at the other doors, nothing costs more than the largest cost.
+    match (Cost::new(units.min(MAX_COST)), descriptor.is_negative_hits) {
         (None, _) => Units::Peek,
         (Some(cost), false) => Units::Take(cost),
         (Some(cost), true) => Units::GiveBack(cost),

@@ -31,8 +31,8 @@ impl<'de> Visitor<'de> for CostSeed {
         write!(f, "`cost` as a whole number, 1 to {MAX_COST}")
     }
 
-    fn visit_unit<E>(self) -> Result<Option<Cost>, E> {
-        Ok(None)
+    fn visit_unit<E: Error>(self) -> Result<Option<Cost>, E> {
+        Self::wrong(&"null")
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<Option<Cost>, E> {
