@@ -216,8 +216,9 @@ fn a_cost_that_cannot_be_found_refuses_or_takes_the_whole_limit_and_is_counted()
     let mut lenient = tokens.clone();
     (lenient.name, lenient.on_cost_error) = ("lenient".to_owned(), OnCostError::WholeLimit);
     // What is only observed, or let through, takes what it would take if it were enforced.
-    let observed = Policy { name: "observed".to_owned(), mode: Mode::Shadow, ..lenient.clone() };
-    let passed = Policy { name: "passed".to_owned(), over: Over::Mark, ..lenient.clone() };
+    let (mut observed, mut passed) = (lenient.clone(), lenient.clone());
+    (observed.name, observed.mode) = ("observed".to_owned(), Mode::Shadow);
+    (passed.name, passed.over) = ("passed".to_owned(), Over::Mark);
     let before = set(vec![tokens, policy("plain", &[]), lenient, observed, passed]);
     let costs = |descriptor: &Descriptor<'_>| {
         before.plan(descriptor, Cost::new(3)).lines.iter().map(|line| line.cost.units()).collect::<Vec<_>>()
