@@ -328,7 +328,10 @@ mod tests {
         let whole = says(&LimitSpec::of(&whole).unwrap().unwrap());
         assert!(whole.starts_with("--limit: burst: \"many\" is not a whole number"), "{whole}");
         let places = LimitArgs { algorithm: Some("concurrency".to_owned()), ..LimitArgs::default() };
-        assert_eq!(says(&LimitSpec::of(&places).unwrap().unwrap()), "--algorithm: concurrency needs max");
+        assert_eq!(
+            says(&LimitSpec::of(&places).unwrap().unwrap()),
+            "--algorithm: concurrency needs max; write max: 10"
+        );
         // Guards have no rate, and other limits report themselves that they need one; `a limit needs --rate` must not
         // appear for a breaker.
         let whole = |limit: &str| {
@@ -376,7 +379,7 @@ mod tests {
         assert!(compared.iter().all(|(_, limit)| limit.quota().is_ok()));
 
         let said = all(&["{algorithm: concurrency}"]).unwrap()[0].1.quota().unwrap_err();
-        assert_eq!(said, "--compare {algorithm: concurrency}: concurrency needs max");
+        assert_eq!(said, "--compare {algorithm: concurrency}: concurrency needs max; write max: 10");
         let said = |list: &str| all(&[list]).unwrap_err().to_string();
         assert!(said("{algorithm: gcra").starts_with("--compare: "), "{}", said("{algorithm: gcra"));
         assert!(said("{}x").starts_with("--compare: "), "{}", said("{}x"));

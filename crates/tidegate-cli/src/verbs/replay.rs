@@ -82,7 +82,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     judgement::matched(&runs, &outcomes, is_spelled.then_some(&replay.by[..]))?;
     let doubts = Trust { max_malformed: replay.max_malformed, max_late: replay.max_late }.doubts(tally);
     let verdicts = outcome::verdicts(&thresholds, &outcomes[0], tally, !doubts.is_empty())?;
-    let unknown = unknown_costs(&policies);
+    let unknown = judgement::unknown_costs(&policies);
     judgement::costs(&unknown, &outcomes[0], &runs)?;
 
     let hit = replay.hit.map(|most| keys_hit::lists(&runs, &outcomes, most));
@@ -125,7 +125,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
             grouped(runs.without_status())
         ));
     }
-    for UnknownCosts { policy, requests, on_error, why } in &unknown {
+    for judgement::UnknownCosts { policy, requests, on_error, why } in &unknown {
         let did = match on_error {
             OnCostError::WholeLimit => "took its whole limit",
             _ => "were denied by it",
@@ -181,30 +181,6 @@ fn sets(replay: &args::Replay, printer: &Printer) -> Result<Vec<(String, Arc<Pol
 fn single(words: &LimitSpec, replay: &args::Replay) -> Result<Arc<PolicySet>> {
     let read = words.file(&replay.by, replay.cost.as_deref()).read();
     read.map(|config| config.policies).map_err(|why| Mistake(why).into())
-}
-
-/// A policy that could not compute the cost of some requests.
-struct UnknownCosts<'p> {
-    policy: &'p str,
-    requests: u64,
-    on_error: OnCostError,
-    why: String,
-}
-
-/// Returns the policies that could not compute the cost of some requests. Without this, a misspelt column would show a
-/// limit that refuses everything.
-fn unknown_costs(policies: &PolicySet) -> Vec<UnknownCosts<'_>> {
-    let named = policies.policies().iter().enumerate();
-    let unknown = named.map(|(at, policy)| {
-        let errors = policies.cost_errors(at);
-        UnknownCosts {
-            policy: &policy.name,
-            requests: errors.at_check,
-            on_error: policy.on_cost_error,
-            why: errors.last.map(|why| why.to_string()).unwrap_or_default(),
-        }
-    });
-    unknown.filter(|one| one.requests > 0).collect()
 }
 
 fn thresholds(texts: &[String]) -> Result<Vec<Threshold>> {

@@ -74,7 +74,18 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
                 vec!["replay", "failing.jsonl", "-c", "breaker.yaml"],
                 vec!["replay", "failing.jsonl", "-c", "sheds.yaml"],
                 vec!["replay", log, "-c", "over.yaml"],
-                [&["replay", csv, "--by", "tenant", "--cost", "int(nothing)"][..], &limit].concat(),
+                [
+                    &[
+                        "replay",
+                        csv,
+                        "--by",
+                        "tenant",
+                        "--cost",
+                        "int(generated_tokens) > 200 ? int(nothing) : 1",
+                    ][..],
+                    &limit,
+                ]
+                .concat(),
                 [&["replay", csv, "--by", ""][..], &limit].concat(),
             ],
         ),

@@ -255,7 +255,10 @@ fn what_is_proposed_passes_the_check_and_denies_what_it_says() {
     let policy = policy.split(|line| line.is_empty()).next().unwrap().join("\n");
     let file = format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n{policy}\n");
     desk.write("suggested.yaml", &file);
-    assert_eq!(desk.run(&["config", "check", "suggested.yaml"]).code(0).out, "The file is fine\n", "{file}");
+    let checked = desk.run(&["config", "check", "suggested.yaml"]).code(0).out;
+    let told = checked.lines().map(|line| line.split(';').next().unwrap_or_default()).collect::<Vec<_>>();
+    let shadow = "suggested.yaml  warn   nothing is enforced: all policies are in shadow mode";
+    assert_eq!(told, [shadow, "1 problem (0 errors, 1 warning). Nothing was changed."], "{file}");
 
     // Replayed in shadow mode, as proposed, it would deny as many requests as the evidence states.
     let evidence = desk.run(&["suggest", &log, "-o", "json"]).code(0).json();

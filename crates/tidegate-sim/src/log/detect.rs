@@ -279,9 +279,9 @@ fn proxied(look: &Look, users: &[(String, String)], lines: &[Cow<'_, [u8]>]) -> 
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let of = |line: &[u8]| match &look.format {
         Format::LogFormat(format) => {
-            let mut cutter = format.cutter(users);
-            let record = cutter.read(line).ok()?;
-            Some((text(record.client), text(record.extra(FORWARDED)?)))
+            let client = text(format.cutter(users).read(line).ok()?.client);
+            let forwarded = [users, &[("client.ip".to_owned(), FORWARDED.to_owned())]].concat();
+            Some((client, text(format.cutter(&forwarded).read(line).ok()?.client)))
         }
         Format::Common | Format::Combined => {
             let client = text(Clf::new(false, look.clients, false).read(line).ok()?.client);

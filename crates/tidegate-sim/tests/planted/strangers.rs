@@ -47,7 +47,7 @@ impl Who {
         self
     }
 
-    fn to_cut(mut self) -> Self {
+    fn among_those_to_cut(mut self) -> Self {
         self.bad = true;
         self
     }
@@ -210,36 +210,37 @@ static SITES: [(&str, Site); 19] = [
     ("an app behind carriers, nobody abuses", |day| day.phones(700)),
     ("a newspaper and a scraper, two a second", |day| {
         day.readers(500, 18);
-        let (bot, start) = (who("45.9.20.14", "python-requests/2.33").to_cut(), day.early());
+        let (bot, start) = (who("45.9.20.14", "python-requests/2.33").among_those_to_cut(), day.early());
         day.series(&bot, start, 500, 4_800, |page| format!("GET /story/{page}"), 200);
     }),
     ("a newspaper and a scraper little faster than the busiest reader", |day| {
         day.readers(500, 8);
-        let (bot, start) = (who("45.9.20.15", "Go-http-client/2.0").to_cut(), day.today.below(HOUR / 4));
+        let (bot, start) =
+            (who("45.9.20.15", "Go-http-client/2.0").among_those_to_cut(), day.today.below(HOUR / 4));
         day.series(&bot, start, 1_900, 5_000, |page| format!("GET /story/{page}"), 200);
     }),
     ("an office of sixty without users, and a scraper elsewhere, three a second", |day| {
         day.readers(200, 14);
         day.office("193.99.144.82", 60, false);
-        let (bot, start) = (who("45.9.20.16", "Scrapy/2.14").to_cut(), day.early());
+        let (bot, start) = (who("45.9.20.16", "Scrapy/2.14").among_those_to_cut(), day.early());
         day.series(&bot, start, 330, 6_000, |page| format!("GET /story/{page}"), 200);
     }),
     ("an office of sixty with a scraper inside", |day| {
         day.readers(200, 14);
         day.office("193.99.144.83", 60, false);
-        let (bot, start) = (who("193.99.144.83", "colly/2.2").to_cut(), day.early());
+        let (bot, start) = (who("193.99.144.83", "colly/2.2").among_those_to_cut(), day.early());
         day.series(&bot, start, 400, 5_000, |page| format!("GET /story/{page}"), 200);
     }),
     ("passwords tried from one address, one a second", |day| {
         day.readers(300, 14);
-        let (bot, start) = (who("45.9.20.17", BROWSERS[0]).to_cut(), day.early());
+        let (bot, start) = (who("45.9.20.17", BROWSERS[0]).among_those_to_cut(), day.early());
         day.series(&bot, start, 1_000, 1_500, |_| "POST /login".to_owned(), 401);
     }),
     ("passwords tried from forty addresses, six a minute each", |day| {
         day.readers(300, 14);
         let start = day.early();
         for bot in 0..40 {
-            let bot = who(format!("185.220.{}.{}", bot % 5, bot), BROWSERS[2]).to_cut();
+            let bot = who(format!("185.220.{}.{}", bot % 5, bot), BROWSERS[2]).among_those_to_cut();
             let start = start + day.today.below(5 * MINUTE);
             day.series(&bot, start, 10_000, 180, |_| "POST /login".to_owned(), 401);
         }
@@ -247,23 +248,24 @@ static SITES: [(&str, Site); 19] = [
     ("customers, one of whom repeats failed calls twenty times a second", |day| {
         day.customers(90);
         let start = day.early();
-        let loops = who("52.3.9.9", "acme-sdk/3.2 python/3.14").known_as("acct_loop").to_cut();
+        let loops = who("52.3.9.9", "acme-sdk/3.2 python/3.14").known_as("acct_loop").among_those_to_cut();
         day.series(&loops, start, 50, 12_000, |_| "POST /v1/orders/77".to_owned(), 500);
     }),
     ("an app behind carriers, and a program that sends its agent, four a second", |day| {
         day.phones(500);
-        let (bot, start) = (who("45.9.20.18", "ShopApp/7.4 (Android 15)").to_cut(), day.early());
+        let (bot, start) = (who("45.9.20.18", "ShopApp/7.4 (Android 15)").among_those_to_cut(), day.early());
         day.series(&bot, start, 250, 9_000, |page| format!("GET /v2/products/{page}"), 200);
     }),
     ("a newspaper and comments by a machine, one every two seconds", |day| {
         day.readers(400, 12);
-        let (bot, start) = (who("45.9.20.19", BROWSERS[1]).to_cut(), day.early());
+        let (bot, start) = (who("45.9.20.19", BROWSERS[1]).among_those_to_cut(), day.early());
         day.series(&bot, start, 2_000, 2_400, |page| format!("POST /story/{}/comments", page % 40), 201);
     }),
     ("three who look for holes, five a second", |day| {
         day.readers(400, 16);
         for bot in 0..3 {
-            let (bot, start) = (who(format!("45.9.21.{bot}"), "Nuclei/3.5").to_cut(), day.early());
+            let (bot, start) =
+                (who(format!("45.9.21.{bot}"), "Nuclei/3.5").among_those_to_cut(), day.early());
             day.series(&bot, start, 200, 3_000, |page| format!("GET /{page}.php"), 404);
         }
     }),
@@ -271,7 +273,7 @@ static SITES: [(&str, Site); 19] = [
         day.readers(400, 16);
         let start = day.early();
         for bot in 0..25 {
-            let bot = who(format!("103.7.{bot}.2"), BROWSERS[4]).to_cut();
+            let bot = who(format!("103.7.{bot}.2"), BROWSERS[4]).among_those_to_cut();
             day.series(&bot, start, 100, 3_000, |_| "GET /".to_owned(), 200);
         }
     }),
@@ -292,7 +294,7 @@ static SITES: [(&str, Site); 19] = [
                 );
             }
         }
-        let (bot, start) = (who("45.9.20.20", "aiohttp/3.14").to_cut(), day.early());
+        let (bot, start) = (who("45.9.20.20", "aiohttp/3.14").among_those_to_cut(), day.early());
         day.series(&bot, start, 160, 15_000, |page| format!("GET /v1/items/{page}"), 200);
     }),
     ("a newspaper, a search engine that is welcome, and a scraper, two a second", |day| {
@@ -300,7 +302,7 @@ static SITES: [(&str, Site); 19] = [
         let engine =
             who("66.249.66.12", "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)");
         day.series(&engine, 0, 9_000, SPAN / 9_000, |page| format!("GET /story/{}", page * 37 % 900), 200);
-        let (bot, start) = (who("45.9.20.21", "curl/8.16").to_cut(), day.early());
+        let (bot, start) = (who("45.9.20.21", "curl/8.16").among_those_to_cut(), day.early());
         day.series(&bot, start, 500, 4_000, |page| format!("GET /story/{page}"), 200);
     }),
     ("events of a payment service in bursts, and passwords tried, two a second", |day| {
@@ -314,7 +316,7 @@ static SITES: [(&str, Site); 19] = [
             }
             at += day.today.between(20_000, 300_000);
         }
-        let (bot, start) = (who("45.9.20.22", "python-requests/2.33").to_cut(), day.early());
+        let (bot, start) = (who("45.9.20.22", "python-requests/2.33").among_those_to_cut(), day.early());
         day.series(&bot, start, 500, 2_500, |_| "POST /login".to_owned(), 401);
     }),
     ("a sale that starts on the hour, and a machine that buys, five a second", |day| {
@@ -325,7 +327,7 @@ static SITES: [(&str, Site); 19] = [
             let start = HOUR + day.today.below(4 * MINUTE);
             day.reads(&one, start, 20);
         }
-        let bot = who("45.9.20.23", BROWSERS[3]).to_cut();
+        let bot = who("45.9.20.23", BROWSERS[3]).among_those_to_cut();
         day.series(&bot, HOUR, 200, 4_000, |_| "POST /checkout".to_owned(), 409);
     }),
 ];
@@ -334,7 +336,7 @@ fn day_of(site: Site, seed: u64, day: u64) -> Day {
     let mut made =
         Day { fixed: Chance::new(seed), today: Chance::new(seed * 31 + 1 + day), asks: Vec::new() };
     site(&mut made);
-    made.asks.sort_by(|a, b| a.at.cmp(&b.at));
+    made.asks.sort_by_key(|ask| ask.at);
     made
 }
 
@@ -394,9 +396,9 @@ fn possible(day: &Day) -> u64 {
         while low < high {
             let middle = (low + high) / 2;
             if done_by(day, rate, MINUTE, middle).others.is_empty() {
-                high = middle
+                high = middle;
             } else {
-                low = middle + 1
+                low = middle + 1;
             }
         }
         low
@@ -459,9 +461,7 @@ fn judge(site: Site, seed: u64) -> Judged {
     let bad = day.asks.iter().filter(|ask| ask.bad).count() as u64;
     let first = found.proposals.first();
     let millis = |window: std::time::Duration| u64::try_from(window.as_millis()).unwrap();
-    let apply = |day: &Day| {
-        first.map(|one| done_by(day, u64::from(one.rate.count), millis(one.rate.window), one.burst))
-    };
+    let apply = |day: &Day| first.map(|one| done_by(day, one.rate.count, millis(one.rate.window), one.burst));
     let (today, another) = (apply(&day), apply(&next));
     let users: HashSet<&str> =
         day.asks.iter().filter(|ask| !ask.bad && ask.user != "-").map(|ask| &*ask.client).collect();

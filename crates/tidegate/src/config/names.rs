@@ -68,11 +68,9 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
     let is_known_form = (name.starts_with(['$', '%']) && !name.contains('.')) || name.contains('[');
     match within.as_slice() {
         [one] if !is_known_form => {
-            return Err(format!(
-                "\"{}\" is not the name of an attribute; write {}",
-                excerpt(name),
-                excerpt(one)
-            ));
+            let instead = reserved::instead_of(&one.to_ascii_lowercase());
+            let instead = instead.unwrap_or_else(|| format!("write {}", excerpt(one)));
+            return Err(format!("\"{}\" is not the name of an attribute; {instead}", excerpt(name)));
         }
         [] | [_] => {}
         several => {

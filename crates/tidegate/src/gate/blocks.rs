@@ -101,9 +101,8 @@ impl Blocks {
         by_policy.values().map(HashMap::len).sum()
     }
 
-    /// Says whether persons have blocked as many keys as they may.
-    pub(super) fn has_many_by_hand(&self, by_policy: &ByPolicy) -> bool {
-        let most = super::Gate::MOST_BLOCKS;
+    /// Says whether persons have blocked `most` keys or more.
+    pub(super) fn has_by_hand(&self, by_policy: &ByPolicy, most: usize) -> bool {
         let by_hand = || by_policy.values().flat_map(HashMap::values).filter(|block| !block.by_limit).count();
         self.count(by_policy) >= most && by_hand() >= most
     }

@@ -1,12 +1,12 @@
 //! Refuses replays without meaning: a run that read or matched nothing would pass every threshold.
 
 use anyhow::Result;
+use tidegate::policy::{OnCostError, PolicySet};
 use tidegate::visible;
 use tidegate_sim::log::{Format, Log, Tally};
 use tidegate_sim::replay::{Doubt, Outcome, Replay, Threshold};
 use tidegate_sim::thousands::grouped;
 
-use super::UnknownCosts;
 use crate::args::{Order, Reading};
 use crate::exit::Mistake;
 use crate::output::Printer;
@@ -73,6 +73,30 @@ pub(super) fn matched(runs: &Replay, outcomes: &[Outcome], by: Option<&[String]>
         what.push_str("; write --by with one of these, or --by '' for one key of all requests");
     }
     Err(Mistake(what).into())
+}
+
+/// A policy that could not compute the cost of some requests.
+pub(super) struct UnknownCosts<'p> {
+    pub(super) policy: &'p str,
+    pub(super) requests: u64,
+    pub(super) on_error: OnCostError,
+    pub(super) why: String,
+}
+
+/// Returns the policies that could not compute the cost of some requests. Without this, a misspelt column would show a
+/// limit that refuses everything.
+pub(super) fn unknown_costs(policies: &PolicySet) -> Vec<UnknownCosts<'_>> {
+    let named = policies.policies().iter().enumerate();
+    let unknown = named.map(|(at, policy)| {
+        let errors = policies.cost_errors(at);
+        UnknownCosts {
+            policy: &policy.name,
+            requests: errors.at_check,
+            on_error: policy.on_cost_error,
+            why: errors.last.map(|why| why.to_string()).unwrap_or_default(),
+        }
+    });
+    unknown.filter(|one| one.requests > 0).collect()
 }
 
 /// Refuses a policy that could compute the cost of no request: whatever it did with them says nothing of its limit.
