@@ -258,7 +258,7 @@ async fn a_block_is_of_one_key_and_says_how_far_it_reaches() {
             "`9.9.9.0/24` is not one address, and one key of the policy is; for a network write `tidegate key block client.ip=9.9.9.0/24` without a policy",
         ),
         ("9.9.9.999", "client.ip is not an address: \"9.9.9.999\""),
-        ("2001:db8::1/64", "is not one address"),
+        ("2001:db8::1/64", "send one address, not a network: 2001:db8::1"),
     ] {
         let refused = block(&server, value, TEN_MINUTES).await;
         assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{value}");

@@ -418,7 +418,7 @@ policies:
         "{refused:?}"
     );
     let explained = server.post("/v1/explain", r#"{"attributes": {"request.path": "/llm"}}"#).await;
-    let why = "its cost cannot be worked out: the request has no llm.max_tokens";
+    let why = "tokens: the request has no llm.prompt_tokens";
     assert!(explained.text.contains(why), "{}", explained.text);
     // A full limit is taken whole.
     assert_eq!(check("/lenient", "").await.status, StatusCode::OK);

@@ -57,7 +57,9 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
     }
     let within = names_in(name);
     // What only an expression has comes before names that stand in one text.
-    let calculates = within.is_empty() || name.contains(['(', '<', '>', '?', '!', '=', '"']);
+    let calculates = name.contains(['(', '<', '>', '?', '!', '=', '"'])
+        || within.iter().all(String::is_empty)
+        || within.iter().any(|one| one.starts_with(|c: char| c.is_ascii_digit()));
     if let Some(meant) = of_expression(name).filter(|_| calculates) {
         let (shown, meant) = (excerpt(name), excerpt(meant));
         return Err(format!(

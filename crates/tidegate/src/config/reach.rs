@@ -228,16 +228,6 @@ fn matching(node: &Node, section: &str, findings: &mut Findings) {
                 continue;
             }
             for one in value.each().iter().filter(|one| !matches!(one.value, Value::Bool(_))) {
-                if let Some(text) = one.text().filter(|text| compares(text)) {
-                    let (name, text) = (excerpt(&name.text), excerpt(text));
-                    findings.warn(
-                        one.spot,
-                        format_args!(
-                            "{section}.{part}: \"{text}\" is compared as a text, which no number fits; a cost compares numbers, as \
-                             cost: '{name} {text} ? 10 : 1'"
-                        ),
-                    );
-                }
                 let Some(Ok(glob)) = one.text().map(Glob::new) else { continue };
                 if let Err(reason) = names::pattern(&name.text, &glob) {
                     let pattern = one.text().filter(|_| name.text == "client.ip").and_then(address_pattern);
@@ -250,12 +240,6 @@ fn matching(node: &Node, section: &str, findings: &mut Findings) {
             }
         }
     }
-}
-
-/// Reports whether a value is written as a comparison with a number, such as `> 10`.
-fn compares(text: &str) -> bool {
-    let number = text.trim_start_matches(['<', '>', '=', '!']).trim_start();
-    number.len() < text.len() && number.parse::<f64>().is_ok()
 }
 
 fn is_empty_list(node: &Node) -> bool {

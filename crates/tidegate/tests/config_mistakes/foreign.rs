@@ -179,7 +179,7 @@ fn the_line_to_write_has_the_values_that_were_written() {
         (&["match: { user.tier: free }", "limit: { rate: 1/s }"], "; write attributes: { user.tier: free }"),
         (
             &["when: user.tier == \"free\"", "limit: { rate: 1/s }"],
-            "and when about the load; write match: { attributes: { user.tier: free } }",
+            "or compare in the cost, as cost: 'user.tier == \"free\" ? 10 : 1'",
         ),
         (
             &["when: policy everyone above 80%", "limit: { rate: 1/s }"],

@@ -41,7 +41,7 @@ fn names_that_no_request_has() {
             "rate_by: no request has \"user.teir\" unless its caller sends that name; did you mean user.tier?",
         ),
         (&["cost: user.teir", "on_cost_error: deny"], "did you mean user.tier?"),
-        (&["cost: { by: user.teir, values: { a: 1 } }"], "did you mean user.tier?"),
+        (&["cost: { by: user.teir, values: { a: 1 }, otherwise: 1 }"], "did you mean user.tier?"),
         (&["access: { deny: [usr.id=eve] }"], "did you mean user.id?"),
         (&["by: [request.header.x_api_key]"], "write request.header.x-api-key unless \"x_api_key\" is meant"),
         (&["match: { header: { x_api_key: a } }"], "write x-api-key unless \"x_api_key\" is meant"),

@@ -280,8 +280,8 @@ fn mistakes_of_a_policy() {
         (
             &["limit: { rate: 5/s }", "match: { attributes: { llm.tokens: '> 10' } }"][..],
             &[
-                "t:6:40  warn   policy \"p\": match.attributes: \"> 10\" is compared as a text, which no number fits; a cost \
-                 compares numbers, as cost: 'llm.tokens > 10 ? 10 : 1'",
+                "t:6:40  warn   policy \"p\": match.attributes: \"> 10\" is compared as text: a match has values, as [a, b], \
+                 and patterns, as a*, and no comparisons; let the caller send the class of the number, as llm.tokens: high",
             ][..],
         ),
         (
@@ -311,7 +311,7 @@ fn mistakes_of_a_policy() {
         ),
         (
             &["mode: on", "limit: { rate: 5/s }"][..],
-            &["t:5:11  error  policy \"p\": mode: unknown word \"on\"; possible are off, shadow, enforce"][..],
+            &["t:5:11  error  policy \"p\": mode: unknown word \"on\"; write enforce"][..],
         ),
         (
             &["near_limit: 0.8", "limit: { rate: 5/s }"][..],

@@ -212,8 +212,11 @@ fn unmet_lines(live: &Live, metrics: &Metrics) -> String {
 /// Describes the policies that limit nothing because a number of their conditions is not known.
 fn unknown_line(live: &Live) -> String {
     let policies = live.set.policies().iter().enumerate();
-    let unknown = policies
-        .filter(|(at, policy)| policy.mode != Mode::Off && live.set.holding(*at) == Some(Holding::Unknown));
+    // A switch is always known; nothing has looked at it yet.
+    let unknown = policies.filter(|(at, policy)| {
+        let is_on = policy.mode != Mode::Off && !policy.when.is_empty();
+        is_on && live.set.holding(*at) == Some(Holding::Unknown)
+    });
     let named: Vec<_> = unknown.map(|(_, policy)| visible::line(&policy.name)).collect();
     let more = match named.len().saturating_sub(TOLD) {
         _ if named.is_empty() => return String::new(),
