@@ -77,7 +77,8 @@ fn charts_of_peaks_have_the_numbers_of_the_table() {
         assert_eq!(outcome.policies.len(), 2, "the policy, and its shadow limit");
         for (row, policy) in outcome.policies.iter().enumerate() {
             let svg = &pictures[row + 1].1;
-            let words = format!("{} of {} hit", policy.keys_hit, policy.keys);
+            let would = if policy.shadow_limit_of.is_some() { "would be " } else { "" };
+            let words = format!("{} of {} {would}hit", policy.keys_hit, policy.keys);
             assert!(svg.contains(&words), "{limit}: {words}\n{svg}");
         }
         assert!(

@@ -54,9 +54,9 @@ mod tests {
     fn spans_are_rounded_up() {
         assert_eq!(seconds_up(Duration::from_nanos(1)), 1);
         assert_eq!(seconds_up(Duration::from_secs(3)), 3);
-        assert_eq!(seconds_up(Duration::MAX), 999_999_999_999_999);
+        assert_eq!(seconds_up(Duration::MAX), 3_155_760_000);
         assert_eq!(millis_up(Duration::from_nanos(1)), 1);
-        assert_eq!(millis_up(Duration::MAX), 999_999_999_999_999_000);
+        assert_eq!(millis_up(Duration::MAX), 3_155_760_000_000);
     }
 
     #[test]
@@ -72,6 +72,6 @@ mod tests {
         let short = [1, 999, 1000, 1001, 250_000, 999_000, 999_001, 1_000_000, 1_000_001];
         let words = short.map(|nanos| in_words(Duration::from_nanos(nanos)));
         assert_eq!(words, ["1 ns", "999 ns", "1 µs", "2 µs", "250 µs", "999 µs", "1 ms", "1 ms", "2 ms"]);
-        assert_eq!(in_words(Duration::MAX), "11574074074 d 1 h 46 min 39 s");
+        assert_eq!(in_words(Duration::MAX), "36525 d");
     }
 }

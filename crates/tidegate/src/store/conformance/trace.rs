@@ -28,6 +28,7 @@ pub(super) fn one_by_one(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], seed:
     // The first seed uses the caller's clock alone, as for a store without another clock.
     let mut history = History::new(quotas, seed, subject.store.caps().one_tag, seed > 1);
     for number in 0..steps {
+        subject.begin();
         let asked = history.next(subject);
         let charges = asked.charges(quotas);
         let fresh = history.fresh.clone();
@@ -46,6 +47,7 @@ pub(super) fn many_at_once(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], see
     let mut history = History::new(quotas, seed, subject.store.caps().one_tag, true);
     let mut number = 0;
     while number < steps {
+        subject.begin();
         let many = 1 + history.random.below(MOST_AT_ONCE);
         let mut asked: Vec<StepParts> = (0..many).map(|_| history.next(subject)).collect();
         let repeats = history.random.below(16) == 0;
