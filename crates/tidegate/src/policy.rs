@@ -53,6 +53,7 @@ mod source;
 mod trigger;
 mod usage;
 mod when;
+#[cfg(feature = "http")]
 pub(crate) mod wrong_value;
 
 pub use crate::store::{Durable, OnStoreError};

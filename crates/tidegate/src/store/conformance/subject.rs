@@ -20,20 +20,13 @@ pub(super) struct Subject<'a> {
     pub(super) plain: PlainStore,
     /// The latest tick at which the store has decided.
     pub(super) latest: Tick,
-    /// That tick before the steps of a batch, which may be decided in any order if they name different keys.
-    before: Tick,
 }
 
 impl<'a> Subject<'a> {
     pub(super) fn new(store: &'a dyn Store, clock: Option<&'a ManualClock>) -> Self {
         assert_eq!(store.caps(), store.caps(), "law: a store says the same of itself each time");
         assert_eq!(store.home(), store.home(), "law: a store says the same of itself each time");
-        Self { store, clock, plain: PlainStore::default(), latest: Tick::EPOCH, before: Tick::EPOCH }
-    }
-
-    /// Notes that a step, or a batch of them, begins.
-    pub(super) fn begin(&mut self) {
-        self.before = self.before.max(self.latest);
+        Self { store, clock, plain: PlainStore::default(), latest: Tick::EPOCH }
     }
 
     /// Checks that an answer equals the plain map's, and returns the plain map's.
@@ -84,7 +77,7 @@ impl<'a> Subject<'a> {
             StepClock::Engine if !self.store.caps().own_clock => held(step.now),
             StepClock::Engine => match self.clock {
                 Some(clock) => held(clock.now()),
-                None => settled.at >= self.before,
+                None => settled.at >= self.latest,
             },
         };
         assert!(

@@ -28,7 +28,6 @@ pub(super) fn one_by_one(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], seed:
     // The first seed uses the caller's clock alone, as for a store without another clock.
     let mut history = History::new(quotas, seed, subject.store.caps().one_tag, seed > 1);
     for number in 0..steps {
-        subject.begin();
         let asked = history.next(subject);
         let charges = asked.charges(quotas);
         let fresh = history.fresh.clone();
@@ -47,7 +46,6 @@ pub(super) fn many_at_once(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], see
     let mut history = History::new(quotas, seed, subject.store.caps().one_tag, true);
     let mut number = 0;
     while number < steps {
-        subject.begin();
         let many = 1 + history.random.below(MOST_AT_ONCE);
         let mut asked: Vec<StepParts> = (0..many).map(|_| history.next(subject)).collect();
         let repeats = history.random.below(16) == 0;
@@ -71,7 +69,13 @@ pub(super) fn many_at_once(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], see
             answers = block_on(later);
         }
         assert_eq!(answers.len(), steps.len(), "law: one answer for each step; seed {seed}, step {number}");
-        for ((asked, step), ours) in asked.iter().zip(&steps).zip(answers) {
+        let mut decided: Vec<_> = asked.iter().zip(&steps).zip(answers).collect();
+        if subject.clock.is_none() && subject.store.caps().own_clock {
+            // An engine may decide the steps of a batch in any order, each by its clock: those that its script cannot
+            // decide come later.
+            decided.sort_by_key(|(_, ours)| ours.as_ref().map_or(Tick::EPOCH, |settled| settled.at));
+        }
+        for ((asked, step), ours) in decided {
             let theirs = subject.judge(step, ours, &format!("seed {seed}, step {number} of a batch"));
             if let Ok(settled) = theirs {
                 history.keep(asked, &settled);
