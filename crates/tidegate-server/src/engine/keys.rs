@@ -210,6 +210,11 @@ impl Engine {
         self.gate.blocked_everywhere(request)
     }
 
+    /// Returns how many blocks by limits did not begin for lack of room.
+    pub(crate) fn blocks_left_out(&self) -> u64 {
+        self.gate.blocks_left_out()
+    }
+
     /// Returns whether a list, a deadline or a block refuses a request, whatever its limits say.
     pub(crate) fn refuses_before_limits(&self, check: &Check<'_, '_>) -> bool {
         self.gate.refusal_before_limits(check).is_some()

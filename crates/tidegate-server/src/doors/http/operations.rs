@@ -130,6 +130,12 @@ fn checks(app: &App, serving: bool) -> String {
     let unmet = unmet_lines(&live, &app.engine.metrics) + &unknown_line(&live);
     let unread = app.engine.unread_sources(&live);
     let unread: String = unread.iter().map(|one| format!("\n[!] {}", visible::line(one))).collect();
+    let blocks = match app.engine.blocks_left_out() {
+        0 => String::new(),
+        count => format!(
+            "\n[!] {count} blocks of `over: block` did not begin, since too many keys are blocked; their limits refused"
+        ),
+    };
     let policies =
         app.engine.cluster_policies().map_or_else(String::new, |_| policies_line(&app.reload.taken()));
     let tls = app
@@ -137,7 +143,7 @@ fn checks(app: &App, serving: bool) -> String {
         .as_ref()
         .map_or_else(String::new, |certificates| format!("\n{}", certificates.describe()));
     format!(
-        "{} serving\n{config}{policies}{unmet}{unread}\n{store}{nodes}{tls}\n[+] {} requests in flight\n{}\n",
+        "{} serving\n{config}{policies}{unmet}{unread}{blocks}\n{store}{nodes}{tls}\n[+] {} requests in flight\n{}\n",
         mark(serving),
         // Does not count this request.
         app.requests_in_flight().saturating_sub(1),
