@@ -14,6 +14,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     let complete = packages::install()?;
     let servers = if complete { "1" } else { "0" };
     let form = [("TIDEGATE_ATTACK", "long"), ("TIDEGATE_REQUIRE_SERVERS", servers)];
-    let attack = ["test", "--package", "tidegate-cli", "--test", "attack", "--", "--nocapture"];
+    let attack = ["test", "--package", "tidegate-cli", "--test", "all", "--", "--nocapture"];
+    let words = if words.is_empty() { &["attack::"] } else { words };
     step::within(LONG, "cargo", &[&attack[..], words].concat(), &form)
 }

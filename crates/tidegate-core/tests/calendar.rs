@@ -5,8 +5,7 @@
 #![cfg(feature = "tz")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-#[path = "random/mod.rs"]
-mod random;
+use crate::random;
 
 use std::collections::HashMap;
 use std::time::Duration;

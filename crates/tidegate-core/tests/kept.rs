@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
-mod random;
+use crate::random;
 
 use std::time::Duration;
 

@@ -2,9 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "common/child.rs"]
-mod child;
-mod common;
+use crate::child;
+use crate::common;
 
 use std::time::Duration;
 
@@ -52,7 +51,7 @@ fn what_was_on_disk_is_there_after_a_kill_and_nothing_is_made_up() {
     let (folder, day, mut random) = (tempfile::tempdir().unwrap(), daily(UNITS), Random::seeded(7));
     for crash in 0..crashes() {
         let before = left(&open(folder.path()), b"key", &day);
-        let mut other = Other::start("grants_and_flushes", folder.path(), "");
+        let mut other = Other::start("crashes::grants_and_flushes", folder.path(), "");
         assert_eq!(other.says("open").unwrap(), before.to_string(), "crash {crash}");
         some_more(&mut other, "saved", &mut random);
         let first: u64 = other.says("saved").unwrap().parse().unwrap();
@@ -94,7 +93,7 @@ fn a_strict_grant_is_never_lost() {
     let (folder, day, mut random) = (tempfile::tempdir().unwrap(), daily(UNITS), Random::seeded(9));
     for crash in 0..crashes() {
         let before = left(&open(folder.path()), b"key", &day);
-        let mut other = Other::start("grants_strictly", folder.path(), "");
+        let mut other = Other::start("crashes::grants_strictly", folder.path(), "");
         other.says("open").unwrap();
         let granted = some_more(&mut other, "granted", &mut random);
         let granted = granted + other.kill().iter().filter(|line| line.as_str() == "granted").count() as u64;
@@ -109,7 +108,7 @@ fn a_new_file_is_whole_or_not_there() {
     let mut random = Random::seeded(11);
     for _ in 0..crashes() {
         let folder = tempfile::tempdir().unwrap();
-        let other = Other::start("grants_and_flushes", folder.path(), "");
+        let other = Other::start("crashes::grants_and_flushes", folder.path(), "");
         // Often before the file is made, or while it is being made.
         (0..random.below(3000)).for_each(|_| std::thread::yield_now());
         other.kill();

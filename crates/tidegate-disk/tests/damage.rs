@@ -3,9 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "common/child.rs"]
-mod child;
-mod common;
+use crate::child;
+use crate::common;
 
 use std::fs;
 use std::path::Path;
@@ -222,7 +221,7 @@ fn keeps_it_open() {
 #[test]
 fn a_second_process_is_told_that_the_file_is_in_use() {
     let folder = tempfile::tempdir().unwrap();
-    let mut other = Other::start("keeps_it_open", folder.path(), "");
+    let mut other = Other::start("damage::keeps_it_open", folder.path(), "");
     assert_eq!(other.says("open").unwrap(), "true");
     let refused = DiskStore::open(options(folder.path())).unwrap_err();
     assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");

@@ -2,9 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "common/child.rs"]
-mod child;
-mod common;
+use crate::child;
+use crate::common;
 
 use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
@@ -51,7 +50,7 @@ fn a_disk_that_is_full_stops_no_check_and_loses_nothing_when_there_is_room() {
     let folder = tempfile::tempdir().unwrap();
     // Limits files to two megabytes, as a quota does, and ignores the signal that would end the process.
     let before = "trap '' XFSZ; ulimit -S -f 4096;";
-    let mut other = Other::start("grows_until_it_may_not", folder.path(), before);
+    let mut other = Other::start("outages::grows_until_it_may_not", folder.path(), before);
     let gone = other.says("change").unwrap();
     assert!(gone.starts_with("false "), "{gone}");
     let failures: u64 = other.says("full").unwrap().parse().unwrap();

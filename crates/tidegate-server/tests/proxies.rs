@@ -7,12 +7,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![cfg(unix)]
 
-#[allow(dead_code, reason = "the attacks start proxies in more ways")]
-#[path = "../../tidegate-cli/tests/attack/proxy.rs"]
-mod proxy;
-mod running;
-#[path = "../../tidegate-cli/tests/attack/waiting.rs"]
-mod waiting;
+#[cfg(unix)]
+use crate::proxy;
+use crate::running;
+#[cfg(unix)]
+use crate::waiting;
 
 use std::net::SocketAddr;
 

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![cfg(unix)]
 
-mod running;
+use crate::running;
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -74,7 +74,10 @@ fn start(file: &Path, notify: Option<&Path>) -> Process {
 
 fn start_with(file: &Path, notify: Option<&Path>, hang: bool) -> Process {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "server_process", "--nocapture"]).env(SERVE, file).stdout(Stdio::piped());
+    command
+        .args(["--exact", "signals::server_process", "--nocapture"])
+        .env(SERVE, file)
+        .stdout(Stdio::piped());
     command.env_remove("NOTIFY_SOCKET").env_remove(HANG);
     if hang {
         command.env(HANG, "1");

@@ -17,7 +17,7 @@ fn replay(name: &str, policies: &str) -> (Outcome, String) {
     let report =
         Report { title: name, replay: &replay, log: Some(&tally), doubts: &[], ladders: &ladders, keys: 20 };
     let page = report::page(&report).unwrap();
-    // For viewing: `TIDEGATE_CHARTS=dir cargo test -p tidegate-sim --test samples` writes the pages there.
+    // For viewing: `TIDEGATE_CHARTS=dir cargo test -p tidegate-sim --test all samples` writes the pages there.
     keep(&format!("{name}.html"), &page);
     (replay.outcomes().remove(0), page)
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-mod server;
+use crate::server;
 
 use std::time::Duration;
 

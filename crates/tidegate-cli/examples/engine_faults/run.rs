@@ -10,10 +10,10 @@ use tidegate::Tick;
 use tidegate_sim::fleet::NodeSelection;
 use tidegate_testkit::runtime;
 
-use crate::act::{Act, Limit, Row};
-use crate::engine::Kind;
-use crate::load::{Asked, Load};
-use crate::stand::Stand;
+use super::act::{Act, Limit, Row};
+use super::engine::Kind;
+use super::load::{Asked, Load};
+use super::stand::Stand;
 
 /// The observations of a run.
 pub(crate) struct Seen {

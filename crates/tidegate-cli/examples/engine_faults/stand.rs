@@ -9,8 +9,8 @@ use std::time::Duration;
 use tidegate_sim::fleet::NodeSelection;
 use tidegate_testkit::{Fault, FaultyProxy, Process, built, folder, free_port, within};
 
-use crate::act::{Act, Limit, Row};
-use crate::engine::{Engine, Kind};
+use super::act::{Act, Limit, Row};
+use super::engine::{Engine, Kind};
 
 /// One `tidegate serve`.
 struct Node {

@@ -9,8 +9,8 @@ use tidegate::store::fallback::DEADLINE;
 use tidegate_sim::fleet::{Demand, NodeSelection};
 use tidegate_testkit::Fault;
 
-use crate::act::{Act, Bounds, Limit, Row};
-use crate::engine::Kind;
+use super::act::{Act, Bounds, Limit, Row};
+use super::engine::Kind;
 
 /// The number of nodes, unless a row is about their number.
 const NODES: usize = 4;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tidegate::{Rate, Tick};
 use tidegate_core::envelope::{Envelope, Utilisation};
 
-use crate::act::{Limit, Row};
-use crate::run::Seen;
+use super::act::{Limit, Row};
+use super::run::Seen;
 
 /// The length of the intervals used to find the recovery.
 const STRETCH: Duration = Duration::from_millis(100);

@@ -9,8 +9,8 @@ use tidegate::Tick;
 use tidegate_testkit::within;
 use ureq::Agent;
 
-use crate::stand::Stand;
-use crate::verdict::Phases;
+use super::stand::Stand;
+use super::verdict::Phases;
 
 /// The load on the site.
 #[derive(Clone, Copy, Debug)]

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tidegate::Tick;
 use tidegate_sim::chart::{Band, Chart as _, Curve, Height, TimeAxis, Track, Tracks};
 
-use crate::load::{Asked, Load, Seen};
-use crate::stand::Engine;
-use crate::verdict::{BURST, PER_SECOND, Phases};
+use super::load::{Asked, Load, Seen};
+use super::stand::Engine;
+use super::verdict::{BURST, PER_SECOND, Phases};
 
 /// The length of one step of the curves.
 const STEP: Duration = Duration::from_millis(500);

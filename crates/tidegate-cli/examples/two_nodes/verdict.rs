@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::{Rate, Tick};
 use tidegate_core::envelope::Envelope;
 
-use crate::load::Seen;
+use super::load::Seen;
 
 /// The limit of examples/two-nodes, whose burst is one second's units.
 pub(crate) const PER_SECOND: u32 = 100;

@@ -7,11 +7,11 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 use tidegate_testkit::free_port;
 
-use crate::raw::{Answer, JSON, ask, connect};
-use crate::rounds;
-use crate::seed::Seed;
-use crate::serving::{Desk, Serving};
-use crate::waiting::{PATIENCE, within};
+use crate::attack::raw::{Answer, JSON, ask, connect};
+use crate::attack::rounds;
+use crate::attack::seed::Seed;
+use crate::attack::serving::{Desk, Serving};
+use crate::attack::waiting::{PATIENCE, within};
 
 const OPERATOR: (&str, &str) = ("x-tidegate-token", "0123456789abcdef");
 const STRANGER: (&str, &str) = ("x-tidegate-token", "fedcba9876543210");
@@ -153,7 +153,7 @@ fn nobody_lifts_his_block() {
 /// Stops a server, which writes what is on its mind.
 fn drop_after_writing(mut serving: Serving) {
     serving.signal("TERM");
-    crate::serving::end_of(&mut serving.child);
+    crate::attack::serving::end_of(&mut serving.child);
 }
 
 /// A caller who is blocked for all policies is refused however his address is written, and no other is.

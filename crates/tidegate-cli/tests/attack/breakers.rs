@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use crate::raw::{Answer, JSON, ask};
-use crate::rounds;
-use crate::seed::Seed;
-use crate::serving::{Desk, Serving};
+use crate::attack::raw::{Answer, JSON, ask};
+use crate::attack::rounds;
+use crate::attack::seed::Seed;
+use crate::attack::serving::{Desk, Serving};
 
 const TOKEN: &str = "0123456789abcdef";
 

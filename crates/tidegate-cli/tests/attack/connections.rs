@@ -7,11 +7,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::proxy::Proxy;
-use crate::raw::{connect, read_all, send};
-use crate::rounds;
-use crate::seed::Seed;
-use crate::serving::{Desk, Serving};
+use crate::attack::proxy::Proxy;
+use crate::attack::raw::{connect, read_all, send};
+use crate::attack::rounds;
+use crate::attack::seed::Seed;
+use crate::attack::serving::{Desk, Serving};
 
 const FILE: &str = "version: 1
 client_ip: { trusted_proxies: [127.0.0.0/8] }

@@ -3,10 +3,10 @@
 
 use std::io::Write as _;
 
-use crate::raw::{JSON, connect, send_and_end};
-use crate::rounds;
-use crate::seed::Seed;
-use crate::serving::Desk;
+use crate::attack::raw::{JSON, connect, send_and_end};
+use crate::attack::rounds;
+use crate::attack::seed::Seed;
+use crate::attack::serving::Desk;
 
 const FILE: &str = "version: 1
 client_ip: { trusted_proxies: [127.0.0.0/8] }

@@ -6,8 +6,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::rounds;
-use crate::serving::{Desk, FIVE_A_DAY, end_of, ended, words};
+use crate::attack::rounds;
+use crate::attack::serving::{Desk, FIVE_A_DAY, end_of, ended, words};
 
 /// Puts something else in place of a policy file, and returns the error that must be printed.
 fn plant(desk: &Desk, name: &str, what: usize) -> &'static str {

@@ -6,11 +6,11 @@
 
 use std::net::SocketAddr;
 
-use crate::proxy::{FAILS_OPEN, NAMES_THE_POLICY, Proxy};
-use crate::raw::{Answer, send};
-use crate::rounds;
-use crate::seed::Seed;
-use crate::serving::{Desk, Serving};
+use crate::attack::proxy::{FAILS_OPEN, NAMES_THE_POLICY, Proxy};
+use crate::attack::raw::{Answer, send};
+use crate::attack::rounds;
+use crate::attack::seed::Seed;
+use crate::attack::serving::{Desk, Serving};
 
 const FILE: &str = "version: 1
 client_ip: { trusted_proxies: [127.0.0.0/8] }

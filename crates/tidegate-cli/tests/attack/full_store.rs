@@ -3,9 +3,9 @@
 use std::io::Write as _;
 use std::net::Shutdown;
 
-use crate::raw::{connect, read_all};
-use crate::rounds;
-use crate::serving::{Desk, Serving};
+use crate::attack::raw::{connect, read_all};
+use crate::attack::rounds;
+use crate::attack::serving::{Desk, Serving};
 
 /// Sends many requests on few connections, without waiting for each answer. Returns their statuses.
 fn flood(serving: &Serving, requests: impl Iterator<Item = String>) -> Vec<u16> {

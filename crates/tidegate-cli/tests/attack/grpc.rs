@@ -5,10 +5,10 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::raw::connect;
-use crate::rounds;
-use crate::seed::Seed;
-use crate::serving::{Desk, Serving};
+use crate::attack::raw::connect;
+use crate::attack::rounds;
+use crate::attack::seed::Seed;
+use crate::attack::serving::{Desk, Serving};
 
 const FILE: &str = "version: 1
 policies:

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use tidegate_testkit::free_port;
 
-use crate::raw::{Answer, ask};
-use crate::rounds;
-use crate::serving::{Desk, FIVE_A_DAY, end_of, signal};
-use crate::waiting::{PATIENCE, within};
+use crate::attack::raw::{Answer, ask};
+use crate::attack::rounds;
+use crate::attack::serving::{Desk, FIVE_A_DAY, end_of, signal};
+use crate::attack::waiting::{PATIENCE, within};
 
 /// A server without a greeting, because the attack decides where its log goes.
 struct Mute {
@@ -217,7 +217,7 @@ fn every_line_of_a_log_that_is_no_terminal_is_json() {
     ] {
         let mut command = desk.command(arguments);
         command.env("TIDEGATE_LOG", filter);
-        let failed = crate::serving::ended(command);
+        let failed = crate::attack::serving::ended(command);
         let lines = all_json(&String::from_utf8(failed.stderr).unwrap());
         let error = lines.iter().find(|line| line["level"] == "ERROR").unwrap();
         assert!(error["fields"]["message"].as_str().unwrap().contains(says), "{error}");

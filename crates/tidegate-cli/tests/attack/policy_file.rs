@@ -1,10 +1,10 @@
 //! Files by careless and hostile authors: each is refused with the place of the error, in bounded time and memory, or
 //! it takes effect; and a running server keeps the configuration it has.
 
-use crate::raw::JSON;
-use crate::rounds;
-use crate::seed::Seed;
-use crate::serving::{Desk, ended};
+use crate::attack::raw::JSON;
+use crate::attack::rounds;
+use crate::attack::seed::Seed;
+use crate::attack::serving::{Desk, ended};
 
 /// The most CPU time for reading a file, in seconds, enforced by the system: about ten times what the most expensive
 /// file takes without optimisation. It does not depend on how busy the machine is.

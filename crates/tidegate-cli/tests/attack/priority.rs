@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use crate::forward_auth::{is_refused, served};
-use crate::proxy::{Proxy, SAYS_THE_PRIORITY};
-use crate::serving::Desk;
+use crate::attack::forward_auth::{is_refused, served};
+use crate::attack::proxy::{Proxy, SAYS_THE_PRIORITY};
+use crate::attack::serving::Desk;
 
 /// Ten a day, all but one reserved for callers of a higher priority than the stranger, who claims that priority.
 const KEPT: &str = "version: 1

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use tidegate_testkit::free_port;
 
-use crate::waiting::{PATIENCE, within};
+use super::waiting::{PATIENCE, within};
 
 /// A proxy with a small site behind it. Dropping it stops the proxy, however the test ends.
 pub(crate) struct Proxy {

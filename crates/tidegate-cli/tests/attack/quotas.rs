@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::grpc::{MORE, PREFACE, frame, head_of, is_served, serve};
-use crate::raw::connect;
-use crate::rounds;
-use crate::seed::Seed;
-use crate::serving::Desk;
+use crate::attack::grpc::{MORE, PREFACE, frame, head_of, is_served, serve};
+use crate::attack::raw::connect;
+use crate::attack::rounds;
+use crate::attack::seed::Seed;
+use crate::attack::serving::Desk;
 
 const FILE: &str = "version: 1
 policies:

@@ -3,7 +3,7 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use crate::waiting::PATIENCE;
+use super::waiting::PATIENCE;
 
 /// The header of a JSON body.
 pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");

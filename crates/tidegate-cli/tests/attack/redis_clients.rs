@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tidegate_testkit::free_port;
 
-use crate::raw::connect;
-use crate::rounds;
-use crate::seed::Seed;
-use crate::serving::{Desk, Serving};
-use crate::waiting::{PATIENCE, within};
+use crate::attack::raw::connect;
+use crate::attack::rounds;
+use crate::attack::seed::Seed;
+use crate::attack::serving::{Desk, Serving};
+use crate::attack::waiting::{PATIENCE, within};
 
 const FILE: &str = "version: 1
 client_ip: { trusted_proxies: [] }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use crate::raw::{Answer, JSON, ask};
-use crate::waiting::{PATIENCE, within};
+use super::raw::{Answer, JSON, ask};
+use super::waiting::{PATIENCE, within};
 
 /// A policy file for attacks that do not depend on policies.
 pub(crate) const FIVE_A_DAY: &str = "version: 1

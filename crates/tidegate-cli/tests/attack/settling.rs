@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 use tidegate_testkit::free_port;
 
-use crate::grpc::{call_of, passes};
-use crate::proxy::Proxy;
-use crate::raw::{Answer, JSON, ask, connect};
-use crate::rounds;
-use crate::seed::Seed;
-use crate::serving::{Desk, Serving, ended, words as text_of};
-use crate::waiting::{PATIENCE, within};
+use crate::attack::grpc::{call_of, passes};
+use crate::attack::proxy::Proxy;
+use crate::attack::raw::{Answer, JSON, ask, connect};
+use crate::attack::rounds;
+use crate::attack::seed::Seed;
+use crate::attack::serving::{Desk, Serving, ended, words as text_of};
+use crate::attack::waiting::{PATIENCE, within};
 
 /// Units return once a day, so that the numbers do not depend on the machine's speed.
 const FILE: &str = "version: 1
@@ -413,7 +413,7 @@ policies:
 ",
     );
     let resp = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let (mut serving, grpc) = crate::grpc::serve(&desk, &["--resp", &resp.to_string()]);
+    let (mut serving, grpc) = crate::attack::grpc::serve(&desk, &["--resp", &resp.to_string()]);
     let doors = (resp, grpc);
     let check = |path: &str, more: &[(&str, &str)]| {
         let mut attributes = json!({ "client.ip": "192.0.2.1", "request.path": path });

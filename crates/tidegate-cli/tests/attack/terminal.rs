@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Output;
 
-use crate::serving::{Desk, FIVE_A_DAY, ended, words};
-use crate::waiting::{PATIENCE, within};
+use crate::attack::serving::{Desk, FIVE_A_DAY, ended, words};
+use crate::attack::waiting::{PATIENCE, within};
 
 /// Sequences that must not reach a terminal: clear the screen, set the title, the same with C1 controls, and a
 /// direction override.

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use tidegate_testkit::free_port;
 
-use crate::grpc::{PREFACE, frame, head_of};
-use crate::raw::{Answer, JSON, connect, send};
-use crate::rounds;
-use crate::serving::{Desk, FIVE_A_DAY, Serving};
+use crate::attack::grpc::{PREFACE, frame, head_of};
+use crate::attack::raw::{Answer, JSON, connect, send};
+use crate::attack::rounds;
+use crate::attack::serving::{Desk, FIVE_A_DAY, Serving};
 
 const TOKEN: &str = "0123456789abcdef";
 const OTHER: &str = "fedcba9876543210";
@@ -98,7 +98,7 @@ fn guesses_are_slow_and_keep_nobody_out() {
 fn guesses_are_as_slow_where_no_token_is_needed_and_over_grpc() {
     let desk = Desk::with(FIVE_A_DAY);
     std::fs::write(desk.path("tokens"), format!("one check,read {TOKEN}\n")).unwrap();
-    let (serving, grpc) = crate::grpc::serve(&desk, &["--tokens-file", "tokens"]);
+    let (serving, grpc) = crate::attack::grpc::serve(&desk, &["--tokens-file", "tokens"]);
     let guesses = rounds(4, 20);
     let least = Duration::from_millis(250 * guesses as u64);
     let begun = Instant::now();

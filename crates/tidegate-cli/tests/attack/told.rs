@@ -1,8 +1,8 @@
 //! What strangers are told, and what the log tells operators.
 
-use crate::forward_auth::{ask, served};
-use crate::proxy::Proxy;
-use crate::serving::Desk;
+use crate::attack::forward_auth::{ask, served};
+use crate::attack::proxy::Proxy;
+use crate::attack::serving::Desk;
 
 const EXPERIMENT: &str = "
 version: 1

@@ -1,8 +1,8 @@
 //! The server behind a Unix socket, asked through nginx.
 
-use crate::proxy::Proxy;
-use crate::raw::ask;
-use crate::serving::{Desk, Serving};
+use crate::attack::proxy::Proxy;
+use crate::attack::raw::ask;
+use crate::attack::serving::{Desk, Serving};
 
 /// A caller behind nginx is limited by the address that nginx forwards, as over TCP.
 #[test]

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use tidegate_testkit::free_port;
 
-use crate::grpc::{PREFACE, frame, head_of};
-use crate::raw::{JSON, connect};
-use crate::rounds;
-use crate::serving::{Desk, Serving};
-use crate::waiting::PATIENCE;
+use crate::attack::grpc::{PREFACE, frame, head_of};
+use crate::attack::raw::{JSON, connect};
+use crate::attack::rounds;
+use crate::attack::serving::{Desk, Serving};
+use crate::attack::waiting::PATIENCE;
 
 /// The most memory that callers who do not read may take, in KiB: what the manual promises, and what the allocator keeps.
 const MORE: usize = 96 << 10;
@@ -219,7 +219,7 @@ policies:
     limit: { rate: 1000000/s }
 ";
     let desk = Desk::with(file);
-    let (mut serving, grpc) = crate::grpc::serve(&desk, &[]);
+    let (mut serving, grpc) = crate::attack::grpc::serve(&desk, &[]);
     assert_eq!(overall(grpc, &call(2, 2, 100)), 1, "an ordinary call");
     assert_eq!(
         overall(grpc, &call(32, 4, 8000)),
@@ -233,7 +233,7 @@ policies:
 #[test]
 fn answers_and_messages_over_grpc_are_bounded_over_all_connections() {
     let desk = Desk::with(&policies(1, "by: [key],").replace("policy-number", &"n".repeat(120)));
-    let (mut serving, grpc) = crate::grpc::serve(&desk, &[]);
+    let (mut serving, grpc) = crate::attack::grpc::serve(&desk, &[]);
     serving.is_well();
     let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     // Answers with details for 32 descriptors, with a window of 0.
@@ -288,7 +288,7 @@ fn answers_and_messages_over_grpc_are_bounded_over_all_connections() {
         let _ = unfinished(&mut other);
         held.extend([one, other]);
     }
-    crate::grpc::is_served(grpc);
+    crate::attack::grpc::is_served(grpc);
     let cost = peak(&serving).saturating_sub(before);
     assert!(cost < MORE, "{count} connections cost {cost} KiB");
     let metrics = serving.get("/metrics").body;
@@ -304,7 +304,7 @@ fn answers_and_messages_over_grpc_are_bounded_over_all_connections() {
 #[allow(clippy::disallowed_methods, reason = "how long a real server takes is what is tested")]
 fn beside_long_pipelines_others_are_answered() {
     let desk = Desk::with(&policies(20, ""));
-    let (mut serving, grpc) = crate::grpc::serve(&desk, &[]);
+    let (mut serving, grpc) = crate::attack::grpc::serve(&desk, &[]);
     serving.is_well();
     let ask = request("POST", "/v1/check", r#"{"attributes":{"a":"b"}}"#);
     let peek = request("POST", "/v1/peek", r#"{"attributes":{"a":"b"}}"#);

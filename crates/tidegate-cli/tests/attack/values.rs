@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use serde_json::json;
 use tidegate_testkit::free_port;
 
-use crate::grpc::{passes, serve};
-use crate::raw::JSON;
-use crate::redis_clients::said;
-use crate::serving::{Desk, Serving};
+use crate::attack::grpc::{passes, serve};
+use crate::attack::raw::JSON;
+use crate::attack::redis_clients::said;
+use crate::attack::serving::{Desk, Serving};
 
 const FILE: &str = "version: 1
 client_ip: { trusted_proxies: [] }

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use tidegate_testkit::{free_port, python_program};
 
-use crate::waiting::{PATIENCE, within};
+use crate::deploy::waiting::{PATIENCE, within};
 
 /// Envoy in front of a program. Killed when dropped, so that a failed test does not leave it behind.
 pub(crate) struct Envoy {

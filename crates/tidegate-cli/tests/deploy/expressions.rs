@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::deployed;
+use crate::deploy::deployed;
 
 /// An expression, with the rule or panel that it belongs to.
 #[derive(Clone, Debug)]

@@ -6,11 +6,11 @@ use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::envoy::Envoy;
-use crate::proxy::Proxy;
-use crate::raw::ask;
-use crate::serving::{Desk, Serving, end_of, signal};
-use crate::waiting::{PATIENCE, within};
+use crate::deploy::envoy::Envoy;
+use crate::deploy::proxy::Proxy;
+use crate::deploy::raw::ask;
+use crate::deploy::serving::{Desk, Serving, end_of, signal};
+use crate::deploy::waiting::{PATIENCE, within};
 
 const POLICIES: &str = "version: 1
 forward_auth: { proxy: nginx }

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::expressions::{self, Expression};
-use crate::raw::JSON;
-use crate::scraper::Scraper;
-use crate::serving::{Desk, Serving, ended, words};
+use crate::deploy::expressions::{self, Expression};
+use crate::deploy::raw::JSON;
+use crate::deploy::scraper::Scraper;
+use crate::deploy::serving::{Desk, Serving, ended, words};
 
 /// Policies of every kind that has series of its own.
 fn policies(store: &str) -> String {

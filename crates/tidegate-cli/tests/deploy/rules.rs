@@ -4,9 +4,9 @@ use std::process::Command;
 
 use tidegate_testkit::program;
 
-use crate::deployed;
-use crate::expressions;
-use crate::serving::{ended, words};
+use crate::deploy::deployed;
+use crate::deploy::expressions;
+use crate::deploy::serving::{ended, words};
 
 #[track_caller]
 fn promtool(arguments: &[&str], file: &str) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tidegate_testkit::{PATIENCE, Process, folder, free_port, program, within};
 
-use crate::deployed;
+use crate::deploy::deployed;
 
 /// A Prometheus on a loopback port, with its data in a folder of its own.
 pub(crate) struct Scraper {

@@ -4,8 +4,8 @@ use std::process::Command;
 
 use tidegate_testkit::program;
 
-use crate::deployed;
-use crate::serving::{Desk, ended, words};
+use crate::deploy::deployed;
+use crate::deploy::serving::{Desk, ended, words};
 
 /// Returns a folder with the unit, changed to name a program on this machine, and the `systemd-analyze` command.
 fn unit() -> Option<(Desk, Command)> {

@@ -1,6 +1,6 @@
 //! The addresses of doors: how they are written, which are in use, and which need a token.
 
-use crate::Desk;
+use crate::verbs::Desk;
 
 #[test]
 fn an_address_that_is_no_address_is_told_how_to_write_it() {

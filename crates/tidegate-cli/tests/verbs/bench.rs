@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::Desk;
-use crate::schemas::{holds, schema};
-use crate::serve::Serving;
+use crate::verbs::Desk;
+use crate::verbs::schemas::{holds, schema};
+use crate::verbs::serve::Serving;
 
 /// A policy file with `count` requests per second for each client.
 fn per_second(count: u32) -> String {

@@ -6,9 +6,9 @@ use tidegate::cluster::{Coordinator, policies};
 use tidegate_server::open_coordinator;
 use tidegate_testkit::{EtcdServer, ZooKeeperServer, free_port, runtime};
 
-use crate::Desk;
-use crate::schemas::{holds, schema};
-use crate::serve::{Serving, until};
+use crate::verbs::Desk;
+use crate::verbs::schemas::{holds, schema};
+use crate::verbs::serve::{Serving, until};
 
 fn own(store: &str) -> String {
     format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\nstore: {store}\npolicies: []\n")

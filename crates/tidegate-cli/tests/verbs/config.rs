@@ -1,6 +1,6 @@
 //! Checking, showing and tidying policy files.
 
-use crate::Desk;
+use crate::verbs::Desk;
 
 const ONE: &str = "version: 1\npolicies:\n  - name: all\n    limit: { rate: 10/min, burst: 3 }\n";
 const UNTIDY: &str = "version: 1   \r\n\n\n\n# why ten\npolicies:\n  - name: all   # everybody\n    limit: { rate: 10/min, burst: 3 }\n\n\n";

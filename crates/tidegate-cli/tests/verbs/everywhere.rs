@@ -1,7 +1,7 @@
 //! Properties of every verb: help, wrong flags, JSON for programs; and files generated from the definition of all
 //! verbs.
 
-use crate::{Desk, sample};
+use crate::verbs::{Desk, sample};
 
 const VERBS: [&[&str]; 35] = [
     &["serve"],

@@ -1,6 +1,6 @@
 //! Explains without a server why a request would be allowed or denied.
 
-use crate::Desk;
+use crate::verbs::Desk;
 
 const FILE: &str = "version: 1
 policies:

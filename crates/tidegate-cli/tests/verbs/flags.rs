@@ -1,6 +1,6 @@
 //! Errors about the value of a flag name the flag and valid values.
 
-use crate::{Desk, sample};
+use crate::verbs::{Desk, sample};
 
 /// Mistakes in `--rate` and similar flags must name the flag, not a generated policy file, as in
 /// `policy "gcra": rate: ..`. A wrong column must be reported.

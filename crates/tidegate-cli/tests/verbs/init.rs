@@ -1,6 +1,6 @@
 //! The policy files that `init` writes.
 
-use crate::Desk;
+use crate::verbs::Desk;
 
 /// A file of `init` must not set `trusted_proxies: []`: no warning would come, and behind nginx all callers would
 /// share one key.

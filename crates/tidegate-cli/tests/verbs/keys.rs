@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::Desk;
-use crate::schemas::{holds, schema};
-use crate::serve::Serving;
+use crate::verbs::Desk;
+use crate::verbs::schemas::{holds, schema};
+use crate::verbs::serve::Serving;
 
 const FILE: &str = "version: 1
 client_ip: { trusted_proxies: [] }
@@ -38,7 +38,7 @@ impl Stand {
     }
 
     /// Runs a verb. Its words must not contain blanks.
-    fn run(&self, words: &str) -> crate::Ran {
+    fn run(&self, words: &str) -> crate::verbs::Ran {
         let words: Vec<&str> = words.split(' ').chain(["--server", self.serving.url()]).collect();
         self.desk.run(&words)
     }

@@ -1,6 +1,6 @@
 //! `replay --hit`: the keys that were hit, and their most requested paths.
 
-use crate::{Desk, sample};
+use crate::verbs::{Desk, sample};
 
 #[test]
 fn the_keys_hit_are_listed_denied_most_first() {

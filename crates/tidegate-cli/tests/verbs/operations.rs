@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::Desk;
-use crate::schemas::{holds, schema};
-use crate::serve::Serving;
+use crate::verbs::Desk;
+use crate::verbs::schemas::{holds, schema};
+use crate::verbs::serve::Serving;
 
 const ONE: &str = "version: 1
 client_ip: { trusted_proxies: [] }

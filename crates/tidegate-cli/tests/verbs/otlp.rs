@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
-use crate::Desk;
-use crate::made::Folder;
-use crate::serve::{PATIENCE, Serving};
+use crate::verbs::Desk;
+use crate::verbs::made::Folder;
+use crate::verbs::serve::{PATIENCE, Serving};
 
 const POLICIES: &str = "version: 1\npolicies: [{ name: per-ip, by: [client.ip], limit: { rate: 5/day } }]\n";
 

@@ -1,6 +1,6 @@
 //! Logs in unusual formats, and parts of logs.
 
-use crate::{Desk, sample};
+use crate::verbs::{Desk, sample};
 
 const RATE: [&str; 4] = ["--rate", "1/s", "--burst", "1"];
 

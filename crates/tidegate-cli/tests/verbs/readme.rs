@@ -1,6 +1,6 @@
 //! Runs the commands in the README and in the notes on the sample logs, unchanged.
 
-use crate::{Desk, repository};
+use crate::verbs::{Desk, repository};
 
 /// Returns every line of a page that is a `tidegate` command, with or without `$ `.
 fn commands(page: &str) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use serde_json::Value;
 
-use crate::{Desk, sample};
+use crate::verbs::{Desk, sample};
 
 /// Replays with these arguments. Returns the JSON, without the parts that differ between ways to read the same log.
 #[track_caller]

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::{Desk, sample};
+use crate::verbs::{Desk, sample};
 
 const FILE: &str = "version: 1
 client_ip: { trusted_proxies: [] }
@@ -178,7 +178,7 @@ fn every_document_is_what_its_schema_says_and_the_same_on_every_run() {
     desk.write("over.yaml", OVER);
     desk.write("breaker.yaml", BREAKER);
     desk.write("sheds.yaml", SHEDS);
-    desk.write("rotating.log", crate::suggest::rotating());
+    desk.write("rotating.log", crate::verbs::suggest::rotating());
     let log = sample("access.log");
     for (document, runs) in runs(&log) {
         let schema = schema(&desk, document);

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::Desk;
-use crate::schemas::{holds, schema};
+use crate::verbs::Desk;
+use crate::verbs::schemas::{holds, schema};
 
 const FIVE: &str = "version: 1
 client_ip: { trusted_proxies: [] }

@@ -4,8 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::Desk;
-use crate::serve::{PATIENCE, Serving};
+use crate::verbs::Desk;
+use crate::verbs::serve::{PATIENCE, Serving};
 
 /// A window of a year, so that no new one begins during the test.
 const TREE: &str = "domain: d

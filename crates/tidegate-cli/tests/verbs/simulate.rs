@@ -1,7 +1,7 @@
 //! Generated traffic on a virtual clock.
 
-use crate::readme::words;
-use crate::{Desk, repository};
+use crate::verbs::readme::words;
+use crate::verbs::{Desk, repository};
 
 #[test]
 fn a_seed_makes_the_same_traffic_again() {

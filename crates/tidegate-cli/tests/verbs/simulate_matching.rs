@@ -1,6 +1,6 @@
 //! Generated traffic under the policies of a file: attributes, priorities, and what matches them.
 
-use crate::Desk;
+use crate::verbs::Desk;
 
 /// A file whose policies match by path, method, attribute and direction.
 const MATCHED: &str = "version: 1

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use nix::pty::openpty;
 
-use crate::Desk;
+use crate::verbs::Desk;
 
 /// Runs the command with a terminal as its standard input, and types `input` after its first output. Returns its
 /// output and its exit code.

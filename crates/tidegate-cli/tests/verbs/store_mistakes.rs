@@ -4,9 +4,9 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 
-use crate::Desk;
-use crate::serve::{Serving, until};
-use crate::stores::{Redis, policies};
+use crate::verbs::Desk;
+use crate::verbs::serve::{Serving, until};
+use crate::verbs::stores::{Redis, policies};
 
 /// Overwrites each hash of cells with text.
 fn write_over_hashes(redis: &Redis) {

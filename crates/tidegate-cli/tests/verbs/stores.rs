@@ -2,8 +2,8 @@
 
 use std::process::{Child, Command, Stdio};
 
-use crate::Desk;
-use crate::serve::{Serving, until};
+use crate::verbs::Desk;
+use crate::verbs::serve::{Serving, until};
 
 /// A daily limit that several processes share.
 pub(crate) fn policies(store: &str, policy: &str) -> String {

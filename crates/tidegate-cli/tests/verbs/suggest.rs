@@ -1,6 +1,6 @@
 //! Limits proposed from a log.
 
-use crate::{Desk, sample};
+use crate::verbs::{Desk, sample};
 
 /// In the sample, one client scrapes at up to 780 a minute where 99 % never ask more than 26, and one guesses
 /// passwords at 20 a minute. A limit of 530 a minute would deny nothing.

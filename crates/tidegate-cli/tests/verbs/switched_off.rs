@@ -1,6 +1,6 @@
 //! Degrade switches of a policy file in `replay` and `simulate`: what turns them there, and `--switch-off`.
 
-use crate::Desk;
+use crate::verbs::Desk;
 
 const FILE: &str = "version: 1
 switches:
@@ -11,7 +11,7 @@ policies:
 ";
 
 /// The figures of the policy that reads the switch: matched and denied.
-fn few(told: &crate::Ran) -> (u64, u64) {
+fn few(told: &crate::verbs::Ran) -> (u64, u64) {
     let policies = told.json()["runs"][0]["policies"].clone();
     let few = policies.as_array().unwrap().iter().find(|policy| policy["name"] == "few").unwrap().clone();
     (few["matched"].as_u64().unwrap(), few["denied"].as_u64().unwrap())

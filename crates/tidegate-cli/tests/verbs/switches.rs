@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::Desk;
-use crate::schemas::{holds, schema};
-use crate::serve::Serving;
+use crate::verbs::Desk;
+use crate::verbs::schemas::{holds, schema};
+use crate::verbs::serve::Serving;
 
 const FILE: &str = "version: 1
 client_ip: { trusted_proxies: [] }

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::process::{Command, Stdio};
 
-use crate::Desk;
+use crate::verbs::Desk;
 
 const GOOD: &str = "version: 1
 client_ip: { trusted_proxies: [] }
@@ -116,7 +116,7 @@ fn colours_are_where_they_are_wanted_and_nowhere_else() {
 #[test]
 fn the_readings_of_a_suggestion_are_shown_on_a_terminal() {
     let desk = Desk::new();
-    let log = crate::sample("access.log");
+    let log = crate::verbs::sample("access.log");
     let shown = seen(&desk, &["suggest", &log], None);
     for reading in ["reading 1, measuring", "choosing", "replaying"] {
         assert!(shown.contains(reading), "{reading}: {shown:?}");

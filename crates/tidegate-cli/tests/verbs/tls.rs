@@ -1,8 +1,8 @@
 //! Encrypted doors on the command line: flags, checks, and asking a server at https://.
 
-use crate::Desk;
-use crate::made::{Authority, Folder};
-use crate::serve::Serving;
+use crate::verbs::Desk;
+use crate::verbs::made::{Authority, Folder};
+use crate::verbs::serve::Serving;
 
 const NONE: &str = "version: 1\npolicies: []\n";
 

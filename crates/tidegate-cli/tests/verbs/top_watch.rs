@@ -5,9 +5,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::Desk;
-use crate::serve::{Serving, until};
-use crate::terminal::seen;
+use crate::verbs::Desk;
+use crate::verbs::serve::{Serving, until};
+use crate::verbs::terminal::seen;
 
 const FILE: &str = "version: 1
 client_ip: { trusted_proxies: [] }

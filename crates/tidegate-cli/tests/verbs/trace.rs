@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{Desk, repository};
+use crate::verbs::{Desk, repository};
 
 /// Returns the pairs of input and output in docs/trace.md.
 fn documented() -> Vec<(String, String)> {

@@ -1,6 +1,6 @@
 //! When a replay gives a verdict, and about what.
 
-use crate::{Desk, sample};
+use crate::verbs::{Desk, sample};
 
 /// A misspelt name, an empty log and an unreadable log must not exit with 0 and "passed" thresholds.
 #[test]

@@ -1,8 +1,8 @@
 //! A person on call has a log and little time: asks for a limit, tries it on the log, sees which keys it would hit,
 //! and writes it into a file that a pipeline checks from then on.
 
-use crate::run;
-use crate::serving::Desk;
+use crate::walks::run;
+use crate::walks::serving::Desk;
 
 /// The scraper of the sample log.
 const SCRAPER: &str = "203.0.113.9";

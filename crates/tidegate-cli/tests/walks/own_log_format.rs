@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::proxy::Proxy;
-use crate::raw::ask;
-use crate::serving::{Desk, ended, words};
-use crate::waiting::{PATIENCE, within};
+use crate::walks::proxy::Proxy;
+use crate::walks::raw::ask;
+use crate::walks::serving::{Desk, ended, words};
+use crate::walks::waiting::{PATIENCE, within};
 
 const FORMATS: [(&str, &str); 3] = [
     (

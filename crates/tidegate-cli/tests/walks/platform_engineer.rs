@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 
-use crate::proxy::{FAILS_OPEN, NAMES_THE_POLICY, Proxy};
-use crate::run;
-use crate::serving::{Desk, Serving, end_of};
+use crate::walks::proxy::{FAILS_OPEN, NAMES_THE_POLICY, Proxy};
+use crate::walks::run;
+use crate::walks::serving::{Desk, Serving, end_of};
 
 /// An answer as a caller sees it.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Visits every state that three callers, a clock and a person can bring a breaker into within a number of steps, each
 //! once. Checks what holds in all of them, and that each has a way back to closed.
 //!
-//! [`crate::small_world`] walks sequences beside the plain model, but only a few steps deep, because many orders reach
+//! [`crate::breaker_model::small_world`] walks sequences beside the plain model, but only a few steps deep, because many orders reach
 //! the same state. This search merges equal states, so it goes deeper. It tracks the callers inside by itself, and asks
 //! the breaker only for its answers.
 
@@ -11,8 +11,8 @@ use std::time::Duration;
 use tidegate_core::breaker::{CircuitBreaker, CircuitBreakerState, Condition, Force, Forced};
 use tidegate_core::{Ask, Cost, Guard, Outcome, Receipt, State, Tick, Transition};
 
-use crate::model::{Judges, Looks, Terms};
-use crate::{START, built};
+use crate::breaker_model::model::{Judges, Looks, Terms};
+use crate::breaker_model::{START, built};
 
 /// The most callers inside at once.
 const CALLERS: usize = 3;

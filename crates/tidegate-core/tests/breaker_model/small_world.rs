@@ -5,8 +5,8 @@ use std::time::Duration;
 use tidegate_core::breaker::Condition;
 use tidegate_core::{Ask, Cost, Guard, Outcome, Receipt, Tick, Transition};
 
-use crate::model::{Judges, Looks, Terms};
-use crate::{Pair, START, Step};
+use crate::breaker_model::model::{Judges, Looks, Terms};
+use crate::breaker_model::{Pair, START, Step};
 
 /// At most two probes, in two steps; open for two nanoseconds, and places live for three.
 const TERMS: Terms = Terms {

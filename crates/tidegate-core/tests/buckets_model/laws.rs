@@ -8,8 +8,8 @@ use tidegate_core::rate::{
 use tidegate_core::rate::{GuavaBursty, GuavaWarming, UberPacer, XTime};
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, Replace, State, Tick, Transition};
 
+use crate::buckets_model::steps;
 use crate::random::Random;
-use crate::steps;
 
 /// One quota of each exact algorithm, all with one rate and burst.
 fn exact(rate: Rate, burst: u64) -> Vec<Quota> {

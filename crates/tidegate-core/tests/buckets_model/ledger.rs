@@ -9,7 +9,7 @@
 use tidegate_core::rate::{Bandwidth, Refill};
 use tidegate_core::{Algorithm, Quota, Rate, Receipt, State, Tick};
 
-use crate::models::{Band, Q, Spent, q};
+use crate::buckets_model::models::{Band, Q, Spent, q};
 use crate::random::Random;
 
 /// A charge, or a debt booked later.

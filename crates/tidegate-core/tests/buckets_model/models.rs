@@ -31,7 +31,7 @@ pub(crate) trait Model {
     fn decide(&mut self, now: u64, cost: u64, max_wait: u64) -> Answer;
     /// Returns the units left now, the units below empty, and the ns until full.
     fn standing(&self, now: u64) -> (u64, u64, u128);
-    /// Continues from a state after a checked settlement; see [`crate::ledger`].
+    /// Continues from a state after a checked settlement; see [`crate::buckets_model::ledger`].
     fn adopt(&mut self, last: u64, spent: &[Spent]);
 }
 

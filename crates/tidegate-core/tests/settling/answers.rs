@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Receipt, Retry, State, Tick, Transition};
 
-use crate::subjects::{Kind, Subject};
+use crate::settling::subjects::{Kind, Subject};
 
 pub(crate) fn cost(units: u64) -> Cost {
     Cost::new(units).unwrap()

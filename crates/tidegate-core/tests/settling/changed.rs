@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Receipt, Replace, State, Tick, Transition};
 
-use crate::answers::{cost, differ, few_probes, fuller, left, probes};
-use crate::subjects::{Kind, START, Subject, small};
+use crate::settling::answers::{cost, differ, few_probes, fuller, left, probes};
+use crate::settling::subjects::{Kind, START, Subject, small};
 
 /// Returns every pair of two algorithms.
 fn pairs() -> Vec<(Subject, Subject)> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tidegate_core::rate::{Bandwidth, CalendarUnit, ColdFactor, Refill, TokenBucket};
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, State, Tick, Transition};
 
-use crate::random_numbers::Random;
-use crate::subjects::START;
+use crate::settling::random_numbers::Random;
+use crate::settling::subjects::START;
 
 fn ms(ms: u64) -> Tick {
     START.after(Duration::from_millis(ms))
@@ -67,7 +67,7 @@ fn ordered(order: &str, crowd: Vec<Receipt>) -> Vec<Receipt> {
 /// first, closed `gcra` and the buckets for 5,171 s, and `warm-up` in any order but the last one first.
 #[test]
 fn a_crowd_that_waits_and_goes_away_leaves_no_trace() {
-    let most = if crate::is_long() { 4096 } else { 1000 };
+    let most = if crate::settling::is_long() { 4096 } else { 1000 };
     for count in [10, 1] {
         for quota in limits(count) {
             for crowd in [15, 100, most] {
@@ -150,7 +150,7 @@ impl Formula {
 /// that wait, a limit forgot all gaps but 64, and gave back less than either.
 #[test]
 fn what_comes_back_is_what_the_page_says() {
-    let (seeds, most) = if crate::is_long() { (4000, 600) } else { (120, 300) };
+    let (seeds, most) = if crate::settling::is_long() { (4000, 600) } else { (120, 300) };
     for seed in 0..seeds {
         let mut random = Random::new(seed);
         let (count, period, burst) = (1 + random.below(12), 1 + random.below(60), 1 + random.below(12));

@@ -17,9 +17,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tidegate_core::Tick;
 
-use crate::history::{Done, Op, Run};
-use crate::laws;
-use crate::subjects::{START, Subject};
+use crate::settling::history::{Done, Op, Run};
+use crate::settling::laws;
+use crate::settling::subjects::{START, Subject};
 
 const TICKS: u64 = 4;
 const COSTS: [u64; 3] = [1, 2, 4];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::{Algorithm, Ask, Quota, Receipt, State, Tick, Transition};
 
-use crate::answers::cost;
+use crate::settling::answers::cost;
 
 /// An operation. Moving the clock is part of the next operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +172,7 @@ impl<'a> Run<'a> {
         self.charges.iter().enumerate().filter(|(_, charge)| charge.used.is_none())
     }
 
-    /// Returns one line with which [`crate::replay`] runs the same history again.
+    /// Returns one line with which [`crate::settling::replay`] runs the same history again.
     pub(crate) fn line(&self, next: Option<Op>) -> String {
         let quota: String = self.quota.encode().iter().map(|byte| format!("{byte:02x}")).collect();
         let ops: Vec<String> = self.ops.iter().chain(next.as_ref()).map(ToString::to_string).collect();

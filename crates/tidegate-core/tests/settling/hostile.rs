@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, Replace, State, Tick, Transition};
 
-use crate::subjects::small;
+use crate::settling::subjects::small;
 
 /// Arbitrary numbers, often at the edges of their ranges.
 fn edgy() -> impl Strategy<Value = u64> {
@@ -60,7 +60,7 @@ fn answers(quota: &Quota, other: &Quota, state: &State, now: Tick, receipt: &Rec
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: crate::hostile_cases(), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: crate::settling::hostile_cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn any_bytes_and_any_receipt_are_survived(
@@ -70,7 +70,7 @@ proptest! {
     ) {
         let subjects = small();
         let subject = which.get(&subjects);
-        let mut state = subject.quota.fresh(crate::subjects::START);
+        let mut state = subject.quota.fresh(crate::settling::subjects::START);
         // A state with charges, settled once, has more bytes to overwrite.
         for (now, receipt, used) in &steps {
             let mut bytes = state.encode();

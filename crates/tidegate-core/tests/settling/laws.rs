@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use tidegate_core::{Algorithm, Ask, Quota, Rate, Receipt, Replace, Retry, State, Tick, Transition};
 
-use crate::answers::{charged, cost, differ, few_probes, fuller, left, probes};
-use crate::history::{Charge, Counterfactual, Op, Run};
-use crate::subjects::{Kind, Subject};
+use crate::settling::answers::{charged, cost, differ, few_probes, fuller, left, probes};
+use crate::settling::history::{Charge, Counterfactual, Op, Run};
+use crate::settling::subjects::{Kind, Subject};
 
 /// The description of a broken law.
 pub(crate) type Broken = String;

@@ -11,10 +11,10 @@ use tidegate_core::rate::{
 };
 use tidegate_core::{Quota, Rate, Tick};
 
-use crate::envelope::Envelope;
-use crate::history::{Done, Op, Run};
-use crate::laws;
-use crate::subjects::{Kind, START, Subject, small};
+use crate::settling::envelope::Envelope;
+use crate::settling::history::{Done, Op, Run};
+use crate::settling::laws;
+use crate::settling::subjects::{Kind, START, Subject, small};
 
 /// A step, as numbers that are valid in every history, so that shrinking keeps a history valid.
 #[derive(Clone, Copy, Debug)]

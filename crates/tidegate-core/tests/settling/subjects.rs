@@ -8,7 +8,7 @@ use tidegate_core::rate::{
 };
 use tidegate_core::{Quota, Rate, Tick};
 
-use crate::envelope::Envelope;
+use crate::settling::envelope::Envelope;
 
 /// A zone with two clock changes a year; UTC in a build without time zones.
 const ZONE: &str = if cfg!(feature = "tz") { "Europe/Berlin" } else { "UTC" };
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     /// The same, but a debt is kept by window: the sums are compared only without a debt.
     Window,
     /// A charge that finds the limit full decides when its windows or refills end, so a history without it may end
-    /// fuller *or* emptier. *Never fuller* is checked at each settlement; see [`crate::laws`].
+    /// fuller *or* emptier. *Never fuller* is checked at each settlement; see [`crate::settling::laws`].
     Phase {
         /// Units by which a limit may be ahead after the charge that began its period was undone: one refill if that is
         /// below the capacity, and otherwise zero.
@@ -33,7 +33,7 @@ pub(crate) enum Kind {
     /// than an unused one. Undoing the last charge is exact, and no settlement adds more than it gives back.
     Pacer,
     /// Like a pacer, but the library has its own way to cancel, which is kept, and gives back across changes. After a
-    /// first settlement it can add more than was charged; see [`crate::laws`].
+    /// first settlement it can add more than was charged; see [`crate::settling::laws`].
     Peer,
 }
 

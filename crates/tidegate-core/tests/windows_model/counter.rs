@@ -4,7 +4,7 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use tidegate_core::{Ask, Quota, Rate, Replace, Standing, Tick};
 
-use crate::model::{Act, Answer, Made, Model, Wide, answer, excess, share, standing, wide};
+use crate::windows_model::model::{Act, Answer, Made, Model, Wide, answer, excess, share, standing, wide};
 
 pub(crate) struct CounterModel {
     rate: Rate,

@@ -9,11 +9,11 @@ use std::time::Duration;
 use tidegate_core::rate::{CalendarUnit, FixedWindow, SlidingCounter, SlidingLog, SlidingWindow};
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, Retry, State, Tick, Transition};
 
-use crate::counter::CounterModel;
-use crate::fixed::FixedModel;
-use crate::model::Model;
 use crate::random::Random;
-use crate::sliding::SlidingModel;
+use crate::windows_model::counter::CounterModel;
+use crate::windows_model::fixed::FixedModel;
+use crate::windows_model::model::Model;
+use crate::windows_model::sliding::SlidingModel;
 
 /// Twenty seconds into a minute.
 const START: Tick = Tick::from_secs(1_700_000_000);
@@ -79,7 +79,7 @@ fn crowds_equal_their_models() {
                     let ask = Ask::within(now, Cost::new(units).unwrap(), waits);
                     let answer = model.decide(ask);
                     let found = quota.decide(&state, ask);
-                    assert_eq!(crate::model::of(&found), answer, "{quota:?} {ask:?}");
+                    assert_eq!(crate::windows_model::model::of(&found), answer, "{quota:?} {ask:?}");
                     if let Transition::Allowed { next, receipt, .. } = found {
                         state = next;
                         open.push((charged, receipt));

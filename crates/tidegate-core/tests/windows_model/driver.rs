@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Receipt, Replace, Retry, State, Tick, Transition};
 
-use crate::model::{self, Model, Wide, wide};
 use crate::random::Random;
+use crate::windows_model::model::{self, Model, Wide, wide};
 
 /// How many steps one history has: long enough to fill windows and let them pass, short enough to try many quotas.
 const STEPS_PER_LIFE: u64 = 64;

@@ -3,7 +3,7 @@
 use tidegate_core::rate::FixedWindow;
 use tidegate_core::{Ask, Quota, Replace, Standing, Tick};
 
-use crate::model::{Act, Answer, Made, Model, Wide, answer, excess, share, standing, wide};
+use crate::windows_model::model::{Act, Answer, Made, Model, Wide, answer, excess, share, standing, wide};
 
 struct Opened {
     start: Wide,

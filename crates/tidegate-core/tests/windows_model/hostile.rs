@@ -5,8 +5,8 @@ use std::time::Duration;
 use tidegate_core::rate::CalendarUnit;
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Receipt, Replace, State, Tick, Transition};
 
-use crate::driver::steps;
 use crate::random::Random;
+use crate::windows_model::driver::steps;
 
 fn number(random: &mut Random) -> u64 {
     match random.below(8) {

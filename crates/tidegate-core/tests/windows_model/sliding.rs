@@ -3,7 +3,7 @@
 use num_bigint::BigUint;
 use tidegate_core::{Ask, Quota, Replace, Standing, Tick};
 
-use crate::model::{Act, Answer, Made, Model, Wide, answer, excess, share, standing, wide};
+use crate::windows_model::model::{Act, Answer, Made, Model, Wide, answer, excess, share, standing, wide};
 
 /// The units, the span, and the number of buckets unless it is a log.
 struct Law {

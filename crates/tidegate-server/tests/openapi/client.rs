@@ -8,8 +8,8 @@ use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use tidegate::ManualClock;
 
-use crate::document::{Document, Operation};
-use crate::made::{Seeded, odd, of_schema, spoil};
+use crate::openapi::document::{Document, Operation};
+use crate::openapi::made::{Seeded, odd, of_schema, spoil};
 use crate::running::wire::{read_until, rest, sent};
 use crate::running::{Answer, send};
 

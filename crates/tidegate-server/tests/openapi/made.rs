@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::document::Document;
+use crate::openapi::document::Document;
 
 /// Numbers that follow from a seed (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
 /// 2014).

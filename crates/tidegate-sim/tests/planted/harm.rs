@@ -7,7 +7,7 @@ use tidegate_sim::source::Input;
 use tidegate_sim::suggest::{Narrower, Proposal, SuggestOptions, Suggestion, suggest};
 use tidegate_sim::what_if::{Candidate, WhatIf, WhatIfOptions};
 
-use crate::traffic::Planted;
+use crate::planted::traffic::Planted;
 
 pub(crate) fn propose(log: &Planted) -> Suggestion {
     let file = tempfile::NamedTempFile::new().unwrap();

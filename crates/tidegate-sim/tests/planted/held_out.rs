@@ -1,6 +1,6 @@
 //! Clients planted in logs that were written after the method was final, and that have not influenced it.
 
-use crate::traffic::{Asker, HOUR, PAGES, Planted, SPAN};
+use crate::planted::traffic::{Asker, HOUR, PAGES, Planted, SPAN};
 
 /// People behind one address, each with their own browser, who visit three times and do not sign in.
 fn people_at(log: &mut Planted, address: &str, people: u64) {

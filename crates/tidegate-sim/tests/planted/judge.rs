@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tidegate_sim::suggest::{Caution, Fate, Finding, Suggestion};
 
-use crate::harm::{Harm, harm, propose, spoken_of};
-use crate::scenarios::SCENARIOS;
-use crate::traffic::{ANOTHER_DAY, Plant, Planted};
+use crate::planted::harm::{Harm, harm, propose, spoken_of};
+use crate::planted::scenarios::SCENARIOS;
+use crate::planted::traffic::{ANOTHER_DAY, Plant, Planted};
 
 /// Seeds that were never used while the method was developed.
 const SEEDS: [u64; 3] = [501, 502, 503];

@@ -1,6 +1,6 @@
 //! The clients that are planted among the people.
 
-use crate::traffic::{Asker, HOUR, PAGES, Planted, SPAN};
+use crate::planted::traffic::{Asker, HOUR, PAGES, Planted, SPAN};
 
 pub(crate) fn nothing(_: &mut Planted) {}
 

@@ -1,8 +1,8 @@
 //! The logs of the table.
 
-use crate::held_out::*;
-use crate::plants::*;
-use crate::traffic::{Plant, Planted};
+use crate::planted::held_out::*;
+use crate::planted::plants::*;
+use crate::planted::traffic::{Plant, Planted};
 
 macro_rules! both {
     ($($plant:expr),+) => { |log: &mut Planted| { $($plant(log);)+ } };

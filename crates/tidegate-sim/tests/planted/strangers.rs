@@ -11,7 +11,7 @@ use tidegate_sim::log::LogOptions;
 use tidegate_sim::source::Input;
 use tidegate_sim::suggest::{Fate, SuggestOptions, Suggestion, suggest};
 
-use crate::traffic::Chance;
+use crate::planted::traffic::Chance;
 
 const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;

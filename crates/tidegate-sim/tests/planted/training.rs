@@ -9,9 +9,9 @@ use tidegate::{Quota, Rate, Tick};
 use tidegate_sim::suggest::{Finding, Suggestion};
 use tidegate_sim::what_if::{Candidate, WhatIf, WhatIfOptions};
 
-use crate::harm::{harm, propose};
-use crate::plants::{self, health_checks, nothing, power_law, scrapers, slow_crawler};
-use crate::traffic::{ANOTHER_DAY, Asker, HOUR, PAGES, Plant, Planted, SPAN};
+use crate::planted::harm::{harm, propose};
+use crate::planted::plants::{self, health_checks, nothing, power_law, scrapers, slow_crawler};
+use crate::planted::traffic::{ANOTHER_DAY, Asker, HOUR, PAGES, Plant, Planted, SPAN};
 
 macro_rules! both {
     ($($plant:expr),+) => { |log: &mut Planted| { $($plant(log);)+ } };

@@ -10,7 +10,7 @@ use tidegate::Breaker;
 use tokio::time::{Instant, sleep_until, timeout};
 use tower::ServiceExt;
 
-use crate::service::{self, PATIENCE, Phases};
+use super::service::{self, PATIENCE, Phases};
 
 /// Users per second. A healthy dependency answers 500 per second.
 pub(crate) const USERS: u32 = 200;

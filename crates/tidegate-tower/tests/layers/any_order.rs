@@ -20,7 +20,7 @@ use tower::limit::GlobalConcurrencyLimitLayer;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::service::{call, poll, status};
+use crate::layers::service::{call, poll, status};
 
 const PLACES: u64 = 2;
 const CALLS: usize = 6;

@@ -9,7 +9,7 @@ use tidegate::{Breaker, Bulkhead, Enter, KeyedBreaker, Limiter, ManualClock, Out
 use tidegate_tower::{BreakerLayer, ConcurrencyLayer, DeadlineLayer, RateLimitLayer, RefusalCause, Refused};
 use tower_layer::Layer;
 
-use crate::service::{ScriptedService, answer, call, get, poll, status, with};
+use crate::layers::service::{ScriptedService, answer, call, get, poll, status, with};
 
 pub(crate) fn breaker(failures: u32) -> (Breaker, ManualClock) {
     let clock = ManualClock::default();

@@ -8,8 +8,8 @@ use tidegate::{Breaker, KeyedBreaker, ManualClock, Outcome};
 use tidegate_tower::{BreakerLayer, Errors, Refused};
 use tower_layer::Layer;
 
-use crate::breaker::breaker;
-use crate::service::{ScriptedService, answer, get};
+use crate::layers::breaker::breaker;
+use crate::layers::service::{ScriptedService, answer, get};
 
 /// Every refusal of a breaker said that the circuit is open: while it tried the service, while a person held it open, and
 /// while it refused a share of the calls.

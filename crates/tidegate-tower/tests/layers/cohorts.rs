@@ -5,7 +5,7 @@ use tidegate::{Clock, ManualClock, Priority};
 use tidegate_tower::{PriorityLayer, priority_of};
 use tower_layer::Layer;
 
-use crate::service::{Finds, answer, get};
+use crate::layers::service::{Finds, answer, get};
 
 const FINDS: Finds = Finds(|| carried().map_or_else(|| "nothing".to_owned(), |found| found.to_string()));
 

@@ -6,7 +6,7 @@ use tidegate::{Bulkhead, Enter, ManualClock, Tick, deadline};
 use tidegate_tower::ConcurrencyLayer;
 use tower_layer::Layer;
 
-use crate::service::{ScriptedService, answer, call, get, poll};
+use crate::layers::service::{ScriptedService, answer, call, get, poll};
 
 #[test]
 fn a_place_is_returned_when_the_call_ends_or_goes_away() {

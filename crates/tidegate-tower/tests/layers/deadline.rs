@@ -12,7 +12,7 @@ use tidegate_tower::{
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::service::{Finds, ScriptedService, answer, call, get, poll, status, with};
+use crate::layers::service::{Finds, ScriptedService, answer, call, get, poll, status, with};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -10,7 +10,7 @@ use tidegate::store::{
 };
 use tidegate::{Descriptor, Gate, ManualClock, Policy, PolicySet};
 
-use crate::service::poll;
+use crate::layers::service::poll;
 
 /// An engine. Clones share the counters.
 #[derive(Clone, Debug, Default)]

@@ -13,7 +13,7 @@ use tidegate::{Limiter, ManualClock, Quota};
 use tidegate_tower::{Errors, FallbackLayer, Keep, LastOfKey, RateLimitLayer, RefusalCause, Refused};
 use tower_layer::Layer;
 
-use crate::service::{ScriptedService, answer, call, poll, status};
+use crate::layers::service::{ScriptedService, answer, call, poll, status};
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
 type Path = fn(&Request<String>) -> String;

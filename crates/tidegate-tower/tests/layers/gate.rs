@@ -10,8 +10,8 @@ use tidegate_tower::{
 };
 use tower_layer::Layer;
 
-use crate::breaker::Heard;
-use crate::service::{ScriptedService, answer, call, get, poll, status, with};
+use crate::layers::breaker::Heard;
+use crate::layers::service::{ScriptedService, answer, call, get, poll, status, with};
 
 fn policy(name: &str, quota: Quota) -> Policy {
     Policy::new(name, Limit::new(quota, name))

@@ -13,9 +13,9 @@ use tidegate_tower::{DeadlineLayer, GateLayer, RefusalCause, Refused, Spent, Whe
 use tower_layer::Layer;
 use tower_service::Service as _;
 
-use crate::breaker::Heard;
-use crate::engine::Engine;
-use crate::service::{ScriptedService, call, get, poll, status, with};
+use crate::layers::breaker::Heard;
+use crate::layers::engine::Engine;
+use crate::layers::service::{ScriptedService, call, get, poll, status, with};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -22,7 +22,7 @@ use tower::util::BoxCloneService;
 use tower::{BoxError, ServiceExt as _};
 use tower_layer::Layer;
 
-use crate::service::{ScriptedService, answer, call, get, poll, status, with};
+use crate::layers::service::{ScriptedService, answer, call, get, poll, status, with};
 
 const SECOND: Duration = Duration::from_secs(1);
 

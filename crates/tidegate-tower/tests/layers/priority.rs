@@ -21,8 +21,8 @@ use tokio::task::JoinHandle;
 use tower::{Service, ServiceExt};
 use tower_layer::Layer;
 
-use crate::over_the_wire::ask;
-use crate::service::{Finds, ScriptedService, answer, get, with};
+use crate::layers::over_the_wire::ask;
+use crate::layers::service::{Finds, ScriptedService, answer, get, with};
 
 const FINDS: Finds = Finds(|| carried().map_or_else(|| "nothing".to_owned(), |found| found.to_string()));
 

@@ -7,7 +7,7 @@ use tidegate_tower::{ClientStack, RateLimitLayer, RefusalCause, Refused, RetryLa
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::service::{ScriptedService, answer, call, get, poll, status, with};
+use crate::layers::service::{ScriptedService, answer, call, get, poll, status, with};
 
 fn limiter(quota: impl TryInto<Quota, Error: std::fmt::Debug>) -> (Limiter, ManualClock) {
     let clock = ManualClock::default();

@@ -15,7 +15,7 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::service::{ScriptedService, answer, call, get, poll, with};
+use crate::layers::service::{ScriptedService, answer, call, get, poll, with};
 
 fn ready<S: Service<Request<String>>>(service: &mut S) -> bool {
     service.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready()
@@ -126,7 +126,7 @@ impl Service<Request<String>> for Strict {
         assert!(std::mem::take(&mut self.was_asked), "called without being asked");
         self.calls.fetch_add(1, Ordering::Relaxed);
         let status = if self.calls.load(Ordering::Relaxed) % 3 == 1 { 503 } else { 200 };
-        std::future::ready(Ok(crate::service::status(status)))
+        std::future::ready(Ok(crate::layers::service::status(status)))
     }
 }
 

@@ -13,7 +13,7 @@ use tidegate_tower::{
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::service::{ScriptedService, answer, call, get, poll, status};
+use crate::layers::service::{ScriptedService, answer, call, get, poll, status};
 
 type Boxed = Box<dyn std::error::Error + Send + Sync>;
 

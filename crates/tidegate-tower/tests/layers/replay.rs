@@ -20,7 +20,7 @@ use tidegate_tower::{ReplayBody, ReplayError, ReplayLayer, RetryLayer};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_service::Service;
 
-use crate::service::poll;
+use crate::layers::service::poll;
 
 /// One step of a body: data, trailers, or a failure.
 #[derive(Clone, Debug, PartialEq)]

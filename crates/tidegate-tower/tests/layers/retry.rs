@@ -10,7 +10,7 @@ use tidegate_core::retry_budget::RetryBudget;
 use tidegate_tower::{ArrivingRetriesLayer, RetryLayer};
 use tower_layer::Layer;
 
-use crate::service::{ScriptedService, answer, get, status, with};
+use crate::layers::service::{ScriptedService, answer, get, status, with};
 
 fn layer(share: f64) -> RetryLayer {
     let budget =

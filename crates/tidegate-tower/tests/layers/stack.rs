@@ -10,7 +10,7 @@ use tidegate_tower::{
 };
 use tower_layer::Layer;
 
-use crate::service::{ScriptedService, answer, call, get, poll, status, with};
+use crate::layers::service::{ScriptedService, answer, call, get, poll, status, with};
 
 #[test]
 fn layers_come_in_the_right_order_whatever_order_they_are_named_in() {

@@ -15,7 +15,7 @@ use tidegate_tower::{
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::service::{Finds, ScriptedService, answer, call, get, poll, status};
+use crate::layers::service::{Finds, ScriptedService, answer, call, get, poll, status};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -11,7 +11,7 @@ use tidegate::policy::{ChargeOn, PolicySet};
 use tidegate::store::{MemoryStore, Occupancy, Settled, Settling, Step, Store, StoreError};
 use tidegate::{Gate, ManualClock, Outcome, Quota};
 
-use crate::{admit, gate, levels, per_hour, policy};
+use crate::admission::{admit, gate, levels, per_hour, policy};
 
 /// A memory store that fails once on command: before it settles, or after it, as if its answer were lost.
 #[derive(Clone, Debug)]

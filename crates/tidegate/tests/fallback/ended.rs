@@ -7,7 +7,7 @@ use tidegate::store::{Charge, DecidedBy, Ending, Op, StoreError};
 use tidegate::{Cost, Finish, Outcome, Quota, Receipt, Retry};
 
 use crate::engine::Mood;
-use crate::{Rig, per_hour, rig};
+use crate::fallback::{Rig, per_hour, rig};
 
 #[test]
 fn charges_are_ended_where_they_were_made() {

@@ -8,7 +8,7 @@ use tidegate::store::fallback::{DEADLINE, OUTAGE_AFTER, PROBE_EVERY};
 use tidegate::store::{Answer, Charge, DecidedBy, Op};
 
 use crate::engine::{Mood, Waiting};
-use crate::{Rig, per_hour, rig_after};
+use crate::fallback::{Rig, per_hour, rig_after};
 
 /// Regression: a single late answer counted as an outage of a second.
 #[test]

@@ -10,7 +10,7 @@ use tidegate::{Clock as _, Cost, Finish, Outcome, Quota, Receipt, Retry};
 use tidegate_core::envelope::WindowEnvelope;
 use tidegate_core::rate::CalendarUnit;
 
-use crate::world::{Link, World};
+use crate::leased::world::{Link, World};
 
 const RTT: Duration = Duration::from_millis(2);
 

@@ -10,7 +10,7 @@ use tidegate::store::{Charge, Op, Settled, Settling, Step, Store as _};
 use tidegate::{Cost, Quota};
 use tidegate_core::envelope::Envelope;
 
-use crate::world::World;
+use crate::leased::world::World;
 
 const NODES: usize = 10;
 const RATE: u64 = 10_000;

@@ -8,8 +8,8 @@ use tidegate::cluster::Part;
 use tidegate::store::{Charge, DecidedBy, Durable, Ending, Op, Settled};
 use tidegate::{Cost, Finish, Quota, Receipt, Retry};
 
-use crate::behaviour::{left, quiet, settle, take, warm, world};
-use crate::world::{Link, World};
+use crate::leased::behaviour::{left, quiet, settle, take, warm, world};
+use crate::leased::world::{Link, World};
 
 /// Limits that give hardly anything back during a test: a GCRA limit and a fixed window.
 fn slow() -> [Arc<Quota>; 2] {

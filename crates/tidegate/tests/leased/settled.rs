@@ -13,7 +13,7 @@ use tidegate::store::{
 use tidegate::{Cost, Finish, Outcome, Quota, Receipt, Tick};
 use tidegate_core::envelope::Envelope;
 
-use crate::world::{Link, World};
+use crate::leased::world::{Link, World};
 
 const NODES: u64 = 4;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tidegate::store::{Answer, Charge, Op, Step, Store as _};
 use tidegate::{Cost, Quota};
 
-use crate::behaviour::{quiet, take, world};
-use crate::world::{Link, World};
+use crate::leased::behaviour::{quiet, take, world};
+use crate::leased::world::{Link, World};
 
 /// Settles one step for each key in one call. Returns the answers, how long it took, and how many calls the engine got.
 fn settle_each(world: &mut World, quota: &Arc<Quota>, keys: &[[u8; 4]]) -> (Vec<Answer>, Duration, u64) {

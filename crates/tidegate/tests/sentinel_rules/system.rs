@@ -2,7 +2,7 @@
 
 use tidegate::Outcome;
 
-use crate::gateway::{Gateway, READ, WRITE, descriptor};
+use crate::sentinel_rules::gateway::{Gateway, READ, WRITE, descriptor};
 
 #[test]
 fn system_by_processor_holds_until_it_has_cooled_down() {

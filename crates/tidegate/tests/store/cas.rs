@@ -18,7 +18,7 @@ use tidegate_core::Finish;
 
 use crate::byte_map::Bytes;
 use crate::byte_map::faulty::{Fault, Faulty};
-use crate::steps;
+use crate::store::steps;
 
 fn over(fault: &Fault) -> CasStore<Faulty> {
     CasStore::new(Faulty::new(fault.clone()))

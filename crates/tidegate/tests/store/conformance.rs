@@ -14,7 +14,7 @@ use tidegate_core::Algorithm as _;
 use tidegate_core::time::MAX_STEP_BACK;
 
 use crate::byte_map::Bytes;
-use crate::steps;
+use crate::store::steps;
 use tidegate::store::conformance::Random;
 
 #[test]

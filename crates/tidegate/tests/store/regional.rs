@@ -79,7 +79,7 @@ fn never_more(leased: bool) {
     .enumerate()
     {
         let quota = Arc::new(quota.unwrap());
-        for seed in 0..crate::steps(3) {
+        for seed in 0..crate::store::steps(3) {
             let mut random = Random::seeded(seed * 10 + kind as u64);
             let (own, clock) = (Part::WHOLE / 32 / 3, ManualClock::at(at(0)));
             let mut regions = [(); 3].map(|()| Region::new(own, leased.then_some(&clock)));

@@ -9,7 +9,7 @@ use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, Share};
 use tidegate::store::{PlainStore, StoreError};
 use tidegate::{Clock as _, Gate, ManualClock, Quota, Tick};
 
-use crate::scripted::{BackgroundTasks, Behaviour, Ended, Scripted, drive};
+use crate::two_stores::scripted::{BackgroundTasks, Behaviour, Ended, Scripted, drive};
 
 const LIMIT: u64 = 5;
 

@@ -16,7 +16,7 @@ use tidegate::{Clock as _, Cost, Decision, Gate, ManualClock, Quota, Tick};
 use tidegate_core::Finish;
 
 use crate::byte_map::{Bytes, OnTheSpot};
-use crate::scripted::{BackgroundTasks, Behaviour, Ended, Scripted, drive};
+use crate::two_stores::scripted::{BackgroundTasks, Behaviour, Ended, Scripted, drive};
 use tidegate::store::conformance::Random;
 
 /// One request waits for the second store while others pass through the first, and is then refused. The first store

@@ -170,7 +170,7 @@ async fn a_streamed_answer_of_axum_reports_its_tokens_at_its_end() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = listener.local_addr().unwrap();
     let serving = tokio::spawn(async move { axum::serve(listener, app).await });
-    let answer = crate::over_the_wire::ask(server, "/", "").await;
+    let answer = crate::layers::over_the_wire::ask(server, "/", "").await;
     assert!(answer.contains("token "), "{answer}");
     while ends.all().is_empty() {
         tokio::task::yield_now().await;

@@ -26,7 +26,7 @@ async fn a_server_of_axum_tells_ended_bodies_from_readers_that_hang_up() {
     let server = listener.local_addr().unwrap();
     let serving = tokio::spawn(async move { axum::serve(listener, app).await });
 
-    let answer = crate::over_the_wire::ask(server, "/sized", "").await;
+    let answer = crate::layers::over_the_wire::ask(server, "/sized", "").await;
     assert!(answer.ends_with("1234567890"), "{answer}");
     let mut hangs_up = TcpStream::connect(server).await.unwrap();
     hangs_up.write_all(b"GET /endless HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();

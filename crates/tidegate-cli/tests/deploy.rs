@@ -1,0 +1,28 @@
+//! Tests the files of `deploy/`: the rules and the dashboard with a real Prometheus that scrapes a real server, the
+//! units with systemd, and restarts behind a real nginx and a real Envoy with the socket kept open.
+//!
+//! Needs Envoy, which `cargo xtask test` installs, `prometheus` with `promtool`, `systemd-analyze` and `nginx`. If
+//! one is missing, its tests print a message and are skipped; with `TIDEGATE_REQUIRE_SERVERS=1` they fail. With the
+//! feature `etcd`, and etcd installed, the server uses an engine, so that all series of the dashboard exist.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod envoy;
+mod expressions;
+mod handover;
+mod live;
+#[allow(dead_code, reason = "the attacks start proxies in more ways")]
+#[allow(dead_code, reason = "the attacks send what no test here does")]
+mod rules;
+mod scraper;
+#[allow(dead_code, reason = "the attacks ask more of a server")]
+mod unit;
+#[allow(dead_code, reason = "the attacks wait for more")]
+use crate::attack::{proxy, raw, serving, waiting};
+use std::path::{Path, PathBuf};
+
+/// Returns a file of the repository's `deploy/`.
+pub(crate) fn deployed(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)
+}

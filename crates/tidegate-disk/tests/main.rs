@@ -1,0 +1,11 @@
+//! All tests of this crate from outside, as one program: each module tests one subject.
+
+#[path = "common/child.rs"]
+mod child;
+mod common;
+mod crashes;
+mod damage;
+mod gate;
+mod laws;
+mod outages;
+mod restarts;

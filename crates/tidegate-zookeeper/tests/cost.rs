@@ -1,0 +1,19 @@
+//! `cargo test -p tidegate-zookeeper --test all cost -- --ignored --nocapture` prints the table of `docs/stores/zookeeper.md`.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+use std::sync::Arc;
+
+#[path = "../../tidegate-etcd/tests/cost/measure.rs"]
+mod measure;
+use crate::server;
+
+#[test]
+#[ignore = "prints figures, and asserts nothing"]
+fn what_a_decision_costs() {
+    let Some(server) = server::Server::start() else { return };
+    let runtime = tidegate_testkit::runtime();
+    let store = Arc::new(server.connect(&runtime).store());
+    measure::table(&runtime, Arc::clone(&store));
+    measure::batches(&runtime, &store);
+}

@@ -1,0 +1,21 @@
+//! Gates: what a check decides, charges, settles and tells.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+mod adaptive_guard;
+mod admission_orders;
+mod async_send;
+mod charge_each;
+mod check;
+mod client_ip;
+mod deadlines;
+mod guards;
+mod keep_for;
+#[cfg(all(feature = "config", feature = "http"))]
+mod next_hop;
+mod observed;
+mod over;
+mod paced_work;
+mod policy_set;
+mod races;
+mod together;
