@@ -41,7 +41,7 @@ const PACERS: [&str; 3] = ["uber-pacer", "guava-bursty", "guava-warming"];
 const WARMING: [&str; 2] = ["warm-up", "guava-warming"];
 
 /// The message of the file's parser for a limit without a rate that is not a guard.
-const NO_RATE: &str = "limit has no rate";
+const NO_RATE: &str = "limit has no rate; write rate: 10/s";
 
 impl LimitSpec {
     /// Reads the limit of the command line; `None` if there is none.

@@ -94,7 +94,7 @@ pub(crate) struct SeenLimit {
     /// `allowed`, `DENIED`, `would deny`, `marked` or `demoted`.
     pub(crate) result: &'static str,
     pub(crate) counts_places: bool,
-    pub(crate) needs: u64,
+    pub(crate) needs: Option<u64>,
     pub(crate) has: u64,
     pub(crate) kept_back: u64,
     pub(crate) of: u64,

@@ -96,8 +96,8 @@ pub struct LimitReason {
     pub shadow_limit: bool,
     /// What the limit counts: `units`, which return with time, or `places`, which are free again when requests in flight end.
     pub counts: &'static str,
-    /// Units or places asked for.
-    pub needs: u64,
+    /// Units or places asked for; absent if the cost cannot be worked out.
+    pub needs: Option<u64>,
     /// Units or places left, including those that are kept back.
     pub has: u64,
     /// Units or places that are kept back from this request, for others of higher priority.
@@ -117,8 +117,6 @@ pub struct LimitReason {
     pub admitted_share: Option<f64>,
     /// Whether this limit allowed the request but was not charged, because another limit denied it.
     pub spared: bool,
-    #[cfg_attr(feature = "config", serde(skip))]
-    cost_is_unknown: bool,
     #[cfg_attr(feature = "config", serde(skip))]
     binds: bool,
     /// The policy file's word for [`AllowedWith::burst_at_least`], and the text after the number.
@@ -318,8 +316,7 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
             },
             shadow_limit: policy.is_shadow_limit(limit.limit),
             counts: if policy.limit(limit.limit).is_some_and(Limit::is_guard) { "places" } else { "units" },
-            needs: limit.cost.units(),
-            cost_is_unknown: limit.cost_is_unknown() && policy.cost.is_some(),
+            needs: (!limit.cost_is_unknown()).then(|| limit.cost.units()),
             has: standing.remaining,
             kept_back: limit.kept_back,
             of: standing.limit,

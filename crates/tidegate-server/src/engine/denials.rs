@@ -184,7 +184,7 @@ fn seen(decision: &GateDecision, line: &LimitDecision, request: &Descriptor<'_>)
             (true, _) => "would deny",
         },
         counts_places: limit.is_some_and(Limit::is_guard),
-        needs: line.cost.units(),
+        needs: (!line.cost_is_unknown()).then(|| line.cost.units()),
         has: line.decision.standing.remaining,
         kept_back: line.kept_back,
         of: line.decision.standing.limit,

@@ -42,14 +42,34 @@ impl Engine {
     /// Describes the numbers that policies and switches depend on and of which there has been no reading: what waits for
     /// them does nothing. As sentences, at most [`UNREAD`].
     pub(crate) fn unread_sources(&self, live: &Live) -> Vec<String> {
+        self.unread(live).take(UNREAD).map(|source| unread_source(live, &source)).collect()
+    }
+
+    /// Returns the names of the policies that limit nothing because a number of their conditions is not known any more.
+    /// Those that wait for one that there has been no reading of are told with it, by [`Engine::unread_sources`].
+    pub(crate) fn out_of_date<'a>(&self, live: &'a Live) -> Vec<&'a str> {
+        let unread: Vec<Source> = self.unread(live).collect();
+        let policies = live.set.policies().iter().enumerate();
+        let unknown = policies.filter(|(at, policy)| {
+            // A switch is always known; nothing has looked at it yet.
+            let measured = policy.when.iter().any(|one| !matches!(one.source(), Source::Switch(_)));
+            watched(policy)
+                && measured
+                && live.set.holding(*at) == Some(Holding::Unknown)
+                && !waits(policy, &unread)
+        });
+        unknown.map(|(_, policy)| policy.name.as_str()).collect()
+    }
+
+    fn unread<'a>(&'a self, live: &'a Live) -> impl Iterator<Item = Source> + 'a {
         let is_told = |source: &Source| match source {
             Source::Signal(_) => true,
             // Without requests there is nothing to measure.
             Source::Latency | Source::InFlight => live.decided(&self.metrics) > 0,
             _ => false,
         };
-        let unread = self.gate.sources().into_iter().filter(|one| one.last.is_none() && is_told(&one.source));
-        unread.take(UNREAD).map(|one| unread_source(live, &one.source)).collect()
+        let sources = self.gate.sources().into_iter();
+        sources.filter(move |one| one.last.is_none() && is_told(&one.source)).map(|one| one.source)
     }
 
     /// Logs once for each configuration which numbers there has been no reading of for a minute.
@@ -102,11 +122,15 @@ impl Engine {
         }
     }
 
-    /// Logs which policies limit nothing because a number of their conditions is not known, once until it is.
+    /// Logs which policies limit nothing because a number of their conditions is not known any more, once until it is.
     fn tell_unknown(&self, live: &Live) {
+        let unread: Vec<Source> = self.unread(live).collect();
         let (now, mut seen) = (self.now(), self.seen.unknown.lock());
         seen.retain(|name, _| live.set.find(name).is_some());
         for (at, policy) in live.set.policies().iter().enumerate().filter(|(_, policy)| watched(policy)) {
+            if waits(policy, &unread) {
+                continue;
+            }
             if live.set.holding(at) != Some(Holding::Unknown) {
                 if seen.remove(&policy.name).is_some_and(|unknown| unknown.told) {
                     tracing::info!(
@@ -265,6 +289,11 @@ impl Engine {
 /// Reports whether a policy has conditions.
 fn watched(policy: &Policy) -> bool {
     !policy.when.is_empty() && policy.mode != Mode::Off
+}
+
+/// Reports whether a policy waits for a number of which there has been no reading.
+fn waits(policy: &Policy, unread: &[Source]) -> bool {
+    policy.when.iter().any(|condition| unread.contains(condition.source()))
 }
 
 /// Returns the level below which a switch is off; `None` for all levels and for none.

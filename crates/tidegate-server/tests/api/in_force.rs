@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::time::Duration;
+
 use crate::running::wire::{read_until, sent};
 use crate::running::{Running, send, start};
 use http::{Method, StatusCode};
@@ -78,17 +80,23 @@ async fn policies_say_whether_their_conditions_hold() {
     assert!(!page.contains("tidegate_policy_in_force{policy=\"plain\"}"), "{page}");
 }
 
-/// A policy that limits nothing because nobody reports its number was told by a gauge alone.
+/// A policy that limits nothing because nobody reports its number was told by a gauge alone, and then twice.
 #[tokio::test]
-async fn a_policy_whose_number_is_not_known_is_told() {
+async fn a_policy_whose_number_is_not_known_is_told_once() {
     let server = start(FILE).await;
     let told = server.get("/readyz?verbose").await.text;
-    let line = "[!] a number that the conditions of careful, both need is not known: they limit nothing\n";
+    let line = "[!] signal queue-length was never reported; policy careful is not in force, policy both is not in force;";
     assert!(told.contains(line), "{told}");
+    assert!(!told.contains("is not known"), "{told}");
     report(&server, "queue-length", 1).await;
     report(&server, "errors", 1).await;
     let told = server.get("/readyz?verbose").await.text;
-    assert!(!told.contains("is not known"), "{told}");
+    assert!(!told.contains("policy careful") && !told.contains("is not known"), "{told}");
+    server.clock.advance(Duration::from_secs(3600));
+    let told = server.get("/readyz?verbose").await.text;
+    let line =
+        "[!] a number that the conditions of careful, both need is not known any more: they limit nothing\n";
+    assert!(told.contains(line), "{told}");
 }
 
 /// A gauge that showed the rate of the file while a tenth of it was in force misled whoever looked at it.

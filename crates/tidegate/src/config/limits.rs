@@ -206,7 +206,10 @@ fn chosen_rate(node: &Node, words: &Words<'_>, findings: &mut Findings) -> Optio
         // A value that is no map was reported as such.
         (None, None) if !matches!(node.value, Value::Map(_)) => None,
         (None, None) => {
-            findings.error(node.spot, "limit has no rate");
+            // For the rate under a name that is not one of the file's, the error of that name says what to write.
+            if node.entries().iter().all(|(name, _)| LIMIT.key(&name.text).is_some()) {
+                findings.error(node.spot, "limit has no rate; write rate: 10/s");
+            }
             None
         }
     }

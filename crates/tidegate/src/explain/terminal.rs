@@ -127,8 +127,10 @@ impl LimitReason {
         let what = if self.shadow_limit { "shadow limit, " } else { "" };
         write!(f, "{what}{}: ", self.limit)?;
         match (self.counts, self.retry, self.retry_after_ms) {
-            _ if self.cost_is_unknown => f.write_str("its cost cannot be worked out, ")?,
-            _ if !self.is_breaker => write!(f, "needs {}, ", self.needs)?,
+            _ if !self.is_breaker => match self.needs {
+                Some(needs) => write!(f, "needs {needs}, ")?,
+                None => f.write_str("its cost cannot be worked out, ")?,
+            },
             _ if let Some(state) = &self.breaker => f.write_str(state)?,
             (_, None, _) => f.write_str("lets this call through")?,
             (_, _, Some(wait)) => write!(f, "is open, lets the first probe through in {}", millis(wait))?,

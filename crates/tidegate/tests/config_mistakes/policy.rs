@@ -36,7 +36,17 @@ fn mistakes_of_a_policy() {
             &["limit: { rate: [1/s] }"][..],
             &["t:5:20  error  policy \"p\": rate is a rate as 100/s, found a list; write rate: 1/s"][..],
         ),
-        (&["limit: { burst: 2 }"][..], &["t:5:12  error  policy \"p\": limit has no rate"][..]),
+        (
+            &["limit: { burst: 2 }"][..],
+            &["t:5:12  error  policy \"p\": limit has no rate; write rate: 10/s"][..],
+        ),
+        (
+            &["limit: { requests: 10, per: minute }"],
+            &[
+                "t:5:14  error  policy \"p\": unknown key \"requests\" in limit; write limit: { rate: 10/min }",
+                "t:5:28  error  policy \"p\": unknown key \"per\" in limit; write limit: { rate: 10/min }",
+            ],
+        ),
         (
             &["limit: { rate: 1/s, burts: 2 }"][..],
             &["t:5:25  error  policy \"p\": unknown key \"burts\" in limit; did you mean \"burst\"?"][..],

@@ -178,7 +178,11 @@ fn record_lines(record: &Record, key: Option<&str>, cause: &str, now: Tick, live
 
 fn seen_line(seen: &SeenLimit, key: Option<&str>) -> String {
     let what = if seen.shadow_limit { "shadow limit, " } else { "" };
-    let mut line = format!("{:<11} {what}{}: needed {}, ", seen.result, seen.limit, seen.needs);
+    let mut line = format!("{:<11} {what}{}: ", seen.result, seen.limit);
+    line += &match seen.needs {
+        Some(needs) => format!("needed {needs}, "),
+        None => "its cost could not be worked out, ".to_owned(),
+    };
     line += &match seen.counts_places {
         true => format!("{} of {} places were free", seen.has, seen.of),
         false => format!("had {} of {}", seen.has, seen.of),

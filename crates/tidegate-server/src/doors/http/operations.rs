@@ -7,7 +7,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use serde_json::json;
 use tidegate::cluster::Part;
-use tidegate::policy::{Holding, Mode};
+use tidegate::policy::Mode;
 use tidegate::visible;
 
 use super::metrics_format::MetricsFormat;
@@ -127,7 +127,7 @@ fn checks(app: &App, serving: bool) -> String {
         };
         format!("\n{mark} {of}: {members}{whose} has {part:.1} % of each limit{why}")
     });
-    let unmet = unmet_lines(&live, &app.engine.metrics) + &unknown_line(&live);
+    let unmet = unmet_lines(&live, &app.engine.metrics) + &out_of_date_line(&app.engine.out_of_date(&live));
     let unread = app.engine.unread_sources(&live);
     let unread: String = unread.iter().map(|one| format!("\n[!] {}", visible::line(one))).collect();
     let blocks = match app.engine.blocks_left_out() {
@@ -215,22 +215,18 @@ fn unmet_lines(live: &Live, metrics: &Metrics) -> String {
     lines
 }
 
-/// Describes the policies that limit nothing because a number of their conditions is not known.
-fn unknown_line(live: &Live) -> String {
-    let policies = live.set.policies().iter().enumerate();
-    // A switch is always known; nothing has looked at it yet.
-    let unknown = policies.filter(|(at, policy)| {
-        let is_on = policy.mode != Mode::Off && !policy.when.is_empty();
-        is_on && live.set.holding(*at) == Some(Holding::Unknown)
-    });
-    let named: Vec<_> = unknown.map(|(_, policy)| visible::line(&policy.name)).collect();
-    let more = match named.len().saturating_sub(TOLD) {
+/// Describes the policies that limit nothing because a number of their conditions is not known any more.
+fn out_of_date_line(policies: &[&str]) -> String {
+    let named: Vec<_> = policies.iter().take(TOLD).map(|name| visible::line(name)).collect();
+    let more = match policies.len().saturating_sub(TOLD) {
         _ if named.is_empty() => return String::new(),
         0 => String::new(),
         more => format!(" and {more} more, see GET /v1/policies"),
     };
-    let named = named[..named.len().min(TOLD)].join(", ");
-    format!("\n[!] a number that the conditions of {named}{more} need is not known: they limit nothing")
+    format!(
+        "\n[!] a number that the conditions of {}{more} need is not known any more: they limit nothing",
+        named.join(", ")
+    )
 }
 
 /// Describes which of the policies published for all nodes are in force.

@@ -135,11 +135,11 @@ fn policy_json(live: &Live, policy: &Policy, owner: &str) -> Value {
     let mut guards = policy.limits.iter().map(Limit::is_guard);
     let sheds = policy.deadline.is_some() || guards.clone().any(|guard| guard);
     let answer = |deny: &Deny| json!({ "status": deny.status, "problem": deny.problem });
-    let (over, demote_to) = match policy.over {
-        Over::Deny => ("deny", None),
-        Over::Block { .. } => ("block", None),
-        Over::Mark => ("mark", None),
-        Over::Demote { to } => ("demote", to.map(Criticality::as_str)),
+    let (over, demote_to, block) = match policy.over {
+        Over::Deny => ("deny", None, None),
+        Over::Block { lasts } => ("block", None, Some(lasts)),
+        Over::Mark => ("mark", None, None),
+        Over::Demote { to } => ("demote", to.map(Criticality::as_str), None),
     };
     let mut shown = json!({
         "name": policy.name,
@@ -157,6 +157,7 @@ fn policy_json(live: &Live, policy: &Policy, owner: &str) -> Value {
         },
         "over": over,
         "demote_to": demote_to,
+        "block_ms": block.map(millis_up),
         "deadline_ms": policy.deadline.map(millis_up),
         "deny": if guards.all(|guard| guard) { None } else { Some(answer(&policy.deny)) },
         "shed": if sheds { Some(answer(&policy.shed)) } else { None },
