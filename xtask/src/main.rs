@@ -1,4 +1,4 @@
-//! Runs the checks of CI on any machine: `cargo xtask test | tidy | attack | counts | deny | bench | docs`.
+//! Runs the checks of CI on any machine: `cargo xtask test | nightly | tidy | attack | counts | deny | bench | docs`.
 
 mod attack;
 mod bench;
@@ -17,6 +17,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
   test    install what the tests need (Debian packages, as root or with sudo) and run every check CI runs
+  nightly check what a change seldom breaks and takes long to build: the benches compile, deny, counts, the long models of loom
   tidy    check, in seconds, rules that reviewers overlook: cycles of modules, long files, unused files, banned calls and words,
           metrics, flags and keys that the manual does not name; with names: only these rules
   attack  run long attacks on the real program, also behind real proxies; with words: only attacks with these words in their names
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let outcome = match words[..] {
         ["test"] => test::run(),
+        ["nightly"] => test::nightly(),
         ["attack", ref words @ ..] => attack::run(words),
         ["counts", ref words @ ..] => counts::run(words),
         ["bench", ref parts @ ..] => bench::run(parts),

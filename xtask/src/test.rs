@@ -1,4 +1,4 @@
-//! Runs every check of CI, cheapest first.
+//! Runs every check of CI, cheapest first; and those that need not run at every change.
 
 use anyhow::Result;
 
@@ -23,6 +23,20 @@ pub(crate) fn run() -> Result<()> {
         &["--all-features", "--", "-D", "warnings"],
     ];
     cargo(&arguments.concat(), &[])?;
+    // The library alone, without the features that the rest of the workspace enables, and the program of the README.
+    let alone =
+        ["check", "--profile", "test", "-p", "tidegate-core", "-p", "tidegate", "--no-default-features"];
+    cargo(&[&alone[..], &["--lib", "--examples"]].concat(), &[])?;
+    cargo(&["test", "--workspace", "--all-features"], &servers)?;
+    loom(&[])?;
+    // With the profile of clippy, so that dependencies are not checked again.
+    let arguments = ["doc", "--profile", "test", "--workspace", "--all-features", "--no-deps"];
+    cargo(&arguments, &[("RUSTDOCFLAGS", "-D warnings")])
+}
+
+/// Runs the checks that CI leaves out because few changes can break them: each needs a build of its own.
+pub(crate) fn nightly() -> Result<()> {
+    packages::install()?;
     // Clippy checks the benches, without linking or running them, so that they stay compatible with the library. They
     // share a target folder, because most of their dependencies are the same.
     let benches_built = built("benches");
@@ -30,17 +44,15 @@ pub(crate) fn run() -> Result<()> {
     for benches in BENCHES {
         let arguments =
             ["clippy", "--manifest-path", benches, "--locked", "--all-targets", "--", "-D", "warnings"];
-        cargo(&arguments, &benches_built)?;
+        step::run("cargo", &arguments, &benches_built)?;
     }
     deny::run()?;
-    // The library alone, without the features that the rest of the workspace enables, and the program of the README.
-    let alone =
-        ["check", "--profile", "test", "-p", "tidegate-core", "-p", "tidegate", "--no-default-features"];
-    cargo(&[&alone[..], &["--lib", "--examples"]].concat(), &[])?;
     counts::run(&[])?;
-    cargo(&["test", "--workspace", "--all-features"], &servers)?;
-    // Loom explores all interleavings of the shared cells. This needs another build of the library, with loom's
-    // atomics.
+    loom(&[("TIDEGATE_LOOM", "long")])
+}
+
+/// Explores all interleavings of the shared cells. This needs another build of the library, with loom's atomics.
+fn loom(form: &[(&str, &str)]) -> Result<()> {
     let models = built("loom");
     let models = models.to_string_lossy();
     // Optimised less than a release: the models run half a minute either way, and are built much sooner.
@@ -50,8 +62,5 @@ pub(crate) fn run() -> Result<()> {
         ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
         ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
     ];
-    cargo(&["test", "-p", "tidegate", "--lib", "--release", "loom"], &loom)?;
-    // With the profile of clippy, so that dependencies are not checked again.
-    let arguments = ["doc", "--profile", "test", "--workspace", "--all-features", "--no-deps"];
-    cargo(&arguments, &[("RUSTDOCFLAGS", "-D warnings")])
+    step::run("cargo", &["test", "-p", "tidegate", "--lib", "--release", "loom"], &[&loom[..], form].concat())
 }

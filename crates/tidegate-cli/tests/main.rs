@@ -1,5 +1,8 @@
 //! All tests of this crate from outside, as one program: each module tests one subject.
 
+// The name by which fuzz targets refer to the macro of `verbs::fuzz_targets`.
+extern crate self as libfuzzer_sys;
+
 mod attack;
 mod deploy;
 mod engine_faults;

@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-// The name by which fuzz targets refer to their macro.
-extern crate self as libfuzzer_sys;
-
 #[cfg(unix)]
 mod addresses;
 mod bench;

@@ -258,6 +258,11 @@ impl Engine {
         self.live.load()
     }
 
+    /// Returns whether no other process is asked for decisions: counters are in memory or on this machine's disk.
+    pub(crate) fn asks_no_engine(&self) -> bool {
+        self.shared.is_none()
+    }
+
     /// Returns whether this process decides everything by itself, without waiting.
     pub(crate) fn decides_at_once(&self) -> bool {
         self.decides_at_once

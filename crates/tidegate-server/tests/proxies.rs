@@ -10,8 +10,6 @@
 #[cfg(unix)]
 use crate::proxy;
 use crate::running;
-#[cfg(unix)]
-use crate::waiting;
 
 use std::net::SocketAddr;
 

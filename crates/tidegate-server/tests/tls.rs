@@ -12,12 +12,8 @@ mod mutual;
 mod plain_text;
 #[cfg(unix)]
 mod proxies;
-#[cfg(unix)]
-use crate::proxy;
 mod renewal;
 mod start;
-#[cfg(unix)]
-use crate::waiting;
 
 use std::net::SocketAddr;
 

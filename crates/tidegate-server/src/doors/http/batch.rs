@@ -4,7 +4,7 @@
 //! at a time: a caller that does not read makes the server hold its own bytes and one piece of the answer, and between
 //! two pieces others have their turn. An answer that fits one piece is made at once and has a length.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -29,7 +29,7 @@ use crate::problem::Problem;
 /// After how many limits a slice of the work ends: about a millisecond. Also the most checks of a slice.
 const SLICE: usize = 256;
 /// The same if an engine decides, which is asked once for a slice.
-const ENGINE_SLICE: usize = 2048;
+const ENGINE_SLICE: usize = 1024;
 /// How many checks the first slice has.
 const FIRST: usize = 64;
 /// The longest body that is read without waiting for a turn of long work, in bytes.
@@ -46,7 +46,7 @@ type Making = Pin<Box<dyn Future<Output = Result<(), Problem>> + Send>>;
 pub(crate) async fn batch(app: &Arc<App>, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = request_body::read(request, MAX_BATCH_BODY).await?;
     let room = request_body::room_for(bytes.len())?;
-    let slice = if app.engine.decides_at_once() { SLICE } else { ENGINE_SLICE };
+    let slice = if app.engine.asks_no_engine() { SLICE } else { ENGINE_SLICE };
     // An entry for a limit takes some 250 bytes.
     let held = bytes.len() + PIECE + 250 * slice;
     let (out, pieces) = mpsc::channel(1);
@@ -132,7 +132,7 @@ async fn make(
     }
     while batch.written.len() < PIECE && !batch.is_complete() {
         if batch.at > 0 {
-            turn = self::turn(app).await;
+            turn = app.long_turn().await;
         }
         let end = (batch.at + batch.slice).min(batch.count);
         batch.slice(&live, &checks[batch.at..end], turn.take()).await;
@@ -146,7 +146,7 @@ async fn make(
             return Ok(());
         }
         while batch.written.len() < PIECE && !batch.is_complete() {
-            let turn = self::turn(app).await;
+            let turn = app.long_turn().await;
             let (live, before) = (Arc::clone(&app.engine.live()), batch.at);
             let checks = request_body::batch_slice(rest, batch.slice)?;
             batch.slice(&live, &checks, turn).await;
@@ -156,15 +156,6 @@ async fn make(
     batch.written.push(b']');
     let _ = out.send(batch.written).await;
     Ok(())
-}
-
-/// Waits until others have had their turn. Work that waits for an engine takes no turn of long work.
-async fn turn(app: &App) -> Option<SemaphorePermit<'_>> {
-    if app.engine.decides_at_once() {
-        return app.long_turn().await;
-    }
-    tokio::task::yield_now().await;
-    None
 }
 
 /// The state of the work on a batch.
@@ -192,9 +183,8 @@ impl Batch<'_> {
     }
 
     /// Decides some of the next checks, one at least, and writes their answers.
-    async fn slice(&mut self, live: &Live, checks: &[CheckBody<'_>], turn: Option<SemaphorePermit<'_>>) {
+    async fn slice(&mut self, live: &Live, checks: &[CheckBody<'_>], mut turn: Option<SemaphorePermit<'_>>) {
         let Self { app, most_limits, slice_limits, .. } = *self;
-        let turn = turn.filter(|_| app.engine.decides_at_once());
         let mut chosen = Vec::with_capacity(checks.len());
         for asked in checks {
             match named(live, asked) {
@@ -207,7 +197,16 @@ impl Batch<'_> {
         let asked: Vec<_> =
             checks.iter().zip(&chosen).map(|(asked, only)| (asked.check(), only.as_deref())).collect();
         let most = slice_limits.min(most_limits - self.limits);
-        let conclusions = app.engine.decide_each(live, &asked, most).await;
+        let mut deciding = pin!(app.engine.decide_each(live, &asked, most));
+        let first = std::future::poll_fn(|cx| Poll::Ready(deciding.as_mut().poll(cx))).await;
+        let conclusions = match first {
+            Poll::Ready(conclusions) => conclusions,
+            Poll::Pending => {
+                // Others work while this waits for an engine or for the disk.
+                turn = None;
+                deciding.await
+            }
+        };
         let (decided, mut met) = (conclusions.len(), 0);
         for ((asked, only), (conclusion, mut held)) in checks.iter().zip(&chosen).zip(conclusions) {
             met += match &conclusion {
