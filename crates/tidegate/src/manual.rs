@@ -1,10 +1,6 @@
 //! Compiles the programs of the manual's pages as tests. (Breakers, bulkheads and other parts have theirs beside their
 //! code.)
 
-/// Which protection to choose.
-#[doc = include_str!("../../../docs/protection/README.md")]
-struct Protection;
-
 /// Deadlines.
 #[doc = include_str!("../../../docs/protection/deadlines.md")]
 struct Deadlines;
