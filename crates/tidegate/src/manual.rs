@@ -24,10 +24,6 @@ struct Retries;
 /// ```
 struct RetryDefaults;
 
-/// Isolation of dependencies.
-#[doc = include_str!("../../../docs/protection/isolation.md")]
-struct Isolation;
-
 /// Hot keys.
 #[doc = include_str!("../../../docs/protection/hot-keys.md")]
 struct HotKeys;
