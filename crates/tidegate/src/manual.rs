@@ -1,15 +1,11 @@
 //! Compiles the programs of the manual's pages as tests. (Breakers, bulkheads and other parts have theirs beside their
 //! code.)
 
-/// Deadlines.
+/// Deadlines and retries.
 #[doc = include_str!("../../../docs/protection/deadlines.md")]
 struct Deadlines;
 
-/// Retries.
-#[doc = include_str!("../../../docs/protection/retries.md")]
-struct Retries;
-
-/// The defaults that the page about retries gives.
+/// The defaults of retries that the page gives.
 ///
 /// ```
 /// use std::time::Duration;
