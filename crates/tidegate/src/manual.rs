@@ -20,9 +20,9 @@ struct Deadlines;
 /// ```
 struct RetryDefaults;
 
-/// Hot keys.
-#[doc = include_str!("../../../docs/protection/hot-keys.md")]
-struct HotKeys;
+/// Rules as policies, and hot keys.
+#[doc = include_str!("../../../docs/protection/rules.md")]
+struct Rules;
 
 /// From governor.
 #[doc = include_str!("../../../docs/migration/governor.md")]
