@@ -1,19 +1,11 @@
 //! Compiles the programs of the manual's pages as tests. (Breakers, bulkheads and other parts have theirs beside their
 //! code.)
 
-/// Which protection to choose.
-#[doc = include_str!("../../../docs/protection/README.md")]
-struct Protection;
-
-/// Deadlines.
+/// Deadlines and retries.
 #[doc = include_str!("../../../docs/protection/deadlines.md")]
 struct Deadlines;
 
-/// Retries.
-#[doc = include_str!("../../../docs/protection/retries.md")]
-struct Retries;
-
-/// The defaults that the page about retries gives.
+/// The defaults of retries that the page gives.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,13 +20,9 @@ struct Retries;
 /// ```
 struct RetryDefaults;
 
-/// Isolation of dependencies.
-#[doc = include_str!("../../../docs/protection/isolation.md")]
-struct Isolation;
-
-/// Hot keys.
-#[doc = include_str!("../../../docs/protection/hot-keys.md")]
-struct HotKeys;
+/// Rules as policies, and hot keys.
+#[doc = include_str!("../../../docs/protection/rules.md")]
+struct Rules;
 
 /// From governor.
 #[doc = include_str!("../../../docs/migration/governor.md")]
