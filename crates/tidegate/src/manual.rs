@@ -28,6 +28,10 @@ struct Retries;
 /// ```
 struct RetryDefaults;
 
+/// Token budgets for language models.
+#[doc = include_str!("../../../docs/token-budgets.md")]
+struct TokenBudgets;
+
 /// Isolation of dependencies.
 #[doc = include_str!("../../../docs/protection/isolation.md")]
 struct Isolation;
