@@ -28,10 +28,6 @@ struct Retries;
 /// ```
 struct RetryDefaults;
 
-/// Token budgets for language models.
-#[doc = include_str!("../../../docs/token-budgets.md")]
-struct TokenBudgets;
-
 /// Isolation of dependencies.
 #[doc = include_str!("../../../docs/protection/isolation.md")]
 struct Isolation;
@@ -40,22 +36,10 @@ struct Isolation;
 #[doc = include_str!("../../../docs/protection/hot-keys.md")]
 struct HotKeys;
 
-/// From governor.
-#[doc = include_str!("../../../docs/migration/governor.md")]
-struct Governor;
+/// Coming from another limiter.
+#[doc = include_str!("../../../docs/migrate.md")]
+struct Migrate;
 
-/// From Hystrix.
-#[doc = include_str!("../../../docs/migration/hystrix.md")]
-struct Hystrix;
-
-/// From Resilience4j.
-#[doc = include_str!("../../../docs/migration/resilience4j.md")]
-struct Resilience4j;
-
-/// From Sentinel.
-#[doc = include_str!("../../../docs/migration/sentinel.md")]
-struct Sentinel;
-
-/// From golang.org/x/time/rate.
-#[doc = include_str!("../../../docs/migration/x-time-rate.md")]
-struct XTimeRate;
+/// Token budgets for language models.
+#[doc = include_str!("../../../docs/token-budgets.md")]
+struct TokenBudgets;
