@@ -24,22 +24,10 @@ struct RetryDefaults;
 #[doc = include_str!("../../../docs/protection/rules.md")]
 struct Rules;
 
-/// From governor.
-#[doc = include_str!("../../../docs/migration/governor.md")]
-struct Governor;
+/// Coming from another limiter.
+#[doc = include_str!("../../../docs/migrate.md")]
+struct Migrate;
 
-/// From Hystrix.
-#[doc = include_str!("../../../docs/migration/hystrix.md")]
-struct Hystrix;
-
-/// From Resilience4j.
-#[doc = include_str!("../../../docs/migration/resilience4j.md")]
-struct Resilience4j;
-
-/// From Sentinel.
-#[doc = include_str!("../../../docs/migration/sentinel.md")]
-struct Sentinel;
-
-/// From golang.org/x/time/rate.
-#[doc = include_str!("../../../docs/migration/x-time-rate.md")]
-struct XTimeRate;
+/// Token budgets for language models.
+#[doc = include_str!("../../../docs/token-budgets.md")]
+struct TokenBudgets;
