@@ -1,4 +1,5 @@
-//! Measures the figures in the documentation, and writes them to `docs/performance.md`.
+//! Measures the figures in the documentation, and writes them: all to `lab/results/bench.tsv`, in short to
+//! `docs/figures.md` and the README.
 
 mod bars;
 mod contender;
@@ -6,6 +7,7 @@ mod disk;
 mod found;
 mod machine;
 mod measured;
+mod publish;
 pub(crate) mod replay;
 mod ring;
 mod start;
@@ -17,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::places::{built, root};
+use crate::places::built;
 use crate::step;
 use found::Found;
 use measured::Measured;
@@ -37,12 +39,12 @@ const WORKLOADS: [(&str, usize); 9] = [
     ("growth", 3),
 ];
 
-/// The part that starts a Redis server of its own. Only measured on request, and only printed: its page is
-/// docs/stores/redis.md.
+/// The part that starts a Redis server of its own. Only measured on request, and only printed: its figures are written
+/// into docs/figures.md by hand.
 const REDIS: &str = "redis";
 
 /// The part that drives all protocols of the server from a core of its own, beside other servers. Only measured on
-/// request, and only printed: its page is docs/doors.md.
+/// request, and only printed, as with Redis.
 const DOORS: &str = "doors";
 
 /// The parts that run the program itself.
@@ -90,10 +92,12 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         bail!("there is no option `{option}`");
     }
     let asked = |part: &str| parts.is_empty() || parts.contains(&part);
-    let (mut page, mut rows, mut bars) = (String::new(), Vec::new(), Vec::new());
+    let (mut page, mut short, mut rows, mut bars) = (String::new(), String::new(), Vec::new(), Vec::new());
     let mut take = |part: Measured| {
-        page += part.page.trim_end();
-        page += "\n\n";
+        for (text, of_part) in [(&mut page, part.page), (&mut short, part.short)] {
+            *text += of_part.trim_end();
+            *text += "\n\n";
+        }
         rows.extend(part.row);
         bars.extend(part.bars);
     };
@@ -110,24 +114,22 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
             take(start::measure(&binary, &machine)?);
         }
     }
-    let (bars, machine) = (bars::table(&bars)?, machine::describe()?);
-    let page = format!("{OPENING}{bars}\n{METHOD}{machine}\n{}", page.trim_end());
+    let (table, machine) = (bars::table(&bars)?, machine::describe()?);
+    let page = format!("{METHOD}{machine}\n{table}\n{}", page.trim_end());
     println!("{page}");
-    if parts.is_empty() { publish(&page, &rows) } else { Ok(()) }
+    if parts.is_empty() {
+        let short = format!("{machine}\n{short}{}", bars::missed(&bars)?);
+        publish::publish(&page, &short, &rows)
+    } else {
+        Ok(())
+    }
 }
-
-const OPENING: &str = "\
-# Performance
-
-What a decision costs in time and memory, beside the peers in the same run. \"x\" says how many times as fast one contender is as another: above 1 is
-faster. First come the bars that Tidegate sets itself, then [how it was measured](#how-it-was-measured), then each measurement.
-
-";
 
 const METHOD: &str = "\
 ## How it was measured
 
-By `cargo xtask bench`, which writes this page except its last part.
+What a decision costs in time and memory, beside the peers in the same run. \"x\" says how many times as fast one contender is as another: above 1 is
+faster.
 
 * Each contender has its own process, and the processes take turns. Figures are medians of the rounds, with the smallest and the largest in brackets.
 * One thread is measured by its CPU time; two threads, each on its own core, by elapsed time.
@@ -161,7 +163,7 @@ fn contenders(asked: impl Fn(&str) -> bool, huge: bool) -> Result<Measured> {
     if asked("disk") {
         bars.extend(disk::bars(&found));
     }
-    Ok(Measured { page, row: row(&found), bars })
+    Ok(Measured { page, short: tables::short(&found)?, row: row(&found), bars })
 }
 
 /// Returns the row of the README: the cost of a check.
@@ -182,24 +184,3 @@ fn program() -> Result<PathBuf> {
     step::run("cargo", &["build", "--release"], &[])?;
     Ok(built("release/tidegate"))
 }
-
-/// Writes the page, and its rows that the README shows.
-fn publish(page: &str, rows: &[String]) -> Result<()> {
-    let path = root().join("docs/performance.md");
-    let old = std::fs::read_to_string(&path).unwrap_or_default();
-    let by_hand = old.find(BY_HAND).map_or("", |at| &old[at..]);
-    std::fs::write(&path, format!("{page}\n\n{by_hand}"))
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    let readme = root().join("README.md");
-    let text = std::fs::read_to_string(&readme)?;
-    let (before, rest) = text.split_once(START).context("the README has no place for figures")?;
-    let (_, after) = rest.split_once(END).context("the README's place for figures has no end")?;
-    let table = format!("\n| what | measured | on |\n|---|---|---|\n{}\n", rows.join("\n"));
-    std::fs::write(&readme, format!("{before}{START}{table}{END}{after}"))?;
-    Ok(())
-}
-
-/// The text after this mark in the page is hand-written, and kept.
-const BY_HAND: &str = "<!-- by hand -->";
-const START: &str = "<!-- bench -->";
-const END: &str = "<!-- /bench -->";

@@ -1,4 +1,4 @@
-//! `cargo test -p tidegate-etcd --test all cost -- --ignored --nocapture` prints the table of `docs/stores/etcd.md`.
+//! `cargo test -p tidegate-etcd --test all cost -- --ignored --nocapture` prints a table of `docs/figures.md`.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 

@@ -1,4 +1,4 @@
-//! The record of a run of fault scenarios, simulated or on real engines: one line of docs/stores/faults-ledger.md.
+//! The record of a run of fault scenarios, simulated or on real engines: one line of lab/results/faults-ledger.tsv.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -59,11 +59,7 @@ impl FaultRun<'_> {
             0 => "all bounds held".to_owned(),
             count => format!("{count} broken: {}", self.broken.join("; ")),
         };
-        format!(
-            "| {date} | {commit} | {} | {which}: {} | {seeds} | {worst} | {result} |",
-            self.on,
-            rows.len()
-        )
+        format!("{date}\t{commit}\t{}\t{which}: {}\t{seeds}\t{worst}\t{result}", self.on, rows.len())
     }
 }
 
@@ -117,13 +113,13 @@ mod tests {
         let run = FaultRun { on: "redis", scenarios: "", seeds: None, table, broken: &[] };
         assert_eq!(
             run.line("2027-01-15", "abc+"),
-            "| 2027-01-15 | abc+ | redis | all: 3 | - | engine gone (central): 60 of 100 | all bounds held |"
+            "2027-01-15\tabc+\tredis\tall: 3\t-\tengine gone (central): 60 of 100\tall bounds held"
         );
         let broken = ["one".to_owned()];
         let run = FaultRun { scenarios: "gone", seeds: Some(9), broken: &broken, ..run };
         assert!(
             run.line("", "")
-                .ends_with("| `gone`: 3 | 1 to 9 | engine gone (central): 60 of 100 | 1 broken: one |")
+                .ends_with("\t`gone`: 3\t1 to 9\tengine gone (central): 60 of 100\t1 broken: one")
         );
     }
 

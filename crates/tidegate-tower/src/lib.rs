@@ -102,12 +102,7 @@ struct Page;
 #[doc = include_str!("../../../docs/protection/degrading.md")]
 struct DegradingPage;
 
-/// The programs on the page about gRPC.
+/// The programs on the page about axum and tonic.
 #[cfg(all(doctest, feature = "grpc"))]
-#[doc = include_str!("../../../docs/protection/grpc.md")]
-struct GrpcPage;
-
-/// The programs on the page about moving from tower_governor.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/migration/tower-governor.md")]
-struct FromTowerGovernor;
+#[doc = include_str!("../../../docs/axum-and-tonic.md")]
+struct AxumAndTonicPage;

@@ -1,4 +1,4 @@
-//! `cargo test -p tidegate-zookeeper --test all cost -- --ignored --nocapture` prints the table of `docs/stores/zookeeper.md`.
+//! `cargo test -p tidegate-zookeeper --test all cost -- --ignored --nocapture` prints a table of `docs/figures.md`.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 

@@ -1,19 +1,11 @@
 //! Compiles the programs of the manual's pages as tests. (Breakers, bulkheads and other parts have theirs beside their
 //! code.)
 
-/// Which protection to choose.
-#[doc = include_str!("../../../docs/protection/README.md")]
-struct Protection;
-
-/// Deadlines.
+/// Deadlines and retries.
 #[doc = include_str!("../../../docs/protection/deadlines.md")]
 struct Deadlines;
 
-/// Retries.
-#[doc = include_str!("../../../docs/protection/retries.md")]
-struct Retries;
-
-/// The defaults that the page about retries gives.
+/// The defaults of retries that the page gives.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,30 +20,14 @@ struct Retries;
 /// ```
 struct RetryDefaults;
 
-/// Isolation of dependencies.
-#[doc = include_str!("../../../docs/protection/isolation.md")]
-struct Isolation;
+/// Rules as policies, and hot keys.
+#[doc = include_str!("../../../docs/protection/rules.md")]
+struct Rules;
 
-/// Hot keys.
-#[doc = include_str!("../../../docs/protection/hot-keys.md")]
-struct HotKeys;
+/// Coming from another limiter.
+#[doc = include_str!("../../../docs/migrate.md")]
+struct Migrate;
 
-/// From governor.
-#[doc = include_str!("../../../docs/migration/governor.md")]
-struct Governor;
-
-/// From Hystrix.
-#[doc = include_str!("../../../docs/migration/hystrix.md")]
-struct Hystrix;
-
-/// From Resilience4j.
-#[doc = include_str!("../../../docs/migration/resilience4j.md")]
-struct Resilience4j;
-
-/// From Sentinel.
-#[doc = include_str!("../../../docs/migration/sentinel.md")]
-struct Sentinel;
-
-/// From golang.org/x/time/rate.
-#[doc = include_str!("../../../docs/migration/x-time-rate.md")]
-struct XTimeRate;
+/// Token budgets for language models.
+#[doc = include_str!("../../../docs/token-budgets.md")]
+struct TokenBudgets;

@@ -44,27 +44,25 @@ impl Bar {
         Self { sense: Sense::AtMost, ..Self::at_least(what, wanted, measured, unit) }
     }
 
-    fn row(&self) -> String {
+    /// Returns the first three cells of its row: what it is about, what is wanted, what was measured.
+    fn cells(&self) -> String {
         let Self { what, wanted, sense, measured, unit, rival } = self;
         let sense = match sense {
             Sense::AtLeast => "at least",
             Sense::AtMost => "at most",
         };
-        let (found, met) = match measured {
-            Some(found) => {
-                (format!("{found:.2} {unit}"), if self.met(*found) { "met" } else { "**not met**" })
-            }
-            None => ("–".to_owned(), "not measured"),
-        };
+        let found = measured.map_or_else(|| "–".to_owned(), |found| format!("{found:.2} {unit}"));
         let rival = rival.as_ref().map(|rival| format!(" ({rival})")).unwrap_or_default();
-        format!("| {what} | {sense} {wanted} {unit} | {found}{rival} | {met} |")
+        format!("| {what} | {sense} {wanted} {unit} | {found}{rival} |")
     }
 
-    fn met(&self, found: f64) -> bool {
-        match self.sense {
+    /// Returns whether it is met; `None` if it was not measured.
+    fn met(&self) -> Option<bool> {
+        let found = self.measured?;
+        Some(match self.sense {
             Sense::AtLeast => found >= self.wanted,
             Sense::AtMost => found <= self.wanted,
-        }
+        })
     }
 }
 
@@ -72,7 +70,26 @@ impl Bar {
 pub(crate) fn table(bars: &[Bar]) -> Result<String> {
     let mut page = String::from("## Bars\n\n| bar | wanted | measured | |\n|---|---|---|---|\n");
     for bar in bars {
-        writeln!(page, "{}", bar.row())?;
+        let met = match bar.met() {
+            Some(true) => "met",
+            Some(false) => "**not met**",
+            None => "not measured",
+        };
+        writeln!(page, "{} {met} |", bar.cells())?;
+    }
+    Ok(page)
+}
+
+/// Writes the bars that are not met.
+pub(crate) fn missed(bars: &[Bar]) -> Result<String> {
+    let all = bars.iter().filter(|bar| bar.met().is_some()).count();
+    let missed: Vec<&Bar> = bars.iter().filter(|bar| bar.met() == Some(false)).collect();
+    let mut page = format!(
+        "## Bars not met\n\nThe project sets itself bars; these {} of {all} are not met.\n\n| bar | wanted | measured |\n|---|---|---|\n",
+        missed.len()
+    );
+    for bar in missed {
+        writeln!(page, "{}", bar.cells())?;
     }
     Ok(page)
 }

@@ -43,7 +43,7 @@ pub(crate) fn measure(binary: &Path, machine: &str) -> Result<Measured> {
         Bar::at_most("program: start of `serve`", 10.0, Some(times[STARTS / 2]), "ms"),
         Bar::at_most("program: size", 10.0, Some(size as f64 / 1e6), "MB"),
     ];
-    Ok(Measured { page, row: Some(row), bars })
+    Ok(Measured { short: page.clone(), page, row: Some(row), bars })
 }
 
 #[allow(clippy::disallowed_methods, reason = "a bench reads the time")]

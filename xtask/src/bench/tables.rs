@@ -66,6 +66,84 @@ pub(crate) fn of(workload: &str, found: &Found) -> Result<String> {
     Ok(page)
 }
 
+/// Writes the tables of the manual: the medians of the contenders, with all figures of one in a row.
+pub(crate) fn short(found: &Found) -> Result<String> {
+    let mut page = beside(found, "One limiter", "one", ONE)?;
+    page += &beside(found, "A million keys", "keyed", KEYED)?;
+    page += &tails(found)?;
+    page += &gate(found)?;
+    Ok(page)
+}
+
+/// Columns of a table of the manual: a title, and the figures of its cells.
+type Columns = &'static [(&'static str, &'static [&'static str])];
+
+const ONE: Columns = &[
+    ("permitted, denied, ns", &["permitted", "denied"]),
+    ("two threads: permitted, denied, M/s", &["permitted.pair", "denied.pair"]),
+];
+
+const KEYED: Columns = &[
+    ("zipf, uniform, ns", &["zipf", "uniform"]),
+    ("in batches of 16", &["zipf.batch", "uniform.batch"]),
+    ("two threads, M/s", &["zipf.pair", "uniform.pair"]),
+    ("a new key, ns", &["insert"]),
+    ("bytes a key", &["bytes"]),
+];
+
+/// Writes the medians of a workload. Peers that do less than the others are left out, and so are all floors but the one
+/// that does the same work.
+fn beside(found: &Found, title: &str, workload: &str, columns: Columns) -> Result<String> {
+    let titles = columns.iter().map(|(title, _)| *title).collect::<Vec<_>>().join(" | ");
+    let rule = "---:|".repeat(columns.len());
+    let mut page = format!("## {title}\n\n| | {titles} |\n|---|{rule}\n");
+    let mut questions = QUESTIONS.iter().filter(|question| question.workload == workload);
+    let floor = questions.next().map(|question| question.floor);
+    for contender in found.of(workload) {
+        let title = match contender.role {
+            Role::Tidegate => format!("**{}**", contender.title),
+            Role::Peer | Role::Tuned => contender.title.clone(),
+            Role::Floor if Some(contender.name.as_str()) == floor => format!("*floor: {}*", contender.title),
+            Role::Floor | Role::Less => continue,
+        };
+        write!(page, "| {title} |")?;
+        for (_, figures) in columns {
+            let cell = figures.iter().filter_map(|figure| found.figure(workload, &contender.name, figure));
+            write!(page, " {} |", cell.map(median).collect::<Vec<_>>().join(", "))?;
+        }
+        page += "\n";
+    }
+    Ok(page + "\n")
+}
+
+/// Writes the slowest checks and the memory of a flood and of an expiry.
+fn tails(found: &Found) -> Result<String> {
+    let mut page = String::from(
+        "## Floods and keys that expire\n\n\
+         | | most MiB | p50, p99.9, p99.99, ns | p99.99 caused | stalls above 100 µs, of idle turns |\n\
+         |---|---:|---:|---:|---:|\n",
+    );
+    for (workload, load, memory) in [("flood", "flood", "peak MiB"), ("expire", "expiry", "second MiB")] {
+        for contender in found.of(workload) {
+            let of = |figure: &str| {
+                let median = found.median(workload, &contender.name, figure);
+                median.map_or_else(String::new, |median| format!("{median:.0}"))
+            };
+            let [p50, late, latest] = ["p50", "p99.9", "p99.99"].map(of);
+            if p50.is_empty() {
+                continue;
+            }
+            let [memory, caused, stalls, idle] = [memory, "caused p99.99", "stalls", "idle stalls"].map(of);
+            let title = &contender.title;
+            writeln!(
+                page,
+                "| {load}: {title} | {memory} | {p50}, {late}, {latest} | {caused} | {stalls}, {idle} |"
+            )?;
+        }
+    }
+    Ok(page + "\n")
+}
+
 const FLOOD: &str = "\
 ## A flood of 20 million keys that come once each
 
@@ -130,9 +208,24 @@ fn compared(question: &Question, found: &Found) -> Result<String> {
 
 /// Formats the median, the least and the most of the rounds.
 fn spread(Figure { median, least, most, clean }: Figure) -> String {
-    let mark = if clean { "" } else { " \\*" };
-    let digits = if median < 10.0 { 1 } else { 0 };
-    format!("{median:.digits$} [{least:.digits$}-{most:.digits$}]{mark}")
+    let digits = digits(median);
+    format!("{median:.digits$} [{least:.digits$}-{most:.digits$}]{}", mark(clean))
+}
+
+/// Formats the median alone.
+fn median(Figure { median, clean, .. }: Figure) -> String {
+    let digits = digits(median);
+    format!("{median:.digits$}{}", mark(clean))
+}
+
+/// Returns how many digits after the point a figure has.
+fn digits(median: f64) -> usize {
+    if median < 10.0 { 1 } else { 0 }
+}
+
+/// Marks a figure that was never measured undisturbed.
+fn mark(clean: bool) -> &'static str {
+    if clean { "" } else { " \\*" }
 }
 
 fn memory(found: &Found) -> Result<String> {

@@ -1,4 +1,4 @@
-//! Judges nodes that share one limit through a real engine during faults: the second table of docs/stores/faults.md.
+//! Judges nodes that share one limit through a real engine during faults: the table of real engines in docs/figures.md.
 //!
 //! Each node is a `tidegate serve` that reaches the engine through a proxy of its own. Needs redis-server, etcd or
 //! zookeeper, and the program built with the engines' clients:

@@ -17,13 +17,14 @@ use super::running::wire::{application, exchange};
 use super::running::{Running, start, start_with, until};
 use super::started;
 
-/// The page with the configuration.
-const PAGE: &str = include_str!("../../../../docs/envoy.md");
+/// The pages with the configuration.
+const PAGES: [&str; 2] =
+    [include_str!("../../../../docs/envoy.md"), include_str!("../../../../docs/token-budgets.md")];
 
-/// Returns the block of the page that begins with this line.
+/// Returns the block of the pages that begins with this line.
 pub(super) fn block(begin: &str) -> &'static str {
-    let from = PAGE.find(begin).unwrap();
-    PAGE[from..].split("```").next().unwrap()
+    let (page, from) = PAGES.into_iter().find_map(|page| Some((page, page.find(begin)?))).unwrap();
+    page[from..].split("```").next().unwrap()
 }
 
 /// Envoy in front of a program. Killed when dropped, so that a failed test does not leave it behind.
@@ -138,7 +139,7 @@ async fn envoy_limits_by_the_manuals_configuration() {
     assert_eq!(status(&last), "429", "{last}");
 }
 
-/// Replaces the route's rate limits by those of the page's section on tokens. The filter before it sets what a gateway
+/// Replaces the route's rate limits by those of the page about token budgets. The filter before it sets what a gateway
 /// for language models sets: the tokens that an answer took.
 fn with_tokens(text: &str, tokens: u32) -> String {
     let (before, rest) = text.split_once("                            rate_limits:\n").unwrap();

@@ -19,20 +19,20 @@ pub(in super::super) const PICTURE: &str = "overload-queue-orders.svg";
 /// stands still now and then, and work of two very different lengths.
 const SERVICES: [&str; 5] = ["knee", "queue", "capacity steps", "pauses", "mixed costs"];
 
-/// Returns the tables, in Markdown.
+/// Returns the tables.
 pub(super) fn tables() -> String {
     let mut services = backend::table();
     services.retain(|backend| SERVICES.contains(&backend.name.as_str()));
-    let mut page = String::new();
+    let mut data = String::new();
     for times in [2.0, 10.0] {
-        table(&mut page, &services, times);
+        table(&mut data, &services, times);
     }
-    page
+    data
 }
 
-fn table(page: &mut String, services: &[Backend], times: f64) {
-    heading(page, &title(times), &ORDERS);
-    write_rows(page, &scores(services, &ORDERS, times), cell);
+fn table(data: &mut String, services: &[Backend], times: f64) {
+    heading(data, &title(times), &ORDERS);
+    write_rows(data, &scores(services, &ORDERS, times), cell);
 }
 
 /// Returns the title of the table for a load.

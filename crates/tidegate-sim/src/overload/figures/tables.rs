@@ -1,4 +1,4 @@
-//! The tables of figures, computed on all processors and written as Markdown.
+//! The tables of figures: computed on all processors, written as data, and read again.
 
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
@@ -10,16 +10,53 @@ use super::super::scenario::{Score, overload};
 /// The number of seeds for each figure, unless a caller asks for others.
 pub const SEEDS: u64 = 6;
 
-pub(super) fn heading(page: &mut String, title: &str, controllers: &[Controller]) {
-    let names = controllers.iter().map(|controller| controller.name).collect::<Vec<_>>().join(" | ");
-    let rule = "---:|".repeat(controllers.len());
-    let _ = write!(page, "\n## {title}\n\n| service | {names} |\n|---|{rule}\n");
+pub(super) fn heading(data: &mut String, title: &str, controllers: &[Controller]) {
+    let names = controllers.iter().map(|controller| controller.name).collect::<Vec<_>>().join("\t");
+    let _ = write!(data, "\n# {title}\nservice\t{names}\n");
 }
 
-pub(super) fn write_rows(page: &mut String, rows: &[(String, Vec<Score>)], cell: impl Fn(&Score) -> String) {
+pub(super) fn write_rows(data: &mut String, rows: &[(String, Vec<Score>)], cell: impl Fn(&Score) -> String) {
     for (name, scores) in rows {
-        let cells = scores.iter().map(&cell).collect::<Vec<_>>().join(" | ");
-        let _ = writeln!(page, "| {name} | {cells} |");
+        let cells = scores.iter().map(&cell).collect::<Vec<_>>().join("\t");
+        let _ = writeln!(data, "{name}\t{cells}");
+    }
+}
+
+/// A table of the data. The first cell of each row is its name.
+#[derive(Debug)]
+pub(in super::super) struct Table<'d> {
+    columns: Vec<&'d str>,
+    rows: Vec<Vec<&'d str>>,
+}
+
+impl<'d> Table<'d> {
+    /// Returns the table under a title; `None` if there is none.
+    pub(in super::super) fn of(data: &'d str, title: &str) -> Option<Self> {
+        let (_, rest) = data.split_once(&format!("\n# {title}\n"))?;
+        let lines = rest.lines().take_while(|line| !line.is_empty());
+        let mut rows = lines.map(|line| line.split('\t').collect::<Vec<_>>());
+        Some(Self { columns: rows.next()?, rows: rows.collect() })
+    }
+
+    /// Returns the cell of a row and a column by their names.
+    pub(in super::super) fn cell(&self, row: &str, column: &str) -> Option<&'d str> {
+        let row = self.rows.iter().find(|cells| cells.first() == Some(&row))?;
+        row.get(self.place(column)?).copied()
+    }
+
+    /// Returns the numbers of a column; none if there is no such column.
+    pub(super) fn numbers(&self, column: &str) -> Vec<f64> {
+        let Some(place) = self.place(column) else { return Vec::new() };
+        self.rows.iter().filter_map(|row| row.get(place)?.parse().ok()).collect()
+    }
+
+    /// Lists the names of the rows.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'d str> {
+        self.rows.iter().filter_map(|row| row.first().copied())
+    }
+
+    fn place(&self, column: &str) -> Option<usize> {
+        self.columns.iter().position(|name| *name == column)
     }
 }
 

@@ -126,7 +126,7 @@ pub(super) const STORE: Table = Table {
         ),
         key(
             "nodes",
-            Kind::Whole(1, 1 << 16),
+            Kind::Whole(1, 1 << 15),
             None,
             "redis, etcd, zookeeper: the largest number of nodes that share the engine; while the engine is gone, each node grants a limit divided by this number, as it always does on redis with share: split",
         ),

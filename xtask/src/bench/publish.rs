@@ -1,0 +1,92 @@
+//! Writes what was measured into the repository.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::places::root;
+
+/// The marks of a page between which the measured figures are.
+const START: &str = "<!-- bench -->";
+const END: &str = "<!-- /bench -->";
+
+/// Writes the page as data, its short form into the manual, and the rows of the README.
+pub(crate) fn publish(page: &str, short: &str, rows: &[String]) -> Result<()> {
+    let data = root().join("lab/results/bench.tsv");
+    std::fs::write(&data, tsv(page)).with_context(|| format!("cannot write {}", data.display()))?;
+    replace(&root().join("docs/figures.md"), &format!("\n{}\n", short.trim_end()))?;
+    replace(
+        &root().join("README.md"),
+        &format!("| what | measured | on |\n|---|---|---|\n{}", rows.join("\n")),
+    )
+}
+
+/// Replaces the text between the marks of a page.
+fn replace(path: &Path, text: &str) -> Result<()> {
+    let name = path.display();
+    let page = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let page = between_marks(&page, text).with_context(|| format!("{name} has no place for figures"))?;
+    std::fs::write(path, page).with_context(|| format!("cannot write {name}"))
+}
+
+fn between_marks(page: &str, text: &str) -> Option<String> {
+    let (before, rest) = page.split_once(START)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{START}\n{text}\n{END}{after}"))
+}
+
+/// Converts a page: rows of tables to cells with tabs between them, all other lines to comments. An empty line ends a
+/// table.
+fn tsv(page: &str) -> String {
+    let mut data = String::from("# cargo xtask bench\n");
+    let (mut in_table, mut ended) = (false, false);
+    for line in page.lines().filter(|line| !line.starts_with("|---")) {
+        if line.is_empty() {
+            ended = in_table;
+            continue;
+        }
+        if ended {
+            data += "\n";
+        }
+        let row = line.strip_prefix('|');
+        match row {
+            Some(row) => {
+                let row = row.strip_suffix('|').unwrap_or(row);
+                data += &row.split('|').map(cell).collect::<Vec<_>>().join("\t");
+            }
+            None => {
+                data += "# ";
+                data += line.trim_start_matches(['#', ' ']);
+            }
+        }
+        data += "\n";
+        (in_table, ended) = (row.is_some(), false);
+    }
+    data
+}
+
+/// Returns a cell without its emphasis.
+fn cell(cell: &str) -> String {
+    cell.trim().replace("\\*", "(disturbed)").trim_matches('*').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_becomes_data() {
+        let page = "## One limiter\n\nMachine: two cores.\n\n| | ns | x |\n|---|---:|---|\n| **Tidegate** | 15 [13-15] |  |\n\
+                    | *floor* | 2.0 [1.0-2.0] \\* | 1.00 |\n\n| log | ns |\n|---|---|\n| 10 | 304 |\n\n## Replay\n";
+        let data = "# cargo xtask bench\n# One limiter\n# Machine: two cores.\n\tns\tx\nTidegate\t15 [13-15]\t\n\
+                    floor\t2.0 [1.0-2.0] (disturbed)\t1.00\n\nlog\tns\n10\t304\n\n# Replay\n";
+        assert_eq!(tsv(page), data);
+    }
+
+    #[test]
+    fn only_what_is_between_the_marks_is_replaced() {
+        let page = "before <!-- bench -->old<!-- /bench --> after";
+        assert_eq!(between_marks(page, "new").unwrap(), "before <!-- bench -->\nnew\n<!-- /bench --> after");
+        assert_eq!(between_marks("no place", "new"), None);
+    }
+}
