@@ -22,11 +22,12 @@ fn even(burst: u64) -> Vec<Quota> {
     ]
 }
 
-/// The same, and one with an interval refill.
+/// The same, and one for each refill at once.
 fn all(burst: u64) -> Vec<Quota> {
     let rate = Rate::new(burst, Duration::from_secs(burst)).unwrap();
-    let at_once = TokenBucket::new(Bandwidth::new(rate, burst).unwrap().refill(Refill::Interval));
-    even(burst).into_iter().chain([at_once.into()]).collect()
+    let at_once = [Refill::Interval, Refill::Aligned]
+        .map(|refill| TokenBucket::new(Bandwidth::new(rate, burst).unwrap().refill(refill)).into());
+    even(burst).into_iter().chain(at_once).collect()
 }
 
 fn ms(ms: u64) -> Tick {
@@ -212,7 +213,7 @@ fn a_receipt_outlives_a_later_charge_that_was_undone() {
         Bandwidth::new(rate, capacity).unwrap().refill(refill)
     };
     let fast = band(2, 4, Refill::Continuous);
-    for slow in [band(1, 5, Refill::Continuous), band(6, 6, Refill::Interval)] {
+    for slow in [band(1, 5, Refill::Continuous), band(6, 6, Refill::Interval), band(6, 6, Refill::Aligned)] {
         let quota: Quota = TokenBucket::several([fast, slow]).unwrap().into();
         let mut state = quota.fresh(ms(0));
         let first = charge(&quota, &mut state, 0, 1);
