@@ -116,14 +116,13 @@ impl Wall {
         self.0.get().map_or(0, WallAhead::nanos)
     }
 
-    /// Returns how long ago the wall clock showed a multiple of `period`, counted from 1970, in nanoseconds.
+    /// Returns how long ago the wall clock showed a multiple of `period` ns, 1 to 2^62, counted from 1970.
     ///
     /// Exact for every tick, also where the wall clock shows a time before 1970 or after the last tick.
     pub(crate) fn phase(&self, at: Tick, period: u64) -> u64 {
-        let period = period.max(1);
-        let ahead = i128::from(self.ahead()).rem_euclid(i128::from(period));
-        // Both are below the period, which is at most 2^62.
-        (at.as_nanos() % period + ahead as u64) % period
+        // Below the period, which is at most 2^62, and so is the other remainder.
+        let ahead = self.ahead().rem_euclid(period.cast_signed());
+        (at.as_nanos() % period + ahead.cast_unsigned()) % period
     }
 }
 

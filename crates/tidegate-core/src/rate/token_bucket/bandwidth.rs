@@ -27,7 +27,8 @@ pub enum Refill {
     /// The ends are those of the wall clock ([`Quota::follow_wall`](crate::Quota::follow_wall)). When that is set,
     /// periods end at its new multiples. An end counts only if a whole period has really passed for each refill before
     /// it, less a hundredth of one period; any other end is passed over. So a clock that is set never gives a count
-    /// twice, and one that is set forward by more than that makes the next refill late, by less than a period.
+    /// twice, and one that is set forward by more than that makes the next refill late, by less than a period. Only a
+    /// bucket that was full and forgotten before the clock was set does not know, and starts in the period shown.
     Aligned,
 }
 

@@ -139,7 +139,7 @@ impl TokenBucket {
         let promise = book.promise.max(at);
         for (index, (bandwidth, level)) in self.bandwidths.iter().zip(&mut levels).enumerate() {
             let mut spent = level.spent().saturating_sub(released.get(index).copied().unwrap_or(0));
-            if bandwidth.refill != Refill::Interval {
+            if bandwidth.refill == Refill::Continuous {
                 let front = bandwidth.back_by(*level, at, promise, &self.wall);
                 book.release(index, &mut spent, front, self.weight(bandwidth), end);
             }
