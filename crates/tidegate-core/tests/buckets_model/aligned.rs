@@ -363,8 +363,7 @@ fn aligned_refills_equal_their_model_however_the_clock_is_set() {
         let mut random = Random::new(seed + 100);
         let mut history = History::new(&mut random, seed % 2 == 1, seed % 3 == 0);
         for step in 0..60 {
-            let place = || format!("seed {seed} step {step}: {:?}", history.quota);
-            let place = place();
+            let place = format!("seed {seed} step {step}: {:?}", history.quota);
             history.passes(&mut random);
             match random.up_to(9) {
                 0 => history.is_set(&mut random),

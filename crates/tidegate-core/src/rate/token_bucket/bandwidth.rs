@@ -200,7 +200,7 @@ impl Bandwidth {
                 let last = u128::from(at.as_nanos()) + u128::from(period);
                 // A refill may be due a slack after the last tick.
                 let counted =
-                    last.saturating_sub(u128::from(self.into(level, at, wall))) / u128::from(period);
+                    last.saturating_sub(u128::from(self.passed(level, at, wall))) / u128::from(period);
                 u64::try_from(counted).unwrap_or(u64::MAX)
             }
         };
@@ -239,7 +239,7 @@ impl Bandwidth {
     /// Returns the ns since the last refill was due, plus a period, so that the number is never 0: that stands for a
     /// bucket that has not been used, whose period is the clock's.
     #[inline]
-    fn into(&self, level: Level, at: Tick, wall: &Wall) -> u64 {
+    fn passed(&self, level: Level, at: Tick, wall: &Wall) -> u64 {
         let period = self.rate.period_nanos();
         if level.into == 0 { period + wall.phase(at, period) } else { level.into }
     }
@@ -249,13 +249,13 @@ impl Bandwidth {
         let period = self.rate.period_nanos();
         let end = period - wall.phase(at, period);
         // Two periods of at most 2^62 each.
-        let due = (2 * period - self.slack()).saturating_sub(self.into(level, at, wall));
+        let due = (2 * period - self.slack()).saturating_sub(self.passed(level, at, wall));
         end + due.saturating_sub(end).div_ceil(period) * period
     }
 
     #[inline(never)]
     fn advance_aligned(&self, level: Level, last: Tick, elapsed: u64, wall: &Wall) -> Level {
-        let (period, into) = (self.rate.period_nanos(), self.into(level, last, wall));
+        let (period, into) = (self.rate.period_nanos(), self.passed(level, last, wall));
         let first = self.next_end(level, last, wall);
         let Some(since) = elapsed.checked_sub(first) else {
             return Level::of(level.spent(), into.saturating_add(elapsed));
