@@ -12,13 +12,9 @@ mod envoy;
 mod expressions;
 mod handover;
 mod live;
-#[allow(dead_code, reason = "the attacks start proxies in more ways")]
-#[allow(dead_code, reason = "the attacks send what no test here does")]
 mod rules;
 mod scraper;
-#[allow(dead_code, reason = "the attacks ask more of a server")]
 mod unit;
-#[allow(dead_code, reason = "the attacks wait for more")]
 use crate::attack::{proxy, raw, serving, waiting};
 use std::path::{Path, PathBuf};
 

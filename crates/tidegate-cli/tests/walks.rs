@@ -15,9 +15,6 @@
 mod on_call;
 mod own_log_format;
 mod platform_engineer;
-#[allow(dead_code, reason = "the attacks start proxies in more ways")]
-#[allow(dead_code, reason = "the attacks send what no walk does")]
-#[allow(dead_code, reason = "the attacks ask more of a server")]
 use crate::attack::{proxy, raw, serving, waiting};
 use crate::walks::serving::Desk;
 

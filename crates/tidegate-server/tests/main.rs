@@ -9,6 +9,7 @@ mod openapi;
 mod otlp;
 mod proxies;
 #[cfg(unix)]
+#[allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 #[path = "../../tidegate-cli/tests/attack/proxy.rs"]
 mod proxy;
 mod resp;

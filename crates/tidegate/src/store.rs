@@ -80,7 +80,8 @@ impl Debug for Settling {
 /// Keeps the state of every key and settles steps over them.
 ///
 /// An implementation must provide [`Store::settle_into`] and [`Store::occupancy`]. An engine should also override
-/// [`Store::caps`] and [`Store::home`], and [`Store::settle_each`] if it can answer many steps in one exchange.
+/// [`Store::caps`] and [`Store::home`], and [`Store::settle_each`] if it can answer many steps in one exchange. A store
+/// around another one names it in [`Store::beneath`], and overrides only what it changes.
 pub trait Store: Debug + Send + Sync {
     /// Settles one step: finds the cells of its charges, runs [`settle()`] over them, and keeps the result if it
     /// changed.
@@ -106,10 +107,18 @@ pub trait Store: Debug + Send + Sync {
         one_by_one(self, steps, out)
     }
 
+    /// Returns the store that this one wraps: the defaults of the methods below answer as that one does. The default,
+    /// `None`, is for a store that keeps keys itself.
+    fn beneath(&self) -> Option<&dyn Store> {
+        None
+    }
+
     /// Announces that steps will soon name these keys. A store in memory prefetches their states, so that the cache
     /// misses overlap. Decides and changes nothing. The default does nothing.
     fn fetch(&self, keys: &[&[u8]]) {
-        let _ = keys;
+        if let Some(store) = self.beneath() {
+            store.fetch(keys);
+        }
     }
 
     /// Returns how many keys the store holds, and how many it has evicted.
@@ -118,28 +127,27 @@ pub trait Store: Debug + Send + Sync {
     /// Returns the properties of the store that callers have to know. The default describes a store that answers on the
     /// spot.
     fn caps(&self) -> Caps {
-        Caps::default()
+        self.beneath().map_or_else(Caps::default, Store::caps)
     }
 
     /// Returns where this store's keys are kept. Called when a ticket is made or settled: a ticket of a store in this
     /// process's memory can be settled nowhere else. The default is a store of this process that cannot be told from
     /// another one with the same default.
     fn home(&self) -> Home {
-        Home::Process { store: 0 }
+        self.beneath().map_or(Home::Process { store: 0 }, Store::home)
     }
 
     /// Returns where the key of a charge is kept. `by_fallback` says that the charge was made by the store that stands
     /// in for this one, if there is such a store.
     fn home_of(&self, by_fallback: bool) -> Home {
-        let _ = by_fallback;
-        self.home()
+        self.beneath().map_or_else(|| self.home(), |store| store.home_of(by_fallback))
     }
 
     /// Returns how many exchanges the engine has answered so far, including those whose steps failed. If the number has
     /// grown while a step timed out, the engine is up, and only the step's key could not be settled in time. The
     /// default, 0, is for stores that do not count.
     fn exchanges(&self) -> u64 {
-        0
+        self.beneath().map_or(0, Store::exchanges)
     }
 
     /// Settles one step, and blocks the calling thread while an engine is asked. For tests and for programs without
@@ -198,6 +206,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
         (**self).settle_each(steps, out)
+    }
+
+    fn beneath(&self) -> Option<&dyn Store> {
+        (**self).beneath()
+    }
+
+    fn fetch(&self, keys: &[&[u8]]) {
+        (**self).fetch(keys);
     }
 
     fn occupancy(&self) -> Occupancy {

@@ -15,6 +15,7 @@ mod memory_shares;
 mod regional;
 mod shares;
 mod split;
+mod wrappers;
 
 /// Returns the number of steps per trace.
 fn steps(usual: u64) -> u64 {

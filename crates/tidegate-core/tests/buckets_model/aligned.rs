@@ -7,7 +7,7 @@ use tidegate_core::time::WallAhead;
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, Replace, Retry, State, Tick, Transition};
 
 use crate::random::Random;
-use crate::steps;
+use crate::buckets_model::steps;
 
 /// A bandwidth whose count returns at the multiples of its period.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::Rate;
-use tidegate::store::{Answer, Caps, Home, Later, Occupancy, Op, Settled, Settling, Step, Store};
+use tidegate::store::{Answer, Later, Occupancy, Op, Settled, Settling, Step, Store};
 
 /// The number of units asked of stores whose limits nodes divide, whether allowed or not. Clones share the count.
 #[derive(Clone, Debug, Default)]
@@ -49,24 +49,12 @@ impl<S: Store> Store for Counted<S> {
         self.store.settle_each(steps, out)
     }
 
-    fn fetch(&self, keys: &[&[u8]]) {
-        self.store.fetch(keys);
+    fn beneath(&self) -> Option<&dyn Store> {
+        Some(&self.store)
     }
 
     fn occupancy(&self) -> Occupancy {
         self.store.occupancy()
-    }
-
-    fn caps(&self) -> Caps {
-        self.store.caps()
-    }
-
-    fn home(&self) -> Home {
-        self.store.home()
-    }
-
-    fn home_of(&self, by_fallback: bool) -> Home {
-        self.store.home_of(by_fallback)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use prometheus_client::metrics::histogram::Histogram;
-use tidegate::store::{Answer, Caps, Home, Later, Occupancy, Settled, Settling, Step, Store};
+use tidegate::store::{Answer, Later, Occupancy, Settled, Settling, Step, Store};
 use tidegate::{Clock, SystemClock, Tick};
 
 use super::key_errors::KeyErrors;
@@ -73,28 +73,12 @@ impl<S: Store> Store for TimedStore<S> {
         Some(self.timed(StoreOp::batch, later, each))
     }
 
-    fn fetch(&self, keys: &[&[u8]]) {
-        self.store.fetch(keys);
+    fn beneath(&self) -> Option<&dyn Store> {
+        Some(&self.store)
     }
 
     fn occupancy(&self) -> Occupancy {
         self.store.occupancy()
-    }
-
-    fn caps(&self) -> Caps {
-        self.store.caps()
-    }
-
-    fn home(&self) -> Home {
-        self.store.home()
-    }
-
-    fn home_of(&self, by_fallback: bool) -> Home {
-        self.store.home_of(by_fallback)
-    }
-
-    fn exchanges(&self) -> u64 {
-        self.store.exchanges()
     }
 }
 

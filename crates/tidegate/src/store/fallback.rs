@@ -74,7 +74,7 @@ pub use breaker::{Change, Health};
 use shared::Shared;
 use stand_in::StandIn;
 
-use super::{Answer, Caps, Home, Later, Occupancy, Op, Settled, Settling, Step, Store, one_by_one};
+use super::{Answer, Home, Later, Occupancy, Op, Settled, Settling, Step, Store, one_by_one};
 #[cfg(doc)]
 use super::{Charge, Ending, OnStoreError, StoreError};
 use crate::clock::Clock;
@@ -240,16 +240,12 @@ impl Store for Fallback {
         }
     }
 
+    fn beneath(&self) -> Option<&dyn Store> {
+        Some(&*self.shared.engine)
+    }
+
     fn occupancy(&self) -> Occupancy {
         self.shared.engine.occupancy()
-    }
-
-    fn caps(&self) -> Caps {
-        self.shared.engine.caps()
-    }
-
-    fn home(&self) -> Home {
-        self.shared.engine.home()
     }
 
     fn home_of(&self, by_fallback: bool) -> Home {

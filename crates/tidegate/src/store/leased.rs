@@ -84,7 +84,7 @@ use table::Table;
 use terms::{AllTerms, LeaseOptions};
 use tidegate_core::{Quota, Tick};
 
-use super::{Answer, Caps, Home, Occupancy, Settled, Settling, Step, Store};
+use super::{Answer, Caps, Occupancy, Settled, Settling, Step, Store};
 use crate::background::Background;
 use crate::clock::Clock;
 use crate::cluster::Part;
@@ -315,19 +315,15 @@ impl Store for Leased {
         self.inner.settle_each(steps, out)
     }
 
+    fn beneath(&self) -> Option<&dyn Store> {
+        Some(&*self.inner.engine)
+    }
+
     fn occupancy(&self) -> Occupancy {
         self.inner.engine.occupancy()
     }
 
     fn caps(&self) -> Caps {
         Caps { may_wait: true, always_decides: false, ..self.inner.engine.caps() }
-    }
-
-    fn home(&self) -> Home {
-        self.inner.engine.home()
-    }
-
-    fn home_of(&self, by_fallback: bool) -> Home {
-        self.inner.engine.home_of(by_fallback)
     }
 }

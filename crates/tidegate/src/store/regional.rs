@@ -31,7 +31,7 @@ use smallvec::SmallVec;
 
 use super::divided::{DividedStep, Divider};
 use super::step::{Charge, Settled, Step};
-use super::{Answer, Caps, Home, Later, Occupancy, OwnedStep, Settling, Store};
+use super::{Answer, Later, Occupancy, OwnedStep, Settling, Store};
 use crate::cluster::Part;
 
 /// A store that grants a region's part of each limit; see the [module](self).
@@ -131,24 +131,12 @@ impl Store for Regional {
         }))
     }
 
-    fn fetch(&self, keys: &[&[u8]]) {
-        self.store.fetch(keys);
+    fn beneath(&self) -> Option<&dyn Store> {
+        Some(&*self.store)
     }
 
     fn occupancy(&self) -> Occupancy {
         self.store.occupancy()
-    }
-
-    fn caps(&self) -> Caps {
-        self.store.caps()
-    }
-
-    fn home(&self) -> Home {
-        self.store.home()
-    }
-
-    fn home_of(&self, by_fallback: bool) -> Home {
-        self.store.home_of(by_fallback)
     }
 }
 

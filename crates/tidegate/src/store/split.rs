@@ -38,7 +38,7 @@ use std::fmt;
 
 use super::divided::Divider;
 use super::step::{Op, Settled, Step};
-use super::{Caps, Home, MemoryStore, Occupancy, Settling, Store, StoreError};
+use super::{MemoryStore, Occupancy, Settling, Store, StoreError};
 use crate::cluster::Part;
 
 /// A store of this process that grants this node's part of each limit; see the [module](self).
@@ -109,19 +109,11 @@ impl Store for Split {
         }
     }
 
-    fn fetch(&self, keys: &[&[u8]]) {
-        self.store.fetch(keys);
+    fn beneath(&self) -> Option<&dyn Store> {
+        Some(&self.store)
     }
 
     fn occupancy(&self) -> Occupancy {
         self.store.occupancy()
-    }
-
-    fn caps(&self) -> Caps {
-        self.store.caps()
-    }
-
-    fn home(&self) -> Home {
-        self.store.home()
     }
 }

@@ -8,7 +8,7 @@ use super::capacity::CapacityError;
 use super::seed::Seed;
 use super::table::{Keep, Table};
 use super::{Export, MemoryStore};
-use crate::store::{Answer, Caps, Home, Later, Occupancy, Settled, Settling, Step, Store};
+use crate::store::{Answer, Later, Occupancy, Settled, Settling, Step, Store};
 pub use recorder::Recorder;
 
 /// A [`MemoryStore`] that records which of its slots change, for a [`Recorder`] that hands them out to be stored
@@ -99,20 +99,12 @@ impl Store for TrackedStore {
         None
     }
 
-    fn fetch(&self, keys: &[&[u8]]) {
-        self.memory.fetch(keys);
+    fn beneath(&self) -> Option<&dyn Store> {
+        Some(&self.memory)
     }
 
     fn occupancy(&self) -> Occupancy {
         self.memory.occupancy()
-    }
-
-    fn caps(&self) -> Caps {
-        self.memory.caps()
-    }
-
-    fn home(&self) -> Home {
-        self.memory.home()
     }
 }
 
