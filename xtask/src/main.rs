@@ -19,7 +19,8 @@ usage: cargo xtask COMMAND
   test    install what the tests need (Debian packages, as root or with sudo) and run every check CI runs
   nightly check what a change seldom breaks and takes long to build: the benches compile, deny, counts, the long models of loom
   tidy    check, in seconds, rules that reviewers overlook: cycles of modules, long files, unused files, banned calls and words,
-          metrics, flags and keys that the manual does not name; with names: only these rules
+          metrics, flags and keys that the manual does not name, numbers that grew; with names: only these rules;
+          --record: write the numbers that fell; small-files: report files that may be merged
   attack  run long attacks on the real program, also behind real proxies; with words: only attacks with these words in their names
   counts  count the instructions of each hot path under valgrind, and compare with benches/counts/recorded.txt;
           --record: write that file again

@@ -26,7 +26,9 @@ mod file_length;
 mod metrics;
 mod module_form;
 mod parses;
+mod ratchets;
 mod rings;
+mod small_files;
 
 use anyhow::{Result, bail};
 
@@ -38,7 +40,7 @@ use tree::Tree;
 /// A rule: the name of its table in `xtask/tidy.toml`, and the function that finds its faults.
 type Rule = (&'static str, fn(&Tree, &Allowed<'_>) -> Vec<Fault>);
 
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 14] = [
     ("conflict-markers", conflict_markers::check),
     ("parses", parses::check),
     ("crate-order", crate_order::check),
@@ -52,17 +54,34 @@ const RULES: [Rule; 13] = [
     ("command-line", command_line::check),
     ("config-keys", config_keys::check),
     ("architecture", architecture::check),
+    ("ratchets", ratchets::check),
 ];
 
 /// The most faults printed per rule; the others are only counted. They fit on one screen.
 const SHOWN: usize = 20;
 
-/// Runs all rules, or the named ones, over the tracked files, and fails if any finds a fault.
+/// The report that is not a rule, and the option that writes numbers that fell.
+const REPORT: &str = "small-files";
+const RECORD: &str = "--record";
+
+/// Runs all rules, or the named ones, over the tracked files, and fails if any finds a fault. Or prints a report, or
+/// records numbers.
 pub(crate) fn run(names: &[&str]) -> Result<()> {
+    match names {
+        [REPORT] => {
+            print!("{}", small_files::report(&Tree::tracked(places::root())?));
+            return Ok(());
+        }
+        [RECORD] => return ratchets::record(&Tree::tracked(places::root())?, places::root()),
+        _ => {}
+    }
     let unknown = names.iter().find(|name| RULES.iter().all(|(rule, _)| rule != *name));
     if let Some(unknown) = unknown {
         let rules = RULES.map(|(rule, _)| rule).join(", ");
-        bail!("tidy has no rule `{unknown}`; its rules are {rules}");
+        bail!(
+            "tidy has no rule `{unknown}`; its rules are {rules}; on its own, {REPORT} reports files to merge, and {RECORD} \
+             writes numbers that fell"
+        );
     }
     let tree = Tree::tracked(places::root())?;
     let exceptions =

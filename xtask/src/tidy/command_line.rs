@@ -69,14 +69,8 @@ struct Defined {
 
 impl<'ast> Visit<'ast> for Defined {
     fn visit_field(&mut self, field: &'ast Field) {
-        let named = field.ident.as_ref();
-        let arguments =
-            field.attrs.iter().filter(|attribute| attribute.path().is_ident("arg")).flat_map(parts);
-        for part in arguments.filter(|part| part.path().is_ident("long")) {
-            let line = named.map_or(0, |name| name.span().start().line);
-            let long = value(&part).or_else(|| Some(kebab(&named?.to_string())));
-            self.flags.extend(long.map(|long| (format!("--{long}"), (self.path.clone(), line))));
-        }
+        let line = field.ident.as_ref().map_or(0, |name| name.span().start().line);
+        self.flags.extend(flag(field).map(|flag| (flag, (self.path.clone(), line))));
         visit::visit_field(self, field);
     }
 
@@ -97,6 +91,22 @@ impl<'ast> Visit<'ast> for Defined {
         }
         visit::visit_item_enum(self, item);
     }
+}
+
+/// Returns the flag that a field of clap's defines, as `--config`.
+pub(crate) fn flag(field: &Field) -> Option<String> {
+    let long = attribute_parts(field, "arg").into_iter().find(|part| part.path().is_ident("long"))?;
+    let name = value(&long).or_else(|| Some(kebab(&field.ident.as_ref()?.to_string())))?;
+    Some(format!("--{name}"))
+}
+
+/// Returns whether a field stands for all flags of its type.
+pub(crate) fn flattened(field: &Field) -> bool {
+    attribute_parts(field, "command").iter().any(|part| part.path().is_ident("flatten"))
+}
+
+fn attribute_parts(field: &Field, name: &str) -> Vec<Meta> {
+    field.attrs.iter().filter(|attribute| attribute.path().is_ident(name)).flat_map(parts).collect()
 }
 
 /// Splits `#[arg(long, short = 'c')]` into its comma-separated parts.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::{self, Visit};
-use syn::{Expr, ExprCall, ExprLit, Lit};
+use syn::{Expr, ExprCall, ExprLit, Lit, LitStr};
 
 use super::allowed::Allowed;
 use super::fault::Fault;
@@ -75,16 +75,30 @@ struct Key {
     unavailable: bool,
 }
 
+/// Returns the name and the kind of the key that a call defines; `None` for any other call.
+pub(crate) fn definition(call: &ExprCall) -> Option<(&LitStr, String)> {
+    let last = |expression: &Expr| match expression {
+        Expr::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()),
+        _ => None,
+    };
+    // `Kind::Text`, or `Kind::Whole(1, 2)`.
+    let kind = |expression: &Expr| match expression {
+        Expr::Call(kind) => last(&kind.func),
+        kind => last(kind),
+    };
+    let defines = call.args.len() == ARGUMENTS && last(&call.func).is_some_and(|name| name == "key");
+    match call.args.first() {
+        Some(Expr::Lit(ExprLit { lit: Lit::Str(name), .. })) if defines => {
+            Some((name, kind(&call.args[1]).unwrap_or_default()))
+        }
+        _ => None,
+    }
+}
+
 impl<'ast> Visit<'ast> for Keys {
     fn visit_expr_call(&mut self, call: &'ast ExprCall) {
-        let last = |expression: &Expr| match expression {
-            Expr::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()),
-            _ => None,
-        };
-        let makes_a_key = call.args.len() == ARGUMENTS && last(&call.func).is_some_and(|name| name == "key");
-        let unavailable = call.args.get(1).and_then(last).is_some_and(|kind| kind == "Unavailable");
-        if let (true, Some(Expr::Lit(ExprLit { lit: Lit::Str(name), .. }))) = (makes_a_key, call.args.first())
-        {
+        if let Some((name, kind)) = definition(call) {
+            let unavailable = kind == "Unavailable";
             let key = Key { path: self.path.clone(), line: name.span().start().line, unavailable };
             let known = self.found.entry(name.value()).or_insert(key);
             // A key may be available in one table and not yet in another.

@@ -1,5 +1,5 @@
-//! Rule: modules have one form, `foo.rs` beside `foo/`. `foo/mod.rs` is only for tests, where cargo would take `foo.rs`
-//! for a test of its own.
+//! Rule: modules have one form, `foo.rs` beside `foo/`, in tests too: with `autotests = false` and a `tests/main.rs` that
+//! names its modules, cargo does not take `tests/foo.rs` for a program of its own.
 
 use super::allowed::Allowed;
 use super::fault::Fault;
@@ -7,10 +7,12 @@ use super::tree::Tree;
 
 pub(crate) fn check(tree: &Tree, _: &Allowed<'_>) -> Vec<Fault> {
     let modules = tree.rust().filter_map(|path| Some((path, path.strip_suffix("/mod.rs")?)));
-    let outside = modules.filter(|(path, _)| !path.split('/').any(|folder| folder == "tests"));
-    outside
-        .map(|(path, module)| Fault::new(path, 1, format!("the other form of module; name it {module}.rs")))
-        .collect()
+    let fault = |(path, module): (&str, &str)| {
+        let beside = module.rsplit_once('/').is_some_and(|(folder, _)| folder.ends_with("tests"));
+        let beside = if beside { ", a module of tests/main.rs" } else { "" };
+        Fault::new(path, 1, format!("the other form of module; name it {module}.rs{beside}"))
+    };
+    modules.map(fault).collect()
 }
 
 #[cfg(test)]
@@ -18,9 +20,12 @@ mod tests {
     use crate::tidy::found;
 
     #[test]
-    fn the_other_form_is_found_and_tests_may_have_it() {
+    fn the_other_form_is_found_in_tests_too() {
         let files = [("a/src/b/mod.rs", ""), ("a/src/c.rs", ""), ("a/tests/help/mod.rs", "")];
-        let found = found("module-form", &files, "");
-        assert_eq!(found, ["a/src/b/mod.rs:1: the other form of module; name it a/src/b.rs"]);
+        let expected = [
+            "a/src/b/mod.rs:1: the other form of module; name it a/src/b.rs",
+            "a/tests/help/mod.rs:1: the other form of module; name it a/tests/help.rs, a module of tests/main.rs",
+        ];
+        assert_eq!(found("module-form", &files, ""), expected);
     }
 }

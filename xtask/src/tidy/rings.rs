@@ -7,9 +7,12 @@
 //! file.
 //!
 //! A ring is a set of files each of which uses every other one, directly or indirectly. Such files can only be read
-//! together. They should be one file, or lack a third file (an error, a span, a trait) that both can depend on.
+//! together. Files of one folder may form one: they are one room, and a reader has it open. A file belongs to the folder
+//! with its children (`foo.rs` to `foo/`), and if it has none, to the folder it is in. A ring that leaves a folder is a
+//! fault: two rooms of it should be one, or lack a third (an error, a span, a trait) that both can depend on.
 //!
-//! Not every use in a tangle of rings is reported, only uses whose removal opens all rings. See `cut`.
+//! Not every use in a tangle of rings is reported, only uses from folder to folder whose removal opens all rings that
+//! leave one. See `cut`.
 //!
 //! An exception is named `A -> B`, both from the root of the workspace; that use is then ignored.
 
@@ -17,36 +20,60 @@ mod cut;
 mod names;
 mod uses;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::allowed::Allowed;
 use super::fault::Fault;
 use super::modules::Modules;
 use super::packages::{Package, packages};
 use super::tree::Tree;
-use uses::{Edge, Uses, uses};
+use uses::{Edge, uses};
+
+pub(crate) use uses::Uses;
 
 pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
-    let packages = packages(tree);
-    let roots = packages.iter().flat_map(Package::sources);
-    let mut graph: Uses<'_> = BTreeMap::new();
-    for root in roots {
-        for (edge, found) in uses(&Modules::of(tree, root, false)) {
-            graph.entry(edge).or_default().extend(found);
-        }
-    }
+    let (graph, folders) = graph(tree);
     let excepted =
         |edge: &(&str, &str)| allowed.names().find(|name| *name == format!("{} -> {}", edge.0, edge.1));
+    let leaves = |edge: &Edge<'_>| folder(edge.0, &folders) != folder(edge.1, &folders);
     // First without the excepted uses. Then each of them is added back alone; it is needed if it closes a ring.
     let (aside, kept): (Uses<'_>, Uses<'_>) =
         graph.into_iter().partition(|(edge, _)| excepted(edge).is_some());
     let edges: BTreeSet<Edge<'_>> = kept.keys().copied().collect();
     for (from, to) in aside.keys() {
-        if cut::way(&edges, to, from).is_some() {
+        // On its way back there is a use from folder to folder, or it is one itself.
+        let leads = |from, to: &str| cut::way(&edges, from, to).is_some();
+        let mut leaving = edges.iter().filter(|edge| leaves(edge));
+        if leaves(&(from, to)) && leads(to, from)
+            || leaving.any(|(out, there)| leads(to, out) && leads(there, from))
+        {
             allowed.allows(&format!("{from} -> {to}"));
         }
     }
-    cut::cuts(&kept).iter().map(|(edge, back)| fault(edge, &kept[edge], &kept, back)).collect()
+    cut::cuts(&kept, leaves).iter().map(|(edge, back)| fault(edge, &kept[edge], &kept, back)).collect()
+}
+
+/// Returns the uses between the files of all crates, without tests, and the folders of these files.
+pub(crate) fn graph(tree: &Tree) -> (Uses<'_>, BTreeSet<&str>) {
+    let packages = packages(tree);
+    let (mut graph, mut folders) = (Uses::new(), BTreeSet::new());
+    for root in packages.iter().flat_map(Package::sources) {
+        let modules = Modules::of(tree, root, false);
+        for (edge, found) in uses(&modules) {
+            graph.entry(edge).or_default().extend(found);
+        }
+        let files = modules.all.iter().filter(|module| !module.test);
+        folders.extend(files.filter_map(|module| Some(module.file.rsplit_once('/')?.0)));
+    }
+    (graph, folders)
+}
+
+/// Returns the folder that a file belongs to.
+fn folder<'t>(file: &'t str, folders: &BTreeSet<&str>) -> &'t str {
+    match file.strip_suffix(".rs") {
+        Some(own) if folders.contains(own) => own,
+        _ => file.rsplit_once('/').map_or("", |(folder, _)| folder),
+    }
 }
 
 /// Describes one use in a ring; `back` is the path from the used file to the using one, both included.
@@ -63,7 +90,7 @@ fn fault(edge: &Edge<'_>, found: &BTreeSet<(usize, String)>, graph: &Uses<'_>, b
     });
     let steps = steps.collect::<Vec<_>>().join(", ");
     let what = format!(
-        "a ring: uses {} of {}, {steps}; move what both need to a file that uses neither, or make them one",
+        "a ring: uses {} of {}, {steps}; move what both need to a file that uses neither, or make them one folder",
         items(found),
         edge.1
     );

@@ -1,8 +1,8 @@
-//! Chooses the uses to remove so that no ring is left.
+//! Chooses the uses to remove so that no ring leaves a folder.
 //!
 //! One use in the wrong direction can tie fifty files into one tangle, in which every use is on some ring. Reporting
-//! all of them would hide it. So the use that is on most of the shortest rings is removed, then the next, until no ring
-//! is left. Of two uses on equally many rings, the one whose items most files use is removed: an error type rather than
+//! all of them would hide it. So of the uses from folder to folder, the one that is on most of the shortest rings is
+//! removed, then the next, until none of them is on a ring. Of two uses on equally many rings, the one whose items most files use is removed: an error type rather than
 //! an algorithm. The result need not be the smallest possible (finding that is hard), but removing it opens all rings.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,15 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::uses::{Edge, Uses};
 
 /// Returns the uses to remove, each with a shortest path back from the used file to the using one, both included.
-pub(crate) fn cuts<'t>(uses: &Uses<'t>) -> Vec<(Edge<'t>, Vec<&'t str>)> {
+/// `leaves` says whether a use goes from folder to folder.
+pub(crate) fn cuts<'t>(uses: &Uses<'t>, leaves: impl Fn(&Edge<'t>) -> bool) -> Vec<(Edge<'t>, Vec<&'t str>)> {
     let mut edges: BTreeSet<Edge<'t>> = uses.keys().copied().collect();
     let wanted = wanted(uses);
     let mut cuts = Vec::new();
     loop {
+        let leaving = edges.iter().filter(|edge| leaves(edge));
         let rings: BTreeMap<Edge<'t>, Vec<&'t str>> =
-            edges.iter().filter_map(|edge| Some((*edge, way(&edges, edge.1, edge.0)?))).collect();
+            leaving.filter_map(|edge| Some((*edge, way(&edges, edge.1, edge.0)?))).collect();
         // Uses outside of rings are in no later ring either.
-        edges.retain(|edge| rings.contains_key(edge));
+        edges.retain(|edge| rings.contains_key(edge) || !leaves(edge));
         let on = |edge: &Edge<'t>| {
             let through = |(own, back): (&Edge<'t>, &Vec<&'t str>)| {
                 own == edge || back.windows(2).any(|step| (step[0], step[1]) == *edge)
@@ -27,7 +29,7 @@ pub(crate) fn cuts<'t>(uses: &Uses<'t>) -> Vec<(Edge<'t>, Vec<&'t str>)> {
         };
         let least =
             |edge: &Edge<'t>| uses[edge].iter().map(|(_, item)| wanted[&(edge.1, item.as_str())]).min();
-        let Some(cut) = edges.iter().copied().max_by_key(|edge| (on(edge), least(edge))) else { return cuts };
+        let Some(cut) = rings.keys().copied().max_by_key(|edge| (on(edge), least(edge))) else { return cuts };
         edges.remove(&cut);
         cuts.push((cut, rings[&cut].clone()));
     }
@@ -91,15 +93,25 @@ mod tests {
             ("one", "two", "Two"),
             ("time", "top", "Error"),
         ]);
-        assert_eq!(cuts(&uses), [(("time", "top"), vec!["top", "one", "time"])]);
+        assert_eq!(cuts(&uses, |_| true), [(("time", "top"), vec!["top", "one", "time"])]);
     }
 
     #[test]
     fn of_two_uses_the_one_goes_that_wants_what_others_want() {
         let uses =
             uses(&[("top", "a", "A"), ("a", "top", "Error"), ("top", "b", "B"), ("b", "top", "Error")]);
-        let cut: Vec<Edge<'_>> = cuts(&uses).into_iter().map(|(edge, _)| edge).collect();
+        let cut: Vec<Edge<'_>> = cuts(&uses, |_| true).into_iter().map(|(edge, _)| edge).collect();
         assert_eq!(cut, [("b", "top"), ("a", "top")]);
-        assert!(cuts(&self::uses(&[("top", "a", "A"), ("a", "b", "B"), ("top", "b", "B")])).is_empty());
+        let open = self::uses(&[("top", "a", "A"), ("a", "b", "B"), ("top", "b", "B")]);
+        assert!(cuts(&open, |_| true).is_empty());
+    }
+
+    #[test]
+    fn of_a_ring_only_what_leaves_a_folder_is_cut() {
+        let uses = uses(&[("a/x", "a/y", "Y"), ("a/y", "a/x", "X"), ("a/y", "b", "B"), ("b", "a/x", "X")]);
+        let leaves = |edge: &Edge<'_>| edge.0.starts_with("a/") != edge.1.starts_with("a/");
+        // Two files want `X`, one wants `B`.
+        assert_eq!(cuts(&uses, leaves), [(("b", "a/x"), vec!["a/x", "a/y", "b"])]);
+        assert!(cuts(&uses, |_| false).is_empty());
     }
 }
