@@ -1,9 +1,10 @@
 //! Ticks and rates: time in integer nanoseconds, speed as an exact ratio.
 
 use core::fmt;
+use core::hash::{Hash, Hasher};
 use core::sync::atomic::{AtomicI64, Ordering};
 use core::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::error::{MAX_COUNT, QuotaError};
 
@@ -68,8 +69,9 @@ impl Tick {
 /// How far the wall clock is ahead of the ticks of a clock, in nanoseconds; less than zero if it is behind. Clones
 /// share the number.
 ///
-/// A clock whose ticks do not follow the wall clock has one, and calendar windows read it: see
-/// [`Quota::follow_wall`](crate::Quota::follow_wall). Reading it is one load.
+/// A clock whose ticks do not follow the wall clock has one. Calendar windows and
+/// [aligned refills](crate::rate::Refill::Aligned) read it: see [`Quota::follow_wall`](crate::Quota::follow_wall).
+/// Reading it is one load.
 ///
 /// # Examples
 /// ```
@@ -95,6 +97,51 @@ impl WallAhead {
     pub fn set(&self, nanos: i64) {
         self.0.store(nanos, Ordering::Relaxed);
     }
+}
+
+/// The wall clock that a limit follows, once it is known. Not a parameter: limits that differ only in it are equal, and a
+/// clone follows none until it is told.
+#[derive(Debug, Default)]
+pub(crate) struct Wall(OnceLock<WallAhead>);
+
+impl Wall {
+    /// Follows this wall clock, unless the limit follows one already.
+    pub(crate) fn follow(&self, wall: &WallAhead) {
+        self.0.get_or_init(|| wall.clone());
+    }
+
+    /// Returns how far the wall clock is ahead of ticks, in nanoseconds; 0 until one is followed.
+    #[inline]
+    pub(crate) fn ahead(&self) -> i64 {
+        self.0.get().map_or(0, WallAhead::nanos)
+    }
+
+    /// Returns how long ago the wall clock showed a multiple of `period` ns, 1 to 2^62, counted from 1970.
+    ///
+    /// Exact for every tick, also where the wall clock shows a time before 1970 or after the last tick.
+    pub(crate) fn phase(&self, at: Tick, period: u64) -> u64 {
+        // Below the period, which is at most 2^62, and so is the other remainder.
+        let ahead = self.ahead().rem_euclid(period.cast_signed());
+        (at.as_nanos() % period + ahead.cast_unsigned()) % period
+    }
+}
+
+impl Clone for Wall {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for Wall {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Wall {}
+
+impl Hash for Wall {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 /// The largest step back of a clock for which a key merely stands still, that is, counts an earlier `now` as the tick of

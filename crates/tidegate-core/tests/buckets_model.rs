@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
+mod aligned;
 mod laws;
 mod ledger;
 mod models;
@@ -148,7 +149,7 @@ fn capacity(random: &mut Random) -> u64 {
 }
 
 fn one_band(rate: Rate, capacity: u64, now: u64) -> (Box<dyn Model>, Vec<Band>) {
-    let bands = vec![Band::new(rate, capacity, capacity, false, now)];
+    let bands = vec![Band::new(rate, capacity, capacity, Refill::Continuous, now)];
     (Box::new(Bucket { bands: bands.clone(), last: now }), bands)
 }
 
@@ -176,9 +177,9 @@ fn leaky_bucket_equals_tokens_in_a_bucket() {
 fn bandwidth(random: &mut Random, rate: Rate, now: u64) -> (Bandwidth, Band) {
     let capacity = capacity(random);
     let initial = if random.up_to(2) == 0 { random.up_to(capacity) } else { capacity };
-    let (refill, interval) = random.pick(&[(Refill::Continuous, false), (Refill::Interval, true)]);
+    let refill = random.pick(&[Refill::Continuous, Refill::Interval, Refill::Aligned]);
     let bandwidth = Bandwidth::new(rate, capacity).unwrap().refill(refill).initial(initial).unwrap();
-    (bandwidth, Band::new(rate, capacity, initial, interval, now))
+    (bandwidth, Band::new(rate, capacity, initial, refill, now))
 }
 
 #[test]
@@ -221,7 +222,7 @@ fn leaky_queue_equals_its_departures() {
         model.next = q(now) - q(slack) * model.interval();
         let quota = LeakyQueue::new(rate, slack, places).unwrap().into();
         // What is spent of a queue comes back as in a bucket with a capacity of what leaves at once.
-        let bands = vec![Band::new(rate, slack + 1, slack + 1, false, now)];
+        let bands = vec![Band::new(rate, slack + 1, slack + 1, Refill::Continuous, now)];
         Pair {
             quota,
             model: Box::new(model),

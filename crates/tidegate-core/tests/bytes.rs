@@ -89,6 +89,7 @@ fn quotas() -> Result<Vec<Quota>, QuotaError> {
         Quota::per_second(7).burst(5).token_bucket()?,
         TokenBucket::several([Bandwidth::new(rate, 5)?, Bandwidth::new(rate, 9)?.refill(Refill::Interval)])?
             .into(),
+        Quota::per(7, Duration::from_secs(4)).burst(5).aligned_bucket()?,
         Quota::per_second(7).burst(5).leaky_bucket()?,
         Quota::per_second(7).burst(2).leaky_queue(5)?,
         Quota::per_second(7).warm_up(Duration::from_secs(4), ColdFactor::THREE)?,

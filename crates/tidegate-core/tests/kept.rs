@@ -33,7 +33,7 @@ fn bands(refill: &[Refill]) -> Quota {
 
 /// Limits of every kind.
 fn limits() -> Vec<Quota> {
-    let (even, at_once) = (Refill::Continuous, Refill::Interval);
+    let (even, at_once, aligned) = (Refill::Continuous, Refill::Interval, Refill::Aligned);
     let per = |count| Quota::per(count, Duration::from_secs(1));
     vec![
         per(7).burst(300).gcra().unwrap(),
@@ -41,8 +41,10 @@ fn limits() -> Vec<Quota> {
         per(7).burst(3).leaky_queue(300).unwrap(),
         per(7).burst(300).token_bucket().unwrap(),
         per(7).burst(300).interval_bucket().unwrap(),
+        per(7).burst(300).aligned_bucket().unwrap(),
         bands(&[even, even]),
         bands(&[even, at_once, even]),
+        bands(&[aligned, at_once, even]),
         bands(&[even; 8]),
         per(300).fixed_window().unwrap(),
         per(3).fixed_window().unwrap(),

@@ -68,6 +68,9 @@ judged! {
     gcra_thirds: "gcra-thirds";
     bucket: "bucket";
     bucket_below_full: "bucket-below-full";
+    aligned: "aligned";
+    aligned_below_capacity: "aligned-below-capacity";
+    bandwidths_aligned: "bandwidths-aligned";
     bandwidths: "bandwidths";
     interval: "interval";
     interval_below_capacity: "interval-below-capacity";

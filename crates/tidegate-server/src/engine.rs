@@ -263,11 +263,6 @@ impl Engine {
         self.shared.is_none()
     }
 
-    /// Returns whether this process decides everything by itself, without waiting.
-    pub(crate) fn decides_at_once(&self) -> bool {
-        self.decides_at_once
-    }
-
     pub(crate) fn now(&self) -> Tick {
         self.gate.now()
     }

@@ -72,7 +72,8 @@ pub trait Clock: Debug + Send + Sync {
     }
 
     /// Returns how far the wall clock is ahead of this clock's ticks; `None` if the ticks are the wall clock's. Called
-    /// once for each limit. Calendar windows follow the number from then on, so a clock that returns one keeps it right.
+    /// once for each limit. Calendar windows and aligned refills follow the number from then on, so a clock that returns
+    /// one keeps it right.
     ///
     /// The default is `None`.
     fn wall(&self) -> Option<WallAhead> {

@@ -374,7 +374,7 @@ impl Gate {
         self.policies.store(policies);
     }
 
-    /// Makes the calendar windows of policies follow the wall clock, where this gate's clock decides them. An engine
+    /// Makes the calendar windows and aligned buckets of policies follow the wall clock, where this gate's clock decides them. An engine
     /// with a clock of its own has the wall clock's time.
     #[cold]
     fn follow_wall(&self, policies: &PolicySet) {

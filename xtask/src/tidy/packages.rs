@@ -37,7 +37,10 @@ pub(crate) fn packages(tree: &Tree) -> Vec<Package<'_>> {
 fn package<'t>(tree: &'t Tree, path: &str, dir: &'t str) -> Option<Package<'t>> {
     let manifest: Table = tree.text(path)?.parse().ok()?;
     let name = manifest.get("package")?.get("name")?.as_str()?.to_owned();
-    let inside = tree.rust().filter(|file| file.strip_prefix(dir).is_some_and(begins_a_target));
+    // With `autotests = false` only the manifest names programs of tests.
+    let finds_tests = manifest["package"].get("autotests").and_then(Value::as_bool) != Some(false);
+    let begins = |file: &str| begins_a_target(file) && (finds_tests || !file.starts_with("tests/"));
+    let inside = tree.rust().filter(|file| file.strip_prefix(dir).is_some_and(begins));
     let targets =
         ["lib", "bin", "test", "bench", "example"].into_iter().filter_map(|kind| manifest.get(kind));
     let targets =
@@ -83,5 +86,14 @@ mod tests {
         let roots: Vec<&str> = package.roots.iter().copied().collect();
         assert_eq!(roots, ["fuzz/src/lib.rs", "fuzz/targets/one.rs", "fuzz/tests/long/main.rs"]);
         assert_eq!(package.sources().collect::<Vec<_>>(), ["fuzz/src/lib.rs"]);
+    }
+
+    #[test]
+    fn tests_begin_where_the_manifest_says_if_cargo_does_not_look() {
+        let manifest = "[package]\nname = \"a\"\nautotests = false\n[[test]]\nname = \"all\"\npath = \"tests/main.rs\"\n";
+        let tree =
+            Tree::made(&[("Cargo.toml", manifest), ("tests/main.rs", "mod one;"), ("tests/one.rs", "")]);
+        let packages = packages(&tree);
+        assert_eq!(packages[0].roots.iter().copied().collect::<Vec<_>>(), ["tests/main.rs"]);
     }
 }

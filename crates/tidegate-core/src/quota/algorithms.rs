@@ -339,7 +339,7 @@ algorithms! {
         4 => SlidingCounter(SlidingCounter, SlidingCounterState);
         /// A count in any span of one window, exact.
         5 => SlidingLog(SlidingLog, SlidingLogState);
-        /// Token bucket: continuous or at once, one bandwidth or several.
+        /// Token bucket: continuous, at once or at once by the clock, one bandwidth or several.
         6 => TokenBucket(TokenBucket, TokenBucketState);
         /// Leaky bucket as a meter.
         7 => LeakyBucket(LeakyBucket, LeakyBucketState);
@@ -385,10 +385,11 @@ impl Quota {
         Ok(Concurrency::new(max)?.ttl(ttl)?.into())
     }
 
-    /// Makes a calendar window follow the wall clock that is `wall` ahead of the ticks that it gets; all other limits
-    /// stay as they are. Only the first call for a quota has an effect, and a clone of the quota follows none.
+    /// Makes a calendar window, or a bucket with an [aligned refill](crate::rate::Refill::Aligned), follow the wall clock
+    /// that is `wall` ahead of the ticks that it gets; all other limits stay as they are. Only the first call for a quota
+    /// has an effect, and a clone of the quota follows none.
     ///
-    /// For whoever passes ticks that do not follow the wall clock, as [`WallAhead`] says. Without it, a calendar window
+    /// For whoever passes ticks that do not follow the wall clock, as [`WallAhead`] says. Without it, such a limit
     /// takes its ticks for the time since 1970.
     ///
     /// # Examples
@@ -406,8 +407,10 @@ impl Quota {
     /// # Ok::<(), tidegate_core::QuotaError>(())
     /// ```
     pub fn follow_wall(&self, wall: &WallAhead) {
-        if let Self::FixedWindow(limit) = self {
-            limit.follow_wall(wall);
+        match self {
+            Self::FixedWindow(limit) => limit.follow_wall(wall),
+            Self::TokenBucket(limit) => limit.follow_wall(wall),
+            _ => {}
         }
     }
 

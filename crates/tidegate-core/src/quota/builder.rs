@@ -148,6 +148,29 @@ impl QuotaBuilder {
         Ok(TokenBucket::new(self.bandwidth()?.refill(Refill::Interval)).into())
     }
 
+    /// Finishes as a [`TokenBucket`] of one bandwidth whose whole count returns at the end of each period, where periods
+    /// end at the multiples of their length since 1970: see [`Refill::Aligned`].
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is out of range.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate_core::{Algorithm, Ask, Cost, Quota, Tick, Transition};
+    ///
+    /// // 100 at each full hour, and up to 250 are kept.
+    /// let quota = Quota::per_hour(100).burst(250).aligned_bucket()?;
+    /// let half_past = Tick::from_secs(1_700_001_000); // 2023-11-14, 22:30
+    /// let ask = Ask::allow(half_past, Cost::new(250).unwrap());
+    /// let Transition::Allowed { next, .. } = quota.decide(&quota.fresh(half_past), ask) else { panic!() };
+    /// assert_eq!(quota.standing(&next, Tick::from_secs(1_700_002_799)).remaining, 0);
+    /// assert_eq!(quota.standing(&next, Tick::from_secs(1_700_002_800)).remaining, 100);
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    pub fn aligned_bucket(self) -> Result<Quota, QuotaError> {
+        Ok(TokenBucket::new(self.bandwidth()?.refill(Refill::Aligned)).into())
+    }
+
     /// Finishes as a [`LeakyBucket`], a meter; the burst is its capacity.
     ///
     /// # Errors

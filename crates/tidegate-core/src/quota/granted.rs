@@ -18,8 +18,9 @@ impl Quota {
     ///
     /// A caller can reach this number, or one unit less. For the sliding counter only, it is a bound that no caller
     /// reaches. For a span of zero it is the number granted at once. Calendar windows count at their usual length, so
-    /// a day that is an hour short may grant more. `None` if no such number is known: for the warm-up, the profiles
-    /// of other libraries, and guards. Costs a few divisions.
+    /// a day that is an hour short may grant more; so may the one end of an [aligned
+    /// refill](crate::rate::Refill::Aligned) that comes early because the wall clock was set. `None` if no such number
+    /// is known: for the warm-up, the profiles of other libraries, and guards. Costs a few divisions.
     ///
     /// # Examples
     /// ```
@@ -66,9 +67,12 @@ fn flowing(burst: u64, rate: Rate, span: Duration) -> u128 {
 fn refilled(bandwidth: &Bandwidth, span: Duration) -> u128 {
     match bandwidth.refill_kind() {
         Refill::Continuous => flowing(bandwidth.capacity(), bandwidth.rate(), span),
-        Refill::Interval => {
+        // Aligned ends lie a period apart as well, and one may come right after the span begins.
+        Refill::Interval | Refill::Aligned => {
             let rate = bandwidth.rate();
-            u128::from(bandwidth.capacity()) + u128::from(rate.count()) * begun(rate.period(), span)
+            // What a refill brings beyond the capacity is lost.
+            let refill = u128::from(rate.count().min(bandwidth.capacity()));
+            u128::from(bandwidth.capacity()) + refill * begun(rate.period(), span)
         }
     }
 }
@@ -131,6 +135,8 @@ mod tests {
             rate().gcra()?,
             rate().token_bucket()?,
             rate().leaky_bucket()?,
+            rate().interval_bucket()?,
+            rate().aligned_bucket()?,
             window().fixed_window()?,
             window().sliding_counter()?,
             window().sliding_window(10)?,
@@ -175,8 +181,9 @@ mod tests {
     #[test]
     fn a_span_of_zero_has_what_is_granted_at_once() {
         let rate = Rate::new(10, Duration::from_secs(60)).unwrap();
-        let interval = TokenBucket::new(Bandwidth::new(rate, 30).unwrap().refill(Refill::Interval));
-        for quota in quotas(30, 20).unwrap().into_iter().chain([interval.into()]) {
+        let at_once = [Refill::Interval, Refill::Aligned]
+            .map(|refill| TokenBucket::new(Bandwidth::new(rate, 30).unwrap().refill(refill)).into());
+        for quota in quotas(30, 20).unwrap().into_iter().chain(at_once) {
             for span in [0, 1] {
                 assert_eq!(
                     quota.granted_within(Duration::from_nanos(span)),
@@ -197,6 +204,8 @@ mod tests {
         assert_eq!((within(&both.clone().into(), 1), within(&both.into(), 60)), (Some(20), Some(200)));
         let interval = TokenBucket::new(bandwidth(10, 60, 30).refill(Refill::Interval));
         assert_eq!(within(&interval.into(), 60), Some(40));
+        let aligned = TokenBucket::new(bandwidth(10, 60, 30).refill(Refill::Aligned));
+        assert_eq!(within(&aligned.into(), 61), Some(50), "one end at its begin, and one 60 s later");
         assert_eq!(within(&Quota::concurrency(5, Duration::from_secs(1)).unwrap(), 1), None);
         let most =
             Quota::per(Rate::MAX_COUNT, Duration::from_nanos(1)).burst(Rate::MAX_COUNT).gcra().unwrap();

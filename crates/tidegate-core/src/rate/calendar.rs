@@ -19,10 +19,8 @@ mod utc;
 #[cfg(feature = "tz")]
 mod zone;
 
-use std::sync::OnceLock;
-
 use crate::error::QuotaError;
-use crate::time::{Tick, WallAhead};
+use crate::time::{Tick, Wall, WallAhead};
 
 pub use unit::CalendarUnit;
 
@@ -93,25 +91,6 @@ pub(crate) struct Calendar {
     wall: Wall,
 }
 
-/// The wall clock that a calendar follows, once it is known. Not a parameter: calendars that differ only in it are equal,
-/// and a clone follows none until it is told.
-#[derive(Debug, Default)]
-struct Wall(OnceLock<WallAhead>);
-
-impl Clone for Wall {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
-impl PartialEq for Wall {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Wall {}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     Utc,
@@ -133,13 +112,13 @@ impl Calendar {
     }
 
     pub(crate) fn follow(&self, wall: &WallAhead) {
-        self.wall.0.get_or_init(|| wall.clone());
+        self.wall.follow(wall);
     }
 
     /// Returns how far the wall clock is ahead of ticks, in nanoseconds.
     #[inline]
     pub(crate) fn ahead(&self) -> i64 {
-        self.wall.0.get().map_or(0, WallAhead::nanos)
+        self.wall.ahead()
     }
 
     pub(crate) const fn unit(&self) -> CalendarUnit {

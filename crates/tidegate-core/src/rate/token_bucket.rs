@@ -7,6 +7,10 @@
 //! * **Refill at once.** [`Refill::Interval`] adds the whole count when a period has passed and nothing before, as
 //!   the quotas of price lists do. A period starts with the first use of a full bucket. So a full bucket that is not
 //!   used is the same as none, and may be forgotten.
+//! * **Refill at once by the clock.** [`Refill::Aligned`] ends periods where the wall clock shows a multiple of them. A
+//!   charge moves no end, so what was spent returns as evenly as the clock goes, and settling needs none of the cases below.
+//!   A full bucket is the same as none here, too, as long as the clock is not set: a level that is kept also keeps
+//!   when the last refill was due, so that no end comes twice.
 //! * **A start below full**, so that a fleet that restarts does not get its burst twice.
 //!
 //! The state counts tokens *spent*, not tokens left: a reservation may spend more than the capacity, which a number
@@ -19,8 +23,8 @@
 //! holds back can reach a faster one in a bunch when it acts. No bandwidth ever grants more than its own account allows.
 //!
 //! # Settling
-//! Each bandwidth gives back by the law of [`line`](super::line), with one book for all. A refill at once adds two
-//! cases, because a charge may have started a period, or kept one running that would otherwise have started later:
+//! Each bandwidth gives back by the law of [`line`](super::line), with one book for all. A refill at intervals
+//! adds two cases, because a charge may have started a period, or kept one running that would otherwise have started later:
 //! * Undoing the charge that started the running period restarts it, if others have been charged since. Only a charge
 //!   older than all charges that still stand restarts it, so nobody waits for ever. If others wait for the end of the
 //!   period, nothing comes back.
@@ -41,7 +45,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
 use crate::storable::Storable;
-use crate::time::{Tick, nanos, span};
+use crate::time::{Tick, Wall, WallAhead, nanos, span};
 use state::{Level, Levels, MOST_BANDWIDTHS};
 
 pub use bandwidth::{Bandwidth, Refill};
@@ -55,6 +59,8 @@ pub use state::TokenBucketState;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     bandwidths: SmallVec<[Bandwidth; 1]>,
+    /// Read for aligned refills only.
+    wall: Wall,
 }
 
 impl TokenBucket {
@@ -79,7 +85,7 @@ impl TokenBucket {
     /// ```
     #[must_use]
     pub fn new(bandwidth: Bandwidth) -> Self {
-        Self { bandwidths: SmallVec::from_buf([bandwidth]) }
+        Self { bandwidths: SmallVec::from_buf([bandwidth]), wall: Wall::default() }
     }
 
     /// Makes a bucket of 1 to [`TokenBucket::MAX_BANDWIDTHS`] bandwidths.
@@ -110,7 +116,11 @@ impl TokenBucket {
                 want: "in one bucket are not a limit; use 1 to 8",
             });
         }
-        Ok(Self { bandwidths })
+        Ok(Self { bandwidths, wall: Wall::default() })
+    }
+
+    pub(crate) fn follow_wall(&self, wall: &WallAhead) {
+        self.wall.follow(wall);
     }
 
     /// Returns the bandwidths, in the order given.
@@ -123,7 +133,8 @@ impl TokenBucket {
     fn levels(&self, state: &TokenBucketState, at: Tick) -> Levels {
         let elapsed = nanos(at.since(state.last));
         let level = |(index, bandwidth): (usize, &Bandwidth)| {
-            bandwidth.advance(state.level(index).unwrap_or_else(|| bandwidth.fresh()), elapsed)
+            let level = state.level(index).unwrap_or_else(|| bandwidth.fresh());
+            bandwidth.advance(level, state.last, elapsed, &self.wall)
         };
         self.bandwidths.iter().enumerate().map(level).collect()
     }
@@ -148,7 +159,7 @@ impl TokenBucket {
     /// Returns where the line of charges would end if nothing had been given back from its middle.
     fn bare_end(&self, levels: &Levels, at: Tick, charged: u128) -> u128 {
         match (self.single(), levels.as_slice()) {
-            (Some(one), [level]) => one.base(*level, at).saturating_add(level.spent()),
+            (Some(one), [level]) => one.base(*level, at, &self.wall).saturating_add(level.spent()),
             _ => charged,
         }
     }
@@ -161,8 +172,8 @@ impl TokenBucket {
         ask: Ask,
     ) -> Transition<TokenBucketState> {
         let at = ask.now.max(state.last);
-        let before = one.advance(state.first, nanos(at.since(state.last)));
-        let (level, wait) = one.charge(before, ask.cost.units());
+        let before = one.advance(state.first, state.last, nanos(at.since(state.last)), &self.wall);
+        let (level, wait) = one.charge(before, ask.cost.units(), at, &self.wall);
         let wait = match granted(wait, ask) {
             Ok(wait) => wait,
             Err(refused) => return refused,
@@ -170,12 +181,12 @@ impl TokenBucket {
         // With an even refill, the position tells when the charge runs out, so no division is needed here.
         let runs_out = match one.refill {
             Refill::Continuous => u128::from(one.gain),
-            Refill::Interval => {
-                let arrival = at.after(span(one.time_for(level.spent(), level.into)));
+            Refill::Interval | Refill::Aligned => {
+                let arrival = at.after(span(one.time_for(level.spent(), level, at, &self.wall)));
                 by_tick(arrival, u64::from(before.spent() == 0))
             }
         };
-        let mark = Receipt::mark(runs_out, one.base(level, at).saturating_add(level.spent()));
+        let mark = Receipt::mark(runs_out, one.base(level, at, &self.wall).saturating_add(level.spent()));
         let next = TokenBucketState { last: at, first: level, more: None };
         Transition::Allowed { wait, next, receipt: Receipt { at, act: at.after(wait), cost: ask.cost, mark } }
     }
@@ -193,7 +204,7 @@ impl TokenBucket {
             } else {
                 rested = false;
             }
-            let (charged, own) = bandwidth.charge(*level, units);
+            let (charged, own) = bandwidth.charge(*level, units, at, &self.wall);
             *level = charged;
             wait = wait.max(own);
         }
@@ -227,16 +238,18 @@ impl TokenBucket {
 
     /// Returns when all bandwidths are full again.
     fn full(&self, levels: &Levels, at: Tick) -> Tick {
-        let waits = self.with(levels).map(|(bandwidth, level)| bandwidth.time_for(level.spent(), level.into));
+        let waits = self
+            .with(levels)
+            .map(|(bandwidth, level)| bandwidth.time_for(level.spent(), level, at, &self.wall));
         at.after(span(waits.max().unwrap_or(0)))
     }
 
     /// Returns when the last charge acts, as far as the levels show it.
     fn shown(&self, levels: &Levels, at: Tick) -> Tick {
-        let debts =
-            self.with(levels).map(|(bandwidth, level)| (bandwidth, bandwidth.debt(level), level.into));
-        let waits =
-            debts.map(|(bandwidth, debt, into)| if debt == 0 { 0 } else { bandwidth.time_for(debt, into) });
+        let waits = self.with(levels).map(|(bandwidth, level)| match bandwidth.debt(level) {
+            0 => 0,
+            debt => bandwidth.time_for(debt, level, at, &self.wall),
+        });
         at.after(span(waits.max().unwrap_or(0)))
     }
 }
@@ -299,13 +312,14 @@ impl Algorithm for TokenBucket {
 
     fn standing(&self, state: &TokenBucketState, now: Tick) -> Standing {
         let (mut remaining, mut debt, mut reset) = (u64::MAX, 0, 0);
-        let levels = self.levels(state, now.max(state.last));
+        let at = now.max(state.last);
+        let levels = self.levels(state, at);
         for (bandwidth, level) in self.with(&levels) {
             let left = bandwidth.amount(bandwidth.capacity()).saturating_sub(level.spent());
             // At most the capacity, which fits 64 bits.
             remaining = remaining.min((left / u128::from(bandwidth.weight)) as u64);
             debt = debt.max(bandwidth.debt(level).div_ceil(u128::from(bandwidth.weight)));
-            reset = reset.max(bandwidth.time_for(level.spent(), level.into));
+            reset = reset.max(bandwidth.time_for(level.spent(), level, at, &self.wall));
         }
         let debt = u64::try_from(debt).unwrap_or(u64::MAX);
         Standing { limit: self.capacity(), remaining, debt, reset_after: span(reset) }
@@ -323,7 +337,8 @@ impl Algorithm for TokenBucket {
 
     /// Carries a state over, bandwidth by bandwidth in their order; one without a counterpart starts fresh.
     ///
-    /// A period in progress continues if its length stays the same; otherwise it starts with the change.
+    /// A period in progress continues if its length stays the same; otherwise it starts with the change, or is the
+    /// clock's.
     fn carry(&self, old: &Self, state: &TokenBucketState, now: Tick, how: Replace) -> TokenBucketState {
         self.carried(old, state, now.max(state.last), how)
     }

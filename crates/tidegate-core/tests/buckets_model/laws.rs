@@ -22,6 +22,7 @@ fn exact(rate: Rate, burst: u64) -> Vec<Quota> {
         LeakyQueue::new(rate, burst - 1, 1 << 40).unwrap().into(),
         WarmUp::new(rate, Duration::from_secs(10), ColdFactor::THREE).unwrap().burst(burst).unwrap().into(),
         TokenBucket::new(bandwidth.refill(Refill::Interval)).into(),
+        TokenBucket::new(bandwidth.refill(Refill::Aligned)).into(),
     ]
 }
 
@@ -44,7 +45,7 @@ fn any(random: &mut Random) -> Vec<Quota> {
 
 /// Between any two grants, both included, no more acts than a burst plus what the rate gives in between.
 ///
-/// A reservation counts when it acts. An interval refill may give its count at both ends of the span.
+/// A reservation counts when it acts. A refill at once may give its count at both ends of the span.
 #[test]
 fn no_span_admits_more_than_burst_and_rate() {
     let mut random = Random::new(11);

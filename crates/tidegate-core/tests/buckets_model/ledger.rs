@@ -66,6 +66,10 @@ pub(crate) fn spent(quota: &Quota, state: &State) -> (u64, Vec<Spent>) {
     (last, spent)
 }
 
+fn at_intervals(band: &Band) -> bool {
+    band.refill == Refill::Interval
+}
+
 impl Ledger {
     pub(crate) fn new(bands: Vec<Band>, start: u64) -> Self {
         Self { bands, entries: Vec::new(), stale: Vec::new(), start, promise: 0, loose: false }
@@ -171,10 +175,11 @@ impl Ledger {
         self.entries[nth].units = used;
         let now_spent = self.at(quota, &settled, at);
         let standing: u128 = self.entries[nth + 1..].iter().map(|entry| u128::from(entry.units)).sum();
-        let refilled = |band: &Band| band.interval && at - receipt.at.as_nanos() >= band.rate.period_nanos();
+        let refilled =
+            |band: &Band| at_intervals(band) && at - receipt.at.as_nanos() >= band.rate.period_nanos();
         // The undone charge may have begun the others' period, which then begins anew, with refills at other ticks than
         // without it.
-        let begun_anew = |band: &Band| band.interval && used == 0;
+        let begun_anew = |band: &Band| at_intervals(band) && used == 0;
         self.loose |= standing > 0 && self.bands.iter().any(|band| refilled(band) || begun_anew(band));
         self.is_never_fuller(quota, &settled, at, &place);
         let alive = arrival.as_nanos() > at && !self.entries[nth].rested;
@@ -185,7 +190,12 @@ impl Ledger {
             for ((band, before), after) in self.bands.iter().zip(&before).zip(&now_spent) {
                 let floor = match standing {
                     0 => q(0),
-                    _ if band.interval => continue,
+                    _ if at_intervals(band) => continue,
+                    _ if band.refill == Refill::Aligned => {
+                        let period = band.rate.period_nanos();
+                        let ends = self.promise.max(at) / period - at / period;
+                        q(standing) + q(ends) * q(band.rate.count())
+                    }
                     _ => q(standing) + q(front) / band.time_of_one(),
                 };
                 let expected = (before - q(back)).max(floor).min(before.clone());
@@ -225,7 +235,7 @@ impl Ledger {
             found.start(last, spent, into);
             found.advance(last, at);
             let mut ticks = vec![at];
-            if truth.interval {
+            if truth.refill != Refill::Continuous {
                 // Also around the refills of both.
                 let period = truth.rate.period_nanos();
                 ticks.extend([found.next_refill(), truth.next_refill()]);
@@ -238,7 +248,7 @@ impl Ledger {
                     band.advance(at, tick);
                     band.tokens
                 };
-                let early = if self.loose && truth.interval { truth.rate.count() } else { 0 };
+                let early = if self.loose && at_intervals(&truth) { truth.rate.count() } else { 0 };
                 let (has, most) = (tokens(&found), tokens(&truth) + q(early));
                 assert!(has <= most, "{has} left at {tick}, {most} at most, {}", place());
             }
@@ -250,7 +260,7 @@ impl Ledger {
     /// of a span.
     pub(crate) fn ends_well(&self, quota: &Quota) {
         let [band] = self.bands.as_slice() else { return };
-        if band.interval {
+        if at_intervals(band) {
             return;
         }
         let used = self.entries.iter().filter(|entry| entry.units > 0);
@@ -265,9 +275,16 @@ impl Ledger {
             let mut sum = u128::from(acts[first].1.min(band.capacity));
             for (act, units) in &acts[first + 1..] {
                 sum += u128::from(*units);
-                // Waits are rounded up to the nanosecond.
-                let span = q(act - acts[first].0 + 1);
-                let most = q(band.capacity) + span / band.time_of_one();
+                let most = q(band.capacity)
+                    + match band.refill {
+                        // Also the end for which the first one may have waited.
+                        Refill::Aligned => {
+                            let period = band.rate.period_nanos();
+                            q(band.rate.count()) * q(act / period + 1 - acts[first].0.div_ceil(period))
+                        }
+                        // Waits are rounded up to the nanosecond.
+                        _ => q(act - acts[first].0 + 1) / band.time_of_one(),
+                    };
                 assert!(
                     q(sum) <= most,
                     "{sum} act where {most} may, from {} to {act}: {quota:?}",

@@ -4,6 +4,7 @@
 use num_bigint::BigInt;
 use num_rational::BigRational;
 use tidegate_core::Rate;
+use tidegate_core::rate::Refill;
 
 pub(crate) type Q = BigRational;
 
@@ -44,19 +45,22 @@ fn answer(wait: u128, max_wait: u64) -> Answer {
 pub(crate) struct Band {
     pub(crate) rate: Rate,
     pub(crate) capacity: u64,
-    pub(crate) interval: bool,
+    pub(crate) refill: Refill,
     pub(crate) tokens: Q,
+    /// When the current period began.
     anchor: u64,
 }
 
 impl Band {
-    pub(crate) fn new(rate: Rate, capacity: u64, initial: u64, interval: bool, now: u64) -> Self {
-        Self { rate, capacity, interval, tokens: q(initial), anchor: now }
+    pub(crate) fn new(rate: Rate, capacity: u64, initial: u64, refill: Refill, now: u64) -> Self {
+        let period = rate.period_nanos();
+        let anchor = if refill == Refill::Aligned { now / period * period } else { now };
+        Self { rate, capacity, refill, tokens: q(initial), anchor }
     }
 
     pub(crate) fn advance(&mut self, last: u64, now: u64) {
         let period = self.rate.period_nanos();
-        let gained = if self.interval {
+        let gained = if self.refill != Refill::Continuous {
             let periods = (now - self.anchor) / period;
             self.anchor += periods * period;
             q(periods) * q(self.rate.count())
@@ -64,14 +68,22 @@ impl Band {
             Q::new(BigInt::from(now - last) * self.rate.count(), period.into())
         };
         self.tokens = (&self.tokens + &gained).min(q(self.capacity));
-        if self.tokens == q(self.capacity) {
+        if self.tokens == q(self.capacity) && self.refill != Refill::Aligned {
             self.anchor = now;
         }
     }
 
     /// Adopts what a state says.
     pub(crate) fn start(&mut self, last: u64, spent: Q, into: u64) {
-        (self.tokens, self.anchor) = (q(self.capacity) - spent, last - into);
+        self.tokens = q(self.capacity) - spent;
+        self.anchor = match self.refill {
+            Refill::Aligned => {
+                let period = self.rate.period_nanos();
+                assert!(into == 0 || into == period + last % period, "{into} at {last}");
+                last / period * period
+            }
+            _ => last - into,
+        };
     }
 
     /// Ns until one token returns with a continuous refill.
@@ -89,7 +101,7 @@ impl Band {
         if *missing <= zero() {
             return 0;
         }
-        if self.interval {
+        if self.refill != Refill::Continuous {
             let periods = whole(&(missing / q(self.rate.count())));
             return periods * u128::from(self.rate.period_nanos()) - u128::from(now - self.anchor);
         }

@@ -22,11 +22,12 @@ fn even(burst: u64) -> Vec<Quota> {
     ]
 }
 
-/// The same, and one with an interval refill.
+/// The same, and one for each refill at once.
 fn all(burst: u64) -> Vec<Quota> {
     let rate = Rate::new(burst, Duration::from_secs(burst)).unwrap();
-    let at_once = TokenBucket::new(Bandwidth::new(rate, burst).unwrap().refill(Refill::Interval));
-    even(burst).into_iter().chain([at_once.into()]).collect()
+    let at_once = [Refill::Interval, Refill::Aligned]
+        .map(|refill| TokenBucket::new(Bandwidth::new(rate, burst).unwrap().refill(refill)).into());
+    even(burst).into_iter().chain(at_once).collect()
 }
 
 fn ms(ms: u64) -> Tick {
@@ -182,6 +183,22 @@ fn a_burst_does_not_act_beside_one_that_waits() {
     }
 }
 
+/// A charge that has not run out is undone after others were made, and refills in between: no charge moves an end of the
+/// clock's periods, so all of it comes back, as with an even refill.
+#[test]
+fn ends_of_periods_in_between_take_nothing_of_what_is_given_back() {
+    let aligned = Quota::per(10, Duration::from_secs(10)).burst(30).aligned_bucket().unwrap();
+    let one = Quota::per_second(1).burst(30);
+    for quota in [one.gcra().unwrap(), one.token_bucket().unwrap(), aligned] {
+        let mut state = quota.fresh(ms(0));
+        charge(&quota, &mut state, 0, 20);
+        let undone = charge(&quota, &mut state, 0, 10);
+        charge(&quota, &mut state, 25_000, 5);
+        state = quota.settle(&state, ms(25_000), &undone, 0);
+        assert_eq!(left(&quota, &state, 25_000), (25, 0), "{quota:?}");
+    }
+}
+
 /// Undoing the charge that began a period restarts the period at the next charge.
 #[test]
 fn a_period_does_not_outlive_the_charge_that_began_it() {
@@ -212,7 +229,7 @@ fn a_receipt_outlives_a_later_charge_that_was_undone() {
         Bandwidth::new(rate, capacity).unwrap().refill(refill)
     };
     let fast = band(2, 4, Refill::Continuous);
-    for slow in [band(1, 5, Refill::Continuous), band(6, 6, Refill::Interval)] {
+    for slow in [band(1, 5, Refill::Continuous), band(6, 6, Refill::Interval), band(6, 6, Refill::Aligned)] {
         let quota: Quota = TokenBucket::several([fast, slow]).unwrap().into();
         let mut state = quota.fresh(ms(0));
         let first = charge(&quota, &mut state, 0, 1);

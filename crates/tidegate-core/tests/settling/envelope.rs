@@ -23,6 +23,11 @@ pub(crate) enum Envelope {
         rate: Rate,
         capacity: u64,
     },
+    /// The capacity, plus a count for each multiple of the period in the stretch; its first act may have waited for one.
+    Ends {
+        rate: Rate,
+        capacity: u64,
+    },
     /// A limit for every window that a stretch can touch; windows may begin anywhere.
     Rolling {
         limit: u64,
@@ -95,6 +100,12 @@ impl Envelope {
             }
             Self::Interval { rate, capacity } => {
                 let refills = span / u128::from(rate.period_nanos()) + 1;
+                Some((units, u128::from(*capacity) + refills * u128::from(rate.count())))
+            }
+            Self::Ends { rate, capacity } => {
+                let (period, last) = (rate.period_nanos(), acts[acts.len() - 1].0);
+                let before = if waited { (acts[0].0 - 1) / period } else { acts[0].0 / period };
+                let refills = u128::from(last / period - before);
                 Some((units, u128::from(*capacity) + refills * u128::from(rate.count())))
             }
             Self::Rolling { limit, window } => {

@@ -85,6 +85,16 @@ fn subject(name: &str, (count, period, burst, more): Numbers) -> Option<Subject>
             let envelope = Envelope::Interval { rate, capacity: burst };
             made(TokenBucket::new(interval).into(), Kind::Phase { early }, envelope, window)
         }
+        "aligned" => {
+            let envelope = Envelope::Ends { rate, capacity: burst };
+            let aligned = band(rate, burst).refill(Refill::Aligned);
+            made(TokenBucket::new(aligned).into(), Kind::Even, envelope, window)
+        }
+        "aligned-below-capacity" => {
+            let envelope = Envelope::Ends { rate, capacity: burst };
+            let aligned = band(rate, burst).refill(Refill::Aligned).initial(more.min(burst)).ok()?;
+            made(TokenBucket::new(aligned).into(), Kind::Even, envelope, window)
+        }
         "leaky-bucket" => made(LeakyBucket::new(rate, burst).ok()?.into(), Kind::Even, even, unit),
         "queue" => {
             let quota = LeakyQueue::new(rate, more, burst).ok()?.into();

@@ -109,6 +109,8 @@ pub(crate) fn small() -> Vec<Subject> {
     let queue = |slack, places| LeakyQueue::new(one, slack, places).unwrap();
     let minute = |limit| FixedWindow::calendar(limit, CalendarUnit::Minute, ZONE).unwrap();
     let mixed = [band(one, 4), band(rate(6, 2 * SECOND), 6).refill(Refill::Interval)];
+    let aligned = |rate, capacity| band(rate, capacity).refill(Refill::Aligned);
+    let by_the_clock = [band(one, 4), aligned(rate(3, 2 * SECOND), 5)];
     let warm = |seconds| WarmUp::new(one, Duration::from_secs(seconds), ColdFactor::THREE).unwrap();
     vec![
         subject(
@@ -139,6 +141,31 @@ pub(crate) fn small() -> Vec<Subject> {
             Kind::Even,
             even(one, 4),
         ),
+        subject(
+            "aligned",
+            TokenBucket::new(aligned(window, 4)),
+            TokenBucket::new(aligned(rate(6, 2 * SECOND), 6)),
+            Kind::Even,
+            Envelope::Ends { rate: window, capacity: 4 },
+        ),
+        subject(
+            "aligned-below-capacity",
+            TokenBucket::new(aligned(rate(2, 2 * SECOND), 5).initial(4).unwrap()),
+            TokenBucket::new(aligned(rate(3, 3 * SECOND), 6)),
+            Kind::Even,
+            Envelope::Ends { rate: rate(2, 2 * SECOND), capacity: 5 },
+        ),
+        Subject {
+            parts: by_the_clock.iter().map(|band| TokenBucket::new(*band).into()).collect(),
+            horizon: 20,
+            ..subject(
+                "bandwidths-aligned",
+                TokenBucket::several(by_the_clock).unwrap(),
+                TokenBucket::several([band(one, 3), band(one, 9)]).unwrap(),
+                Kind::Even,
+                Envelope::Bands(vec![(one, 4)]),
+            )
+        },
         Subject {
             parts: several.iter().map(|band| TokenBucket::new(*band).into()).collect(),
             horizon: 20,

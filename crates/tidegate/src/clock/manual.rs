@@ -92,7 +92,8 @@ impl ManualClock {
     }
 
     /// Sets the wall clock to `wall`, a tick that counts from 1970. The clock's own time does not move, as a machine's does
-    /// not when its wall clock is corrected: only calendar windows follow. For tests of what a correction does to them.
+    /// not when its wall clock is corrected: only calendar windows and
+    /// aligned refills follow. For tests of what a correction does to them.
     ///
     /// # Examples
     /// ```

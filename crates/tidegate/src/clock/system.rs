@@ -38,8 +38,8 @@ static WALL: WallSteps = WallSteps::new();
 /// The machine's monotonic clock, anchored to the Unix epoch when the process first uses it.
 ///
 /// Ticks are nanoseconds since 1970, so that calendar windows work, but they advance with the monotonic clock:
-/// setting the wall clock neither adds nor blocks capacity. Calendar windows follow such a step within a second: while
-/// the clock is in use, it looks at the wall clock once a second. All values of this type in a process are one clock, so their ticks can be
+/// setting the wall clock neither adds nor blocks capacity. Calendar windows and aligned refills follow such a step within
+/// a second: while the clock is in use, it looks at the wall clock once a second. All values of this type in a process are one clock, so their ticks can be
 /// compared.
 ///
 /// [`Clock::now`] reads the operating system's clock, about 20 ns. While the keeper runs, and if the kernel itself

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use tidegate_core::rate::{Bandwidth, Refill};
 use tidegate_core::{Quota, Tick};
 
 use super::{Clock, HeldTime, SystemClock};
@@ -89,15 +90,22 @@ impl Time {
         }
     }
 
-    /// Returns a quota for limiters on this clock: a calendar window of its own, which follows the wall clock.
+    /// Returns a quota for limiters on this clock: a calendar window or an aligned bucket of its own, which follows the wall
+    /// clock.
     pub(crate) fn followed(&self, quota: &Arc<Quota>) -> Arc<Quota> {
-        match (&**quota, self.clock().wall()) {
-            (Quota::FixedWindow(_), Some(wall)) => {
+        let aligned = |bandwidth: &Bandwidth| bandwidth.refill(Refill::Aligned) == *bandwidth;
+        let follows = match &**quota {
+            Quota::FixedWindow(_) => true,
+            Quota::TokenBucket(limit) => limit.bandwidths().iter().any(aligned),
+            _ => false,
+        };
+        match self.clock().wall().filter(|_| follows) {
+            Some(wall) => {
                 let own = Quota::clone(quota);
                 own.follow_wall(&wall);
                 Arc::new(own)
             }
-            _ => Arc::clone(quota),
+            None => Arc::clone(quota),
         }
     }
 

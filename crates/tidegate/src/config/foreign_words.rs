@@ -435,7 +435,7 @@ pub(super) fn period_beside_rate(key: &str, whole: &Node) -> Option<String> {
 }
 
 /// Words of other systems for words of this file, each with the one to write.
-const SAME: [(&str, &str); 22] = [
+const SAME: [(&str, &str); 25] = [
     ("valkey", "redis"),
     ("keydb", "redis"),
     ("dragonfly", "redis"),
@@ -458,6 +458,10 @@ const SAME: [(&str, &str); 22] = [
     ("fail-open", "allow"),
     ("fail-closed", "deny"),
     ("closed", "deny"),
+    // Bucket4j
+    ("greedy", "continuous"),
+    ("intervally", "interval"),
+    ("intervally-aligned", "aligned"),
 ];
 
 /// Returns the word to write for one of another system.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use tidegate_core::Replace;
+use tidegate_core::rate::Refill;
 
 use super::adaptive;
 use super::breaker;
@@ -135,7 +136,11 @@ pub(super) fn limit(
         burst: words.whole("burst").filter(|_| known_word("burst")),
         calendar: words.text("calendar").filter(|_| known_word("calendar")).map(str::to_owned),
         buckets: words.whole("buckets").unwrap_or(10),
-        by_interval: words.text("refill") == Some("interval"),
+        refill: match words.text("refill") {
+            Some("interval") => Refill::Interval,
+            Some("aligned") => Refill::Aligned,
+            _ => Refill::Continuous,
+        },
         initial: words.whole("initial").filter(|_| known_word("initial")),
         queue: words.whole("queue"),
         slack: words.whole("slack"),

@@ -19,7 +19,7 @@ pub(super) struct LimitSpec {
     pub(super) burst: Option<u64>,
     pub(super) calendar: Option<String>,
     pub(super) buckets: u64,
-    pub(super) by_interval: bool,
+    pub(super) refill: Refill,
     pub(super) initial: Option<u64>,
     pub(super) queue: Option<u64>,
     pub(super) slack: Option<u64>,
@@ -81,8 +81,8 @@ impl LimitSpec {
     }
 
     fn token_bucket(&self, rate: Rate, burst: u64) -> Result<Quota, QuotaError> {
-        let refill = if self.by_interval { Refill::Interval } else { Refill::Continuous };
-        let bandwidth = Bandwidth::new(rate, burst)?.refill(refill).initial(self.initial.unwrap_or(burst))?;
+        let bandwidth =
+            Bandwidth::new(rate, burst)?.refill(self.refill).initial(self.initial.unwrap_or(burst))?;
         Ok(TokenBucket::new(bandwidth).into())
     }
 
@@ -114,6 +114,11 @@ impl LimitSpec {
         // Writing to a string does not fail.
         if let Some(burst) = self.burst {
             let _ = write!(label, " burst {burst}");
+        }
+        match self.refill {
+            Refill::Continuous => {}
+            Refill::Interval => label.push_str(" refill interval"),
+            Refill::Aligned => label.push_str(" refill aligned"),
         }
         if let Some(tokens) = self.initial {
             let _ = write!(label, " initial {tokens}");

@@ -6,6 +6,7 @@
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use serde_saphyr::{Location, Spanned};
+use std::cell::Cell;
 use std::fmt;
 use toml::de::{DeTable, DeValue};
 
@@ -414,18 +415,27 @@ fn toml_value(value: DeValue<'_>, lines: &Lines<'_>) -> Value {
 struct Lines<'t> {
     text: &'t str,
     starts: Vec<usize>,
+    /// A byte and how many characters of its line are before it: values come in order, and a line may be as long as the
+    /// file.
+    last: Cell<(usize, usize)>,
 }
 
 impl<'t> Lines<'t> {
     fn of(text: &'t str) -> Self {
         let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
-        Self { text, starts: std::iter::once(0).chain(breaks).collect() }
+        Self { text, starts: std::iter::once(0).chain(breaks).collect(), last: Cell::new((0, 0)) }
     }
 
     fn spot(&self, byte: usize) -> Spot {
         let line = self.starts.partition_point(|start| *start <= byte).max(1);
         let start = self.starts[line - 1];
-        let column = self.text.get(start..byte).map_or(0, |before| before.chars().count()) + 1;
+        let (from, before) = match self.last.get() {
+            (last, before) if (start..=byte).contains(&last) => (last, before),
+            _ => (start, 0),
+        };
+        let before = before + self.text.get(from..byte).map_or(0, |between| between.chars().count());
+        self.last.set((byte, before));
+        let column = before + 1;
         Spot { text: 0, line, column }
     }
 }

@@ -159,8 +159,8 @@ mod tests {
         ) {
             let ten = || Quota::per_hour(10);
             for quota in [
-                ten().gcra(), ten().token_bucket(), ten().interval_bucket(), ten().leaky_bucket(), ten().fixed_window(),
-                ten().sliding_window(6), ten().sliding_counter(),
+                ten().gcra(), ten().token_bucket(), ten().interval_bucket(), ten().aligned_bucket(),
+                ten().leaky_bucket(), ten().fixed_window(), ten().sliding_window(6), ten().sliding_counter(),
             ] {
                 let quota = quota.unwrap();
                 let (gate, clock) = gate(quota.clone());

@@ -41,7 +41,11 @@ impl Window {
             quota if quota.is_guard() => return Self::Never,
             _ => {}
         }
-        let now = Tick::from_secs(1 << 32);
+        // A bucket that refills by the clock takes longest if it was used up at the end of a period, as it is at tick 0 of a
+        // quota that follows no wall clock.
+        let bucket = matches!(quota, Quota::TokenBucket(_)).then(|| quota.clone());
+        let (quota, now) =
+            bucket.as_ref().map_or((quota, Tick::from_secs(1 << 32)), |own| (own, Tick::EPOCH));
         let fresh = quota.fresh(now);
         let Some(all) = Cost::new(quota.standing(&fresh, now).limit) else { return Self::Never };
         match quota.decide(&fresh, Ask::within(now, all, Duration::MAX)) {
@@ -77,6 +81,15 @@ mod tests {
         assert_eq!(window(Quota::per_second(100).burst(200).gcra()), Window::Seconds(2));
         assert_eq!(window(Quota::per_second(3).burst(10).gcra()), Window::Seconds(4));
         assert_eq!(window(Quota::per_minute(60).fixed_window()), Window::Seconds(60));
+        assert_eq!(window(Quota::per_second(3).burst(10).token_bucket()), Window::Seconds(4));
+        assert_eq!(window(Quota::per_hour(100).burst(250).interval_bucket()), Window::Seconds(3 * 3600));
+        let aligned = || Quota::per(100, Duration::from_secs(7000)).burst(250).aligned_bucket();
+        assert_eq!(window(aligned()), Window::Seconds(21_000), "not by the hour of the day");
+        let followed = aligned().unwrap();
+        let wall = tidegate_core::time::WallAhead::default();
+        wall.set(1_234_567_890);
+        followed.follow_wall(&wall);
+        assert_eq!(Window::of(&followed), Window::Seconds(21_000));
         assert_eq!(window(Quota::per_hour(3).sliding_log()), Window::Seconds(3600));
         // Regression: these were 104 and 62 seconds, by where the buckets of an arbitrary tick begin.
         assert_eq!(window(Quota::per_minute(60).sliding_counter()), Window::Seconds(60));

@@ -140,6 +140,7 @@ pub fn quotas() -> Vec<Arc<Quota>> {
         CircuitBreaker::sentinel(SentinelRule::ErrorCount(1), Duration::from_millis(200))
             .build()
             .map(Quota::from),
+        Quota::per_second(3).burst(7).aligned_bucket(),
     ];
     all.into_iter().map(|quota| Arc::new(quota.expect("constant parameters in range"))).collect()
 }

@@ -21,7 +21,7 @@
 //! |---|---|---|
 //! | GCRA, leaky bucket, token bucket of one bandwidth that refills evenly | yes | by the engine, if the burst is too small for `O ≥ 1` |
 //! | fixed window, rolling or of the calendar | yes, within the window: the excess is 0 in both forms | |
-//! | token bucket of several bandwidths or at intervals, sliding window, counter and log, warm-up, profiles of peers | no | by the engine |
+//! | token bucket of several bandwidths or with refills at once, sliding window, counter and log, warm-up, profiles of peers | no | by the engine |
 //! | charges that accept a wait; queues | no | by the engine |
 //! | places, breakers | no | by the engine; there, a place is a lease of its own, which lapses after its time to live |
 //!

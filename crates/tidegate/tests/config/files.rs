@@ -8,8 +8,8 @@ use tidegate::config::{Config, Diagnostic, Format, HeaderForm, Preset, QUICKSTAR
 use tidegate::policy::{ChargeOn, Descriptor, Direction, Mode, OnStoreError, Relevance, Share};
 
 use tidegate::{Cost, Quota, Tick};
-use tidegate_core::Algorithm;
 use tidegate_core::rate::ColdFactor;
+use tidegate_core::{Algorithm, Ask, Transition};
 
 /// The policies of the manual that this version supports.
 const MANUAL: &str = r#"
@@ -336,6 +336,25 @@ fn a_file_that_is_not_there_is_one_error() {
         "{}",
         mistakes[0]
     );
+}
+
+/// Regression: a count at each full hour with a burst of its own could not be written.
+#[test]
+fn a_bucket_may_refill_by_the_clock() {
+    let text = "version: 1\npolicies:\n  - name: p\n    limit: { algorithm: token-bucket, rate: 100/h, burst: 250, refill: aligned }\n";
+    let (config, warnings) = Config::parse(text, "t", Format::Yaml).unwrap();
+    assert!(warnings.is_empty(), "{warnings:?}");
+    let terms = &config.policies.policies()[0].limits[0].terms;
+    assert_eq!(terms.label, "token-bucket 100/h burst 250 refill aligned");
+    let quota = terms.quota.as_ref().unwrap();
+    assert_eq!(**quota, Quota::per_hour(100).burst(250).aligned_bucket().unwrap());
+    let half_past = Tick::from_secs(1_700_001_000);
+    let ask = Ask::allow(half_past, Cost::new(250).unwrap());
+    let Transition::Allowed { next, .. } = quota.decide(&quota.fresh(half_past), ask) else { panic!("full") };
+    let left = |minutes| quota.standing(&next, half_past.after(Duration::from_secs(60 * minutes))).remaining;
+    assert_eq!([left(29), left(30), left(90), left(150)], [0, 100, 200, 250]);
+    let validator = jsonschema::validator_for(&schema()).unwrap();
+    assert!(validator.is_valid(&serde_saphyr::from_str::<serde_json::Value>(text).unwrap()));
 }
 
 /// A fleet that restarts would get its burst again, and a caller who makes up keys gets one with each.

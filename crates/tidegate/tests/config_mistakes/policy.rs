@@ -110,6 +110,20 @@ fn mistakes_of_a_policy() {
             ][..],
         ),
         (
+            &["limit: { algorithm: token-bucket, rate: 1/h, refill: hourly }"][..],
+            &[
+                "t:5:58  error  policy \"p\": refill: unknown word \"hourly\"; possible are continuous, interval, aligned",
+            ][..],
+        ),
+        (
+            &["limit: { algorithm: token-bucket, rate: 1/h, refill: INTERVALLY_ALIGNED }"][..],
+            &["t:5:58  error  policy \"p\": refill: unknown word \"INTERVALLY_ALIGNED\"; write aligned"][..],
+        ),
+        (
+            &["limit: { rate: 1/h, refill: aligned }"][..],
+            &["t:5:25  error  policy \"p\": refill does not belong to gcra; it belongs to token-bucket"][..],
+        ),
+        (
             &["limit: { rate: 1/s, calendar: UTC }"][..],
             &["t:5:25  error  policy \"p\": calendar does not belong to gcra; it belongs to fixed-window"][..],
         ),

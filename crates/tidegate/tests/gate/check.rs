@@ -447,3 +447,35 @@ fn calendar_windows_follow_a_clock_that_is_corrected() {
     clock.advance(Duration::from_secs(120));
     assert_eq!(resets(), 3600);
 }
+
+/// A hundred at each full hour, by the wall clock that a time service corrects.
+#[test]
+fn aligned_refills_follow_a_clock_that_is_corrected() {
+    let hourly = || Quota::per_hour(100).burst(250).aligned_bucket().unwrap();
+    let set = || PolicySet::new(vec![Policy::new("hour", Limit::new(hourly(), "100/h"))]).unwrap();
+    let [slow, right] = [6 * 3600 + 25 * 60, 11 * 3600 + 55 * 60].map(Tick::from_secs);
+    let clock = ManualClock::at(slow);
+    let gate = Gate::in_memory(set(), 100).unwrap().with_clock(clock.clone());
+    let limiter = Limiter::new(hourly()).unwrap().with_clock(clock.clone());
+    let keyed = KeyedLimiter::new(hourly(), 100).unwrap().with_clock(clock.clone());
+    let request = Descriptor::new();
+    let resets = || {
+        let decision = gate.check(&request).unwrap();
+        assert!(decision.allowed);
+        let of_gate = decision.limits[0].decision.standing.reset_after;
+        let [one, of_key] = [limiter.allow(), keyed.allow("ann")].map(|answer| {
+            assert!(answer.is_allowed());
+            answer.decision().standing.reset_after
+        });
+        assert!(of_gate == one && one == of_key, "{of_gate:?} {one:?} {of_key:?}");
+        of_gate.as_secs()
+    };
+    assert_eq!(resets(), 35 * 60);
+    clock.set_wall(right);
+    // Noon comes 35 minutes after six o'clock by the clock of the start: too early for a period.
+    assert_eq!(resets(), 65 * 60);
+    gate.replace(set());
+    assert_eq!(resets(), 65 * 60, "after a reload too");
+    clock.advance(Duration::from_secs(65 * 60));
+    assert_eq!(resets(), 3600, "full at one o'clock, and used");
+}

@@ -26,6 +26,7 @@ fn algorithms(builder: QuotaBuilder, number: u64) -> Vec<(&'static str, Result<Q
         ("sliding log", builder.sliding_log()),
         ("token bucket", builder.burst(number).token_bucket()),
         ("interval bucket", builder.burst(number).interval_bucket()),
+        ("aligned bucket", builder.burst(number).aligned_bucket()),
         ("leaky bucket", builder.burst(number).leaky_bucket()),
         ("leaky queue", builder.leaky_queue(number)),
         ("leaky queue burst", builder.burst(number).leaky_queue(1)),

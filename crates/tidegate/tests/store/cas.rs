@@ -238,11 +238,11 @@ fn an_engine_that_deletes_answers_as_one_that_never_does_while_limits_change() {
     // Receipts of these kinds contain how often the limit has changed, which a new state does not know. It does not
     // matter then.
     quotas.retain(|quota| !matches!(**quota, Quota::TokenBucket(_) | Quota::XTime(_)));
-    conformance::run(Timed::new, &quotas, steps(2_000));
+    conformance::run(Timed::new, &quotas, steps(1_000));
     // Every pair by itself, so that keys return to a limit that they had before.
     for (at, one) in quotas.iter().enumerate() {
         for other in &quotas[at + 1..] {
-            conformance::run(Timed::new, &[Arc::clone(one), Arc::clone(other)], 40);
+            conformance::run(Timed::new, &[Arc::clone(one), Arc::clone(other)], 16);
         }
     }
 }

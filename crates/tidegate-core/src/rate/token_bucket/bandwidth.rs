@@ -5,7 +5,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::Replace;
 use crate::error::{QuotaError, burst_in_range};
 use crate::rate::exact::mul_div_ceil;
-use crate::time::{Rate, Tick, nanos};
+use crate::time::{Rate, Tick, Wall, nanos};
 
 /// How the tokens of a [`Bandwidth`] return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -15,6 +15,21 @@ pub enum Refill {
     Continuous,
     /// All at once: the whole count at the end of each period, counted from the first use of a full bucket.
     Interval,
+    /// All at once: the whole count at the end of each period, where periods end at the multiples of their length since
+    /// 1970-01-01T00:00:00Z. So "100 per hour" returns at each full hour, however short before it the bucket was used;
+    /// a bucket seen for the first time has the period that the clock shows. In any span, such a bucket grants at most
+    /// its capacity and one count for each end of a period inside the span.
+    ///
+    /// For quotas that a price list or another service counts by the clock, with a capacity above the count. Known
+    /// from Bucket4j as `refillIntervallyAligned`. A calendar day of a place that changes its clocks is no multiple: for
+    /// that, and where nothing is left over at the end of a period, use [`FixedWindow`](crate::rate::FixedWindow).
+    ///
+    /// The ends are those of the wall clock ([`Quota::follow_wall`](crate::Quota::follow_wall)). When that is set,
+    /// periods end at its new multiples. An end counts only if a whole period has really passed for each refill before
+    /// it, less a hundredth of one period; any other end is passed over. So a clock that is set never gives a count
+    /// twice, and one that is set forward by more than that makes the next refill late, by less than a period. Only a
+    /// bucket that was full and forgotten before the clock was set does not know, and starts in the period shown.
+    Aligned,
 }
 
 /// One rate of a [`TokenBucket`](super::TokenBucket), with its capacity.
@@ -24,9 +39,9 @@ pub struct Bandwidth {
     capacity: u64,
     pub(super) initial: u64,
     pub(super) refill: Refill,
-    /// The amount that returns each nanosecond (continuous) or each period (interval).
+    /// The amount that returns each nanosecond (continuous) or each period (at once).
     pub(super) gain: u64,
-    /// The amount of one unit: the reduced period (continuous), or one (interval).
+    /// The amount of one unit: the reduced period (continuous), or one (at once).
     pub(super) weight: u64,
 }
 
@@ -43,7 +58,7 @@ impl Bandwidth {
     fn weighed(rate: Rate, capacity: u64, refill: Refill) -> Self {
         let (gain, weight) = match refill {
             Refill::Continuous => rate.reduced(),
-            Refill::Interval => (rate.count(), 1),
+            Refill::Interval | Refill::Aligned => (rate.count(), 1),
         };
         Self { rate, capacity, initial: 0, refill, gain, weight }
     }
@@ -106,8 +121,9 @@ impl Bandwidth {
         Level::of(self.amount(self.capacity - self.initial), 0)
     }
 
-    /// Returns a level after `elapsed` ns have passed.
-    pub(super) fn advance(&self, level: Level, elapsed: u64) -> Level {
+    /// Returns a level after `elapsed` ns have passed since `last`, its tick.
+    #[inline]
+    pub(super) fn advance(&self, level: Level, last: Tick, elapsed: u64, wall: &Wall) -> Level {
         let (spent, gain) = (level.spent(), u128::from(self.gain));
         match self.refill {
             Refill::Continuous => Level::of(spent.saturating_sub(u128::from(elapsed) * gain), 0),
@@ -118,25 +134,35 @@ impl Bandwidth {
                 // Below the period, which fits 64 bits. The next use of a full bucket starts a period.
                 self.level(left, (into % period) as u64)
             }
+            Refill::Aligned => self.advance_aligned(level, last, elapsed, wall),
         }
     }
 
-    /// Returns the ns until `amount` has returned to a level.
-    pub(super) fn time_for(&self, amount: u128, into: u64) -> u128 {
+    /// Returns the ns until `amount` has returned to a level at the tick `at`.
+    #[inline]
+    pub(super) fn time_for(&self, amount: u128, level: Level, at: Tick, wall: &Wall) -> u128 {
         let steps = amount.div_ceil(u128::from(self.gain));
         match self.refill {
             Refill::Continuous => steps,
-            Refill::Interval => {
-                steps.saturating_mul(u128::from(self.rate.period_nanos())).saturating_sub(u128::from(into))
-            }
+            Refill::Interval => steps
+                .saturating_mul(u128::from(self.rate.period_nanos()))
+                .saturating_sub(u128::from(level.into)),
+            Refill::Aligned => match steps.checked_sub(1) {
+                None => 0,
+                Some(more) => {
+                    let first = u128::from(self.next_end(level, at, wall));
+                    more.saturating_mul(u128::from(self.rate.period_nanos())).saturating_add(first)
+                }
+            },
         }
     }
 
-    /// Returns a level after a charge, and the ns until its debt has returned.
-    pub(super) fn charge(&self, level: Level, units: u64) -> (Level, u128) {
+    /// Returns a level after a charge at the tick `at`, and the ns until its debt has returned.
+    #[inline]
+    pub(super) fn charge(&self, level: Level, units: u64, at: Tick, wall: &Wall) -> (Level, u128) {
         let level = level.charge(self.amount(units));
         let debt = self.debt(level);
-        (level, if debt == 0 { 0 } else { self.time_for(debt, level.into) })
+        (level, if debt == 0 { 0 } else { self.time_for(debt, level, at, wall) })
     }
 
     /// Returns the amount spent beyond the capacity: promised to reservations and not there yet.
@@ -145,28 +171,45 @@ impl Bandwidth {
     }
 
     /// Returns the amount that returns from `at`, the tick of the level, until the later tick `tick`.
-    pub(super) fn back_by(&self, level: Level, at: Tick, tick: Tick) -> u128 {
-        let elapsed = u128::from(nanos(tick.since(at)));
+    pub(super) fn back_by(&self, level: Level, at: Tick, tick: Tick, wall: &Wall) -> u128 {
+        let elapsed = nanos(tick.since(at));
         let steps = match self.refill {
-            Refill::Continuous => elapsed,
-            Refill::Interval => (elapsed + u128::from(level.into)) / u128::from(self.rate.period_nanos()),
+            Refill::Continuous => u128::from(elapsed),
+            Refill::Interval => {
+                (u128::from(elapsed) + u128::from(level.into)) / u128::from(self.rate.period_nanos())
+            }
+            Refill::Aligned => match elapsed.checked_sub(self.next_end(level, at, wall)) {
+                None => 0,
+                Some(since) => 1 + u128::from(since / self.rate.period_nanos()),
+            },
         };
         steps * u128::from(self.gain)
     }
 
     /// Returns the amount that would have returned from tick 0 until the last refill. The sum of this and the amount
     /// spent does not change as time passes, and never falls. Below 2^124.
-    pub(super) fn base(&self, level: Level, at: Tick) -> u128 {
+    ///
+    /// When the wall clock is set, the base of an aligned refill may rise by more than returns.
+    #[inline]
+    pub(super) fn base(&self, level: Level, at: Tick, wall: &Wall) -> u128 {
+        let period = self.rate.period_nanos();
         let steps = match self.refill {
             Refill::Continuous => at.as_nanos(),
-            Refill::Interval => at.as_nanos().saturating_sub(level.into) / self.rate.period_nanos(),
+            Refill::Interval => at.as_nanos().saturating_sub(level.into) / period,
+            Refill::Aligned => {
+                let last = u128::from(at.as_nanos()) + u128::from(period);
+                // A refill may be due a slack after the last tick.
+                let counted =
+                    last.saturating_sub(u128::from(self.passed(level, at, wall))) / u128::from(period);
+                u64::try_from(counted).unwrap_or(u64::MAX)
+            }
         };
         u128::from(steps) * u128::from(self.gain)
     }
 
-    /// Makes a level from the amount spent. A full bucket has no running period.
+    /// Makes a level from the amount spent. A full bucket has no running period, unless that is the clock's.
     pub(super) fn level(&self, spent: u128, into: u64) -> Level {
-        Level::of(spent, if spent == 0 { 0 } else { into })
+        Level::of(spent, if spent == 0 && self.refill != Refill::Aligned { 0 } else { into })
     }
 
     pub(super) fn carry(&self, old: &Self, level: Level, how: Replace) -> Level {
@@ -183,6 +226,48 @@ impl Bandwidth {
     }
 }
 
+/// The arithmetic of [`Refill::Aligned`]. A level keeps when the last refill was *due*: at the end of a period, or a whole
+/// period after the refill before it was due, if that is later. Refills due are thus never less than a period apart,
+/// whatever the wall clock shows, and no refill comes before it is due by more than the slack.
+impl Bandwidth {
+    /// By how much a refill may come before it is due: the wall clock is corrected by seconds every now and then, and
+    /// nobody should miss an hour's or a day's refill for that.
+    const fn slack(&self) -> u64 {
+        self.rate.period_nanos() / 100
+    }
+
+    /// Returns the ns since the last refill was due, plus a period, so that the number is never 0: that stands for a
+    /// bucket that has not been used, whose period is the clock's.
+    #[inline]
+    fn passed(&self, level: Level, at: Tick, wall: &Wall) -> u64 {
+        let period = self.rate.period_nanos();
+        if level.into == 0 { period + wall.phase(at, period) } else { level.into }
+    }
+
+    /// Returns the ns until the next refill.
+    fn next_end(&self, level: Level, at: Tick, wall: &Wall) -> u64 {
+        let period = self.rate.period_nanos();
+        let end = period - wall.phase(at, period);
+        // Two periods of at most 2^62 each.
+        let due = (2 * period - self.slack()).saturating_sub(self.passed(level, at, wall));
+        end + due.saturating_sub(end).div_ceil(period) * period
+    }
+
+    #[inline(never)]
+    fn advance_aligned(&self, level: Level, last: Tick, elapsed: u64, wall: &Wall) -> Level {
+        let (period, into) = (self.rate.period_nanos(), self.passed(level, last, wall));
+        let first = self.next_end(level, last, wall);
+        let Some(since) = elapsed.checked_sub(first) else {
+            return Level::of(level.spent(), into.saturating_add(elapsed));
+        };
+        let refills = 1 + u128::from(since / period);
+        let left = level.spent().saturating_sub(refills.saturating_mul(u128::from(self.gain)));
+        // By how much the first of these refills came before it was due: at most the slack.
+        let early = (2 * period).saturating_sub(into).saturating_sub(first);
+        Level::of(left, period + since % period - early)
+    }
+}
+
 impl Bytes for Bandwidth {
     fn write(&self, out: &mut Writer) {
         out.rate(self.rate);
@@ -191,6 +276,7 @@ impl Bytes for Bandwidth {
         out.u8(match self.refill {
             Refill::Continuous => 0,
             Refill::Interval => 1,
+            Refill::Aligned => 2,
         });
     }
 
@@ -199,6 +285,7 @@ impl Bytes for Bandwidth {
         let refill = match from.u8()? {
             0 => Refill::Continuous,
             1 => Refill::Interval,
+            2 => Refill::Aligned,
             _ => return Err(DecodeError::Value { field: "refill" }),
         };
         let bandwidth = Self::new(rate, capacity).map_err(|_| DecodeError::Value { field: "capacity" })?;

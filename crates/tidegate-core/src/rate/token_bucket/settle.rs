@@ -87,7 +87,7 @@ impl TokenBucket {
                 refill = u128::from(bandwidth.gain);
             }
         }
-        let front = bandwidth.back_by(*level, at, book.promise.max(at));
+        let front = bandwidth.back_by(*level, at, book.promise.max(at), &self.wall);
         let floor = front.saturating_add(settled.standing.saturating_mul(self.weight(bandwidth)));
         // Units charged before this charge kept the period running, with or without it.
         let before = settled.first && level.spent().saturating_sub(bandwidth.amount(settled.back)) > floor;
@@ -140,7 +140,7 @@ impl TokenBucket {
         for (index, (bandwidth, level)) in self.bandwidths.iter().zip(&mut levels).enumerate() {
             let mut spent = level.spent().saturating_sub(released.get(index).copied().unwrap_or(0));
             if bandwidth.refill == Refill::Continuous {
-                let front = bandwidth.back_by(*level, at, promise);
+                let front = bandwidth.back_by(*level, at, promise, &self.wall);
                 book.release(index, &mut spent, front, self.weight(bandwidth), end);
             }
             *level = bandwidth.level(spent, level.into);

@@ -77,7 +77,8 @@ impl TokenBucketState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
     spent: [u64; 2],
-    /// Interval refill: ns of the running period that have passed.
+    /// Interval refill: ns of the running period that have passed. Aligned refill: ns since the last refill was due,
+    /// and a period; 0 in a bucket that has not been used.
     pub(super) into: u64,
 }
 

@@ -50,6 +50,40 @@ fn an_interval_brings_all_at_once_and_starts_with_the_first_use() {
 }
 
 #[test]
+fn an_aligned_refill_comes_at_the_full_second_however_late_the_first_use() {
+    let rows = [
+        (700, 3, None, 0), // the period is the clock's
+        (999, 1, Some(1), 0),
+        (1000, 1, None, 1),
+        (1700, 1, None, 0),
+        (1900, 3, Some(1100), 0),
+        (2000, 2, None, 0),
+        (9000, 3, None, 0), // full since 4000
+        (9999, 1, Some(1), 0),
+        (9300, 1, Some(700), 0),
+        (10_000, 1, None, 1),
+    ];
+    timeline(&TokenBucket::new(per_second(2, 3).refill(Refill::Aligned)), &rows);
+}
+
+#[test]
+fn an_aligned_start_below_full_is_in_the_clocks_period() {
+    let limit = TokenBucket::new(per_second(2, 3).refill(Refill::Aligned).initial(0).unwrap());
+    let mut state = limit.fresh(ms(400));
+    assert_eq!(limit.standing(&state, ms(999)).remaining, 0);
+    assert_eq!(limit.standing(&state, ms(1000)).remaining, 2);
+    assert_eq!(limit.full_at(&state), None);
+    state = limit.settle(
+        &state,
+        ms(400),
+        &Receipt { at: ms(400), act: ms(400), cost: Cost::ONE, mark: [0; 4] },
+        3,
+    );
+    assert_eq!(limit.standing(&state, ms(1999)).debt, 0);
+    assert_eq!(limit.standing(&state, ms(2000)).remaining, 2, "two were owed, and come back first");
+}
+
+#[test]
 fn several_bandwidths_grant_together_or_not_at_all() {
     let limit = TokenBucket::several([per_second(10, 2), per_second(1, 3)]).unwrap();
     let rows =

@@ -172,9 +172,9 @@ const PLAIN_KEYS: &[Key] = &[
     ),
     key(
         "refill",
-        Kind::Word(&["continuous", "interval"], &[]),
+        Kind::Word(&["continuous", "interval", "aligned"], &[]),
         Some("continuous"),
-        "Whether tokens return one by one, or all at once at the end of each period",
+        "Whether tokens return one by one (continuous), or all at once: a period after the first use (interval), or whenever the clock shows a multiple of the period (aligned)",
     ),
     key(
         "initial",

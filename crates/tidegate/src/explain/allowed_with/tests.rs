@@ -11,6 +11,7 @@ fn quotas() -> Vec<Quota> {
         rate().burst(5).gcra().unwrap(),
         rate().burst(5).token_bucket().unwrap(),
         rate().burst(5).interval_bucket().unwrap(),
+        rate().burst(5).aligned_bucket().unwrap(),
         rate().leaky_queue(4).unwrap(),
         rate().burst(3).leaky_queue(2).unwrap(),
         rate().warm_up(Duration::from_secs(2), ColdFactor::THREE).unwrap(),
@@ -30,7 +31,7 @@ proptest! {
     /// one is not enough either.
     #[test]
     fn the_delay_that_is_named_passes_and_less_does_not(
-        place in 0..10_usize,
+        place in 0..11_usize,
         before in prop::collection::vec((0..300_u64, 1..4_u64), 0..12),
         units in 1..8_u64,
         accepted_ms in prop_oneof![Just(0), 0..900_u64],

@@ -94,7 +94,7 @@ fn a_server_that_is_right_is_never_accused() {
         "{algorithm: leaky-bucket, rate: 50/s, burst: 5, max_wait: 200ms}",
     ] {
         for (by, keys) in [("client.ip", 1), ("client.ip", 5), ("", 3)] {
-            for (latency, seed) in [(1, 1), (500, 2), (5_000, 3), (40_000, 4), (300_000, 5)] {
+            for (latency, seed) in [(1, 1), (5_000, 3), (300_000, 5)] {
                 let (config, question) = (file(limit, by), question(&[]));
                 let asks = served(&config, &question, 3_000, 3 * MS, latency, keys, seed);
                 let found = found(judge(&config, &question, Duration::ZERO), &asks);
