@@ -188,7 +188,7 @@ const END: &str = "<!-- end -->";
 /// long, and when the table is rewritten.
 #[test]
 fn the_table_in_the_manual_is_true() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/suggest.md");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/results/planted.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = page.split_once(BEGIN).unwrap();
     let (shown, after) = rest.split_once(END).unwrap();
@@ -200,18 +200,18 @@ fn the_table_in_the_manual_is_true() {
         let table = whole_table();
         assert!(
             shown == table,
-            "docs/suggest.md shows another table; with UPDATE_DOCS=1 this test writes it:\n{table}"
+            "lab/results/planted.md shows another table; with UPDATE_DOCS=1 this test writes it:\n{table}"
         );
         return;
     }
     let names: Vec<&str> =
         shown.lines().skip(2).filter_map(|row| row.split(" | ").next()?.strip_prefix("| ")).collect();
     let planted: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, planted, "docs/suggest.md has other rows; UPDATE_DOCS=1 writes them");
+    assert_eq!(names, planted, "lab/results/planted.md has other rows; UPDATE_DOCS=1 writes them");
     let untrue = untrue_rows(shown);
     assert!(
         untrue.is_empty(),
-        "docs/suggest.md shows what is not so; UPDATE_DOCS=1 writes it anew:\n{}",
+        "lab/results/planted.md shows what is not so; UPDATE_DOCS=1 writes it anew:\n{}",
         untrue.join("\n")
     );
 }
