@@ -29,7 +29,6 @@
 //! [`rounds`] taken at their larger number. Random bytes come from a printed seed; `TIDEGATE_ATTACK_SEED` repeats a run.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod blocks;
 mod breakers;

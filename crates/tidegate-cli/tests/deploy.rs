@@ -6,7 +6,6 @@
 //! feature `etcd`, and etcd installed, the server uses an engine, so that all series of the dashboard exist.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod envoy;
 mod expressions;

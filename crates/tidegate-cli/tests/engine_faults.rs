@@ -5,7 +5,6 @@
 //! `TIDEGATE_REQUIRE_SERVERS=1` it fails.
 
 #![cfg(all(feature = "redis", feature = "etcd", feature = "zookeeper"))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[path = "../examples/engine_faults/act.rs"]
 mod act;

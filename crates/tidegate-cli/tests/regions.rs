@@ -10,7 +10,6 @@
     reason = "a test of real programs, which take real time"
 )]
 
-#[allow(dead_code, reason = "the example looks at more of each request")]
 use crate::engine_faults::load;
 
 use std::net::{Ipv4Addr, SocketAddr};

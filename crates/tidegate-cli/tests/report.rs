@@ -2,7 +2,6 @@
 //! limit.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod browser;
 

@@ -5,7 +5,6 @@
 //! `TIDEGATE_REQUIRE_SERVERS=1` it fails.
 
 #![cfg(all(feature = "redis", feature = "etcd"))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[path = "../examples/two_nodes/load.rs"]
 mod load;

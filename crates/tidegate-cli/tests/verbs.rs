@@ -1,7 +1,5 @@
 //! The command as its users see it: the real binary, its output, its exit codes.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 #[cfg(unix)]
 mod addresses;
 mod bench;

@@ -10,7 +10,6 @@
 //! browser is tested by `tests/report/`.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod on_call;
 mod own_log_format;

@@ -1,7 +1,5 @@
 //! Compares the breaker with a plain model over random parameters and histories, and exhaustively in a small world.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
-
 mod every_state;
 mod hostile;
 mod model;

@@ -1,7 +1,5 @@
 //! Every exact algorithm equals its slow rational model, decision by decision, over random traffic, and keeps its laws.
 
-#![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
-
 mod aligned;
 mod laws;
 mod ledger;

@@ -5,8 +5,6 @@
 //! are hexadecimal. A new algorithm adds lines, and existing lines are never changed. A new format adds a file, and the
 //! files of older formats are still read.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
-
 use std::time::Duration;
 
 use tidegate_core::breaker::{CircuitBreaker, Force, Forced, Window};

@@ -3,7 +3,6 @@
 //! Each table line was worked out by hand from the zone's published changes, in UTC.
 
 #![cfg(feature = "tz")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 use crate::random;
 

@@ -1,7 +1,5 @@
 //! Compares the fixed bulkhead with a plain list of the callers inside: random walks, and a small world exhaustively.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
-
 use crate::random;
 
 use std::time::Duration;

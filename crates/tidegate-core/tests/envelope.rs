@@ -1,7 +1,5 @@
 //! Compares the envelope with its definition: every span checked, and a bucket asked one request at a time.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
-
 use std::time::Duration;
 
 use proptest::prelude::*;

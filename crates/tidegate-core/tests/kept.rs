@@ -1,7 +1,5 @@
 //! What stores rely on: how large states get, and what a state becomes when the clock is set back.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
-
 use crate::random;
 
 use std::time::Duration;

@@ -1,7 +1,5 @@
 //! A charge divided into parts settles like its parts charged one after the other.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
-
 use std::time::Duration;
 
 use proptest::prelude::*;

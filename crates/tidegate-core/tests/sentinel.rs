@@ -1,8 +1,6 @@
 //! Where limits differ from Sentinel's on purpose, in numbers: each trace is one that Sentinel's arithmetic answers
 //! otherwise, as its comment computes. The manual's page for those who come from Sentinel lists the differences.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
-
 use std::time::Duration;
 
 use tidegate_core::rate::ColdFactor;

@@ -10,8 +10,6 @@
 //! a law is printed as one line;
 //! `TIDEGATE_SETTLING_REPLAY='NAME; line' cargo test -p tidegate-core --test all settling::replay` runs it again.
 
-#![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
-
 mod answers;
 mod changed;
 mod crowd;

@@ -3,8 +3,6 @@
 //!
 //! Each takes a quarter of a million steps by default; `TIDEGATE_MODEL_STEPS=5000000 cargo test --release` takes more.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
-
 mod counter;
 mod crowd;
 mod driver;

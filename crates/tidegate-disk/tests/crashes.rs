@@ -1,7 +1,5 @@
 //! Processes that are killed while they grant. `TIDEGATE_CRASHES` sets how often; a few times unless it is set.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::child;
 use crate::common;
 

@@ -1,8 +1,6 @@
 //! Files that are damaged, cut, foreign or in use: opening fails with an error that says so. It never panics or makes a
 //! file worse.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::child;
 use crate::common;
 

@@ -1,7 +1,5 @@
 //! Strict policies through a gate: callers that can wait are answered, and policies that are not strict decide at once.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::common;
 
 use common::{NEVER, NOW};

@@ -1,7 +1,5 @@
 //! The store on disk gives the same answers as every store, whether it waits for the disk or not.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use std::cell::Cell;
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! Full disks and files that disappear: checks continue, and their changes are written once that is possible again.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::child;
 use crate::common;
 

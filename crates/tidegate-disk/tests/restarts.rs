@@ -1,7 +1,5 @@
 //! The states of a store after it was closed and opened again.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::common;
 
 use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! `cargo test -p tidegate-etcd --test all cost -- --ignored --nocapture` prints a table of `docs/figures.md`.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
-
 use std::sync::Arc;
 
 mod measure;

@@ -1,7 +1,5 @@
 //! The laws of stores and of coordinators, over a real etcd.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
-
 use crate::server;
 
 use std::sync::Arc;

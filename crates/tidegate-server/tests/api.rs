@@ -1,7 +1,5 @@
 //! The HTTP API: checks, reports, policies, keys and what they answer.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
-
 mod adaptive;
 mod batch;
 mod blocks;

@@ -1,7 +1,5 @@
 //! The doors of a running server: who may come in, what hostile callers get, and how it starts, goes on and stops.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
-
 mod admin_address;
 mod forward_auth;
 mod hostile;

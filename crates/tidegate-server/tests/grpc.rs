@@ -1,8 +1,6 @@
 //! The gRPC door, over real sockets: its decisions, its answers to bad input, and tests with real Envoy and a Python
 //! client.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::running;
 
 mod bad_input;

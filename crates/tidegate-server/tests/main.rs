@@ -1,5 +1,7 @@
 //! All tests of this crate from outside, as one program: each module tests one subject.
 
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
 mod api;
 mod doors;
 #[cfg(feature = "grpc")]
@@ -9,7 +11,6 @@ mod openapi;
 mod otlp;
 mod proxies;
 #[cfg(unix)]
-#[allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 #[path = "../../tidegate-cli/tests/attack/proxy.rs"]
 mod proxy;
 mod resp;

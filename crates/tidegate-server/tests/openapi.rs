@@ -4,8 +4,6 @@
 //! Requests come from a seed. `TIDEGATE_OPENAPI_SEED=7` runs only that one; `TIDEGATE_OPENAPI_SEEDS=500` runs this many
 //! seeds instead of a few.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::running;
 
 mod client;

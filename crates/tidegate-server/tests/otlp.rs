@@ -1,7 +1,5 @@
 //! Spans of decisions, received by a collector from a server over real sockets.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 #[allow(dead_code, reason = "the tests of the gRPC door make more of it")]
 use crate::grpc::client;
 mod collector;

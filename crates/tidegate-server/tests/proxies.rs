@@ -4,7 +4,6 @@
 //! Needs the Debian packages `nginx`, `caddy` and `haproxy`. If one is missing, its test says so and skips, unless
 //! `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![cfg(unix)]
 
 #[cfg(unix)]

@@ -1,6 +1,5 @@
 //! Signals and the service manager. The server runs in its own process: the test binary starts itself again.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![cfg(unix)]
 
 use crate::running;

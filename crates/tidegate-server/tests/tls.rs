@@ -1,8 +1,6 @@
 //! Encrypted doors, over real sockets: real clients, client certificates, renewal under open connections, and clients
 //! that violate the protocol.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use crate::running;
 
 mod caller;

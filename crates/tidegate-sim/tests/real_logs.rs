@@ -1,8 +1,6 @@
 //! Real logs, with numbers known from their publishers. They are in `shared/data` beside the project; if that folder
 //! is missing, each test prints a message and passes.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

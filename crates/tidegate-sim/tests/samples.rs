@@ -1,7 +1,5 @@
 //! The sample logs of `examples/` have the properties that their README states.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
 use std::ops::ControlFlow;
 use std::path::Path;
 

@@ -1,7 +1,6 @@
 //! A real tonic server and client, connected by a socket.
 
 #![cfg(feature = "grpc")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,5 @@
 //! Tests of the layers, each by itself and together, around services that the test controls.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 mod any_order;
 mod body;
 mod breaker;

@@ -1,7 +1,5 @@
 //! The example service through an outage of its dependency, in a short form.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 #[path = "../examples/under_load/load.rs"]
 mod load;
 #[path = "../examples/under_load/service.rs"]

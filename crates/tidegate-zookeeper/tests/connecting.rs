@@ -1,7 +1,5 @@
 //! The errors when no connection can be made.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
-
 use crate::server;
 
 use std::time::Duration;

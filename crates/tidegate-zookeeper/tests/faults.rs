@@ -1,7 +1,5 @@
 //! Connections that lose answers, hang and break, and sessions that end.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
-
 use crate::server;
 
 use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! Admissions: finished, cancelled, waited for, or dropped. For orders of several admissions see `admission_orders.rs`.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
-
 mod endings;
 
 use std::pin::pin;

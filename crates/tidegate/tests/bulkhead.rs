@@ -1,7 +1,5 @@
 //! The bulkhead as callers see it: deadlines, turns, and every order in which permits and waiters can end.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
-
 mod adaptive;
 mod any_order;
 mod causes;

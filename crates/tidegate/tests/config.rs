@@ -1,7 +1,5 @@
 //! What policy files say, and how their mistakes are told.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
-
 mod adaptive;
 mod breakers;
 mod budgets;

@@ -1,7 +1,5 @@
 //! What happens when an engine is gone: which store decides, for how long, and what is reported.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
-
 mod ended;
 use crate::engine;
 mod lost_answers;

@@ -3,8 +3,6 @@
 //! `TIDEGATE_MODEL_STEPS` sets the number of calls per trace, and the capacity of the tables that are flooded. The
 //! default keeps each test under two seconds in a debug build.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
-
 mod bounds;
 mod floods;
 mod leases;

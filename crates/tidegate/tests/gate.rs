@@ -1,7 +1,5 @@
 //! Gates: what a check decides, charges, settles and tells.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
-
 mod adaptive_guard;
 mod admission_orders;
 mod async_send;

@@ -1,7 +1,6 @@
 //! Compares the real matcher, with its index and compiled patterns, with a slow and obvious model. Also tests what the
 //! check of a file promises: some request meets each accepted policy.
 #![cfg(feature = "config")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod judge;
 mod model;

@@ -1,7 +1,6 @@
 //! The rules of Sentinel as policies: one test for each row of `docs/protection/rules.md`, from a file to decisions, on
 //! a manual clock.
 #![cfg(feature = "config")]
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
 mod gateway;
 mod system;

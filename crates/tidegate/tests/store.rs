@@ -2,8 +2,6 @@
 //!
 //! `TIDEGATE_MODEL_STEPS` sets the number of steps of each trace; the default is a short form.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
-
 mod cas;
 mod cas_clocks;
 mod cas_together;

@@ -1,6 +1,5 @@
 //! Tickets: each is settled once, in time, by any node of the shared store. No other ticket is credited.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 #![cfg(feature = "ticket")]
 
 use crate::byte_map;

@@ -4,7 +4,6 @@
 //! request: all of its charges, or none. After each call, once the background work is done, both stores stand as the
 //! judge's do.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 #![cfg(feature = "ticket")]
 
 mod giving_up;

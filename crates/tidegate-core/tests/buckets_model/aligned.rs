@@ -6,8 +6,8 @@ use tidegate_core::rate::{Bandwidth, CalendarUnit, FixedWindow, Refill, TokenBuc
 use tidegate_core::time::WallAhead;
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, Replace, Retry, State, Tick, Transition};
 
-use crate::random::Random;
 use crate::buckets_model::steps;
+use crate::random::Random;
 
 /// A bandwidth whose count returns at the multiples of its period.
 #[derive(Clone, Debug)]
