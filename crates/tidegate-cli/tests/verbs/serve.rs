@@ -161,7 +161,8 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::yield_now();
+        // The program that is waited for needs the processor.
+        std::thread::park_timeout(Duration::from_millis(2));
     }
 }
 
