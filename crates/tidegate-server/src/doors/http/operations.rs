@@ -56,6 +56,7 @@ fn state(serving: bool) -> String {
 
 /// Every check with its result.
 fn checks(app: &App, serving: bool) -> String {
+    app.engine.tell_conditions();
     let live = app.engine.live();
     let occupancy = app.engine.occupancy();
     let mark = |good: bool| if good { "[+]" } else { "[-]" };
