@@ -121,6 +121,21 @@ fn networks_and_addresses() {
             "t:2:30  warn   server.admin: 127.0.0.1:9000 is the address of http already; leave admin out to answer operators there too"
         ]
     );
+    let open = policy(&["limit: { rate: 1/s }", "access: { allow: [10.0.0.0/8, 0.0.0.0/0], deny: [::/0] }"]);
+    assert_eq!(
+        open,
+        [
+            "t:6:35  warn   policy \"p\": access.allow: whoever calls from 0.0.0.0/0 is exempt, so next to nobody is limited; name the network of your own callers alone, as 10.0.0.0/8"
+        ]
+    );
+    let open = yaml(
+        "version: 1\naccess: { allow: ['::/0', client.ip=0.0.0.0/0, 'fc00::/7'] }\npolicies: [{ name: p, limit: { rate: 1/s } }]\n",
+    );
+    assert_eq!(open.len(), 2, "{open:?}");
+    assert!(
+        open[0].starts_with("t:2:19  warn   access.allow: whoever calls from ::/0 is exempt"),
+        "{open:?}"
+    );
     let proxies = |networks: &str| {
         yaml(&format!(
             "version: 1\nclient_ip: {{ trusted_proxies: [{networks}] }}\npolicies: [{{ name: p, limit: {{ rate: 1/s }} }}]\n"
