@@ -63,6 +63,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
         let Some((by, names)) = node.entry("by") else { continue };
         if findings.served
             && !believes_somebody
+            && !is_of_envoy(node)
             && names.each().iter().any(|name| name.text() == Some("client.ip"))
         {
             let policy = std::mem::take(&mut findings.subject);
@@ -76,6 +77,13 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
     alike.tell(findings);
     findings.subject.clear();
     built
+}
+
+/// Reports whether a policy matches Envoy's calls alone, which say the caller's address themselves.
+fn is_of_envoy(policy: &Node) -> bool {
+    let asked = policy.get("match").and_then(|matching| matching.get("attributes"));
+    let mut asked = asked.map_or(&[][..], Node::entries).iter();
+    asked.any(|(name, want)| name.text.starts_with("rls.") && want.value != Value::Bool(false))
 }
 
 fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Option<Policy> {
