@@ -56,6 +56,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
         if let Some(mut policy) = policy(node, defaults, findings) {
             share::check_split(&mut policy, node, file, findings);
             share::check_regional(&policy, node, file, findings);
+            check_unlimited(&policy, node, findings);
             usage_names.add(&policy, node, findings);
             alike.add(&built, &policy, node.spot, &findings.subject);
             built.push(policy);
@@ -77,6 +78,26 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
     alike.tell(findings);
     findings.subject.clear();
     built
+}
+
+/// Warns of a policy that limits nothing, refuses nothing and tries no limit. For Envoy's calls such a policy says that
+/// their values are known.
+fn check_unlimited(policy: &Policy, node: &Node, findings: &mut Findings) {
+    let is_unlimited = policy.limits.iter().flat_map(Limit::all_terms).all(|terms| terms.quota.is_none());
+    let refuses = !policy.access.deny.is_empty() || policy.deadline.is_some();
+    if is_unlimited
+        && !refuses
+        && policy.shadow_limit.is_none()
+        && policy.mode != Mode::Off
+        && !is_of_envoy(node)
+        && let Some((key, _)) = node.entry("limit").or_else(|| node.entry("limits"))
+    {
+        findings.warn(
+            key.spot,
+            "limits nothing, since its rate is unlimited, and exempts from nothing; write access.allow, or not under match, in the \
+             policies that are to spare these requests",
+        );
+    }
 }
 
 /// Reports whether a policy matches Envoy's calls alone, which say the caller's address themselves.

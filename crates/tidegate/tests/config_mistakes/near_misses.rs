@@ -89,6 +89,31 @@ fn paths_of_other_systems() {
     ]);
 }
 
+/// Such a policy was written to exempt its requests, and did nothing.
+#[test]
+fn a_policy_that_is_unlimited_exempts_nobody() {
+    let expected = [
+        "t:6:5  warn   policy \"p\": limits nothing, since its rate is unlimited, and exempts from nothing; write access.allow, or not under match, in the policies that are to spare these requests",
+    ];
+    for limit in [
+        "limit: { rate: unlimited }",
+        "limits: [{ rate: unlimited }, { rate: unlimited }]",
+        "limit: { rate_by: user.tier, rates: { free: unlimited }, otherwise: unlimited }",
+    ] {
+        assert_eq!(policy(&["match: { path: /health }", limit]), expected, "{limit}");
+    }
+    for right in [
+        &["limit: { rate_by: user.tier, rates: { free: 1/s }, otherwise: unlimited }"][..],
+        &["limit: { rate: unlimited }", "access: { deny: [user.id=eve] }"],
+        &["limit: { rate: unlimited }", "shadow_limit: { rate: 5/s }"],
+        &["limit: { rate: unlimited }", "mode: off"],
+        &["limit: { rate: unlimited }", "deadline: 20ms"],
+        &["limit: { rate: unlimited }", "match: { attributes: { rls.domain: shop } }"],
+    ] {
+        assert_eq!(policy(right), [""; 0], "{right:?}");
+    }
+}
+
 #[test]
 fn networks_and_addresses() {
     let bits = "10.0.0.5/8 has host bits; write 10.0.0.5 for that address alone, or 10.0.0.0/8 for the whole network";
