@@ -10,6 +10,7 @@ use super::names::HEADER;
 use super::node::{Node, Spot, Value};
 use super::shape::subject;
 use crate::policy::{AccessEntry, LLM_USAGE, name_meant};
+use crate::suggest::nearest;
 use crate::visible::excerpt;
 
 /// Names that the manual uses, and so most files.
@@ -27,6 +28,10 @@ const USUAL: [&str; 10] = [
 ];
 /// The shortest word, of two, whose letters are compared: shorter words are near too many others, as `id` and `ip`.
 const SHORTEST: usize = 4;
+
+/// The prefix of the attributes that only Envoy's calls have, and those attributes without it.
+const ENVOY: &str = "rls.";
+const OF_ENVOY: [&str; 4] = ["domain", "keys", "index", "call"];
 
 /// Whether a file or a policy takes names from Envoy's descriptors, which may be short.
 #[derive(Clone, Copy, PartialEq)]
@@ -65,7 +70,7 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
                 names.extend(key.iter().map(|(name, _)| (name.spot, "override.key", &*name.text)));
             }
         }
-        let is_envoys = names.iter().any(|(.., name)| name.starts_with("rls."));
+        let is_envoys = names.iter().any(|(.., name)| name.starts_with(ENVOY));
         let short = if is_envoys { Short::Free } else { of_file };
         findings.subject = subject(policy, at);
         for (spot, key, name) in names {
@@ -122,6 +127,21 @@ pub(super) fn in_cost(spot: Spot, key: &str, name: &str, findings: &mut Findings
 fn tell(spot: Spot, key: &str, name: &str, short: Short, findings: &mut Findings) {
     if let Some(header) = name.strip_prefix(HEADER) {
         tell_header(spot, key, header, HEADER, findings);
+        return;
+    }
+    if let Some(own) = name.strip_prefix(ENVOY) {
+        // An expression may have the map of all entries.
+        if !OF_ENVOY.contains(&own) && own != "entry" && !own.starts_with("entry.") {
+            let shown = excerpt(name);
+            let meant = nearest(own, OF_ENVOY.into_iter()).map_or_else(
+                || "there are rls.domain, rls.keys, rls.index, rls.call and rls.entry.KEY".to_owned(),
+                |word| format!("did you mean {ENVOY}{word}?"),
+            );
+            findings.warn(
+                spot,
+                format_args!("{key}: no request has \"{shown}\" unless its caller sends that name; {meant}"),
+            );
+        }
         return;
     }
     let meant = name_meant(name).filter(|_| short == Short::Told).or_else(|| usual(name));
