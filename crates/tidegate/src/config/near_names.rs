@@ -33,6 +33,10 @@ const SHORTEST: usize = 4;
 const ENVOY: &str = "rls.";
 const OF_ENVOY: [&str; 4] = ["domain", "keys", "index", "call"];
 
+/// Headers with the address of a caller, which are the caller's words unless a known proxy sent them.
+const OF_CALLERS: [&str; 5] =
+    ["x-forwarded-for", "x-real-ip", "forwarded", "cf-connecting-ip", "true-client-ip"];
+
 /// Whether a file or a policy takes names from Envoy's descriptors, which may be short.
 #[derive(Clone, Copy, PartialEq)]
 enum Short {
@@ -73,6 +77,9 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
         let is_envoys = names.iter().any(|(.., name)| name.starts_with(ENVOY));
         let short = if is_envoys { Short::Free } else { of_file };
         findings.subject = subject(policy, at);
+        if !is_envoys {
+            tell_of_callers(policy, findings);
+        }
         for (spot, key, name) in names {
             tell(spot, key, name, short, findings);
         }
@@ -81,6 +88,25 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
         }
         listed(policy, short, findings);
         findings.subject.clear();
+    }
+}
+
+/// Warns of a key that is made of nothing but what the caller writes of its own address.
+fn tell_of_callers(policy: &Node, findings: &mut Findings) {
+    let by = policy.get("by").map_or(&[][..], Node::each);
+    let header = |node: &Node| {
+        let own = node.text()?.strip_prefix(HEADER)?;
+        OF_CALLERS.into_iter().find(|known| *known == own)
+    };
+    let Some((first, name)) = by.first().and_then(|node| Some((node, header(node)?))) else { return };
+    if by.iter().all(|node| header(node).is_some()) {
+        findings.warn(
+            first.spot,
+            format_args!(
+                "by: the caller writes the header {name}, another with each request if it likes; write by: [client.ip], \
+                 and the networks of your proxies as client_ip.trusted_proxies"
+            ),
+        );
     }
 }
 

@@ -61,3 +61,23 @@ fn short_names_of_attributes_are_told_the_long_ones() {
     .unwrap();
     assert!(of_a_program.is_empty(), "a program sets what it likes: {of_a_program:?}");
 }
+
+/// Whoever sends another address with each request was limited by none of them.
+#[test]
+fn a_key_by_an_address_that_the_caller_writes_is_told() {
+    for header in ["x-forwarded-for", "x-real-ip", "forwarded", "cf-connecting-ip", "true-client-ip"] {
+        let expected = format!(
+            "t:5:10  warn   policy \"p\": by: the caller writes the header {header}, another with each request if it likes; write by: [client.ip], and the networks of your proxies as client_ip.trusted_proxies"
+        );
+        let by = format!("by: [request.header.{header}]");
+        assert_eq!(policy(&[&*by, "limit: { rate: 1/s }"]), [expected], "{header}");
+    }
+    for free in [
+        "by: [request.header.x-api-key]",
+        "by: [request.header.x-forwarded-for, client.ip]",
+        "by: [request.header.x-forwarded-host]",
+        "by: [request.header.x-real-ip]\n    match: { attributes: { rls.domain: shop } }",
+    ] {
+        assert_eq!(policy(&[free, "limit: { rate: 1/s }"]), [""; 0], "{free}");
+    }
+}
