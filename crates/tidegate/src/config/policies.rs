@@ -132,6 +132,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     policy.matching = node.get("match").map_or_else(Match::any, matching);
     policy.by = by;
     policy.when = conditions::conditions(node);
+    conditions::check_together(&policy.when, node, findings);
     (policy.cost, policy.caller_cost, policy.settle) = (costs.cost, costs.caller, costs.settle);
     policy.on_cost_error = match own("on_cost_error") {
         Some("whole-limit") => OnCostError::WholeLimit,
