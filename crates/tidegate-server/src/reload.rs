@@ -156,6 +156,7 @@ impl Reload {
             Ok(mut settings) => {
                 let mut warnings = std::mem::take(&mut settings.warnings);
                 warnings.extend(unknown_numbers(&settings.policies));
+                warnings.extend(settings.without_policies());
                 let forced = |policy: &str| engine.forced_breakers(policy);
                 warnings.extend(counter_warnings::of(&engine.live().set, &settings.policies, forced));
                 warnings.extend(counter_warnings::of_blocks(

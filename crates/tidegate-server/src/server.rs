@@ -124,7 +124,8 @@ impl Server {
             None => options.tickets,
         };
         let unknown = unknown_numbers(&settings.policies);
-        for warning in settings.warnings.iter().chain(&tickets.warnings).chain(&unknown) {
+        let empty = settings.without_policies();
+        for warning in settings.warnings.iter().chain(&tickets.warnings).chain(&unknown).chain(&empty) {
             tracing::warn!("{warning}");
         }
         // Before listening: a program that sees the open port may send a signal, which would end the process at once

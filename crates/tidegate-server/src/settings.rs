@@ -54,6 +54,22 @@ impl Settings {
     pub fn new(policies: impl Into<Arc<PolicySet>>) -> Self {
         Self { policies: policies.into(), ..Self::default() }
     }
+
+    /// Warns of a file without policies, unless they come from elsewhere or its lists or switches refuse without them.
+    pub(crate) fn without_policies(&self) -> Option<String> {
+        let store = &self.at_start.as_ref()?.store;
+        let is_meant = store.takes_cluster_policies() || !limits_nothing(&self.policies);
+        (!is_meant).then(|| {
+            "no policy: nothing is limited; write policies: [{ name: api, by: [client.ip], limit: { rate: 10/s } }] in the \
+             file, or PUT /v1/policies/NAME"
+                .to_owned()
+        })
+    }
+}
+
+/// Reports whether a set has neither policies nor anything else that refuses.
+pub(crate) fn limits_nothing(set: &PolicySet) -> bool {
+    set.is_empty() && set.shared_access().deny.is_empty() && set.triggers().is_empty()
 }
 
 impl From<Config> for Settings {

@@ -207,7 +207,7 @@ impl Explanation {
                     Mode::Enforce => "enforce",
                 },
                 result: result(relevance, &limits),
-                why: relevance.to_string(),
+                why: why(relevance, &limits, decision),
                 key: key(policy),
                 limits,
             }
@@ -348,6 +348,19 @@ fn result(relevance: &Relevance, limits: &[LimitReason]) -> &'static str {
         return "not charged";
     }
     own.map(|limit| limit.result).find(|result| *result != "allowed").unwrap_or("allowed")
+}
+
+/// Says why a policy charges a request or not. One that would charge it may not have been asked.
+fn why(relevance: &Relevance, limits: &[LimitReason], decision: &GateDecision) -> String {
+    match relevance {
+        Relevance::Charged { .. } if limits.is_empty() && decision.refusal.is_some() => {
+            "not charged: refused before any of its limits was asked".to_owned()
+        }
+        Relevance::Charged { cost_error: None, .. } if limits.is_empty() => {
+            "not charged: none of its limits was asked".to_owned()
+        }
+        _ => relevance.to_string(),
+    }
 }
 
 #[cfg(test)]

@@ -92,6 +92,12 @@ fn mistakes_of_a_file() {
             ][..],
         ),
         (
+            "version: 1\npolicies:\n  - { name: a, match: { attributes: { rls.domain: shop } }, by: [client.ip], limit: { rate: 1/s } }\n  - { name: b, match: { attributes: { rls.domain: false } }, by: [client.ip], limit: { rate: 1/s } }\n",
+            &[
+                "t:4:62  warn   policy \"b\" is keyed by client.ip but client_ip.trusted_proxies is empty: behind a proxy all callers share one key",
+            ][..],
+        ),
+        (
             "version: 1\npolicies: [!!int x, !foo bar, 'x']",
             &["t:2:18  error  cannot be read as YAML: invalid u64"][..],
         ),

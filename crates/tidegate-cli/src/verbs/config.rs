@@ -63,6 +63,12 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
                     (told.line, told.column) = policy.and_then(|at| config.place(at)).unwrap_or_default();
                     found.push(told);
                 }
+                let set = &config.policies;
+                let refuses = !set.shared_access().deny.is_empty() || !set.triggers().is_empty();
+                if set.is_empty() && !refuses && !config.store.takes_cluster_policies() {
+                    let empty = "no policy: nothing is limited; write policies: [{ name: api, by: [client.ip], limit: { rate: 10/s } }]";
+                    found.push(about_file(empty.to_owned()));
+                }
             }
             Err(mistakes) => found.extend(mistakes),
         }

@@ -245,7 +245,7 @@ fn numbers_that_cannot_be_are_refused() {
 #[test]
 fn words_of_other_servers_are_answered_with_those_that_work() {
     let desk = Desk::new();
-    desk.write("p.yaml", "version: 1\npolicies: []\n");
+    desk.write("p.yaml", "version: 1\npolicies: [{ name: all, limit: { rate: 9/s } }]\n");
     for (words, says) in [
         ("serve --port 8080", "write --http 127.0.0.1:8080"),
         ("serve --listen :8080", "write --http 127.0.0.1:8080"),
@@ -309,4 +309,16 @@ fn a_file_that_refuses_nothing_is_told() {
         told.starts_with("p.yaml  warn   nothing is enforced: all policies are in shadow mode; write mode: enforce for those that are to refuse\n"),
         "{told}"
     );
+    desk.write("p.yaml", "version: 1\npolicies: []\n");
+    let told = desk.run(&["config", "check", "p.yaml"]).code(0).out;
+    assert!(told.starts_with("p.yaml  warn   no policy: nothing is limited; write policies: [{ "), "{told}");
+    for elsewhere in [
+        "store: { kind: etcd, url: 'http://127.0.0.1:2379', nodes: 3, policies: cluster }",
+        "access: { deny: [203.0.113.0/24] }",
+        "switches: { previews: { off_when: cpu above 80% } }",
+    ] {
+        desk.write("p.yaml", format!("version: 1\n{elsewhere}\npolicies: []\n"));
+        let told = desk.run(&["config", "check", "p.yaml"]).code(0).out;
+        assert!(!told.contains("no policy"), "{elsewhere}: {told}");
+    }
 }

@@ -143,7 +143,7 @@ async fn health_version_schema_and_metrics() {
     assert_eq!(server.get("/livez").await.text, "ok\n");
     assert_eq!(server.get("/healthz").await.text, "ok\n");
     let verbose = server.get("/readyz?verbose").await.text;
-    assert!(verbose.contains("[+] config #1 in force, 1 policies\n[+] store memory: 1 of "), "{verbose}");
+    assert!(verbose.contains("[+] config #1 in force, 1 policy\n[+] store memory: 1 of "), "{verbose}");
     assert_eq!(server.get("/version").await.json()["version"], env!("CARGO_PKG_VERSION"));
     let schema = server.get("/config.schema.json").await;
     assert_eq!(schema.json()["$schema"], "https://json-schema.org/draft/2020-12/schema");
@@ -161,6 +161,25 @@ async fn health_version_schema_and_metrics() {
     ] {
         assert!(metrics.text.lines().any(|have| have == line), "{line}: {}", metrics.text);
     }
+}
+
+/// It was ready with `[+] config #1 in force, 0 policies`, and the reload had no warning.
+#[tokio::test]
+async fn a_file_without_policies_is_told() {
+    let server = start("version: 1\npolicies: []\n").await;
+    let told = async || server.get("/readyz?verbose").await.text;
+    let empty = "config #1 in force, 0 policies: nothing is limited\n";
+    assert!(told().await.contains(&format!("[!] {empty}")), "{}", told().await);
+    let warnings = server.post("/v1/reload", "").await.json()["warnings"].to_string();
+    assert!(warnings.starts_with("[\"no policy: nothing is limited; write policies: ["), "{warnings}");
+    let put = send(server.addr, Method::PUT, "/v1/policies/all", &[], "limit: { rate: 1/s }").await;
+    assert!(!put.text.contains("nothing is limited"), "{}", put.text);
+    assert!(told().await.contains(" in force, 1 policy\n"), "{}", told().await);
+    let reload = async || server.post("/v1/reload", "").await.json();
+    assert_eq!(reload().await["warnings"], json!([]), "it has a policy, of the API");
+    std::fs::write(&server.file, "version: 1\naccess: { deny: [198.51.100.0/24] }\npolicies: []\n").unwrap();
+    send(server.addr, Method::DELETE, "/v1/policies/all", &[], "").await;
+    assert_eq!(reload().await["warnings"], json!([]), "a list refuses");
 }
 
 #[tokio::test]
@@ -245,7 +264,7 @@ async fn a_token_is_asked_for_everywhere_but_health() {
     }
     let bearer = format!("Bearer {token}");
     let all = send(server.addr, Method::GET, "/readyz?verbose", &[("authorization", &bearer)], "").await.text;
-    assert!(all.contains("[+] config #1 in force, 1 policies"), "{all}");
+    assert!(all.contains("[+] config #1 in force, 1 policy"), "{all}");
     let shown = send(server.addr, Method::GET, "/version", &[("authorization", &bearer)], "").await;
     assert_eq!(shown.status, StatusCode::OK);
     let wrong = send(server.addr, Method::GET, "/version", &[("x-tidegate-token", "guess")], "").await;

@@ -109,6 +109,27 @@ pub(super) fn conditions(policy: &Node) -> Vec<Condition> {
     written.iter().filter_map(|node| condition(node.text()?).ok()).collect()
 }
 
+/// The most conditions of a policy that are compared with each other: more are no file of a person's.
+const COMPARED: usize = 32;
+
+/// Warns of two conditions of a policy that never hold at once.
+pub(super) fn check_together(when: &[Condition], policy: &Node, findings: &mut Findings) {
+    let Some((name, _)) = policy.entry("when") else { return };
+    let when = &when[..when.len().min(COMPARED)];
+    let pair = when
+        .iter()
+        .enumerate()
+        .find_map(|(at, one)| Some((one, when[at + 1..].iter().find(|other| one.excludes(other))?)));
+    if let Some((one, other)) = pair {
+        findings.warn(
+            name.spot,
+            format_args!(
+                "when: `{one}` and `{other}` never hold at once, so the policy is never in force; write a policy for each"
+            ),
+        );
+    }
+}
+
 /// Makes the rate of a limit follow a number, if its words say so. `None`: the words do not fit together, which is
 /// reported.
 pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut Findings) -> Option<Limit> {

@@ -10,6 +10,7 @@ use super::names::HEADER;
 use super::node::{Node, Spot, Value};
 use super::shape::subject;
 use crate::policy::{AccessEntry, LLM_USAGE, name_meant};
+use crate::suggest::nearest;
 use crate::visible::excerpt;
 
 /// Names that the manual uses, and so most files.
@@ -27,6 +28,14 @@ const USUAL: [&str; 10] = [
 ];
 /// The shortest word, of two, whose letters are compared: shorter words are near too many others, as `id` and `ip`.
 const SHORTEST: usize = 4;
+
+/// The prefix of the attributes that only Envoy's calls have, and those attributes without it.
+const ENVOY: &str = "rls.";
+const OF_ENVOY: [&str; 4] = ["domain", "keys", "index", "call"];
+
+/// Headers with the address of a caller, which are the caller's words unless a known proxy sent them.
+const OF_CALLERS: [&str; 5] =
+    ["x-forwarded-for", "x-real-ip", "forwarded", "cf-connecting-ip", "true-client-ip"];
 
 /// Whether a file or a policy takes names from Envoy's descriptors, which may be short.
 #[derive(Clone, Copy, PartialEq)]
@@ -65,9 +74,12 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
                 names.extend(key.iter().map(|(name, _)| (name.spot, "override.key", &*name.text)));
             }
         }
-        let is_envoys = names.iter().any(|(.., name)| name.starts_with("rls."));
+        let is_envoys = names.iter().any(|(.., name)| name.starts_with(ENVOY));
         let short = if is_envoys { Short::Free } else { of_file };
         findings.subject = subject(policy, at);
+        if !is_envoys {
+            tell_of_callers(policy, findings);
+        }
         for (spot, key, name) in names {
             tell(spot, key, name, short, findings);
         }
@@ -76,6 +88,25 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
         }
         listed(policy, short, findings);
         findings.subject.clear();
+    }
+}
+
+/// Warns of a key that is made of nothing but what the caller writes of its own address.
+fn tell_of_callers(policy: &Node, findings: &mut Findings) {
+    let by = policy.get("by").map_or(&[][..], Node::each);
+    let header = |node: &Node| {
+        let own = node.text()?.strip_prefix(HEADER)?;
+        OF_CALLERS.into_iter().find(|known| *known == own)
+    };
+    let Some((first, name)) = by.first().and_then(|node| Some((node, header(node)?))) else { return };
+    if by.iter().all(|node| header(node).is_some()) {
+        findings.warn(
+            first.spot,
+            format_args!(
+                "by: the caller writes the header {name}, another with each request if it likes; write by: [client.ip], \
+                 and the networks of your proxies as client_ip.trusted_proxies"
+            ),
+        );
     }
 }
 
@@ -122,6 +153,21 @@ pub(super) fn in_cost(spot: Spot, key: &str, name: &str, findings: &mut Findings
 fn tell(spot: Spot, key: &str, name: &str, short: Short, findings: &mut Findings) {
     if let Some(header) = name.strip_prefix(HEADER) {
         tell_header(spot, key, header, HEADER, findings);
+        return;
+    }
+    if let Some(own) = name.strip_prefix(ENVOY) {
+        // An expression may have the map of all entries.
+        if !OF_ENVOY.contains(&own) && own != "entry" && !own.starts_with("entry.") {
+            let shown = excerpt(name);
+            let meant = nearest(own, OF_ENVOY.into_iter()).map_or_else(
+                || "there are rls.domain, rls.keys, rls.index, rls.call and rls.entry.KEY".to_owned(),
+                |word| format!("did you mean {ENVOY}{word}?"),
+            );
+            findings.warn(
+                spot,
+                format_args!("{key}: no request has \"{shown}\" unless its caller sends that name; {meant}"),
+            );
+        }
         return;
     }
     let meant = name_meant(name).filter(|_| short == Short::Told).or_else(|| usual(name));

@@ -1,5 +1,5 @@
-//! Warns of networks and addresses that do something else than they say: proxies that are everybody, overrides of single
-//! addresses whose counter is that of a network, and two doors at one address.
+//! Warns of networks and addresses that do something else than they say: proxies and allow-lists that are everybody,
+//! overrides of single addresses whose counter is that of a network, and two doors at one address.
 
 use std::net::Ipv6Addr;
 
@@ -9,9 +9,9 @@ use super::address::Address;
 use super::diagnostic::Findings;
 use super::node::Node;
 use super::shape::{network, subject};
-use crate::policy::ClientIp;
+use crate::policy::{AccessEntry, ClientIp};
 
-/// Checks the trusted proxies, the doors, and the overrides of all policies.
+/// Checks the trusted proxies, the doors, and the allow-lists and overrides of all policies.
 pub(super) fn check(file: &Node, findings: &mut Findings) {
     let client_ip = file.get("client_ip");
     let proxies = client_ip.and_then(|section| section.get("trusted_proxies"));
@@ -27,9 +27,13 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
         }
     }
     doors(file, findings);
+    allowed(file, findings);
     let stated = client_ip.and_then(|section| section.get("ipv6_prefix")?.text()?.parse().ok());
     let length = stated.unwrap_or(ClientIp::default().ipv6_prefix);
     for (at, policy) in file.get("policies").map_or(&[][..], Node::each).iter().enumerate() {
+        findings.subject = subject(policy, at);
+        allowed(policy, findings);
+        findings.subject.clear();
         let limits = policy.get("limits").map_or(&[][..], Node::each).iter().chain(policy.get("limit"));
         let keys = limits
             .flat_map(|limit| limit.get("overrides").map_or(&[][..], Node::each))
@@ -48,6 +52,24 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
                 );
                 findings.subject.clear();
             }
+        }
+    }
+}
+
+/// Warns of an allow-list of a policy or of the file that exempts everybody.
+fn allowed(of: &Node, findings: &mut Findings) {
+    let list = of.get("access").and_then(|access| access.get("allow"));
+    for node in list.map_or(&[][..], Node::each) {
+        if let Some(Ok(AccessEntry::Network(network))) = node.text().map(str::parse)
+            && is_everybody(&network)
+        {
+            findings.warn(
+                node.spot,
+                format_args!(
+                    "access.allow: whoever calls from {network} is exempt, so next to nobody is limited; \
+                     name the network of your own callers alone, as 10.0.0.0/8"
+                ),
+            );
         }
     }
 }

@@ -56,6 +56,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
         if let Some(mut policy) = policy(node, defaults, findings) {
             share::check_split(&mut policy, node, file, findings);
             share::check_regional(&policy, node, file, findings);
+            check_unlimited(&policy, node, findings);
             usage_names.add(&policy, node, findings);
             alike.add(&built, &policy, node.spot, &findings.subject);
             built.push(policy);
@@ -63,6 +64,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
         let Some((by, names)) = node.entry("by") else { continue };
         if findings.served
             && !believes_somebody
+            && !is_of_envoy(node)
             && names.each().iter().any(|name| name.text() == Some("client.ip"))
         {
             let policy = std::mem::take(&mut findings.subject);
@@ -76,6 +78,33 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
     alike.tell(findings);
     findings.subject.clear();
     built
+}
+
+/// Warns of a policy that limits nothing, refuses nothing and tries no limit. For Envoy's calls such a policy says that
+/// their values are known.
+fn check_unlimited(policy: &Policy, node: &Node, findings: &mut Findings) {
+    let is_unlimited = policy.limits.iter().flat_map(Limit::all_terms).all(|terms| terms.quota.is_none());
+    let refuses = !policy.access.deny.is_empty() || policy.deadline.is_some();
+    if is_unlimited
+        && !refuses
+        && policy.shadow_limit.is_none()
+        && policy.mode != Mode::Off
+        && !is_of_envoy(node)
+        && let Some((key, _)) = node.entry("limit").or_else(|| node.entry("limits"))
+    {
+        findings.warn(
+            key.spot,
+            "limits nothing, since its rate is unlimited, and exempts from nothing; write access.allow, or not under match, in the \
+             policies that are to spare these requests",
+        );
+    }
+}
+
+/// Reports whether a policy matches Envoy's calls alone, which say the caller's address themselves.
+fn is_of_envoy(policy: &Node) -> bool {
+    let asked = policy.get("match").and_then(|matching| matching.get("attributes"));
+    let mut asked = asked.map_or(&[][..], Node::entries).iter();
+    asked.any(|(name, want)| name.text.starts_with("rls.") && want.value != Value::Bool(false))
 }
 
 fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Option<Policy> {
@@ -103,6 +132,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     policy.matching = node.get("match").map_or_else(Match::any, matching);
     policy.by = by;
     policy.when = conditions::conditions(node);
+    conditions::check_together(&policy.when, node, findings);
     (policy.cost, policy.caller_cost, policy.settle) = (costs.cost, costs.caller, costs.settle);
     policy.on_cost_error = match own("on_cost_error") {
         Some("whole-limit") => OnCostError::WholeLimit,

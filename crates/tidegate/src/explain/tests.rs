@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::policy::{KeepFor, Kept, Match};
+use crate::policy::{Block, KeepFor, Kept, Match};
 use crate::{ManualClock, Tick};
 use tidegate_core::breaker::CircuitBreaker;
 use tidegate_core::rate::CalendarUnit;
@@ -28,6 +28,28 @@ fn each_policy_says_what_it_saw() {
   2 per-ip   DENIED      gcra 2/s burst 1: needs 1, has 0 of 1; key client.ip=203.0.113.9
   3 login    not charged path does not match
     would be allowed with   burst >= 2   or   max_wait >= 500ms
+"
+    );
+}
+
+/// It said `not charged charged` of each policy that the request would have been charged to.
+#[test]
+fn a_request_refused_before_its_limits_says_so_of_each_policy() {
+    let policy = |name, by: &str| {
+        let limit = Limit::new(Quota::per_second(2).gcra().unwrap(), "gcra 2/s");
+        Policy::new(name, limit).by([by])
+    };
+    let set = PolicySet::new(vec![policy("per-ip", "client.ip"), policy("login", "form.user")]).unwrap();
+    let now = Tick::from_secs(1);
+    let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(now));
+    let request = Descriptor::new().with("client.ip", "203.0.113.9");
+    let block = Block::new("client.ip=203.0.113.9", now, now.after(Duration::from_secs(60)), "abuse");
+    gate.block("per-ip", &request, block).unwrap();
+    assert_eq!(
+        gate.explain(&request).unwrap().to_string(),
+        "DENIED by a block of its key under per-ip for 60 s more: abuse
+  1 per-ip   not charged refused before any of its limits was asked
+  2 login    not charged the request has no form.user
 "
     );
 }

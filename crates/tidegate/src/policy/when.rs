@@ -144,6 +144,18 @@ impl Condition {
             (Side::Below, true) => reading < self.until,
         }
     }
+
+    /// Reports whether this condition and another one can never hold at once: both are on one number, whose ranges, to
+    /// their ends, have nothing in common.
+    #[cfg(feature = "config")]
+    pub(crate) fn excludes(&self, other: &Self) -> bool {
+        let (above, below) = match (self.side, other.side) {
+            (Side::Above, Side::Below) => (self, other),
+            (Side::Below, Side::Above) => (other, self),
+            _ => return false,
+        };
+        above.source == below.source && above.until >= below.until
+    }
 }
 
 /// Checks that no further part of a condition follows a value without a comma.

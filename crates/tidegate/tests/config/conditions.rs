@@ -51,6 +51,36 @@ fn one_condition_or_several_and_a_rate_that_follows() {
     }
 }
 
+/// A policy that was never in force passed the check.
+#[test]
+fn conditions_that_never_hold_at_once_are_told() {
+    let told = |when: &str| {
+        let when = format!("when: [{when}]");
+        let text = file(&[when.as_str(), "limit: { rate: 1/s }"]);
+        let (_, warnings) = Config::parse(&text, "t", Format::Yaml).unwrap();
+        warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for when in ["cpu above 80%, cpu below 50%", "load above 1, cpu above 80%, cpu below 50%"] {
+        assert_eq!(
+            told(when),
+            [
+                "t:5:5  warn   policy \"p\": when: `cpu above 80%, until 72%` and `cpu below 50%, until 55%` never hold at once, so the policy is never in force; write a policy for each"
+            ]
+        );
+    }
+    assert_eq!(told("signal a below 10, signal a above 20").len(), 1);
+    for right in [
+        "cpu above 50%, cpu below 80%",
+        "cpu above 80%, memory below 50%",
+        "signal a above 80, signal b below 50",
+        // It holds on until 40 %, where the other holds too.
+        "'cpu above 80%, until 40%', cpu below 50%",
+        "switch a off, switch b off",
+    ] {
+        assert_eq!(told(right), [""; 0], "{right}");
+    }
+}
+
 #[test]
 fn mistakes_name_the_place_and_what_would_work() {
     let limit = "limit: { rate: 10/s }";

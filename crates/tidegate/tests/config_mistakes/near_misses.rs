@@ -89,6 +89,31 @@ fn paths_of_other_systems() {
     ]);
 }
 
+/// Such a policy was written to exempt its requests, and did nothing.
+#[test]
+fn a_policy_that_is_unlimited_exempts_nobody() {
+    let expected = [
+        "t:6:5  warn   policy \"p\": limits nothing, since its rate is unlimited, and exempts from nothing; write access.allow, or not under match, in the policies that are to spare these requests",
+    ];
+    for limit in [
+        "limit: { rate: unlimited }",
+        "limits: [{ rate: unlimited }, { rate: unlimited }]",
+        "limit: { rate_by: user.tier, rates: { free: unlimited }, otherwise: unlimited }",
+    ] {
+        assert_eq!(policy(&["match: { path: /health }", limit]), expected, "{limit}");
+    }
+    for right in [
+        &["limit: { rate_by: user.tier, rates: { free: 1/s }, otherwise: unlimited }"][..],
+        &["limit: { rate: unlimited }", "access: { deny: [user.id=eve] }"],
+        &["limit: { rate: unlimited }", "shadow_limit: { rate: 5/s }"],
+        &["limit: { rate: unlimited }", "mode: off"],
+        &["limit: { rate: unlimited }", "deadline: 20ms"],
+        &["limit: { rate: unlimited }", "match: { attributes: { rls.domain: shop } }"],
+    ] {
+        assert_eq!(policy(right), [""; 0], "{right:?}");
+    }
+}
+
 #[test]
 fn networks_and_addresses() {
     let bits = "10.0.0.5/8 has host bits; write 10.0.0.5 for that address alone, or 10.0.0.0/8 for the whole network";
@@ -120,6 +145,21 @@ fn networks_and_addresses() {
         [
             "t:2:30  warn   server.admin: 127.0.0.1:9000 is the address of http already; leave admin out to answer operators there too"
         ]
+    );
+    let open = policy(&["limit: { rate: 1/s }", "access: { allow: [10.0.0.0/8, 0.0.0.0/0], deny: [::/0] }"]);
+    assert_eq!(
+        open,
+        [
+            "t:6:35  warn   policy \"p\": access.allow: whoever calls from 0.0.0.0/0 is exempt, so next to nobody is limited; name the network of your own callers alone, as 10.0.0.0/8"
+        ]
+    );
+    let open = yaml(
+        "version: 1\naccess: { allow: ['::/0', client.ip=0.0.0.0/0, 'fc00::/7'] }\npolicies: [{ name: p, limit: { rate: 1/s } }]\n",
+    );
+    assert_eq!(open.len(), 2, "{open:?}");
+    assert!(
+        open[0].starts_with("t:2:19  warn   access.allow: whoever calls from ::/0 is exempt"),
+        "{open:?}"
     );
     let proxies = |networks: &str| {
         yaml(&format!(

@@ -20,6 +20,7 @@ use crate::metrics::Metrics;
 use crate::phase::Phase;
 use crate::problem::Problem;
 use crate::reload::Taken;
+use crate::settings::limits_nothing;
 use crate::span::moment;
 use crate::unmet::{SeenKind, Unmet};
 
@@ -64,17 +65,17 @@ fn checks(app: &App, serving: bool) -> String {
     // A refused file does not make the server unready: the old one is in force.
     let is_idle =
         !live.set.is_empty() && live.set.policies().iter().all(|policy| policy.mode != Mode::Enforce);
+    let is_empty = limits_nothing(&live.set) && app.engine.cluster_policies().is_none();
+    let in_force = match live.set.len() {
+        1 => format!("config #{} in force, 1 policy", live.number),
+        count => format!("config #{} in force, {count} policies", live.number),
+    };
     let config = match &reload {
-        None if is_idle => format!(
-            "[!] config #{} in force, {} policies, and none refuses: all are in shadow mode or off",
-            live.number,
-            live.set.len()
-        ),
-        None => format!("[+] config #{} in force, {} policies", live.number, live.set.len()),
+        None if is_idle => format!("[!] {in_force}, and none refuses: all are in shadow mode or off"),
+        None if is_empty => format!("[!] {in_force}: nothing is limited"),
+        None => format!("[+] {in_force}"),
         Some(refused) => format!(
-            "[!] config #{} in force, {} policies; the last reload was refused: {}",
-            live.number,
-            live.set.len(),
+            "[!] {in_force}; the last reload was refused: {}",
             refused.diagnostics.first().map_or("", String::as_str)
         ),
     };
