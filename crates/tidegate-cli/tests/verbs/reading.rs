@@ -149,6 +149,13 @@ fn what_precedes_the_client_is_told_and_never_taken_for_it() {
         "{ran:?}"
     );
     desk.run(&replay(&["fields.jsonl", "--column", "time=when", "--column", "client.ip=who"])).code(0);
+    desk.write("paths.jsonl", "{\"time\":1772442840,\"uri\":\"/api/items\"}\n");
+    let column = ["--column", "client.ip=uri"];
+    let told = "the field taken for the client is no address; name another with --column client.ip=NAME";
+    for verb in [replay(&["paths.jsonl"]), vec!["suggest", "paths.jsonl"]] {
+        let ran = desk.run(&[&verb[..], &column].concat()).code(2);
+        assert!(ran.err.contains(told), "{ran:?}");
+    }
 }
 
 #[test]
