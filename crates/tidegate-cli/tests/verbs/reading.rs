@@ -240,6 +240,8 @@ fn a_log_whose_client_is_always_the_proxy_says_which_field_has_the_clients() {
     let ran = desk.run(&["replay", "proxied.log", "--rate", "5/min", "--by", "client.ip"]).code(0);
     let told = "proxied.log: all of the first requests come from 10.0.0.1, which looks like a proxy";
     assert!(ran.err.contains(told), "{ran:?}");
+    let suggested = desk.run(&["suggest", "proxied.log"]);
+    assert!(suggested.err.contains(told) && suggested.err.contains("client.ip=http_x_"), "{suggested:?}");
     let format = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \
                   \"$http_user_agent\" \"$http_x_forwarded_for\"";
     assert!(
