@@ -25,6 +25,24 @@ pub(crate) fn file(named: &PolicyFile) -> Option<PathBuf> {
     })
 }
 
+/// What people call a policy file that is not read unless it is named.
+const UNREAD: [&str; 9] = [
+    "tidegate.yml",
+    "tidegate.toml",
+    "policies.yaml",
+    "policies.yml",
+    "policies.toml",
+    "limits.yaml",
+    "limits.yml",
+    "limits.toml",
+    "policy.yaml",
+];
+
+/// Returns a file of the current folder that looks like the one which was meant, if none is named.
+pub(crate) fn beside() -> Option<&'static str> {
+    UNREAD.into_iter().find(|name| Path::new(name).is_file())
+}
+
 /// Remarks that a named file is not used, because a limit is spelled out.
 pub(crate) fn remark_unused(named: &PolicyFile, printer: &Printer) {
     if let Some(file) = &named.config {

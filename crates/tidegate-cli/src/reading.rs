@@ -4,10 +4,12 @@ mod matching;
 
 use std::cell::Cell;
 use std::io::IsTerminal as _;
+use std::ops::ControlFlow;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use tidegate::policy::Match;
 use tidegate_sim::json_units::{millis, rfc3339};
 use tidegate_sim::log::{Format, Log, LogOptions, MAX_DURATION, Tally, Watch};
 use tidegate_sim::order::Order;
@@ -162,9 +164,7 @@ pub(crate) fn describe(tally: &Tally) -> Value {
 /// Remarks what to know before trusting the numbers.
 pub(crate) fn remark(tally: &Tally, printer: &Printer) {
     let order = &tally.order;
-    for (file, told) in &tally.surrounded {
-        printer.remark(&format!("{file}: {told}"));
-    }
+    remark_surrounded(tally, printer);
     if order.back > 0 {
         printer.remark(&format!(
             "time goes back {} times, by up to {}: {} lines were put in order, {} were given the latest time seen",
@@ -208,6 +208,28 @@ pub(crate) fn remark(tally: &Tally, printer: &Printer) {
     if tally.files_sorted {
         let files: Vec<&str> = tally.files.iter().map(|(file, _)| file.as_str()).collect();
         printer.remark(&format!("files were read in the order of their times: {}", files.join(", ")));
+    }
+}
+
+/// Remarks what surrounds the lines of files that were read, and that all requests come from a proxy.
+fn remark_surrounded(tally: &Tally, printer: &Printer) {
+    for (file, told) in &tally.surrounded {
+        printer.remark(&format!("{file}: {told}"));
+    }
+}
+
+/// Remarks the same of files that were read by others, each of which is begun anew for it.
+pub(crate) fn remark_begins(inputs: &[Input], options: &LogOptions, printer: &Printer) {
+    if !printer.remarks() {
+        return;
+    }
+    let options = LogOptions { order: Order::Clamp, matching: Match::any(), ..options.clone() };
+    for input in inputs {
+        // Whoever read the files has told of their errors.
+        let Ok(mut log) = Log::open(vec![input.clone()], options.clone()) else { continue };
+        if log.read(|_| ControlFlow::Break(())).is_ok() {
+            remark_surrounded(log.tally(), printer);
+        }
     }
 }
 

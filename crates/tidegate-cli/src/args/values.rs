@@ -259,7 +259,13 @@ pub(crate) enum Most {
 
 pub(super) fn most(text: &str) -> Result<Most, String> {
     if text.ends_with('%') {
-        return share(text).map(Most::Share);
+        let share = share(text)?;
+        if share >= 1.0 {
+            return Err(format!(
+                "nothing is more than `{text}`, so this never fails; use less, such as 0.1%"
+            ));
+        }
+        return Ok(Most::Share(share));
     }
     text.parse()
         .map(Most::Count)
@@ -308,7 +314,7 @@ mod tests {
     #[test]
     fn what_there_may_be_most_of_is_a_number_or_a_share() {
         assert_eq!((most("0"), most("1%")), (Ok(Most::Count(0)), Ok(Most::Share(0.01))));
-        assert!(["", "-1", "101%", "1.5"].iter().all(|bad| most(bad).is_err()));
+        assert!(["", "-1", "100%", "101%", "1.5"].iter().all(|bad| most(bad).is_err()));
     }
 
     #[test]

@@ -39,8 +39,18 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
             printer.value(&answer, |printer| Ok(listed(&answer, std::slice::from_ref(&answer), printer)))?;
         }
         Key::Reset(which) => {
+            // Only tells what the reset does; a key that cannot be read may still be reset.
+            let before = online::ask(&server, &path_of(which), None).ok();
             let answer = online::delete(&server, &path_of(which)).map_err(with_options)?;
-            let done = released(&answer, &named(which));
+            let spent = before.as_ref().and_then(has_spent);
+            if spent == Some(false) && !releases(&answer) {
+                let (key, policy) = (pairs(which), &which.policy);
+                let nothing = format!("policy {policy:?} has nothing of {key}: nothing was changed");
+                let nothing = tidegate::visible::line(&nothing).into_owned();
+                printer.value(&answer, |_| Ok(nothing))?;
+                return Ok(Exit::No);
+            }
+            let done = released(&answer, &named(which), spent);
             printer.value(&answer, |_| Ok(done))?;
         }
         Key::Block(blocking) => {
@@ -69,9 +79,27 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// Says whether a key has spent anything of any limit; `None` if that of one limit is unknown.
+fn has_spent(key: &Value) -> Option<bool> {
+    let spent = |limit: &Value| {
+        let (remaining, most) = (limit["remaining"].as_u64()?, limit["most"].as_u64()?);
+        let is_whole = |name: &str| limit[name].as_u64().is_none_or(|number| number == 0);
+        Some(remaining < most || !is_whole("debt") || !is_whole("reset_after_ms"))
+    };
+    let limits: Vec<Option<bool>> = key["standing"].as_array()?.iter().map(spent).collect();
+    if limits.contains(&Some(true)) { Some(true) } else { (!limits.contains(&None)).then_some(false) }
+}
+
+/// Says whether the reset of a key has ended anything but what it has spent, or left a breaker forced.
+fn releases(answer: &Value) -> bool {
+    let some = |name: &str| answer[name].as_u64().is_some_and(|count| count > 0);
+    answer["unblocked"] == true || some("places_forgotten") || some("breakers_still_forced")
+}
+
 /// Describes what the reset of a key has ended, and what not.
-fn released(answer: &Value, key: &str) -> String {
-    let mut done = format!("the units that {key} has spent are forgotten");
+fn released(answer: &Value, key: &str, spent: Option<bool>) -> String {
+    let any = if spent == Some(true) { "" } else { ", if any," };
+    let mut done = format!("the units that {key} has spent{any} are forgotten");
     match answer["places_forgotten"].as_u64() {
         None | Some(0) => {}
         Some(1) => done += ", and so is 1 place in use: its work goes on beside others",
@@ -133,9 +161,13 @@ fn named_any(which: &KeyOrCaller) -> String {
 
 /// Returns a key and its policy in words, on one line.
 fn named(which: &PolicyKey) -> String {
+    tidegate::visible::line(&format!("{} of policy {:?}", pairs(which), which.policy)).into_owned()
+}
+
+/// Returns the attributes of a key, as they were given.
+fn pairs(which: &PolicyKey) -> String {
     let pairs: Vec<String> = which.key.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let key = if pairs.is_empty() { "(all)".to_owned() } else { pairs.join(", ") };
-    tidegate::visible::line(&format!("{key} of policy {:?}", which.policy)).into_owned()
+    if pairs.is_empty() { "(all)".to_owned() } else { pairs.join(", ") }
 }
 
 /// Asks for one key. The policy says which attributes it is made of: if others were sent, or none, the server would take

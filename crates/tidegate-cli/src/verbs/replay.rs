@@ -64,7 +64,12 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     })?;
     outcome::turn_off(&mut runs, &replay.switch_off)?;
     let mut log = reading::open(&replay.reading, printer)?;
+    let (mut is_first, mut misfit) = (true, None);
     let took = feed(&mut log, replay.speed, printer, |records| {
+        if is_first && let Some(first) = records.first() {
+            is_first = false;
+            misfit = judgement::misfit(&policies, &first.describe());
+        }
         runs.feed_all(records);
         records.iter().for_each(|record| ladders.feed(record));
     })?;
@@ -79,7 +84,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     judgement::columns(&log, printer)?;
     let remarks = outcome::unknown_remarks(&runs.unknown_numbers(), &runs.assumed_on(), true);
     remarks.iter().for_each(|remark| printer.remark(remark));
-    judgement::matched(&runs, &outcomes, is_spelled.then_some(&replay.by[..]))?;
+    judgement::matched(&runs, &outcomes, is_spelled.then_some(&replay.by[..]), misfit.as_deref())?;
     let doubts = Trust { max_malformed: replay.max_malformed, max_late: replay.max_late }.doubts(tally);
     let verdicts = outcome::verdicts(&thresholds, &outcomes[0], tally, !doubts.is_empty())?;
     let unknown = judgement::unknown_costs(&policies);

@@ -70,6 +70,12 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     for unknown in environment::unknown() {
         tracing::warn!("{unknown}");
     }
+    if quickstart && let Some(beside) = policies::beside() {
+        tracing::warn!(
+            "no policy file is named, so the quickstart allows each client 5 requests a second and {beside} is not read; \
+             did you mean -c {beside}?"
+        );
+    }
     let load = move |shared: Option<&SharedPolicies>| {
         let loaded = if imports.is_empty() { load(file.as_deref()) } else { load_imports(&imports) };
         let (mut config, mut warnings) = loaded?;

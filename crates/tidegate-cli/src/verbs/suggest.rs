@@ -46,8 +46,8 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
         Step::Request => progress.iter().for_each(Progress::tick),
         Step::Ends => progress.iter().for_each(Progress::finish),
     };
-    let suggestion = match suggest::suggest(&inputs, &reading::options(&arguments.reading)?, &options, watch)
-    {
+    let log = reading::options(&arguments.reading)?;
+    let suggestion = match suggest::suggest(&inputs, &log, &options, watch) {
         Ok(suggestion) => suggestion,
         Err(SuggestError::Log(error)) => return Err(error.into()),
         Err(SuggestError::Doubtful { doubts, tally }) => {
@@ -64,6 +64,7 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
         }
     };
     printer.value(&suggestion, |printer| Ok(text::text(&suggestion, printer.wide())))?;
+    reading::remark_begins(&inputs, &log, printer);
     Ok(if suggestion.proposals.is_empty() { Exit::No } else { Exit::Done })
 }
 

@@ -217,6 +217,8 @@ fn a_wrong_flag_is_told_with_what_would_work() {
         ("--keys zip:1:2", "`zip:1:2` is not a choice of keys; did you mean `zipf`?"),
         ("--timeout 2min", "`2min` is too short or too long to wait for an answer; use 1ms to 60s"),
         ("--max-failed many", "`many` is neither a number nor a share; write 0 or 0.1%"),
+        ("--max-failed 100%", "nothing is more than `100%`, so this never fails; use less, such as 0.1%"),
+        ("--max-wrong 100% --config 100.yaml", "nothing is more than `100%`, so this never fails"),
         (
             "--max-wrong 0",
             "--max-wrong needs to know which answers are right: name the server's policy file with --config",

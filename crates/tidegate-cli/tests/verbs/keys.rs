@@ -158,6 +158,9 @@ fn a_key_is_blocked_shown_unblocked_and_reset_golden() {
         reset,
         "the units that client.ip=203.0.113.9 of policy \"per-ip\" has spent are forgotten, and its block is ended\n"
     );
+    // Regression: "the units … are forgotten" was said of a key never seen.
+    let nothing = stand.run("key reset per-ip --key client.ip=192.0.2.77").code(1).out;
+    assert_eq!(nothing, "policy \"per-ip\" has nothing of client.ip=192.0.2.77: nothing was changed\n");
     assert_eq!(stand.serving.statuses("203.0.113.9", 1), [200]);
     assert!(!stand.run(&format!("key reset {key}")).code(0).out.contains("block"), "it was not blocked");
 }

@@ -149,6 +149,13 @@ fn what_precedes_the_client_is_told_and_never_taken_for_it() {
         "{ran:?}"
     );
     desk.run(&replay(&["fields.jsonl", "--column", "time=when", "--column", "client.ip=who"])).code(0);
+    desk.write("paths.jsonl", "{\"time\":1772442840,\"uri\":\"/api/items\"}\n");
+    let column = ["--column", "client.ip=uri"];
+    let told = "the field taken for the client is no address; name another with --column client.ip=NAME";
+    for verb in [replay(&["paths.jsonl"]), vec!["suggest", "paths.jsonl"]] {
+        let ran = desk.run(&[&verb[..], &column].concat()).code(2);
+        assert!(ran.err.contains(told), "{ran:?}");
+    }
 }
 
 #[test]
@@ -233,6 +240,8 @@ fn a_log_whose_client_is_always_the_proxy_says_which_field_has_the_clients() {
     let ran = desk.run(&["replay", "proxied.log", "--rate", "5/min", "--by", "client.ip"]).code(0);
     let told = "proxied.log: all of the first requests come from 10.0.0.1, which looks like a proxy";
     assert!(ran.err.contains(told), "{ran:?}");
+    let suggested = desk.run(&["suggest", "proxied.log"]);
+    assert!(suggested.err.contains(told) && suggested.err.contains("client.ip=http_x_"), "{suggested:?}");
     let format = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \
                   \"$http_user_agent\" \"$http_x_forwarded_for\"";
     assert!(

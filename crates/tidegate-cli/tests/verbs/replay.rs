@@ -248,6 +248,10 @@ fn a_threshold_decides_the_exit_code() {
     let passed = run(&["denied{policy=gcra} > 50%", "keys_hit > 1"]).code(0);
     assert_eq!(passed.out.matches("passed  fail if").count(), 2, "{passed:?}");
     run(&["denied{policy=gcra} > 50%", "denied > 484"]).code(3);
+    for (above, all) in [("denied > 5000", "only 4,478 requests"), ("keys_hit > 500", "only 122 keys")] {
+        let never = run(&[above]).code(2);
+        assert!(never.err.contains(all), "{never:?}");
+    }
     let unknown = run(&["denied{policy=gcr} > 50%"]).code(2);
     assert!(unknown.err.contains("no policy \"gcr\"; there are gcra"), "{unknown:?}");
     let word = run(&["denid > 1%"]).code(2);

@@ -205,6 +205,17 @@ fn without_a_file_the_greeting_says_what_to_try() {
     assert_eq!(serving.stop(), Some(0));
 }
 
+/// Regression: the quickstart's limits held, and nothing named the file that was meant.
+#[test]
+fn a_file_beside_the_quickstart_is_named() {
+    let desk = Desk::new();
+    desk.write("tidegate.yml", FIVE);
+    let serving = Serving::spawn(&desk, &[]);
+    let told = serving.hears("did you mean -c tidegate.yml?");
+    assert!(told.contains("the quickstart allows each client"), "{told}");
+    assert_eq!(serving.greeted().stop(), Some(0));
+}
+
 #[test]
 fn a_new_limit_holds_at_once_and_what_was_spent_stays_spent() {
     let desk = Desk::new();

@@ -34,7 +34,16 @@ fn a_replay_of_nothing_is_no_pass() {
         }
     }
     let nowhere = desk.run(&["replay", &log, "-c", "p.yaml", "-q"]).code(2);
-    assert!(nowhere.err.contains("nothing matched") && nowhere.err.contains("look at match"), "{nowhere:?}");
+    let why = "requests; match of policy \"a\" does not fit the first request, which has request.path \"/";
+    assert!(nowhere.err.contains("nothing matched") && nowhere.err.contains(why), "{nowhere:?}");
+    let host = "version: 1\npolicies:\n  - { name: a, match: { host: a.example }, limit: { rate: 1/s } }\n";
+    desk.write("p.yaml", host);
+    let nowhere = desk.run(&["replay", &log, "-c", "p.yaml", "-q"]).code(2);
+    assert!(nowhere.err.contains("the first request, which has no request.host"), "{nowhere:?}");
+    let off = "version: 1\npolicies:\n  - { name: a, direction: outbound, by: [client.ip], limit: { rate: 1/s } }\n";
+    desk.write("p.yaml", off);
+    let nowhere = desk.run(&["replay", &log, "-c", "p.yaml", "-q"]).code(2);
+    assert!(nowhere.err.contains("look at match"), "{nowhere:?}");
     let partly = desk.run(&["replay", &log, "--rate", "1/s", "--by", "client.ip,team"]).code(0);
     assert!(partly.err.contains("no request has team; the first one has"), "{partly:?}");
 }

@@ -77,8 +77,24 @@ fn odd(clients: Clients, class: u8, word: &[u8]) -> Option<&[u8]> {
     if is_address(address) {
         return Some(address);
     }
-    let is_name = class & NAME != 0 && word.iter().any(u8::is_ascii_alphabetic) || is_odd_name(word);
-    (clients == Clients::Names && is_name).then_some(word)
+    (clients == Clients::Names && is_name(class, word)).then_some(word)
+}
+
+/// Says whether a word whose letters are of a class is a host name.
+fn is_name(class: u8, word: &[u8]) -> bool {
+    class & NAME != 0 && word.iter().any(u8::is_ascii_alphabetic) || is_odd_name(word)
+}
+
+/// Says whether the value of a column, or the last one of a list, may be a client: what begins a line of an access log
+/// in which clients may be host names, and a host name with a port, but no path and no URL.
+pub(super) fn is_client(value: &[u8]) -> bool {
+    let word = memchr::memrchr(b',', value).map_or(value, |comma| value[comma + 1..].trim_ascii());
+    if is_address(word) || word == b"unix:" || is_host(word) {
+        return true;
+    }
+    let class = word.iter().fold(ADDRESS | NAME, |class, byte| class & CLASSES[usize::from(*byte)]);
+    let is_path = word.starts_with(b"/") || memchr::memmem::find(word, b"://").is_some();
+    is_name(class, word) && !is_path && memchr::memchr(b' ', word).is_none()
 }
 
 /// Says whether a word ends as a name in a domain does. Resolvers return what the owner of an address wrote, such as
@@ -219,6 +235,28 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_value_of_a_column_is_a_client_or_not() {
+        for value in [
+            "203.0.113.9",
+            "203.0.113.9:50000",
+            "[2001:db8::7]:443",
+            "10.0.0.1, 203.0.113.9",
+            "10.0.0.1, unknown",
+            "web-7d9",
+            "shop.example:443",
+            "phoenix#8.example",
+            "unix:",
+        ] {
+            assert!(is_client(value.as_bytes()), "{value}");
+        }
+        for value in
+            ["/api/items", "/index.html", "https://shop.example", "200", "0.013", "a b.example", "10.0.0"]
+        {
+            assert!(!is_client(value.as_bytes()), "{value}");
+        }
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read(bytes: Vec<u8>, text in "[0-9a-f:.,\\[\\] %-]{0,50}") {
@@ -229,7 +267,7 @@ mod tests {
                     }
                 }
                 prop_assert!(bare(bytes).len() <= bytes.len());
-                let _ = (is_host(bytes), is_address(bytes));
+                let _ = (is_host(bytes), is_address(bytes), is_client(bytes));
             }
         }
     }

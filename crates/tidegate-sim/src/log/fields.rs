@@ -23,6 +23,8 @@ const MAX_NAMES: usize = 4_096;
 pub(super) struct Fields {
     /// The columns given by the user: (attribute, the log's name).
     columns: Vec<(String, String)>,
+    /// Whether one of these is the client, whose values must then be addresses or host names.
+    checks_client: bool,
     names: Vec<Name>,
     numbers: HashMap<String, u32, foldhash::fast::RandomState>,
     pairs: Vec<Pair>,
@@ -36,6 +38,7 @@ impl Fields {
     pub(super) fn new(columns: &[(String, String)]) -> Self {
         Self {
             columns: columns.to_vec(),
+            checks_client: columns.iter().any(|(attribute, _)| attribute == "client.ip"),
             names: Vec::new(),
             numbers: HashMap::default(),
             pairs: Vec::new(),
@@ -43,6 +46,11 @@ impl Fields {
             times: Timestamps::default(),
             unsaid: Unit::Unsaid,
         }
+    }
+
+    /// Takes any value for a client: the reader checks clients itself.
+    pub(super) const fn any_client(&mut self) {
+        self.checks_client = false;
     }
 
     /// Returns the number of a name; `None` if too many names are remembered already.
@@ -172,8 +180,14 @@ impl Fields {
             b"" => None,
             bytes => Some(digits(bytes).ok_or(Malformed::Bytes)?),
         };
+        let client = client::bare(value(Role::Client));
+        // The rank of a column that the user named is 0.
+        let is_named = self.checks_client && best[Role::Client as usize].is_some_and(|(rank, _)| rank == 0);
+        if is_named && !client.is_empty() && !client::is_client(client) {
+            return Err(Malformed::NoAddress);
+        }
         Ok(Record {
-            client: client::bare(value(Role::Client)),
+            client,
             user: value(Role::User),
             method: or(value(Role::Method), request.method),
             path: or(path, request.path),

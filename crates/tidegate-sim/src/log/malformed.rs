@@ -17,9 +17,11 @@ pub enum Malformed {
     /// No client before the time.
     #[error("no client before the time")]
     Client,
-    /// The field of the client is no address, in a log whose clients are addresses.
+    /// The field of the client is no address, in a log whose clients are addresses; or the column that the user named
+    /// for it has neither an address nor a host name.
     #[error(
-        "the field taken for the client is no address; if clients are host names give --format combined, else describe the lines with --log-format"
+        "the field taken for the client is no address; name another with --column client.ip=NAME, describe the lines with --log-format, or \
+         give --format combined if clients are host names"
     )]
     NoAddress,
     /// Something stands between the first field and the user that is an address itself.

@@ -112,11 +112,15 @@ fn tables_with_a_header() {
     let (out, _) = read(csv, LogOptions::default());
     assert_eq!(out, ["1700158546.5 |||||None|None| ContextTokens=374 GeneratedTokens=44"]);
 
-    let csv = b"when,who,host,what\n5,\"a, \"\"b\"\"\",e.org,\"x\"\n";
+    let csv =
+        b"when,who,host,what\n5,192.0.2.7,e.org,\"x, \"\"y\"\"\"\n6,/a,e.org,x\n7,200,e.org,x\n8,-,e.org,x\n";
     let columns = [("time", "when"), ("client.ip", "who"), ("tokens", "what")];
     let columns = columns.map(|(a, b)| (a.to_owned(), b.to_owned())).to_vec();
-    let (out, _) = read(csv, LogOptions { columns, ..LogOptions::default() });
-    assert_eq!(out, ["5 a, \"b\"|||e.org||None|None| tokens=x"]);
+    let (out, tally) = read(csv, LogOptions { columns, ..LogOptions::default() });
+    assert_eq!(out, ["5 192.0.2.7|||e.org||None|None| tokens=x, \"y\"", "8 |||e.org||None|None| tokens=x"]);
+    // Regression: paths and statuses became keys without a word.
+    let why: Vec<_> = tally.first_malformed.iter().map(|m| (m.line, m.why)).collect();
+    assert_eq!(why, [(3, Malformed::NoAddress), (4, Malformed::NoAddress)]);
 }
 
 #[test]

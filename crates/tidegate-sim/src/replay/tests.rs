@@ -185,9 +185,9 @@ fn a_shadow_limit_has_a_row_of_its_own() {
 
     let measure = |text: &str| text.parse::<Threshold>().unwrap().measure(outcome, &Tally::default());
     for (text, measured) in [
-        ("keys_hit > 3", 1.0),
-        ("keys_hit{policy=per-ip} > 3", 1.0),
-        ("keys_hit{policy=per-ip (shadow_limit)} > 3", 2.0),
+        ("keys_hit > 1", 1.0),
+        ("keys_hit{policy=per-ip} > 1", 1.0),
+        ("keys_hit{policy=per-ip (shadow_limit)} > 1", 2.0),
         ("shadow_denied{policy=per-ip (shadow_limit)} > 1", shadow.shadow_denied as f64),
     ] {
         assert_eq!(measure(text).unwrap().measured, measured, "{text}");
@@ -197,6 +197,32 @@ fn a_shadow_limit_has_a_row_of_its_own() {
     assert!(never.ends_with("its shadow limit is {policy=per-ip (shadow_limit)}"), "{never}");
     let never = measure("denied{policy=per-ip (shadow_limit)} > 1").unwrap_err();
     assert!(never.ends_with("use shadow_denied"), "{never}");
+}
+
+/// Regression: `denied > 5000` passed on a log of 4,478 requests, whatever the limits.
+#[test]
+fn a_count_above_all_there_are_is_an_error_with_their_number() {
+    let two = format!("{PER_IP}  - {{ name: gone, match: {{ path: /other }}, limit: {{ rate: 1/s }} }}\n");
+    let replay = run(&two, "burst 50 key bad, burst 3 key good");
+    let measure =
+        |text: &str| text.parse::<Threshold>().unwrap().measure(&replay.outcomes()[0], &Tally::default());
+    for (text, says) in [
+        ("denied > 53", "there are only 53 requests, so this never holds; "),
+        ("denied{policy=per-ip} >= 54", "there are only 53 requests of `per-ip`, so this never holds; "),
+        ("denied == 1000", "there are only 53 requests, so this never holds; "),
+        ("keys_hit > 2", "there are only 2 keys, so this never holds; "),
+        ("keys_hit{policy=per-ip} > 2", "there are only 2 keys of `per-ip`, so this never holds; "),
+        ("allowed < 54", "there are only 53 requests, so this always holds; "),
+        ("allowed{policy=per-ip} <= 53", "there are only 53 requests of `per-ip`, so this always holds; "),
+        ("errors != 54", "there are only 53 requests, so this always holds; "),
+    ] {
+        let never = measure(text).unwrap_err();
+        assert!(never.contains(says), "{never}");
+    }
+    // Another limit would change these; how many requests there are is a question about the log.
+    for text in ["denied > 52", "denied >= 53", "keys_hit > 1", "allowed < 53", "requests > 1000"] {
+        measure(text).unwrap();
+    }
 }
 
 #[test]

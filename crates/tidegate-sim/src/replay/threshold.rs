@@ -6,6 +6,8 @@ use std::str::FromStr;
 use super::outcome::{Outcome, PolicyOutcome, SHADOW_LIMIT, share};
 use super::trust;
 use crate::log::Tally;
+use crate::peaks::Distinct;
+use crate::thousands::grouped;
 
 /// An error in an expression, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -233,14 +235,16 @@ impl Threshold {
     /// Measures an outcome and the log that it was made from.
     ///
     /// # Errors
-    /// A message if the condition could never hold: no policy has the name (the message lists those that exist), the
-    /// policy matched no request, or the measure is always 0 for what is named.
+    /// A message if no limit could change whether the condition holds: no policy has the name (the message lists those
+    /// that exist), the policy matched no request, the measure is always 0 for what is named, or the number is more
+    /// than all requests or keys.
     pub fn measure(&self, outcome: &Outcome, log: &Tally) -> Result<Verdict, String> {
         let (part, whole) = match &self.policy {
             None if self.measure == Measure::Malformed => trust::malformed(log),
             None if self.measure == Measure::Late => trust::late(log),
             None => {
                 self.can_hold_of_all(outcome)?;
+                self.within(outcome, None)?;
                 total(self.measure, outcome)
             }
             Some(name) => {
@@ -257,6 +261,7 @@ impl Threshold {
                     )
                 })?;
                 self.can_hold(found, outcome)?;
+                self.within(outcome, Some(found))?;
                 of_policy(self.measure, found)
             }
         };
@@ -270,6 +275,35 @@ impl Threshold {
             Relation::Unequal => measured != self.number,
         };
         Ok(Verdict { failed, measured, percent: self.percent })
+    }
+
+    /// Rejects a count that is more than all there are, of the log or of one policy: whatever the limits did, the
+    /// condition would never hold, or always. `requests` says how many there are, which no limit changes anyway.
+    fn within(&self, outcome: &Outcome, policy: Option<&PolicyOutcome>) -> Result<(), String> {
+        if self.percent || self.measure == Measure::Requests {
+            return Ok(());
+        }
+        let (all, what) = match (self.measure, policy) {
+            (Measure::KeysHit, Some(policy)) => (most_keys(policy), "keys"),
+            (Measure::KeysHit, None) => (own_rows(outcome).map(most_keys).sum(), "keys"),
+            // What a deny-list refused is not among the requests matched.
+            (Measure::Denied, Some(policy)) => (policy.matched + outcome.denied_by_list, "requests"),
+            (_, Some(policy)) => (policy.matched, "requests"),
+            (_, None) => (outcome.requests, "requests"),
+        };
+        let (number, most) = (self.number, all as f64);
+        let holds = match self.relation {
+            Relation::More if number >= most => "never",
+            Relation::MoreOrEqual | Relation::Equal if number > most => "never",
+            Relation::LessOrEqual if number >= most => "always",
+            Relation::Less | Relation::Unequal if number > most => "always",
+            _ => return Ok(()),
+        };
+        let of = policy.map_or_else(String::new, |policy| format!(" of `{}`", policy.name));
+        Err(format!(
+            "--fail-if {self}: there are only {} {what}{of}, so this {holds} holds; use a smaller number, or a share such as 1%",
+            grouped(all)
+        ))
     }
 
     /// Rejects a condition on all requests whose measure is 0 whatever the limits did.
@@ -371,9 +405,20 @@ impl Threshold {
 }
 
 fn keys(policy: &PolicyOutcome) -> u64 {
+    policy.keys.about()
+}
+
+/// Returns the most keys that a policy may have: a tenth more than estimated, and those that it hit.
+fn most_keys(policy: &PolicyOutcome) -> u64 {
     match policy.keys {
-        crate::peaks::Distinct::Exactly(count) | crate::peaks::Distinct::About(count) => count,
+        Distinct::Exactly(count) => count,
+        Distinct::About(count) => count.saturating_add(count / 10).max(policy.keys_hit),
     }
+}
+
+/// Returns the policies without the rows of their shadow limits.
+fn own_rows(outcome: &Outcome) -> impl Iterator<Item = &PolicyOutcome> {
+    outcome.policies.iter().filter(|policy| policy.shadow_limit_of.is_none())
 }
 
 /// Returns the value of a measure, and the whole for its percentage.
@@ -389,8 +434,7 @@ fn total(measure: Measure, outcome: &Outcome) -> (u64, u64) {
         Measure::Errors => outcome.errors,
         Measure::Malformed | Measure::Late => 0,
         Measure::KeysHit => {
-            let policies = || outcome.policies.iter().filter(|policy| policy.shadow_limit_of.is_none());
-            let sum = |of: fn(&PolicyOutcome) -> u64| policies().map(of).sum();
+            let sum = |of: fn(&PolicyOutcome) -> u64| own_rows(outcome).map(of).sum();
             return (sum(|policy| policy.keys_hit), sum(keys));
         }
     };

@@ -105,7 +105,7 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
             );
             is_address.then(|| format!("; write url: \"{}\"", store_url(whole)))
         }
-        "match" | "not" => of_match(&lower, value),
+        "match" | "not" => of_methods(key, value, whole).or_else(|| of_match(&lower, value)),
         _ => None,
     }
 }
@@ -269,6 +269,20 @@ pub(super) fn match_of_list(node: &Node) -> Option<String> {
         1 => format!("{meant}, and a second policy for the other one"),
         rest => format!("{meant}, and a policy for each of the other {rest}"),
     })
+}
+
+/// Answers a method behind a comma, as in `{ method: GET,POST }`, which YAML reads as a key without a value.
+fn of_methods(key: &str, value: &Node, whole: &Node) -> Option<String> {
+    let is_method = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase());
+    let is_behind = |text: &str, of: &Node| of.value == Value::Null && is_method(text);
+    if !is_behind(key, value) {
+        return None;
+    }
+    let first = whole.get("method")?.each().iter().filter_map(Node::text);
+    let behind = whole.entries().iter().filter(|(name, of)| is_behind(&name.text, of));
+    let behind = behind.map(|(name, _)| name.text.as_str());
+    let methods: Vec<_> = first.chain(behind).take(MOST).map(excerpt).collect();
+    Some(format!("; write method: [{}]", methods.join(", ")))
 }
 
 /// Returns the end of a message about a list where one rate is wanted.

@@ -76,6 +76,10 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
             (Value::Map(_), "limits") => {
                 "; begin each entry with `- `, or write limit for a single one".to_owned()
             }
+            (Value::Map(_), "policies") if is_policy(node, of) => {
+                let first = node.get("name").and_then(Node::text).filter(|name| !name.is_empty());
+                format!("; begin each entry with its name, as - name: {}", excerpt(first.unwrap_or("api")))
+            }
             (Value::Map(entries), "policies")
                 if entries.iter().any(|(_, of)| matches!(of.value, Value::Map(_))) =>
             {
@@ -111,6 +115,14 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
         check_table(element, table, findings);
         findings.subject = outer;
     }
+}
+
+/// Reports whether a map in place of a list of policies is one policy, without the dash before it.
+fn is_policy(node: &Node, of: &Kind) -> bool {
+    let Kind::Table(table) = of else { return false };
+    let is_key = |name: &str| table.key(name).is_some();
+    node.get("name").is_some_and(|name| name.text().is_some())
+        || (!node.entries().is_empty() && node.entries().iter().all(|(name, _)| is_key(&name.text)))
 }
 
 /// Checks the number of elements, and reports too many.

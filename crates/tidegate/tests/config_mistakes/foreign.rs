@@ -142,6 +142,18 @@ fn a_file_in_the_words_of_another_system() {
         found[0].ends_with("policies is a list, found a map; begin each entry with its name, as - name: api"),
         "{found:?}"
     );
+    for (entry, name) in [("name: x\n  limit: { rate: 1/s }", "x"), ("limit: { rate: 1/s }", "api")] {
+        let found = yaml(&format!("version: 1\npolicies:\n  {entry}\n"));
+        assert!(
+            found[0].ends_with(&format!("begin each entry with its name, as - name: {name}")),
+            "{found:?}"
+        );
+    }
+    for (matching, methods) in [("GET,POST", "GET, POST"), ("GET, HEAD, POST", "GET, HEAD, POST")] {
+        let policy = format!("{{ name: x, match: {{ method: {matching} }}, limit: {{ rate: 1/s }} }}");
+        let found = yaml(&format!("version: 1\npolicies:\n  - {policy}\n"));
+        assert!(found[0].ends_with(&format!("in match; write method: [{methods}]")), "{found:?}");
+    }
 }
 
 /// Each correction has the author's own values.

@@ -1,7 +1,7 @@
 //! Refuses replays without meaning: a run that read or matched nothing would pass every threshold.
 
 use anyhow::Result;
-use tidegate::policy::{OnCostError, PolicySet};
+use tidegate::policy::{Descriptor, Match, OnCostError, PolicySet, Relevance};
 use tidegate::visible;
 use tidegate_sim::log::{Format, Log, Tally};
 use tidegate_sim::replay::{Doubt, Outcome, Replay, Threshold};
@@ -54,8 +54,39 @@ pub(super) fn columns(log: &Log, printer: &Printer) -> Result<()> {
     Err(Mistake(what).into())
 }
 
-/// Refuses policies that matched no request of the log.
-pub(super) fn matched(runs: &Replay, outcomes: &[Outcome], by: Option<&[String]>) -> Result<()> {
+/// Returns why the match of the first policy that has one does not fit the first request of a log.
+pub(super) fn misfit(policies: &PolicySet, first: &Descriptor<'_>) -> Option<String> {
+    policies.policies().iter().zip(policies.relevance(first)).find_map(|(policy, relevance)| {
+        let Relevance::NoMatch { part } = relevance else { return None };
+        let name = match part {
+            "method" => "request.method",
+            "host" => "request.host",
+            "path" => "request.path",
+            "attributes" => {
+                let mut demands = policy.matching.attributes().iter();
+                let unmet =
+                    demands.find(|(name, want)| !Match::any().attribute(name, want.clone()).matches(first));
+                unmet.map(|(name, _)| &**name)?
+            }
+            _ => {
+                return Some(format!("match.not of policy \"{}\" leaves out the first request", policy.name));
+            }
+        };
+        let has = match first.value(name) {
+            Some(value) => format!("has {name} \"{}\"", visible::excerpt(value)),
+            None => format!("has no {name}"),
+        };
+        Some(format!("match of policy \"{}\" does not fit the first request, which {has}", policy.name))
+    })
+}
+
+/// Refuses policies that matched no request of the log; `misfit` says why the first request does not fit.
+pub(super) fn matched(
+    runs: &Replay,
+    outcomes: &[Outcome],
+    by: Option<&[String]>,
+    misfit: Option<&str>,
+) -> Result<()> {
     let met =
         |run: &Outcome| run.errors + run.denied_by_list > 0 || run.policies.iter().any(|row| row.matched > 0);
     if outcomes.iter().any(met) {
@@ -63,7 +94,9 @@ pub(super) fn matched(runs: &Replay, outcomes: &[Outcome], by: Option<&[String]>
     }
     let requests = outcomes.first().map_or(0, |run| run.requests);
     let mut what = format!("nothing matched: no policy matches any of the {} requests", grouped(requests));
-    if runs.unseen().is_empty() {
+    if let (true, Some(misfit)) = (runs.unseen().is_empty(), misfit) {
+        what.push_str(&format!("; {misfit}"));
+    } else if runs.unseen().is_empty() {
         what.push_str("; look at match, when, direction, mode and the allow-lists");
     } else {
         what.push_str(&format!("; {}", unseen(runs)));

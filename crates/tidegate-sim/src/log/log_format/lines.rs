@@ -63,7 +63,8 @@ impl Cutter {
     }
 
     /// Takes lines whose client is no address as malformed.
-    pub(in super::super) fn only_addresses(self) -> Self {
+    pub(in super::super) fn only_addresses(mut self) -> Self {
+        self.fields.any_client();
         Self { only_addresses: true, ..self }
     }
 
