@@ -162,7 +162,7 @@ impl Engine {
         if transport == Transport::grpc {
             self.count_unknown_domain(live, request);
         }
-        live.unmet.note_request(&live.set, transport, request);
+        live.unmet.note_request(&live.set, transport, request, only);
         true
     }
 
