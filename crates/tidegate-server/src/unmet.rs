@@ -91,6 +91,8 @@ pub(crate) enum Misdirected {
     TlsAtGrpc,
     /// A sub-request of a proxy at a path that does not take them.
     SubRequestElsewhere,
+    /// A sub-request of a proxy that is set up wrongly, and what is wrong.
+    SubRequest(String),
     /// A request for a decision without a token that may ask for it, at this path, and what is wrong with its token.
     NoToken(&'static str, String),
 }
@@ -280,10 +282,22 @@ impl Unmet {
     /// address for calls over gRPC.
     pub(crate) fn note_misdirected(&self, why: &Misdirected, grpc: Option<&Address>) {
         let kinds = match why {
-            Misdirected::SubRequestElsewhere | Misdirected::NoToken(..) => &self.mistaken,
+            Misdirected::SubRequestElsewhere | Misdirected::SubRequest(_) | Misdirected::NoToken(..) => {
+                &self.mistaken
+            }
             _ => &self.unlimited,
         };
-        kinds.note(self.hasher.hash_one(why), 1, || Some(Told::misdirected(why, grpc)));
+        let hash = match why {
+            // Without numbers and what follows a quote: callers may choose them.
+            Misdirected::SubRequest(wrong) => {
+                let words = wrong.split('"').next().unwrap_or_default();
+                let mut hasher = self.hasher.build_hasher();
+                words.split(|one: char| one.is_ascii_digit()).for_each(|part| part.hash(&mut hasher));
+                hasher.finish()
+            }
+            why => self.hasher.hash_one(why),
+        };
+        kinds.note(hash, 1, || Some(Told::misdirected(why, grpc)));
     }
 
     /// Notes a call over gRPC that is answered with an error.
@@ -437,6 +451,10 @@ impl Told {
                 "sub-requests of a proxy reach a path that does not take them, and none is decided".to_owned(),
                 "give the proxy the path /v1/forward-auth: in nginx `proxy_pass http://ADDRESS/v1/forward-auth;`".to_owned(),
             ),
+            Misdirected::SubRequest(wrong) => {
+                let what = format!("sub-requests of a proxy are refused, and none is decided: {wrong}");
+                return Self { what, advice: Vec::new(), is_mistake: true, example: None };
+            }
             Misdirected::NoToken(path @ "/v1/forward-auth", wrong) => (
                 format!("sub-requests to {path} are refused, and none is decided: {wrong}"),
                 "have the proxy send a token with the scope check: in nginx `proxy_set_header X-Tidegate-Token TOKEN;`".to_owned(),

@@ -169,9 +169,10 @@ impl Engine {
     /// Counts a call that was not decided, since it came to the wrong address or in the wrong protocol.
     pub(crate) fn misdirected(&self, why: &Misdirected) {
         let transport = match why {
-            Misdirected::GrpcAtHttp | Misdirected::SubRequestElsewhere | Misdirected::NoToken(..) => {
-                Transport::http
-            }
+            Misdirected::GrpcAtHttp
+            | Misdirected::SubRequestElsewhere
+            | Misdirected::SubRequest(_)
+            | Misdirected::NoToken(..) => Transport::http,
             #[cfg(feature = "grpc")]
             Misdirected::Http1AtGrpc | Misdirected::TlsAtGrpc => Transport::grpc,
         };
