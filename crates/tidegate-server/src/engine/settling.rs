@@ -215,6 +215,7 @@ impl Engine {
             let policy = lines.first().and_then(|(first, _)| live.set.find(first.policy));
             let Some((at, policy)) = policy else { continue };
             let Some(facts) = live.policies.get(at) else { continue };
+            facts.met.note_ended();
             // A call that a breaker counts is not a unit.
             let is_call = |one: &SettledCharge<'_>| policy.limit(one.limit).is_some_and(Limit::is_breaker);
             let lines = lines.iter().filter(|(one, _)| !live.breaks || !is_call(one));
