@@ -141,6 +141,15 @@ async fn what_is_left_out_or_misspelt_is_not_free() {
         assert!(each(&told, "note")[1].as_str().unwrap().contains("llm.output"), "{told:?}");
         assert_eq!(told.json().get("note"), None);
     }
+    // How the work ended says nothing about what it spent.
+    for ended in [r#""status": 200"#, r#""outcome": "failure""#] {
+        server.clock.advance(Duration::from_secs(60));
+        let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+        let told = settle(&server, &ticket, ended).await;
+        assert_eq!(each(&told, "effect"), ["kept", "kept", "kept", "kept"]);
+        assert_eq!(each(&told, "note")[2], "llm.output was not sent; the charge stays", "{told:?}");
+        assert_eq!(each(&told, "note")[0], Value::Null, "{told:?}");
+    }
     // `undone` is different.
     server.clock.advance(Duration::from_secs(60));
     let ticket = ticket_of(&server.post("/v1/check", CALL).await);
