@@ -14,7 +14,7 @@ use tidegate::switches::Off;
 use tidegate::{Criticality, Priority, Tick, visible};
 
 use super::Engine;
-use super::in_force::{Told, Turned, UnknownNumber, known, most_in_force, per_second, turned};
+use super::in_force::{Told, Turned, UnknownNumber, known, most_in_force, per_second, set_back, turned};
 use crate::live::{Live, Unended};
 use crate::metrics::SwitchedByLabel;
 use crate::metrics::in_force::{self, FollowedRate};
@@ -38,6 +38,7 @@ impl Engine {
         self.tell_unread(&self.live());
         self.tell_unended(&self.live());
         self.tell_forgotten();
+        self.tell_wall();
     }
 
     /// Describes the numbers that policies and switches depend on and of which there has been no reading: what waits for
@@ -100,6 +101,16 @@ impl Engine {
         }
         for sentence in unended {
             tracing::warn!("{}", visible::line(&sentence));
+        }
+    }
+
+    /// Logs that the wall clock was set back, once for each step.
+    fn tell_wall(&self) {
+        let now = self.wall.nanos();
+        // Relaxed: of several looks, the swap alone decides which tells.
+        let before = self.seen.wall.swap(now, Ordering::Relaxed);
+        if let Some(sentence) = set_back(before, now) {
+            tracing::warn!("{sentence}");
         }
     }
 
