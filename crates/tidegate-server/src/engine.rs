@@ -50,6 +50,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use foldhash::fast::RandomState;
 use prometheus_client::registry::Registry;
+use tidegate::clock::WallAhead;
 use tidegate::config::Address;
 use tidegate::gate::{Check, KeyedView, Unfit};
 use tidegate::policy::{Among, Descriptor, PolicySet};
@@ -125,6 +126,8 @@ pub(crate) struct Engine {
     breakers: breakers::Breakers,
     /// What was in force when it was last looked at.
     seen: in_force::Seen,
+    /// How far the wall clock is ahead of the gate's clock.
+    wall: WallAhead,
     /// When this process started, by the gate's clock.
     started: Tick,
     redact: Redact,
@@ -214,6 +217,7 @@ impl Engine {
         };
         let switches = Self::make_switches(&settings.policies, &clock, &metrics);
         let runtime = Handle::current();
+        let wall = clock.wall().unwrap_or_default();
         let gate = gate
             .with_clock(clock)
             .with_switches(switches.clone())
@@ -243,7 +247,8 @@ impl Engine {
             #[cfg(feature = "grpc")]
             reservations: reservations::Reservations::default(),
             breakers: breakers::Breakers::default(),
-            seen: in_force::Seen::default(),
+            seen: in_force::Seen { wall: wall.nanos().into(), ..in_force::Seen::default() },
+            wall,
             started,
             denials: DenialLog::of_all(),
             peer_names: PeerNames::default(),

@@ -5,8 +5,9 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use http::HeaderName;
 use tidegate::config::{Envoy, Written};
@@ -59,6 +60,8 @@ pub(crate) struct Live {
     pub(crate) unmet: Unmet,
     /// Whether the log has told which numbers there has been no reading of.
     pub(crate) unread_is_told: AtomicBool,
+    /// Whether the log has told of which policies no call was ever reported as ended.
+    pub(crate) unended_is_told: AtomicBool,
     /// How many requests were decided before it.
     decided_before: u64,
 }
@@ -89,13 +92,41 @@ pub(crate) struct Met {
     since: Tick,
     /// How many decisions of the policy were counted before.
     before: u64,
+    /// How many requests the policy had admitted before.
+    admitted_before: u64,
     /// Whether a look has reached its limits: looks are not counted.
     looked_at: AtomicBool,
+    /// Whether a call was reported as ended.
+    ended: AtomicBool,
+    /// When somebody first saw that many calls were admitted and none was reported as ended.
+    many_since: OnceLock<Tick>,
+}
+
+/// The calls of a policy that depends on how they end, if none was ever reported as ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unended {
+    pub(crate) admitted: u64,
+    pub(crate) since: Tick,
+}
+
+impl Unended {
+    /// After so many calls without an end nobody reports any.
+    const MANY: u64 = 100;
+    /// How long after that it is told: calls may take long.
+    const TOLD_AFTER: Duration = Duration::from_secs(300);
 }
 
 impl Met {
     fn new(since: Tick, series: &PolicySeries) -> Self {
-        Self { since, before: series.decisions(), looked_at: AtomicBool::new(false) }
+        Self { since, before: series.decisions(), admitted_before: series.admitted(), ..Self::default() }
+    }
+
+    /// Records that a call was reported as ended.
+    pub(crate) fn note_ended(&self) {
+        // Relaxed: the flag stands alone. Read first, since writing would take the cache line from other threads.
+        if !self.ended.load(Ordering::Relaxed) {
+            self.ended.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Records that a look has reached the limits.
@@ -185,6 +216,7 @@ impl Live {
             since,
             unmet: Unmet::new(&set),
             unread_is_told: AtomicBool::new(false),
+            unended_is_told: AtomicBool::new(false),
             decided_before: metrics.requests.decided(),
             set,
         }
@@ -203,6 +235,14 @@ impl Live {
         let policy = &self.set.policies()[at];
         let applies = policy.mode != Mode::Off && policy.when.is_empty();
         self.policies.get(at).filter(|_| applies)?.unreached_since()
+    }
+
+    /// Returns the policies that depend on how calls end and of which none was ever reported as ended, although many were
+    /// admitted a while ago. Policies that are off are left out.
+    pub(crate) fn unended(&self, now: Tick) -> impl Iterator<Item = (&Policy, Unended)> {
+        let each = self.set.policies().iter().zip(&*self.policies);
+        let awaits = each.filter(|(policy, _)| policy.mode != Mode::Off && settles(policy));
+        awaits.filter_map(move |(policy, facts)| Some((policy, facts.unended(now)?)))
     }
 
     /// Returns how many requests were decided under it.
@@ -281,6 +321,19 @@ impl Facts {
     pub(crate) fn unreached_since(&self) -> Option<Tick> {
         let reached = self.met.looked_at.load(Ordering::Relaxed) || self.series.decisions() > self.met.before;
         (!reached).then_some(self.met.since)
+    }
+
+    fn unended(&self, now: Tick) -> Option<Unended> {
+        if self.met.ended.load(Ordering::Relaxed) {
+            return None;
+        }
+        let admitted = self.series.admitted().saturating_sub(self.met.admitted_before);
+        if admitted < Unended::MANY {
+            return None;
+        }
+        let many_since = *self.met.many_since.get_or_init(|| now);
+        let is_told = now.since(many_since) >= Unended::TOLD_AFTER;
+        is_told.then_some(Unended { admitted, since: self.met.since })
     }
 
     /// Returns in how many seconds an exhausted quota of this policy is full again.

@@ -42,6 +42,8 @@ struct Inner {
     passes: bool,
     /// Whether the caller showed a wrong token.
     guess: bool,
+    /// Whether the proxy that asks is set up wrongly, whoever its caller is.
+    of_proxy: bool,
 }
 
 #[derive(Serialize)]
@@ -63,6 +65,7 @@ impl Problem {
             allow: None,
             passes: false,
             guess: false,
+            of_proxy: false,
         }))
     }
 
@@ -115,6 +118,17 @@ impl Problem {
     /// Returns whether the caller showed a wrong token.
     pub(crate) fn is_guess(&self) -> bool {
         self.0.guess
+    }
+
+    /// Says that the proxy that asks is set up wrongly.
+    pub(crate) fn of_proxy(mut self) -> Self {
+        self.0.of_proxy = true;
+        self
+    }
+
+    /// Returns whether the proxy that asks is set up wrongly.
+    pub(crate) fn is_of_proxy(&self) -> bool {
+        self.0.of_proxy
     }
 
     /// Returns the problem as one entry of a batch's answer: the same members as alone.

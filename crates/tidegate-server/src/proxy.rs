@@ -6,7 +6,6 @@ mod untrusted_peer;
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName};
@@ -37,8 +36,6 @@ pub(crate) struct Proxy {
     pub(crate) names_headers: bool,
     /// The headers that policies name, with `_` replaced by `-`, as programs see them that do not distinguish the two.
     spellings: HashSet<String>,
-    /// Whether a misconfigured proxy was logged already.
-    logged: AtomicBool,
     untrusted_peer: UntrustedPeer,
 }
 
@@ -58,7 +55,6 @@ impl Proxy {
             spellings: headers.map(with_dashes).collect(),
             named,
             policies: Arc::clone(&settings.policies),
-            logged: AtomicBool::new(false),
             untrusted_peer: UntrustedPeer::new(&settings.policies),
         }
     }
@@ -71,14 +67,12 @@ impl Proxy {
     pub(crate) fn forward_auth(&self) -> Result<&ForwardAuth, Problem> {
         self.forward_auth.as_ref().ok_or_else(|| {
             let names = OriginalHeaders::NAMES.join(", ");
-            self.misconfigured(Problem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                format!(
-                    "forward-auth is not set up: it is not configured in which headers the proxy describes the original \
-                     request; write `forward_auth: {{ proxy: NAME }}` into the policy file or start with --forward-auth NAME, \
-                     where NAME is one of {names}"
-                ),
-            ))
+            let detail = format!(
+                "forward-auth is not set up: it is not configured in which headers the proxy describes the original \
+                 request; write `forward_auth: {{ proxy: NAME }}` into the policy file or start with --forward-auth NAME, \
+                 where NAME is one of {names}"
+            );
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).of_proxy()
         })
     }
 
@@ -86,16 +80,6 @@ impl Proxy {
     pub(crate) fn deny_status(&self) -> Option<StatusCode> {
         let status = self.forward_auth.as_ref().and_then(ForwardAuth::deny_status);
         status.and_then(|status| StatusCode::from_u16(status).ok())
-    }
-
-    /// Logs a problem caused by the proxy, and returns it. Logs only once per configuration, because every request
-    /// would cause the same line.
-    pub(crate) fn misconfigured(&self, problem: Problem) -> Problem {
-        // Relaxed: orders nothing else; the swap alone decides which thread logs.
-        if !self.logged.swap(true, Ordering::Relaxed) {
-            tracing::warn!(problem = problem.detail(), "a sub-request of a proxy was refused");
-        }
-        problem
     }
 
     /// Checks a peer that was taken for the caller. Logs once per configuration if that merges all callers behind it

@@ -1,9 +1,10 @@
 //! Requests that no policy is about, requests with names that no policy reads, and calls that cannot be decided: counted
 //! for each kind, and logged once for each.
 //!
-//! A kind is the door, the names of the attributes and, over gRPC, the domain: what a configuration of a proxy or a
-//! program writes, and not its callers. Nevertheless the number of kinds is bounded, and a kind that is known costs one
-//! comparison for each kind before it. Each configuration begins anew, since a change may have corrected some.
+//! A kind is the door, the names of the attributes, the policies that were asked for and, over gRPC, the domain: what a
+//! configuration of a proxy or a program writes, and not its callers. Nevertheless the number of kinds is bounded, and a
+//! kind that is known costs one comparison for each kind before it. Each configuration begins anew, since a change may
+//! have corrected some.
 //!
 //! Requests that some policy limits are looked at too, for a policy about all of them would hide that another is never
 //! met: each of the first [`Unmet::FIRST`], and then one of [`ONE_OF`].
@@ -11,12 +12,13 @@
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tidegate::config::Address;
 use tidegate::http_answer::server_parts::wrong_value;
-use tidegate::policy::{Absent, Descriptor, Named, Policy, PolicySet, Want};
+use tidegate::policy::{Absent, Among, Descriptor, Named, Policy, PolicySet, Want};
 use tidegate::visible::excerpt;
 
 use crate::metrics::Transport;
@@ -27,7 +29,7 @@ const KINDS: usize = 32;
 /// How many characters of an error are told.
 #[cfg(feature = "grpc")]
 const MESSAGE: usize = 300;
-/// How many names of attributes are told of one kind.
+/// How many names of attributes, and of policies that it asks for, are told of one kind.
 const NAMES: usize = 12;
 /// After those, one request of so many is looked at. A power of two.
 const ONE_OF: u64 = 64;
@@ -89,6 +91,8 @@ pub(crate) enum Misdirected {
     TlsAtGrpc,
     /// A sub-request of a proxy at a path that does not take them.
     SubRequestElsewhere,
+    /// A sub-request of a proxy that is set up wrongly, and what is wrong.
+    SubRequest(String),
     /// A request for a decision without a token that may ask for it, at this path, and what is wrong with its token.
     NoToken(&'static str, String),
 }
@@ -188,13 +192,20 @@ impl Unmet {
         self.mistaken.so_far()
     }
 
-    /// Notes a request that no policy of this set is about.
-    pub(crate) fn note_request(&self, set: &PolicySet, transport: Transport, request: &Descriptor<'_>) {
+    /// Notes a request that no policy of this set is about, or none of those that it asks for (`only`).
+    pub(crate) fn note_request(
+        &self,
+        set: &Arc<PolicySet>,
+        transport: Transport,
+        request: &Descriptor<'_>,
+        only: Option<&[usize]>,
+    ) {
         let names = request.pairs().map(|(name, _)| name);
         let hash = self.hash_of(transport, request, names);
+        let hash = only.map_or(hash, |only| self.hasher.hash_one((hash, only)));
         self.unlimited.note(hash, 1, || {
             self.note_attributes(request);
-            Some(Told::unlimited(set, transport, request))
+            Some(Told::unlimited(set, transport, request, only))
         });
     }
 
@@ -271,10 +282,22 @@ impl Unmet {
     /// address for calls over gRPC.
     pub(crate) fn note_misdirected(&self, why: &Misdirected, grpc: Option<&Address>) {
         let kinds = match why {
-            Misdirected::SubRequestElsewhere | Misdirected::NoToken(..) => &self.mistaken,
+            Misdirected::SubRequestElsewhere | Misdirected::SubRequest(_) | Misdirected::NoToken(..) => {
+                &self.mistaken
+            }
             _ => &self.unlimited,
         };
-        kinds.note(self.hasher.hash_one(why), 1, || Some(Told::misdirected(why, grpc)));
+        let hash = match why {
+            // Without numbers and what follows a quote: callers may choose them.
+            Misdirected::SubRequest(wrong) => {
+                let words = wrong.split('"').next().unwrap_or_default();
+                let mut hasher = self.hasher.build_hasher();
+                words.split(|one: char| one.is_ascii_digit()).for_each(|part| part.hash(&mut hasher));
+                hasher.finish()
+            }
+            why => self.hasher.hash_one(why),
+        };
+        kinds.note(hash, 1, || Some(Told::misdirected(why, grpc)));
     }
 
     /// Notes a call over gRPC that is answered with an error.
@@ -347,8 +370,14 @@ impl Told {
         Self { what, advice: vec![advice], is_mistake: true, example: None }
     }
 
-    fn unlimited(set: &PolicySet, transport: Transport, request: &Descriptor<'_>) -> Self {
-        let mut advice = set.unread(request);
+    fn unlimited(
+        set: &Arc<PolicySet>,
+        transport: Transport,
+        request: &Descriptor<'_>,
+        only: Option<&[usize]>,
+    ) -> Self {
+        let among = only.map(|only| Among::new(Arc::clone(set), only.iter().copied()));
+        let mut advice = set.unread(request, among.as_ref());
         if set.is_empty() {
             advice = vec!["there are no policies".to_owned()];
         }
@@ -359,8 +388,17 @@ impl Told {
             Some(excerpt(value.split('?').next().unwrap_or_default()))
         });
         let example = values.collect::<Vec<_>>().join(" ");
+        let asked = only.map(|only| {
+            let names = only.iter().filter_map(|at| set.policies().get(*at));
+            let names: Vec<String> = names.take(NAMES).map(|policy| excerpt(&policy.name)).collect();
+            format!(", which ask for {} alone", names.join(", "))
+        });
         Self {
-            what: format!("no policy is about {}", described(transport, request)),
+            what: format!(
+                "no policy is about {}{}",
+                described(transport, request),
+                asked.as_deref().unwrap_or_default()
+            ),
             // Whoever lacks an attribute may be meant to have no limit.
             is_mistake: transport == Transport::grpc && !advice.is_empty()
                 || advice.iter().any(|advice| !advice.starts_with("policy ")),
@@ -371,8 +409,11 @@ impl Told {
 
     /// Describes a request that policies are about, with names that no policy reads; `None` if there are none.
     fn unread(set: &PolicySet, transport: Transport, request: &Descriptor<'_>) -> Option<Self> {
-        let advice: Vec<String> =
-            set.unread(request).into_iter().filter(|advice| advice.starts_with("no policy reads ")).collect();
+        let advice: Vec<String> = set
+            .unread(request, None)
+            .into_iter()
+            .filter(|advice| advice.starts_with("no policy reads "))
+            .collect();
         if advice.is_empty() {
             return None;
         }
@@ -410,6 +451,10 @@ impl Told {
                 "sub-requests of a proxy reach a path that does not take them, and none is decided".to_owned(),
                 "give the proxy the path /v1/forward-auth: in nginx `proxy_pass http://ADDRESS/v1/forward-auth;`".to_owned(),
             ),
+            Misdirected::SubRequest(wrong) => {
+                let what = format!("sub-requests of a proxy are refused, and none is decided: {wrong}");
+                return Self { what, advice: Vec::new(), is_mistake: true, example: None };
+            }
             Misdirected::NoToken(path @ "/v1/forward-auth", wrong) => (
                 format!("sub-requests to {path} are refused, and none is decided: {wrong}"),
                 "have the proxy send a token with the scope check: in nginx `proxy_set_header X-Tidegate-Token TOKEN;`".to_owned(),

@@ -360,7 +360,7 @@ fn a_door_that_nobody_set_up_lets_nobody_through() {
         assert_eq!(answer.status, 503, "{answer:?}");
         assert!(answer.body.contains("--forward-auth NAME"), "{answer:?}");
     }
-    serving.hears("a sub-request of a proxy was refused");
+    serving.hears("sub-requests of a proxy are refused");
     if let Some(caddy) = Proxy::caddy(serving.addr) {
         assert_eq!(served(caddy.addr, "/free", &[]), 503);
     }

@@ -125,7 +125,7 @@ fn no_caller_uses_up_the_line_that_the_log_has_for_the_proxy() {
     assert_eq!(asked(&[host, ("x-forwarded-for", "written by the caller, 127.0.0.1")]), 400);
     assert_eq!(asked(&[("x-forwarded-host", "not a host"), ("x-forwarded-for", "203.0.113.9")]), 400);
     assert_eq!(asked(&[("x-forwarded-for", "203.0.113.9")]), 400);
-    let line = serving.hears("a sub-request of a proxy was refused");
+    let line = serving.hears("sub-requests of a proxy are refused");
     assert!(line.contains("the proxy sent no x-forwarded-host"), "{line}");
     serving.is_well();
 }

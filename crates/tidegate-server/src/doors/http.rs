@@ -41,6 +41,7 @@ use http::{Method, Request};
 use serde_json::json;
 use tidegate::visible;
 
+use self::query::Query;
 use self::routes::Route;
 pub(crate) use self::routes::Serves;
 use crate::app::App;
@@ -120,6 +121,9 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
         Err(problem) => return Err(problem),
     };
     door.serves.has(found)?;
+    if request.uri().query().is_some() && found.reads_the_body_alone() {
+        Query::none(request.uri())?;
+    }
     match found.path {
         "/v1/check" => check::check(app, request).await,
         "/v1/forward-auth" => forward_auth::forward_auth(app, request, peer).await,

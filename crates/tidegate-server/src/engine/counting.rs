@@ -162,16 +162,17 @@ impl Engine {
         if transport == Transport::grpc {
             self.count_unknown_domain(live, request);
         }
-        live.unmet.note_request(&live.set, transport, request);
+        live.unmet.note_request(&live.set, transport, request, only);
         true
     }
 
     /// Counts a call that was not decided, since it came to the wrong address or in the wrong protocol.
     pub(crate) fn misdirected(&self, why: &Misdirected) {
         let transport = match why {
-            Misdirected::GrpcAtHttp | Misdirected::SubRequestElsewhere | Misdirected::NoToken(..) => {
-                Transport::http
-            }
+            Misdirected::GrpcAtHttp
+            | Misdirected::SubRequestElsewhere
+            | Misdirected::SubRequest(_)
+            | Misdirected::NoToken(..) => Transport::http,
             #[cfg(feature = "grpc")]
             Misdirected::Http1AtGrpc | Misdirected::TlsAtGrpc => Transport::grpc,
         };

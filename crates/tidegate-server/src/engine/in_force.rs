@@ -3,12 +3,14 @@
 //! What is remembered is one word for each policy with conditions and for each switch of the file.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate::policy::{Holding, Limit, PolicySet};
 use tidegate::switches::{Off, Standing};
 use tidegate::{Criticality, Tick};
+use tidegate_core::time::MAX_STEP_BACK;
 
 use crate::live::most_of;
 
@@ -28,6 +30,8 @@ pub(super) struct Seen {
     pub(super) forgotten: Mutex<Option<Told>>,
     /// Switches that something was set for.
     pub(super) switches: Mutex<HashMap<String, Standing>>,
+    /// How far the wall clock was ahead of the ticks, in nanoseconds.
+    pub(super) wall: AtomicI64,
 }
 
 /// A policy that is out of force because a number is not known.
@@ -78,6 +82,19 @@ pub(super) fn turned(
     }
 }
 
+/// Describes a step of the wall clock between two looks, by how far it was and is ahead of the ticks; `None` for one
+/// forward, as after a sleep of the machine, or as small as a time service makes it.
+pub(super) fn set_back(before: i64, now: i64) -> Option<String> {
+    let step = Duration::from_nanos(now.abs_diff(before));
+    (now < before && step > MAX_STEP_BACK).then(|| {
+        format!(
+            "the wall clock was set back by {} s: calendar windows and aligned refills follow it, and a key counts what it has spent in the \
+             present window; other limits go on as before",
+            step.as_secs()
+        )
+    })
+}
+
 /// Returns true or false, or `None` if it is not known.
 pub(crate) fn known(holding: Holding) -> Option<bool> {
     match holding {
@@ -107,6 +124,17 @@ pub(super) fn most_in_force(set: &PolicySet, at: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wall_clock_that_is_set_back_is_told_once_a_step() {
+        let second = 1_000_000_000;
+        let told = set_back(3600 * second, -82_800 * second).unwrap();
+        assert!(told.starts_with("the wall clock was set back by 86400 s: "), "{told}");
+        for (before, now) in [(0, -10 * second), (-82_800 * second, -82_800 * second), (0, 86_400 * second)] {
+            assert_eq!(set_back(before, now), None);
+        }
+        assert!(set_back(i64::MAX, i64::MIN).is_some());
+    }
 
     #[test]
     fn an_end_that_has_come_is_told_apart_from_a_hand() {

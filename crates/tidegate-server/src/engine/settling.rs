@@ -5,7 +5,7 @@
 
 use tidegate::gate::ticket::{OpenTicket, Ticket, TicketError};
 use tidegate::gate::{ChargedLine, Fate, FinishedBy, Part, SettledCharge};
-use tidegate::policy::{CostError, Limit, Policy, SettleBy, UnknownUsage, Usage};
+use tidegate::policy::{CostError, Limit, Policy, RealCost, SettleBy, UnknownUsage, Usage};
 use tidegate::{Cost, Outcome};
 use ulid::Ulid;
 
@@ -77,6 +77,18 @@ fn goes_by_cost(policy: &Policy, limit: usize) -> bool {
         None => policy.cost.is_none(),
     };
     by_cost && !policy.charges_failures() && !policy.limit(limit).is_some_and(Limit::is_guard)
+}
+
+/// Returns why a settlement without values leaves the charge of a policy that settles by them.
+fn unsent(live: &Live, one: &SettledCharge<'_>) -> Option<CostError> {
+    let (_, policy) = live.set.find(one.policy)?;
+    if policy.limit(one.limit).is_some_and(Limit::is_guard) {
+        return None;
+    }
+    match policy.real_cost(&Usage::default()) {
+        RealCost::Unknown(why) => Some(why),
+        RealCost::Units(_) | RealCost::AsCharged => None,
+    }
 }
 
 impl Engine {
@@ -155,7 +167,7 @@ impl Engine {
             }
             Spent::Refund(None) | Spent::AsCharged | Spent::Undone => {}
         }
-        let settle = |part| self.settle_part(&open, part, settlement);
+        let settle = |part| self.settle_part(live, &open, part, settlement);
         let (part, settled) = match settle(settlement.part).await {
             // One half may have been settled by a report or a refund already; then the other is still open. Each half
             // has its own mark in the store, so if many callers try at once, only one succeeds.
@@ -187,6 +199,7 @@ impl Engine {
 
     async fn settle_part<'t>(
         &self,
+        live: &Live,
         open: &'t OpenTicket,
         part: Part,
         settlement: &Settlement<'_>,
@@ -204,7 +217,14 @@ impl Engine {
             Spent::Usage(usage) => self.gate.settle_by_async(open, part, outcome, usage).await,
             _ => {
                 let finished = self.gate.settle_async(open, part, outcome, used).await?;
-                Ok(finished.into_iter().map(|one| (one, None)).collect())
+                let told = |one: SettledCharge<'t>| {
+                    let why = match &settlement.spent {
+                        Spent::AsCharged => unsent(live, &one),
+                        _ => None,
+                    };
+                    (one, why)
+                };
+                Ok(finished.into_iter().map(told).collect())
             }
         }
     }
@@ -215,6 +235,7 @@ impl Engine {
             let policy = lines.first().and_then(|(first, _)| live.set.find(first.policy));
             let Some((at, policy)) = policy else { continue };
             let Some(facts) = live.policies.get(at) else { continue };
+            facts.met.note_ended();
             // A call that a breaker counts is not a unit.
             let is_call = |one: &SettledCharge<'_>| policy.limit(one.limit).is_some_and(Limit::is_breaker);
             let lines = lines.iter().filter(|(one, _)| !live.breaks || !is_call(one));

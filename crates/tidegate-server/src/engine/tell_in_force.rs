@@ -14,8 +14,8 @@ use tidegate::switches::Off;
 use tidegate::{Criticality, Priority, Tick, visible};
 
 use super::Engine;
-use super::in_force::{Told, Turned, UnknownNumber, known, most_in_force, per_second, turned};
-use crate::live::Live;
+use super::in_force::{Told, Turned, UnknownNumber, known, most_in_force, per_second, set_back, turned};
+use crate::live::{Live, Unended};
 use crate::metrics::SwitchedByLabel;
 use crate::metrics::in_force::{self, FollowedRate};
 use crate::metrics::unknown_costs;
@@ -36,13 +36,21 @@ impl Engine {
         self.tell_costs(&self.live());
         self.tell_switches();
         self.tell_unread(&self.live());
+        self.tell_unended(&self.live());
         self.tell_forgotten();
+        self.tell_wall();
     }
 
     /// Describes the numbers that policies and switches depend on and of which there has been no reading: what waits for
     /// them does nothing. As sentences, at most [`UNREAD`].
     pub(crate) fn unread_sources(&self, live: &Live) -> Vec<String> {
         self.unread(live).take(UNREAD).map(|source| unread_source(live, &source)).collect()
+    }
+
+    /// Describes the policies that depend on how calls end and of which none was ever reported as ended. As sentences, at
+    /// most [`UNREAD`].
+    pub(crate) fn unended(&self, live: &Live) -> Vec<String> {
+        live.unended(self.now()).take(UNREAD).map(|(policy, calls)| unended(policy, calls)).collect()
     }
 
     /// Returns the names of the policies that limit nothing because a number of their conditions is not known any more.
@@ -79,6 +87,30 @@ impl Engine {
         }
         for sentence in self.unread_sources(live) {
             tracing::warn!("{}", visible::line(&sentence));
+        }
+    }
+
+    /// Logs once for each configuration of which policies no call was ever reported as ended.
+    fn tell_unended(&self, live: &Live) {
+        if live.unended_is_told.load(Ordering::Relaxed) {
+            return;
+        }
+        let unended = self.unended(live);
+        if unended.is_empty() || live.unended_is_told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        for sentence in unended {
+            tracing::warn!("{}", visible::line(&sentence));
+        }
+    }
+
+    /// Logs that the wall clock was set back, once for each step.
+    fn tell_wall(&self) {
+        let now = self.wall.nanos();
+        // Relaxed: of several looks, the swap alone decides which tells.
+        let before = self.seen.wall.swap(now, Ordering::Relaxed);
+        if let Some(sentence) = set_back(before, now) {
+            tracing::warn!("{sentence}");
         }
     }
 
@@ -299,6 +331,27 @@ fn waits(policy: &Policy, unread: &[Source]) -> bool {
 /// Returns the level below which a switch is off; `None` for all levels and for none.
 fn below(off: Option<&Off>) -> Option<&'static str> {
     off.filter(|off| !off.is_for_nobody()).and_then(Off::on_from).map(Criticality::as_str)
+}
+
+/// Says what follows for a policy if nobody reports that calls end, and how to report it.
+fn unended(policy: &Policy, calls: Unended) -> String {
+    let limits = || policy.limits.iter().chain(&policy.shadow_limit);
+    let then = if limits().any(Limit::is_breaker) {
+        "its breaker learns nothing"
+    } else if limits().any(Limit::is_guard) {
+        "its places return only after their time to live"
+    } else if policy.charges_failures() {
+        "calls that did not fail are charged too"
+    } else {
+        "what it charges stays an estimate"
+    };
+    let Unended { admitted, since } = calls;
+    let since = moment(since, Duration::ZERO).unwrap_or_default();
+    format!(
+        "no call of policy {} was ever reported as ended here ({admitted} admitted since {since}): {then}; settle the ticket of each \
+         with POST /v1/settle when its work ends (behind a proxy it is the header x-tidegate-ticket)",
+        policy.name
+    )
 }
 
 /// Says what waits for a number that there has been no reading of, and what makes one.

@@ -49,6 +49,12 @@ impl PolicySeries {
     pub(crate) fn decisions(&self) -> u64 {
         [&self.enforce, &self.shadow].into_iter().flat_map(|tally| &tally.0).map(Counter::get).sum()
     }
+
+    /// Returns how many requests were admitted, in the mode that admitted more: a shadow limit counts beside its policy.
+    pub(crate) fn admitted(&self) -> u64 {
+        let admitted = |tally: &Tally| tally.counted(Decided::allowed) + tally.counted(Decided::delayed);
+        admitted(&self.enforce).max(admitted(&self.shadow))
+    }
 }
 
 /// Counts units, saturating at the largest value of a counter. One settlement may owe 2^60 units, and 16 of those would

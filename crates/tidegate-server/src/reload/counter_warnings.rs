@@ -11,6 +11,8 @@ use tidegate::{Quota, Replace};
 
 /// The most warnings of one reload: a screen or two. Further ones are only counted.
 const MOST: usize = 100;
+/// With how many new policies one that is gone is compared: a file may have ten thousand of either.
+const COMPARED: usize = 500;
 
 /// Returns a warning for each limit whose counters are not carried over unchanged. `forced` returns how many breakers of a
 /// policy are known to be forced into a state by a person.
@@ -18,13 +20,38 @@ pub(super) fn of(before: &PolicySet, after: &PolicySet, forced: impl Fn(&str) ->
     let mut found: Vec<String> = Vec::new();
     let mut more = 0usize;
     let kept = after.policies().iter().filter_map(|new| Some((before.find(&new.name)?.1, new)));
-    for warning in kept.flat_map(|(old, new)| of_policy(old, new, &forced)) {
+    for warning in kept.flat_map(|(old, new)| of_policy(old, new, &forced)).chain(of_names(before, after)) {
         if found.len() < MOST { found.push(warning) } else { more += 1 }
     }
     if more > 0 {
         found.push(format!("{more} more warnings about counters are not shown"));
     }
     found
+}
+
+/// Returns a warning for each policy that is gone while a new one counts the same: probably it has another name now.
+fn of_names(before: &PolicySet, after: &PolicySet) -> Vec<String> {
+    let counts = |policy: &&Policy| {
+        policy.mode != Mode::Off && policy.limits.iter().any(|limit| limited(limit).is_some())
+    };
+    let gone = before.policies().iter().filter(counts).filter(|old| after.find(&old.name).is_none());
+    let new = after.policies().iter().filter(counts).filter(|new| before.find(&new.name).is_none());
+    let mut new: Vec<&Policy> = new.take(COMPARED).collect();
+    let renamed = gone.take(COMPARED).filter_map(|old| {
+        let counts_like = |new: &&Policy| {
+            (&old.matching, old.direction, &old.by, &old.limits)
+                == (&new.matching, new.direction, &new.by, &new.limits)
+        };
+        let at = new.iter().position(counts_like)?;
+        let new = new.remove(at);
+        Some(format!(
+            "policy \"{}\": it has the limits, match and `by` of policy \"{old}\", which is gone: counters belong to a policy's name, so what was \
+             counted under \"{old}\" is forgotten; keep the name \"{old}\" to go on with them",
+            new.name,
+            old = old.name
+        ))
+    });
+    renamed.collect()
 }
 
 fn of_policy(old: &Policy, new: &Policy, forced: &impl Fn(&str) -> usize) -> Vec<String> {

@@ -126,6 +126,27 @@ async fn other_keys_say_that_counters_start_anew() {
     );
 }
 
+/// Regression: a policy under another name forgave everybody, with `"warnings": []`.
+#[tokio::test]
+async fn another_name_says_that_counters_start_anew() {
+    let server = Changing::start(GCRA).await;
+    let renamed = GCRA.replace("login", "per-ip");
+    assert_eq!(
+        server.to(&renamed).await,
+        [
+            "policy \"per-ip\": it has the limits, match and `by` of policy \"login\", which is gone: counters belong to a policy's name, so what was \
+             counted under \"login\" is forgotten; keep the name \"login\" to go on with them"
+        ]
+    );
+    assert!(server.to(&format!("{renamed}{GCRA}")).await.is_empty(), "one more counts the same");
+    assert!(server.to(&renamed).await.is_empty(), "and is taken out");
+    for other in [("rate: 5/h", "rate: 6/h"), ("by: [client.ip]", "by: [user.id]")] {
+        let other = GCRA.replace(other.0, other.1).replace("login", "other");
+        assert!(server.to(&other).await.is_empty(), "{other}");
+        server.to(&renamed).await;
+    }
+}
+
 #[tokio::test]
 async fn a_reload_that_changes_all_policies_names_a_hundred() {
     let all = |limit: &str| -> String {

@@ -141,6 +141,15 @@ async fn what_is_left_out_or_misspelt_is_not_free() {
         assert!(each(&told, "note")[1].as_str().unwrap().contains("llm.output"), "{told:?}");
         assert_eq!(told.json().get("note"), None);
     }
+    // How the work ended says nothing about what it spent.
+    for ended in [r#""status": 200"#, r#""outcome": "failure""#] {
+        server.clock.advance(Duration::from_secs(60));
+        let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+        let told = settle(&server, &ticket, ended).await;
+        assert_eq!(each(&told, "effect"), ["kept", "kept", "kept", "kept"]);
+        assert_eq!(each(&told, "note")[2], "llm.output was not sent; the charge stays", "{told:?}");
+        assert_eq!(each(&told, "note")[0], Value::Null, "{told:?}");
+    }
     // `undone` is different.
     server.clock.advance(Duration::from_secs(60));
     let ticket = ticket_of(&server.post("/v1/check", CALL).await);
@@ -436,4 +445,45 @@ policies:
     ] {
         assert!(metrics.lines().any(|have| have == line), "{line}: {metrics}");
     }
+}
+
+/// Regression: a proxy or program that never reports how calls end was told by nothing.
+#[tokio::test]
+async fn a_policy_whose_calls_nobody_reports_as_ended_is_told() {
+    let server = start(
+        "
+version: 1
+policies:
+  - { name: tokens, cost: { estimate: 1, settle: llm.output }, limit: { rate: 1000/s } }
+  - { name: places, limit: { algorithm: concurrency, max: 1000 } }
+  - { name: plain, limit: { rate: 1000/s } }
+",
+    )
+    .await;
+    let check = async || server.post("/v1/check", r#"{"attributes": {}}"#).await;
+    for _ in 0..99 {
+        assert_eq!(check().await.status, StatusCode::OK);
+    }
+    let told = async || server.get("/readyz?verbose").await.text;
+    told().await;
+    server.clock.advance(Duration::from_secs(300));
+    assert!(!told().await.contains("as ended"), "a few may all be under way");
+    check().await;
+    assert!(!told().await.contains("as ended"), "they may take long");
+    server.clock.advance(Duration::from_secs(300));
+    let text = told().await;
+    for (policy, then) in [
+        ("tokens", "what it charges stays an estimate"),
+        ("places", "its places return only after their time to live"),
+    ] {
+        let says = format!(
+            "\n[!] no call of policy {policy} was ever reported as ended here (100 admitted since 2027-01-15T12:00:00.000Z): {then}; settle"
+        );
+        assert!(text.contains(&says), "{says} is missing in {text}");
+    }
+    assert!(!text.contains("plain"), "{text}");
+    let ticket = ticket_of(&check().await);
+    let settled = settle(&server, &ticket, r#""attributes": {"llm.output": 3}, "status": 200"#).await;
+    assert_eq!(settled.status, StatusCode::OK, "{settled:?}");
+    assert!(!told().await.contains("as ended"));
 }

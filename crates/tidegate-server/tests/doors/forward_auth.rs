@@ -257,6 +257,9 @@ async fn a_door_that_is_not_set_up_refuses_and_says_what_to_set() {
         "{asked:?}"
     );
     assert!(asked.detail().contains("nginx, caddy, traefik"), "{asked:?}");
+    let told = ask(&server, "/readyz?verbose", &[]).await.text;
+    let says = "1 x sub-requests of a proxy are refused, and none is decided: forward-auth is not set up: ";
+    assert!(told.contains("\n[!] requests that may be meant") && told.contains(says), "{told}");
     server.write(&FILE.replacen("version: 1\n", "version: 1\nforward_auth: { proxy: caddy }\n", 1));
     server.handle.reload().await.unwrap();
     let asked = ask(&server, "/v1/forward-auth", &caddy("GET", "/free", &[])).await;
@@ -275,6 +278,25 @@ async fn a_proxy_that_does_not_do_its_part_is_told_so() {
     let twice = [&whole[..], &[("x-original-uri", "/free"), ("x-forwarded-for", "203.0.113.9")]].concat();
     let twice = ask(&server, "/v1/forward-auth", &twice).await;
     assert!(twice.detail().contains("x-original-uri came 2 times"), "{}", twice.detail());
+    let thrice = [&whole[..], &[("x-original-uri", "/a"), ("x-original-uri", "/b")]].concat();
+    assert_eq!(ask(&server, "/v1/forward-auth", &thrice).await.status, StatusCode::BAD_REQUEST);
+    // What a caller writes is no problem of the proxy.
+    let odd =
+        [&whole[..2], &[("x-original-host", "not a host"), ("x-forwarded-for", "203.0.113.9")]].concat();
+    assert_eq!(ask(&server, "/v1/forward-auth", &odd).await.status, StatusCode::BAD_REQUEST);
+    let told = ask(&server, "/readyz?verbose", &[]).await.text;
+    for says in [
+        "\n[!] requests that may be meant otherwise, since 2027",
+        "1 x sub-requests of a proxy are refused, and none is decided: the proxy sent no x-original-method,",
+        "1 x sub-requests of a proxy are refused, and none is decided: the trusted proxy 127.0.0.1 sent no x-forwarded-for,",
+        "2 x sub-requests of a proxy are refused, and none is decided: x-original-uri came 2 times;",
+    ] {
+        assert!(told.contains(says), "{says} is missing in {told}");
+    }
+    assert!(!told.contains("not a host"), "{told}");
+    let counted = "tidegate_requests_total{transport=\"http\",outcome=\"invalid\"} 4";
+    let metrics = ask(&server, "/metrics", &[]).await.text;
+    assert!(metrics.lines().any(|line| line == counted), "{metrics}");
 }
 
 #[tokio::test]

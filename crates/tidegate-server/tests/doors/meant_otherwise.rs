@@ -240,3 +240,36 @@ policies:
     let told = verbose(&server).await;
     assert!(told.contains("      and 4 more kinds; the log has a line for each\n"), "{told}");
 }
+
+/// Regression: a check that asked for one policy was told what another needs, and a policy that is off was not named.
+#[tokio::test]
+async fn requests_that_ask_for_one_policy_are_told_about_that_one_and_about_a_mode_that_is_off() {
+    let server = start(
+        "
+version: 1
+policies:
+  - { name: per-ip, by: [client.ip], limit: { rate: 3/min } }
+  - { name: user, by: [user.id], limit: { rate: 3/min } }
+  - { name: api, mode: \"off\", match: { path: '/api/**' }, limit: { rate: 3/min } }
+",
+    )
+    .await;
+    for (body, says) in [
+        (
+            r#"{"attributes": {}, "policies": ["user"]}"#,
+            "HTTP requests without attributes, which ask for user alone; policy user needs user.id\n",
+        ),
+        (
+            r#"{"attributes": {"request.path": "/api/x"}}"#,
+            "the attributes request.path, such as /api/x; policy api would be, but its mode is off\n",
+        ),
+        (
+            r#"{"attributes": {"request.path": "/api/x"}, "policies": ["api"]}"#,
+            "request.path, which ask for api alone, such as /api/x; policy api would be, but its mode is off\n",
+        ),
+    ] {
+        assert_eq!(server.post("/v1/check", body).await.status, StatusCode::OK);
+        let told = verbose(&server).await;
+        assert!(told.contains(says), "{told}");
+    }
+}

@@ -6,10 +6,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use super::among::Among;
 use super::descriptor::Descriptor;
-use super::matching::Want;
+use super::matching::{View, Want, plain_values};
 use super::named::{BUILT_IN, Named};
-use super::policy::{Absent, Mode};
+use super::policy::{Absent, Direction, Mode};
 use super::set::PolicySet;
 use crate::visible::excerpt;
 
@@ -67,12 +68,13 @@ pub(crate) fn meant(name: &str) -> Option<&'static str> {
 
 impl PolicySet {
     /// Returns what a request has that no policy reads, each as a sentence without a full stop, with what was probably
-    /// meant: names of attributes, and over gRPC the domain and the keys of a descriptor. If no such name explains why no
-    /// policy meets the request, the last sentence says what the policy needs that comes nearest. At most eight sentences.
+    /// meant: names of attributes, and over gRPC the domain and the keys of a descriptor. If no policy meets the request,
+    /// of those that it asks for (`among`), the last sentence names one that would if its mode were not off; otherwise, if
+    /// no such name explains it, it says what the policy needs that comes nearest. At most eight sentences.
     ///
     /// Compares names, which takes up to some milliseconds: for people, not for each request.
     #[must_use]
-    pub fn unread(&self, request: &Descriptor<'_>) -> Vec<String> {
+    pub fn unread(&self, request: &Descriptor<'_>, among: Option<&Among>) -> Vec<String> {
         let mut told = self.unread_values(request);
         let read = self.attributes_read();
         let here = |name: &str| request.value(name).is_some();
@@ -102,17 +104,35 @@ impl PolicySet {
             };
             format!("no policy reads the attribute {}{others}", excerpt(name))
         }));
-        told.extend(self.nearest_lacks(request).filter(|_| !is_explained));
+        if !self.meets(request, among) {
+            let lacks = || if is_explained { None } else { self.nearest_lacks(request, among) };
+            told.extend(self.switched_off(request, among).or_else(lacks));
+        }
         told
     }
 
+    /// Names a policy that would be about a request if its mode were not off.
+    fn switched_off(&self, request: &Descriptor<'_>, among: Option<&Among>) -> Option<String> {
+        let plain = plain_values(request);
+        let descriptor = plain.as_ref().unwrap_or(request);
+        let view = View::over(request, descriptor);
+        let (_, off) = self.policies().iter().enumerate().find(|(at, policy)| {
+            let there = || policy.by.iter().filter(|name| descriptor.value(name).is_some()).count();
+            policy.mode == Mode::Off
+                && among.is_none_or(|among| among.has(*at))
+                && (policy.direction == Direction::Outbound) == view.outbound
+                && policy.matching.misfit(&view).is_none()
+                && there() >= policy.needs()
+        })?;
+        Some(format!("policy {} would be, but its mode is off", excerpt(&off.name)))
+    }
+
     /// Says what the policy needs that lacks the fewest attributes of a request that no policy meets.
-    fn nearest_lacks(&self, request: &Descriptor<'_>) -> Option<String> {
-        if self.meets(request, None) {
-            return None;
-        }
-        let enabled = self.policies().iter().filter(|policy| policy.mode != Mode::Off);
-        let lacking = enabled.filter_map(|policy| {
+    fn nearest_lacks(&self, request: &Descriptor<'_>, among: Option<&Among>) -> Option<String> {
+        let asked = self.policies().iter().enumerate();
+        let asked = asked.filter(|(at, _)| among.is_none_or(|among| among.has(*at)));
+        let enabled = asked.filter(|(_, policy)| policy.mode != Mode::Off);
+        let lacking = enabled.filter_map(|(_, policy)| {
             let matching = &policy.matching;
             let demands = matching.attributes();
             let differs = |(name, want): &(Box<str>, Want)| match (want, request.value(name)) {
@@ -249,7 +269,7 @@ mod tests {
         let unread = |pairs: &[(&'static str, &'static str)]| {
             let request = pairs.iter().fold(Descriptor::new(), |all, (name, value)| all.with(*name, *value));
             assert!(!set.meets(&request, None), "{pairs:?}");
-            set.unread(&request)
+            set.unread(&request, None)
         };
         let ours = |keys| [("rls.domain", "shop-ratelimit"), ("rls.keys", keys)];
         assert_eq!(
@@ -277,6 +297,33 @@ mod tests {
             unread(&[("rls.domain", "api"), ("api_key", "k")]),
             ["no policy reads the attribute api_key; did you mean api.key?"]
         );
+    }
+
+    /// Regression: a request that asked for one policy was told what another needs, and a policy that is off was not named.
+    #[test]
+    fn advice_is_about_the_policies_that_are_asked_and_names_one_that_is_off() {
+        let by = |name: &str, attribute: &str, mode| {
+            let mut policy = Policy::new(name, Limit::of(crate::policy::Terms::unlimited()));
+            (policy.by, policy.mode) = (vec![attribute.to_owned()], mode);
+            policy
+        };
+        let policies = vec![
+            by("per-ip", "client.ip", Mode::Enforce),
+            by("user", "user.id", Mode::Enforce),
+            by("api", "api.key", Mode::Off),
+        ];
+        let set = std::sync::Arc::new(PolicySet::new(policies).unwrap());
+        let told = |name: &'static str, asked: &[usize]| {
+            let among = Among::new(std::sync::Arc::clone(&set), asked.iter().copied());
+            set.unread(&Descriptor::new().with(name, "a"), Some(&among))
+        };
+        assert_eq!(told("api.key", &[1]), ["policy user needs user.id"]);
+        assert_eq!(told("client.ip", &[1]), ["policy user needs user.id"]);
+        assert_eq!(told("client.ip", &[0]), [""; 0]);
+        assert_eq!(told("client.ip", &[2]), [""; 0], "it needs another attribute too");
+        assert_eq!(told("api.key", &[2]), ["policy api would be, but its mode is off"]);
+        let off = set.unread(&Descriptor::new().with("api.key", "a"), None);
+        assert_eq!(off, ["policy api would be, but its mode is off"]);
     }
 
     #[test]

@@ -36,6 +36,7 @@ use crate::app::App;
 use crate::engine::{Held, TicketFor, Want};
 use crate::metrics::{RequestOutcome, Transport};
 use crate::problem::Problem;
+use crate::unmet::Misdirected;
 
 /// Undoes the charges if it is dropped before the caller was answered.
 struct HungUp<'a> {
@@ -66,9 +67,15 @@ pub(crate) async fn forward_auth(
 ) -> Result<Response, Problem> {
     let live = app.engine.live();
     let proxy = &live.proxy;
-    let forward_auth = proxy.forward_auth()?;
     let headers = request.headers();
-    let original = Original::of(headers, peer.ip(), proxy)?;
+    let read = proxy
+        .forward_auth()
+        .and_then(|forward_auth| Ok((forward_auth, Original::of(headers, peer.ip(), proxy)?)));
+    let (forward_auth, original) = read.inspect_err(|problem| {
+        if problem.is_of_proxy() {
+            app.engine.misdirected(&Misdirected::SubRequest(problem.detail().to_owned()));
+        }
+    })?;
     let preflight = !forward_auth.charge_preflights && is_preflight(original.method, headers);
     let Original { descriptor: request, priority, .. } = original;
     let mut asked = CheckBody { request, cost: None, priority, policies: None, ticket: None };

@@ -130,8 +130,8 @@ fn checks(app: &App, serving: bool) -> String {
         format!("\n{mark} {of}: {members}{whose} has {part:.1} % of each limit{why}")
     });
     let unmet = unmet_lines(&live, &app.engine.metrics) + &out_of_date_line(&app.engine.out_of_date(&live));
-    let unread = app.engine.unread_sources(&live);
-    let unread: String = unread.iter().map(|one| format!("\n[!] {}", visible::line(one))).collect();
+    let unread = app.engine.unread_sources(&live).into_iter().chain(app.engine.unended(&live));
+    let unread: String = unread.map(|one| format!("\n[!] {}", visible::line(&one))).collect();
     let blocks = match app.engine.blocks_left_out() {
         0 => String::new(),
         count => format!(

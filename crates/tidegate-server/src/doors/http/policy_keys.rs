@@ -230,7 +230,7 @@ fn entry_of(live: &Live, query: &str) -> Result<AccessEntry, Problem> {
         // A short name as `ip` is near none, and the set knows which it stands for.
         let short = || {
             let request = Descriptor::new().with(&*name, value);
-            let told = live.set.unread(&request).into_iter().next()?;
+            let told = live.set.unread(&request, None).into_iter().next()?;
             Some(told.split_once("; did you mean ")?.1.trim_end_matches('?').to_owned())
         };
         let near = nearest(&name, named.names()).map(str::to_owned).or_else(short);

@@ -27,7 +27,7 @@ impl<'u> Query<'u> {
                     None if names.is_empty() => "there are none here".to_owned(),
                     None => format!("there are `{}`", names.join("`, `")),
                 };
-                return Err(Problem::bad_request(format!("unknown parameter {}; {advice}", quoted(&name))));
+                return Err(unknown(&name, &advice));
             }
             if pairs.iter().any(|(have, _)| *have == name) {
                 return Err(Problem::bad_request(format!("parameter {} is given twice", quoted(&name))));
@@ -35,6 +35,15 @@ impl<'u> Query<'u> {
             pairs.push((name, value));
         }
         Ok(Self { pairs })
+    }
+
+    /// Checks that a request has no parameters, since its route reads the body alone.
+    ///
+    /// # Errors
+    /// 400 for the first one.
+    pub(super) fn none(uri: &Uri) -> Result<(), Problem> {
+        let mut names = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+        names.next().map_or(Ok(()), |(name, _)| Err(unknown(&name, "write it into the body")))
     }
 
     /// Returns the value of a parameter.
@@ -56,6 +65,10 @@ impl<'u> Query<'u> {
         Problem::bad_request(format!("{name} {} is not possible; use {works}", quoted(value)))
             .with("field", name)
     }
+}
+
+fn unknown(name: &str, advice: &str) -> Problem {
+    Problem::bad_request(format!("unknown parameter {}; {advice}", quoted(name)))
 }
 
 #[cfg(test)]

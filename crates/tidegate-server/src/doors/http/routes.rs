@@ -123,6 +123,12 @@ impl Route {
         if others.is_empty() { Err(not_found(path)) } else { Err(wrong_method(method, &others.join(", "))) }
     }
 
+    /// Reports whether everything that a request asks for here is in its body.
+    pub(super) fn reads_the_body_alone(&self) -> bool {
+        let decides = self.required_scope == Some(Scope::Check) && self.methods == "POST";
+        decides || matches!(self.path, "/v1/signals/{name}" | "/v1/switches/{name}")
+    }
+
     fn is_at(&self, path: &str) -> bool {
         match self.path.strip_suffix("{name}") {
             None => path == self.path,

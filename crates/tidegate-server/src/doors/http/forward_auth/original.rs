@@ -54,13 +54,13 @@ impl<'r> Original<'r> {
     pub(super) fn of(headers: &'r HeaderMap, peer: IpAddr, proxy: &Proxy) -> Result<Self, Problem> {
         let forward_auth = proxy.forward_auth()?;
         let family = &forward_auth.original;
-        let proxys = |detail: String| proxy.misconfigured(Problem::bad_request(detail));
+        let proxys = |detail: String| Problem::bad_request(detail).of_proxy();
         let set =
             |name: &str, known: &Option<HeaderName>| once(headers, name, known.as_ref()).map_err(proxys);
         let [method, uri, host] = &proxy.original;
         let (method, uri, host) =
             (set(family.method(), method)?, set(family.uri(), uri)?, set(family.host(), host)?);
-        // Not logged: a caller can send such a host, and would use up a line that is logged only once.
+        // Not the proxy's problem: a caller can send such a host, and would use up a kind of what is told.
         let is_not_a = |what: &str, name: &str, value: &HeaderValue| {
             let value = text(value);
             Problem::bad_request(format!(

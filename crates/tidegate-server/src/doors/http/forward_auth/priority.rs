@@ -31,7 +31,7 @@ pub(super) fn priority(
         );
         return Err(proxys(detail));
     }
-    // Not logged: a caller may have written it.
+    // Not the proxy's problem: a caller may have written it.
     let value = String::from_utf8_lossy(line.as_bytes());
     value.parse().map_err(|error| Problem::bad_request(format!("{name}: {} {error}", quoted(&value))))
 }
