@@ -351,7 +351,8 @@ fn a_bucket_may_refill_by_the_clock() {
     let half_past = Tick::from_secs(1_700_001_000);
     let ask = Ask::allow(half_past, Cost::new(250).unwrap());
     let Transition::Allowed { next, .. } = quota.decide(&quota.fresh(half_past), ask) else { panic!("full") };
-    let left = |minutes: u64| quota.standing(&next, half_past.after(Duration::from_secs(60 * minutes))).remaining;
+    let left =
+        |minutes: u64| quota.standing(&next, half_past.after(Duration::from_secs(60 * minutes))).remaining;
     assert_eq!([left(29), left(30), left(90), left(150)], [0, 100, 200, 250]);
     let validator = jsonschema::validator_for(&schema()).unwrap();
     assert!(validator.is_valid(&serde_saphyr::from_str::<serde_json::Value>(text).unwrap()));
