@@ -27,7 +27,7 @@ pub(crate) fn run() -> Result<()> {
     let alone =
         ["check", "--profile", "test", "-p", "tidegate-core", "-p", "tidegate", "--no-default-features"];
     cargo(&[&alone[..], &["--lib", "--examples"]].concat(), &[])?;
-    cargo(&["test", "--workspace", "--all-features"], &servers)?;
+    cargo(&["test", "--workspace", "--all-features", "--no-fail-fast"], &servers)?;
     loom(&[])?;
     // With the profile of clippy, so that dependencies are not checked again.
     let arguments = ["doc", "--profile", "test", "--workspace", "--all-features", "--no-deps"];
