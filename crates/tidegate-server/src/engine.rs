@@ -5,7 +5,6 @@
 //! store has none, metrics, the keys at their limits, and a memory of the last refusals. [`settling`] handles what
 //! follows a decision.
 
-mod breaker_states;
 mod breakers;
 mod counting;
 mod decide;
@@ -15,24 +14,19 @@ mod decide_together;
 mod demand;
 mod denials;
 mod dry_run;
-#[cfg(feature = "grpc")]
-mod giving_back;
 mod handle_breakers;
 mod held;
 mod in_force;
 mod key_errors;
 mod keys;
-mod noting;
 mod on_first_use;
 mod outage;
 mod peer_names;
-mod places;
 mod refusing_breakers;
 #[cfg(feature = "grpc")]
 mod reservations;
 #[cfg(feature = "grpc")]
 mod reserving;
-mod sensing;
 mod settling;
 mod shared_gate;
 mod sharing;
@@ -42,7 +36,6 @@ mod tell_in_force;
 mod ticket;
 mod ticket_seal;
 mod timed_store;
-mod unnoted_refusers;
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -26,7 +26,6 @@ mod switches;
 mod throttled;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
-pub(crate) mod unknown_costs;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

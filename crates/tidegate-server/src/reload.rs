@@ -7,7 +7,6 @@
 mod api_policies;
 mod cluster_policies;
 mod counter_warnings;
-mod restart_warnings;
 mod taken;
 
 use std::sync::{Arc, OnceLock};
@@ -165,7 +164,7 @@ impl Reload {
                     &engine.blocked_keys(),
                 ));
                 let at_start = self.at_start.get().and_then(Option::as_ref);
-                warnings.extend(restart_warnings::of(at_start, settings.at_start.as_ref()));
+                warnings.extend(restart_warnings(at_start, settings.at_start.as_ref()));
                 for warning in &warnings {
                     tracing::warn!("{warning}");
                 }
@@ -218,6 +217,25 @@ impl InForce {
         }
         self.loaded
     }
+}
+
+/// Returns a warning for each section that differs from the start, since such settings are read only then.
+///
+/// Such a file is not refused, since it may be prepared for the next start. But without a warning, an operator who raises
+/// `store.keys` would believe that the room is there now.
+fn restart_warnings(before: Option<&AtStart>, after: Option<&AtStart>) -> Vec<String> {
+    let (Some(before), Some(after)) = (before, after) else { return Vec::new() };
+    let sections = [
+        ("server", before.server != after.server),
+        ("store", before.store != after.store),
+        ("tickets", before.tickets != after.tickets),
+    ];
+    let changed = sections.into_iter().filter(|(_, changed)| *changed);
+    changed
+        .map(|(name, _)| {
+            format!("`{name}` is read only at the start: its changes take effect after a restart")
+        })
+        .collect()
 }
 
 /// Tells the log and the listeners of events which policies are in force.

@@ -8,7 +8,6 @@
 mod addresses;
 mod background;
 mod error;
-mod handle;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -20,7 +19,6 @@ use tokio::sync::watch;
 
 use self::background::Background;
 pub use self::error::ServeError;
-pub use self::handle::ServerHandle;
 use crate::api_policies::SavedPolicies;
 use crate::app::App;
 use crate::auth::Access;
@@ -33,7 +31,7 @@ use crate::options::{ServerOptions, Timeouts};
 use crate::otlp::Spans;
 use crate::phase::Phase;
 use crate::reload::Reload;
-use crate::settings::Source;
+use crate::settings::{Refused, Source};
 use crate::signals::Signals;
 use crate::stores::OpenStore;
 use crate::systemd;
@@ -305,6 +303,37 @@ impl Server {
             Drained::All => Stopped::Drained,
             Drained::Cut(connections) => Stopped::Cut { connections },
         }
+    }
+}
+
+/// Stops or reloads a server from elsewhere. All clones refer to the same server.
+#[derive(Clone, Debug)]
+pub struct ServerHandle {
+    app: Arc<App>,
+    phase: Arc<watch::Sender<Phase>>,
+}
+
+impl ServerHandle {
+    /// Begins to drain. Called again, cuts all connections at once.
+    pub fn stop(&self) {
+        self.phase.send_modify(|phase| {
+            *phase = match phase {
+                Phase::Serving => Phase::Draining,
+                Phase::Draining | Phase::Leaving => Phase::Leaving,
+            };
+        });
+        systemd::stopping();
+    }
+
+    /// Reads the configuration again and puts it in force.
+    ///
+    /// # Errors
+    /// [`Refused`] with every mistake. The old configuration stays in force.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped while files are read, the old configuration stays in force.
+    pub async fn reload(&self) -> Result<(), Refused> {
+        self.app.read_again().await.map(drop)
     }
 }
 

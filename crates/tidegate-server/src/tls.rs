@@ -14,8 +14,6 @@ mod certificates;
 mod error;
 #[cfg(feature = "tls")]
 mod files;
-#[cfg(feature = "tls")]
-mod validity;
 
 #[cfg(not(feature = "tls"))]
 pub(crate) use self::absent::Certificates;

@@ -1,6 +1,5 @@
 //! Concurrency limit layer: bounds the requests in flight, with a bounded queue in front.
 
-mod entering;
 mod future;
 
 use std::marker::PhantomData;
@@ -13,7 +12,6 @@ use tidegate::{Bulkhead, Enter, Permit};
 use tower_layer::Layer;
 use tower_service::Service;
 
-pub use self::entering::{Alike, Entering};
 pub use self::future::ConcurrencyFuture;
 use crate::answers::{Answers, Problems};
 use crate::body::{AtBodyEnd, AtHead, HoldsUntil};
@@ -167,6 +165,29 @@ impl<S, E: Clone, C, A, U> Layer<S> for ConcurrencyLayer<E, C, A, U> {
     fn layer(&self, inner: S) -> Self::Service {
         let (bulkhead, entering) = (self.bulkhead.clone(), self.entering.clone());
         ConcurrencyService { inner, bulkhead, entering, rules: Arc::clone(&self.rules), until: PhantomData }
+    }
+}
+
+/// Reads from a request how it enters a bulkhead: its priority, its tenant, its longest wait. Implemented for
+/// functions.
+pub trait Entering<Req>: Clone {
+    /// Returns the entry with the request's own settings added.
+    fn enter(&self, entry: Enter, request: &Req) -> Enter;
+}
+
+impl<Req, F: Fn(Enter, &Req) -> Enter + Clone> Entering<Req> for F {
+    fn enter(&self, entry: Enter, request: &Req) -> Enter {
+        self(entry, request)
+    }
+}
+
+/// Treats all requests alike.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Alike;
+
+impl<Req> Entering<Req> for Alike {
+    fn enter(&self, entry: Enter, _: &Req) -> Enter {
+        entry
     }
 }
 

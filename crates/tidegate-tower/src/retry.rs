@@ -1,9 +1,8 @@
 //! Retry layer: retries failed calls that may succeed then, within a shared budget.
 
-mod again;
 mod future;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use http::Request;
@@ -12,7 +11,6 @@ use tidegate::retries::Retrier;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use self::again::{Again, Rules};
 pub use self::future::RetryFuture;
 use crate::classify::{ByStatus, Classify};
 use crate::name::Name;
@@ -100,6 +98,35 @@ impl<S: Clone, C: Clone> Layer<S> for RetryLayer<C> {
     fn layer(&self, inner: S) -> Self::Service {
         let again = Again::new(inner.clone(), self.rules.clone());
         RetryService { inner, again: Arc::new(again) }
+    }
+}
+
+/// The settings of a retry layer: the retrier, the judge of results, and the observer.
+#[derive(Clone, Debug)]
+struct Rules<C> {
+    retrier: Retrier,
+    classify: C,
+    /// Whether requests of all methods are tried again.
+    all: bool,
+    name: Name,
+}
+
+/// The data that retries need. All calls share it, so a call that succeeds at once copies nothing.
+#[derive(Debug)]
+struct Again<S, C> {
+    /// Never polled for readiness, so it reserves nothing; cloned for each retry.
+    service: Mutex<S>,
+    rules: Rules<C>,
+}
+
+impl<S: Clone, C> Again<S, C> {
+    const fn new(service: S, rules: Rules<C>) -> Self {
+        Self { service: Mutex::new(service), rules }
+    }
+
+    fn service(&self) -> S {
+        // Only a clone that panicked can poison it, and that has changed nothing.
+        self.service.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -58,10 +58,9 @@ mod switches;
 mod tls;
 mod toml_words;
 mod words;
-mod written;
 
 pub use crate::header_form::HeaderForm;
-pub use added::AddedPolicy;
+pub use added::{AddedPolicy, Written};
 pub use address::{Address, NoAddress, UnixAddress};
 pub use diagnostic::{Diagnostic, Severity, report};
 pub use envoy::Envoy;
@@ -78,7 +77,6 @@ pub use store::{
     AfterLoss, DiskSettings, EngineKind, EngineSettings, RegionSettings, StoreKind, StoreSettings, Topology,
 };
 pub use tls::{DoorName, TlsSettings, UnknownDoor};
-pub use written::Written;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

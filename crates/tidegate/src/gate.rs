@@ -28,7 +28,6 @@ mod giving_back;
 mod in_flight;
 mod load;
 mod observed;
-mod observing;
 #[cfg(feature = "ticket")]
 mod open_tickets;
 mod over;
@@ -65,7 +64,7 @@ pub use check::Check;
 pub use check_together::Together;
 pub use endings::{Fate, Finished, SettledCharge};
 use load::Sensing;
-use observing::Observed;
+use observed::Observed;
 pub use places::PlacesStanding;
 use routes::Routes;
 pub use unfit::Unfit;

@@ -10,8 +10,6 @@
 
 mod fast_path;
 mod lease;
-mod limits;
-mod returns;
 mod shared;
 mod word;
 

@@ -5,13 +5,14 @@
 //! subtraction. The arithmetic, settling included, is in [`line`](super::line); a state that fits one word has a form
 //! of its own, [`GcraWord`](super::GcraWord).
 
-pub(super) mod report;
 pub(super) mod word;
+
+use core::time::Duration;
 
 use super::line::{Line, Pace, kept_as_line};
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::{QuotaError, burst_in_range};
 use crate::time::{Rate, Tick};
 
@@ -70,9 +71,9 @@ impl Gcra {
     /// [`GcraWord::report`](word::GcraWord::report).
     #[must_use]
     #[inline]
-    pub const fn report(&self, spent: u64) -> report::GcraReport {
+    pub const fn report(&self, spent: u64) -> GcraReport {
         let Pace { scale, unit, at_once: burst } = self.pace;
-        report::GcraReport { unit, scale, burst, spent }
+        GcraReport { unit, scale, burst, spent }
     }
 
     /// Returns the state last changed at `last`, with the scaled time `spent` from then until the limit is full.
@@ -156,10 +157,69 @@ impl Bytes for Gcra {
     }
 }
 
+/// The report of one word of a limit at one tick. Four numbers, `Copy`: making it costs a subtraction, reading it divisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GcraReport {
+    unit: u64,
+    scale: u64,
+    burst: u64,
+    /// Scaled time until the limit is full.
+    spent: u64,
+}
+
+impl GcraReport {
+    /// Returns the standing of the limit.
+    #[must_use]
+    #[inline]
+    pub fn standing(&self) -> Standing {
+        let (remaining, debt) = match self.full().checked_sub(self.spent) {
+            Some(left) => (whole(left, self.unit), 0),
+            None => (0, self.debt()),
+        };
+        Standing { limit: self.burst, remaining, debt, reset_after: self.span(self.spent) }
+    }
+
+    /// Returns when `units` can be spent: after zero time if they can be now, never if they are above the burst.
+    #[must_use]
+    pub fn retry(&self, units: u64) -> Retry {
+        if units > self.burst {
+            return Retry::Never;
+        }
+        // At most a burst, which fits 64 bits when added to any word.
+        let wanted = self.spent + units * self.unit;
+        Retry::After(self.span(wanted.saturating_sub(self.full())))
+    }
+
+    /// Returns the units below empty, rounded up.
+    #[cold]
+    fn debt(&self) -> u64 {
+        self.spent.saturating_sub(self.full()).div_ceil(self.unit.max(1))
+    }
+
+    /// Returns the burst in scaled time. In every word form it fits 64 bits.
+    const fn full(&self) -> u64 {
+        self.burst.wrapping_mul(self.unit)
+    }
+
+    /// Returns scaled time as a wait, rounded up.
+    fn span(&self, scaled: u64) -> Duration {
+        let nanos = whole(scaled, self.scale);
+        Duration::from_nanos(nanos + u64::from(nanos.wrapping_mul(self.scale) != scaled))
+    }
+}
+
+/// Returns `scaled / part`, rounded down. `part` is never zero. The result for zero only avoids a panic path, so that
+/// a division whose result is not used costs nothing.
+#[inline]
+const fn whole(scaled: u64, part: u64) -> u64 {
+    match scaled.checked_div(part) {
+        Some(whole) => whole,
+        None => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
-
     use crate::decision::Cost;
 
     use super::*;

@@ -3,6 +3,10 @@
 //!
 //! A store cannot list its keys, so each breaker that a check or a settlement touches is noted here. The store holds
 //! the state itself; these notes are for people, and bounded.
+//!
+//! A breaker that refuses has no note if another process put it into its state (this server before a restart, or another
+//! node of the same engine), or if time alone did, as a breaker that sheds may begin to when good calls leave its window.
+//! It is noted after its first refusal.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +18,6 @@ use tidegate::policy::{Limit, Mode, Policy, text_of_key};
 use tidegate::store::{BreakerView, Charge};
 use tidegate::{Cost, GateDecision, LimitDecision, Quota, Replace, Tick};
 
-use super::unnoted_refusers::UnnotedRefusers;
 use crate::live::Live;
 
 /// How many breakers are noted: a hundred services with ten policies each. Beyond that, closed breakers are forgotten
@@ -26,11 +29,36 @@ const NOTED: usize = 1024;
 /// MiB. A breaker with a longer key works, and is shown when a request names that key.
 const LONGEST_KEY: usize = 2048;
 
+/// The most breakers that wait to be read. Others wait for their next refusal.
+const MOST_WAITING: usize = 64;
+
 /// The notes about breakers, by key.
 #[derive(Debug, Default)]
 pub(crate) struct Breakers {
     noted: Mutex<HashMap<Box<[u8]>, Noted>>,
     pub(super) unnoted: UnnotedRefusers,
+}
+
+/// The policy of each breaker and the index of its limit, by key.
+type LimitsByKey = HashMap<Box<[u8]>, (String, usize)>;
+
+/// Breakers that have refused a request and have no note.
+#[derive(Debug, Default)]
+pub(crate) struct UnnotedRefusers(Mutex<LimitsByKey>);
+
+impl UnnotedRefusers {
+    /// Adds a breaker, unless it waits already or too many do.
+    pub(super) fn add(&self, key: &[u8], policy: &str, limit: usize) {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() < MOST_WAITING && !waiting.contains_key(key) {
+            waiting.insert(key.into(), (policy.to_owned(), limit));
+        }
+    }
+
+    /// Takes all of them.
+    pub(super) fn take(&self) -> LimitsByKey {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// One breaker as it was last seen.

@@ -1,4 +1,5 @@
-//! Counts each request of a door once, and each decision under every policy that took part in it.
+//! Counts each request of a door once, and each decision under every policy that took part in it. Notes the outcome of a
+//! call for its tracing span.
 
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 
@@ -7,9 +8,11 @@ use tidegate::explain::key_text;
 use tidegate::gate::ChargedAnyway;
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{Descriptor, Mode, Refusal};
+use tidegate::store::DecidedBy;
 use tidegate::{GateDecision, LimitDecision};
 
 use super::{Conclusion, Engine, among};
+use crate::call_notes;
 use crate::live::{Facts, Live};
 use crate::metrics::{Decided, RequestOutcome, Tally, Transport, Used, count_units};
 use crate::unmet::Misdirected;
@@ -227,6 +230,34 @@ impl Engine {
                 "retry": retry.as_str(),
                 "retry_after_ms": retry.after().map(millis_up),
             })
+        });
+    }
+
+    /// Notes a decision. If a call has several, the first that may not pass is kept, otherwise the first.
+    pub(super) fn note_conclusion(&self, request: &Descriptor<'_>, conclusion: &Conclusion) {
+        call_notes::note(|notes| {
+            let told = matches!(notes.outcome, Some("denied" | "error"));
+            if told || notes.outcome.is_some() && conclusion.allowed() {
+                return;
+            }
+            let decision = match conclusion {
+                Conclusion::Unsettled { policy, .. } => {
+                    (notes.outcome, notes.key) = (Some("error"), None);
+                    notes.policy.clone_from(policy);
+                    return;
+                }
+                Conclusion::Decided(decision) => decision,
+            };
+            notes.outcome = Some(match decision.allowed {
+                false => "denied",
+                true if decision.wait.is_zero() => "allowed",
+                true => "delayed",
+            });
+            notes.by_fallback = decision.by == DecidedBy::Fallback;
+            let policy = decision.policy().map(|at| &decision.policies.policies()[at]);
+            notes.policy = policy.map(|policy| policy.name.clone());
+            let key = |policy| self.redact.key(&decision.policies, policy, request, notes.reveals_keys);
+            notes.key = policy.map(key);
         });
     }
 }

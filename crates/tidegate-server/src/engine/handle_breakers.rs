@@ -1,21 +1,26 @@
-//! Notes the breakers that checks and settlements touch, lists them, and forces or releases them for operators.
+//! Notes the breakers that checks and settlements touch, lists them, and forces or releases them for operators. At a
+//! reload, carries them over to their changed limits.
+
+use std::time::Duration;
 
 use serde_json::json;
-use tidegate::Charged;
 use tidegate::breaker::{Condition, Forced};
 use tidegate::gate::KeyedView;
 use tidegate::policy::{Descriptor, Policy, text_of_key};
 use tidegate::store::{Charge, Handling, StoreError};
-use tidegate::visible;
+use tidegate::{Charged, Cost, Quota, visible};
 
 use super::Engine;
 use super::breakers::{
     BreakerChange, FirstSight, ListedBreaker, Noted, Occasion, Wanted, breaker_of, breakers_of, charge_of,
-    listed_of, why, why_closed,
+    listed_of, only_quota, replace_of, why, why_closed,
 };
 use crate::live::Live;
 use crate::metrics::BreakerStateLabel;
 use crate::redact::Redact;
+
+/// How long a reload waits for a store that carries its breakers over.
+const STARTED_WITHIN: Duration = Duration::from_secs(5);
 
 impl Engine {
     /// Updates the notes of breakers that a check has entered. Breakers without a note are skipped: they are closed,
@@ -199,6 +204,37 @@ impl Engine {
             }
             self.metrics.protection.show_breakers(&policy.name, counts);
         }
+    }
+
+    /// Carries breakers over to their changed limits, and notes their new states. Without it a store does so at the next
+    /// use of each key: a breaker that nobody uses before its limit is changed back would still be open.
+    ///
+    /// Returns how many were not carried over, since the store did not answer, or not within five seconds for all of them.
+    /// After an error it is not asked again, so that an engine that is gone does not hold up a reload.
+    pub(crate) async fn start_anew(&self, breakers: &[KeyedView]) -> usize {
+        let mut done = 0;
+        let all = tokio::time::timeout(STARTED_WITHIN, self.carry_over(breakers, &mut done)).await;
+        if matches!(all, Ok(Ok(()))) { 0 } else { breakers.len() - done }
+    }
+
+    /// Carries breakers over one after the other, and counts in `done` how many are.
+    async fn carry_over(&self, breakers: &[KeyedView], done: &mut usize) -> Result<(), StoreError> {
+        for KeyedView { key, policy, limit, .. } in breakers {
+            let live = self.live();
+            let found =
+                live.set.find(policy).and_then(|(_, words)| Some((words, only_quota(words, *limit)?)));
+            let Some((words, quota)) = found else {
+                *done += 1;
+                continue;
+            };
+            let charge = match **quota {
+                Quota::Breaker(_) => charge_of((words, *limit), key, quota),
+                _ => Charge { replace: replace_of(words, *limit), ..Charge::new(key, quota, Cost::ONE) },
+            };
+            self.look(words, *limit, &charge, Handling::Adopt).await?;
+            *done += 1;
+        }
+        Ok(())
     }
 }
 

@@ -3,13 +3,16 @@
 //!
 //! Settling a ticket marks it in the store of its charges, in the same step. So a reservation is either committed or
 //! returned, exactly once, at whichever node the commit arrives.
+//!
+//! Also returns and books units for callers without a ticket.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use tidegate::Outcome;
-use tidegate::gate::Part;
 use tidegate::gate::ticket::{Ticket, TicketError};
+use tidegate::gate::{Check, Part};
+use tidegate::store::StoreError;
 
 use super::reservations::{MOST, MOST_BYTES, key};
 use super::settling::{SettleError, Settlement, Spent};
@@ -116,5 +119,24 @@ impl Engine {
     async fn lapse(&self, ticket: &Ticket) -> Result<(), SettleError> {
         let undone = Settlement { part: Part::All, outcome: Outcome::Ignored, spent: Spent::Undone };
         self.settle_uncounted(&self.live(), ticket, &undone, |_| ()).await
+    }
+
+    /// Returns the units that this check would charge; see [`tidegate::Gate::give_back_async`]. On an error of the
+    /// store they stay charged, and the error is counted and logged.
+    pub(crate) async fn give_back(&self, check: Check<'_, '_>) {
+        if let Err(error) = self.gate.give_back_async(check).await {
+            self.metrics.store_error(self.store_kind);
+            tracing::warn!(%error, "units were not given back");
+        }
+    }
+
+    /// Books what this many requests like the given one would charge, even beyond what is left; see
+    /// [`tidegate::Gate::book_many_async`].
+    ///
+    /// # Errors
+    /// The error of the store. It is counted here; the caller logs it.
+    pub(crate) async fn book(&self, check: Check<'_, '_>, requests: u64) -> Result<(), StoreError> {
+        let booked = self.gate.book_many_async(check, requests).await;
+        booked.inspect_err(|_| self.metrics.store_error(self.store_kind))
     }
 }

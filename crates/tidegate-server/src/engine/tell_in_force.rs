@@ -3,13 +3,17 @@
 //!
 //! A change is noticed where somebody looks: once a second while the server runs, when a switch is turned, and before
 //! policies and metrics are shown. Checks do none of this.
+//!
+//! Also takes and shows the numbers that policies depend on, and the requests in flight and their limits.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use serde_json::json;
-use tidegate::policy::{Holding, Limit, Mode, Policy, Source};
+use tidegate::gate::PlacesStanding;
+use tidegate::policy::{Holding, Limit, Mode, Policy, SignalError, Source, SourceStanding};
 use tidegate::switches::Off;
 use tidegate::{Criticality, Priority, Tick, visible};
 
@@ -18,7 +22,6 @@ use super::in_force::{Told, Turned, UnknownNumber, known, most_in_force, per_sec
 use crate::live::{Live, Unended};
 use crate::metrics::SwitchedByLabel;
 use crate::metrics::in_force::{self, FollowedRate};
-use crate::metrics::unknown_costs;
 use crate::span::moment;
 
 /// The most numbers without a reading that are told.
@@ -311,10 +314,51 @@ impl Engine {
             conditions.filter_map(|(at, policy)| Some((policy.name.as_str(), live.set.holding(at)?)));
         in_force::show(registry, conditions, &rates);
         let costs = live.set.policies().iter().enumerate().filter(|(_, policy)| policy.cost_may_be_unknown());
-        unknown_costs::show(
+        in_force::show_unknown_costs(
             registry,
             costs.map(|(at, policy)| (policy.name.as_str(), live.set.cost_errors(at))),
         );
+    }
+
+    /// Returns the standing of places by policy name, for each policy that has a single key. If there are several
+    /// limits, the smallest counts.
+    pub(crate) fn places(&self, live: &Live) -> HashMap<String, PlacesStanding> {
+        let mut places: HashMap<String, PlacesStanding> = HashMap::new();
+        for one in self.gate.places() {
+            // The gate's set is this one, except for a moment during a reload.
+            let Some(policy) = live.set.policies().get(one.policy) else { continue };
+            let fewest = places.entry(policy.name.clone()).or_insert(one);
+            if one.standing.limit < fewest.standing.limit {
+                *fewest = one;
+            }
+        }
+        places
+    }
+
+    /// Sets the gauges of places.
+    pub(super) fn show_places(&self, live: &Live) {
+        let places = self.places(live);
+        for policy in live.set.policies() {
+            match places.get(&policy.name) {
+                Some(one) => {
+                    self.metrics.protection.show_places(&policy.name, one.standing.limit, one.in_use());
+                }
+                None => self.metrics.protection.forget_places(&policy.name),
+            }
+        }
+    }
+
+    /// Takes the value of a signal that a user reports.
+    ///
+    /// # Errors
+    /// [`SignalError`] if no policy uses the signal, or the value is not finite.
+    pub(crate) fn report_signal(&self, name: &str, value: f64) -> Result<(), SignalError> {
+        self.gate.report_signal(name, value)
+    }
+
+    /// Returns every number that policies depend on, with its last value.
+    pub(crate) fn sources(&self) -> Vec<SourceStanding> {
+        self.gate.sources()
     }
 }
 

@@ -1,13 +1,15 @@
-//! Metrics of what is in force now: policies with conditions, and rates that follow a number.
+//! Metrics of what is in force now: policies with conditions, and rates that follow a number. And those of costs that
+//! could not be worked out.
 
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tidegate::policy::Holding;
+use tidegate::policy::{CostErrors, Holding};
 
-use super::labels::PolicyLabel;
+use super::labels::{CostErrorAt, CostErrorLabels, PolicyLabel};
 
 /// The rate in force of a policy whose rate follows a number.
 #[derive(Clone, Copy, Debug)]
@@ -44,5 +46,27 @@ pub(crate) fn show<'p>(
         "policy_followed_rate",
         "Units a second that a limit whose rate follows a number allows now",
         followed,
+    );
+}
+
+/// Registers the counts of costs that could not be worked out under the policies in force, which the policies keep
+/// themselves.
+pub(crate) fn show_unknown_costs<'p>(
+    registry: &mut Registry,
+    policies: impl Iterator<Item = (&'p str, CostErrors)>,
+) {
+    let family = Family::<CostErrorLabels, Counter>::default();
+    for (policy, errors) in policies {
+        for (at, count) in
+            [(CostErrorAt::check, errors.at_check), (CostErrorAt::settlement, errors.at_settlement)]
+        {
+            let labels = CostErrorLabels { policy: policy.to_owned(), at };
+            family.get_or_create(&labels).inc_by(count);
+        }
+    }
+    registry.register(
+        "cost_errors",
+        "Requests whose cost could not be worked out: at the check, on_cost_error decides; at the settlement, the charge stays",
+        family,
     );
 }

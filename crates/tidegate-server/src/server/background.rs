@@ -6,7 +6,7 @@ use std::path::Path;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
 
-use super::handle::ServerHandle;
+use super::ServerHandle;
 use crate::engine::{LEASES_EVERY, WATCHED_EVERY};
 use crate::file_watch::FileWatch;
 use crate::signals::{Signal, Signals};

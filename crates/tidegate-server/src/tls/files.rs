@@ -11,8 +11,8 @@ use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
 use tidegate::config::{TlsSettings, read_file};
 use tidegate::{Clock as _, SystemClock, Tick};
 
+use super::certificates::Validity;
 use super::error::TlsError;
-use super::validity::Validity;
 use crate::file_mode;
 
 /// The most bytes of a file: a hundred times the size of a certificate chain. A larger file is probably a different

@@ -3,16 +3,15 @@
 //! Each name is looked up once and remembered, because the same few appear on every line. A name given by the user
 //! always wins; among the well-known names of a role the earlier one wins.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::client;
-use super::extras::{Extras, Name, Pair};
 use super::malformed::Malformed;
-use super::quoting::known;
+use super::quoting::{known, quoted, undone};
 use super::record::{Record, RequestLine, target};
 use super::roles::{ROLES, Role, WELL_KNOWN};
 use super::span::Unit;
-use super::tail::Tail;
 use super::time::{Timestamps, digits};
 
 /// The most names remembered, so that a log with a new name on each line does not fill the memory.
@@ -205,6 +204,78 @@ impl Fields {
             extras: Extras { names: &self.names, pairs: &self.pairs, text },
             ..Record::at(time)
         })
+    }
+}
+
+/// A field name of the log, and its meaning.
+#[derive(Clone, Debug)]
+struct Name {
+    /// The name that extras show: the log's name, or the attribute that the user gave it.
+    shown: String,
+    role: Option<Role>,
+    /// Its position among the names of its role; lower wins. 0: the user named it.
+    rank: usize,
+    /// The unit of its values, if they are durations.
+    unit: Unit,
+}
+
+/// A name and a value of the current line: the number of the name, and the range of the value in the text of all
+/// values.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    name: u32,
+    start: u32,
+    end: u32,
+}
+
+/// The fields of a line that have no role, and the duration of the request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Extras<'a> {
+    names: &'a [Name],
+    pairs: &'a [Pair],
+    text: &'a [u8],
+}
+
+impl<'a> Extras<'a> {
+    pub(super) fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        self.pairs.iter().filter_map(move |pair| {
+            let name = &self.names[pair.name as usize];
+            let value = || &self.text[pair.start as usize..pair.end as usize];
+            // The duration is an extra too, under the log's name, so that policies can count by it.
+            let extra = name.role.is_none_or(|role| role == Role::Duration);
+            extra.then(|| (name.shown.as_str(), value()))
+        })
+    }
+}
+
+/// The text after the byte count, or the values that other formats found.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Tail<'a> {
+    /// `"referer" "agent" ...`, not parsed yet.
+    Unread(&'a [u8]),
+    /// Parsed values.
+    Read { referer: &'a [u8], agent: &'a [u8] },
+}
+
+impl Default for Tail<'_> {
+    fn default() -> Self {
+        Self::Unread(b"")
+    }
+}
+
+impl<'a> Tail<'a> {
+    pub(super) fn referer(&self) -> Cow<'a, [u8]> {
+        match *self {
+            Self::Unread(rest) => undone(known(quoted(rest).0)),
+            Self::Read { referer, .. } => Cow::Borrowed(referer),
+        }
+    }
+
+    pub(super) fn agent(&self) -> Cow<'a, [u8]> {
+        match *self {
+            Self::Unread(rest) => undone(known(quoted(quoted(rest).1).0)),
+            Self::Read { agent, .. } => Cow::Borrowed(agent),
+        }
     }
 }
 

@@ -6,9 +6,8 @@ use std::time::Duration;
 use tidegate::Tick;
 use tidegate::policy::Descriptor;
 
-use super::extras::Extras;
+use super::fields::{Extras, Tail};
 use super::quoting::undone;
-use super::tail::Tail;
 use super::wanted::Wanted;
 
 /// One request, borrowed from the line it was read from.

@@ -3,7 +3,7 @@
 //! A row has the format in the notation of `--log-format`, and the columns as of `--column`. Its lines are read by the
 //! same reader as a format given by hand.
 
-use super::format::Format;
+use super::detect::Format;
 use super::log_format::{Cutter, LogFormat};
 
 /// A format known by name.

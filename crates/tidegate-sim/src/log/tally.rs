@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::Tick;
 
-use super::format::Format;
+use super::detect::Format;
 use super::malformed::{Malformed, MalformedLine, excerpt};
 use super::record::Record;
 use crate::order::OrderTally;

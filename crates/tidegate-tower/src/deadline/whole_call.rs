@@ -18,10 +18,10 @@ use tidegate::{Deadline, Tick};
 use tower_layer::{Identity, Layer};
 use tower_service::Service;
 
-use super::ceiling::{is_only_ceiling, within_ceiling};
 use super::forward::ForwardDeadlineLayer;
 use super::rules::Rules;
 use super::serve::DeadlineLayer;
+use super::{is_only_ceiling, within_ceiling};
 use crate::answers::{Answers, Errors};
 use crate::given_up::dropping_for_timeout;
 use crate::ready::give_back;

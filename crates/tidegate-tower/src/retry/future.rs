@@ -14,7 +14,7 @@ use tidegate::observer::LayerDid;
 use tidegate::retries::{Verdict, header};
 use tower_service::Service;
 
-use super::again::Again;
+use super::Again;
 use crate::body::CanReplay;
 use crate::classify::Classify;
 use crate::poll_notes::TRIED_BEFORE;

@@ -51,7 +51,7 @@ struct Drawn {
     now: u64,
     /// How many units were drawn.
     size: u64,
-    /// The sum of all units given back by leases before the draw, see [`Returns`](super::returns::Returns).
+    /// The sum of all units given back by leases before the draw, see [`Returns`](super::shared::Returns).
     returned: u64,
     /// The limiter's terms at the draw. Units drawn under other terms are not given back.
     terms: u64,

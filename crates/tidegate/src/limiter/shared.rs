@@ -8,15 +8,13 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Quota, Receipt, Tick};
 
-use super::limits::Limits;
-use super::returns::{self, Returns};
 use super::word::Word;
 use crate::answer::{Answer, Denied};
 use crate::clock::{Clock, Time};
 use crate::observer::{Event, KeyDigest, Observer};
 use crate::precision::Precision;
 use crate::reservation::{Held, Source};
-use crate::store::{Ending, Op};
+use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};
 
 /// What all clones of a limiter share.
 #[derive(Debug)]
@@ -36,6 +34,57 @@ pub(super) struct Shared {
     pub(super) observer: Option<Arc<dyn Observer>>,
     /// Protects the quotas and their states. Not held while a clock, an observer or a waker is called.
     pub(super) limits: Mutex<Limits>,
+}
+
+/// The sum of the units that the leases of one limiter have given back.
+///
+/// When a word is lowered, the word itself does not record by how much. A draw still holds less by the amounts given
+/// back since that lay before it in the order of arrival times, but not by those that lay after it. Subtracting both
+/// gives back too little at times, but never too much.
+// Aligned, so that writing it does not disturb checks.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Returns {
+    /// In units of scaled time; wraps around.
+    pub(super) sum: AtomicU64,
+    /// The tick, in nanoseconds, after which no receipt of a reservation can be settled. Until then leases are given
+    /// back under the lock, as charges are settled: a receipt finds its position only if the word was not lowered
+    /// since.
+    pub(super) receipts: AtomicU64,
+    /// Held while a lease is given back: two at once would not see each other in the sum.
+    pub(super) giving: Mutex<()>,
+}
+
+impl Returns {
+    /// Records a receipt that may be settled until `tick`. Called under the limiter's lock, while `NO_WORD` stands in
+    /// place of the word.
+    fn issued(&self, tick: Tick) {
+        // Relaxed: putting the word back releases it, and a thread that gives back has loaded the word before.
+        self.receipts.fetch_max(tick.as_nanos(), Ordering::Relaxed);
+    }
+}
+
+/// Returns a number for a new limiter.
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: the numbers only have to differ.
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Quotas and cells in the same order.
+#[derive(Debug)]
+pub(super) struct Limits {
+    pub(super) quotas: SmallVec<[Arc<Quota>; 1]>,
+    pub(super) cells: SmallVec<[Option<Cell>; 1]>,
+}
+
+impl Limits {
+    pub(super) fn settle(&mut self, now: Tick, op: Op<'_>, cost: Cost, max_wait: Duration) -> Settled {
+        // A limiter's cells are identified by their order, so the key is not used.
+        let line = |quota| Charge { max_wait, ..Charge::new(b"", quota, cost) };
+        let charges: SmallVec<[Charge<'_>; 4]> = self.quotas.iter().map(line).collect();
+        settle(&Step::new(now, op, &charges), &mut self.cells).0
+    }
 }
 
 /// The fast path that a check tries first, chosen by precision and clock when the limiter is made.
@@ -76,7 +125,7 @@ impl Shared {
             fast_path: FastPath::of(precision, &time),
             precision,
             time,
-            number: returns::next_number(),
+            number: next_number(),
             returns: Returns::default(),
             terms: AtomicU64::new(0),
             observer,

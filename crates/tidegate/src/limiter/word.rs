@@ -15,7 +15,7 @@
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Quota, State, Tick};
 
-use super::limits::Limits;
+use super::shared::Limits;
 use crate::seqlock::SeqLock;
 use crate::store::Cell;
 use crate::sync::{AtomicU64, Ordering, fence};

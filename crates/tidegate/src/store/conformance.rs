@@ -8,11 +8,10 @@
 //! Answers that come later are awaited on the calling thread, so a store that needs a runtime must bring its own.
 
 mod laws;
-mod random;
 mod subject;
 mod trace;
 
-pub use random::Random;
+pub use trace::Random;
 
 use std::sync::Arc;
 use std::time::Duration;

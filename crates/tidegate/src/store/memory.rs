@@ -58,7 +58,6 @@ mod prefault;
 mod reading;
 mod reclaim;
 mod seed;
-mod sweep;
 mod table;
 mod tracked;
 mod word_path;

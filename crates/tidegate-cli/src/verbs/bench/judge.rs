@@ -8,7 +8,6 @@
 mod let_through;
 mod policies;
 mod refused;
-mod span;
 
 use std::time::Duration;
 
@@ -18,7 +17,6 @@ use serde_json::{Value, json};
 use self::let_through::LetThrough;
 pub(super) use self::policies::Judged;
 use self::refused::Refused;
-use self::span::Span;
 use super::answer::Fate;
 use super::question::Question;
 
@@ -33,6 +31,19 @@ pub(super) struct Ask {
     pub(super) sent: u64,
     pub(super) answered: u64,
     pub(super) fate: Fate,
+}
+
+/// The span in which the server decided an ask, by the judge's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Span {
+    from: u64,
+    to: u64,
+    key: u32,
+}
+
+impl Span {
+    const MIN: Self = Self { from: 0, to: 0, key: 0 };
+    const MAX: Self = Self { from: u64::MAX, to: u64::MAX, key: u32::MAX };
 }
 
 /// The results so far.

@@ -10,8 +10,7 @@
 use core::hint::cold_path;
 use core::time::Duration;
 
-use super::report::{GcraReport, whole};
-use super::{Gcra, GcraState};
+use super::{Gcra, GcraReport, GcraState, whole};
 use crate::decision::{Retry, Standing};
 use crate::rate::line::{Line, Pace, arrival};
 use crate::time::Tick;

@@ -1,13 +1,12 @@
 //! Turns a conclusion into an answer: status, headers, body.
 //!
 //! An allowed request is answered 200. A denied one has the status of the policy that binds: 429 for a caller over a
-//! quota, 503 if the server itself is short. Its body is the decision inside `application/problem+json` ([`refusal`]).
+//! quota, 503 if the server itself is short. Its body is the decision inside `application/problem+json` ([`RefusalBody`]).
 //! Behind a proxy the body is short ([`PublicRefusal`](tidegate::http_answer::server_parts::PublicRefusal)), since the
 //! proxy may show it to anybody: Caddy and Traefik pass the answer of forward-auth to their client. Operators find the
 //! full decision by its id: `/v1/explain?id=`.
 
 mod decision_body;
-mod refusal;
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
 use tidegate::http_answer::PROBLEM_JSON;
-use tidegate::http_answer::server_parts::{Refusal, ShownLimits};
+use tidegate::http_answer::server_parts::{Refusal, RefusalProblem, ShownLimits};
 use tidegate::policy::Descriptor;
 use tidegate::store::BreakerView;
 use tidegate_core::Retry;
@@ -24,7 +23,6 @@ use ulid::Ulid;
 
 use self::decision_body::DecisionBody;
 pub(crate) use self::decision_body::mode;
-use self::refusal::RefusalBody;
 use super::response_headers;
 use crate::engine::{Conclusion, Engine, TicketAnswer, Want};
 use crate::json::{self, JSON};
@@ -39,6 +37,22 @@ struct InBatch<'a> {
     status: u16,
     #[serde(flatten)]
     decision: &'a DecisionBody<'a>,
+}
+
+/// The body of a refusal to an API caller: a problem document that contains the full decision.
+#[derive(Debug, Serialize)]
+struct RefusalBody<'a> {
+    #[serde(flatten)]
+    problem: RefusalProblem<'a>,
+    #[serde(flatten)]
+    decision: &'a DecisionBody<'a>,
+}
+
+impl<'a> RefusalBody<'a> {
+    /// Makes the body of a refusal with this status.
+    fn of(refusal: Refusal<'a>, decision: &'a DecisionBody<'a>, status: StatusCode) -> Self {
+        Self { problem: refusal.problem(status, decision.decision_id.as_deref()), decision }
+    }
 }
 
 /// The parts from which the answer to one check is made.

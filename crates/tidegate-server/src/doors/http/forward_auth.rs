@@ -15,7 +15,6 @@
 //! caller that hangs up before that has spent nothing.
 
 mod original;
-mod priority;
 
 use std::net::SocketAddr;
 

@@ -2,7 +2,6 @@
 
 mod attributes;
 mod check;
-mod reset;
 mod settle;
 mod words;
 
@@ -10,13 +9,14 @@ use std::pin::pin;
 
 use tidegate::visible::excerpt;
 
-use self::words::{Refusal, text};
+use self::words::{Refusal, shown, text, too_few};
 use super::reply::Replies;
 use super::session::{RespDoor, Session};
 use super::throttle;
 use crate::auth::Scope;
 use crate::metrics::Transport;
 use crate::otlp::Ended;
+use crate::requests;
 use crate::spelling::nearest;
 use crate::unmet::Misdirected;
 
@@ -75,7 +75,7 @@ async fn decided(
         let where_else = "TG.RESET is not served here; DELETE /v1/keys/POLICY at the admin address does it";
         Err(Refusal::wrong(where_else))
     } else if is("TG.RESET") {
-        reset::run(door, words, replies).await?;
+        reset(door, words, replies).await?;
         tracing::info!(token = session.token(), command = "TG.RESET", "a change through the API");
         Ok(())
     } else {
@@ -84,4 +84,23 @@ async fn decided(
         let advice = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
         Err(Refusal::wrong(format!("unknown command '{}'{advice}", excerpt(&name))))
     }
+}
+
+/// `TG.RESET policy name value [name value ...]`: resets what one key has spent, and ends its block, like
+/// `DELETE /v1/keys`.
+async fn reset(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Result<(), Refusal> {
+    let [_, policy, rest @ ..] = words else { return too_few(words, replies) };
+    let live = door.app.engine.live();
+    let at = requests::find(&live.set, &text(policy)).map_err(|none| Refusal::wrong(none.to_string()))?;
+    let pairs = rest.chunks(2).map(|pair| match pair {
+        [name, value] => attributes::pair(name, value),
+        _ => Err(Refusal::wrong(format!("{} has no value", shown(pair[0])))),
+    });
+    let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
+    let key = requests::key_of(&live.set, at, pairs);
+    let key = key.map_err(|wrong| Refusal::wrong(wrong.to_string()))?;
+    let let_go = door.app.engine.let_go(&live, at, &key).await;
+    let_go.map_err(|error| Refusal("UNAVAILABLE", error.to_string()))?;
+    replies.simple("OK");
+    Ok(())
 }

@@ -54,7 +54,7 @@ fn everything() -> String {
         [true, false].into_iter().for_each(|of_region| leases::show_part(registry, &status, of_region));
         leases::show_membership(registry, &status);
         leases::show_policies(registry, &MemberReport::default());
-        unknown_costs::show(registry, [("a.b.c", CostErrors::default())].into_iter());
+        in_force::show_unknown_costs(registry, [("a.b.c", CostErrors::default())].into_iter());
         judged::show(registry, [("a.b.c", &*judge)].into_iter());
         let followed = FollowedRate { policy: "a.b.c", per_second: 10.0 };
         in_force::show(registry, [("a.b.c", Holding::No)].into_iter(), &[followed]);

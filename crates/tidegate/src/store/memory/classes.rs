@@ -16,7 +16,7 @@ use tidegate_core::{Quota, Tick};
 
 use super::limit::{CachedClass, Entry, Limit, PermanentLimit};
 use super::name::Class;
-use super::sweep::Sweep;
+use super::reclaim::Sweep;
 
 /// The number of limits that keep their numbers permanently, and are found without searching a list that grows.
 pub(super) const FEW: usize = 8;

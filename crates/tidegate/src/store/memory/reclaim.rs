@@ -20,7 +20,6 @@ use tidegate_core::Tick;
 
 use super::classes::{Classes, FEW, LOW};
 use super::name::{Class, Name};
-use super::sweep::{Phase, Sweep};
 use super::table::Table;
 
 /// The least number of lines in a part of a sweep.
@@ -28,6 +27,41 @@ const LINES: usize = 64;
 
 /// The number of numbers that a part of a sweep retires or frees.
 const NUMBERS: usize = 512;
+
+/// A sweep under way; by default, none.
+#[derive(Debug, Default)]
+pub(super) struct Sweep {
+    phase: Phase,
+    /// One bit for each number that a slot carries.
+    seen: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Phase {
+    #[default]
+    Idle,
+    /// Retires numbers; continues with this number.
+    Retire(usize),
+    /// Looks at lines; continues with this line.
+    Look(usize),
+    /// Frees numbers; continues with this number.
+    GiveUp(usize),
+}
+
+impl Sweep {
+    /// Notes that a slot carries a number.
+    fn see(&mut self, class: Class) {
+        let number = usize::from(class.number());
+        if let Some(bits) = self.seen.get_mut(number / 64) {
+            *bits |= 1 << (number % 64);
+        }
+    }
+
+    /// Returns whether a slot was seen to carry a number.
+    fn has_seen(&self, number: usize) -> bool {
+        self.seen.get(number / 64).is_none_or(|bits| bits >> (number % 64) & 1 > 0)
+    }
+}
 
 impl Table {
     /// Does a part of a sweep, if one is due. The caller must not hold the lock of a line.

@@ -13,8 +13,8 @@ use tidegate::gate::Check;
 use tidegate::{Cost, Gate, ManualClock, Tick};
 
 use super::super::question::Question;
+use super::Span;
 use super::policies::Judged;
-use super::span::Span;
 
 #[derive(Debug)]
 pub(super) struct Refused {
