@@ -295,7 +295,7 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
         let cohorts = quota
             .zip(of)
             .filter(|_| refused && !is_breaker)
-            .and_then(|(quota, of)| cohorts_admitted(limit, quota, (of.keep_for, level)));
+            .and_then(|(quota, of)| cohorts_admitted(limit, quota, of.keep_for, level));
         LimitReason {
             limit: match terms {
                 Some(_) if brought => "the check's own quota".to_owned(),
@@ -323,7 +323,7 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
             retry: refused.then(|| limit.decision.retry().as_str()),
             retry_after_ms: if refused { limit.decision.retry().after().map(millis_up) } else { None },
             allowed_with: (refused && !is_breaker && !limit.cost_is_unknown())
-                .then(|| allowed_with(limit, quota, of, (decision.priority, left))),
+                .then(|| allowed_with(limit, quota, of, decision.priority, left)),
             admitted_share: cohorts.map(|cohorts| f64::from(cohorts) / f64::from(Priority::COHORTS)),
             spared: !decision.allowed && !refused,
             binds: !decision.allowed && decision.binding == Some(place),

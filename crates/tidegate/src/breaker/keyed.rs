@@ -181,14 +181,14 @@ impl KeyedBreaker {
     pub fn force(&self, key: impl Key, to: Force, time: Option<Duration>, reason: &str) {
         let now = self.shared.time.now();
         let forced = Forced::new(to, time.map(|time| now.after(time)), reason);
-        key.with_bytes(|key| self.shared.force(key, (now, Absent::Begins), Some(forced)));
+        key.with_bytes(|key| self.shared.force(key, now, Absent::Begins, Some(forced)));
     }
 
     /// Ends the forced state of a key: from now on the outcomes of its calls decide its state again. After
     /// [`Force::Open`] it is tried by probes first.
     pub fn auto(&self, key: impl Key) {
         let now = self.shared.time.now();
-        key.with_bytes(|key| self.shared.force(key, (now, Absent::Stays), None));
+        key.with_bytes(|key| self.shared.force(key, now, Absent::Stays, None));
     }
 
     fn view_of(&self, key: impl Key) -> BreakerView {
@@ -230,20 +230,20 @@ impl Keys {
         let enter = |law: &CircuitBreaker, state: &mut _, at| {
             law.enter_in_place(state, Ask::allow(at, Cost::ONE), &mut |_| ())
         };
-        self.change(key, (self.time.now(), Absent::Begins), enter).expect(BEGINS)
+        self.change(key, self.time.now(), Absent::Begins, enter).expect(BEGINS)
     }
 
     /// Enters the breaker of a key, or returns the refusal. `admit` makes the call; see [`shared::Shared::enter`].
     fn enter<C>(&self, key: &[u8], admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
-        let now = (self.time.now(), Absent::Begins);
+        let now = self.time.now();
         if self.observer.is_none() {
             let enter = |law: &CircuitBreaker, state: &mut _, at| {
                 shared::enter(law, state, Ask::allow(at, Cost::ONE), &mut |_| ())
             };
-            return self.change(key, now, enter).expect(BEGINS).map(admit);
+            return self.change(key, now, Absent::Begins, enter).expect(BEGINS).map(admit);
         }
         let mut changes = Changes::new();
-        let entered = self.change(key, now, |law, state, at| {
+        let entered = self.change(key, now, Absent::Begins, |law, state, at| {
             shared::enter(law, state, Ask::allow(at, Cost::ONE), &mut |change| changes.push(change))
         });
         let entered = entered.expect(BEGINS).map(admit);
@@ -253,19 +253,19 @@ impl Keys {
 
     /// Leaves the breaker of a key. If the key was reset meanwhile, its state is younger than the receipt, and the
     /// outcome does not count.
-    fn leave(&self, key: &[u8], (receipt, measured): (&Receipt, Measured), outcome: Outcome) {
+    fn leave(&self, key: &[u8], receipt: &Receipt, measured: Measured, outcome: Outcome) {
         let (now, mut changes) = (self.time.now(), Changes::new());
         let answered = (receipt, measured.answered(receipt, now));
-        self.change(key, (now, Absent::Stays), |law, state, at| {
+        self.change(key, now, Absent::Stays, |law, state, at| {
             law.leave_answered_in_place(state, at, answered, outcome, &mut |change| changes.push(change));
         });
         self.tell(key, &changes, Some(&CallDid::Ended { outcome, took: now.since(receipt.at) }));
     }
 
     /// Forces the breaker of a key into a state, or ends a forced state.
-    fn force(&self, key: &[u8], at: (Tick, Absent), forced: Option<Forced>) {
+    fn force(&self, key: &[u8], now: Tick, absent: Absent, forced: Option<Forced>) {
         let mut changes = Changes::new();
-        self.change(key, at, |law, state, at| {
+        self.change(key, now, absent, |law, state, at| {
             law.force_in_place(state, at, forced, &mut |change| changes.push(change));
         });
         self.tell(key, &changes, None);
@@ -275,10 +275,11 @@ impl Keys {
     fn change<R>(
         &self,
         key: &[u8],
-        (now, absent): (Tick, Absent),
+        now: Tick,
+        absent: Absent,
         change: impl FnOnce(&CircuitBreaker, &mut CircuitBreakerState, Tick) -> R,
     ) -> Option<R> {
-        self.store.change(key, (&self.quota, absent), now, |cell, at| match &mut cell.state {
+        self.store.change(key, &self.quota, absent, now, |cell, at| match &mut cell.state {
             State::Breaker(state) => change(self.law(), state, at),
             _ => unreachable!("the state is of the breaker that all keys have"),
         })
@@ -342,7 +343,7 @@ impl KeyedCall {
 
     fn end(&mut self, outcome: Outcome) {
         let Some(receipt) = self.receipt.take() else { return };
-        self.shared.leave(&self.key, (&receipt, self.measured), outcome);
+        self.shared.leave(&self.key, &receipt, self.measured, outcome);
     }
 }
 

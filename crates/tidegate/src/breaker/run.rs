@@ -20,7 +20,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub(super) fn of((retry, reason): Refused) -> Self {
+    pub(super) fn of(Refused { retry, reason }: Refused) -> Self {
         Self { denied: refused(retry), reason }
     }
 

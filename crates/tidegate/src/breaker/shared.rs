@@ -17,7 +17,11 @@ use crate::refusal_reason::RefusalReason;
 use crate::sync::Mutex;
 
 /// A refusal: when to retry, and why.
-pub(super) type Refused = (Retry, RefusalReason);
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) retry: Retry,
+    pub(super) reason: RefusalReason,
+}
 
 /// The changes that one step brought about, for the observer.
 pub(super) type Changes = SmallVec<[Change; 1]>;
@@ -125,13 +129,13 @@ pub(super) fn enter(
             (Condition::Shedding { .. }, None) => RefusalReason::Shedding,
             _ => RefusalReason::Open,
         };
-        (retry, reason)
+        Refused { retry, reason }
     })
 }
 
 /// Returns what an observer is told of a refusal.
-pub(super) fn told_refusal((retry, reason): &Refused) -> CallDid {
-    CallDid::Refused { reason: reason.clone(), retry: *retry }
+pub(super) fn told_refusal(refused: &Refused) -> CallDid {
+    CallDid::Refused { reason: refused.reason.clone(), retry: refused.retry }
 }
 
 /// Makes the denial of a breaker. A breaker has no units, so the limit is 1: one call may enter or none.

@@ -282,7 +282,7 @@ impl Enter {
             (_, longest) => longest.map(|longest| (longest, NoPlace::QueueTimeout)),
         };
         let deadline = expiry.map(|(tick, _)| tick);
-        let ticket = shared.join(self.request(places), (now, deadline), cx.waker().clone())?;
+        let ticket = shared.join(self.request(places), now, deadline, cx.waker().clone())?;
         Ok((ticket, expiry))
     }
 

@@ -108,7 +108,7 @@ impl Places {
         kept: impl Fn(u64) -> u64,
     ) -> Result<u64, EnterFailure> {
         let open = |count: Count| if count.is_locked() { Err(EnterFailure::Locked) } else { Ok(()) };
-        self.take_if((places, alone), kept, open)
+        self.take_if(places, alone, kept, open)
     }
 
     /// Takes places; for a caller that holds the lock.
@@ -118,13 +118,14 @@ impl Places {
         alone: bool,
         kept: impl Fn(u64) -> u64,
     ) -> Result<u64, EnterFailure> {
-        self.take_if((places, alone), kept, |_| Ok(()))
+        self.take_if(places, alone, kept, |_| Ok(()))
     }
 
     #[inline]
     fn take_if(
         &self,
-        (places, alone): (u64, bool),
+        places: u64,
+        alone: bool,
         kept: impl Fn(u64) -> u64,
         open: impl Fn(Count) -> Result<(), EnterFailure>,
     ) -> Result<u64, EnterFailure> {

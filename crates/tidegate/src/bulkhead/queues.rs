@@ -183,13 +183,14 @@ impl Queues {
     pub(super) fn is_next(
         &self,
         class: Class,
-        (priority, places): (Priority, u64),
+        priority: Priority,
+        places: u64,
         now: Tick,
         may_consider: impl Fn(Priority, u64) -> bool,
     ) -> bool {
         match self {
             Self::One(queue) => queue.is_next(priority, now),
-            Self::Divided(divided) => divided.is_next(class.number(), (priority, places), now, may_consider),
+            Self::Divided(divided) => divided.is_next(class.number(), priority, places, now, may_consider),
         }
     }
 
@@ -263,7 +264,8 @@ impl Divided {
     fn is_next(
         &self,
         number: usize,
-        (priority, places): (Priority, u64),
+        priority: Priority,
+        places: u64,
         now: Tick,
         may_consider: impl Fn(Priority, u64) -> bool,
     ) -> bool {

@@ -283,12 +283,13 @@ impl Shared {
     pub(super) fn join(
         &self,
         request: PlaceRequest<'_>,
-        (now, deadline): (Tick, Option<Tick>),
+        now: Tick,
+        deadline: Option<Tick>,
         waker: Waker,
     ) -> Joined {
         let mut waker = Some(waker);
         let (joined, mut wakers) =
-            self.waiters.lock().join(&self.rules, &self.places, request, (now, deadline), &mut waker);
+            self.waiters.lock().join(&self.rules, &self.places, request, now, deadline, &mut waker);
         wakers.to_drop = waker;
         let panicked = wakers.wake_all();
         match joined {

@@ -105,8 +105,10 @@ impl Waiters {
     /// Takes places for the next caller, if enough are free.
     fn take(
         &mut self,
-        (rules, places): (&Rules, &Places),
-        (wanted, priority): (u64, Priority),
+        rules: &Rules,
+        places: &Places,
+        wanted: u64,
+        priority: Priority,
         class: Class,
         now: Tick,
     ) -> Option<Granted> {
@@ -146,8 +148,8 @@ impl Waiters {
             return (Err(rules.too_many_now(request.places)), wakers);
         }
         let may_consider = |priority, wanted| rules.may_consider(priority, wanted, places.count());
-        let answer = if self.queues.is_next(class, (request.priority, request.places), now, may_consider) {
-            self.take((rules, places), (request.places, request.priority), class, now)
+        let answer = if self.queues.is_next(class, request.priority, request.places, now, may_consider) {
+            self.take(rules, places, request.places, request.priority, class, now)
         } else {
             None
         };
@@ -161,7 +163,8 @@ impl Waiters {
         rules: &Rules,
         places: &Places,
         request: PlaceRequest<'_>,
-        (now, deadline): (Tick, Option<Tick>),
+        now: Tick,
+        deadline: Option<Tick>,
         waker: &mut Option<Waker>,
     ) -> (Result<Ticket, Answer>, PendingWakers) {
         if let Some(refused) = rules.too_many(request.places, request.priority, places.count().limit()) {
@@ -175,7 +178,10 @@ impl Waiters {
             Ok(granted) => Err(Ok(granted)),
             Err(refused) if refused.why == NoPlace::TooManyPlaces => Err(Err(refused)),
             Err(_) if self.is_late(request, now, deadline) => Err(Err(TurnedAway::now(NoPlace::TurnTooLate))),
-            Err(none) => self.wait((rules, places), (request, none), now, waker, &mut wakers),
+            Err(none) => self.wait(rules, places, request, now, waker, &mut wakers).ok_or_else(|| {
+                let room = rules.room(places.count().limit());
+                Err(if room == 0 { none } else { TurnedAway::now(NoPlace::QueueFull) })
+            }),
         };
         self.open_if_empty(places);
         (joined, wakers)
@@ -192,24 +198,23 @@ impl Waiters {
 
     fn wait(
         &mut self,
-        (rules, places): (&Rules, &Places),
-        (request, none): (PlaceRequest<'_>, TurnedAway),
+        rules: &Rules,
+        places: &Places,
+        request: PlaceRequest<'_>,
         now: Tick,
         waker: &mut Option<Waker>,
         wakers: &mut PendingWakers,
-    ) -> Result<Ticket, Answer> {
+    ) -> Option<Ticket> {
         const DISPLACED: TurnedAway = TurnedAway::now(NoPlace::Displaced);
-        const QUEUE_FULL: TurnedAway = TurnedAway::now(NoPlace::QueueFull);
         let class = self.queues.class_of(request.tenant, now);
         let (room, mut displaced) = (rules.room(places.count().limit()), false);
         if self.queues.len() >= room {
-            let full = if room == 0 { none } else { QUEUE_FULL };
-            let gives_way = self.queues.gives_way_to(class, request.priority, now).ok_or(Err(full))?;
-            self.answer(gives_way, Err(DISPLACED), wakers);
+            let (class, turn) = self.queues.gives_way_to(class, request.priority, now)?;
+            self.answer(class, turn, Err(DISPLACED), wakers);
             displaced = true;
         }
         // `None` only if the waker was taken before. It cannot be: `join` calls this once.
-        let waker = waker.take().ok_or(Err(QUEUE_FULL))?;
+        let waker = waker.take()?;
         if self.queues.len() == 0 {
             self.pace.begin(now);
         }
@@ -221,11 +226,11 @@ impl Waiters {
             // The waiter that went may have held up others, this newcomer included.
             wakers.to_wake.extend(self.advance(rules, places, now).to_wake);
         }
-        Ok(Ticket { class, turn })
+        Some(Ticket { class, turn })
     }
 
     /// Answers a waiter, which fetches the answer later.
-    fn answer(&mut self, (class, turn): (Class, Turn), answer: Answer, wakers: &mut PendingWakers) {
+    fn answer(&mut self, class: Class, turn: Turn, answer: Answer, wakers: &mut PendingWakers) {
         if let Some(waiting) = self.queues.remove(class, &turn) {
             self.answered.insert(turn.number, answer);
             wakers.to_wake.push(waiting.waker);
@@ -299,7 +304,7 @@ impl Waiters {
         places.change(limit);
         self.queues.change(limit);
         for (class, turn) in self.queues.too_wide(|priority| rules.most(priority, limit)) {
-            self.answer((class, turn), Err(rules.too_many_now(1)), &mut wakers);
+            self.answer(class, turn, Err(rules.too_many_now(1)), &mut wakers);
         }
         wakers.to_wake.extend(self.advance(rules, places, now).to_wake);
         self.open_if_empty(places);
@@ -314,17 +319,17 @@ impl Waiters {
         let may_consider = |priority, wanted| rules.may_consider(priority, wanted, places.count());
         while let Some((class, turn, waiting)) = self.queues.next(now, may_consider) {
             let (wanted, priority, since) = (waiting.places, waiting.priority, waiting.since);
-            let Some(granted) = self.take((rules, places), (wanted, priority), class, now) else { break };
+            let Some(granted) = self.take(rules, places, wanted, priority, class, now) else { break };
             if self.queues.waited_too_long(class, since, now) {
                 places.leave(wanted);
                 self.queues.count_returned(granted.class, wanted, now);
-                self.answer((class, turn), Err(STANDING), &mut wakers);
+                self.answer(class, turn, Err(STANDING), &mut wakers);
                 continue;
             }
-            self.answer((class, turn), Ok(granted), &mut wakers);
+            self.answer(class, turn, Ok(granted), &mut wakers);
             self.pace.turn(now, wanted);
             while let Some(stale) = self.queues.stale(class, now) {
-                self.answer((class, stale), Err(STANDING), &mut wakers);
+                self.answer(class, stale, Err(STANDING), &mut wakers);
             }
         }
         if self.queues.len() == 0 {

@@ -32,7 +32,7 @@ pub(super) fn keep_for(
             findings.error(spot(error.level()), format_args!("{error} ({})", terms.label));
             return KeepFor::default();
         }
-        warn_of_costs(&keep_for, (terms, limit.max_wait), (owner, node.spot), findings);
+        warn_of_costs(&keep_for, terms, limit.max_wait, owner, node.spot, findings);
     }
     keep_for
 }
@@ -41,8 +41,10 @@ pub(super) fn keep_for(
 /// would never pass.
 fn warn_of_costs(
     keep_for: &KeepFor,
-    (terms, max_wait): (&Terms, Duration),
-    (owner, spot): (PolicyFacts<'_>, Spot),
+    terms: &Terms,
+    max_wait: Duration,
+    owner: PolicyFacts<'_>,
+    spot: Spot,
     findings: &mut Findings,
 ) {
     let (Some(quota), Some(cost)) = (&terms.quota, owner.cost) else { return };

@@ -35,7 +35,8 @@ pub(super) fn allowed_with(
     limit: &LimitDecision,
     quota: Option<&Quota>,
     of: Option<&Limit>,
-    (priority, left): (Priority, Option<Duration>),
+    priority: Priority,
+    left: Option<Duration>,
 ) -> AllowedWith {
     let keep_for = of.map(|of| of.keep_for).unwrap_or_default();
     let standing = limit.decision.standing;
@@ -46,7 +47,7 @@ pub(super) fn allowed_with(
     let most = if quota.is_some_and(Quota::is_guard) { Concurrency::MAX_PLACES } else { Rate::MAX_COUNT };
     let passes = |level: &Criticality| {
         let kept_back = quota
-            .map_or(0, |quota| keep_for.kept_in_places((*level).into(), quota, (standing.limit, limit.cost)));
+            .map_or(0, |quota| keep_for.kept_in_places((*level).into(), quota, standing.limit, limit.cost));
         !limit.delays && limit.cost.units().saturating_add(kept_back) <= standing.remaining
     };
     let level = Criticality::ALL.into_iter().filter(|level| Priority::of(*level) > priority).find(passes);
@@ -54,7 +55,7 @@ pub(super) fn allowed_with(
         // The caller's time may have shortened the delay that was accepted.
         let accepted = left.map_or(of.max_wait, |left| left.min(of.max_wait));
         let asked = limit.cost.units().saturating_add(limit.kept_back);
-        let needed = max_wait_at_least(quota, asked, (standing, limit.decision.retry()), accepted)?;
+        let needed = max_wait_at_least(quota, asked, standing, limit.decision.retry(), accepted)?;
         left.is_none_or(|left| needed <= left).then_some(needed)
     });
     AllowedWith {
@@ -87,11 +88,12 @@ pub(super) fn word(quota: &Quota) -> Option<(&'static str, &'static str)> {
 pub(super) fn cohorts_admitted(
     limit: &LimitDecision,
     quota: &Quota,
-    (keep_for, level): (KeepFor, Criticality),
+    keep_for: KeepFor,
+    level: Criticality,
 ) -> Option<u8> {
     let Standing { limit: whole, remaining, .. } = limit.decision.standing;
     let sheds = limit.kept_back > 0 && !limit.delays && limit.cost.units() <= remaining;
-    sheds.then(|| keep_for.cohorts_admitted(level, quota, (whole, remaining, limit.cost)))
+    sheds.then(|| keep_for.cohorts_admitted(level, quota, whole, remaining, limit.cost))
 }
 
 /// Returns the smallest longest delay with which a refused request for `asked` units would have passed, rounded up to the
@@ -100,11 +102,12 @@ pub(super) fn cohorts_admitted(
 fn max_wait_at_least(
     quota: &Quota,
     asked: u64,
-    (standing, retry): (Standing, Retry),
+    standing: Standing,
+    retry: Retry,
     accepted: Duration,
 ) -> Option<Duration> {
     let needed = match (quota, retry) {
-        (Quota::LeakyQueue(queue), _) => in_queue(queue, asked, standing, (retry, accepted)),
+        (Quota::LeakyQueue(queue), _) => in_queue(queue, asked, standing, retry, accepted),
         (
             Quota::Gcra(_)
             | Quota::TokenBucket(_)
@@ -145,7 +148,8 @@ fn in_queue(
     queue: &LeakyQueue,
     asked: u64,
     standing: Standing,
-    (retry, accepted): (Retry, Duration),
+    retry: Retry,
+    accepted: Duration,
 ) -> Option<Duration> {
     let time_of = |units: u64| {
         let (period, count) = (queue.rate().period_nanos(), queue.rate().count());

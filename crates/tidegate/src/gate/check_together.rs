@@ -179,7 +179,7 @@ impl Gate {
             if merged.parts.is_empty() {
                 continue;
             }
-            let mut runs = [Run::new(self, merged.plan, op, (at, deadline))];
+            let mut runs = [Run::new(self, merged.plan, op, at, deadline)];
             self.settle_runs(&mut runs, K::KEEPS && !looks, waits).await;
             let [run] = runs;
             let (plan, settled, settlements) = run.outcome()?;

@@ -228,7 +228,7 @@ impl Gate {
         let at = if by_tick { self.time.recent() } else { self.time.now() };
         self.shorten_waits(policies, at, check, &mut plan.lines);
         let clock = if by_tick { StepClock::Fresh(self.time.fresh()) } else { StepClock::Engine };
-        self.settle_plan::<K>(&plan, (at, clock), check.op(), settled)?;
+        self.settle_plan::<K>(&plan, at, clock, check.op(), settled)?;
         if settled.allowed {
             keep_allowed(keep, &mut plan, settled);
         }
@@ -247,7 +247,8 @@ impl Gate {
     pub(super) fn settle_plan<K: Keep>(
         &self,
         plan: &Plan<'_>,
-        (now, clock): (Tick, StepClock<'_>),
+        now: Tick,
+        clock: StepClock<'_>,
         op: Op<'_>,
         settled: &mut Settled,
     ) -> Result<(), StoreError> {

@@ -104,7 +104,7 @@ pub(super) struct Claimed<'c>(pub(super) SmallVec<[&'c MadeCharge; 2]>);
 
 impl PartEndings<'_> {
     /// Makes an empty step for a store and a tag.
-    pub(super) fn of((store, tag): (usize, u64)) -> Self {
+    pub(super) fn of(store: usize, tag: u64) -> Self {
         Self { store, tag, ..Self::default() }
     }
 
@@ -112,7 +112,8 @@ impl PartEndings<'_> {
     /// limit that `changed` returns for it.
     pub(super) fn fill_in(
         &self,
-        (lines, at): (&[Settlement], Tick),
+        lines: &[Settlement],
+        at: Tick,
         finished: &mut Finished<'_>,
         changed: impl Fn(&Charge<'_>, usize) -> Option<Arc<Quota>>,
     ) {
@@ -151,7 +152,8 @@ impl Gate {
     /// Works out how charges end, grouped by the stores that hold them.
     pub(super) fn endings<'c>(
         &self,
-        (charged, lines): (&'c Charged, impl Iterator<Item = &'c MadeCharge>),
+        charged: &'c Charged,
+        lines: impl Iterator<Item = &'c MadeCharge>,
         outcome: Outcome,
         mut used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
         claims: Claims,
@@ -181,7 +183,7 @@ impl Gate {
             {
                 Some(at) => &mut endings.parts[at],
                 None => {
-                    endings.parts.push(PartEndings::of((store, tag)));
+                    endings.parts.push(PartEndings::of(store, tag));
                     endings.parts.last_mut().expect("pushed just now")
                 }
             };

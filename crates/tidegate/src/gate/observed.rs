@@ -34,7 +34,8 @@ impl Observing {
     fn decided<'s>(
         &self,
         plan: &Plan<'_>,
-        (at, allowed): (Tick, bool),
+        at: Tick,
+        allowed: bool,
         settlements: impl Iterator<Item = Option<&'s Settlement>>,
     ) {
         for (line, settlement) in plan.lines.iter().zip(settlements) {
@@ -165,7 +166,7 @@ impl Gate {
     #[inline]
     pub(super) fn tell_settled(&self, op: Op<'_>, plan: &Plan<'_>, settled: &mut Settled) {
         if self.is_observed() {
-            self.tell_decided((op, plan), (settled.at, settled.allowed), settled.lines.iter().map(Some));
+            self.tell_decided(op, plan, settled.at, settled.allowed, settled.lines.iter().map(Some));
             self.tell_moved(&mut settled.moved);
         }
     }
@@ -174,12 +175,14 @@ impl Gate {
     #[inline]
     pub(super) fn tell_decided<'s>(
         &self,
-        (op, plan): (Op<'_>, &Plan<'_>),
-        (at, allowed): (Tick, bool),
+        op: Op<'_>,
+        plan: &Plan<'_>,
+        at: Tick,
+        allowed: bool,
         settlements: impl Iterator<Item = Option<&'s Settlement>>,
     ) {
         if let (Some(observing), Op::Take) = (&self.observed.0, op) {
-            observing.decided(plan, (at, allowed), settlements);
+            observing.decided(plan, at, allowed, settlements);
         }
     }
 

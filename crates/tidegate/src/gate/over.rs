@@ -67,8 +67,8 @@ impl Gate {
         if plan.lines.is_empty() {
             return demoted;
         }
-        let dated = (self.time.now(), self.tick_of(check));
-        let mut runs = [Run::new(self, plan, Op::Peek, dated)];
+        let (at, deadline) = (self.time.now(), self.tick_of(check));
+        let mut runs = [Run::new(self, plan, Op::Peek, at, deadline)];
         self.settle_runs(&mut runs, false, waits).await;
         let [run] = runs;
         let Ok((plan, _, settlements)) = run.outcome() else { return demoted };

@@ -21,10 +21,12 @@ use crate::store::{Answer, Charge, Ending, Op, Step, StepClock, StoreError};
 pub(super) struct Marks<'m> {
     /// Taken in the step of each store. A step that finds one of them taken is refused.
     pub(super) once: &'m [Charge<'m>],
-    /// Taken in the step of `place` only, and not binding: they refuse nothing.
+    /// Taken in the step of `store` and `tag` only, and not binding: they refuse nothing.
     pub(super) notes: &'m [Charge<'m>],
-    /// The store and the tag of the step that takes the notes, and of the only step if nothing is charged.
-    pub(super) place: (usize, u64),
+    /// The store of the step that takes the notes, and of the only step if nothing is charged.
+    pub(super) store: usize,
+    /// The tag of that step.
+    pub(super) tag: u64,
     /// Whether each of the notes was free, and is taken now; empty if no store has answered that.
     pub(super) noted: SmallVec<[bool; 2]>,
 }
@@ -32,7 +34,7 @@ pub(super) struct Marks<'m> {
 impl<'m> Marks<'m> {
     /// Returns the marks and the notes of one step.
     fn of(&self, part: &PartEndings<'_>) -> (&'m [Charge<'m>], &'m [Charge<'m>]) {
-        let notes = if (part.store, part.tag) == self.place { self.notes } else { &[] };
+        let notes = if (part.store, part.tag) == (self.store, self.tag) { self.notes } else { &[] };
         (self.once, notes)
     }
 }
@@ -63,9 +65,8 @@ impl Gate {
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<Finished<'c>, StoreError> {
-        let lines = (charged, charged.of(part));
         let Endings { mut finished, mut parts } =
-            self.endings(lines, outcome, used, Claims::Yes, Settles::All)?;
+            self.endings(charged, charged.of(part), outcome, used, Claims::Yes, Settles::All)?;
         // Only marks can refuse a settlement, and there are none here.
         run_without_waiting(self.settle_parts(&mut finished, &mut parts, None, Waits::No))?;
         Ok(finished)
@@ -87,9 +88,8 @@ impl Gate {
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<Finished<'c>, StoreError> {
-        let lines = (charged, charged.of(part));
         let Endings { mut finished, mut parts } =
-            self.endings(lines, outcome, used, Claims::Yes, Settles::All)?;
+            self.endings(charged, charged.of(part), outcome, used, Claims::Yes, Settles::All)?;
         self.settle_parts(&mut finished, &mut parts, None, Waits::Yes).await?;
         Ok(finished)
     }
@@ -101,8 +101,8 @@ impl Gate {
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<(), StoreError> {
-        let lines = (charged, charged.of(Part::All));
-        let mut endings = self.endings(lines, outcome, used, Claims::Yes, Settles::Changes)?;
+        let mut endings =
+            self.endings(charged, charged.of(Part::All), outcome, used, Claims::Yes, Settles::Changes)?;
         run_without_waiting(self.settle_parts(&mut endings.finished, &mut endings.parts, None, Waits::No))
             .map(drop)
     }
@@ -114,8 +114,8 @@ impl Gate {
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<(), StoreError> {
-        let lines = (charged, charged.of(Part::All));
-        let mut endings = self.endings(lines, outcome, used, Claims::Yes, Settles::Changes)?;
+        let mut endings =
+            self.endings(charged, charged.of(Part::All), outcome, used, Claims::Yes, Settles::Changes)?;
         self.settle_parts(&mut endings.finished, &mut endings.parts, None, Waits::Yes).await.map(drop)
     }
 
@@ -135,7 +135,7 @@ impl Gate {
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) {
         // An error cannot be reported to anybody: what the store has not settled stays charged.
-        let _ = self.settle_unwatched((charged, lines), Outcome::Ignored, used);
+        let _ = self.settle_unwatched(charged, lines, Outcome::Ignored, used);
     }
 
     /// Settles charges without waiting: what an engine must be asked for is settled in the background.
@@ -144,11 +144,12 @@ impl Gate {
     /// The error of a store that answered at once.
     pub(super) fn settle_unwatched<'c>(
         &self,
-        charged: (&'c Charged, impl Iterator<Item = &'c MadeCharge>),
+        charged: &'c Charged,
+        lines: impl Iterator<Item = &'c MadeCharge>,
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<(), StoreError> {
-        let mut endings = self.endings(charged, outcome, used, Claims::Yes, Settles::Changes)?;
+        let mut endings = self.endings(charged, lines, outcome, used, Claims::Yes, Settles::Changes)?;
         let settled = self.settle_parts(&mut endings.finished, &mut endings.parts, None, Waits::Unwatched);
         run_without_waiting(settled).map(drop)
     }
@@ -170,12 +171,12 @@ impl Gate {
         waits: Waits,
     ) -> Result<bool, StoreError> {
         if let (true, Some(marks)) = (parts.is_empty(), &marks) {
-            parts.push(PartEndings::of(marks.place));
+            parts.push(PartEndings::of(marks.store, marks.tag));
         }
         let (mut failed, mut allowed) = (None, parts.is_empty());
         for part in parts {
             let (once, notes) = marks.as_deref().map_or_else(Default::default, |marks| marks.of(part));
-            let Some(answer) = self.settle_part(part, (once, notes), waits).await else { continue };
+            let Some(answer) = self.settle_part(part, once, notes, waits).await else { continue };
             match answer {
                 Ok(settled) => {
                     allowed |= settled.allowed;
@@ -183,7 +184,7 @@ impl Gate {
                     if let Some(marks) = &mut marks {
                         marks.noted.extend(noted.iter().map(|note| note.receipt.is_some()));
                     }
-                    part.fill_in((lines, settled.at), finished, |charge, limit| {
+                    part.fill_in(lines, settled.at, finished, |charge, limit| {
                         self.changed_limit(charge, limit)
                     });
                     if settled.allowed {
@@ -204,7 +205,8 @@ impl Gate {
     pub(super) async fn settle_part(
         &self,
         part: &mut PartEndings<'_>,
-        (once, notes): (&[Charge<'_>], &[Charge<'_>]),
+        once: &[Charge<'_>],
+        notes: &[Charge<'_>],
         waits: Waits,
     ) -> Option<Answer> {
         let marks = once.iter().chain(notes);

@@ -64,7 +64,8 @@ impl<'g, 'p> Run<'g, 'p> {
         gate: &'g Gate,
         plan: Plan<'p>,
         op: Op<'static>,
-        (at, deadline): (Tick, Option<Tick>),
+        at: Tick,
+        deadline: Option<Tick>,
     ) -> Self {
         let lines = plan.lines.len();
         let mut run = Self {
@@ -256,7 +257,7 @@ impl<'g, 'p> Run<'g, 'p> {
             ..Settled::default()
         };
         let settlements_of = settlements.iter().map(Option::as_ref);
-        self.gate.tell_decided((self.op, &self.plan), (settled.at, settled.allowed), settlements_of);
+        self.gate.tell_decided(self.op, &self.plan, settled.at, settled.allowed, settlements_of);
         Ok((mem::take(&mut self.plan), settled, settlements))
     }
 }
@@ -327,7 +328,7 @@ impl Gate {
         let mut plan = Plan::default();
         check.plan_into(policies, &mut plan);
         self.shorten_waits(policies, at, check, &mut plan.lines);
-        Some(Run::new(self, plan, check.op(), (at, self.tick_of(check))))
+        Some(Run::new(self, plan, check.op(), at, self.tick_of(check)))
     }
 }
 

@@ -62,7 +62,7 @@ impl Gate {
             start = *end;
         }
         let clock = if by_tick { StepClock::Fresh(self.time.fresh()) } else { StepClock::Engine };
-        match self.settle_plan::<K>(&plan, (at, clock), first.op(), settled) {
+        match self.settle_plan::<K>(&plan, at, clock, first.op(), settled) {
             // The engine was not asked yet.
             Err(StoreError::MustWait) => return Ok(false),
             decided => decided.and_then(|()| all_answered(settled, plan.lines.len()))?,

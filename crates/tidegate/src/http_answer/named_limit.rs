@@ -94,7 +94,7 @@ impl NamedLimit {
         let mut shown = ShownLimits::none(refused.then_some(retry));
         shown.limits.push(limit);
         shown.binding = Some(0);
-        let refusal = refused.then(|| Refusal::of_limit(&self.name, &self.deny, (retry, no_place)));
+        let refusal = refused.then(|| Refusal::of_limit(&self.name, &self.deny, retry, no_place));
         HttpAnswer::new(shown, refusal)
     }
 }

@@ -74,7 +74,8 @@ impl<'a> Refusal<'a> {
     pub(super) const fn of_limit(
         name: &'a str,
         deny: &'a Deny,
-        (retry, no_place): (Retry, Option<NoPlace>),
+        retry: Retry,
+        no_place: Option<NoPlace>,
     ) -> Self {
         Self { cause: Cause::Limit { name, deny, retry, no_place }, caller_time: None, breaker: None }
     }
@@ -332,8 +333,10 @@ fn detail_of(decision: &GateDecision, needed: Option<Criticality>, breaker: Opti
     match policy.limit(bound.limit).filter(|limit| limit.is_breaker()) {
         Some(limit) => by_breaker::detail(
             &by_limit::named(policy),
-            (limit.sheds(), by_limit::time_to_live(limit)),
-            (decision.retry(), &bound.decision.standing),
+            limit.sheds(),
+            by_limit::time_to_live(limit),
+            decision.retry(),
+            &bound.decision.standing,
             breaker,
         ),
         None => by_limit::detail(policy, bound, decision.retry(), needed),

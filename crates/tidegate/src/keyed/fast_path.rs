@@ -142,7 +142,7 @@ impl Shared {
         match taken {
             WordOutcome::Permitted(word) => Some(T::permitted(by.form.report(word, by.now))),
             WordOutcome::Undecided => None,
-            WordOutcome::Refused(seen) => self.decide_by_clock(fingerprint, key, by, (units, seen)),
+            WordOutcome::Refused(seen) => self.decide_by_clock(fingerprint, key, by, units, seen),
         }
     }
 
@@ -155,7 +155,8 @@ impl Shared {
         fingerprint: Fingerprint,
         key: &[u8],
         by: &Reading<'_>,
-        (units, mut seen): (u64, u64),
+        units: u64,
+        mut seen: u64,
     ) -> Option<T> {
         loop {
             let now = self.time.now();

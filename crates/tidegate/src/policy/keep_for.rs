@@ -116,12 +116,7 @@ impl KeepFor {
     }
 
     /// Returns how much a request of a priority and a cost must leave of a limit that currently allows `limit` places.
-    pub(crate) fn kept_in_places(
-        &self,
-        priority: Priority,
-        quota: &Quota,
-        (limit, cost): (u64, Cost),
-    ) -> u64 {
+    pub(crate) fn kept_in_places(&self, priority: Priority, quota: &Quota, limit: u64, cost: Cost) -> u64 {
         kept_back::in_places(quota, self.kept_back(priority, kept_back::whole(quota)), limit, cost)
     }
 
@@ -131,11 +126,13 @@ impl KeepFor {
         &self,
         level: Criticality,
         quota: &Quota,
-        (limit, remaining, cost): (u64, u64, Cost),
+        limit: u64,
+        remaining: u64,
+        cost: Cost,
     ) -> u8 {
         let passes = |cohort: &u8| {
             let priority = Priority::of(level).in_cohort(*cohort).unwrap_or_default();
-            let kept_back = self.kept_in_places(priority, quota, (limit, cost));
+            let kept_back = self.kept_in_places(priority, quota, limit, cost);
             cost.units().saturating_add(kept_back) <= remaining
         };
         // A later cohort never leaves less, so the first that is refused ends them.

@@ -82,7 +82,10 @@ pub(super) fn finish(
                         told.push(Moved::breaker(charge.key, change));
                     }
                 };
-                let next = next(charge, found, (made, *finish, *renew), (&mut counted, tell), now);
+                let next = match charge.quota.is_guard() || found.is_some_and(|cell| cell.quota.is_guard()) {
+                    true => leave(charge, found, made, *finish, now, &mut counted, tell),
+                    false => next(charge, found, made, *finish, *renew, now),
+                };
                 settled.moved.append(&mut told);
                 if let Some((quota, next)) = next {
                     if let (true, Some(quota), Some(cell)) = (step.watched, quota, &*cell) {
@@ -111,32 +114,44 @@ const fn at_once<'a>(charge: &Charge<'a>) -> Charge<'a> {
     Charge { max_wait: Duration::ZERO, kept_back: 0, ..*charge }
 }
 
-/// Returns the state after one ending, and the quota that it is under if the cell has one; `None` where nothing
-/// changes. Sets `counted` if a breaker counts the call, and tells each change of a breaker.
+/// Returns the state after a place of a guard was left, and the guard's quota; `None` where nothing changes. Sets
+/// `counted` if a breaker counts the call, and tells each change of a breaker.
+fn leave<'c>(
+    charge: &Charge<'_>,
+    cell: Option<&'c Cell>,
+    receipt: &Receipt,
+    finish: Finish,
+    now: Tick,
+    counted: &mut bool,
+    tell: &mut dyn FnMut(Change),
+) -> Option<(Option<&'c Arc<Quota>>, State)> {
+    // A place is released where it was taken, however many places there are by now; if the place is gone, there is
+    // nothing to do.
+    let Cell { quota, state, .. } =
+        cell.filter(|cell| !cell.is_void(receipt, now) && cell.quota.is_guard() && charge.quota.is_guard())?;
+    let next = match (&**quota, state) {
+        (Quota::Breaker(breaker), State::Breaker(state)) => {
+            let mut next = state.clone();
+            *counted = breaker.leave_in_place(&mut next, now, receipt, finish.outcome, tell);
+            State::Breaker(next)
+        }
+        _ => quota.finish(state, now, receipt, finish),
+    };
+    (next != *state).then_some((Some(quota), next))
+}
+
+/// Returns the state after one ending of a charge that is on no guard, and the quota that it is under if the cell has one;
+/// `None` where nothing changes.
 fn next<'c>(
     charge: &Charge<'_>,
     cell: Option<&'c Cell>,
-    (receipt, mut finish, renew): (&Receipt, Finish, Option<Tick>),
-    (counted, tell): (&mut bool, &mut dyn FnMut(Change)),
+    receipt: &Receipt,
+    mut finish: Finish,
+    renew: Option<Tick>,
     now: Tick,
 ) -> Option<(Option<&'c Arc<Quota>>, State)> {
     let void = cell.is_none_or(|cell| cell.is_void(receipt, now));
     let quota = cell.map(|cell| &cell.quota);
-    if charge.quota.is_guard() || quota.is_some_and(|quota| quota.is_guard()) {
-        // A place is released where it was taken, however many places there are by now; if the place is gone, there is
-        // nothing to do.
-        let quota = quota.filter(|quota| !void && quota.is_guard() && charge.quota.is_guard())?;
-        let state = &cell?.state;
-        let next = match (&**quota, state) {
-            (Quota::Breaker(breaker), State::Breaker(state)) => {
-                let mut next = state.clone();
-                *counted = breaker.leave_in_place(&mut next, now, receipt, finish.outcome, tell);
-                State::Breaker(next)
-            }
-            _ => quota.finish(state, now, receipt, finish),
-        };
-        return (next != *state).then_some((Some(quota), next));
-    }
     if void && renew.is_some_and(|until| now < until) {
         // All that was spent is booked as a debt: it has been spent, whether there is room or not.
         finish.used = finish.used.saturating_add(receipt.cost.units());

@@ -49,7 +49,8 @@ pub(super) fn by_entry(key: &[u8], quota: &Quota, before: &State, ask: Ask, move
 pub(super) fn by_exit(
     key: &[u8],
     quota: &Quota,
-    (before, after): (&State, &State),
+    before: &State,
+    after: &State,
     now: Tick,
     moved: &mut Vec<Moved>,
 ) {

@@ -38,7 +38,7 @@ impl Shared {
         let (waiting, waker_panic) =
             if locked { self.pass_on(granted, now) } else { (0, HeldPanic::default()) };
         if let (true, Some(at)) = (told, now) {
-            self.learn(granted, times, outcome, (at, waiting));
+            self.learn(granted, times, outcome, at, waiting);
         }
         clock_panic.or(waker_panic).resume_unless_panicking();
     }
@@ -72,7 +72,7 @@ impl Shared {
         (waiting, wakers.wake_all())
     }
 
-    fn learn(&self, granted: &Granted, times: &Times, outcome: Outcome, (at, waiting): (Tick, usize)) {
+    fn learn(&self, granted: &Granted, times: &Times, outcome: Outcome, at: Tick, waiting: usize) {
         let Times { began, answered, deadline } = *times;
         let held = at.since(began);
         let latency = answered.map_or(held, |answered| answered.since(began));

@@ -50,7 +50,7 @@ proptest! {
         let (at, cost) = (Tick::from_nanos(now), Cost::new(units).unwrap());
         let accepted = Duration::from_millis(accepted_ms);
         if let Transition::Denied { retry } = quota.decide(&state, Ask::within(at, cost, accepted)) {
-            let told = max_wait_at_least(quota, units, (quota.standing(&state, at), retry), accepted);
+            let told = max_wait_at_least(quota, units, quota.standing(&state, at), retry, accepted);
             match told.map(millis_up) {
                 Some(ms) => {
                     prop_assert!(allowed(quota, &state, Ask::within(at, cost, Duration::from_millis(ms))), "{quota:?} {ms}");
@@ -76,6 +76,6 @@ fn a_limit_that_delays_nobody_names_no_delay() {
     ] {
         let retry = Retry::After(Duration::from_secs(1));
         let standing = quota.standing(&quota.fresh(at), at);
-        assert_eq!(max_wait_at_least(&quota, 1, (standing, retry), Duration::ZERO), None);
+        assert_eq!(max_wait_at_least(&quota, 1, standing, retry, Duration::ZERO), None);
     }
 }

@@ -21,7 +21,6 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         self.is_done(outcome != Outcome::Ignored);
         // The work was done, or may have been, so a drop leaves places and keeps charges.
         self.undo = false;
-        let lines = (&self.charged, self.charged.of(part));
-        self.gate.settle_unwatched(lines, outcome, used)
+        self.gate.settle_unwatched(&self.charged, self.charged.of(part), outcome, used)
     }
 }

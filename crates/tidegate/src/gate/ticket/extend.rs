@@ -105,7 +105,7 @@ impl Gate {
         ttl: Duration,
         id: Option<u128>,
     ) -> Result<Extended, TicketError> {
-        run_without_waiting(self.extend_ticket(ticket, keys, (ttl, id), Waits::No))
+        run_without_waiting(self.extend_ticket(ticket, keys, ttl, id, Waits::No))
     }
 
     /// Extends a ticket like [`Gate::extend`], and waits for engines that answer later.
@@ -123,14 +123,15 @@ impl Gate {
         ttl: Duration,
         id: Option<u128>,
     ) -> Result<Extended, TicketError> {
-        self.extend_ticket(ticket, keys, (ttl, id), Waits::Yes).await
+        self.extend_ticket(ticket, keys, ttl, id, Waits::Yes).await
     }
 
     async fn extend_ticket(
         &self,
         ticket: &OpenTicket,
         keys: &TicketKeys,
-        (ttl, id): (Duration, Option<u128>),
+        ttl: Duration,
+        id: Option<u128>,
         waits: Waits,
     ) -> Result<Extended, TicketError> {
         if ttl.is_zero() || ttl > Ticket::MAX_TTL {
@@ -139,7 +140,7 @@ impl Gate {
         let now = self.now();
         ticket.in_time(now)?;
         self.holds(ticket)?;
-        let place = self.only_place(ticket)?;
+        let (store, tag) = self.only_place(ticket)?;
         let id = id.map_or_else(random_id, Ok)?;
         let made = ticket.made;
         let mut next = OpenTicket {
@@ -152,10 +153,10 @@ impl Gate {
         // A new receipt is as long as the former one, so after the step nothing can fail.
         let seal = keys.prepare(next.write().len())?;
         let part = if ticket.has(Part::Spent) { Part::All } else { Part::Outcome };
-        let (part, answers) = match self.hold_longer(ticket, place, part, waits).await {
+        let (part, answers) = match self.hold_longer(ticket, store, tag, part, waits).await {
             // What was spent may be settled already, while the work goes on.
             Err(TicketError::Settled) if part == Part::All => {
-                (Part::Outcome, self.hold_longer(ticket, place, Part::Outcome, waits).await?)
+                (Part::Outcome, self.hold_longer(ticket, store, tag, Part::Outcome, waits).await?)
             }
             held => (part, held?),
         };
@@ -210,7 +211,8 @@ impl Gate {
     async fn hold_longer(
         &self,
         ticket: &OpenTicket,
-        place: (usize, u64),
+        store: usize,
+        tag: u64,
         part: Part,
         waits: Waits,
     ) -> Result<Vec<(usize, Receipt)>, TicketError> {
@@ -218,14 +220,14 @@ impl Gate {
         let mark = |key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) };
         let once: SmallVec<[Charge<'_>; 2]> = keys.iter().map(|key| mark(key)).collect();
         let charged = &ticket.charged;
-        let (mut step, mut lines) = (PartEndings::of(place), SmallVec::<[usize; 2]>::new());
+        let (mut step, mut lines) = (PartEndings::of(store, tag), SmallVec::<[usize; 2]>::new());
         // Places are in the half for the outcome, so both parts have all of them.
         for (line, made) in charged.lines.iter().enumerate().filter(|(_, made)| made.is_lent()) {
             step.charges.push(Charge { binding: !made.shadow_place, ..charged.charge(made) });
             step.endings.push(Ending::Extend { receipt: made.receipt });
             lines.push(line);
         }
-        let answer = self.settle_part(&mut step, (&once, &[]), waits).await;
+        let answer = self.settle_part(&mut step, &once, &[], waits).await;
         let settled = answer.expect("who extends a ticket waits for the answer")?;
         if !settled.allowed {
             return Err(refused(&settled, once.len()));

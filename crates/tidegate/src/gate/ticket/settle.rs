@@ -168,11 +168,11 @@ impl Gate {
         let charge = |key, binding| Charge { owner: OWNER, binding, ..Charge::new(key, &quota, Cost::ONE) };
         let once: SmallVec<[Charge<'_>; 2]> = keys.iter().map(|key| charge(key, true)).collect();
         let noting: SmallVec<[Charge<'_>; 2]> = note_keys.iter().map(|key| charge(key, false)).collect();
-        let place = self.place_of(&ticket.charged)?;
-        let mut marks = Marks { once: &once, notes: &noting, place, noted: SmallVec::new() };
-        let lines = (&ticket.charged, ticket.charged.of(part));
+        let (store, tag) = self.place_of(&ticket.charged)?;
+        let mut marks = Marks { once: &once, notes: &noting, store, tag, noted: SmallVec::new() };
+        let charged = &ticket.charged;
         let Endings { mut finished, mut parts } =
-            self.endings(lines, outcome, used, Claims::No, Settles::All)?;
+            self.endings(charged, charged.of(part), outcome, used, Claims::No, Settles::All)?;
         let settled = self.settle_parts(&mut finished, &mut parts, Some(&mut marks), waits).await;
         // Also where another store failed: no later call finds these notes free.
         for (note, _) in notes.iter().zip(&marks.noted).filter(|(_, first)| **first) {

@@ -14,8 +14,10 @@ use crate::visible;
 /// `ttl` is the time after which the place of a probe is free again although nobody has reported its end.
 pub(super) fn detail(
     policy: &str,
-    (sheds, ttl): (bool, Option<Duration>),
-    (retry, standing): (Retry, &Standing),
+    sheds: bool,
+    ttl: Option<Duration>,
+    retry: Retry,
+    standing: &Standing,
     seen: Option<&BreakerView>,
 ) -> String {
     let again = match retry {

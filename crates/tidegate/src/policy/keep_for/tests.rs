@@ -31,7 +31,7 @@ fn a_cohort_leaves_its_part_of_what_the_next_lower_level_leaves_in_addition() {
 fn the_cohorts_that_pass_are_those_that_leave_enough() {
     let nested = KeepFor::default().with(Critical, Kept::Percent(20)).with(CriticalPlus, Kept::Units(5));
     let quota = Quota::per_second(100).gcra().unwrap();
-    let admitted = |level, remaining| nested.cohorts_admitted(level, &quota, (100, remaining, Cost::ONE));
+    let admitted = |level, remaining| nested.cohorts_admitted(level, &quota, 100, remaining, Cost::ONE);
     assert_eq!([5, 6, 13, 20, 21].map(|left| admitted(Critical, left)), [0, 9, 69, 128, 128]);
     assert_eq!([20, 21].map(|left| admitted(Sheddable, left)), [0, 128], "its cohorts leave the same");
     let each = |level: Criticality, remaining: u64| {

@@ -171,7 +171,10 @@ impl Inner {
         let mut settled = answer?;
         self.record_answer(&asked, &settled, sent);
         match on_answer {
-            OnAnswer::Merge(local) => self.merge(*local, (&asked, &terms), settled).await,
+            OnAnswer::Merge(merged) => {
+                let (step, local) = *merged;
+                self.merge(&step, local, &asked, &terms, settled).await
+            }
             OnAnswer::Tell => {
                 widen(&mut settled, &terms);
                 Ok(settled)

@@ -43,8 +43,10 @@ impl Inner {
     /// Merges the engine's answer with the lines that were decided here.
     pub(super) async fn merge(
         self: &Arc<Self>,
-        (step, local): (OwnedStep, LocalLines),
-        (theirs, terms): (&OwnedStep, &TermsOfLines),
+        step: &OwnedStep,
+        local: LocalLines,
+        theirs: &OwnedStep,
+        terms: &TermsOfLines,
         settled: Settled,
     ) -> Answer {
         let LocalLines { lines, held } = local;

@@ -122,7 +122,8 @@ impl Purse {
         &mut self,
         cost: Cost,
         kept_back: u64,
-        (now, part): (Tick, u32),
+        now: Tick,
+        part: u32,
         back: &mut GivenBack,
     ) -> Lookup {
         self.touched = now;
@@ -178,14 +179,15 @@ impl Purse {
         let ahead = self.demand.sized(now, self.terms.target, self.terms.lasts);
         let (cost, kept_back) =
             request.map_or((0, self.kept_back.0), |(cost, kept_back)| (cost.units(), kept_back));
-        self.draw_ahead(ahead, (cost, kept_back), now, number)
+        self.draw_ahead(ahead, cost, kept_back, now, number)
     }
 
     /// Begins a draw of `ahead` units beyond those of a request.
     pub(super) fn draw_ahead(
         &mut self,
         ahead: u64,
-        (cost, kept_back): (u64, u64),
+        cost: u64,
+        kept_back: u64,
         now: Tick,
         number: u64,
     ) -> Option<Draw> {
@@ -276,8 +278,8 @@ impl Purse {
         if self.is_under_way(draw) {
             self.drawing = None;
             (self.remaining, self.waits) = (refused.remaining, true);
-            let spans = (self.terms.ahead, self.terms.lasts);
-            self.refusals.add_draw(draw.kept_back, refused.retry, sent, spans);
+            let (ahead, lasts) = (self.terms.ahead, self.terms.lasts);
+            self.refusals.add_draw(draw.kept_back, refused.retry, sent, ahead, lasts);
             // Higher priorities may still be granted draws; their requests state what they have to leave.
             self.kept_back = (0, sent);
         }
@@ -285,7 +287,7 @@ impl Purse {
 
     /// Notes that the engine has refused a request that it decided alone.
     pub(super) fn refused_alone(&mut self, cost: Cost, kept_back: u64, after: Duration, sent: Tick) {
-        self.refusals.add_request((cost, kept_back), after, sent, self.terms.lasts);
+        self.refusals.add_request(cost, kept_back, after, sent, self.terms.lasts);
     }
 
     /// Notes that the engine would grant a request, and how many units its limit has left.

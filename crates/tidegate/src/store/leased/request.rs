@@ -83,7 +83,7 @@ impl Inner {
         let found: SmallVec<[Found; 4]> = both
             .map(|(charge, terms)| {
                 let terms = terms.as_ref();
-                self.find((step, first), charge, terms, &mut returns, &mut ahead)
+                self.find(step, first, charge, terms, &mut returns, &mut ahead)
             })
             .collect();
         self.give_back(returns);
@@ -135,7 +135,8 @@ impl Inner {
     /// Looks for the units of one charge, and takes them if they are there.
     fn find(
         self: &Arc<Self>,
-        (step, first): (&Step<'_>, bool),
+        step: &Step<'_>,
+        first: bool,
         charge: &Charge<'_>,
         terms: Option<&Arc<Terms>>,
         returns: &mut Vec<Return>,
@@ -150,14 +151,14 @@ impl Inner {
             entry.purse.close(&mut back);
             returns.extend(Self::returns(entry, mem::take(&mut back)));
         }
-        let place = (hash, self.table.most_in_a_shard(), now);
         let settings = ChargeSettings::of(charge, step.tag);
-        let Some(entry) = shard.entry(place, charge, terms, settings) else { return Found::Engine };
+        let most = self.table.most_in_a_shard();
+        let Some(entry) = shard.entry(hash, most, now, charge, terms, settings) else { return Found::Engine };
         entry.settings = settings;
         if first {
             entry.purse.count_demand(charge.cost);
         }
-        let lookup = entry.purse.look_up(charge.cost, charge.kept_back, (now, part), &mut back);
+        let lookup = entry.purse.look_up(charge.cost, charge.kept_back, now, part, &mut back);
         let found = match lookup {
             Lookup::Ready => match entry.purse.take(charge.cost) {
                 Some(piece) => {

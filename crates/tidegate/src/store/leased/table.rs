@@ -138,7 +138,9 @@ impl Shard {
     /// replaced by a new one.
     pub(super) fn entry(
         &mut self,
-        (hash, most, now): (u64, usize, Tick),
+        hash: u64,
+        most: usize,
+        now: Tick,
         charge: &Charge<'_>,
         terms: &Arc<Terms>,
         settings: ChargeSettings,

@@ -17,6 +17,16 @@ use crate::store::{Cell, Settled, Step, settle};
 /// The latest tick that the word of a wide state can hold, in the year 2407: the next number marks a seized slot.
 const WIDE_LATEST: u64 = GcraWord::NONE - 1;
 
+/// What is written into a slot.
+#[derive(Debug)]
+pub(super) struct SlotContent {
+    pub(super) cell: Cell,
+    pub(super) owner: u32,
+    /// Whether the cell goes into the overflow even if a word could hold it: its quota holds for one step only, or it lay
+    /// there before it was exported.
+    pub(super) beside: bool,
+}
+
 impl Table {
     /// Settles any step: locks the lines of all its keys, converts their slots into cells, and back.
     pub(super) fn settle_cells(&self, step: &Step<'_>, keys: &[Sought]) -> Settled {
@@ -37,8 +47,10 @@ impl Table {
         for at in in_order {
             hands[at] = places[at].map(|place| (place, held(place.line).1.seize(place.slot)));
         }
-        let mut cells: SmallVec<[Option<Cell>; 4]> =
-            hands.iter().map(|hand| self.cell(hand.as_ref()?, step.now)).collect();
+        let mut cells: SmallVec<[Option<Cell>; 4]> = hands
+            .iter()
+            .map(|hand| hand.as_ref().and_then(|(place, seized)| self.cell(*place, seized, step.now)))
+            .collect();
         let (settled, changed) = settle(step, &mut cells);
         for (((key, cell), hand), charge) in keys.iter().zip(cells).zip(&mut hands).zip(step.charges) {
             let both = both(*key);
@@ -53,16 +65,11 @@ impl Table {
                 }
                 (Some(cell), hand) => {
                     if hand.is_none() {
-                        *hand = self.claim(&both, *key, charge.owner, step.now, (None, None));
+                        *hand = self.claim(&both, *key, charge.owner, step.now, None, None);
                     }
                     if let Some((place, seized)) = hand {
-                        self.write(
-                            &both,
-                            (*place, seized),
-                            *key,
-                            (cell, charge.owner, charge.inline_quota),
-                            step.now,
-                        );
+                        let content = SlotContent { cell, owner: charge.owner, beside: charge.inline_quota };
+                        self.write(&both, *place, seized, *key, content, step.now);
                     }
                 }
             }
@@ -71,7 +78,7 @@ impl Table {
     }
 
     /// Turns the state of a seized slot into a cell.
-    fn cell(&self, (place, seized): &(Place, Seized<'_>), now: Tick) -> Option<Cell> {
+    fn cell(&self, place: Place, seized: &Seized<'_>, now: Tick) -> Option<Cell> {
         match self.classes.get(seized.name().class()) {
             None => self.overflow.take(place.line, place.slot),
             Some(limit) => {
@@ -87,13 +94,15 @@ impl Table {
     pub(super) fn write(
         &self,
         both: &Both<'_>,
-        (place, seized): (Place, &mut Seized<'_>),
+        place: Place,
+        seized: &mut Seized<'_>,
         key: Sought,
-        (cell, owner, inline_quota): (Cell, u32, bool),
+        content: SlotContent,
         now: Tick,
     ) {
+        let SlotContent { cell, owner, beside } = content;
         let narrow = match &cell.state {
-            State::Gcra(state) if cell.forgotten.is_none() && !inline_quota => self
+            State::Gcra(state) if cell.forgotten.is_none() && !beside => self
                 .classes
                 .of(&cell.quota, owner, now)
                 .and_then(|limit| Some((limit.class(), limit.form().narrow(state, now)?))),
@@ -103,7 +112,7 @@ impl Table {
         if class == Class::WIDE {
             self.overflow.put(place.line, place.slot, cell, owner);
         }
-        self.give(both, (place, seized), key, class);
+        self.give(both, place, seized, key, class);
         seized.word = word;
     }
 

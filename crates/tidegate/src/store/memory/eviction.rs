@@ -81,10 +81,11 @@ impl Table {
         key: Sought,
         owner: u32,
         tick: Tick,
-        (by, rank): (Option<&Reading<'_>>, Option<Rank>),
+        by: Option<&Reading<'_>>,
+        rank: Option<Rank>,
     ) -> Option<(Place, Seized<'t>)> {
         loop {
-            let (candidate, goes) = self.candidate(both, (self.first(key.fingerprint()), owner), tick, by);
+            let (candidate, goes) = self.candidate(both, self.first(key.fingerprint()), owner, tick, by);
             if let Some(rank) = rank.filter(|rank| goes.is_some_and(|goes| goes >= *rank)) {
                 self.count_eviction(rank.0);
                 return None;
@@ -108,7 +109,8 @@ impl Table {
     fn candidate(
         &self,
         both: &Both<'_>,
-        (first, owner): (usize, u32),
+        first: usize,
+        owner: u32,
         tick: Tick,
         by: Option<&Reading<'_>>,
     ) -> (Option<Candidate>, Option<Rank>) {
@@ -118,7 +120,7 @@ impl Table {
             for slot in 0..WAYS {
                 let place = Place { line, slot };
                 let Some(word) = held.word(slot) else { continue };
-                match self.slot_use(held.name(slot), (place, word), tick, by) {
+                match self.slot_use(held.name(slot), place, word, tick, by) {
                     SlotUse::Free => free.add((place, word), held.name(slot) == Name::EMPTY),
                     SlotUse::Live(rank, owner) => lives.push(Live { owner, rank, candidate: (place, word) }),
                     SlotUse::Taken => {}
@@ -157,18 +159,12 @@ impl Table {
     }
 
     /// Returns the use of a place, from the point of view of a new key.
-    fn slot_use(
-        &self,
-        name: Name,
-        (place, word): Candidate,
-        tick: Tick,
-        by: Option<&Reading<'_>>,
-    ) -> SlotUse {
+    fn slot_use(&self, name: Name, place: Place, word: u64, tick: Tick, by: Option<&Reading<'_>>) -> SlotUse {
         if name == Name::EMPTY {
             return SlotUse::Free;
         }
         if let Some(by) = by.filter(|by| by.limit.class() == name.class()) {
-            return SlotUse::of((&by.form, by.limit.owner()), word, by.now);
+            return SlotUse::of(&by.form, by.limit.owner(), word, by.now);
         }
         if name.class() == Class::WIDE {
             // The word of a wide state is the tick from which the state is equivalent to none.
@@ -183,7 +179,7 @@ impl Table {
         let form = limit.form();
         // A form whose numbers do not reach this far is read at its last moment; it is at least an hour old.
         let now = form.scaled(tick).or_else(|| form.scaled(form.origin().after(form.lasts())));
-        now.map_or(SlotUse::Free, |now| SlotUse::of((&form, limit.owner()), word, now))
+        now.map_or(SlotUse::Free, |now| SlotUse::of(&form, limit.owner(), word, now))
     }
 }
 
@@ -197,7 +193,7 @@ pub(super) fn rank(cell: &Cell, tick: Tick) -> Rank {
 }
 
 impl SlotUse {
-    fn of((form, owner): (&GcraWord, u32), word: u64, now: u64) -> Self {
+    fn of(form: &GcraWord, owner: u32, word: u64, now: u64) -> Self {
         if form.is_full(word, now) {
             return Self::Free;
         }

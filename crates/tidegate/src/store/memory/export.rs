@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use tidegate_core::{State, Tick};
 
 use super::MemoryStore;
+use super::cell_path::SlotContent;
 use super::line::WAYS;
 use super::name::{Class, Name};
 use super::piece::{Entries, Entry, Part, Piece, RestoreError, read};
@@ -204,9 +205,10 @@ impl Table {
             (place, seized)
         });
         let rank = Some(super::eviction::rank(&entry.cell, now));
-        let slot = known.or_else(|| self.claim(&both, key, entry.owner, now, (None, rank)));
+        let slot = known.or_else(|| self.claim(&both, key, entry.owner, now, None, rank));
         if let Some((place, mut seized)) = slot {
-            self.write(&both, (place, &mut seized), key, (entry.cell, entry.owner, entry.beside), now);
+            let content = SlotContent { cell: entry.cell, owner: entry.owner, beside: entry.beside };
+            self.write(&both, place, &mut seized, key, content, now);
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tidegate_core::{Algorithm, Quota, State, Tick};
 
 use super::MemoryStore;
+use super::cell_path::SlotContent;
 use super::line::Seized;
 use super::name::Class;
 use super::table::{Both, Place, Sought, Table};
@@ -33,7 +34,8 @@ impl MemoryStore {
     pub(crate) fn change<R>(
         &self,
         key: &[u8],
-        (quota, absent): (&Arc<Quota>, Absent),
+        quota: &Arc<Quota>,
+        absent: Absent,
         now: Tick,
         change: impl FnOnce(&mut Cell, Tick) -> R,
     ) -> Option<R> {
@@ -59,8 +61,9 @@ impl MemoryStore {
         }
         let mut cell = Cell::new(Arc::clone(quota), quota.fresh(now));
         let result = change(&mut cell);
-        if let Some((place, mut seized)) = table.claim(&both, key, 0, now, (None, None)) {
-            table.write(&both, (place, &mut seized), key, (cell, 0, false), now);
+        if let Some((place, mut seized)) = table.claim(&both, key, 0, now, None, None) {
+            let content = SlotContent { cell, owner: 0, beside: false };
+            table.write(&both, place, &mut seized, key, content, now);
         }
         Some(result)
     }

@@ -234,8 +234,14 @@ impl Table {
     }
 
     /// Gives a seized slot to a key.
-    pub(super) fn give(&self, both: &Both<'_>, at: (Place, &mut Seized<'_>), key: Sought, class: Class) {
-        let (place, seized) = at;
+    pub(super) fn give(
+        &self,
+        both: &Both<'_>,
+        place: Place,
+        seized: &mut Seized<'_>,
+        key: Sought,
+        class: Class,
+    ) {
         if let (Some(full_keys), Some(full_key)) = (&self.full_keys, key.full_key) {
             full_keys.keep(place.line, place.slot, full_key);
         }
@@ -346,9 +352,8 @@ impl Table {
             return WordOutcome::Undecided;
         }
         let Some(next) = by.form.take(0, by.now, units) else { return WordOutcome::Refused(0) };
-        if let Some((place, mut seized)) = self.claim(&both, key, by.limit.owner(), by.tick, (Some(by), None))
-        {
-            self.give(&both, (place, &mut seized), key, by.limit.class());
+        if let Some((place, mut seized)) = self.claim(&both, key, by.limit.owner(), by.tick, Some(by), None) {
+            self.give(&both, place, &mut seized, key, by.limit.class());
             seized.word = next;
         }
         WordOutcome::Permitted(next)

@@ -218,11 +218,11 @@ impl World {
         let mut back = GivenBack::new();
         let taken = match node.purse.take_at_once(Cost::ONE, 0, now, node.part) {
             Some(piece) => Some(piece),
-            None => match node.purse.look_up(Cost::ONE, 0, (now, node.part), &mut back) {
+            None => match node.purse.look_up(Cost::ONE, 0, now, node.part, &mut back) {
                 Lookup::Ready => node.purse.take(Cost::ONE),
                 Lookup::Draw if !holds => {
                     self.draws += 1;
-                    if let Some(draw) = node.purse.draw_ahead(ahead, (1, 0), now, self.draws) {
+                    if let Some(draw) = node.purse.draw_ahead(ahead, 1, 0, now, self.draws) {
                         node.calls.push(Call::Draw { sent: now, draw });
                     }
                     None

@@ -8,7 +8,7 @@ impl Purse {
     /// Returns whether a request would find its units here, as [`Purse::look_up`] does, without changing anything.
     pub(in super::super) fn would_grant(&self, cost: Cost, kept_back: u64, now: Tick, part: u32) -> bool {
         let mut purse = self.clone();
-        purse.look_up(cost, kept_back, (now, part), &mut GivenBack::new()) == Lookup::Ready
+        purse.look_up(cost, kept_back, now, part, &mut GivenBack::new()) == Lookup::Ready
     }
 
     /// Returns how many units are held, whether or not they can be spent now.

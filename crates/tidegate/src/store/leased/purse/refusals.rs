@@ -66,7 +66,8 @@ impl Refusals {
         kept_back: u64,
         retry: Retry,
         sent: Tick,
-        (ahead, lasts): (Duration, Duration),
+        ahead: Duration,
+        lasts: Duration,
     ) {
         // Counted from when the draw was sent: a request sent at the resulting tick reaches the engine no earlier than
         // it said.
@@ -78,7 +79,8 @@ impl Refusals {
     /// Notes a refused request.
     pub(super) fn add_request(
         &mut self,
-        (cost, kept_back): (Cost, u64),
+        cost: Cost,
+        kept_back: u64,
         after: Duration,
         sent: Tick,
         lasts: Duration,
@@ -135,7 +137,7 @@ mod tests {
     fn a_refusal_holds_for_as_long_as_units_may_be_held_and_tells_what_the_engine_said() {
         let mut refusals = Refusals::default();
         let ahead = Duration::from_millis(100);
-        refusals.add_draw(0, Retry::After(HOURS), at(0), (ahead, LASTS));
+        refusals.add_draw(0, Retry::After(HOURS), at(0), ahead, LASTS);
         assert_eq!(refusals.of(Cost::ONE, 0, at(0)), Some(HOURS + ahead));
         assert!(refusals.forbid_draw(0, at(999)) && !refusals.lapse(at(999)));
         assert_eq!(refusals.of(Cost::ONE, 0, at(1000)), None);
@@ -145,10 +147,10 @@ mod tests {
     #[test]
     fn a_large_cost_that_is_refused_says_nothing_of_smaller_ones_nor_of_draws() {
         let mut refusals = Refusals::default();
-        refusals.add_request((units(40), 5), LASTS, at(0), LASTS);
+        refusals.add_request(units(40), 5, LASTS, at(0), LASTS);
         assert!(refusals.of(units(39), 5, at(1)).is_none() && refusals.of(units(40), 4, at(1)).is_none());
         assert!(refusals.of(units(41), 6, at(1)).is_some() && !refusals.forbid_draw(9, at(1)));
-        refusals.add_request((units(50), 5), HOURS, at(1), LASTS);
+        refusals.add_request(units(50), 5, HOURS, at(1), LASTS);
         assert!(refusals.of(units(40), 5, at(2)).is_some(), "what says more is kept");
         refusals.end_for(units(39), 5);
         assert!(refusals.of(units(40), 5, at(2)).is_some());
@@ -159,7 +161,7 @@ mod tests {
     #[test]
     fn a_draw_for_high_priority_leaves_what_is_known_of_low_priority() {
         let mut refusals = Refusals::default();
-        refusals.add_draw(10, Retry::After(LASTS), at(0), (Duration::ZERO, LASTS));
+        refusals.add_draw(10, Retry::After(LASTS), at(0), Duration::ZERO, LASTS);
         assert!(refusals.forbid_draw(10, at(1)) && !refusals.forbid_draw(9, at(1)));
         refusals.end_draw(0);
         assert!(refusals.of(Cost::ONE, 10, at(1)).is_some());
@@ -171,9 +173,9 @@ mod tests {
     fn an_answer_to_what_was_asked_before_units_came_back_says_nothing() {
         let mut refusals = Refusals::default();
         refusals.clear(at(5));
-        refusals.add_request((Cost::ONE, 0), HOURS, at(5), LASTS);
+        refusals.add_request(Cost::ONE, 0, HOURS, at(5), LASTS);
         assert!(refusals.of(Cost::ONE, 0, at(6)).is_none());
-        refusals.add_request((Cost::ONE, 0), HOURS, at(6), LASTS);
+        refusals.add_request(Cost::ONE, 0, HOURS, at(6), LASTS);
         assert!(refusals.of(Cost::ONE, 0, at(7)).is_some());
     }
 }

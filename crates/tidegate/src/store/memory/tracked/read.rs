@@ -8,6 +8,7 @@ use tidegate_core::bytes::DecodeError;
 
 use super::TrackedStore;
 use super::recorder::{Recorder, Restored};
+use crate::store::memory::cell_path::SlotContent;
 use crate::store::memory::changes::ReadSheet;
 use crate::store::memory::line::WAYS;
 use crate::store::memory::marks::PER_WORD;
@@ -121,7 +122,8 @@ impl Table {
         if self.place(&both, key).is_none() {
             let mut seized = both.at(place).seize(place.slot);
             self.vacate(place, &seized);
-            self.write(&both, (place, &mut seized), key, (entry.cell, entry.owner, entry.beside), now);
+            let content = SlotContent { cell: entry.cell, owner: entry.owner, beside: entry.beside };
+            self.write(&both, place, &mut seized, key, content, now);
         }
         true
     }
