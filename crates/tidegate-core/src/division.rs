@@ -172,7 +172,7 @@ impl Division {
         let (rate, period) = (self.rate, self.period);
         let Some(one) = self.holders.get_mut(holder.0).and_then(Option::as_mut) else { return };
         let (before, freed) = (one.demand, one.free_old(now));
-        one.note(asked, (rate, period), now);
+        one.note(asked, rate, period, now);
         self.demand = self.demand.saturating_sub(before).saturating_add(one.demand);
         self.freed(freed);
     }

@@ -90,7 +90,7 @@ impl Watch {
     }
 
     /// Records that all changes from before `began` are on disk; `bytes` is 0 if nothing had to be written.
-    pub(crate) fn saved(&self, (began, ended): (Instant, Instant), bytes: u64) {
+    pub(crate) fn saved(&self, began: Instant, ended: Instant, bytes: u64) {
         let mut known = self.known.lock();
         known.saved = began;
         if bytes > 0 {

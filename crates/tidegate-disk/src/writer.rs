@@ -65,7 +65,7 @@ pub(crate) fn run(mut flush: Flush, shared: &Arc<Shared>, pace: Pace) {
         let ended = present();
         let result = match written {
             Ok(bytes) => {
-                shared.watch.saved((began, ended), bytes);
+                shared.watch.saved(began, ended, bytes);
                 // The pause that keeps the byte rate, from the size of the write just made: the next write is likely to
                 // be as large.
                 let pause =

@@ -108,7 +108,8 @@ pub(crate) fn decide(
     script: &str,
     names: &Names,
     run: &[u8],
-    (latest, by_callers): (Tick, bool),
+    latest: Tick,
+    by_callers: bool,
 ) -> (Cmd, Layout) {
     let layout = Layout::of(steps.iter().flat_map(|step| step.cells.iter().copied()).collect());
     let (mut asks, mut plan, mut ticks) = (Vec::new(), Vec::new(), Vec::new());

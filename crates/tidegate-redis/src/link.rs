@@ -232,8 +232,9 @@ impl Owner {
         match &mut batch.call {
             Call::Decide { jobs, layout } => {
                 let steps = steps_of(jobs);
-                let latest = (self.common.time.latest(), self.common.by_callers.load(Ordering::Relaxed));
-                let (command, made) = decide(&steps, &ready.script, &self.common.names, run, latest);
+                let (names, latest) = (&self.common.names, self.common.time.latest());
+                let by_callers = self.common.by_callers.load(Ordering::Relaxed);
+                let (command, made) = decide(&steps, &ready.script, names, run, latest, by_callers);
                 *layout = made;
                 command
             }

@@ -230,7 +230,7 @@ impl Log {
                         Err(why) => tally.note(mark, line, why),
                     }
                     while order.are_ready(together) {
-                        hand_out(&mut order, together, (readers, tally), &mut is_wanted, each)?;
+                        hand_out(&mut order, together, readers, tally, &mut is_wanted, each)?;
                     }
                     ControlFlow::Continue(())
                 })?;
@@ -238,9 +238,9 @@ impl Log {
                     order.finish();
                     let (readers, tally) = (&mut self.readers, &mut self.tally);
                     while order.are_ready(1)
-                        && hand_out(&mut order, together, (readers, tally), &mut is_wanted, each)
-                            .is_continue()
-                    {}
+                        && hand_out(&mut order, together, readers, tally, &mut is_wanted, each).is_continue()
+                    {
+                    }
                 }
                 self.tally.order = order.tally();
             }

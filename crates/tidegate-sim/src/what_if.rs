@@ -229,12 +229,12 @@ impl WhatIf {
                 hit[state.candidate].push((state.denied, key));
             }
         }
-        let (all, named) = ((self.requests, self.keys().about()), self.options.named);
+        let (requests, keys, named) = (self.requests, self.keys().about(), self.options.named);
         let ordered = self.ordered.iter().zip(&self.denied).zip(hit);
         let mut outcomes: Vec<_> = ordered
             .map(|((ordered, denied), hit)| {
                 let candidate = self.candidates[ordered.given];
-                (ordered.given, WhatIfOutcome::new(candidate, *denied, hit, all, named))
+                (ordered.given, WhatIfOutcome::new(candidate, *denied, hit, requests, keys, named))
             })
             .collect();
         outcomes.sort_by_key(|(given, _)| *given);

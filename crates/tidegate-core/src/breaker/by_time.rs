@@ -70,7 +70,7 @@ impl CircuitBreaker {
     /// Returns when the open time ends if the breaker trips at `at` and its last open time was `last`.
     pub(super) fn open_until(&self, inner: &Inner, last: u64, at: Tick) -> Tick {
         let time = self.parameters.open.next(last);
-        at.after(Duration::from_nanos(self.parameters.open.jittered(time, at, (inner.since, inner.last))))
+        at.after(Duration::from_nanos(self.parameters.open.jittered(time, at, inner.since, inner.last)))
     }
 
     /// For a closed breaker with [`Evaluate::Every`](super::Evaluate::Every): compares the figures at each multiple of

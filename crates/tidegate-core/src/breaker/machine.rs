@@ -127,7 +127,7 @@ impl CircuitBreaker {
         outcome: Outcome,
         tell: &mut dyn FnMut(Change),
     ) -> bool {
-        self.leave_answered_in_place(state, now, (receipt, None), outcome, tell)
+        self.leave_answered_in_place(state, now, receipt, None, outcome, tell)
     }
 
     /// Leaves in place like [`CircuitBreaker::leave_in_place`], after an answer whose beginning came at the tick
@@ -137,7 +137,8 @@ impl CircuitBreaker {
         &self,
         state: &mut CircuitBreakerState,
         now: Tick,
-        (receipt, answered): (&Receipt, Option<Tick>),
+        receipt: &Receipt,
+        answered: Option<Tick>,
         outcome: Outcome,
         tell: &mut dyn FnMut(Change),
     ) -> bool {

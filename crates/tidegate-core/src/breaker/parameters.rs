@@ -96,7 +96,7 @@ impl OpenTime {
     /// at different nanoseconds draw differently, and the same history gives the same draws. Keys whose figures are
     /// compared at the same boundary trip at the same tick, so two ticks of the key itself are mixed in: its first
     /// and its last use.
-    pub(super) fn jittered(&self, time: u64, at: Tick, (since, last): (Tick, Tick)) -> u64 {
+    pub(super) fn jittered(&self, time: u64, at: Tick, since: Tick, last: Tick) -> u64 {
         let of_key = if at == last { 0 } else { scramble(since.as_nanos() ^ scramble(last.as_nanos())) };
         let draw = scramble(self.seed ^ at.as_nanos() ^ of_key) >> 32;
         let most = u128::from(time) * u128::from(self.jitter) / u128::from(WHOLE);

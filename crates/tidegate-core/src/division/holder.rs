@@ -54,7 +54,7 @@ impl Holder {
 
     /// Notes the units that it was asked for. A rise counts at once, a fall by half, so that a pause does not cost
     /// the holder its part.
-    pub(super) fn note(&mut self, asked: u64, (rate, period): (u64, u64), now: Tick) {
+    pub(super) fn note(&mut self, asked: u64, rate: u64, period: u64, now: Tick) {
         self.counting = self.counting.saturating_add(asked);
         let passed = now.as_nanos().saturating_sub(self.since.as_nanos());
         if passed < Self::CLOSE {

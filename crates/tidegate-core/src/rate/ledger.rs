@@ -261,22 +261,16 @@ impl Ledger {
     /// An old slot counts as acting as late as it can. If there are more units than the new limit, the newest are kept:
     /// older ones decide nothing before the first of those ends. Units above the old limit are above the new one, too.
     pub(crate) fn carry(&self, old: &impl Slots, new: &impl Slots, now: Tick, how: Replace) -> Self {
-        self.moved((old, new), now.max(self.last), Duration::ZERO, how)
+        self.moved(old, new, now.max(self.last), Duration::ZERO, how)
     }
 
     /// Returns the ledger as it was at its last change, as if that had been at `to`, an earlier tick.
     pub(crate) fn set_back(&self, slots: &impl Slots, to: Tick) -> Self {
-        self.moved((slots, slots), self.last, self.last.since(to), Replace::AsIs)
+        self.moved(slots, slots, self.last, self.last.since(to), Replace::AsIs)
     }
 
     /// Returns the ledger after a change at `last`, with all acts moved back by a span.
-    fn moved(
-        &self,
-        (old, new): (&impl Slots, &impl Slots),
-        last: Tick,
-        back: Duration,
-        how: Replace,
-    ) -> Self {
+    fn moved(&self, old: &impl Slots, new: &impl Slots, last: Tick, back: Duration, how: Replace) -> Self {
         let mut next = Self::fresh(last.before(back));
         let promised =
             self.entries.last().map_or(0, |newest| old.last_tick(newest.slot)).max(self.closed_until());

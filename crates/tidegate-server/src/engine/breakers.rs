@@ -240,7 +240,8 @@ impl Breakers {
 
 /// Returns the charge by which the breaker of a key is read or forced.
 pub(super) fn charge_of<'c>(
-    (policy, limit): (&Policy, usize),
+    policy: &Policy,
+    limit: usize,
     key: &'c [u8],
     quota: &'c Arc<Quota>,
 ) -> Charge<'c> {

@@ -101,7 +101,7 @@ impl Engine {
         let noted = self.breakers.lock().values().map(|noted| noted.seen.clone()).collect::<Vec<_>>();
         for KeyedView { key, policy, limit, .. } in noted.into_iter().filter(|seen| wanted(&seen.policy)) {
             let Some((words, quota)) = breaker_of(live, &policy, limit) else { continue };
-            let charge = charge_of((words, limit), &key, quota);
+            let charge = charge_of(words, limit, &key, quota);
             self.look(words, limit, &charge, Handling::Look).await?;
         }
         let mut listed: Vec<ListedBreaker> = Vec::new();
@@ -115,7 +115,7 @@ impl Engine {
                 if !wanted(&policy.name) || self.breakers.knows(&key) {
                     continue;
                 }
-                let charge = charge_of((policy, limit), &key, quota);
+                let charge = charge_of(policy, limit, &key, quota);
                 if let Some(seen) = self.look(policy, limit, &charge, Handling::Look).await? {
                     listed.extend(self.listed(live, seen));
                 }
@@ -158,7 +158,7 @@ impl Engine {
         let mut listed = Vec::new();
         for (limit, quota) in breakers_of(words) {
             let Some(bytes) = live.set.key(policy, limit, key) else { continue };
-            let charge = charge_of((words, limit), &bytes, quota);
+            let charge = charge_of(words, limit, &bytes, quota);
             if let Some(seen) = self.look(words, limit, &charge, handling).await? {
                 listed.extend(self.listed(live, seen));
             }
@@ -228,7 +228,7 @@ impl Engine {
                 continue;
             };
             let charge = match **quota {
-                Quota::Breaker(_) => charge_of((words, *limit), key, quota),
+                Quota::Breaker(_) => charge_of(words, *limit, key, quota),
                 _ => Charge { replace: replace_of(words, *limit), ..Charge::new(key, quota, Cost::ONE) },
             };
             self.look(words, *limit, &charge, Handling::Adopt).await?;

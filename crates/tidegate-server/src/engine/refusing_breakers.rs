@@ -33,7 +33,7 @@ impl Engine {
         for (key, (policy, limit)) in self.breakers.unnoted.take() {
             let live = self.live();
             let Some((words, quota)) = breaker_of(&live, &policy, limit) else { continue };
-            let charge = charge_of((words, limit), &key, quota);
+            let charge = charge_of(words, limit, &key, quota);
             let handled = self.gate.handle_breaker_async(words.share, &charge, Handling::Look).await;
             let Ok((view, at)) = handled else { return };
             if let Some(view) = view {
@@ -55,7 +55,7 @@ impl Engine {
         let policy = &decision.policies.policies()[bound.policy];
         policy.limit(bound.limit).filter(|limit| Limit::is_breaker(limit))?;
         let key = decision.policies.key(bound.policy, bound.limit, request)?;
-        let charge = charge_of((policy, bound.limit), &key, only_quota(policy, bound.limit)?);
+        let charge = charge_of(policy, bound.limit, &key, only_quota(policy, bound.limit)?);
         match self.gate.handle_breaker(policy.share, &charge, Handling::Look) {
             Ok((seen, _)) => seen,
             Err(_) => self.breakers.last_seen(&key),

@@ -177,7 +177,7 @@ impl Track {
                 let highest = behind.iter().chain(curves).chain(limit).map(Curve::max).fold(0.0, f64::max);
                 let rows = round(highest * 1.04, 3);
                 let values = Marked { start: 0.0, end: rows.last().copied().unwrap_or(1.0), marks: rows };
-                let mut plot = times.plot(area, (&around, is_last), values, &|value| number(*value))?;
+                let mut plot = times.plot(area, &around, is_last, values, &|value| number(*value))?;
                 let corners = |curve: &Curve| steps(curve, times.start);
                 if let Some(behind) = behind {
                     plot.draw_series(AreaSeries::new(corners(behind), 0.0, SHADE)).map_err(failed)?;
@@ -203,7 +203,7 @@ impl Track {
                     let place = (value.round() as usize).saturating_sub(1);
                     words.get(place).map_or_else(String::new, |word| (*word).to_owned())
                 };
-                let mut plot = times.plot(area, (&around, is_last), values, &word)?;
+                let mut plot = times.plot(area, &around, is_last, values, &word)?;
                 let at = |tick: Tick| tick.since(times.start).as_secs_f64();
                 let bars = bands.iter().map(|band| {
                     let (top, colour) = band.height.look();
@@ -247,7 +247,8 @@ impl Times {
     fn plot<'p, 's>(
         &self,
         area: &'p Page<'s>,
-        (around, is_last): (&Surroundings, bool),
+        around: &Surroundings,
+        is_last: bool,
         values: Marked,
         write: &dyn Fn(&f64) -> String,
     ) -> Result<paint::Plot<'p, 's>, ChartError> {

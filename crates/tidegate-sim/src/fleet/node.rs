@@ -123,7 +123,8 @@ impl Node {
         &mut self,
         now: u64,
         key: u32,
-        (limit, on_error): (&Arc<Quota>, OnStoreError),
+        limit: &Arc<Quota>,
+        on_error: OnStoreError,
     ) -> Option<Decided> {
         use tidegate::Clock as _;
         let name = key.to_be_bytes();

@@ -182,7 +182,7 @@ impl<'a> World<'a> {
             return;
         }
         node.turn_to(now);
-        if let Some(decided) = node.ask(now, key, (&self.limit, self.scenario.on_error)) {
+        if let Some(decided) = node.ask(now, key, &self.limit, self.scenario.on_error) {
             self.judge(now, &decided);
         }
         self.settle(now, at);

@@ -18,7 +18,8 @@ pub(super) const TOGETHER: usize = 16;
 pub(super) fn hand_out(
     order: &mut Reorder,
     together: usize,
-    (readers, tally): (&mut [Reader], &mut Tally),
+    readers: &mut [Reader],
+    tally: &mut Tally,
     is_wanted: &mut impl FnMut(&mut Tally, &mut Record<'_>) -> bool,
     each: &mut dyn FnMut(&[Record<'_>]) -> ControlFlow<()>,
 ) -> ControlFlow<()> {

@@ -28,7 +28,7 @@ pub(super) struct Call {
 
 impl Call {
     /// Makes a call that begins now. Nobody has worked on it yet.
-    pub(super) fn begins(parent: Parent, request: u32, (service, attempt): (u8, u8), began: u64) -> Self {
+    pub(super) fn begins(parent: Parent, request: u32, service: u8, attempt: u8, began: u64) -> Self {
         let (settled, left, worked, below) = (false, false, None, None);
         Self { parent, request, service, attempt, settled, left, began, worked, below }
     }

@@ -137,7 +137,8 @@ impl Front {
     /// for a throttle at the caller. The bulkhead may answer waiting calls too: call [`Front::answered`] afterwards.
     pub(super) fn arrive(
         &mut self,
-        (now, deadline): (u64, u64),
+        now: u64,
+        deadline: u64,
         call: u32,
         priority: Priority,
         draw: u32,

@@ -210,7 +210,7 @@ impl World<'_> {
             Parent::Call(call) => self.calls[call as usize].request,
         };
         let number = self.calls.len() as u32;
-        let call = Call::begins(parent, request, (service, attempt), now);
+        let call = Call::begins(parent, request, service, attempt, now);
         let draw = (self.chance(&call).next() >> 32) as u32;
         self.calls.push(call);
         let node = &mut self.nodes[service as usize];
@@ -222,7 +222,7 @@ impl World<'_> {
         let deadline = now + self.deadline;
         self.agenda.put(deadline, Event::TimeUp(number));
         let priority = self.requests[request as usize].priority;
-        match node.front.arrive((now, deadline), number, priority, draw) {
+        match node.front.arrive(now, deadline, number, priority, draw) {
             Verdict::Enters => self.enter(number),
             Verdict::WaitsUntil(time) => self.agenda.put(time, Event::LineOver(number)),
             Verdict::Refused => self.refuse(number),

@@ -52,7 +52,7 @@ pub(super) fn section(
     let svg = chart.svg(&Level { name: level(here), value: here.granted as f64 }, &here.hit)?;
     let users = replay.names_users();
     let other = ladder.stands_in_for();
-    let data = data((&rungs, at), ladder, policy, users, &chart, &level);
+    let data = data(&rungs, at, ladder, policy, users, &chart, &level);
     let is_shadow = policy.mode == "shadow";
     let (range, label) = (format!("limit-{number}"), format!("who-{number}"));
     Ok(html! {
@@ -158,7 +158,8 @@ fn more(rung: &Rung) -> String {
 
 /// Returns the data of the script: the results of each rung, and the keys named by any of them, each once.
 fn data(
-    (rungs, at): (&[Rung], usize),
+    rungs: &[Rung],
+    at: usize,
     ladder: &Ladder,
     policy: &PolicyOutcome,
     users: bool,

@@ -103,7 +103,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         let counts = counts.skip(1).filter(|count| *count <= 1 << COUNTS);
         let scale = if options.cost.is_some() { scale(&mut readings, &asking)? } else { 1 };
         let counts: Vec<u64> = counts.map(|count| count.saturating_mul(scale).min(Rate::MAX_COUNT)).collect();
-        let mut needs = Needs::new((counts, scale), options.per, options.keys, hasher.clone())?;
+        let mut needs = Needs::new(counts, scale, options.per, options.keys, hasher.clone())?;
         let (mut has, unknown_before) = (None, asking.unknown_costs().at_check);
         let tally = readings.read("measuring", |record| {
             if has.is_none() {
@@ -298,8 +298,8 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             let mut counts: Vec<u64> = fitting.iter().flat_map(Fitting::to_look_at).collect();
             counts.sort_unstable();
             counts.dedup();
-            let counts = (counts, self.needs.scale);
-            let mut needs = Needs::new(counts, self.options.per, self.options.keys, self.hasher.clone())?;
+            let SuggestOptions { per, keys, .. } = *self.options;
+            let mut needs = Needs::new(counts, self.needs.scale, per, keys, self.hasher.clone())?;
             let asking = &self.asking;
             self.readings.read("choosing", |record| needs.feed(record, asking))?;
             for fit in &mut fitting {

@@ -68,7 +68,8 @@ impl Needs {
     /// Makes the needs at rates of `counts` per period, slowest first, for up to `capacity` keys; an ordinary request
     /// costs `scale` units. A key has the same hash in all needs with the same hasher.
     pub(super) fn new(
-        (counts, scale): (Vec<u64>, u64),
+        counts: Vec<u64>,
+        scale: u64,
         per: Duration,
         capacity: usize,
         hasher: RandomState,

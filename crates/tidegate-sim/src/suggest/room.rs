@@ -45,7 +45,7 @@ impl Halves {
         keys: usize,
         hasher: RandomState,
     ) -> Result<Self, tidegate::QuotaError> {
-        let needs = Needs::new((of.counts.clone(), of.scale), per, keys, hasher)?;
+        let needs = Needs::new(of.counts.clone(), of.scale, per, keys, hasher)?;
         Ok(Self { middle: of.middle(), needs, first: None })
     }
 

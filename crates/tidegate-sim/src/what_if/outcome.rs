@@ -57,7 +57,8 @@ impl WhatIfOutcome {
         candidate: Candidate,
         denied: u64,
         mut hit: Vec<(u64, &Key)>,
-        (requests, keys): (u64, u64),
+        requests: u64,
+        keys: u64,
         named: usize,
     ) -> Self {
         let share =

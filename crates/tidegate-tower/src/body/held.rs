@@ -62,7 +62,8 @@ impl<B, P: Entered> HeldBody<B, P> {
         body: B,
         entered: (P, Name),
         head: Outcome,
-        (length, had_little_time): (Option<u64>, bool),
+        length: Option<u64>,
+        had_little_time: bool,
     ) -> Self {
         let entered = Some(entered);
         Self { body, held: Some(Held { entered, head, missing: length, had_little_time }) }

@@ -117,7 +117,7 @@ impl<B: Body, P: Entered> HoldsUntil<Response<B>, P> for AtBodyEnd {
         let told = || response.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
         let length = response.body().size_hint().exact().or_else(told);
         let had_little_time = response.extensions().get::<LittleTime>().is_some();
-        response.map(|body| HeldBody::holding(body, entered, outcome, (length, had_little_time)))
+        response.map(|body| HeldBody::holding(body, entered, outcome, length, had_little_time))
     }
 }
 

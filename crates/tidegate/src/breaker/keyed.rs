@@ -255,9 +255,11 @@ impl Keys {
     /// outcome does not count.
     fn leave(&self, key: &[u8], receipt: &Receipt, measured: Measured, outcome: Outcome) {
         let (now, mut changes) = (self.time.now(), Changes::new());
-        let answered = (receipt, measured.answered(receipt, now));
+        let answered = measured.answered(receipt, now);
         self.change(key, now, Absent::Stays, |law, state, at| {
-            law.leave_answered_in_place(state, at, answered, outcome, &mut |change| changes.push(change));
+            law.leave_answered_in_place(state, at, receipt, answered, outcome, &mut |change| {
+                changes.push(change)
+            });
         });
         self.tell(key, &changes, Some(&CallDid::Ended { outcome, took: now.since(receipt.at) }));
     }

@@ -64,14 +64,14 @@ impl Shared {
     /// Leaves with an outcome.
     pub(super) fn leave(&self, receipt: &Receipt, measured: Measured, outcome: Outcome) {
         let now = self.time.now();
-        let answered = (receipt, measured.answered(receipt, now));
+        let answered = measured.answered(receipt, now);
         if self.observer.is_none() {
             let state = &mut self.state.lock();
-            self.law.leave_answered_in_place(state, now, answered, outcome, &mut |_| ());
+            self.law.leave_answered_in_place(state, now, receipt, answered, outcome, &mut |_| ());
             return;
         }
         let (_, changes) = self.change(|law, state, tell| {
-            law.leave_answered_in_place(state, now, answered, outcome, tell);
+            law.leave_answered_in_place(state, now, receipt, answered, outcome, tell);
         });
         self.tell(&changes, Some(&CallDid::Ended { outcome, took: now.since(receipt.at) }));
     }

@@ -99,17 +99,18 @@ fn open_times_grow_to_the_longest_and_are_only_shortened() {
     let open = built.parameters.open;
     let times = [0, 5, 10, 40, 60].map(|before| open.next(before * 1_000_000_000) / 1_000_000_000);
     assert_eq!(times, [5, 10, 20, 60, 60]);
-    let key = |first: u64| (crate::Tick::from_nanos(first), crate::Tick::from_nanos(first + 9));
-    let drawn: Vec<u64> =
-        (0..1000).map(|at| open.jittered(1_000_000, crate::Tick::from_nanos(at), key(0))).collect();
+    let tick = crate::Tick::from_nanos;
+    let drawn_by = |breaker: &CircuitBreaker, at: u64, first: u64| {
+        breaker.parameters.open.jittered(1_000_000, tick(at), tick(first), tick(first + 9))
+    };
+    let drawn: Vec<u64> = (0..1000).map(|at| drawn_by(&built, at, 0)).collect();
     assert!(drawn.iter().all(|time| (800_000..=1_000_000).contains(time)));
     let sum: u64 = drawn.iter().sum();
     assert!((890_000..910_000).contains(&(sum / 1000)), "spread evenly: {sum}");
     let other = CircuitBreaker::builder().seed(1).build().unwrap();
-    let at = crate::Tick::from_nanos(7);
-    assert_ne!(open.jittered(1_000_000, at, key(0)), other.parameters.open.jittered(1_000_000, at, key(0)));
+    assert_ne!(drawn_by(&built, 7, 0), drawn_by(&other, 7, 0));
     // Keys that trip at the same tick, as they do if their figures are compared at the same boundary.
-    let drawn: Vec<u64> = (0..1000).map(|first| open.jittered(1_000_000, at, key(first))).collect();
+    let drawn: Vec<u64> = (0..1000).map(|first| drawn_by(&built, 7, first)).collect();
     let sum: u64 = drawn.iter().sum();
     assert!((890_000..910_000).contains(&(sum / 1000)), "spread evenly: {sum}");
 }

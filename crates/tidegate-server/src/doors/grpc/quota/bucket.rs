@@ -110,7 +110,8 @@ impl Bucket {
         decision: &GateDecision,
         request: &Descriptor<'_>,
         pools: &Pools,
-        (number, now): (u64, Tick),
+        number: u64,
+        now: Tick,
     ) {
         if decision.refusal.is_some() {
             return self.blanket(false, number, now);
@@ -131,7 +132,7 @@ impl Bucket {
                 return self.blanket(false, number, now);
             }
             let left = line.decision.standing.remaining;
-            match pools.of(divided, (line.kept_back, left), |number| self.has_joined(number), now) {
+            match pools.of(divided, line.kept_back, left, |number| self.has_joined(number), now) {
                 Some(pool) => found.push((pool, cost)),
                 // The next report looks the limits up again.
                 None => return self.blanket(false, 0, now),
@@ -161,7 +162,8 @@ impl Bucket {
     /// valid for `ttl`.
     pub(super) fn report(
         &mut self,
-        (allowed, denied): (u64, u64),
+        allowed: u64,
+        denied: u64,
         ttl: Duration,
         now: Tick,
     ) -> (Assignment, Assigned) {

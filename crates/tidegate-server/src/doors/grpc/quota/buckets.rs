@@ -80,8 +80,7 @@ impl Buckets {
                 let message = "a report has a bucket without bucket_id; name it by one pair at least";
                 return Err(Status::new(Code::InvalidArgument, message));
             }
-            let (assignment, assigned) =
-                self.one(service, (&live, now), usage.pairs, (allowed, denied)).await;
+            let (assignment, assigned) = self.one(service, &live, now, usage.pairs, allowed, denied).await;
             service.app.engine.metrics.quotas.reported(allowed, denied, assigned);
             assignment.write(&usage.id, self.ttl, &mut answer);
             hold(message.len() + answer.len())?;
@@ -150,9 +149,11 @@ impl Buckets {
     async fn one(
         &mut self,
         service: &Service,
-        (live, now): (&Live, Tick),
+        live: &Live,
+        now: Tick,
         entries: Vec<Entry>,
-        (allowed, denied): (u64, u64),
+        allowed: u64,
+        denied: u64,
     ) -> (Assignment, Assigned) {
         let engine = &service.app.engine;
         if !self.buckets.contains_key(&entries) && !self.insert(service, &entries) {
@@ -167,9 +168,9 @@ impl Buckets {
         bucket.unbooked = bucket.unbooked.saturating_add(allowed);
         let number = engine.number_in_force(live);
         if !bucket.knows_its_limits(number, now) {
-            find_limits(service, live, bucket, (number, now)).await;
+            find_limits(service, live, bucket, number, now).await;
         }
-        bucket.report((allowed, denied), self.ttl, now)
+        bucket.report(allowed, denied, self.ttl, now)
     }
 
     /// Makes a bucket. Returns `false` if there is no room for it, or if its pairs are too many or too long to be
@@ -210,7 +211,7 @@ fn check<'a, 'r>(descriptor: &'a CallDescriptor<'r>) -> Check<'a, 'r> {
 }
 
 /// Finds the limits that a bucket meets.
-async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, (number, now): (u64, Tick)) {
+async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, number: u64, now: Tick) {
     let call = bucket.call.clone();
     let descriptors = descriptors::read(&call, &service.quotas, live);
     // A name or a value that cannot be judged is refused, as by the rate limit service.
@@ -233,7 +234,7 @@ async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, (numbe
             }
             // A fallback does not know all limits, so they are looked up again with the next report.
             let number = if decision.by == DecidedBy::Fallback { 0 } else { number };
-            bucket.limit_by(&decision, &descriptor.request, &service.pools, (number, now));
+            bucket.limit_by(&decision, &descriptor.request, &service.pools, number, now);
         }
     }
 }

@@ -55,7 +55,8 @@ impl Pools {
     pub(super) fn of(
         &self,
         limit: Divided,
-        (kept_back, left): (u64, u64),
+        kept_back: u64,
+        left: u64,
         has_joined: impl Fn(u64) -> bool,
         now: Tick,
     ) -> Option<Arc<Pool>> {
@@ -122,7 +123,7 @@ mod tests {
         let mut now = Tick::from_secs(1_800_000_000);
         let pool = |name: u32, now| {
             let key = [&name.to_le_bytes()[..], &[0; 4096]].concat();
-            pools.of(Divided::of(key, 0, &quota, now).unwrap(), (0, 20), |_| false, now)
+            pools.of(Divided::of(key, 0, &quota, now).unwrap(), 0, 20, |_| false, now)
         };
         for name in 0..20_000 {
             assert!(pool(name, now).is_some());
@@ -139,7 +140,7 @@ mod tests {
         let again = Divided::of([&[0; 4][..], &[0; 4096]].concat(), 0, &quota, now).unwrap();
         let bytes = pools.pools.lock().bytes;
         assert!(
-            pools.of(again, (0, 20), |number| number == held[0].number, now).is_some(),
+            pools.of(again, 0, 20, |number| number == held[0].number, now).is_some(),
             "it is one of them"
         );
         assert_eq!(pools.pools.lock().bytes, bytes);

@@ -138,7 +138,8 @@ pub(in super::super) fn read<'r>(
             Some(spelled) => {
                 describe(
                     &mut parsed.request,
-                    (spelled.as_str(), index),
+                    spelled.as_str(),
+                    index,
                     &descriptor.entries,
                     &live.rls_attributes,
                 );
@@ -158,7 +159,8 @@ fn priority(call: &RateLimitRequest, envoy: &Envoy) -> Priority {
 /// Adds the attributes about the descriptor itself that policies use.
 fn describe<'r>(
     request: &mut Descriptor<'r>,
-    (spelled, index): (&str, usize),
+    spelled: &str,
+    index: usize,
     entries: &[Entry],
     wanted: &'r [Box<str>],
 ) {
