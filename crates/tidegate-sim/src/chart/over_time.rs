@@ -5,7 +5,7 @@ use plotters::style::text_anchor::HPos;
 use tidegate::Tick;
 
 use super::axis::{number, round};
-use super::paint::{self, Marked, Page, Sample, Surroundings, failed};
+use super::paint::{self, Axis, Marked, Page, Sample, Surroundings, failed};
 use super::palette::{CURVES, INK, LIMIT, QUIET, SHADE};
 use super::{Chart, ChartError, Curve, Level, TimeAxis};
 
@@ -75,8 +75,8 @@ impl OverTime<'_> {
         let mut chart = paint::plot(
             page,
             &Surroundings { above: paint::WHOLE_PAGE.above + rest, ..paint::WHOLE_PAGE },
-            (times, &paint::labels(&columns)),
-            (values, &|value| number(*value)),
+            Axis { marked: times, write: &paint::labels(&columns) },
+            Axis { marked: values, write: &|value| number(*value) },
         )?;
         if let Some(area) = &self.area {
             let points = steps(area, start);

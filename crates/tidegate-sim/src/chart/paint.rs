@@ -114,7 +114,10 @@ pub(super) struct Surroundings {
 }
 
 /// One axis: its range and ticks, and how a tick is written.
-pub(super) type Axis<'a> = (Marked, &'a dyn Fn(&f64) -> String);
+pub(super) struct Axis<'a> {
+    pub(super) marked: Marked,
+    pub(super) write: &'a dyn Fn(&f64) -> String,
+}
 
 /// A plot with axes, ready for its curves.
 pub(super) type Plot<'p, 's> = ChartContext<'p, Canvas<'s>, Cartesian2d<Marked, Marked>>;
@@ -123,8 +126,8 @@ pub(super) type Plot<'p, 's> = ChartContext<'p, Canvas<'s>, Cartesian2d<Marked, 
 pub(super) fn plot<'p, 's>(
     area: &'p Page<'s>,
     around: &Surroundings,
-    (across, write_across): Axis<'_>,
-    (up, write_up): Axis<'_>,
+    across: Axis<'_>,
+    up: Axis<'_>,
 ) -> Result<Plot<'p, 's>, ChartError> {
     let mut chart = ChartBuilder::on(area)
         .margin_top(around.above)
@@ -133,15 +136,15 @@ pub(super) fn plot<'p, 's>(
         .margin_bottom(around.below)
         .x_label_area_size(around.label_height)
         .y_label_area_size(56)
-        .build_cartesian_2d(across, up)
+        .build_cartesian_2d(across.marked, up.marked)
         .map_err(failed)?;
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
         .bold_line_style(GRID)
         .axis_style(GRID)
-        .x_label_formatter(&write_across)
-        .y_label_formatter(&write_up)
+        .x_label_formatter(&across.write)
+        .y_label_formatter(&up.write)
         .label_style(("sans-serif", around.label_size).into_font().color(&INK))
         .draw()
         .map_err(failed)?;

@@ -7,7 +7,7 @@ use tidegate::Tick;
 
 use super::axis::{number, round};
 use super::over_time::{pieces, steps};
-use super::paint::{self, Marked, Page, Plot, Sample, Surroundings, failed};
+use super::paint::{self, Axis, Marked, Page, Plot, Sample, Surroundings, failed};
 use super::palette::{CURVES, INK, QUIET, SHADE};
 use super::{Chart, ChartError, Curve, TimeAxis};
 
@@ -184,7 +184,12 @@ impl Shared {
         let times =
             Marked { start: 0.0, end: self.span, marks: self.columns.iter().map(|(at, _)| *at).collect() };
         let labels = paint::labels(&self.columns);
-        let mut plot = paint::plot(area, &PANEL, (times, &labels), (values, &|value| signed(*value)))?;
+        let mut plot = paint::plot(
+            area,
+            &PANEL,
+            Axis { marked: times, write: &labels },
+            Axis { marked: values, write: &|value| signed(*value) },
+        )?;
         series(&mut plot)
     }
 }

@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
 use super::axis::{decades, number};
-use super::paint::{self, Marked, Page, Sample, failed};
+use super::paint::{self, Axis, Marked, Page, Sample, failed};
 use super::palette::{CURVES, HIT, HIT_OPACITY, INK, LIMIT, QUIET, WOULD_HIT, hex};
 use super::{Chart, ChartError, Level};
 use crate::peaks::Distinct;
@@ -219,12 +219,14 @@ impl PeaksByRank<'_> {
         let mut chart = paint::plot(
             page,
             &paint::WHOLE_PAGE,
-            (Marked { start: 0.0, end: scale.ranks, marks: columns.clone() }, &|power| {
-                number(10f64.powf(*power).round())
-            }),
-            (Marked { start: scale.low, end: scale.high, marks: rows.clone() }, &|power| {
-                number(10f64.powf(*power))
-            }),
+            Axis {
+                marked: Marked { start: 0.0, end: scale.ranks, marks: columns.clone() },
+                write: &|power| number(10f64.powf(*power).round()),
+            },
+            Axis {
+                marked: Marked { start: scale.low, end: scale.high, marks: rows.clone() },
+                write: &|power| number(10f64.powf(*power)),
+            },
         )?;
         chart.draw_series(LineSeries::new(curve, CURVES[0].0.stroke_width(2))).map_err(failed)?;
         for level in far {

@@ -7,7 +7,7 @@ use tidegate::Tick;
 
 use super::axis::{number, round};
 use super::over_time::{pieces, steps};
-use super::paint::{self, Marked, Page, Sample, Surroundings, failed, text_width};
+use super::paint::{self, Axis, Marked, Page, Sample, Surroundings, failed, text_width};
 use super::palette::{CURVES, HIT, INK, LIMIT, QUIET, SHADE};
 use super::{Chart, ChartError, Curve, TimeAxis};
 
@@ -256,6 +256,6 @@ impl Times {
         let across = Marked { start: 0.0, end: self.span, marks };
         let labels = paint::labels(&self.columns);
         let label = |at: &f64| if is_last { labels(at) } else { String::new() };
-        paint::plot(area, around, (across, &label), (values, write))
+        paint::plot(area, around, Axis { marked: across, write: &label }, Axis { marked: values, write })
     }
 }
