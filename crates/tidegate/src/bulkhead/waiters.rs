@@ -196,6 +196,7 @@ impl Waiters {
         expected.is_some_and(|expected| now.after(expected) > deadline)
     }
 
+    /// Joins the queue; `None` if it is full and no waiter gives way.
     fn wait(
         &mut self,
         rules: &Rules,
