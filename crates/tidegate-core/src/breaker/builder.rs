@@ -9,7 +9,7 @@ use super::rules::{Rules, WHOLE};
 use super::window::Window;
 use crate::concurrency::Concurrency;
 use crate::error::QuotaError;
-use crate::knob::in_range;
+use crate::range::in_range;
 use crate::time::nanos;
 
 /// Describes a breaker; [`build`](BreakerBuilder::build) checks it as a whole and makes it.

@@ -36,7 +36,7 @@ use super::law::{Law, Sample};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
 use crate::guard::{Guard, Outcome};
-use crate::knob::in_range;
+use crate::range::in_range;
 use crate::time::{Rate, Tick, nanos};
 
 /// A bulkhead with as many places as a control law allows.

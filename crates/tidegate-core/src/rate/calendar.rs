@@ -13,7 +13,7 @@
 //! 1970, as in other rate limiters. A week then begins on a Thursday, and a month is 30 days.
 
 #[cfg(feature = "tz")]
-mod meant;
+mod suggest_zone;
 mod unit;
 mod utc;
 #[cfg(feature = "tz")]
@@ -61,7 +61,7 @@ pub fn zone_names() -> impl Iterator<Item = String> {
 /// ```
 pub fn zone_meant(text: &str) -> Option<String> {
     #[cfg(feature = "tz")]
-    return meant::meant(text, &zone::names());
+    return suggest_zone::meant(text, &zone::names());
     #[cfg(not(feature = "tz"))]
     {
         let _ = text;

@@ -19,7 +19,7 @@ use core::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::carried::Carried;
+use super::parameter_change::Carried;
 use super::windows::{AHEAD, AHEAD_IN_ENGINE, MOST_UNITS, above, excess, grant, share, until, wide};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};

@@ -34,13 +34,13 @@
 //! Squares have no exact ratio of fixed size, so prices are kept in units of 2⁻³² ns. In each grant, `n·I` and the slope's
 //! share are each rounded up, and the warming is rounded down: a grant costs less than 2⁻³¹ ns too much and never too little.
 
-mod gone;
+mod settled_early;
 mod slope;
 
 use core::time::Duration;
 
-use super::carried::Carried;
 use super::exact::{mul_div_ceil, mul_div_floor};
+use super::parameter_change::Carried;
 use super::windows::excess;
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
@@ -48,7 +48,7 @@ use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::{QuotaError, burst_in_range};
 use crate::storable::Storable;
 use crate::time::{Rate, Tick, nanos, span};
-use gone::{Gone, Past};
+use settled_early::{Gone, Past};
 use slope::{Moment, PART, Slope};
 
 pub use slope::ColdFactor;

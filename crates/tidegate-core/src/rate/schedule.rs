@@ -38,7 +38,7 @@ pub(crate) struct Pace {
 
 /// The state of a schedule for one key: 32 bytes in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct Schedule {
     /// The arrival time. Two halves instead of a `u128` avoid its alignment, which would enlarge the state.
     tat: [u64; 2],
     pub(crate) last: Tick,
@@ -52,8 +52,8 @@ pub(crate) fn arrival<T: Ord>(tat: T, now: T, charge: T, plus: impl FnOnce(T, T)
     plus(tat.max(now), charge)
 }
 
-impl Line {
-    /// The size of the largest line in byte form.
+impl Schedule {
+    /// The size of the largest schedule in byte form.
     pub(crate) const LARGEST: usize = 8 + 16 + Book::largest(1);
 
     #[inline]
@@ -72,7 +72,7 @@ impl Line {
         (u128::from(self.tat[0]) << 64) | u128::from(self.tat[1])
     }
 
-    /// Returns the line with the fewer gaps that an engine has room for; `None` if it has no more than those.
+    /// Returns the schedule with the fewer gaps that an engine has room for; `None` if it has no more than those.
     pub(crate) fn shortened(&self) -> Option<Self> {
         let book = self.book.as_ref()?.shortened()?;
         Some(Self { book: Some(Box::new(book)), ..self.clone() })
@@ -113,47 +113,47 @@ impl Pace {
         Tick::from_nanos(u64::try_from(scaled.div_ceil(u128::from(self.scale))).unwrap_or(u64::MAX))
     }
 
-    /// Returns when the last charge of a line without a book acts.
+    /// Returns when the last charge of a schedule without a book acts.
     fn shown(&self, tat: u128) -> Tick {
         self.tick(tat.saturating_sub(self.full()))
     }
 
     /// Decides as a meter does: a cost above `at_once` is never allowed.
     #[inline]
-    pub(crate) fn decide(&self, line: &Line, ask: Ask) -> Transition<Line> {
+    pub(crate) fn decide(&self, schedule: &Schedule, ask: Ask) -> Transition<Schedule> {
         let units = ask.cost.units();
         if units > self.at_once {
             return Transition::NEVER;
         }
-        let at = ask.now.max(line.last);
+        let at = ask.now.max(schedule.last);
         let now = self.scaled(at);
-        let tat = arrival(line.tat(), now, self.time_of(units), u128::saturating_add);
+        let tat = arrival(schedule.tat(), now, self.time_of(units), u128::saturating_add);
         let act = tat.saturating_sub(self.full()).max(now);
         if act == now {
-            return self.charge(line, at, tat, Duration::ZERO, ask.cost);
+            return self.charge(schedule, at, tat, Duration::ZERO, ask.cost);
         }
         let wait = (act - now).div_ceil(u128::from(self.scale));
         let max_wait = u128::from(nanos(ask.max_wait));
         if wait > max_wait {
             return Transition::Denied { retry: Retry::After(span(wait - max_wait)) };
         }
-        self.charge(line, at, tat, span(wait), ask.cost)
+        self.charge(schedule, at, tat, span(wait), ask.cost)
     }
 
     /// Moves the arrival time to `tat` by a charge that waits for `wait`.
     #[inline]
     pub(crate) fn charge(
         &self,
-        line: &Line,
+        schedule: &Schedule,
         at: Tick,
         tat: u128,
         wait: Duration,
         cost: Cost,
-    ) -> Transition<Line> {
+    ) -> Transition<Schedule> {
         let act = at.after(wait);
-        let book = match &line.book {
+        let book = match &schedule.book {
             None => None,
-            Some(book) => self.follow(book, line.tat(), at, tat, act),
+            Some(book) => self.follow(book, schedule.tat(), at, tat, act),
         };
         let mark = match &book {
             None => self.mark(tat),
@@ -162,11 +162,11 @@ impl Pace {
                 Receipt::mark(arrival | u128::from(self.scale), tat.saturating_add(book.given))
             }
         };
-        let next = Line::with(tat, at, book);
+        let next = Schedule::with(tat, at, book);
         Transition::Allowed { wait, next, receipt: Receipt { at, act, cost, mark } }
     }
 
-    /// Returns the mark of a charge after which a line without a book ends at `tat`. The tick at which the charge
+    /// Returns the mark of a charge after which a schedule without a book ends at `tat`. The tick at which the charge
     /// runs out would take a division here. So the first half of the mark holds the scaled time of a nanosecond
     /// instead, and settling divides.
     #[inline]
@@ -199,14 +199,15 @@ impl Pace {
         (!book.has_passed(at) && (waits || !book.is_blank())).then_some(book)
     }
 
-    /// Returns the book of a line. For a line without one it is a new book that says the same as the arrival time.
-    fn book(&self, line: &Line, at: Tick) -> Box<Book> {
-        let kept = line.book.as_ref().filter(|book| !book.has_passed(at));
-        kept.cloned().unwrap_or_else(|| Box::new(Book::new(self.tick(line.tat()), self.shown(line.tat()))))
+    /// Returns the book of a schedule. For a schedule without one it is a new book that says the same as the arrival time.
+    fn book(&self, schedule: &Schedule, at: Tick) -> Box<Book> {
+        let kept = schedule.book.as_ref().filter(|book| !book.has_passed(at));
+        kept.cloned()
+            .unwrap_or_else(|| Box::new(Book::new(self.tick(schedule.tat()), self.shown(schedule.tat()))))
     }
 
-    pub(crate) fn standing(&self, line: &Line, now: Tick) -> Standing {
-        let spent = line.tat().saturating_sub(self.scaled(now.max(line.last)));
+    pub(crate) fn standing(&self, schedule: &Schedule, now: Tick) -> Standing {
+        let spent = schedule.tat().saturating_sub(self.scaled(now.max(schedule.last)));
         let (full, unit) = (self.full(), u128::from(self.unit));
         let (left, debt) = (full.saturating_sub(spent) / unit, spent.saturating_sub(full).div_ceil(unit));
         Standing {
@@ -220,26 +221,26 @@ impl Pace {
 
     /// Settles a charge, see the module. If its cost is above `at_once` and a part was used, only units within
     /// `at_once` come back: the others were departures that no other charge could have taken before it.
-    pub(crate) fn settle(&self, line: &Line, now: Tick, receipt: &Receipt, used: u64) -> Line {
-        let (units, at) = (receipt.cost.units(), now.max(line.last));
+    pub(crate) fn settle(&self, schedule: &Schedule, now: Tick, receipt: &Receipt, used: u64) -> Schedule {
+        let (units, at) = (receipt.cost.units(), now.max(schedule.last));
         if used > units {
-            return self.owe(line, at, used - units);
+            return self.owe(schedule, at, used - units);
         }
         let back = if used == 0 { units } else { units.min(self.at_once) - used.min(self.at_once) };
         let (arrival, position) = read_mark(receipt);
-        let (from, tat, mut end) = (self.scaled(at), line.tat(), line.end());
-        let since = line.book.as_ref().map_or(0, |book| book.void_up_to);
-        // Once the end of the line has reached the largest number, positions mean nothing.
+        let (from, tat, mut end) = (self.scaled(at), schedule.tat(), schedule.end());
+        let since = schedule.book.as_ref().map_or(0, |book| book.void_up_to);
+        // Once the end of the schedule has reached the largest number, positions mean nothing.
         let known = position > since && position <= end && end < u128::MAX;
         if back == 0 || arrival <= at || tat <= from || !known {
-            return line.clone();
+            return schedule.clone();
         }
         let (amount, mut spent) = (self.time_of(back), tat - from);
-        let mut book = self.book(line, at);
+        let mut book = self.book(schedule, at);
         let front = self.scaled(book.promise).saturating_sub(from);
-        if used == 0 && position == end && line.book.is_none() {
+        if used == 0 && position == end && schedule.book.is_none() {
             // Everything is as it was before the charge, promises included.
-            return Line::new(from + spent.saturating_sub(amount), at);
+            return Schedule::new(from + spent.saturating_sub(amount), at);
         }
         let floor = match book.standing_after(position, end) {
             0 => 0,
@@ -260,28 +261,28 @@ impl Pace {
             // No charge runs out later than its position says, and no position lies beyond the end.
             book.expires = book.expires.min(self.tick(end.max(tat)));
         }
-        Line::with(tat, at, self.keep(book, tat, at))
+        Schedule::with(tat, at, self.keep(book, tat, at))
     }
 
     /// Books units behind all promises, down to [`Rate::MAX_COUNT`] units below empty.
-    fn owe(&self, line: &Line, at: Tick, units: u64) -> Line {
-        let (from, before) = (self.scaled(at), line.tat());
+    fn owe(&self, schedule: &Schedule, at: Tick, units: u64) -> Schedule {
+        let (from, before) = (self.scaled(at), schedule.tat());
         let deepest = from + self.full() + self.time_of(Rate::MAX_COUNT);
         let owed = before.max(from).saturating_add(self.time_of(units.min(Rate::MAX_COUNT)));
         let tat = before.max(owed.min(deepest));
-        let mut book = self.book(line, at);
+        let mut book = self.book(schedule, at);
         if before <= from {
             book.clear_holes();
         }
         book.expires = book.expires.max(self.tick(tat));
-        Line::with(tat, at, self.keep(book, tat, at))
+        Schedule::with(tat, at, self.keep(book, tat, at))
     }
 
-    /// Carries over a line made under `old`: units spent, promises, and the end of the line. Receipts issued so far
+    /// Carries over a schedule made under `old`: units spent, promises, and the end of the schedule. Receipts issued so far
     /// give nothing back, because their scaled time was a different one.
-    pub(crate) fn carry(&self, old: &Self, line: &Line, now: Tick, how: Replace) -> Line {
-        let at = now.max(line.last);
-        let spent = line.tat().saturating_sub(old.scaled(at));
+    pub(crate) fn carry(&self, old: &Self, schedule: &Schedule, now: Tick, how: Replace) -> Schedule {
+        let at = now.max(schedule.last);
+        let spent = schedule.tat().saturating_sub(old.scaled(at));
         let (within, over) = (spent.min(old.full()), spent.saturating_sub(old.full()));
         let convert = |scaled| mul_div_ceil(scaled, u128::from(self.unit), u128::from(old.unit));
         let within = match how {
@@ -291,33 +292,34 @@ impl Pace {
         };
         let tat =
             within.map_or(0, |within| self.scaled(at).saturating_add(within).saturating_add(convert(over)));
-        let mut book = old.book(line, at);
+        let mut book = old.book(schedule, at);
         if book.has_passed(at) {
-            return Line::new(tat, at);
+            return Schedule::new(tat, at);
         }
         book.clear_holes();
-        book.void_up_to = line.end().max(tat);
+        book.void_up_to = schedule.end().max(tat);
         book.given = book.void_up_to - tat;
         book.expires = book.expires.max(self.tick(tat));
         if how == Replace::Reset {
             book.promise = Tick::EPOCH;
         }
-        Line::with(tat, at, Some(book))
+        Schedule::with(tat, at, Some(book))
     }
 
-    /// Returns the line as it was at its last change, as if that had been at `to`, an earlier tick.
-    pub(crate) fn set_back(&self, line: &Line, to: Tick) -> Line {
-        let from = line.last;
-        let tat = line.tat().saturating_sub(self.scaled(from).saturating_sub(self.scaled(to)));
-        let mut book = self.book(line, from);
-        book.set_back(from.since(to), from, line.end().max(tat));
+    /// Returns the schedule as it was at its last change, as if that had been at `to`, an earlier tick.
+    pub(crate) fn set_back(&self, schedule: &Schedule, to: Tick) -> Schedule {
+        let from = schedule.last;
+        let tat = schedule.tat().saturating_sub(self.scaled(from).saturating_sub(self.scaled(to)));
+        let mut book = self.book(schedule, from);
+        book.set_back(from.since(to), from, schedule.end().max(tat));
         book.given = book.void_up_to - tat;
-        Line::with(tat, to, Some(book))
+        Schedule::with(tat, to, Some(book))
     }
 
-    pub(crate) fn full_at(&self, line: &Line) -> Option<Tick> {
-        let full = u64::try_from(line.tat().div_ceil(u128::from(self.scale))).ok().map(Tick::from_nanos)?;
-        match &line.book {
+    pub(crate) fn full_at(&self, schedule: &Schedule) -> Option<Tick> {
+        let full =
+            u64::try_from(schedule.tat().div_ceil(u128::from(self.scale))).ok().map(Tick::from_nanos)?;
+        match &schedule.book {
             None => Some(full),
             Some(book) => Some(full.max(book.expires)).filter(|full| *full < Tick::MAX),
         }
@@ -337,7 +339,7 @@ pub(crate) fn read_mark(receipt: &Receipt) -> (Tick, u128) {
     (Tick::from_nanos(arrival), position)
 }
 
-impl Bytes for Line {
+impl Bytes for Schedule {
     fn write(&self, out: &mut Writer) {
         out.tick(self.last);
         out.u128(self.tat());
@@ -350,8 +352,8 @@ impl Bytes for Line {
     }
 }
 
-/// Implements the storing and the byte form of a limit whose state is one [`Line`].
-macro_rules! kept_as_line {
+/// Implements the storing and the byte form of a limit whose state is one [`Schedule`].
+macro_rules! kept_as_schedule {
     ($limit:ty, $state:ident) => {
         impl crate::storable::Storable for $limit {
             type State = $state;
@@ -369,7 +371,7 @@ macro_rules! kept_as_line {
             }
 
             fn largest(&self) -> usize {
-                Line::LARGEST
+                Schedule::LARGEST
             }
         }
 
@@ -379,9 +381,9 @@ macro_rules! kept_as_line {
             }
 
             fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-                Line::read(from).map(Self)
+                Schedule::read(from).map(Self)
             }
         }
     };
 }
-pub(super) use kept_as_line;
+pub(super) use kept_as_schedule;
