@@ -12,7 +12,7 @@
 //! Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005 ("Space-Saving").
 
 mod heat;
-mod telling;
+mod observed;
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
@@ -26,7 +26,7 @@ use tidegate_core::time::MAX_STEP_BACK;
 use tidegate_core::{QuotaError, Tick};
 
 pub use self::heat::Heat;
-use self::telling::{Digests, Telling};
+use self::observed::{Digests, Telling};
 use crate::observer::{KeyDigest, Observer};
 
 /// Counts keys in a fixed number of counters. Shared by reference; adding takes one short lock.

@@ -10,16 +10,16 @@
 //! never saved up.
 
 mod handle;
-mod line;
+mod waiting_jobs;
 mod worker;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use handle::JobHandle;
-pub use line::Refused;
-use line::Shared;
 use tidegate_core::{QuotaError, Rate};
+pub use waiting_jobs::Refused;
+use waiting_jobs::Shared;
 pub use worker::Worker;
 
 use crate::clock::{Clock, SystemClock};

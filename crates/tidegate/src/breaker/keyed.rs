@@ -15,7 +15,7 @@ use super::run::Refusal;
 use super::shared::{self, Changes, Refused};
 use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
-use crate::held_panic::HeldPanic;
+use crate::deferred_panic::DeferredPanic;
 use crate::key::Key;
 use crate::observer::{CallDid, KeyDigest, Observer};
 use crate::store::{Absent, BreakerView, Charge, Handling, MemoryStore, Occupancy, Op, Settled, Step, Store};
@@ -296,7 +296,7 @@ impl Keys {
             did.into_iter().for_each(|did| observer.on_key_call(did, digest));
         };
         // A call may be dropped by a panic of its work.
-        HeldPanic::of(tell).1.resume_unless_panicking();
+        DeferredPanic::of(tell).1.resume_unless_panicking();
     }
 
     /// Settles a rare operation through the store, on a copy of the state.

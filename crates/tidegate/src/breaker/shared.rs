@@ -11,7 +11,7 @@ use tidegate_core::{Ask, Cost, Decision, Guard, Outcome, Receipt, Retry, Standin
 use super::measured::Measured;
 use crate::answer::{Answer, Denied};
 use crate::clock::Time;
-use crate::held_panic::HeldPanic;
+use crate::deferred_panic::DeferredPanic;
 use crate::observer::{CallDid, Observer};
 use crate::refusal_reason::RefusalReason;
 use crate::sync::Mutex;
@@ -98,7 +98,7 @@ impl Shared {
             did.into_iter().for_each(|did| observer.on_call(did));
         };
         // A call may be dropped by a panic of its work.
-        HeldPanic::of(tell).1.resume_unless_panicking();
+        DeferredPanic::of(tell).1.resume_unless_panicking();
     }
 
     /// Reads the state as of now.

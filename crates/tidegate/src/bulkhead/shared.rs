@@ -2,7 +2,7 @@
 //! slow path with it.
 
 mod leaving;
-mod telling;
+mod observed;
 
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -25,7 +25,7 @@ use super::wakers::PendingWakers;
 use crate::answer::{Answer as Answered, Denied};
 use crate::clock::Clock;
 use crate::deadline;
-use crate::held_panic::HeldPanic;
+use crate::deferred_panic::DeferredPanic;
 use crate::no_place::NoPlace;
 use crate::observer::{LimitMoved, Observer, PlaceDid};
 use crate::sync::Mutex;
@@ -258,7 +258,7 @@ impl Shared {
 
     /// Returns an answer to its caller. If foreign code panicked meanwhile, the caller never sees the answer, so its
     /// places go to others before the panic goes on.
-    fn answered(&self, answer: Answer, panicked: HeldPanic) -> Answer {
+    fn answered(&self, answer: Answer, panicked: DeferredPanic) -> Answer {
         if panicked.is_some() {
             if let Ok(granted) = &answer {
                 self.take_back(granted);
@@ -379,8 +379,8 @@ impl Shared {
     }
 
     /// Reads the clock on a path that returns places, which must finish even if the clock panics.
-    fn now_or_panic(&self) -> (Option<Tick>, HeldPanic) {
-        HeldPanic::of(|| self.clock.now())
+    fn now_or_panic(&self) -> (Option<Tick>, DeferredPanic) {
+        DeferredPanic::of(|| self.clock.now())
     }
 }
 

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::line::Place;
+use super::waiting_jobs::Place;
 use crate::block_on::block_on;
 use crate::job::{JobError, Slot};
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tidegate_core::Tick;
 
-use super::line::{Next, Shared};
+use super::waiting_jobs::{Next, Shared};
 use crate::block_on::block_on;
 use crate::clock::Sleep;
 use crate::job::Job;

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use futures_util::future::{join, join_all};
 use tidegate_core::Tick;
 
-use super::drawing::Awaited;
+use super::draws::Awaited;
+use super::progress::{Asking, FirstPass, OnAnswer, Pending};
 use super::shared::{Inner, ask, ask_each, widen};
-use super::under_way::{Asking, FirstPass, OnAnswer, Pending};
 use crate::clock::before;
 use crate::later::Later;
 use crate::store::{Answer, Op, OwnedStep, Settled, Settling, Step, StoreError};

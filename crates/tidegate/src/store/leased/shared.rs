@@ -7,8 +7,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::health::LeaseHealth;
+use super::leasable::{AllTerms, Terms};
 use super::table::Table;
-use super::terms::{AllTerms, Terms};
 use crate::background::Background;
 use crate::clock::Clock;
 use crate::cluster::Part;
@@ -79,8 +79,8 @@ impl Inner {
             health.granted += shard.granted;
             health.refused += shard.refused;
             for entry in shard.entries() {
-                health.outstanding += entry.purse.outstanding(now);
-                health.reserved += entry.purse.reserved(now);
+                health.outstanding += entry.lease.outstanding(now);
+                health.reserved += entry.lease.reserved(now);
             }
         }
         health

@@ -1,4 +1,4 @@
-//! The purses of all keys, in bounded memory.
+//! The leases of all keys, in bounded memory.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,15 +11,15 @@ use futures_util::future::{FutureExt as _, Shared};
 use parking_lot::{Mutex, MutexGuard};
 use tidegate_core::{Quota, Replace, Tick};
 
-use super::purse::Purse;
-use super::terms::Terms;
+use super::leasable::Terms;
+use super::lease::Lease;
 use crate::later::Later;
 use crate::store::{Charge, Durable, OnStoreError};
 
 /// The number of parts of the table, each under a lock of its own: usually more than there are cores.
 const SHARDS: usize = 64;
 
-/// The number of purses that are checked to find one that can be forgotten.
+/// The number of leases that are checked to find one that can be forgotten.
 const LOOKED_AT: usize = 8;
 
 /// A draw under way, shared by all requests that wait for it.
@@ -47,7 +47,7 @@ pub(super) struct Entry {
     pub(super) key: Arc<[u8]>,
     /// The limit that callers named; its address allows comparing it without dereferencing.
     pub(super) quota: Arc<Quota>,
-    pub(super) purse: Purse,
+    pub(super) lease: Lease,
     pub(super) drawing: Option<Drawing>,
     pub(super) settings: ChargeSettings,
 }
@@ -71,7 +71,7 @@ impl ChargeSettings {
 }
 
 impl Entry {
-    /// Returns whether `quota` is the limit of the purse.
+    /// Returns whether `quota` is the limit of the lease.
     #[inline]
     pub(super) fn is_of(&self, quota: &Arc<Quota>) -> bool {
         Arc::ptr_eq(&self.quota, quota) || self.quota == *quota
@@ -82,12 +82,12 @@ impl Entry {
 #[derive(Default)]
 pub(super) struct Shard {
     entries: HashMap<u64, Entry, BuildHasherDefault<Hashed>>,
-    /// Charges that were granted out of pockets, and charges that were refused without asking the engine.
+    /// Charges that were granted out of batches, and charges that were refused without asking the engine.
     pub(super) granted: u64,
     pub(super) refused: u64,
 }
 
-/// Purses by the hashes of their keys.
+/// Leases by the hashes of their keys.
 pub(super) struct Table {
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
@@ -134,7 +134,7 @@ impl Shard {
         self.entries.get_mut(&hash).filter(|entry| *entry.key == *key)
     }
 
-    /// Returns the entry of a key, which is made if there is room. If the key has another limit by now, its purse is
+    /// Returns the entry of a key, which is made if there is room. If the key has another limit by now, its lease is
     /// replaced by a new one.
     pub(super) fn entry(
         &mut self,
@@ -145,14 +145,14 @@ impl Shard {
     ) -> Option<&mut Entry> {
         if !self.entries.contains_key(&hash) {
             if self.entries.len() >= most {
-                let idle = |(_, entry): &(&u64, &Entry)| entry.purse.is_idle(now);
+                let idle = |(_, entry): &(&u64, &Entry)| entry.lease.is_idle(now);
                 let found = self.entries.iter().take(LOOKED_AT).find(idle).map(|(hash, _)| *hash)?;
                 self.entries.remove(&found);
             }
             let entry = Entry {
                 key: charge.key.into(),
                 quota: Arc::clone(charge.quota),
-                purse: Purse::new(Arc::clone(terms)),
+                lease: Lease::new(Arc::clone(terms)),
                 drawing: None,
                 settings,
             };
@@ -160,7 +160,7 @@ impl Shard {
         }
         let entry = self.get(hash, charge.key)?;
         if !entry.is_of(charge.quota) {
-            entry.purse = Purse::new(Arc::clone(terms));
+            entry.lease = Lease::new(Arc::clone(terms));
             (entry.quota, entry.drawing, entry.settings) = (Arc::clone(charge.quota), None, settings);
         }
         Some(entry)
@@ -176,7 +176,7 @@ impl Shard {
 
     /// Forgets keys with no units held and no recent requests.
     pub(super) fn forget_idle(&mut self, now: Tick) {
-        self.entries.retain(|_, entry| !entry.purse.is_idle(now));
+        self.entries.retain(|_, entry| !entry.lease.is_idle(now));
     }
 }
 

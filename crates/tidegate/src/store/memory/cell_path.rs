@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{State, Tick};
 
-use super::line::{Held, Seized};
+use super::cache_line::{Held, Seized};
 use super::name::{Class, Name};
 use super::table::{Both, Place, Sought, Table};
 use crate::store::{Cell, Settled, Step, settle};

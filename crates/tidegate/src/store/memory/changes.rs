@@ -19,8 +19,8 @@ use tidegate_core::bytes::{Bytes, DecodeError, Reader, Writer};
 use tidegate_core::{Quota, State, Tick};
 use twox_hash::XxHash64;
 
+use super::export_form::{Entry, RestoreError};
 use super::full_keys::FullKey;
-use super::piece::{Entry, RestoreError};
 use crate::store::Cell;
 use crate::store::cell::Forgotten;
 

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Algorithm, Tick};
 
-use super::line::{Seized, WAYS};
+use super::cache_line::{Seized, WAYS};
 use super::name::{Class, Name};
 use super::reading::Reading;
 use super::table::{Both, Place, Sought, Table};

@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 use tidegate_core::{State, Tick};
 
 use super::MemoryStore;
-use super::line::WAYS;
+use super::cache_line::WAYS;
+use super::export_form::{Entries, Entry, Part, Piece, RestoreError, read};
 use super::name::{Class, Name};
-use super::piece::{Entries, Entry, Part, Piece, RestoreError, read};
 use super::table::{Both, Keep, Place, Sought, Table};
 use crate::store::Cell;
 

@@ -10,8 +10,8 @@
 use std::array;
 use std::ops::Range;
 
-use super::line::WAYS;
-use super::lines::Lines;
+use super::cache_line::WAYS;
+use super::cache_lines::Lines;
 use super::seed::Hashing;
 use crate::sync::{AtomicU64, Ordering};
 

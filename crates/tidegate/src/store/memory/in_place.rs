@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidegate_core::{Algorithm, Quota, State, Tick};
 
 use super::MemoryStore;
-use super::line::Seized;
+use super::cache_line::Seized;
 use super::name::Class;
 use super::table::{Both, Place, Sought, Table};
 use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};

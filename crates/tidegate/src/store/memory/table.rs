@@ -9,12 +9,12 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
+use super::cache_line::{Held, Line, Seized, Slot, WAYS};
+use super::cache_lines::{Lines, blank};
+use super::changed_slots::Marks;
 use super::classes::Classes;
 use super::full_keys::{FullKey, FullKeys};
 use super::limit::PermanentLimit;
-use super::line::{Held, Line, Seized, Slot, WAYS};
-use super::lines::{Lines, blank};
-use super::marks::Marks;
 use super::name::{Class, Name};
 use super::overflow::Overflow;
 use super::reading::{Reading, WordOutcome};

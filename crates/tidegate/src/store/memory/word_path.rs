@@ -11,8 +11,8 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Decision, Quota, Receipt, Standing, Tick};
 
+use super::cache_line::{Seized, Slot};
 use super::limit::Limit;
-use super::line::{Seized, Slot};
 use super::name::{Class, Name};
 use super::reading::{Reading, WordOutcome};
 use super::table::{Fingerprint, Keep, Place, Sought, Table};

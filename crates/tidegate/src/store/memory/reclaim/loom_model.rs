@@ -6,8 +6,8 @@ use loom::sync::Arc;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Quota, Tick};
 
+use crate::store::memory::cache_line::{Line, Slot, WAYS};
 use crate::store::memory::limit::Entry;
-use crate::store::memory::line::{Line, Slot, WAYS};
 use crate::store::memory::name::{Class, Name};
 use crate::store::memory::reading::{Reading, WordOutcome};
 use crate::sync::{explore, short_or_long};

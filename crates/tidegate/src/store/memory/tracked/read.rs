@@ -8,10 +8,10 @@ use tidegate_core::bytes::DecodeError;
 
 use super::TrackedStore;
 use super::recorder::{Recorder, Restored};
+use crate::store::memory::cache_line::WAYS;
+use crate::store::memory::changed_slots::PER_WORD;
 use crate::store::memory::changes::ReadSheet;
-use crate::store::memory::line::WAYS;
-use crate::store::memory::marks::PER_WORD;
-use crate::store::memory::piece::{Entry, RestoreError};
+use crate::store::memory::export_form::{Entry, RestoreError};
 use crate::store::memory::table::{Both, Place, Sought, Table};
 
 /// A piece whose tick lies further ahead of the present than this was written by a fast clock; a smaller difference

@@ -11,10 +11,10 @@ use tidegate_core::{Quota, State, Tick};
 use super::TrackedStore;
 use crate::store::Cell;
 use crate::store::memory::Shared as MemoryShared;
+use crate::store::memory::cache_line::WAYS;
+use crate::store::memory::changed_slots::{Marks, PER_WORD};
 use crate::store::memory::changes::{ChangeWriter, SlotRecord};
 use crate::store::memory::limit::{CachedClass, Limit};
-use crate::store::memory::line::WAYS;
-use crate::store::memory::marks::{Marks, PER_WORD};
 use crate::store::memory::name::Name;
 use crate::store::memory::table::{Place, Table};
 

@@ -1,25 +1,25 @@
-//! Read-only queries: how much a purse holds.
+//! Read-only queries: how much a lease holds.
 
 use tidegate_core::{Cost, Tick};
 
-use super::{GivenBack, Lookup, Pocket, Purse};
+use super::{Batch, GivenBack, Lease, Lookup};
 
-impl Purse {
-    /// Returns whether a request would find its units here, as [`Purse::look_up`] does, without changing anything.
+impl Lease {
+    /// Returns whether a request would find its units here, as [`Lease::look_up`] does, without changing anything.
     pub(in super::super) fn would_grant(&self, cost: Cost, kept_back: u64, now: Tick, part: u32) -> bool {
-        let mut purse = self.clone();
-        purse.look_up(cost, kept_back, (now, part), &mut GivenBack::new()) == Lookup::Ready
+        let mut lease = self.clone();
+        lease.look_up(cost, kept_back, (now, part), &mut GivenBack::new()) == Lookup::Ready
     }
 
     /// Returns how many units are held, whether or not they can be spent now.
     pub(in super::super) fn units_held(&self) -> u64 {
-        [&self.current, &self.next].into_iter().flatten().map(Pocket::left).sum()
+        [&self.current, &self.next].into_iter().flatten().map(Batch::left).sum()
     }
 
     /// Returns how many units can be spent now.
     pub(in super::super) fn ready(&self, now: Tick) -> u64 {
         let both = [&self.current, &self.next].into_iter().flatten();
-        both.filter(|pocket| pocket.from <= now && now < pocket.until).map(Pocket::left).sum()
+        both.filter(|batch| batch.from <= now && now < batch.until).map(Batch::left).sum()
     }
 
     /// Returns how many units can be spent now or are taken by requests that are not yet admitted.
@@ -30,10 +30,10 @@ impl Purse {
     /// Returns how many units are held that may not be spent yet.
     pub(in super::super) fn reserved(&self, now: Tick) -> u64 {
         let both = [&self.current, &self.next].into_iter().flatten();
-        both.filter(|pocket| pocket.from > now).map(Pocket::left).sum()
+        both.filter(|batch| batch.from > now).map(Batch::left).sum()
     }
 
-    /// Returns whether nothing is lost if the purse is forgotten.
+    /// Returns whether nothing is lost if the lease is forgotten.
     pub(in super::super) fn is_idle(&self, now: Tick) -> bool {
         let quiet = now.since(self.touched) >= self.terms.lasts;
         self.units_held() == 0 && self.held == 0 && self.drawing.is_none() && quiet

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate_core::{Decision, Quota, Retry};
 
+use crate::duration_text::seconds_up;
 use crate::gate::{GateDecision, LimitDecision};
 use crate::policy::{Descriptor, Limit};
-use crate::rounded::seconds_up;
 
 /// One limit as shown in headers.
 #[derive(Clone, Copy, Debug)]

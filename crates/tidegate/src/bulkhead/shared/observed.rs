@@ -7,7 +7,7 @@ use tidegate_core::Outcome;
 use super::super::latency::Times;
 use super::super::rules::TurnedAway;
 use super::super::waiters::Granted;
-use super::{HeldPanic, Shared};
+use super::{DeferredPanic, Shared};
 use crate::answer::Denied;
 use crate::observer::PlaceDid;
 
@@ -23,10 +23,10 @@ impl Shared {
     }
 
     /// Tells the observer, if there is one. Returns its panic.
-    pub(super) fn tell_held(&self, did: PlaceDid) -> HeldPanic {
+    pub(super) fn tell_held(&self, did: PlaceDid) -> DeferredPanic {
         match &self.observer {
-            Some(observer) => HeldPanic::of(|| observer.on_place(did)).1,
-            None => HeldPanic::default(),
+            Some(observer) => DeferredPanic::of(|| observer.on_place(did)).1,
+            None => DeferredPanic::default(),
         }
     }
 
@@ -37,7 +37,7 @@ impl Shared {
         let panicked = self.tell_held(PlaceDid::Entered { waited });
         // During another panic this one is swallowed, and the caller gets its permit.
         if panicked.is_some() && !std::thread::panicking() {
-            let again = HeldPanic::of(|| self.leave(&granted, &times, Outcome::Ignored)).1;
+            let again = DeferredPanic::of(|| self.leave(&granted, &times, Outcome::Ignored)).1;
             panicked.or(again).resume();
         }
     }

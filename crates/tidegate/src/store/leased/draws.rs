@@ -12,11 +12,11 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::time::nanos;
 use tidegate_core::{Cost, Finish, Receipt, Tick};
 
-use super::draw::{Draw, Drawn, Refused, Times};
-use super::purse::GivenBack;
+use super::draw_request::{Draw, Drawn, Refused, Times};
+use super::leasable::Terms;
+use super::lease::GivenBack;
 use super::shared::{Inner, ask};
 use super::table::{ChargeSettings, Drawing, Entry};
-use super::terms::Terms;
 use crate::later::Later;
 use crate::store::{Answer, Charge, Ending, Op, OwnedStep, Step, StepClock};
 
@@ -54,15 +54,15 @@ impl Inner {
         request: Option<(Cost, u64)>,
         now: Tick,
     ) -> Option<Drawing> {
-        if entry.purse.is_drawing() {
+        if entry.lease.is_drawing() {
             return entry.drawing.clone();
         }
-        let draw = entry.purse.draw(request, now, self.counts.numbers.fetch_add(1, Ordering::Relaxed))?;
+        let draw = entry.lease.draw(request, now, self.counts.numbers.fetch_add(1, Ordering::Relaxed))?;
         let asked = DrawRequest {
             inner: Arc::clone(self),
             hash,
             key: Arc::clone(&entry.key),
-            terms: Arc::clone(&entry.purse.terms),
+            terms: Arc::clone(&entry.lease.terms),
             settings: entry.settings,
             draw,
             answered: false,
@@ -83,13 +83,13 @@ impl Inner {
     pub(super) fn returns<'e>(entry: &'e Entry, back: GivenBack) -> impl Iterator<Item = Return> + use<'e> {
         back.into_iter().map(|receipt| Return {
             key: Arc::clone(&entry.key),
-            terms: Arc::clone(&entry.purse.terms),
+            terms: Arc::clone(&entry.lease.terms),
             settings: entry.settings,
             receipt,
         })
     }
 
-    /// Ends pockets that are held too long, and forgets idle keys; with `all`, ends all pockets. Returns the units to
+    /// Ends batches that are held too long, and forgets idle keys; with `all`, ends all batches. Returns the units to
     /// give back.
     pub(super) fn tidy(&self, now: Tick, all: bool) -> Vec<Return> {
         let (part, mut returns) = (self.part.at(now), Vec::new());
@@ -97,8 +97,8 @@ impl Inner {
             for entry in shard.entries() {
                 let mut back = GivenBack::new();
                 match all {
-                    true => entry.purse.close(&mut back),
-                    false => entry.purse.tidy(now, part, &mut back),
+                    true => entry.lease.close(&mut back),
+                    false => entry.lease.tidy(now, part, &mut back),
                 }
                 returns.extend(Self::returns(entry, back));
             }
@@ -187,18 +187,18 @@ impl DrawRequest {
         }
         let mut shard = inner.table.lock(self.hash);
         let found =
-            shard.get(self.hash, &self.key).filter(|entry| Arc::ptr_eq(&entry.purse.terms, &self.terms));
+            shard.get(self.hash, &self.key).filter(|entry| Arc::ptr_eq(&entry.lease.terms, &self.terms));
         match (found, line, drawn) {
             (Some(entry), _, Some(drawn)) => {
-                entry.purse.fill(&self.draw, &drawn, times, part, &mut back);
+                entry.lease.fill(&self.draw, &drawn, times, part, &mut back);
                 returns.extend(Inner::returns(entry, back));
             }
             (Some(entry), Some(line), None) => {
                 let remaining = line.decision.standing.remaining;
                 let refused = Refused { retry: line.decision.retry(), remaining };
-                entry.purse.refused(&self.draw, &refused, times.sent);
+                entry.lease.refused(&self.draw, &refused, times.sent);
             }
-            (Some(entry), None, None) => entry.purse.failed(&self.draw, times.received),
+            (Some(entry), None, None) => entry.lease.failed(&self.draw, times.received),
             // The key was forgotten, or has another limit by now.
             (None, _, Some(drawn)) => returns.push(Return {
                 key: Arc::clone(&self.key),
@@ -224,7 +224,7 @@ impl Drop for DrawRequest {
         self.inner.background.run(Box::pin(async move {
             let now = inner.clock.now();
             if let Some(entry) = inner.table.lock(hash).get(hash, &key) {
-                entry.purse.failed(&draw, now);
+                entry.lease.failed(&draw, now);
             }
         }));
     }

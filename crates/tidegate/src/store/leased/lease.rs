@@ -1,7 +1,7 @@
-//! The purse: the units that a node holds of one key. A pure state machine: time is passed in, and it has no engine and
+//! The lease: the units that a node holds of one key. A pure state machine: time is passed in, and it has no engine and
 //! no lock.
 //!
-//! A purse has two pockets: the one that is spent from, and the next one, drawn while the first is still being spent.
+//! A lease has two batches: the one that is spent from, and the next one, drawn while the first is still being spent.
 //! At no time may it hold more spendable units than its allowance, including units taken by requests that are not yet
 //! admitted. Units beyond the allowance, units held too long, and units above an allowance that has shrunk are given
 //! back.
@@ -17,10 +17,10 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Receipt, Tick};
 
+use super::batch::{Batch, Portion};
 use super::demand::Demand;
-use super::draw::{Draw, Drawn, Refused, Times};
-use super::pocket::{Piece, Pocket};
-use super::terms::{LEAST_HELD, Terms};
+use super::draw_request::{Draw, Drawn, Refused, Times};
+use super::leasable::{LEAST_HELD, Terms};
 use refusals::Refusals;
 
 /// For how long the engine decides a key alone after a draw has failed.
@@ -34,11 +34,11 @@ pub(super) type GivenBack = SmallVec<[Receipt; 2]>;
 
 /// The units that a node holds of one key.
 #[derive(Clone, Debug)]
-pub(super) struct Purse {
+pub(super) struct Lease {
     pub(super) terms: Arc<Terms>,
-    current: Option<Pocket>,
-    next: Option<Pocket>,
-    /// Until when units are taken from the current pocket without another look.
+    current: Option<Batch>,
+    next: Option<Batch>,
+    /// Until when units are taken from the current batch without another look.
     good_until: Tick,
     /// This node's part of the whole at the last look.
     part: u32,
@@ -74,7 +74,7 @@ pub(super) enum Lookup {
     Engine,
 }
 
-impl Purse {
+impl Lease {
     pub(super) fn new(terms: Arc<Terms>) -> Self {
         Self {
             remaining: terms.limit,
@@ -95,20 +95,26 @@ impl Purse {
         }
     }
 
-    /// Takes units on the fast path, which is the usual case. `None`: this has to be decided by [`Purse::look_up`].
+    /// Takes units on the fast path, which is the usual case. `None`: this has to be decided by [`Lease::look_up`].
     #[inline]
-    pub(super) fn take_at_once(&mut self, cost: Cost, kept_back: u64, now: Tick, part: u32) -> Option<Piece> {
-        let pocket = self.current.as_mut()?;
-        if now >= self.good_until || now < pocket.from || part < self.part || kept_back > pocket.kept_back {
+    pub(super) fn take_at_once(
+        &mut self,
+        cost: Cost,
+        kept_back: u64,
+        now: Tick,
+        part: u32,
+    ) -> Option<Portion> {
+        let batch = self.current.as_mut()?;
+        if now >= self.good_until || now < batch.from || part < self.part || kept_back > batch.kept_back {
             return None;
         }
-        let piece = pocket.take(cost)?;
+        let portion = batch.take(cost)?;
         self.demand.record(cost.units());
-        Some(piece)
+        Some(portion)
     }
 
-    /// Takes units that [`Purse::look_up`] has found.
-    pub(super) fn take(&mut self, cost: Cost) -> Option<Piece> {
+    /// Takes units that [`Lease::look_up`] has found.
+    pub(super) fn take(&mut self, cost: Cost) -> Option<Portion> {
         self.current.as_mut()?.take(cost)
     }
 
@@ -117,7 +123,7 @@ impl Purse {
         self.demand.record(cost.units());
     }
 
-    /// Puts the pockets in order, and then finds whether a request's units can be spent.
+    /// Puts the batches in order, and then finds whether a request's units can be spent.
     pub(super) fn look_up(
         &mut self,
         cost: Cost,
@@ -137,11 +143,11 @@ impl Purse {
             self.current = Some(next);
         }
         self.update_good_until(now);
-        let enough = |pocket: &&Pocket| pocket.left() >= cost.units();
+        let enough = |batch: &&Batch| batch.left() >= cost.units();
         let (current, next) = (self.current.as_ref().filter(enough), self.next.as_ref().filter(enough));
-        let may_take = |pocket: &&Pocket| kept_back <= pocket.kept_back;
-        if let Some(pocket) = current.filter(may_take) {
-            return if pocket.from > now { Lookup::Refused(pocket.from.since(now)) } else { Lookup::Ready };
+        let may_take = |batch: &&Batch| kept_back <= batch.kept_back;
+        if let Some(batch) = current.filter(may_take) {
+            return if batch.from > now { Lookup::Refused(batch.from.since(now)) } else { Lookup::Ready };
         }
         if let Some(next) = next.filter(may_take).filter(|next| next.from > now) {
             return Lookup::Refused(next.from.since(now));
@@ -193,7 +199,7 @@ impl Purse {
             return None;
         }
         // If the limit is in full use, the drawn units can be spent only later, when the present units are spent.
-        let here = if self.waits { 0 } else { self.current.as_ref().map_or(0, Pocket::left) };
+        let here = if self.waits { 0 } else { self.current.as_ref().map_or(0, Batch::left) };
         let room = self.allowance().saturating_sub(self.held).saturating_sub(here);
         let units = ahead.saturating_add(cost).max(1).min(room);
         let want = Cost::new(units).filter(|want| want.units() >= cost)?;
@@ -206,7 +212,7 @@ impl Purse {
     pub(super) fn runs_low(&self, now: Tick) -> bool {
         self.drawing.is_none()
             && self.next.is_none()
-            && self.current.as_ref().is_some_and(|pocket| pocket.left() < pocket.low)
+            && self.current.as_ref().is_some_and(|batch| batch.left() < batch.low)
             && self.failed_until <= now
             && !self.refusals.forbid_draw(self.kept_back.0, now)
     }
@@ -225,7 +231,7 @@ impl Purse {
         self.drawing.is_some_and(|(number, _)| number == draw.number)
     }
 
-    /// Puts drawn units into a pocket. Units that do not fit are given back, and so are all units of a draw that was
+    /// Puts drawn units into a batch. Units that do not fit are given back, and so are all units of a draw that was
     /// abandoned.
     pub(super) fn fill(&mut self, draw: &Draw, drawn: &Drawn, times: Times, part: u32, back: &mut GivenBack) {
         if !self.is_under_way(draw) {
@@ -248,7 +254,7 @@ impl Purse {
             false => self.terms.lasts.saturating_add(drawn.wait),
         };
         let units = drawn.receipt.cost.units();
-        let mut pocket = Pocket {
+        let mut batch = Batch {
             quota: Arc::clone(&self.terms.engine),
             rest: Some(drawn.receipt),
             from: received.after(drawn.wait),
@@ -256,17 +262,17 @@ impl Purse {
             kept_back: draw.kept_back,
             low: if units < 4 { 0 } else { units.div_ceil(2) },
         };
-        let here = if self.waits { 0 } else { self.current.as_ref().map_or(0, Pocket::left) };
+        let here = if self.waits { 0 } else { self.current.as_ref().map_or(0, Batch::left) };
         let room = self.most_held().saturating_sub(here);
         if units > room {
-            back.extend(pocket.trim(room));
+            back.extend(batch.trim(room));
         }
-        if pocket.until <= received || pocket.left() == 0 {
-            self.end(Some(pocket), back);
+        if batch.until <= received || batch.left() == 0 {
+            self.end(Some(batch), back);
         } else if self.current.as_ref().is_some_and(|current| current.left() > 0) {
-            self.next = Some(pocket);
+            self.next = Some(batch);
         } else {
-            self.current = Some(pocket);
+            self.current = Some(batch);
         }
         self.update_good_until(received);
     }
@@ -310,35 +316,35 @@ impl Purse {
     }
 
     /// Counts units as taken by a request that is not yet admitted.
-    pub(super) const fn hold(&mut self, piece: &Piece) {
-        self.held = self.held.saturating_add(piece.cost.units());
+    pub(super) const fn hold(&mut self, portion: &Portion) {
+        self.held = self.held.saturating_add(portion.cost.units());
     }
 
     /// Ends that count: the request is admitted, or its units are about to be put back.
-    pub(super) const fn release(&mut self, piece: &Piece) {
-        self.held = self.held.saturating_sub(piece.cost.units());
+    pub(super) const fn release(&mut self, portion: &Portion) {
+        self.held = self.held.saturating_sub(portion.cost.units());
     }
 
-    /// Puts units back into the pocket; if other units were taken since, or the pocket has ended, they are given back
+    /// Puts units back into the batch; if other units were taken since, or the batch has ended, they are given back
     /// to the engine.
-    pub(super) fn put_back(&mut self, piece: &Piece, back: &mut GivenBack) {
-        if !self.current.as_mut().is_some_and(|pocket| pocket.put_back(piece)) {
-            back.push(piece.receipt(&self.terms.engine));
+    pub(super) fn put_back(&mut self, portion: &Portion, back: &mut GivenBack) {
+        if !self.current.as_mut().is_some_and(|batch| batch.put_back(portion)) {
+            back.push(portion.receipt(&self.terms.engine));
         }
     }
 
-    /// Ends pockets that were held too long, and gives back units above the allowance.
+    /// Ends batches that were held too long, and gives back units above the allowance.
     pub(super) fn tidy(&mut self, now: Tick, part: u32, back: &mut GivenBack) {
-        if let Some(over) = self.current.take_if(|pocket| pocket.until <= now) {
+        if let Some(over) = self.current.take_if(|batch| batch.until <= now) {
             self.end(Some(over), back);
         }
-        if let Some(over) = self.next.take_if(|pocket| pocket.until <= now) {
+        if let Some(over) = self.next.take_if(|batch| batch.until <= now) {
             self.end(Some(over), back);
         }
         self.drawing = self.drawing.filter(|(_, since)| now.since(*since) < LONGEST_DRAW);
         self.part = part;
         let most = self.most_held();
-        // If both pockets can be spent from, their sum counts.
+        // If both batches can be spent from, their sum counts.
         let mut room = most;
         if let Some(next) = self.next.as_mut().filter(|next| next.from <= now) {
             back.extend((next.left() > room).then(|| next.trim(room)).flatten());
@@ -353,11 +359,11 @@ impl Purse {
         self.update_good_until(now);
     }
 
-    /// Ends both pockets.
+    /// Ends both batches.
     pub(super) fn close(&mut self, back: &mut GivenBack) {
         let both = [self.current.take(), self.next.take()];
-        for pocket in both {
-            self.end(pocket, back);
+        for batch in both {
+            self.end(batch, back);
         }
     }
 
@@ -375,21 +381,21 @@ impl Purse {
         self.terms.allowance(self.part, self.remaining)
     }
 
-    /// Returns how many units the pockets may hold. For a window there is no bound here: draws are bounded by what the
+    /// Returns how many units the batches may hold. For a window there is no bound here: draws are bounded by what the
     /// window has left.
     fn most_held(&self) -> u64 {
         if self.terms.window { u64::MAX } else { self.allowance().saturating_sub(self.held) }
     }
 
-    /// Computes until when units are taken from the current pocket without another look.
+    /// Computes until when units are taken from the current batch without another look.
     fn update_good_until(&mut self, now: Tick) {
         let Some(current) = &self.current else { return };
         let next = self.next.as_ref().map_or(Tick::MAX, |next| next.from);
-        // Once both pockets can be spent from, their sum may exceed the allowance.
+        // Once both batches can be spent from, their sum may exceed the allowance.
         self.good_until = if next > now { current.until.min(next) } else { current.until };
     }
 
-    fn end(&mut self, pocket: Option<Pocket>, back: &mut GivenBack) {
-        back.extend(pocket.and_then(|pocket| pocket.rest));
+    fn end(&mut self, batch: Option<Batch>, back: &mut GivenBack) {
+        back.extend(batch.and_then(|batch| batch.rest));
     }
 }

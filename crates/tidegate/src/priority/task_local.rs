@@ -5,7 +5,7 @@ use std::thread::LocalKey;
 
 use tidegate_core::Priority;
 
-use crate::carried::{self, Carried};
+use crate::task_local::{self, Carried};
 
 thread_local! {
     static CARRIED: Cell<Option<Priority>> = const { Cell::new(None) };
@@ -18,7 +18,7 @@ impl Carried for Priority {
 }
 
 /// A future with a priority: see [`carry_through`].
-pub type Carrying<F> = carried::Carrying<Priority, F>;
+pub type Carrying<F> = task_local::Carrying<Priority, F>;
 
 /// Returns the priority of the current work: that of the innermost enclosing [`carry`] or [`carry_through`]. `None`
 /// outside of them, and in tasks and threads started inside them: pass the priority on to those explicitly.
@@ -40,7 +40,7 @@ pub fn carried() -> Option<Priority> {
 /// assert_eq!(priority::carried(), None);
 /// ```
 pub fn carry<T>(priority: impl Into<Priority>, work: impl FnOnce() -> T) -> T {
-    carried::carry(Some(priority.into()), work)
+    task_local::carry(Some(priority.into()), work)
 }
 
 /// Returns a future during whose polls [`carried()`] returns `priority`, on any thread.
@@ -63,18 +63,18 @@ pub fn carry<T>(priority: impl Into<Priority>, work: impl FnOnce() -> T) -> T {
 /// # }
 /// ```
 pub fn carry_through<F: Future>(priority: impl Into<Priority>, future: F) -> Carrying<F> {
-    carried::carry_through(Some(priority.into()), future)
+    task_local::carry_through(Some(priority.into()), future)
 }
 
 /// As [`carry_through`], for work that belongs to no single request: [`carried()`] returns `None`.
 pub(crate) fn carry_nothing<F: Future>(future: F) -> Carrying<F> {
-    carried::carry_through(None, future)
+    task_local::carry_through(None, future)
 }
 
 /// Returns a function during which [`carried()`] returns the priority that the caller carries now, on any thread.
 pub(crate) fn hand_over<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let priority = carried();
-    move || carried::carry(priority, work)
+    move || task_local::carry(priority, work)
 }
 
 /// Returns the priority that was named, else the carried one, else the default.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::line::WAYS;
+use super::cache_line::WAYS;
 
 /// The size of a page of memory, in bytes. Where pages are larger, prefaulting writes to some of them more often than
 /// needed.

@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// A panic of foreign code, if there was one. It is held back until places are in order, and then resumed.
 #[derive(Debug, Default)]
 #[must_use = "a panic is resumed"]
-pub(crate) struct HeldPanic(Option<Box<dyn Any + Send>>);
+pub(crate) struct DeferredPanic(Option<Box<dyn Any + Send>>);
 
-impl HeldPanic {
+impl DeferredPanic {
     /// Calls foreign code. Returns its result, or its panic.
     pub(crate) fn of<T>(foreign: impl FnOnce() -> T) -> (Option<T>, Self) {
         match catch_unwind(AssertUnwindSafe(foreign)) {
@@ -33,7 +33,7 @@ impl HeldPanic {
         }
     }
 
-    /// Resumes the panic like [`HeldPanic::resume`], but not during another panic, since that would abort the process.
+    /// Resumes the panic like [`DeferredPanic::resume`], but not during another panic, since that would abort the process.
     /// For code that runs when a permit, an entry or a call is dropped.
     pub(crate) fn resume_unless_panicking(self) {
         if !std::thread::panicking() {

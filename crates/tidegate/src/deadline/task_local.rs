@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::thread::LocalKey;
 
 use super::Deadline;
-use crate::carried::{self, Carried};
+use crate::task_local::{self, Carried};
 
 thread_local! {
     static CARRIED: Cell<Option<Deadline>> = const { Cell::new(None) };
@@ -17,7 +17,7 @@ impl Carried for Deadline {
 }
 
 /// A future with a deadline: see [`carry_through`].
-pub type Carrying<F> = carried::Carrying<Deadline, F>;
+pub type Carrying<F> = task_local::Carrying<Deadline, F>;
 
 /// Returns the deadline of the current work: that of the innermost enclosing [`carry`] or [`carry_through`]. `None`
 /// outside of them, and in tasks and threads started inside them: pass the deadline on to those explicitly.
@@ -39,7 +39,7 @@ pub fn carried() -> Option<Deadline> {
 /// assert_eq!(deadline::carried(), None);
 /// ```
 pub fn carry<T>(deadline: impl Into<Deadline>, work: impl FnOnce() -> T) -> T {
-    carried::carry(Some(deadline.into()), work)
+    task_local::carry(Some(deadline.into()), work)
 }
 
 /// Returns a future during whose polls [`carried()`] returns `deadline`, on any thread.
@@ -64,10 +64,10 @@ pub fn carry<T>(deadline: impl Into<Deadline>, work: impl FnOnce() -> T) -> T {
 /// # }
 /// ```
 pub fn carry_through<F: Future>(deadline: impl Into<Deadline>, future: F) -> Carrying<F> {
-    carried::carry_through(Some(deadline.into()), future)
+    task_local::carry_through(Some(deadline.into()), future)
 }
 
 /// As [`carry_through`], for work that belongs to no single request: [`carried()`] returns `None`.
 pub(crate) fn carry_nothing<F: Future>(future: F) -> Carrying<F> {
-    carried::carry_through(None, future)
+    task_local::carry_through(None, future)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::error::GrammarError;
 use super::number::plain_number;
 use super::unit::Unit;
-use super::written::MAX_PERIOD;
+use super::written_rate::MAX_PERIOD;
 
 /// The most decimals of a number: a second has nine down to the nanosecond.
 const DECIMALS: usize = 9;

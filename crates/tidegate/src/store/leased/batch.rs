@@ -1,4 +1,4 @@
-//! A pocket: units that were drawn in one call and not yet spent.
+//! A batch: units that were drawn in one call and not yet spent.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tidegate_core::{Cost, Quota, Receipt, Tick};
 
 /// The rest of one draw, and from when and until when it may be spent, by this node's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pocket {
+pub(super) struct Batch {
     /// The limit that it was drawn from.
     pub(super) quota: Arc<Quota>,
     /// The receipt of the units left; its cost is their number. `None` when all are spent.
@@ -19,15 +19,15 @@ pub(super) struct Pocket {
     pub(super) low: u64,
 }
 
-/// Units that were taken out of a pocket. They may be put back until the request is admitted.
+/// Units that were taken out of a batch. They may be put back until the request is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Piece {
-    /// The receipt of the pocket's units before these were taken.
+pub(super) struct Portion {
+    /// The receipt of the batch's units before these were taken.
     before: Receipt,
     pub(super) cost: Cost,
 }
 
-impl Pocket {
+impl Batch {
     #[inline]
     pub(super) fn left(&self) -> u64 {
         self.rest.map_or(0, |rest| rest.cost.units())
@@ -35,20 +35,20 @@ impl Pocket {
 
     /// Takes units out; `None` if there are too few.
     #[inline]
-    pub(super) fn take(&mut self, cost: Cost) -> Option<Piece> {
+    pub(super) fn take(&mut self, cost: Cost) -> Option<Portion> {
         let before = self.rest?;
         let left = before.cost.units().checked_sub(cost.units())?;
         self.rest = Cost::new(left).map(|cost| self.without_first(before, cost));
-        Some(Piece { before, cost })
+        Some(Portion { before, cost })
     }
 
     /// Puts units back that were the last to be taken out; `false` if others were taken since.
-    pub(super) fn put_back(&mut self, piece: &Piece) -> bool {
-        let Piece { before, cost } = piece;
+    pub(super) fn put_back(&mut self, portion: &Portion) -> bool {
+        let Portion { before, cost } = portion;
         let after =
             Cost::new(before.cost.units() - cost.units()).map(|cost| self.without_first(*before, cost));
         let adjacent = after == self.rest;
-        // A pocket that is all spent does not show which draw it was.
+        // A batch that is all spent does not show which draw it was.
         if adjacent && self.rest.is_some() {
             self.rest = Some(*before);
         }
@@ -75,12 +75,12 @@ impl Pocket {
     }
 }
 
-impl Piece {
+impl Portion {
     /// Returns a receipt of these units alone, as the engine would have given it for a separate charge.
     pub(super) fn receipt(&self, quota: &Quota) -> Receipt {
         match quota.split(&self.before, self.cost) {
             Some((first, _)) => first,
-            // They were all units of the pocket.
+            // They were all units of the batch.
             None => self.before,
         }
     }
@@ -98,7 +98,7 @@ mod tests {
         Cost::new(units).unwrap()
     }
 
-    fn pocket(quota: &Arc<Quota>, cost: u64) -> (Pocket, State) {
+    fn batch(quota: &Arc<Quota>, cost: u64) -> (Batch, State) {
         let now = Tick::from_secs(5);
         let Transition::Allowed { next, receipt, .. } =
             quota.decide(&quota.fresh(now), Ask::allow(now, units(cost)))
@@ -106,28 +106,28 @@ mod tests {
             panic!("within the limit")
         };
         let quota = Arc::clone(quota);
-        let pocket = Pocket { quota, rest: Some(receipt), from: now, until: Tick::MAX, kept_back: 0, low: 0 };
-        (pocket, next)
+        let batch = Batch { quota, rest: Some(receipt), from: now, until: Tick::MAX, kept_back: 0, low: 0 };
+        (batch, next)
     }
 
     #[test]
     fn what_is_put_back_in_order_is_as_if_never_taken() {
         let quota = Arc::new(Quota::per_second(9).burst(20).gcra().unwrap());
-        let (mut pocket, _) = pocket(&quota, 10);
-        let before = pocket.clone();
-        let first = pocket.take(units(3)).unwrap();
-        let second = pocket.take(units(4)).unwrap();
-        assert!(pocket.take(units(4)).is_none());
-        assert!(!pocket.put_back(&first), "others were taken since");
-        assert!(pocket.put_back(&second) && pocket.put_back(&first));
-        assert_eq!(pocket, before);
-        assert!(!pocket.put_back(&second), "nothing is put back twice");
+        let (mut batch, _) = batch(&quota, 10);
+        let before = batch.clone();
+        let first = batch.take(units(3)).unwrap();
+        let second = batch.take(units(4)).unwrap();
+        assert!(batch.take(units(4)).is_none());
+        assert!(!batch.put_back(&first), "others were taken since");
+        assert!(batch.put_back(&second) && batch.put_back(&first));
+        assert_eq!(batch, before);
+        assert!(!batch.put_back(&second), "nothing is put back twice");
     }
 
-    /// Pieces, trimmed units and the rest are settled separately, and leave the limit as if only the units used had
+    /// Portions, trimmed units and the rest are settled separately, and leave the limit as if only the units used had
     /// been charged.
     #[test]
-    fn every_part_of_a_pocket_is_settled_by_itself() {
+    fn every_part_of_a_batch_is_settled_by_itself() {
         let quotas = [
             Quota::per_second(9).burst(20).gcra().unwrap(),
             Quota::per_second(9).burst(20).token_bucket().unwrap(),
@@ -135,11 +135,11 @@ mod tests {
         ];
         for quota in quotas.map(Arc::new) {
             let now = Tick::from_secs(5);
-            let (mut pocket, mut state) = pocket(&quota, 12);
-            let one = pocket.take(units(3)).unwrap().receipt(&quota);
-            let two = pocket.take(units(2)).unwrap().receipt(&quota);
-            let trimmed = pocket.trim(5).unwrap();
-            let left = pocket.rest.unwrap();
+            let (mut batch, mut state) = batch(&quota, 12);
+            let one = batch.take(units(3)).unwrap().receipt(&quota);
+            let two = batch.take(units(2)).unwrap().receipt(&quota);
+            let trimmed = batch.trim(5).unwrap();
+            let left = batch.rest.unwrap();
             assert_eq!((trimmed.cost.units(), left.cost.units()), (2, 5));
             for (receipt, used) in [(left, 0), (two, 1), (trimmed, 0), (one, 3)] {
                 state = quota.settle(&state, now, &receipt, used);

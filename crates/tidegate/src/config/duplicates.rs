@@ -6,7 +6,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
 use super::diagnostic::Findings;
-use super::laws::{self, Laws};
+use super::law_conflicts::{self, Laws};
 use super::node::Spot;
 use crate::policy::Policy;
 use crate::visible::excerpt;
@@ -58,7 +58,7 @@ impl Alike {
             let (subject, other) = (subject.to_owned(), self.subjects[other].clone());
             self.found.push(Found { spot, subject, other, message });
         }
-        if laws::adaptive_limits(policy) > 1 {
+        if law_conflicts::adaptive_limits(policy) > 1 {
             let message =
                 "has several adaptive limits; each law would react to the others' refusals, so keep one"
                     .to_owned();

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::lines::blank;
+use super::cache_lines::blank;
 
 /// Slots per word of bits.
 pub(super) const PER_WORD: usize = u64::BITS as usize;

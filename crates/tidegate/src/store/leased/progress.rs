@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use tidegate_core::Tick;
 
-use super::held::Held;
+use super::holds::Held;
 use super::shared::TermsOfLines;
 use super::table::Drawing;
 use crate::store::{OwnedStep, Settlement, StoreError};

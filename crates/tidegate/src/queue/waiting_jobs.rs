@@ -12,8 +12,8 @@ use tidegate_core::time::nanos;
 use tidegate_core::{Algorithm, Ask, Cost, QuotaError, Rate, Tick, Transition};
 
 use crate::clock::Clock;
+use crate::duration_text::in_words;
 use crate::job::Job;
-use crate::rounded::in_words;
 
 /// Why a job was not taken. The job was dropped without having run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -11,16 +11,16 @@ use crate::sync::{AtomicU64, Ordering};
 /// # Source
 /// Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014 ("SplitMix64").
 #[derive(Debug)]
-pub(crate) struct Draws(AtomicU64);
+pub(crate) struct Rng(AtomicU64);
 
-impl Default for Draws {
+impl Default for Rng {
     /// Starts at a random seed, from the keys that the standard library's hasher draws from the operating system.
     fn default() -> Self {
         Self::seeded(RandomState::new().hash_one(0))
     }
 }
 
-impl Draws {
+impl Rng {
     pub(crate) const fn seeded(seed: u64) -> Self {
         Self(AtomicU64::new(seed))
     }
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn draws_are_even_and_a_seed_repeats_them() {
-        let (one, two) = (Draws::seeded(7), Draws::seeded(7));
+        let (one, two) = (Rng::seeded(7), Rng::seeded(7));
         let mut sixteenths = [0_u32; 16];
         for _ in 0..16_000 {
             let draw = one.next();
@@ -54,6 +54,6 @@ mod tests {
 
     #[test]
     fn processes_begin_at_different_numbers() {
-        assert_ne!(Draws::default().next(), Draws::default().next());
+        assert_ne!(Rng::default().next(), Rng::default().next());
     }
 }
