@@ -22,8 +22,8 @@ mod threads;
 mod timed_body;
 #[cfg(unix)]
 mod unix_socket;
+mod wake_flag;
 mod wire;
-mod woken;
 
 use std::io;
 use std::sync::Arc;

@@ -23,7 +23,7 @@ mod connection;
 mod counts;
 mod framing;
 mod health;
-mod lent;
+mod lent_socket;
 mod methods;
 mod quota;
 mod rate_limit;

@@ -50,7 +50,7 @@ use crate::connections::{Handler, grpc_at_http, is_grpc};
 use crate::metrics::{CutReason, Transport};
 use crate::otlp::Ended;
 use crate::problem::{Delayed, Problem, WRONG_TOKEN};
-use crate::unmet::Misdirected;
+use crate::uncovered_requests::Misdirected;
 
 /// The HTTP door of one server.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use tidegate::gate::Check;
 use tidegate::policy::Among;
 
 use super::{Conclusion, Engine, Held, Want, among};
-use crate::live::Live;
+use crate::active_config::ActiveConfig;
 use crate::metrics::Transport;
 
 impl Engine {
@@ -16,7 +16,7 @@ impl Engine {
     /// As [`Engine::decide`].
     pub(crate) async fn decide_each(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         asked: &[(Check<'_, '_>, Option<&[usize]>)],
         most_limits: usize,
     ) -> Vec<(Conclusion, Held)> {

@@ -10,7 +10,7 @@ use tidegate::{Cost, Outcome};
 use ulid::Ulid;
 
 use super::{Engine, Held};
-use crate::live::Live;
+use crate::active_config::ActiveConfig;
 use crate::metrics::{SettlementResult, count_units};
 
 /// The report about the work that a ticket was for.
@@ -80,7 +80,7 @@ fn goes_by_cost(policy: &Policy, limit: usize) -> bool {
 }
 
 /// Returns why a settlement without values leaves the charge of a policy that settles by them.
-fn unsent(live: &Live, one: &SettledCharge<'_>) -> Option<CostError> {
+fn unsent(live: &ActiveConfig, one: &SettledCharge<'_>) -> Option<CostError> {
     let (_, policy) = live.set.find(one.policy)?;
     if policy.limit(one.limit).is_some_and(Limit::is_guard) {
         return None;
@@ -120,7 +120,7 @@ impl Engine {
     /// [`SettleError`]: nothing was returned or booked.
     pub(crate) async fn settle<T>(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         ticket: &Ticket,
         settlement: &Settlement<'_>,
         answer: impl FnOnce(SettledTicket<'_>) -> T,
@@ -148,7 +148,7 @@ impl Engine {
     /// Settles a ticket like [`Engine::settle`], but does not count the result in the metrics.
     pub(super) async fn settle_uncounted<T>(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         ticket: &Ticket,
         settlement: &Settlement<'_>,
         answer: impl FnOnce(SettledTicket<'_>) -> T,
@@ -199,7 +199,7 @@ impl Engine {
 
     async fn settle_part<'t>(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         open: &'t OpenTicket,
         part: Part,
         settlement: &Settlement<'_>,
@@ -230,7 +230,7 @@ impl Engine {
     }
 
     /// Counts the units that were returned and the units that are owed.
-    fn count_settled(&self, live: &Live, settled: &[(SettledCharge<'_>, Option<CostError>)]) {
+    fn count_settled(&self, live: &ActiveConfig, settled: &[(SettledCharge<'_>, Option<CostError>)]) {
         for lines in settled.chunk_by(|(one, _), (next, _)| one.policy == next.policy) {
             let policy = lines.first().and_then(|(first, _)| live.set.find(first.policy));
             let Some((at, policy)) = policy else { continue };

@@ -11,7 +11,7 @@ use ulid::Ulid;
 #[cfg(feature = "grpc")]
 use super::reservations;
 use super::{Conclusion, Engine, Held};
-use crate::live::{Live, settles};
+use crate::active_config::{ActiveConfig, settles};
 use crate::metrics::ExtensionResult;
 
 /// The longest ticket in a header, in characters. Together with the lists of limits, the head of an answer then fits
@@ -56,7 +56,7 @@ pub(crate) struct NoTicket {
 
 impl TicketFor {
     /// Returns whether the charges of the decision must be kept for a ticket.
-    pub(crate) fn keeps(self, live: &Live) -> bool {
+    pub(crate) fn keeps(self, live: &ActiveConfig) -> bool {
         match self {
             Self::Nobody => false,
             Self::Caller(wanted) => wanted.unwrap_or(live.settles),

@@ -7,7 +7,7 @@ use opentelemetry::trace::{Span as _, Status};
 use opentelemetry_sdk::trace::Span;
 
 use super::Ended;
-use crate::call_notes::{self, Notes};
+use crate::span_attributes::{self, Notes};
 
 /// The span of a call that is being answered. Ends when the call is answered, or when this is dropped because the
 /// caller is gone.
@@ -42,7 +42,7 @@ impl CallSpan {
     ) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> {
         Box::pin(async move {
             let notes = Notes { reveals_keys: self.reveals_keys, ..Notes::default() };
-            let (answer, notes) = call_notes::noted(notes, answering).await;
+            let (answer, notes) = span_attributes::noted(notes, answering).await;
             self.end(notes, ended(&answer));
             answer
         })

@@ -3,8 +3,8 @@
 use tidegate::Check;
 use ulid::Ulid;
 
+use crate::active_config::ActiveConfig;
 use crate::engine::{Conclusion, Engine, Held, NoTicket, TicketAnswer, TicketFor, Want};
-use crate::live::Live;
 
 /// A decision's id and ticket.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Named {
 #[allow(clippy::too_many_arguments, reason = "what was asked, and what came of it")]
 pub(crate) async fn conclude(
     engine: &Engine,
-    live: &Live,
+    live: &ActiveConfig,
     check: &Check<'_, '_>,
     only: Option<&[usize]>,
     want: Want,

@@ -28,12 +28,12 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::call::{self, Accepted, Calls};
-use super::lent::{Blocked, LentSocket};
+use super::lent_socket::{Blocked, LentSocket};
 use super::service::Service;
 use crate::connections::{LINGER, Order, Place, Stage, Stream, linger, now};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
-use crate::unmet::Misdirected;
+use crate::uncovered_requests::Misdirected;
 
 /// The most calls of one connection at once. A proxy with more in flight opens another connection.
 const STREAMS: u32 = 256;

@@ -29,12 +29,12 @@
 
 mod assignment;
 mod bucket;
+mod bucket_limit;
 mod buckets;
 pub(super) mod budget;
 #[cfg(feature = "fuzzing")]
 pub(super) mod fuzzing;
 mod limit;
-mod line;
 pub(super) mod pools;
 mod reports;
 

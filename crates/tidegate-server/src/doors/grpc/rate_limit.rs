@@ -28,8 +28,8 @@ use super::counts::Turn;
 use super::framing;
 use super::service::Service;
 use super::status::{Code, Status};
+use crate::active_config::{ActiveConfig, Facts};
 use crate::engine::{Conclusion, Engine, Held, Together, Want};
-use crate::live::{Facts, Live};
 use crate::metrics::{RequestOutcome, Transport};
 
 /// The path of the method.
@@ -123,7 +123,7 @@ impl Drop for HungUp<'_> {
 async fn decide(
     engine: &Engine,
     turn: &Turn,
-    live: &Live,
+    live: &ActiveConfig,
     descriptors: &[CallDescriptor<'_>],
     headers: &HeaderMap,
     details: Details,
@@ -169,7 +169,7 @@ async fn decide(
 /// descriptors that give units back are carried out too.
 async fn decide_several(
     engine: &Engine,
-    live: &Live,
+    live: &ActiveConfig,
     descriptors: &[CallDescriptor<'_>],
     deadline: Option<Deadline>,
     held: Option<&mut Held>,
@@ -196,7 +196,7 @@ async fn decide_several(
 /// Gives units back, if the other descriptors are allowed. `together` is the decision on those.
 async fn give_back(
     engine: &Engine,
-    live: &Live,
+    live: &ActiveConfig,
     descriptors: &[CallDescriptor<'_>],
     mut together: Together,
 ) -> Together {
@@ -252,7 +252,7 @@ fn warn_of_lost_reports<'l>(
 }
 
 /// Returns when the caller stops waiting, if a policy may delay requests.
-fn waits_until(engine: &Engine, live: &Live, headers: &HeaderMap) -> Option<Deadline> {
+fn waits_until(engine: &Engine, live: &ActiveConfig, headers: &HeaderMap) -> Option<Deadline> {
     let left = if live.delays { headers.get("grpc-timeout")? } else { return None };
     Some(Deadline::Tick(engine.now().after(read_grpc_timeout(left.as_bytes())?)))
 }

@@ -21,7 +21,7 @@
 //! # Source
 //! "gRPC Server Reflection Protocol", `grpc.reflection.v1`.
 
-mod described;
+mod constructors;
 mod envoy;
 mod files;
 mod limitador;

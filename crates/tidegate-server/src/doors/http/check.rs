@@ -11,9 +11,9 @@ use tidegate::policy::PolicySet;
 
 use super::answer::Reply;
 use super::request_body::{self, CheckBody};
+use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::engine::{Conclusion, Held, NoTicket, TicketFor, Want};
-use crate::live::Live;
 use crate::metrics::Transport;
 use crate::problem::{Delayed, Problem};
 use crate::requests;
@@ -67,7 +67,7 @@ pub(crate) fn unreturnable(none: &NoTicket, status: StatusCode) -> Problem {
 #[allow(clippy::too_many_arguments, reason = "what is asked, and what is wanted of the answer")]
 pub(crate) async fn decide<A>(
     app: &App,
-    live: &Live,
+    live: &ActiveConfig,
     asked: &CheckBody<'_>,
     only: Option<&[usize]>,
     want: Want,
@@ -91,7 +91,7 @@ pub(crate) struct Decided<'a> {
 #[allow(clippy::too_many_arguments, reason = "what was asked, and what is wanted of the answer")]
 pub(crate) async fn conclude<A>(
     app: &App,
-    live: &Live,
+    live: &ActiveConfig,
     asked: &CheckBody<'_>,
     only: Option<&[usize]>,
     want: Want,
@@ -111,7 +111,10 @@ pub(crate) async fn conclude<A>(
 ///
 /// # Errors
 /// 400 for an unknown policy name.
-pub(crate) fn named(live: &Live, asked: &CheckBody<'_>) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
+pub(crate) fn named(
+    live: &ActiveConfig,
+    asked: &CheckBody<'_>,
+) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
     named_among(&live.set, asked)
 }
 

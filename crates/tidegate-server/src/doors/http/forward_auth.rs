@@ -35,7 +35,7 @@ use crate::app::App;
 use crate::engine::{Held, TicketFor, Want};
 use crate::metrics::{RequestOutcome, Transport};
 use crate::problem::Problem;
-use crate::unmet::Misdirected;
+use crate::uncovered_requests::Misdirected;
 
 /// Undoes the charges if it is dropped before the caller was answered.
 struct HungUp<'a> {

@@ -2,14 +2,14 @@
 
 mod attributes;
 mod check;
+mod command_words;
 mod settle;
-mod words;
 
 use std::pin::pin;
 
 use tidegate::visible::excerpt;
 
-use self::words::{Refusal, shown, text, too_few};
+use self::command_words::{Refusal, shown, text, too_few};
 use super::reply::Replies;
 use super::session::{RespDoor, Session};
 use super::throttle;
@@ -18,7 +18,7 @@ use crate::metrics::Transport;
 use crate::otlp::Ended;
 use crate::requests;
 use crate::spelling::nearest;
-use crate::unmet::Misdirected;
+use crate::uncovered_requests::Misdirected;
 
 /// All commands of this module, to suggest the one that a misspelt name probably meant.
 const COMMANDS: [&str; 4] = ["CL.THROTTLE", "TG.CHECK", "TG.SETTLE", "TG.RESET"];

@@ -11,9 +11,9 @@ use tidegate::policy::{Descriptor, Mode};
 use tidegate::{GateDecision, Tick};
 
 use super::assignment::{Assignment, Part};
+use super::bucket_limit::{Line, Locked};
 use super::budget::Reserved;
 use super::limit::Divided;
-use super::line::{Line, Locked};
 use super::pools::{Pool, Pools};
 use crate::metrics::{Assigned, Counted};
 

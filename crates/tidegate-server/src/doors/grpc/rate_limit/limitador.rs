@@ -29,8 +29,8 @@ use super::super::status::{Code, Status};
 use super::descriptors::{self, CallDescriptor, Units};
 use super::details::Details;
 use super::{HungUp, response};
+use crate::active_config::ActiveConfig;
 use crate::engine::{Committed, Engine, Held, SettleError, Settlement, Spent, TicketFor, Together};
-use crate::live::Live;
 use crate::metrics::{RequestOutcome, Transport};
 
 /// The paths of the methods.
@@ -235,7 +235,7 @@ fn call(domain: String, mut descriptors: Vec<RateLimitDescriptor>, units: u64) -
 
 async fn decide<'a, 'r>(
     engine: &Engine,
-    live: &Live,
+    live: &ActiveConfig,
     descriptors: &'a [CallDescriptor<'r>],
     how: impl Fn(Check<'a, 'r>) -> Check<'a, 'r>,
     held: Option<&mut Held>,

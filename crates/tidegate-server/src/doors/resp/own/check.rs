@@ -8,7 +8,7 @@ use tidegate::{Check, Cost, Priority, Retry};
 use super::super::reply::Replies;
 use super::super::session::{RespDoor, Session};
 use super::attributes;
-use super::words::{Refusal, cost, once, shown, text, too_few};
+use super::command_words::{Refusal, cost, once, shown, text, too_few};
 use crate::engine::{Conclusion, Held, TicketFor, Want};
 use crate::metrics::Transport;
 use crate::requests;

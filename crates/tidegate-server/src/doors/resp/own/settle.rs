@@ -7,7 +7,7 @@ use tidegate::policy::Usage;
 
 use super::super::reply::Replies;
 use super::super::session::RespDoor;
-use super::words::{Refusal, cost, number, once, shown, text, too_few};
+use super::command_words::{Refusal, cost, number, once, shown, text, too_few};
 use crate::engine::{SettleError, Settlement, Spent};
 use crate::requests::{Ended, STATUSES};
 

@@ -12,7 +12,7 @@ use tidegate::switches::{Off, Standing};
 use tidegate::{Criticality, Tick};
 use tidegate_core::time::MAX_STEP_BACK;
 
-use crate::live::most_of;
+use crate::active_config::most_of;
 
 /// How often a running server looks.
 pub(crate) const WATCHED_EVERY: Duration = Duration::from_secs(1);

@@ -17,7 +17,7 @@ pub(crate) const BLOCKS: &str = "(blocked)";
 
 /// The counts of one such list. They survive reloads.
 #[derive(Debug)]
-pub(crate) struct FileList {
+pub(crate) struct GlobalDenyList {
     /// Stands in place of a policy's name in metrics, in the log and in the list of top keys.
     pub(crate) name: &'static str,
     /// Made with the first refusal: a list that is not used has no series.
@@ -28,7 +28,7 @@ pub(crate) struct FileList {
     pub(crate) denials: DenialLog,
 }
 
-impl FileList {
+impl GlobalDenyList {
     pub(crate) fn new(name: &'static str) -> Self {
         let refused = OnceLock::new();
         Self { name, refused, keys: TopKeys::default(), denials: DenialLog::default() }

@@ -19,16 +19,16 @@ use tidegate_core::Algorithm;
 
 use crate::api_policies::ApiPolicies;
 use crate::denial_log::DenialLog;
-use crate::metrics::judged::Judge;
+use crate::metrics::admitted_share::Judge;
 use crate::metrics::{Metrics, PolicySeries};
 use crate::proxy::Proxy;
 use crate::settings::Settings;
 use crate::top_keys::TopKeys;
-use crate::unmet::Unmet;
+use crate::uncovered_requests::Unmet;
 
 /// The configuration in force.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct ActiveConfig {
     pub(crate) set: Arc<PolicySet>,
     pub(crate) policies: Arc<[Facts]>,
     /// The file with its policies; `None` if a program made them.
@@ -178,7 +178,7 @@ impl Reports {
     }
 }
 
-impl Live {
+impl ActiveConfig {
     pub(crate) fn new(settings: &Settings, metrics: &Metrics, before: Option<&Self>, since: Tick) -> Self {
         let set = Arc::clone(&settings.policies);
         let policies = set.policies();
@@ -230,7 +230,7 @@ impl Live {
     }
 
     /// Returns since when no request has reached the limits of the policy with this index; `None` as for
-    /// [`Live::unreached`].
+    /// [`ActiveConfig::unreached`].
     pub(crate) fn unreached_since(&self, at: usize) -> Option<Tick> {
         let policy = &self.set.policies()[at];
         let applies = policy.mode != Mode::Off && policy.when.is_empty();

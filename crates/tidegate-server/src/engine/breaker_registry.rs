@@ -18,7 +18,7 @@ use tidegate::policy::{Limit, Mode, Policy, text_of_key};
 use tidegate::store::{BreakerView, Charge};
 use tidegate::{Cost, GateDecision, LimitDecision, Quota, Replace, Tick};
 
-use crate::live::Live;
+use crate::active_config::ActiveConfig;
 
 /// How many breakers are noted: a hundred services with ten policies each. Beyond that, closed breakers are forgotten
 /// first and those that a person forced last, and among equals the one that changed first. Callers choose keys, and so
@@ -202,7 +202,7 @@ impl Breakers {
     }
 
     /// Forgets breakers of policies that are gone, that are no longer breakers, or that have other keys than before.
-    pub(super) fn keep_those_of(&self, before: &Live, live: &Live) {
+    pub(super) fn keep_those_of(&self, before: &ActiveConfig, live: &ActiveConfig) {
         self.lock().retain(|_, noted| {
             let KeyedView { policy, limit, .. } = &noted.seen;
             let Some((now, _)) = breaker_of(live, policy, *limit) else { return false };
@@ -212,7 +212,7 @@ impl Breakers {
 
     /// Returns the noted breakers that start anew with a change of the policies: their keys are the same, and their limit
     /// is another one, with `replace: reset` or of another kind.
-    pub(super) fn starting_anew(&self, before: &Live, live: &Live) -> Vec<KeyedView> {
+    pub(super) fn starting_anew(&self, before: &ActiveConfig, live: &ActiveConfig) -> Vec<KeyedView> {
         let noted = self.lock();
         let starts_anew = |seen: &&KeyedView| {
             let Some((was, old)) = breaker_of(before, &seen.policy, seen.limit) else { return false };
@@ -278,7 +278,7 @@ pub(crate) fn breakers_of(policy: &Policy) -> impl Iterator<Item = (usize, &Arc<
 
 /// Finds the policy and the quota of a noted breaker; `None` if the policies in force have it no longer.
 pub(super) fn breaker_of<'l>(
-    live: &'l Live,
+    live: &'l ActiveConfig,
     policy: &str,
     limit: usize,
 ) -> Option<(&'l Policy, &'l Arc<Quota>)> {
@@ -288,7 +288,7 @@ pub(super) fn breaker_of<'l>(
 }
 
 /// Makes the list entry of a noted breaker.
-pub(super) fn listed_of(live: &Live, noted: Noted) -> Option<ListedBreaker> {
+pub(super) fn listed_of(live: &ActiveConfig, noted: Noted) -> Option<ListedBreaker> {
     let (_, policy) = live.set.find(&noted.seen.policy)?;
     let limit = policy.limit(noted.seen.limit)?;
     let lapses_after = match limit.terms.quota.as_deref() {

@@ -18,11 +18,11 @@ use tidegate::switches::Off;
 use tidegate::{Criticality, Priority, Tick, visible};
 
 use super::Engine;
-use super::in_force::{Told, Turned, UnknownNumber, known, most_in_force, per_second, set_back, turned};
-use crate::live::{Live, Unended};
+use super::last_told::{Told, Turned, UnknownNumber, known, most_in_force, per_second, set_back, turned};
+use crate::active_config::{ActiveConfig, Unended};
 use crate::metrics::SwitchedByLabel;
-use crate::metrics::in_force::{self, FollowedRate};
-use crate::span::moment;
+use crate::metrics::conditions::{self, FollowedRate};
+use crate::time_text::moment;
 
 /// The most numbers without a reading that are told.
 const UNREAD: usize = 5;
@@ -46,19 +46,19 @@ impl Engine {
 
     /// Describes the numbers that policies and switches depend on and of which there has been no reading: what waits for
     /// them does nothing. As sentences, at most [`UNREAD`].
-    pub(crate) fn unread_sources(&self, live: &Live) -> Vec<String> {
+    pub(crate) fn unread_sources(&self, live: &ActiveConfig) -> Vec<String> {
         self.unread(live).take(UNREAD).map(|source| unread_source(live, &source)).collect()
     }
 
     /// Describes the policies that depend on how calls end and of which none was ever reported as ended. As sentences, at
     /// most [`UNREAD`].
-    pub(crate) fn unended(&self, live: &Live) -> Vec<String> {
+    pub(crate) fn unended(&self, live: &ActiveConfig) -> Vec<String> {
         live.unended(self.now()).take(UNREAD).map(|(policy, calls)| unended(policy, calls)).collect()
     }
 
     /// Returns the names of the policies that limit nothing because a number of their conditions is not known any more.
     /// Those that wait for one that there has been no reading of are told with it, by [`Engine::unread_sources`].
-    pub(crate) fn out_of_date<'a>(&self, live: &'a Live) -> Vec<&'a str> {
+    pub(crate) fn out_of_date<'a>(&self, live: &'a ActiveConfig) -> Vec<&'a str> {
         let unread: Vec<Source> = self.unread(live).collect();
         let policies = live.set.policies().iter().enumerate();
         let unknown = policies.filter(|(at, policy)| {
@@ -72,7 +72,7 @@ impl Engine {
         unknown.map(|(_, policy)| policy.name.as_str()).collect()
     }
 
-    fn unread<'a>(&'a self, live: &'a Live) -> impl Iterator<Item = Source> + 'a {
+    fn unread<'a>(&'a self, live: &'a ActiveConfig) -> impl Iterator<Item = Source> + 'a {
         let is_told = |source: &Source| match source {
             Source::Signal(_) => true,
             // Without requests there is nothing to measure.
@@ -84,7 +84,7 @@ impl Engine {
     }
 
     /// Logs once for each configuration which numbers there has been no reading of for a minute.
-    fn tell_unread(&self, live: &Live) {
+    fn tell_unread(&self, live: &ActiveConfig) {
         if self.now().since(live.since) < UNREAD_FOR || live.unread_is_told.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -94,7 +94,7 @@ impl Engine {
     }
 
     /// Logs once for each configuration of which policies no call was ever reported as ended.
-    fn tell_unended(&self, live: &Live) {
+    fn tell_unended(&self, live: &ActiveConfig) {
         if live.unended_is_told.load(Ordering::Relaxed) {
             return;
         }
@@ -132,7 +132,7 @@ impl Engine {
     }
 
     /// Logs which policies could not work out the cost of requests, at most once a minute for each.
-    fn tell_costs(&self, live: &Live) {
+    fn tell_costs(&self, live: &ActiveConfig) {
         let (now, mut told) = (self.now(), self.seen.costs.lock());
         told.retain(|name, _| live.set.find(name).is_some());
         for (at, policy) in live.set.policies().iter().enumerate() {
@@ -158,7 +158,7 @@ impl Engine {
     }
 
     /// Logs which policies limit nothing because a number of their conditions is not known any more, once until it is.
-    fn tell_unknown(&self, live: &Live) {
+    fn tell_unknown(&self, live: &ActiveConfig) {
         let unread: Vec<Source> = self.unread(live).collect();
         let (now, mut seen) = (self.now(), self.seen.unknown.lock());
         seen.retain(|name, _| live.set.find(name).is_some());
@@ -190,7 +190,7 @@ impl Engine {
         }
     }
 
-    fn tell_policies(&self, live: &Live) {
+    fn tell_policies(&self, live: &ActiveConfig) {
         let mut seen = self.seen.policies.lock();
         seen.retain(|name, _| live.set.find(name).is_some_and(|(_, policy)| watched(policy)));
         for (at, policy) in live.set.policies().iter().enumerate() {
@@ -295,7 +295,7 @@ impl Engine {
     }
 
     /// Sets the gauges of limits whose rate moves, and registers those of conditions.
-    pub(super) fn show_in_force(&self, live: &Live, registry: &mut Registry) {
+    pub(super) fn show_in_force(&self, live: &ActiveConfig, registry: &mut Registry) {
         let mut rates = Vec::new();
         for (at, policy) in live.set.policies().iter().enumerate() {
             if !policy.limits.iter().any(|limit| limit.follows.is_some()) {
@@ -312,9 +312,9 @@ impl Engine {
             live.set.policies().iter().enumerate().filter(|(_, policy)| policy.mode != Mode::Off);
         let conditions =
             conditions.filter_map(|(at, policy)| Some((policy.name.as_str(), live.set.holding(at)?)));
-        in_force::show(registry, conditions, &rates);
+        conditions::show(registry, conditions, &rates);
         let costs = live.set.policies().iter().enumerate().filter(|(_, policy)| policy.cost_may_be_unknown());
-        in_force::show_unknown_costs(
+        conditions::show_unknown_costs(
             registry,
             costs.map(|(at, policy)| (policy.name.as_str(), live.set.cost_errors(at))),
         );
@@ -322,7 +322,7 @@ impl Engine {
 
     /// Returns the standing of places by policy name, for each policy that has a single key. If there are several
     /// limits, the smallest counts.
-    pub(crate) fn places(&self, live: &Live) -> HashMap<String, PlacesStanding> {
+    pub(crate) fn places(&self, live: &ActiveConfig) -> HashMap<String, PlacesStanding> {
         let mut places: HashMap<String, PlacesStanding> = HashMap::new();
         for one in self.gate.places() {
             // The gate's set is this one, except for a moment during a reload.
@@ -336,7 +336,7 @@ impl Engine {
     }
 
     /// Sets the gauges of places.
-    pub(super) fn show_places(&self, live: &Live) {
+    pub(super) fn show_places(&self, live: &ActiveConfig) {
         let places = self.places(live);
         for policy in live.set.policies() {
             match places.get(&policy.name) {
@@ -399,7 +399,7 @@ fn unended(policy: &Policy, calls: Unended) -> String {
 }
 
 /// Says what waits for a number that there has been no reading of, and what makes one.
-fn unread_source(live: &Live, source: &Source) -> String {
+fn unread_source(live: &ActiveConfig, source: &Source) -> String {
     let enabled = || live.set.policies().iter().filter(|policy| policy.mode != Mode::Off);
     let conditioned = enabled()
         .filter(|policy| policy.when.iter().any(|condition| condition.source() == source))
