@@ -13,6 +13,7 @@ mod client;
 mod columns;
 mod csv;
 mod detect;
+mod duration_fields;
 mod envelope;
 mod fields;
 mod hand_out;
@@ -24,10 +25,9 @@ mod reader;
 mod record;
 mod roles;
 mod shapes;
-mod span;
 mod tally;
 mod time;
-mod wanted;
+mod wanted_attributes;
 
 use std::ops::ControlFlow;
 use std::slice;
@@ -50,7 +50,7 @@ use reader::{Reader, is_blank};
 pub use record::{Record, text};
 use tally::LINE_BITS;
 pub use tally::{MAX_DURATION, Tally};
-pub(crate) use wanted::Wanted;
+pub(crate) use wanted_attributes::Wanted;
 
 /// Options for reading a log.
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,7 @@
 
 mod algorithm;
 mod answer;
-mod line;
+mod operation_line;
 #[cfg(test)]
 mod policies_tests;
 mod subject;
@@ -30,7 +30,7 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Finish, Outcome, Retry};
 
 pub use self::algorithm::algorithm;
-use self::line::{LineIn, Op, ReplaceWord};
+use self::operation_line::{LineIn, Op, ReplaceWord};
 use self::subject::{ChargedLimit, Policies, SingleLimit, Subject};
 use crate::source::MAX_LINE;
 use crate::thousands::grouped;

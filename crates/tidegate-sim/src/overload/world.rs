@@ -16,7 +16,7 @@ use super::front::{Front, Verdict};
 use super::load::{Load, Retries};
 use super::meter::{Measured, Meter, STEP};
 use super::station::{Station, Worked};
-use crate::agenda::Agenda;
+use crate::event_queue::Agenda;
 use crate::traffic::Chance;
 
 /// How often the speed of a service with changing speed is updated, in nanoseconds.

@@ -7,7 +7,7 @@ use tidegate::policy::{Descriptor, Mode, Named, PolicySet};
 use tidegate::store::Charge;
 use tidegate::{Cost, Quota, Replace};
 
-use super::line::LineIn;
+use super::operation_line::LineIn;
 
 /// Builds a limit, with the rate (as written) and the burst of a `change` or with its own numbers.
 type Make<'m> = dyn Fn(Option<&str>, Option<u64>) -> Result<Quota, String> + 'm;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use foldhash::quality::RandomState;
 use tidegate::{Rate, Tick};
 
+use super::bursts::Needs;
 use super::curve::{self, Point};
-use super::needs::Needs;
 use super::options::SuggestError;
 use crate::log::Record;
 use crate::what_if::{Asking, Candidate};

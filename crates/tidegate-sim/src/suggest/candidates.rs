@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::bursts::{KeyNeed, Needs};
 use super::curve::{self, is_seen};
 use super::gap::{CROWD, Gap, gaps};
-use super::needs::{KeyNeed, Needs};
 use super::signs::ClientKind;
 
 /// The purpose of a proposed limit.

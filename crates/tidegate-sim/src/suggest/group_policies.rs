@@ -8,14 +8,14 @@ use tidegate::Quota;
 use tidegate::policy::{Glob, Limit, Match, Policy, Want};
 
 use super::options::{SuggestError, SuggestOptions};
+use super::outliers::{Fate, StandsOut};
 use super::readings::{Readings, Step};
 use super::signs::{ClientKind, Signs};
-use super::stand_out::{Fate, StandsOut};
 use super::watch::{Group, Shared, Watch};
+use crate::policy_yaml::{in_words, scope};
 use crate::replay::PeakRate;
 use crate::thousands::grouped;
 use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions};
-use crate::written::{in_words, scope};
 
 /// The most such policies.
 pub(super) const NARROWER: usize = 3;

@@ -6,8 +6,8 @@
 
 use tidegate::policy::{GlobError, Match, Want};
 
-use super::narrower::literal;
-use super::stand_out::Fate;
+use super::group_policies::literal;
+use super::outliers::Fate;
 use super::suggestion::{Finding, Instead, Suggestion};
 
 /// The most questions asked.

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
+use super::bursts::{KeyNeed, Needs};
+use super::candidates::Known;
 use super::caution::Caution;
-use super::cut::Known;
-use super::needs::{KeyNeed, Needs};
 use super::signs::{ClientKind, Evidence, Signs};
 use super::watch::Watch;
 
