@@ -10,7 +10,7 @@ use tidegate_sim::json_units::millis;
 use tidegate_sim::thousands::grouped;
 
 use self::thresholds::{Threshold, thresholds};
-use super::done::Report;
+use super::result::Report;
 use super::tally::{Latencies, Second, took};
 use crate::exit::Exit;
 use crate::output::Printer;

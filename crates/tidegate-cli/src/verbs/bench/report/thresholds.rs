@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use tidegate_sim::json_units::millis;
 use tidegate_sim::thousands::grouped;
 
-use super::super::done::Report;
 use super::super::judge::Found;
+use super::super::result::Report;
 use super::super::tally::took;
 use crate::args::Most;
 use crate::styled::{Look, Styled};
