@@ -1,7 +1,7 @@
 //! Gate layer: puts the policies of a gate around a service. A request is charged to all policies or to none.
 
+mod admitted;
 mod describe;
-mod inside;
 mod passing;
 mod rules;
 
@@ -15,8 +15,8 @@ use tidegate::observer::Observer;
 use tower_layer::Layer;
 use tower_service::Service;
 
+pub use self::admitted::HeldAdmission;
 pub use self::describe::Describe;
-pub use self::inside::HeldAdmission;
 pub use self::passing::GateFuture;
 use self::rules::Rules;
 pub use self::rules::WhenUndecided;

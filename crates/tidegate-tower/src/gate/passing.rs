@@ -14,16 +14,16 @@ use tidegate::store::{DecidedBy, StoreError};
 use tidegate::{Admission, Check, Deadline, Entry, Gate, GateDecision, Outcome, Priority, Retry, priority};
 use tower_service::Service;
 
+use super::admitted::{HeldAdmission, InGate};
 use super::describe::Describe;
-use super::inside::{HeldAdmission, InGate};
 use super::rules::{Rules, WhenUndecided};
 use crate::answers::Answers;
 use crate::body::HoldsUntil;
 use crate::classify::Classify;
 use crate::given_up::Made;
 use crate::poll_notes::{TRIED_BEFORE, TURN_CAME};
+use crate::real_cost::{Charge, Spent};
 use crate::refused::Refused;
-use crate::spent::{Charge, Spent};
 
 /// How long an answer that is there waits for an engine to settle its charges: far longer than an engine takes that is
 /// well, and short enough for a caller.

@@ -9,8 +9,8 @@ use tidegate::{Answer, Quota, Reservation, Retry};
 
 use crate::answers::{Answers, Problems};
 use crate::name::Name;
+use crate::real_cost::{self, Spent};
 use crate::refused::Refused;
-use crate::spent::{self, Spent};
 
 /// A charge that may be given back.
 #[expect(clippy::large_enum_variant, reason = "a box would cost each request an allocation")]
@@ -103,7 +103,7 @@ impl<A> Rules<A> {
     #[inline]
     pub(super) fn hand_over<B>(&self, charge: Reservation, request: &mut Request<B>) -> Option<Charge> {
         let charge = if self.settling {
-            Charge::Shared(Spent::hand_over(spent::Charge::Reserved(charge), request))
+            Charge::Shared(Spent::hand_over(real_cost::Charge::Reserved(charge), request))
         } else {
             Charge::Own(charge)
         };
