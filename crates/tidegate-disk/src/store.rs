@@ -19,7 +19,7 @@ use crate::health::{Health, Watch};
 use crate::opening::{self, Opened};
 use crate::options::DiskOptions;
 use crate::orders::Orders;
-use crate::writer::{self, Pace, Shared, present};
+use crate::writer::{self, Pace, WriterState, present};
 
 /// A store that decides in memory and is kept on disk; see the [crate](crate).
 ///
@@ -32,7 +32,7 @@ pub struct DiskStore {
 
 struct Inner {
     table: TrackedStore,
-    shared: Arc<Shared>,
+    shared: Arc<WriterState>,
     home: Home,
     opened: Opened,
     path: PathBuf,
@@ -49,7 +49,7 @@ impl DiskStore {
         let ready = opening::open(&options, present)?;
         let path = ready.file.path.clone();
         let home = Home::Process { store: ready.file.identity.store };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WriterState {
             orders: Orders::new(),
             watch: Watch::new(options.on_change, present()),
             strict: 0.into(),
@@ -189,10 +189,10 @@ fn is_strict(step: &Step<'_>) -> bool {
 }
 
 /// Counts the strict steps in progress.
-struct UnderWay<'s>(&'s Shared);
+struct UnderWay<'s>(&'s WriterState);
 
 impl<'s> UnderWay<'s> {
-    fn of(shared: &'s Shared) -> Self {
+    fn of(shared: &'s WriterState) -> Self {
         // Relaxed: the mark of the slot that is changed afterwards publishes it.
         shared.strict.fetch_add(1, Ordering::Relaxed);
         Self(shared)

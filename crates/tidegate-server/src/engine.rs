@@ -106,7 +106,7 @@ pub(crate) struct Engine {
     /// Whether a decision never waits: the only store is in this process's memory.
     decides_at_once: bool,
     /// Leases and membership of this node where several nodes share an engine.
-    shared: Option<shared_gate::Shared>,
+    shared: Option<shared_gate::EngineSharing>,
     /// Writes the counters of a store in this process to disk; `None` for stores that do not.
     kept: Option<Arc<dyn PersistentCounters>>,
     live: ArcSwap<ActiveConfig>,

@@ -23,7 +23,7 @@ pub(super) type Refused = (Retry, RefusalReason);
 pub(super) type Changes = SmallVec<[Change; 1]>;
 
 /// A breaker's law and state.
-pub(super) struct Shared {
+pub(super) struct BreakerCore {
     pub(super) law: CircuitBreaker,
     pub(super) time: Time,
     pub(super) observer: Option<Arc<dyn Observer>>,
@@ -31,7 +31,7 @@ pub(super) struct Shared {
     state: Mutex<CircuitBreakerState>,
 }
 
-impl Shared {
+impl BreakerCore {
     pub(super) fn new(law: CircuitBreaker, time: Time, observer: Option<Arc<dyn Observer>>) -> Self {
         let state = Mutex::new(law.fresh(time.now()));
         Self { law, time, observer, state }

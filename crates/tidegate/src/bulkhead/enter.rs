@@ -14,7 +14,7 @@ use super::latency::Times;
 use super::permit::Permit;
 use super::places::EnterFailure;
 use super::rules::TurnedAway;
-use super::shared::Shared;
+use super::shared::BulkheadState;
 use super::waiters::{Answer, PlaceRequest, Ticket};
 use crate::answer::TakeError;
 use crate::block_on::block_on;
@@ -54,7 +54,7 @@ use crate::time_bound::TimeBound;
 /// When polled again after it ended.
 #[must_use = "nobody enters unless awaited"]
 pub struct Enter {
-    shared: Arc<Shared>,
+    shared: Arc<BulkheadState>,
     places: Result<Cost, NotACost>,
     /// `None`: the priority that the task carries.
     priority: Option<Priority>,
@@ -93,7 +93,7 @@ enum Stage {
 }
 
 impl Enter {
-    pub(super) fn new(shared: Arc<Shared>, places: Result<Cost, NotACost>) -> Self {
+    pub(super) fn new(shared: Arc<BulkheadState>, places: Result<Cost, NotACost>) -> Self {
         Self {
             shared,
             places,

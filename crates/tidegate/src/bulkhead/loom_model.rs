@@ -38,7 +38,7 @@ fn built(rules: Rules, limit: u64, moving: Option<Moving>) -> Bulkhead {
 fn built_on(clock: ManualClock, rules: Rules, limit: u64, moving: Option<Moving>) -> Bulkhead {
     let clock = Arc::new(clock);
     let parts = Parts { clock, limit, moving, throttling: None, observer: None };
-    let bulkhead = Bulkhead { shared: Shared::new(parts, rules) };
+    let bulkhead = Bulkhead { shared: BulkheadState::new(parts, rules) };
     // Loom creates its cells on first use; this has to happen before the threads start.
     assert_eq!(bulkhead.standing().limit, limit);
     bulkhead
@@ -304,7 +304,8 @@ fn a_throttle_hears_of_everybody_once() {
         let throttling = Some(Throttling::new(counts.clone(), Tick::EPOCH));
         let clock = Arc::new(ManualClock::default());
         let parts = Parts { clock, limit: 1, moving: None, throttling, observer: None };
-        let bulkhead = Bulkhead { shared: Shared::new(parts, Rules { room: 9, ..Bulkhead::rules(false) }) };
+        let bulkhead =
+            Bulkhead { shared: BulkheadState::new(parts, Rules { room: 9, ..Bulkhead::rules(false) }) };
         drop(bulkhead.try_enter().unwrap());
         let other = bulkhead.clone();
         let thread = thread::spawn(move || drop(other.try_enter()));

@@ -31,7 +31,7 @@ use crate::observer::{LimitMoved, Observer, PlaceDid};
 use crate::sync::Mutex;
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct BulkheadState {
     places: OwnedCounter,
     pub(super) rules: Rules,
     moving: Option<Moving>,
@@ -78,7 +78,7 @@ impl Parts {
 /// The times of places whose work reports no outcome.
 const NO_TIMES: Times = Times { began: Tick::EPOCH, answered: None, deadline: None };
 
-impl Owner for Shared {
+impl Owner for BulkheadState {
     fn return_places(&self, granted: &Granted) {
         self.leave(granted, &NO_TIMES, Outcome::Ignored);
     }
@@ -87,7 +87,7 @@ impl Owner for Shared {
 /// The ticket of a caller that waits, or the answer to a caller that entered at once or is refused.
 pub(super) type Joined = Result<Ticket, Answer>;
 
-impl Shared {
+impl BulkheadState {
     pub(super) fn new(parts: Parts, rules: Rules) -> Arc<Self> {
         let Parts { clock, limit, moving, throttling, observer } = parts;
         let places = OwnedCounter::new(limit);
@@ -357,7 +357,7 @@ impl Shared {
         }
     }
 
-    /// Changes the number of places. [`Shared::announce`] calls the wakers and the observer, since the caller may hold
+    /// Changes the number of places. [`BulkheadState::announce`] calls the wakers and the observer, since the caller may hold
     /// the law.
     pub(super) fn set_limit(&self, to: u64, at: Tick) -> LimitChange {
         let from = self.standing().limit;

@@ -23,7 +23,7 @@ use crate::store::{Charge, MemoryStore, Op, Settled, Step, Store};
 pub(super) type Resolver = dyn Fn(&[u8]) -> Option<Arc<Quota>> + Send + Sync;
 
 /// What all clones of a keyed limiter share.
-pub(super) struct Shared {
+pub(super) struct KeyedState {
     /// The class of the standard limit in the store if the fast path is possible: the states of the limit fit a word,
     /// and there are neither limits per key nor an observer. 0 otherwise.
     pub(super) fast_class: AtomicU64,
@@ -50,9 +50,9 @@ pub(super) struct Standard {
     pub(super) terms: u64,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for KeyedState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("KeyedState")
             .field("standard", &self.standard)
             .field("resolver", &self.resolver.is_some())
             .field("occupancy", &self.store.occupancy())
@@ -79,7 +79,7 @@ pub(super) struct Terms<'a> {
     pub(super) count: u64,
 }
 
-impl Shared {
+impl KeyedState {
     pub(super) fn arguments(&self, cost: Cost, max_wait: Duration) -> OpArguments {
         OpArguments { now: self.time.now(), cost, max_wait }
     }
@@ -194,13 +194,13 @@ impl Shared {
 /// One key of a keyed limiter, as the source of a reservation or a wait.
 #[derive(Debug)]
 pub(super) struct KeySource {
-    shared: Arc<Shared>,
+    shared: Arc<KeyedState>,
     /// Keys of usual length are stored inline.
     key: SmallVec<[u8; 32]>,
 }
 
 impl KeySource {
-    pub(super) fn of(shared: &Arc<Shared>, key: &[u8]) -> Arc<dyn Source> {
+    pub(super) fn of(shared: &Arc<KeyedState>, key: &[u8]) -> Arc<dyn Source> {
         Arc::new(Self { shared: Arc::clone(shared), key: key.into() })
     }
 }

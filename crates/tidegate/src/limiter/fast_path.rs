@@ -13,7 +13,7 @@ use smallvec::smallvec;
 use tidegate_core::{Cost, Receipt, Tick};
 
 use super::lease;
-use super::shared::{FastPath, Shared};
+use super::shared::{FastPath, LimiterState};
 use super::word::Undecided;
 use crate::answer::{Answer, CheckResult, Denied};
 use crate::clock::SystemClock;
@@ -21,7 +21,7 @@ use crate::observer::Event;
 use crate::precision::Precision;
 use crate::reservation::Held;
 
-impl Shared {
+impl LimiterState {
     /// Decides a check on the fast path. If that does not decide, calls a slower function for the answer.
     // Inlined, with the fast paths inlined into it. Nothing follows the calls, so a fast path keeps no value across
     // one.
@@ -79,7 +79,7 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl LimiterState {
     /// Spends units by the shared tick of the system clock, while one is kept.
     #[inline]
     pub(super) fn permit_fast<T: CheckResult>(&self, units: u64) -> Result<T, Undecided> {

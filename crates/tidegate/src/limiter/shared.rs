@@ -18,7 +18,7 @@ use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};
 
 /// What all clones of a limiter share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct LimiterState {
     /// The state, if it fits a word.
     pub(super) word: Word,
     pub(super) fast_path: FastPath,
@@ -109,7 +109,7 @@ impl FastPath {
     }
 }
 
-impl Shared {
+impl LimiterState {
     /// Makes the state of a limiter that starts full.
     pub(super) fn new(
         quotas: SmallVec<[Arc<Quota>; 1]>,
@@ -213,7 +213,7 @@ impl Shared {
     }
 }
 
-impl Source for Shared {
+impl Source for LimiterState {
     fn clock(&self) -> &dyn Clock {
         self.time.clock()
     }

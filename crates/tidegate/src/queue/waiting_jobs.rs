@@ -39,7 +39,7 @@ pub enum Refused {
 }
 
 /// A queue: its waiting jobs, their pace, and the clock.
-pub(super) struct Shared {
+pub(super) struct QueueState {
     /// Protects the waiting jobs and the tick of the next start. No job is run, dropped or woken under it.
     line: Mutex<Line>,
     /// The rate with a burst of one job: determines when the next job may start.
@@ -51,9 +51,9 @@ pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for QueueState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("QueueState")
             .field("pace", &self.pace)
             .field("places", &self.places)
             .field("slack", &self.slack)
@@ -85,7 +85,7 @@ pub(super) enum Next {
     Closed,
 }
 
-impl Shared {
+impl QueueState {
     pub(super) fn new(
         rate: Rate,
         places: usize,
@@ -213,7 +213,7 @@ impl Shared {
 /// A job's place in the queue, for its handle.
 #[derive(Debug)]
 pub(super) struct Place {
-    shared: Arc<Shared>,
+    shared: Arc<QueueState>,
     id: u64,
 }
 

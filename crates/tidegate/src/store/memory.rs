@@ -97,17 +97,17 @@ pub use tracked::{Recorder, TrackedStore};
 /// clone shares the table.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    shared: Arc<MemoryShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct MemoryShared {
     table: Table,
     time: HeldTime,
     home: Home,
 }
 
-impl AsRef<Table> for Shared {
+impl AsRef<Table> for MemoryShared {
     fn as_ref(&self) -> &Table {
         &self.table
     }
@@ -176,7 +176,7 @@ impl MemoryStore {
     }
 
     fn of(table: Table) -> Self {
-        let shared = Arc::new(Shared { table, time: HeldTime::default(), home: Home::of_process() });
+        let shared = Arc::new(MemoryShared { table, time: HeldTime::default(), home: Home::of_process() });
         prefault::start(&shared);
         Self { shared }
     }

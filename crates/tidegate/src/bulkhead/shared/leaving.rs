@@ -8,10 +8,10 @@ use tidegate_core::{Outcome, Tick};
 
 use super::super::latency::Times;
 use super::super::waiters::Granted;
-use super::{DeferredPanic, Shared};
+use super::{BulkheadState, DeferredPanic};
 use crate::observer::PlaceDid;
 
-impl Shared {
+impl BulkheadState {
     /// Returns places, gives them to waiters, and reports the outcome to the law, the throttle and the observer.
     ///
     /// Places and times are references, because the atomic step would wait for copies of them.

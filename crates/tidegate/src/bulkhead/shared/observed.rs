@@ -7,11 +7,11 @@ use tidegate_core::Outcome;
 use super::super::latency::Times;
 use super::super::rules::TurnedAway;
 use super::super::waiters::Granted;
-use super::{DeferredPanic, Shared};
+use super::{BulkheadState, DeferredPanic};
 use crate::answer::Denied;
 use crate::observer::PlaceDid;
 
-impl Shared {
+impl BulkheadState {
     #[inline]
     pub(in crate::bulkhead) const fn is_observed(&self) -> bool {
         self.observer.is_some()

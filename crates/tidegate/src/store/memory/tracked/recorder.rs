@@ -10,7 +10,7 @@ use tidegate_core::{Quota, State, Tick};
 
 use super::TrackedStore;
 use crate::store::Cell;
-use crate::store::memory::Shared as MemoryShared;
+use crate::store::memory::MemoryShared;
 use crate::store::memory::cache_line::WAYS;
 use crate::store::memory::changed_slots::{Marks, PER_WORD};
 use crate::store::memory::changes::{ChangeWriter, SlotRecord};
