@@ -6,7 +6,7 @@
 //! is enough. Each success counts for a healthy service and each failure against it, by the logarithm of its
 //! likelihood ratio between the two.
 
-use super::rules::{Figure, Rules, WHOLE};
+use super::rules::{BreakerThresholds, Figure, WHOLE};
 use super::window::{Sample, Totals};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
@@ -45,7 +45,7 @@ pub(super) enum Verdict {
 
 impl Judgement {
     /// Judges after one more call, which `totals` already includes.
-    pub(super) fn of(self, rules: &Rules, totals: Totals, last: Sample) -> Verdict {
+    pub(super) fn of(self, rules: &BreakerThresholds, totals: Totals, last: Sample) -> Verdict {
         match self {
             Self::Successes(enough) => match rules.is_bad(last) {
                 true => Verdict::Ill(Figure::Probes(totals)),
@@ -76,7 +76,7 @@ impl Judgement {
 }
 
 /// Decides by the failures and the slow calls, if thresholds for them are set: well if both are, ill if one is.
-fn weigh(rules: &Rules, totals: Totals, risk: u32) -> Verdict {
+fn weigh(rules: &BreakerThresholds, totals: Totals, risk: u32) -> Verdict {
     let failures = rules.counts_failures().then(|| (totals.failures, rules.failure_ratio.unwrap_or(HALF)));
     let slow = rules.slow_ratio.map(|share| (totals.slow, share));
     let bound = log2(WHOLE - risk) - log2(risk);

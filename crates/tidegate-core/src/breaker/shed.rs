@@ -12,13 +12,13 @@
 
 use super::machine::{Cause, ChangeReporter};
 use super::parameters::{CircuitBreaker, scramble};
-use super::rules::{Figure, Rules, WHOLE};
+use super::rules::{BreakerThresholds, Figure, WHOLE};
 use super::state::{Condition, Inner, Phase};
 use super::window::Totals;
 use crate::throttle::excess;
 use crate::time::Tick;
 
-impl Rules {
+impl BreakerThresholds {
     /// Returns the share of calls, in millionths, that a breaker that sheds refuses: at most `most`.
     pub(super) fn excess(&self, totals: Totals, most: u32) -> u32 {
         if totals.calls < self.min_calls {

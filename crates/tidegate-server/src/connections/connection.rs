@@ -34,7 +34,7 @@ use super::handler::{Handler, Streamed};
 #[cfg(doc)]
 use super::linger::LINGER_BYTES;
 use super::linger::{LINGER, linger};
-use super::places::{Order, Place, Stage, now};
+use super::places::{ConnectionStage, Order, Place, now};
 use super::protocol_errors;
 use super::stream::Stream;
 use super::streamed_body::{PIECE, StreamedBody};
@@ -79,9 +79,9 @@ impl Ended {
         match self {
             Self::Vacated(_) => Some(CutReason::vacated),
             Self::Late(state) => match state.stage() {
-                Stage::Head => Some(CutReason::head),
-                Stage::Stalled => Some(CutReason::unread),
-                Stage::Closing | Stage::Idle | Stage::Busy => None,
+                ConnectionStage::Head => Some(CutReason::head),
+                ConnectionStage::Stalled => Some(CutReason::unread),
+                ConnectionStage::Closing | ConnectionStage::Idle | ConnectionStage::Busy => None,
             },
             Self::Served(_) | Self::Refused(_) | Self::Cut => None,
         }
@@ -131,7 +131,7 @@ pub(super) async fn serve<H: Handler>(
                     // This yields until the runtime has looked at the sockets.
                     tokio::task::yield_now().await;
                 } else {
-                    place.note(Stage::Idle, now());
+                    place.note(ConnectionStage::Idle, now());
                     sleep(time).await;
                     place.note_busy();
                 }
@@ -312,7 +312,9 @@ impl Watch<'_> {
             let state = self.line.state();
             self.note(state, sleep.as_mut());
             // Only after hyper has read what is there: a request that has arrived is answered.
-            if order == Order::Yield && matches!(state.stage(), Stage::Head | Stage::Stalled) {
+            if order == Order::Yield
+                && matches!(state.stage(), ConnectionStage::Head | ConnectionStage::Stalled)
+            {
                 return Poll::Ready(Ended::Vacated(state));
             }
             if order > Order::Stay && !self.finishing {
@@ -350,7 +352,7 @@ impl Watch<'_> {
     /// Shortens the time for an incomplete head, so that it does not hold up a drain.
     fn hurry(&mut self, mut sleep: Pin<&mut Sleep>) {
         self.timeouts.head = self.timeouts.head.min(SHORT_HEAD);
-        if self.state.is_some_and(|state| state.stage() == Stage::Head) {
+        if self.state.is_some_and(|state| state.stage() == ConnectionStage::Head) {
             let due = after(now(), self.timeouts.head);
             self.due = Some(self.due.map_or(due, |before| before.min(due)));
             if due < sleep.deadline() {
@@ -370,21 +372,21 @@ impl Watch<'_> {
             // These are the first bytes of the connection's first head. Its time began with the connection.
             return;
         }
-        if before.is_some_and(|(before, _)| before == Stage::Stalled) {
+        if before.is_some_and(|(before, _)| before == ConnectionStage::Stalled) {
             self.place.note_read();
         }
         let most = match stage {
-            Stage::Head => self.timeouts.head,
-            Stage::Idle => self.timeouts.idle,
-            Stage::Stalled => self.timeouts.unread,
-            Stage::Busy | Stage::Closing => {
+            ConnectionStage::Head => self.timeouts.head,
+            ConnectionStage::Idle => self.timeouts.idle,
+            ConnectionStage::Stalled => self.timeouts.unread,
+            ConnectionStage::Busy | ConnectionStage::Closing => {
                 self.due = None;
                 return self.place.note_busy();
             }
         };
         let now = now();
         match stage {
-            Stage::Stalled => self.place.note_unread(now, self.line.held()),
+            ConnectionStage::Stalled => self.place.note_unread(now, self.line.held()),
             stage => self.place.note(stage, now),
         }
         let due = after(now, most);
@@ -417,8 +419,8 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
             return;
         }
         Ended::Late(state) => match state.stage() {
-            Stage::Head if state.received() => Some(protocol_errors::late(timeouts.head)),
-            Stage::Head | Stage::Idle => return line.say_end(),
+            ConnectionStage::Head if state.received() => Some(protocol_errors::late(timeouts.head)),
+            ConnectionStage::Head | ConnectionStage::Idle => return line.say_end(),
             _ => {
                 tracing::debug!(%peer, "cut: it does not read its answers");
                 return line.forget_unsent();
@@ -428,7 +430,7 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
         Ended::Served(Err(error)) => {
             tracing::debug!(%peer, %error, "connection ended");
             let state = line.state();
-            let in_head = state.stage() == Stage::Head && state.received();
+            let in_head = state.stage() == ConnectionStage::Head && state.received();
             if error.is_incomplete_message() && in_head {
                 Some(protocol_errors::cut_short())
             } else {
@@ -437,7 +439,7 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
             }
         }
     };
-    place.note(Stage::Closing, now());
+    place.note(ConnectionStage::Closing, now());
     let closing = async {
         let sending = async {
             if let Some(response) = last_word {

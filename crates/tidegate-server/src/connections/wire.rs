@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::places::Stage;
+use super::places::ConnectionStage;
 use super::stream::Stream;
 
 /// The most bytes of unsent answers: more than sixteen ordinary answers, which is the most that hyper makes at once.
@@ -87,15 +87,15 @@ impl State {
         self.0 / Self::REQUEST
     }
 
-    pub(super) fn stage(self) -> Stage {
+    pub(super) fn stage(self) -> ConnectionStage {
         if self.blocked() {
-            Stage::Stalled
+            ConnectionStage::Stalled
         } else if self.has(Self::ANSWERING) {
-            Stage::Busy
+            ConnectionStage::Busy
         } else if self.received() || self.requests() == 0 {
-            Stage::Head
+            ConnectionStage::Head
         } else {
-            Stage::Idle
+            ConnectionStage::Idle
         }
     }
 }

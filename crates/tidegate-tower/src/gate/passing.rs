@@ -16,7 +16,7 @@ use tower_service::Service;
 
 use super::admitted::{HeldAdmission, InGate};
 use super::describe::Describe;
-use super::rules::{Rules, WhenUndecided};
+use super::rules::{GateRules, WhenUndecided};
 use crate::answers::Answers;
 use crate::body::HoldsUntil;
 use crate::classify::Classify;
@@ -29,7 +29,7 @@ use crate::refused::Refused;
 /// well, and short enough for a caller.
 const SETTLES_WITHIN: Duration = Duration::from_secs(1);
 
-impl<D, C, A> Rules<D, C, A> {
+impl<D, C, A> GateRules<D, C, A> {
     /// Asks the gate, calls the service, and settles.
     #[allow(clippy::manual_async_fn, reason = "an async fn keeps each of its arguments twice")]
     pub(super) fn pass<S, B, U>(

@@ -32,7 +32,7 @@ impl Charge {
 
 /// The settings of a rate limit layer.
 #[derive(Clone, Debug)]
-pub(super) struct Rules<A> {
+pub(super) struct RateLimitRules<A> {
     pub(super) name: Name,
     /// How callers are told of each quota; has at least one element.
     pub(super) named_limits: Vec<NamedLimit>,
@@ -42,7 +42,7 @@ pub(super) struct Rules<A> {
     pub(super) answers: A,
 }
 
-impl Rules<Problems> {
+impl RateLimitRules<Problems> {
     pub(super) fn new(name: &str, quotas: impl IntoIterator<Item = Quota>) -> Self {
         // `NamedLimit::new` fails only for quotas that are not limits, and quotas in force are limits: none is left
         // out.
@@ -62,10 +62,10 @@ impl Rules<Problems> {
     }
 }
 
-impl<A> Rules<A> {
-    pub(super) fn answering<B>(self, answers: B) -> Rules<B> {
+impl<A> RateLimitRules<A> {
+    pub(super) fn answering<B>(self, answers: B) -> RateLimitRules<B> {
         let Self { name, named_limits, max_wait, settling, giving_back, .. } = self;
-        Rules { name, named_limits, max_wait, settling, giving_back, answers }
+        RateLimitRules { name, named_limits, max_wait, settling, giving_back, answers }
     }
 
     /// Returns whether a request keeps its charge, so that it can be settled or given back.

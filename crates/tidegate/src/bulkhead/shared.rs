@@ -18,7 +18,7 @@ use super::latency::{MeanLatency, Times};
 use super::moving::Moving;
 use super::places::EnterFailure;
 use super::queues::Class;
-use super::rules::{Rules, TurnedAway};
+use super::rules::{BulkheadRules, TurnedAway};
 use super::throttling::Throttling;
 use super::waiters::{Answer, Granted, PlaceRequest, Ticket, Waiters};
 use super::wakers::PendingWakers;
@@ -33,7 +33,7 @@ use crate::sync::Mutex;
 #[derive(Debug)]
 pub(super) struct BulkheadState {
     places: OwnedCounter,
-    pub(super) rules: Rules,
+    pub(super) rules: BulkheadRules,
     moving: Option<Moving>,
     throttling: Option<Throttling>,
     latency: MeanLatency,
@@ -88,7 +88,7 @@ impl Owner for BulkheadState {
 pub(super) type Joined = Result<Ticket, Answer>;
 
 impl BulkheadState {
-    pub(super) fn new(parts: Parts, rules: Rules) -> Arc<Self> {
+    pub(super) fn new(parts: Parts, rules: BulkheadRules) -> Arc<Self> {
         let Parts { clock, limit, moving, throttling, observer } = parts;
         let places = OwnedCounter::new(limit);
         let waiters = Mutex::new(Waiters::new(&rules, limit, clock.now()));

@@ -15,7 +15,7 @@ use super::pace::Pace;
 use super::places::Places;
 use super::queue::{Turn, Waiting};
 use super::queues::{Class, Queues};
-use super::rules::{Rules, TurnedAway};
+use super::rules::{BulkheadRules, TurnedAway};
 use super::wakers::PendingWakers;
 use crate::no_place::NoPlace;
 
@@ -88,7 +88,7 @@ pub(super) struct Waiters {
 }
 
 impl Waiters {
-    pub(super) fn new(rules: &Rules, limit: u64, now: Tick) -> Self {
+    pub(super) fn new(rules: &BulkheadRules, limit: u64, now: Tick) -> Self {
         let queues = Queues::new(rules, limit, now);
         Self { arrivals: 0, queues, answered: BTreeMap::new(), pace: Pace::default(), latest: now }
     }
@@ -105,7 +105,7 @@ impl Waiters {
     /// Takes places for the next caller, if enough are free.
     fn take(
         &mut self,
-        (rules, places): (&Rules, &Places),
+        (rules, places): (&BulkheadRules, &Places),
         (wanted, priority): (u64, Priority),
         class: Class,
         now: Tick,
@@ -122,7 +122,7 @@ impl Waiters {
     /// Enters without waiting, or refuses.
     pub(super) fn enter(
         &mut self,
-        rules: &Rules,
+        rules: &BulkheadRules,
         places: &Places,
         request: PlaceRequest<'_>,
         now: Tick,
@@ -134,7 +134,7 @@ impl Waiters {
 
     fn enter_if_next(
         &mut self,
-        rules: &Rules,
+        rules: &BulkheadRules,
         places: &Places,
         request: PlaceRequest<'_>,
         now: Tick,
@@ -158,7 +158,7 @@ impl Waiters {
     /// Enters, or joins the queue. Takes the waker only if the caller joins.
     pub(super) fn join(
         &mut self,
-        rules: &Rules,
+        rules: &BulkheadRules,
         places: &Places,
         request: PlaceRequest<'_>,
         (now, deadline): (Tick, Option<Tick>),
@@ -192,7 +192,7 @@ impl Waiters {
 
     fn wait(
         &mut self,
-        (rules, places): (&Rules, &Places),
+        (rules, places): (&BulkheadRules, &Places),
         (request, none): (PlaceRequest<'_>, TurnedAway),
         now: Tick,
         waker: &mut Option<Waker>,
@@ -248,7 +248,7 @@ impl Waiters {
     /// caller.
     pub(super) fn give_up(
         &mut self,
-        rules: &Rules,
+        rules: &BulkheadRules,
         places: &Places,
         ticket: &Ticket,
         now: Tick,
@@ -264,7 +264,7 @@ impl Waiters {
     /// panicked: places are given to waiters all the same.
     pub(super) fn remove_dropped(
         &mut self,
-        rules: &Rules,
+        rules: &BulkheadRules,
         places: &Places,
         ticket: &Ticket,
         now: Option<Tick>,
@@ -280,7 +280,7 @@ impl Waiters {
     /// Gives returned places to waiters; `now` as for [`Waiters::remove_dropped`].
     pub(super) fn give_returned(
         &mut self,
-        rules: &Rules,
+        rules: &BulkheadRules,
         places: &Places,
         granted: Granted,
         now: Option<Tick>,
@@ -294,7 +294,13 @@ impl Waiters {
 
     /// Changes the number of places. Permits that are held stay valid. Waiters that ask for more places than they may
     /// have now are refused, wherever they stand in the queue.
-    pub(super) fn change(&mut self, rules: &Rules, places: &Places, limit: u64, now: Tick) -> PendingWakers {
+    pub(super) fn change(
+        &mut self,
+        rules: &BulkheadRules,
+        places: &Places,
+        limit: u64,
+        now: Tick,
+    ) -> PendingWakers {
         let mut wakers = PendingWakers::default();
         places.change(limit);
         self.queues.change(limit);
@@ -307,7 +313,7 @@ impl Waiters {
     }
 
     /// Gives places to the next waiters while enough are free.
-    fn advance(&mut self, rules: &Rules, places: &Places, now: Tick) -> PendingWakers {
+    fn advance(&mut self, rules: &BulkheadRules, places: &Places, now: Tick) -> PendingWakers {
         const STANDING: TurnedAway = TurnedAway::now(NoPlace::StandingQueue);
         self.latest = now;
         let mut wakers = PendingWakers::default();

@@ -1,6 +1,6 @@
 use super::*;
 
-const RULES: Rules = Rules {
+const RULES: BreakerThresholds = BreakerThresholds {
     failure_ratio: Some(HALF),
     slow_ratio: None,
     consecutive: None,
@@ -11,7 +11,7 @@ const RULES: Rules = Rules {
 const GOOD: Sample = Sample { failed: false, slow: false };
 
 /// Judges calls one after the other until they decide; returns the verdict and the number of calls.
-fn decided(rules: &Rules, mut is_bad: impl FnMut(u32) -> bool) -> (Verdict, u32) {
+fn decided(rules: &BreakerThresholds, mut is_bad: impl FnMut(u32) -> bool) -> (Verdict, u32) {
     let mut totals = Totals::default();
     loop {
         let sample = Sample { failed: is_bad(totals.calls), slow: false };
@@ -38,7 +38,7 @@ fn one_lucky_call_is_not_enough() {
     assert_eq!(decided(&RULES, |_| false), (Verdict::Well, 6));
     let (verdict, calls) = decided(&RULES, |_| true);
     assert!(matches!(verdict, Verdict::Ill(_)) && calls == 3);
-    let tenth = Rules { failure_ratio: Some(WHOLE / 10), ..RULES };
+    let tenth = BreakerThresholds { failure_ratio: Some(WHOLE / 10), ..RULES };
     assert_eq!(decided(&tenth, |_| false), (Verdict::Well, 37), "a small threshold needs more evidence");
 }
 
@@ -76,20 +76,20 @@ fn a_batch_is_judged_when_it_is_whole_and_successes_one_by_one() {
     let of = |calls, last| Judgement::Successes(2).of(&RULES, totals(calls, 0), last);
     assert_eq!([of(1, GOOD), of(2, GOOD)], [Verdict::Undecided, Verdict::Well]);
     assert!(matches!(of(1, bad), Verdict::Ill(_)));
-    let counts = Rules { failure_ratio: None, consecutive: Some(3), ..RULES };
+    let counts = BreakerThresholds { failure_ratio: None, consecutive: Some(3), ..RULES };
     assert!(matches!(Judgement::Batch(4).of(&counts, totals(1, 1), bad), Verdict::Ill(_)));
 }
 
 #[test]
 fn slow_calls_are_judged_by_themselves() {
-    let rules = Rules { slow_ratio: Some(HALF), ..RULES };
+    let rules = BreakerThresholds { slow_ratio: Some(HALF), ..RULES };
     let of = |calls, failures, slow| {
         Judgement::Evidence(50_000).of(&rules, Totals { calls, failures, slow }, GOOD)
     };
     assert_eq!(of(6, 0, 0), Verdict::Well);
     assert_eq!(of(6, 0, 2), Verdict::Undecided);
     assert!(matches!(of(6, 0, 6), Verdict::Ill(_)));
-    let only_slow = Rules { failure_ratio: None, ..rules };
+    let only_slow = BreakerThresholds { failure_ratio: None, ..rules };
     let failed = Totals { calls: 6, failures: 6, slow: 0 };
     assert_eq!(
         Judgement::Evidence(50_000).of(&only_slow, failed, GOOD),

@@ -30,7 +30,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use super::call::{self, Accepted, Calls};
 use super::lent_socket::{Blocked, LentSocket};
 use super::service::Service;
-use crate::connections::{LINGER, Order, Place, Stage, Stream, linger, now};
+use crate::connections::{ConnectionStage, LINGER, Order, Place, Stream, linger, now};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 use crate::uncovered_requests::Misdirected;
@@ -326,7 +326,7 @@ impl Connection {
         } else if self.idle.is_none() || fewer {
             let since = now();
             (self.busy, self.idle) = (false, Some(since));
-            self.calls.place.note(Stage::Idle, since);
+            self.calls.place.note(ConnectionStage::Idle, since);
         }
     }
 
@@ -391,7 +391,7 @@ async fn close(stream: Stream, ended: Ended, place: &Place) {
         Ended::Cut | Ended::Vacated | Ended::Late => return,
         Ended::Done | Ended::Foreign(_) => {}
     }
-    place.note(Stage::Closing, now());
+    place.note(ConnectionStage::Closing, now());
     let (mut read, mut write) = tokio::io::split(stream);
     tokio::select! {
         biased;

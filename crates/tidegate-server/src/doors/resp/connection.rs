@@ -21,7 +21,7 @@ use super::reply::Replies;
 use super::session::{RespDoor, Session};
 use super::transaction::{self, Disposition};
 use super::{own, redis};
-use crate::connections::{LINGER, Order, Place, Stage, Stream, after_others, linger, now};
+use crate::connections::{ConnectionStage, LINGER, Order, Place, Stream, after_others, linger, now};
 use crate::metrics::{CutReason, Transport};
 use crate::options::Timeouts;
 use crate::problem::WRONG_TOKEN;
@@ -102,7 +102,7 @@ enum Ended {
     /// The replies were not read in time.
     Unread,
     /// The place was given to another connection, in this stage.
-    Vacated(Stage),
+    Vacated(ConnectionStage),
 }
 
 impl Ended {
@@ -122,7 +122,7 @@ impl Connection<'_> {
     /// Runs until the connection is over.
     async fn run(&mut self, door: &RespDoor, mut session: Session) -> Ended {
         // The time of the first command begins with the connection.
-        let (mut stage, mut since) = (Stage::Head, now());
+        let (mut stage, mut since) = (ConnectionStage::Head, now());
         // One timer for all reads. It is reset only for a read that must end sooner than the timer is set to fire.
         let mut timer = pin!(sleep_until(after(since, self.timeouts.head)));
         // The bytes of commands since `MULTI`.
@@ -138,7 +138,8 @@ impl Connection<'_> {
                 self.fill_at_once()
             } else {
                 self.place.note(stage, since);
-                let most = if stage == Stage::Idle { self.timeouts.idle } else { self.timeouts.head };
+                let most =
+                    if stage == ConnectionStage::Idle { self.timeouts.idle } else { self.timeouts.head };
                 self.fill(after(since, most), timer.as_mut()).await
             };
             match filled {
@@ -146,7 +147,7 @@ impl Connection<'_> {
                 Filled::Ordered => continue,
                 Filled::Nothing => return Ended::Idle,
                 Filled::End => return Ended::Gone,
-                Filled::Late if stage == Stage::Idle => return Ended::Idle,
+                Filled::Late if stage == ConnectionStage::Idle => return Ended::Idle,
                 Filled::Late => return Ended::Late { begun: !self.read.is_empty() },
             }
             let came = now();
@@ -163,10 +164,10 @@ impl Connection<'_> {
                 self.place.hold(held);
             }
             if self.read.is_empty() {
-                (stage, since) = (Stage::Idle, now());
-            } else if answered > 0 || stage == Stage::Idle {
+                (stage, since) = (ConnectionStage::Idle, now());
+            } else if answered > 0 || stage == ConnectionStage::Idle {
                 // The beginning of a command. Its time begins now, and further parts of it do not extend it.
-                (stage, since) = (Stage::Head, came);
+                (stage, since) = (ConnectionStage::Head, came);
             }
         }
     }
@@ -249,10 +250,10 @@ impl Connection<'_> {
     /// Waits before the answer to a wrong token. Meanwhile the connection can lose its place like an idle one, so that
     /// guesses keep nobody out.
     async fn wait_for_guess(&self) -> Result<(), Ended> {
-        self.place.note(Stage::Idle, now());
+        self.place.note(ConnectionStage::Idle, now());
         tokio::select! {
             biased;
-            () = self.place.ordered(Order::Yield) => return Err(Ended::Vacated(Stage::Idle)),
+            () = self.place.ordered(Order::Yield) => return Err(Ended::Vacated(ConnectionStage::Idle)),
             () = sleep(WRONG_TOKEN) => {}
         }
         self.place.note_busy();
@@ -318,7 +319,7 @@ impl Connection<'_> {
                     Ok(Err(_)) => return Err(Ended::Gone),
                     Err(_) => return Err(Ended::Unread),
                 },
-                () = self.place.ordered(Order::Yield) => return Err(Ended::Vacated(Stage::Stalled)),
+                () = self.place.ordered(Order::Yield) => return Err(Ended::Vacated(ConnectionStage::Stalled)),
             }
             self.place.note_read();
             self.place.note_busy();
@@ -335,7 +336,7 @@ impl Connection<'_> {
             // No reply could be lost.
             Ended::Gone | Ended::Idle | Ended::Late { begun: false } => return self.stream.say_end(),
             // Otherwise the system would keep for minutes what the peer does not take.
-            Ended::Unread | Ended::Vacated(Stage::Stalled) => return self.stream.forget_unsent(),
+            Ended::Unread | Ended::Vacated(ConnectionStage::Stalled) => return self.stream.forget_unsent(),
             Ended::Vacated(_) => {
                 if !self.read.is_empty() {
                     // The place is needed now, so whatever the system does not take at once is dropped.
@@ -352,7 +353,7 @@ impl Connection<'_> {
         if self.send().await.is_err() {
             return self.stream.forget_unsent();
         }
-        self.place.note(Stage::Closing, now());
+        self.place.note(ConnectionStage::Closing, now());
         let (mut read, mut write) = tokio::io::split(&mut self.stream);
         tokio::select! {
             // Polled first, so that a connection that gives up its place still closes its writing half.
