@@ -27,10 +27,10 @@ use crate::writer::{self, Pace, WriterState, present};
 /// last clone closes it and ignores errors: call [`DiskStore::close`] to see them.
 #[derive(Clone)]
 pub struct DiskStore {
-    inner: Arc<Inner>,
+    inner: Arc<DiskState>,
 }
 
-struct Inner {
+struct DiskState {
     table: TrackedStore,
     shared: Arc<WriterState>,
     home: Home,
@@ -66,7 +66,7 @@ impl DiskStore {
             .spawn(move || writer::run(flush, &writes, pace))
             .map_err(|source| OpenError::Thread { source })?;
         let thread = Mutex::new(Some(thread));
-        let inner = Inner { table: ready.table, shared, home, opened: ready.opened, path, thread };
+        let inner = DiskState { table: ready.table, shared, home, opened: ready.opened, path, thread };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -120,7 +120,7 @@ impl DiskStore {
     }
 }
 
-impl Inner {
+impl DiskState {
     fn close(&self) -> Result<(), CloseError> {
         let closed = self.shared.orders.close();
         if let Some(thread) = self.thread.lock().take() {
@@ -137,7 +137,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for DiskState {
     fn drop(&mut self) {
         let _ = self.close();
     }
@@ -217,7 +217,7 @@ impl DiskStore {
     }
 }
 
-impl Inner {
+impl DiskState {
     /// Settles steps, and waits until their changes are on disk, with one write for all of them. Steps that are not
     /// strict are answered at the same time as the others.
     async fn settle_all(&self, steps: &[OwnedStep]) -> Vec<Answer> {

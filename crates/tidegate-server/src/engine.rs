@@ -68,7 +68,7 @@ use crate::stores::{OpenStore, PersistentCounters};
 pub(crate) use self::breaker_registry::{ListedBreaker, Wanted, breakers_of, why};
 #[cfg(feature = "grpc")]
 pub(crate) use self::decide_together::Together;
-pub(crate) use self::held_charges::Held;
+pub(crate) use self::held_charges::HeldCharges;
 pub(crate) use self::keys::{LetGo, NotForgotten, missing};
 pub(crate) use self::last_told::{WATCHED_EVERY, known, per_second};
 pub(crate) use self::outage::Outage;

@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate::Tick;
 use tidegate::policy::Match;
 
-use crate::order::{Clamp, Line, Order, Reorder};
+use crate::order::{Clamp, Order, OrderedLine, Reorder};
 use crate::source::{Input, Lines, Opened, Progress, SourceError, total_bytes};
 
 use detect::Detected;
@@ -226,7 +226,9 @@ impl Log {
                 let flow = self.lines(|readers, tally, mark, line| {
                     match readers[(mark >> LINE_BITS) as usize].time(line) {
                         Ok(None) => return ControlFlow::Continue(()),
-                        Ok(Some((time, time_at))) => order.push(time, Line { mark, time_at, bytes: line }),
+                        Ok(Some((time, time_at))) => {
+                            order.push(time, OrderedLine { mark, time_at, bytes: line })
+                        }
                         Err(why) => tally.note(mark, line, why),
                     }
                     while order.are_ready(together) {

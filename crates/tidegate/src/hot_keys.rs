@@ -56,7 +56,7 @@ pub struct HotKeys<K = String> {
     half_life: Option<Duration>,
     telling: Option<Telling>,
     digests: Digests,
-    inner: Mutex<Inner<K>>,
+    inner: Mutex<HotCounters<K>>,
 }
 
 /// A key and its count.
@@ -79,7 +79,7 @@ impl<K> Counted<K> {
 }
 
 #[derive(Debug)]
-struct Inner<K> {
+struct HotCounters<K> {
     places: HashMap<K, usize, RandomState>,
     keys: Vec<K>,
     /// Separate from the keys, so that the search for the smallest scans plain numbers.
@@ -105,7 +105,7 @@ impl<K: Hash + Eq + Clone> HotKeys<K> {
             let want = "is not a number of counters; use 1 to 65536";
             return Err(QuotaError::Parameter { name: "counters", value: counters.to_string(), want });
         }
-        let inner = Inner {
+        let inner = HotCounters {
             places: HashMap::default(),
             keys: Vec::new(),
             counts: Vec::new(),
@@ -194,7 +194,7 @@ impl<K: Hash + Eq + Clone> HotKeys<K> {
     }
 }
 
-impl<K: Hash + Eq + Clone> Inner<K> {
+impl<K: Hash + Eq + Clone> HotCounters<K> {
     /// Returns the index of a key's counter. A key without one gets a new one, or takes over the smallest with its
     /// count as the error.
     fn place_of<Q>(&mut self, key: &Q, counters: usize) -> usize

@@ -88,11 +88,11 @@ struct Parameters {
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConcurrencyState {
     /// Boxed, because most limits have states of a few words, and all states lie in one table.
-    inner: Box<Inner>,
+    inner: Box<PlacesAndLaw>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Inner {
+struct PlacesAndLaw {
     places: ConcurrencyState,
     /// `None` before the first sample.
     law: Option<Learnt>,
@@ -112,7 +112,7 @@ impl Eq for AdaptiveConcurrencyState {}
 
 impl AdaptiveConcurrencyState {
     fn of(places: ConcurrencyState, law: Option<Learnt>) -> Self {
-        Self { inner: Box::new(Inner { places, law }) }
+        Self { inner: Box::new(PlacesAndLaw { places, law }) }
     }
 }
 

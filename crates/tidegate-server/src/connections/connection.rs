@@ -40,7 +40,7 @@ use super::stream::Stream;
 use super::streamed_body::{PIECE, StreamedBody};
 use super::timed_body::TimedBody;
 use super::wake_flag::Woken;
-use super::wire::{Line, State, Wire};
+use super::wire::{SharedStream, State, Wire};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 use crate::problem::Delayed;
@@ -100,7 +100,7 @@ pub(super) async fn serve<H: Handler>(
     timeouts: Timeouts,
 ) {
     stream.send_at_once();
-    let line = Arc::new(Line::new(stream));
+    let line = Arc::new(SharedStream::new(stream));
     let mut timeouts = timeouts;
     if place.is_reserved() {
         timeouts.head = timeouts.head.min(SHORT_HEAD);
@@ -181,7 +181,7 @@ pub(super) async fn serve<H: Handler>(
 
 /// Answers a plain-text caller of an encrypted door with an error, and closes.
 pub(super) async fn refuse_plain_text(stream: Stream, peer: SocketAddr, place: &Place, timeouts: Timeouts) {
-    let mut wire = Wire(Arc::new(Line::new(stream)));
+    let mut wire = Wire(Arc::new(SharedStream::new(stream)));
     close(&mut wire, Ended::Refused(protocol_errors::plain_text()), peer, place, timeouts).await;
 }
 
@@ -200,7 +200,7 @@ fn builder(reserved: bool) -> http1::Builder {
 }
 
 /// Records the end of an answer when dropped, however the answer ended.
-struct Answering(Arc<Line>);
+struct Answering(Arc<SharedStream>);
 
 impl Answering {
     /// Waits until the peer has taken the earlier answers.
@@ -221,7 +221,7 @@ impl Drop for Answering {
 
 /// Polls hyper, and does what hyper does not: timeouts, orders and sending.
 struct Watch<'c> {
-    line: &'c Line,
+    line: &'c SharedStream,
     place: &'c Place,
     timeouts: Timeouts,
     state: Option<State>,

@@ -1,6 +1,6 @@
 //! The byte stream of one connection between hyper and the socket, and the state that follows from it.
 //!
-//! hyper reads and writes through a [`Wire`]. The connection's own loop holds the [`Line`] behind it. Answers gather in
+//! hyper reads and writes through a [`Wire`]. The connection's own loop holds the [`SharedStream`] behind it. Answers gather in
 //! a bounded buffer that the loop sends once hyper has done what it can, so sixteen pipelined requests cost one system
 //! call. hyper's own option for this, `pipeline_flush`, has no bound: it sends nothing while there is more to read, so
 //! a peer that always sends and never reads makes hyper hold every answer.
@@ -27,7 +27,7 @@ const KEPT_BYTES: usize = 16 * 1024;
 
 /// The stream of a connection and the connection's state. Used by one task only, so the lock is never contended.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct SharedStream {
     /// The bits of a [`State`]. Outside the lock, since it is read several times for each request.
     state: AtomicU64,
     /// The bytes that the body of the present answer holds.
@@ -100,7 +100,7 @@ impl State {
     }
 }
 
-impl Line {
+impl SharedStream {
     pub(super) fn new(stream: Stream) -> Self {
         let io = Mutex::new(Io { stream, unsent: Vec::new() });
         Self { state: AtomicU64::new(0), body: AtomicUsize::new(0), io }
@@ -211,7 +211,7 @@ impl Io {
 
 /// A connection as hyper uses it. Flushing does not send: the loop that polls hyper sends afterwards.
 #[derive(Debug)]
-pub(super) struct Wire(pub(super) std::sync::Arc<Line>);
+pub(super) struct Wire(pub(super) std::sync::Arc<SharedStream>);
 
 impl AsyncRead for Wire {
     fn poll_read(

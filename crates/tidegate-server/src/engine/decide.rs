@@ -7,7 +7,7 @@ use tidegate::gate::Check;
 use tidegate::policy::Descriptor;
 use tidegate::store::StoreError;
 
-use super::{Conclusion, Engine, Held, Want, among};
+use super::{Conclusion, Engine, HeldCharges, Want, among};
 use crate::active_config::ActiveConfig;
 use crate::metrics::Transport;
 
@@ -24,7 +24,7 @@ impl Engine {
         check: Check<'_, '_>,
         only: Option<&[usize]>,
         want: Want,
-        held: Option<&mut Held>,
+        held: Option<&mut HeldCharges>,
         transport: Transport,
     ) -> Conclusion {
         if self.decides_at_once && held.is_none() && only.is_none() {
@@ -45,11 +45,11 @@ impl Engine {
         check: Check<'_, '_>,
         only: Option<&[usize]>,
         want: Want,
-        held: Option<&mut Held>,
+        held: Option<&mut HeldCharges>,
         transport: Transport,
     ) -> Conclusion {
         let keeps = held.is_some();
-        let mut unwanted = Held::default();
+        let mut unwanted = HeldCharges::default();
         let held = held.unwrap_or(&mut unwanted);
         let among = only.map(|only| among(live, only));
         let check = check.among(among.as_ref());

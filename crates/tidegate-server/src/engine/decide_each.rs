@@ -4,7 +4,7 @@ use tidegate::Charged;
 use tidegate::gate::Check;
 use tidegate::policy::Among;
 
-use super::{Conclusion, Engine, Held, Want, among};
+use super::{Conclusion, Engine, HeldCharges, Want, among};
 use crate::active_config::ActiveConfig;
 use crate::metrics::Transport;
 
@@ -19,7 +19,7 @@ impl Engine {
         live: &ActiveConfig,
         asked: &[(Check<'_, '_>, Option<&[usize]>)],
         most_limits: usize,
-    ) -> Vec<(Conclusion, Held)> {
+    ) -> Vec<(Conclusion, HeldCharges)> {
         let among: Vec<Option<Among>> =
             asked.iter().map(|(_, only)| only.map(|only| among(live, only))).collect();
         let each = asked.iter().zip(&among);
@@ -38,7 +38,7 @@ impl Engine {
             .map(|(((check, decided), charged), (_, only))| {
                 let conclusion = self.conclude(live, check.request, decided, Want::Take);
                 self.count_request(live, Transport::http, check.request, *only, &conclusion);
-                (conclusion, Held { charged })
+                (conclusion, HeldCharges { charged })
             })
             .collect()
     }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tidegate::gate::Check;
 use tidegate::store::StoreError;
 
-use super::{Conclusion, Engine, Held, Want};
+use super::{Conclusion, Engine, HeldCharges, Want};
 use crate::active_config::ActiveConfig;
 use crate::metrics::{RequestOutcome, Transport};
 
@@ -35,7 +35,7 @@ impl Engine {
         &self,
         live: &ActiveConfig,
         checks: &[Check<'_, '_>],
-        held: Option<&mut Held>,
+        held: Option<&mut HeldCharges>,
         transport: Transport,
     ) -> Result<Together, StoreError> {
         let deciding = async {

@@ -4,6 +4,6 @@ use tidegate::Charged;
 
 /// The charges of a decision.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldCharges {
     pub(super) charged: Charged,
 }

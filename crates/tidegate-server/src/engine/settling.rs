@@ -9,7 +9,7 @@ use tidegate::policy::{CostError, Limit, Policy, RealCost, SettleBy, UnknownUsag
 use tidegate::{Cost, Outcome};
 use ulid::Ulid;
 
-use super::{Engine, Held};
+use super::{Engine, HeldCharges};
 use crate::active_config::ActiveConfig;
 use crate::metrics::{SettlementResult, count_units};
 
@@ -93,7 +93,7 @@ fn unsent(live: &ActiveConfig, one: &SettledCharge<'_>) -> Option<CostError> {
 
 impl Engine {
     /// Undoes the charges of a decision.
-    pub(crate) async fn undo(&self, held: &Held) {
+    pub(crate) async fn undo(&self, held: &HeldCharges) {
         let undone = self.gate.finish_async(&held.charged, Part::All, Outcome::Ignored, |_| Some(0)).await;
         if let Err(error) = undone {
             self.metrics.store_error(self.store_kind);
@@ -102,7 +102,7 @@ impl Engine {
     }
 
     /// Undoes the charges of a decision whose caller has gone, without waiting; an engine is told in the background.
-    pub(crate) fn undo_unwatched(&self, held: &Held) {
+    pub(crate) fn undo_unwatched(&self, held: &HeldCharges) {
         self.gate.undo_unwatched(&held.charged);
     }
 

@@ -10,7 +10,7 @@ use ulid::Ulid;
 
 #[cfg(feature = "grpc")]
 use super::reservations;
-use super::{Conclusion, Engine, Held};
+use super::{Conclusion, Engine, HeldCharges};
 use crate::active_config::{ActiveConfig, settles};
 use crate::metrics::ExtensionResult;
 
@@ -82,7 +82,7 @@ impl NoTicket {
         error: &SealError,
         decision: &GateDecision,
         request: &Descriptor<'_>,
-        held: &Held,
+        held: &HeldCharges,
         wanted: TicketFor,
     ) -> Self {
         let set = &decision.policies;
@@ -165,7 +165,7 @@ impl Engine {
         &self,
         request: &Descriptor<'_>,
         conclusion: &Conclusion,
-        held: &Held,
+        held: &HeldCharges,
         wanted: TicketFor,
         id: Ulid,
     ) -> Option<TicketAnswer> {

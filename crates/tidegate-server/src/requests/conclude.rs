@@ -4,7 +4,7 @@ use tidegate::Check;
 use ulid::Ulid;
 
 use crate::active_config::ActiveConfig;
-use crate::engine::{Conclusion, Engine, Held, NoTicket, TicketAnswer, TicketFor, Want};
+use crate::engine::{Conclusion, Engine, HeldCharges, NoTicket, TicketAnswer, TicketFor, Want};
 
 /// A decision's id and ticket.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) async fn conclude(
     want: Want,
     wanted: TicketFor,
     conclusion: &Conclusion,
-    held: &Held,
+    held: &HeldCharges,
 ) -> Result<Named, NoTicket> {
     let id = (want == Want::Take).then(|| engine.name(live, check, only, conclusion));
     let ticket = id.and_then(|id| engine.ticket(check.request, conclusion, held, wanted, id));

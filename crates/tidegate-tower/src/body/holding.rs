@@ -36,12 +36,12 @@ pin_project! {
         // Comes first, so the work is dropped before its place is returned.
         #[pin]
         body: B,
-        held: Option<Held<P>>,
+        held: Option<BodyHold<P>>,
     }
 }
 
 /// What a body holds. Dropped, it is given back.
-struct Held<P: Entered> {
+struct BodyHold<P: Entered> {
     /// `None` once it is given back.
     entered: Option<(P, Name)>,
     /// The outcome as far as the head told.
@@ -65,11 +65,11 @@ impl<B, P: Entered> HeldBody<B, P> {
         (length, had_little_time): (Option<u64>, bool),
     ) -> Self {
         let entered = Some(entered);
-        Self { body, held: Some(Held { entered, head, missing: length, had_little_time }) }
+        Self { body, held: Some(BodyHold { entered, head, missing: length, had_little_time }) }
     }
 }
 
-impl<P: Entered> Held<P> {
+impl<P: Entered> BodyHold<P> {
     /// Gives back what is held, unless that has been done. `outcome` is that of the body; a head that is no success
     /// outweighs it.
     fn end(&mut self, outcome: Outcome) {
@@ -80,7 +80,7 @@ impl<P: Entered> Held<P> {
     }
 }
 
-impl<P: Entered> Drop for Held<P> {
+impl<P: Entered> Drop for BodyHold<P> {
     fn drop(&mut self) {
         // In a panic what is held gives itself back, and reports nothing.
         if !std::thread::panicking() {

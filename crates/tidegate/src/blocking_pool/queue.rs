@@ -10,14 +10,14 @@ use crate::sync::{Condvar, Mutex};
 /// The queue before the threads of a pool, and the number of busy threads.
 pub(super) struct Queue {
     /// Jobs are never run or dropped while it is locked.
-    inner: Mutex<Inner>,
+    inner: Mutex<QueuedJobs>,
     /// Idle threads wait on it for work.
     work: Condvar,
     threads: usize,
     places: usize,
 }
 
-struct Inner {
+struct QueuedJobs {
     /// The waiting jobs by arrival number. A map, not a deque, because jobs whose callers give up leave from the
     /// middle.
     jobs: BTreeMap<u64, Job>,
@@ -28,7 +28,7 @@ struct Inner {
 
 impl Queue {
     pub(super) fn new(threads: usize, places: usize) -> Self {
-        let inner = Inner { jobs: BTreeMap::new(), arrivals: 0, running: 0, closed: false };
+        let inner = QueuedJobs { jobs: BTreeMap::new(), arrivals: 0, running: 0, closed: false };
         Self { inner: Mutex::new(inner), work: Condvar::new(), threads, places }
     }
 

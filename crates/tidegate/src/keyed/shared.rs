@@ -16,7 +16,7 @@ use crate::answer::{Answer, Denied};
 use crate::clock::{Clock, Time};
 use crate::observer::{Event, KeyDigest, Observer};
 use crate::precision::Precision;
-use crate::reservation::{Held, Source};
+use crate::reservation::{HeldCharge, Source};
 use crate::store::{Charge, MemoryStore, Op, Settled, Step, Store};
 
 /// Looks up the limit of a key; `None` means the standard limit.
@@ -160,7 +160,7 @@ impl KeyedState {
         now: Tick,
         cost: Cost,
         max_wait: Duration,
-    ) -> Result<Held, Denied> {
+    ) -> Result<HeldCharge, Denied> {
         self.with_terms(key, |terms| {
             let receipt = |settled: &Settled| settled.lines.first().and_then(|line| line.receipt);
             let (event, receipt) = self.take(key, terms, OpArguments { now, cost, max_wait }, receipt);
@@ -168,13 +168,13 @@ impl KeyedState {
                 return Err(event.answer().into());
             }
             let receipts = receipt.into_iter().collect();
-            Ok(Held { event, receipts, terms: terms.count, quota: Some(Arc::clone(terms.quota)) })
+            Ok(HeldCharge { event, receipts, terms: terms.count, quota: Some(Arc::clone(terms.quota)) })
         })
     }
 
     /// Settles a charge with the units really spent. If the key's limit has changed since, nothing is given back, and
     /// units spent beyond the charge are charged to the current limit.
-    fn settle_held(&self, key: &[u8], held: &Held, used: u64) {
+    fn settle_held(&self, key: &[u8], held: &HeldCharge, used: u64) {
         let arguments = self.arguments(held.event.cost, Duration::ZERO);
         self.with_terms(key, |terms| {
             let same = terms.count == held.terms
@@ -214,11 +214,11 @@ impl Source for KeySource {
         self.shared.time.now()
     }
 
-    fn charge(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<Held, Denied> {
+    fn charge(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<HeldCharge, Denied> {
         self.shared.charge(&self.key, now, cost, max_wait)
     }
 
-    fn settle(&self, held: &Held, used: u64) {
+    fn settle(&self, held: &HeldCharge, used: u64) {
         self.shared.settle_held(&self.key, held, used);
     }
 

@@ -19,7 +19,7 @@ use crate::answer::{Answer, CheckResult, Denied};
 use crate::clock::SystemClock;
 use crate::observer::Event;
 use crate::precision::Precision;
-use crate::reservation::Held;
+use crate::reservation::HeldCharge;
 
 impl LimiterState {
     /// Decides a check on the fast path. If that does not decide, calls a slower function for the answer.
@@ -158,7 +158,7 @@ impl LimiterState {
         mut now: Tick,
         cost: Cost,
         max_wait: Duration,
-    ) -> Option<Result<Held, Denied>> {
+    ) -> Option<Result<HeldCharge, Denied>> {
         if self.precision == Precision::Leased {
             return None;
         }
@@ -179,7 +179,7 @@ impl LimiterState {
                     let event =
                         Event { at: now, cost, max_wait, decision, binding, key: None, shadow: false };
                     let receipt = Receipt { at: now, act: now, cost, mark: form.mark(next) };
-                    return Some(Ok(Held { event, receipts: smallvec![receipt], terms, quota: None }));
+                    return Some(Ok(HeldCharge { event, receipts: smallvec![receipt], terms, quota: None }));
                 }
                 None if !max_wait.is_zero() => return None,
                 None if !refused => refused = true,

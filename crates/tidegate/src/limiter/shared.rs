@@ -13,7 +13,7 @@ use crate::answer::{Answer, Denied};
 use crate::clock::{Clock, Time};
 use crate::observer::{Event, KeyDigest, Observer};
 use crate::precision::Precision;
-use crate::reservation::{Held, Source};
+use crate::reservation::{HeldCharge, Source};
 use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};
 
 /// What all clones of a limiter share.
@@ -222,7 +222,7 @@ impl Source for LimiterState {
         self.time.now()
     }
 
-    fn charge(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<Held, Denied> {
+    fn charge(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<HeldCharge, Denied> {
         if let Some(decided) = self.charge_by_word(now, cost, max_wait) {
             return decided;
         }
@@ -230,12 +230,12 @@ impl Source for LimiterState {
         if !event.decision.is_allowed() {
             return Err(event.answer().into());
         }
-        Ok(Held { event, receipts, terms, quota: None })
+        Ok(HeldCharge { event, receipts, terms, quota: None })
     }
 
     /// Settles a charge with the units really spent. After a change of the quotas nothing is given back, and units
     /// spent beyond the charge are charged to each current quota.
-    fn settle(&self, held: &Held, used: u64) {
+    fn settle(&self, held: &HeldCharge, used: u64) {
         let now = self.time.now();
         self.with_cells(now, |limits| {
             let same = self.terms() == held.terms;

@@ -41,7 +41,7 @@ pub enum Refused {
 /// A queue: its waiting jobs, their pace, and the clock.
 pub(super) struct QueueState {
     /// Protects the waiting jobs and the tick of the next start. No job is run, dropped or woken under it.
-    line: Mutex<Line>,
+    line: Mutex<WaitingJobs>,
     /// The rate with a burst of one job: determines when the next job may start.
     pace: Gcra,
     /// The rate with a burst of as many jobs as there are places: determines how long the jobs ahead take.
@@ -61,7 +61,7 @@ impl fmt::Debug for QueueState {
     }
 }
 
-struct Line {
+struct WaitingJobs {
     /// The jobs by their arrival number. A map rather than a deque, because a cancelled job is removed from the
     /// middle.
     jobs: BTreeMap<u64, Waiting>,
@@ -98,7 +98,7 @@ impl QueueState {
         }
         let room = u64::try_from(places).unwrap_or(u64::MAX).min(Rate::MAX_COUNT);
         let (pace, room) = (Gcra::new(rate, 1)?, Gcra::new(rate, room)?);
-        let line = Line {
+        let line = WaitingJobs {
             jobs: BTreeMap::new(),
             arrivals: 0,
             paced: pace.fresh(clock.now()),
@@ -133,7 +133,7 @@ impl QueueState {
     }
 
     /// Decides whether one more job may wait.
-    fn admit(&self, line: &Line, now: Tick, max_wait: Duration) -> Result<(), Refused> {
+    fn admit(&self, line: &WaitingJobs, now: Tick, max_wait: Duration) -> Result<(), Refused> {
         if line.closed {
             return Err(Refused::Closed);
         }

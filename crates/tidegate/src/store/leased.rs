@@ -80,7 +80,7 @@ use std::time::Duration;
 
 pub use health::LeaseHealth;
 use leasable::{AllTerms, LeaseOptions};
-use shared::{Counts, Inner};
+use shared::{Counts, LeasedState};
 use table::Table;
 use tidegate_core::{Quota, Tick};
 
@@ -155,7 +155,7 @@ pub fn most_held(quota: &Arc<Quota>, nodes: u64) -> Option<u64> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Leased {
-    inner: Arc<Inner>,
+    inner: Arc<LeasedState>,
 }
 
 /// Builds a [`Leased`]. All nodes of a deployment have to choose the same options, except for `keys` and `background`.
@@ -231,7 +231,7 @@ impl LeasedBuilder {
         let Self { engine, clock, part, options, keys, background } = self;
         let (terms, table) = (AllTerms::new(options), Table::new(keys));
         Leased {
-            inner: Arc::new(Inner {
+            inner: Arc::new(LeasedState {
                 engine,
                 clock,
                 part,

@@ -29,7 +29,7 @@ use super::framing;
 use super::service::Service;
 use super::status::{Code, Status};
 use crate::active_config::{ActiveConfig, Facts};
-use crate::engine::{Conclusion, Engine, Held, Together, Want};
+use crate::engine::{Conclusion, Engine, HeldCharges, Together, Want};
 use crate::metrics::{RequestOutcome, Transport};
 
 /// The path of the method.
@@ -109,7 +109,7 @@ fn hits(mut message: &[u8]) -> Option<u32> {
 /// Undoes the charges if it is dropped before the caller was answered.
 struct HungUp<'a> {
     engine: &'a Engine,
-    held: Option<Held>,
+    held: Option<HeldCharges>,
 }
 
 impl Drop for HungUp<'_> {
@@ -129,7 +129,7 @@ async fn decide(
     details: Details,
 ) -> Result<RateLimitResponse, Status> {
     let deadline = waits_until(engine, live, headers);
-    let mut hung_up = HungUp { engine, held: live.delays.then(Held::default) };
+    let mut hung_up = HungUp { engine, held: live.delays.then(HeldCharges::default) };
     let held = hung_up.held.as_mut();
     let (one, several);
     let (conclusions, allowed, wait) = match descriptors {
@@ -172,7 +172,7 @@ async fn decide_several(
     live: &ActiveConfig,
     descriptors: &[CallDescriptor<'_>],
     deadline: Option<Deadline>,
-    held: Option<&mut Held>,
+    held: Option<&mut HeldCharges>,
 ) -> Result<Together, Status> {
     let gives_back = |descriptor: &CallDescriptor<'_>| matches!(descriptor.units, Units::GiveBack(_));
     let checks: Vec<Check<'_, '_>> = descriptors

@@ -25,7 +25,7 @@ use super::query::Query;
 use super::request_body::{self, CheckBody};
 use crate::active_config::ActiveConfig;
 use crate::app::App;
-use crate::engine::{Conclusion, Held, REMEMBERED, TicketFor, Want, breakers_of, why};
+use crate::engine::{Conclusion, HeldCharges, REMEMBERED, TicketFor, Want, breakers_of, why};
 use crate::json;
 use crate::problem::{Delayed, Problem};
 use crate::refused_requests::{Record, Refused, SeenLimit, Stated};
@@ -210,7 +210,7 @@ async fn would(
     reveal: bool,
 ) -> Result<Value, Problem> {
     let only = named(live, asked)?;
-    let (ticket, held) = (TicketFor::Nobody, &mut Held::default());
+    let (ticket, held) = (TicketFor::Nobody, &mut HeldCharges::default());
     let answered = decide(app, live, asked, only.as_deref(), Want::Peek, ticket, held, |reply| {
         let explanation = explanation(app, &live.set, &reply, only.as_deref(), reveal);
         (reply.value(), explanation)

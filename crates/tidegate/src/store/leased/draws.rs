@@ -15,7 +15,7 @@ use tidegate_core::{Cost, Finish, Receipt, Tick};
 use super::draw_request::{Draw, Drawn, Refused, Times};
 use super::leasable::Terms;
 use super::lease::GivenBack;
-use super::shared::{Inner, ask};
+use super::shared::{LeasedState, ask};
 use super::table::{ChargeSettings, Drawing, Entry};
 use crate::later::Later;
 use crate::store::{Answer, Charge, Ending, Op, OwnedStep, Step, StepClock};
@@ -25,7 +25,7 @@ const RETURNS_AT_ONCE: usize = 64;
 
 /// A draw that asks the engine.
 struct DrawRequest {
-    inner: Arc<Inner>,
+    inner: Arc<LeasedState>,
     hash: u64,
     key: Arc<[u8]>,
     terms: Arc<Terms>,
@@ -43,7 +43,7 @@ pub(super) struct Return {
     pub(super) receipt: Receipt,
 }
 
-impl Inner {
+impl LeasedState {
     /// Returns the draw that requests of a key wait for: the one under way, or a new one. `request` is the cost of a
     /// waiting request and what it has to leave to higher priorities; `None` is a draw ahead of need. Returns `None` if
     /// there is no room for a draw.
@@ -131,7 +131,7 @@ impl Inner {
 }
 
 impl Return {
-    async fn send(&self, inner: &Inner) -> Answer {
+    async fn send(&self, inner: &LeasedState) -> Answer {
         let ending = [Ending::new(self.receipt, Finish::UNDONE)];
         let charge = [charge(&self.key, &self.terms, self.settings, self.receipt.cost, 0)];
         let step = Step {
@@ -191,7 +191,7 @@ impl DrawRequest {
         match (found, line, drawn) {
             (Some(entry), _, Some(drawn)) => {
                 entry.lease.fill(&self.draw, &drawn, times, part, &mut back);
-                returns.extend(Inner::returns(entry, back));
+                returns.extend(LeasedState::returns(entry, back));
             }
             (Some(entry), Some(line), None) => {
                 let remaining = line.decision.standing.remaining;
@@ -234,12 +234,12 @@ impl Drop for DrawRequest {
 /// may have done it already.
 pub(super) struct Awaited {
     drawing: Option<Drawing>,
-    inner: Arc<Inner>,
+    inner: Arc<LeasedState>,
     polled: bool,
 }
 
 impl Awaited {
-    pub(super) const fn of(drawing: Drawing, inner: Arc<Inner>) -> Self {
+    pub(super) const fn of(drawing: Drawing, inner: Arc<LeasedState>) -> Self {
         Self { drawing: Some(drawing), inner, polled: false }
     }
 }

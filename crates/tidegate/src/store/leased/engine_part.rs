@@ -7,11 +7,11 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::{Retry, Tick};
 
 use super::progress::{Asking, LocalLines, OnAnswer};
-use super::shared::{Inner, TermsOfLines, ask, by_the_engine, widen};
+use super::shared::{LeasedState, TermsOfLines, ask, by_the_engine, widen};
 use super::table::Entry;
 use crate::store::{Answer, Charge, DecidedBy, Ending, Op, OwnedStep, Settled, Settlement, Step, StoreError};
 
-impl Inner {
+impl LeasedState {
     /// Returns the part of a step that the engine is asked about, while the units taken for its other charges are held.
     pub(super) fn ask_for_the_rest(&self, step: &OwnedStep, local: LocalLines) -> Box<Asking> {
         if local.held.portions.is_empty() && local.lines.iter().all(Option::is_none) {

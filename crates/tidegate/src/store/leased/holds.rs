@@ -8,12 +8,12 @@ use super::batch::Portion;
 use super::draws::Return;
 use super::leasable::Terms;
 use super::lease::GivenBack;
-use super::shared::Inner;
+use super::shared::LeasedState;
 use super::table::ChargeSettings;
 
 /// Units taken by a request that is not yet admitted; put back when dropped.
-pub(super) struct Held {
-    pub(super) inner: Arc<Inner>,
+pub(super) struct HeldUnits {
+    pub(super) inner: Arc<LeasedState>,
     pub(super) portions: SmallVec<[Taken; 4]>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Taken {
     pub(super) portion: Portion,
 }
 
-impl Held {
+impl HeldUnits {
     /// Admits the request: the units that it holds are spent.
     pub(super) fn admit(mut self) {
         for Taken { hash, key, terms, portion, .. } in self.portions.drain(..) {
@@ -42,7 +42,7 @@ impl Held {
 }
 
 /// The request is not admitted: the units that it holds are put back.
-impl Drop for Held {
+impl Drop for HeldUnits {
     fn drop(&mut self) {
         let mut returns = Vec::new();
         for Taken { hash, key, terms, settings, portion } in self.portions.drain(..) {
@@ -53,7 +53,7 @@ impl Drop for Held {
                     let mut back = GivenBack::new();
                     entry.lease.release(&portion);
                     entry.lease.put_back(&portion, &mut back);
-                    returns.extend(Inner::returns(entry, back));
+                    returns.extend(LeasedState::returns(entry, back));
                 }
                 None => {
                     let receipt = portion.receipt(&terms.engine);

@@ -7,11 +7,11 @@ use tidegate_core::Decision;
 use tidegate_core::decision::Ruling;
 
 use super::request::standing;
-use super::shared::Inner;
+use super::shared::LeasedState;
 use crate::store::plain::refuse_repeated;
 use crate::store::{DecidedBy, Ending, Op, Settled, Settlement, Step};
 
-impl Inner {
+impl LeasedState {
     /// Ends charges that used exactly what was charged: that changes no limit, so the engine is not asked. Returns
     /// `false` if any charge is of another kind: receipts of leases are receipts of the engine, each of its own units,
     /// so the engine ends them, whichever node made them.

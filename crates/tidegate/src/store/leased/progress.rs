@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use tidegate_core::Tick;
 
-use super::holds::Held;
+use super::holds::HeldUnits;
 use super::shared::TermsOfLines;
 use super::table::Drawing;
 use crate::store::{OwnedStep, Settlement, StoreError};
@@ -41,5 +41,5 @@ pub(super) enum Pending {
 /// The lines that are decided here, `None` for those that the engine decides, and the units that were taken for them.
 pub(super) struct LocalLines {
     pub(super) lines: SmallVec<[Option<Settlement>; 4]>,
-    pub(super) held: Held,
+    pub(super) held: HeldUnits,
 }

@@ -9,11 +9,11 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::{Decision, Retry, Standing, Tick};
 
 use super::draws::Return;
-use super::holds::{Held, Taken};
+use super::holds::{HeldUnits, Taken};
 use super::leasable::Terms;
 use super::lease::{GivenBack, Lookup};
 use super::progress::{FirstPass, LocalLines, Pending};
-use super::shared::Inner;
+use super::shared::LeasedState;
 use super::table::{ChargeSettings, Drawing, Entry};
 use crate::store::plain::refuse_repeated;
 use crate::store::{Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step};
@@ -27,7 +27,7 @@ enum Found {
     Engine,
 }
 
-impl Inner {
+impl LeasedState {
     /// Settles a step of one charge whose units are in a batch, which is the usual case. Otherwise returns `false` and
     /// changes nothing.
     #[inline]
@@ -90,7 +90,7 @@ impl Inner {
         ahead.into_iter().for_each(|drawing| self.draw_ahead(drawing));
 
         let (mut held, mut waits) =
-            (Held { inner: Arc::clone(self), portions: SmallVec::new() }, SmallVec::new());
+            (HeldUnits { inner: Arc::clone(self), portions: SmallVec::new() }, SmallVec::new());
         let mut lines: SmallVec<[Option<Settlement>; 4]> = SmallVec::new();
         let (mut refused, mut by_engine) = (false, false);
         for (found, charge) in found.into_iter().zip(step.charges) {

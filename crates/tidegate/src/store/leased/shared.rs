@@ -15,7 +15,7 @@ use crate::cluster::Part;
 use crate::store::{Answer, Charge, OwnedStep, Settled, Settling, Step, Store};
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct LeasedState {
     pub(super) engine: Arc<dyn Store>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) part: Part,
@@ -48,7 +48,7 @@ pub(super) struct Counts {
 /// The terms of the charges of a step; `None` for limits that are not leased.
 pub(super) type TermsOfLines = SmallVec<[Option<Arc<Terms>>; 4]>;
 
-impl Inner {
+impl LeasedState {
     /// Returns how long requests wait for a draw before they ask the engine themselves: the target time of a draw, or a
     /// few round trips if the engine is far away.
     pub(super) fn patience(&self, terms: &Terms) -> Duration {

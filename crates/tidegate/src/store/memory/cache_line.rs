@@ -72,11 +72,11 @@ impl Slot {
 
 /// Four slots in one cache line; the table aligns them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line<'t> {
+pub(super) struct CacheLine<'t> {
     slots: &'t [Slot; WAYS],
 }
 
-impl<'t> Line<'t> {
+impl<'t> CacheLine<'t> {
     #[inline]
     pub(super) const fn of(slots: &'t [Slot; WAYS]) -> Self {
         Self { slots }
@@ -116,7 +116,7 @@ impl<'t> Line<'t> {
         }
     }
 
-    /// As [`Line::permit`]; for a key that would be refused, it returns the word that was seen. `None` where no slot of
+    /// As [`CacheLine::permit`]; for a key that would be refused, it returns the word that was seen. `None` where no slot of
     /// the line has the name.
     #[inline(always)]
     pub(super) fn permit_or_read(self, name: Name, by: &Reading<'_>, units: u64) -> Option<WordOutcome> {
@@ -159,7 +159,7 @@ impl<'t> Line<'t> {
         Some(WordOutcome::Permitted(next))
     }
 
-    /// Finds the slot of a key under any limit, and its name there. Without a branch, as [`Line::glance`].
+    /// Finds the slot of a key under any limit, and its name there. Without a branch, as [`CacheLine::glance`].
     #[inline]
     pub(super) fn glance_key(self, key: Name) -> Option<(usize, Name)> {
         let mut found = WAYS;
@@ -191,7 +191,7 @@ impl<'t> Line<'t> {
 
     /// Locks the line. Waits until its present holder unlocks it.
     #[inline]
-    pub(super) fn lock(self) -> Held<'t> {
+    pub(super) fn lock(self) -> LockedLine<'t> {
         let first = &self.slots[0].name;
         wait_for(|| {
             let name = first.load(Ordering::Relaxed);
@@ -200,7 +200,7 @@ impl<'t> Line<'t> {
             }
             // Acquire, with the Release of `drop`: makes the last holder's writes visible.
             first.compare_exchange(name, name | LOCK, Ordering::Acquire, Ordering::Relaxed).ok()?;
-            Some(Held { line: self })
+            Some(LockedLine { line: self })
         })
     }
 }
@@ -238,7 +238,7 @@ impl Seized<'_> {
     }
 
     /// Gives the slot to another key; `held` is the lock of its line.
-    pub(super) fn rename(&mut self, held: &Held<'_>, name: Name) {
+    pub(super) fn rename(&mut self, held: &LockedLine<'_>, name: Name) {
         let lock = if std::ptr::eq(self.slot, &held.line.slots[0]) { LOCK } else { 0 };
         self.slot.name.store(name.0 | lock, Ordering::Relaxed);
     }
@@ -253,11 +253,11 @@ impl Drop for Seized<'_> {
 
 /// A locked line; dropping it unlocks the line.
 #[derive(Debug)]
-pub(super) struct Held<'l> {
-    line: Line<'l>,
+pub(super) struct LockedLine<'l> {
+    line: CacheLine<'l>,
 }
 
-impl<'l> Held<'l> {
+impl<'l> LockedLine<'l> {
     pub(super) fn name(&self, at: usize) -> Name {
         self.line.slots[at].name()
     }
@@ -286,7 +286,7 @@ impl<'l> Held<'l> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for LockedLine<'_> {
     #[inline]
     fn drop(&mut self) {
         let first = &self.line.slots[0].name;
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn what_is_written_in_hand_is_whole() {
         let slots = <[Slot; WAYS]>::default();
-        let line = Line::of(&slots);
+        let line = CacheLine::of(&slots);
         let (one, two) = (Name::new(1 << 20, Class(3)), Name::new(2 << 20, Class(4)));
         std::thread::scope(|scope| {
             for name in [one, two] {

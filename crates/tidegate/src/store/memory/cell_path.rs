@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{State, Tick};
 
-use super::cache_line::{Held, Seized};
+use super::cache_line::{LockedLine, Seized};
 use super::name::{Class, Name};
 use super::table::{Both, Place, Sought, Table};
 use crate::store::{Cell, Settled, Step, settle};
@@ -23,7 +23,8 @@ impl Table {
         let mut order: SmallVec<[usize; 8]> = keys.iter().flat_map(|key| self.lines_of(*key)).collect();
         order.sort_unstable();
         order.dedup();
-        let locked: SmallVec<[Held<'_>; 8]> = order.iter().map(|line| self.line(*line).lock()).collect();
+        let locked: SmallVec<[LockedLine<'_>; 8]> =
+            order.iter().map(|line| self.line(*line).lock()).collect();
         let held = |line: usize| {
             let at = order.binary_search(&line).expect("the lines of each key were put into the order above");
             (line, &locked[at])

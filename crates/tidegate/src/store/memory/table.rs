@@ -9,7 +9,7 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
-use super::cache_line::{Held, Line, Seized, Slot, WAYS};
+use super::cache_line::{CacheLine, LockedLine, Seized, Slot, WAYS};
 use super::cache_lines::{Lines, blank};
 use super::changed_slots::Marks;
 use super::classes::Classes;
@@ -202,8 +202,8 @@ impl Table {
     }
 
     #[inline(always)]
-    pub(super) fn line(&self, line: usize) -> Line<'_> {
-        Line::of(self.lines.get(line))
+    pub(super) fn line(&self, line: usize) -> CacheLine<'_> {
+        CacheLine::of(self.lines.get(line))
     }
 
     /// Reads from a key's first line, to prefetch it while others are looked at.
@@ -226,7 +226,7 @@ impl Table {
 
     /// Finds the place of a key under any limit.
     pub(super) fn place(&self, both: &Both<'_>, key: Sought) -> Option<Place> {
-        let find = |(line, held): (usize, &Held<'_>)| {
+        let find = |(line, held): (usize, &LockedLine<'_>)| {
             let slot = held.find(key.name(Class::WIDE), |slot| self.holds_key(Place { line, slot }, key))?;
             Some(Place { line, slot })
         };
@@ -364,12 +364,12 @@ fn spread(number: u64, count: usize) -> usize {
 /// The two lines of one key, locked, with their numbers in ascending order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Both<'h> {
-    pub(super) lines: [(usize, &'h Held<'h>); 2],
+    pub(super) lines: [(usize, &'h LockedLine<'h>); 2],
 }
 
 impl<'h> Both<'h> {
     /// Returns the line of a place in one of them.
-    pub(super) fn at(&self, place: Place) -> &'h Held<'h> {
+    pub(super) fn at(&self, place: Place) -> &'h LockedLine<'h> {
         let [(low, first), (_, second)] = self.lines;
         if place.line == low { first } else { second }
     }

@@ -13,7 +13,7 @@ use super::pools::Pool;
 
 /// A limit that a bucket meets; the bucket leaves it when this is dropped.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct BucketLimit {
     pool: Arc<Pool>,
     holder: HolderId,
     /// The units that a request costs; at least 1.
@@ -29,13 +29,13 @@ pub(super) struct Locked<'l> {
     power: u8,
 }
 
-impl Drop for Line {
+impl Drop for BucketLimit {
     fn drop(&mut self) {
         self.pool.division.lock().leave(self.holder);
     }
 }
 
-impl Line {
+impl BucketLimit {
     /// Joins the holders of the limit; a request costs `cost` units.
     pub(super) fn join(pool: Arc<Pool>, cost: u64, now: Tick) -> Self {
         let cost = cost.max(1);

@@ -28,7 +28,7 @@ fn reading(limit: &Entry) -> Reading<'_> {
 /// A line with Ann in it. Reads every cell, so that loom creates it before the threads start.
 fn line(at: usize) -> Arc<[Slot; WAYS]> {
     let slots = Arc::new(<[Slot; WAYS]>::default());
-    let line = Line::of(&slots);
+    let line = CacheLine::of(&slots);
     {
         let held = line.lock();
         (0..WAYS).for_each(|at| line.seize(at).rename(&held, Name::EMPTY));
@@ -39,7 +39,7 @@ fn line(at: usize) -> Arc<[Slot; WAYS]> {
 
 /// As a table asks: on the fast path, and on the slow path where that does not decide.
 fn ask(slots: &[Slot; WAYS], name: Name, by: &Reading<'_>) -> Option<WordOutcome> {
-    let line = Line::of(slots);
+    let line = CacheLine::of(slots);
     match line.permit_or_read(name, by, 1) {
         Some(permitted @ WordOutcome::Permitted(_)) => Some(permitted),
         _ => line.take(name, |_| true, by, 1),
@@ -92,7 +92,7 @@ fn a_check_never_spends_of_the_key_that_got_its_slot() {
             let other = {
                 let slots = Arc::clone(&slots);
                 loom::thread::spawn(move || {
-                    let held = Line::of(&slots).lock();
+                    let held = CacheLine::of(&slots).lock();
                     let Some(mut seized) = held.word(at).and_then(|seen| held.try_seize(at, seen)) else {
                         return false;
                     };
@@ -103,7 +103,7 @@ fn a_check_never_spends_of_the_key_that_got_its_slot() {
             };
             let taken = ask(&slots, ANN, &by);
             let gone = other.join().unwrap();
-            let line = Line::of(&slots);
+            let line = CacheLine::of(&slots);
             let (held, seized) = (line.lock(), line.seize(at));
             assert_eq!(held.name(at), if gone { BOB } else { ANN });
             if gone {
@@ -122,7 +122,7 @@ fn two_slots_in_hand_are_changed_as_one() {
     explore(Some(2), || {
         let slots = line(0);
         let turn = |slots: &[Slot; WAYS]| {
-            let (mut first, mut second) = (Line::of(slots).seize(0), Line::of(slots).seize(1));
+            let (mut first, mut second) = (CacheLine::of(slots).seize(0), CacheLine::of(slots).seize(1));
             assert_eq!(first.word, second.word, "nobody is between the two");
             first.word += 1;
             second.word += 1;
@@ -131,7 +131,7 @@ fn two_slots_in_hand_are_changed_as_one() {
         let other = loom::thread::spawn(move || turn(&other));
         turn(&slots);
         other.join().unwrap();
-        assert_eq!(Line::of(&slots).seize(1).word, 2);
+        assert_eq!(CacheLine::of(&slots).seize(1).word, 2);
     });
 }
 
@@ -141,7 +141,7 @@ fn a_key_that_two_bring_gets_one_slot() {
     explore(Some(3), || {
         let slots = line(0);
         let bring = |slots: &[Slot; WAYS]| {
-            let held = Line::of(slots).lock();
+            let held = CacheLine::of(slots).lock();
             if held.find(BOB, |_| true).is_none() {
                 let word = held.word(1).unwrap();
                 held.try_seize(1, word).unwrap().rename(&held, BOB);

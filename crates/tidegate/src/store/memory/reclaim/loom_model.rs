@@ -6,7 +6,7 @@ use loom::sync::Arc;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Quota, Tick};
 
-use crate::store::memory::cache_line::{Line, Slot, WAYS};
+use crate::store::memory::cache_line::{CacheLine, Slot, WAYS};
 use crate::store::memory::limit::Entry;
 use crate::store::memory::name::{Class, Name};
 use crate::store::memory::reading::{Reading, WordOutcome};
@@ -33,9 +33,9 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
         let tick = Tick::from_secs(1);
         let spent = move |form: &GcraWord| form.take(0, form.scaled(tick).unwrap(), 1).unwrap();
         {
-            let held = Line::of(&slots).lock();
-            (0..WAYS).for_each(|at| Line::of(&slots).seize(at).rename(&held, Name::EMPTY));
-            let mut seized = Line::of(&slots).seize(0);
+            let held = CacheLine::of(&slots).lock();
+            (0..WAYS).for_each(|at| CacheLine::of(&slots).seize(at).rename(&held, Name::EMPTY));
+            let mut seized = CacheLine::of(&slots).seize(0);
             seized.rename(&held, ann);
             seized.word = spent(&small_form);
         }
@@ -45,7 +45,7 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
         let reclaim = {
             let (slots, entry, large) = (Arc::clone(&slots), Arc::clone(&entry), Shared::clone(&large));
             loom::thread::spawn(move || {
-                let line = Line::of(&slots);
+                let line = CacheLine::of(&slots);
                 {
                     let held = line.lock();
                     let mut seized = line.seize(0);
@@ -68,7 +68,7 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
         };
         let limit = entry.read();
         let is_large = limit.form().burst() == 3;
-        let line = Line::of(&slots);
+        let line = CacheLine::of(&slots);
         let taken = Reading::at(limit, tick).and_then(|by| {
             line.permit_or_read(ann, &by, 1)
                 .filter(|taken| matches!(taken, WordOutcome::Permitted(_)))
