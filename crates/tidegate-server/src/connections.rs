@@ -40,7 +40,7 @@ pub(crate) use linger::{LINGER, linger};
 pub(crate) use listen::Listener;
 pub(crate) use open_files::fitting;
 use places::Places;
-pub(crate) use places::{ConnectionStage, Order, Place, now};
+pub(crate) use places::{ConnectionPlace, ConnectionStage, Order, now};
 pub(crate) use protocol_errors::{grpc_at_http, is_grpc};
 pub(crate) use stream::Stream;
 pub(crate) use threads::Threads;

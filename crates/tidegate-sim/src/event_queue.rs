@@ -6,13 +6,13 @@ use std::collections::BinaryHeap;
 /// Future events, ordered by time. Events at the same time come out in the order of insertion.
 #[derive(Debug)]
 pub(crate) struct Agenda<E> {
-    heap: BinaryHeap<Reverse<Entry<E>>>,
+    heap: BinaryHeap<Reverse<QueuedEvent<E>>>,
     now: u64,
     written: u64,
 }
 
 #[derive(Debug)]
-struct Entry<E> {
+struct QueuedEvent<E> {
     at: u64,
     number: u64,
     event: E,
@@ -31,7 +31,7 @@ impl<E> Agenda<E> {
     /// Inserts an event. A time in the past counts as now.
     pub(crate) fn put(&mut self, at: u64, event: E) {
         self.written += 1;
-        self.heap.push(Reverse(Entry { at: at.max(self.now), number: self.written, event }));
+        self.heap.push(Reverse(QueuedEvent { at: at.max(self.now), number: self.written, event }));
     }
 
     /// Removes the next event and sets the clock to its time. Returns `None`, without changing the clock, when
@@ -46,27 +46,27 @@ impl<E> Agenda<E> {
     }
 }
 
-impl<E> Entry<E> {
+impl<E> QueuedEvent<E> {
     fn order(&self) -> (u64, u64) {
         (self.at, self.number)
     }
 }
 
-impl<E> PartialEq for Entry<E> {
+impl<E> PartialEq for QueuedEvent<E> {
     fn eq(&self, other: &Self) -> bool {
         self.order() == other.order()
     }
 }
 
-impl<E> Eq for Entry<E> {}
+impl<E> Eq for QueuedEvent<E> {}
 
-impl<E> PartialOrd for Entry<E> {
+impl<E> PartialOrd for QueuedEvent<E> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<E> Ord for Entry<E> {
+impl<E> Ord for QueuedEvent<E> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.order().cmp(&other.order())
     }

@@ -11,7 +11,7 @@ mod runs;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use self::runs::{HEAD, Place, Runs};
+use self::runs::{HEAD, LinePosition, Runs};
 pub(crate) use self::runs::{HeldLine, OrderedLine};
 use crate::source::MAX_LINE;
 
@@ -87,7 +87,7 @@ pub(crate) struct Reorder {
     limit: usize,
     runs: Runs,
     /// The lines that are ready.
-    ready: VecDeque<Place>,
+    ready: VecDeque<LinePosition>,
     /// The bytes of the lines that are not ready yet.
     waiting: usize,
     ready_bytes: usize,

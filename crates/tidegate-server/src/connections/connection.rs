@@ -34,7 +34,7 @@ use super::handler::{Handler, Streamed};
 #[cfg(doc)]
 use super::linger::LINGER_BYTES;
 use super::linger::{LINGER, linger};
-use super::places::{ConnectionStage, Order, Place, now};
+use super::places::{ConnectionPlace, ConnectionStage, Order, now};
 use super::protocol_errors;
 use super::stream::Stream;
 use super::streamed_body::{PIECE, StreamedBody};
@@ -96,7 +96,7 @@ pub(super) async fn serve<H: Handler>(
     stream: Stream,
     peer: SocketAddr,
     handler: Arc<H>,
-    place: &Place,
+    place: &ConnectionPlace,
     timeouts: Timeouts,
 ) {
     stream.send_at_once();
@@ -180,7 +180,12 @@ pub(super) async fn serve<H: Handler>(
 }
 
 /// Answers a plain-text caller of an encrypted door with an error, and closes.
-pub(super) async fn refuse_plain_text(stream: Stream, peer: SocketAddr, place: &Place, timeouts: Timeouts) {
+pub(super) async fn refuse_plain_text(
+    stream: Stream,
+    peer: SocketAddr,
+    place: &ConnectionPlace,
+    timeouts: Timeouts,
+) {
     let mut wire = Wire(Arc::new(SharedStream::new(stream)));
     close(&mut wire, Ended::Refused(protocol_errors::plain_text()), peer, place, timeouts).await;
 }
@@ -222,7 +227,7 @@ impl Drop for Answering {
 /// Polls hyper, and does what hyper does not: timeouts, orders and sending.
 struct Watch<'c> {
     line: &'c SharedStream,
-    place: &'c Place,
+    place: &'c ConnectionPlace,
     timeouts: Timeouts,
     state: Option<State>,
     /// When the present stage times out; `None` if it has no deadline.
@@ -404,7 +409,7 @@ fn after(now: Instant, time: Duration) -> Instant {
 }
 
 /// Sends the final error response, if there is one, and closes.
-async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, timeouts: Timeouts) {
+async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &ConnectionPlace, timeouts: Timeouts) {
     let line = Arc::clone(&wire.0);
     let last_word: Option<Response> = match ended {
         Ended::Cut => return,

@@ -110,7 +110,7 @@ struct Seat {
 
 /// A connection's place; released when dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionPlace {
     places: Arc<Places>,
     number: u64,
     seat: Arc<Seat>,
@@ -130,7 +130,7 @@ impl Places {
     }
 
     /// Gives a new connection a place: a free one, one of a waiting connection, or one in the reserve.
-    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Place {
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> ConnectionPlace {
         let address = block(address);
         let mut taken = self.taken.lock();
         let over = taken.of.get(&address).is_some_and(|own| *own >= self.share);
@@ -156,7 +156,7 @@ impl Places {
         seat.note(ConnectionStage::Head, self.start, now());
         taken.count(&seat);
         taken.seats.insert(number, Taker { seat: Arc::clone(&seat), vacated: false });
-        Place { places: Arc::clone(self), number, seat }
+        ConnectionPlace { places: Arc::clone(self), number, seat }
     }
 
     /// Vacates some places of waiting connections, without giving them to another.
@@ -288,7 +288,7 @@ impl Seat {
     }
 }
 
-impl Place {
+impl ConnectionPlace {
     /// Returns whether the place is in the reserve.
     pub(crate) fn is_reserved(&self) -> bool {
         self.seat.reserved
@@ -319,7 +319,7 @@ impl Place {
     }
 
     /// Records how many bytes this connection holds for its peer, whatever its stage: answers that the peer has not taken,
-    /// and messages that it has not finished. Cuts connections like [`Place::note_unread`].
+    /// and messages that it has not finished. Cuts connections like [`ConnectionPlace::note_unread`].
     pub(crate) fn hold(&self, bytes: usize) {
         let before = self.seat.unread.swap(0, Ordering::Relaxed);
         self.places.unread.fetch_sub(before, Ordering::Relaxed);
@@ -381,7 +381,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.note_read();
         let mut taken = self.places.taken.lock();
@@ -418,7 +418,7 @@ mod tests {
         [at(1), at(2), at(3), at(4), at(5)]
     };
 
-    fn order(place: &Place) -> Order {
+    fn order(place: &ConnectionPlace) -> Order {
         place.order(Waker::noop())
     }
 

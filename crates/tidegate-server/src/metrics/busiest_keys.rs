@@ -24,10 +24,10 @@ const KEEPS: u64 = 4;
 
 /// The keys of one policy that are counted. Takes memory only for a policy with such a limit.
 #[derive(Debug, Default)]
-pub(crate) struct Hottest(OnceLock<Box<[Place; PLACES]>>);
+pub(crate) struct Hottest(OnceLock<Box<[KeyRate; PLACES]>>);
 
 #[derive(Debug, Default)]
-struct Place {
+struct KeyRate {
     /// The upper half of the key's hash, and the number of its last span, modulo 2^32.
     key_and_span: AtomicU64,
     now: AtomicU64,
@@ -61,7 +61,7 @@ impl Hottest {
     }
 }
 
-impl Place {
+impl KeyRate {
     /// Counts units, and returns those of the span before; `None` if the place has another key.
     fn count(&self, key: u64, span: u32, units: u64, of: u64) -> Option<u64> {
         // Relaxed throughout: only people read the numbers, and a few units in the wrong span do not matter.

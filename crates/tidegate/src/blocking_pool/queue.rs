@@ -107,12 +107,12 @@ impl Drop for Ended {
 
 /// A place in a queue; dropping it leaves the queue. Has no effect once the job was begun.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct QueuePlace {
     queue: Weak<Queue>,
     number: u64,
 }
 
-impl Place {
+impl QueuePlace {
     pub(super) fn new(queue: &Arc<Queue>, number: u64) -> Self {
         Self { queue: Arc::downgrade(queue), number }
     }
@@ -123,7 +123,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         self.leave();
     }

@@ -128,7 +128,7 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
             return;
         }
         let (turn_key, kept) = (key.clone(), Arc::new((answer, now)));
-        let entry = |turn| Entry { turn, weight, kept };
+        let entry = |turn| KeptAnswer { turn, weight, kept };
         let gone = self.table.lock().insert(key, turn_key, entry, most, |kept| self.is_too_old(kept, now));
         drop(gone);
     }
@@ -196,7 +196,7 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
 
 /// The answers by key, and the keys in the order in which answers were stored. Both hold the same keys.
 struct Table<K, T> {
-    by_key: HashMap<K, Entry<T>, RandomState>,
+    by_key: HashMap<K, KeptAnswer<T>, RandomState>,
     by_turn: BTreeMap<u64, K>,
     /// How many answers were ever stored; each answer's turn is taken from it.
     stored: u64,
@@ -204,7 +204,7 @@ struct Table<K, T> {
     weight: u64,
 }
 
-struct Entry<T> {
+struct KeptAnswer<T> {
     turn: u64,
     weight: u64,
     kept: Kept<T>,
@@ -218,7 +218,7 @@ struct Most {
 }
 
 /// What was taken out of a table, to be dropped after the lock is released.
-type Gone<K, T> = Option<(K, Entry<T>, K)>;
+type Gone<K, T> = Option<(K, KeptAnswer<T>, K)>;
 
 /// What an answer displaced when it was stored: the last one for its key, the oldest, and those that made room for its
 /// weight.
@@ -236,7 +236,7 @@ impl<K: Hash + Eq, T> Table<K, T> {
         &mut self,
         key: K,
         turn_key: K,
-        entry: impl FnOnce(u64) -> Entry<T>,
+        entry: impl FnOnce(u64) -> KeptAnswer<T>,
         most: Most,
         is_too_old: impl Fn(&Kept<T>) -> bool,
     ) -> AllGone<K, T> {

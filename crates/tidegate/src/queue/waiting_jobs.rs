@@ -109,7 +109,7 @@ impl QueueState {
     }
 
     /// Adds a job, if there is a place and the job would start within `max_wait`.
-    pub(super) fn join(self: &Arc<Self>, job: Job, max_wait: Duration) -> Result<Place, Refused> {
+    pub(super) fn join(self: &Arc<Self>, job: Job, max_wait: Duration) -> Result<JobPlace, Refused> {
         let now = self.clock.now();
         let (id, worker) = {
             let mut line = self.line.lock();
@@ -124,7 +124,7 @@ impl QueueState {
         if let Some(worker) = worker {
             worker.wake();
         }
-        Ok(Place { shared: Arc::clone(self), id })
+        Ok(JobPlace { shared: Arc::clone(self), id })
     }
 
     /// Returns how many jobs wait to start.
@@ -212,12 +212,12 @@ impl QueueState {
 
 /// A job's place in the queue, for its handle.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct JobPlace {
     shared: Arc<QueueState>,
     id: u64,
 }
 
-impl Place {
+impl JobPlace {
     /// Removes the job, if it has not started.
     pub(super) fn leave(&self) {
         let (worker, job) = {

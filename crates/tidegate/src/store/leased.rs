@@ -80,7 +80,7 @@ use std::time::Duration;
 
 pub use health::LeaseHealth;
 use leasable::{AllTerms, LeaseOptions};
-use shared::{Counts, LeasedState};
+use shared::{LeaseCounters, LeasedState};
 use table::Table;
 use tidegate_core::{Quota, Tick};
 
@@ -238,7 +238,7 @@ impl LeasedBuilder {
                 terms,
                 table,
                 background,
-                counts: Counts::default(),
+                counts: LeaseCounters::default(),
                 round_trip: AtomicU64::new(0),
             }),
         }

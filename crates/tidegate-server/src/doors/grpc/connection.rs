@@ -10,7 +10,7 @@
 //!
 //! A connection can make the server hold [`STREAMS`] calls, [`WINDOW`] bytes that no call has read, the answers that the
 //! peer does not take, and incomplete messages of at most 4 MiB for all its calls together. The last two have a bound
-//! over all connections ([`Place::hold`]), beyond which those that have held longest are cut. Resets,
+//! over all connections ([`ConnectionPlace::hold`]), beyond which those that have held longest are cut. Resets,
 //! settings, pings, header lists and empty frames have the bounds of the `h2` crate, which ends a connection that
 //! floods it.
 
@@ -30,7 +30,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use super::call::{self, Accepted, Calls};
 use super::lent_socket::{Blocked, LentSocket};
 use super::service::Service;
-use crate::connections::{ConnectionStage, LINGER, Order, Place, Stream, linger, now};
+use crate::connections::{ConnectionPlace, ConnectionStage, LINGER, Order, Stream, linger, now};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 use crate::uncovered_requests::Misdirected;
@@ -54,7 +54,12 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 ///
 /// # Cancel safety
 /// Dropping the future closes the socket at once; the calls end with the connection.
-pub(super) async fn serve(stream: Stream, service: Arc<Service>, place: Arc<Place>, timeouts: Timeouts) {
+pub(super) async fn serve(
+    stream: Stream,
+    service: Arc<Service>,
+    place: Arc<ConnectionPlace>,
+    timeouts: Timeouts,
+) {
     stream.send_at_once();
     let (lent, back) = LentSocket::new(stream);
     let blocked = lent.blocked();
@@ -384,7 +389,7 @@ impl Connection {
 }
 
 /// Closes the connection so that the last answer arrives.
-async fn close(stream: Stream, ended: Ended, place: &Place) {
+async fn close(stream: Stream, ended: Ended, place: &ConnectionPlace) {
     match ended {
         // Otherwise the system would keep for minutes what the peer does not take.
         Ended::Unread => return stream.forget_unsent(),

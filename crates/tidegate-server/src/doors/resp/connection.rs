@@ -21,7 +21,9 @@ use super::reply::Replies;
 use super::session::{RespDoor, Session};
 use super::transaction::{self, Disposition};
 use super::{own, redis};
-use crate::connections::{ConnectionStage, LINGER, Order, Place, Stream, after_others, linger, now};
+use crate::connections::{
+    ConnectionPlace, ConnectionStage, LINGER, Order, Stream, after_others, linger, now,
+};
 use crate::metrics::{CutReason, Transport};
 use crate::options::Timeouts;
 use crate::problem::WRONG_TOKEN;
@@ -40,7 +42,7 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 ///
 /// # Cancel safety
 /// Dropping the future closes the socket at once.
-pub(super) async fn serve(stream: Stream, door: &RespDoor, place: &Place, timeouts: Timeouts) {
+pub(super) async fn serve(stream: Stream, door: &RespDoor, place: &ConnectionPlace, timeouts: Timeouts) {
     stream.send_at_once();
     let (read, replies) = (Vec::new(), Replies::default());
     let mut connection = Connection { stream, read, replies, place, timeouts };
@@ -66,7 +68,7 @@ pub(super) async fn serve(stream: Stream, door: &RespDoor, place: &Place, timeou
 }
 
 /// Answers a plain-text caller of an encrypted door with an error, and closes.
-pub(super) async fn refuse_plain_text(stream: Stream, place: &Place, timeouts: Timeouts) {
+pub(super) async fn refuse_plain_text(stream: Stream, place: &ConnectionPlace, timeouts: Timeouts) {
     let (read, replies) = (Vec::new(), Replies::default());
     let mut connection = Connection { stream, read, replies, place, timeouts };
     connection
@@ -81,7 +83,7 @@ struct Connection<'p> {
     /// since `MULTI` come before them.
     read: Vec<u8>,
     replies: Replies,
-    place: &'p Place,
+    place: &'p ConnectionPlace,
     timeouts: Timeouts,
 }
 

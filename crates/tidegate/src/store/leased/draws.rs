@@ -16,7 +16,7 @@ use super::draw_request::{Draw, Drawn, Refused, Times};
 use super::leasable::Terms;
 use super::lease::GivenBack;
 use super::shared::{LeasedState, ask};
-use super::table::{ChargeSettings, Drawing, Entry};
+use super::table::{ChargeSettings, Drawing, LeasedKey};
 use crate::later::Later;
 use crate::store::{Answer, Charge, Ending, Op, OwnedStep, Step, StepClock};
 
@@ -50,7 +50,7 @@ impl LeasedState {
     pub(super) fn drawing(
         self: &Arc<Self>,
         hash: u64,
-        entry: &mut Entry,
+        entry: &mut LeasedKey,
         request: Option<(Cost, u64)>,
         now: Tick,
     ) -> Option<Drawing> {
@@ -80,7 +80,10 @@ impl LeasedState {
     }
 
     /// Turns receipts of a key into a list of units to give back.
-    pub(super) fn returns<'e>(entry: &'e Entry, back: GivenBack) -> impl Iterator<Item = Return> + use<'e> {
+    pub(super) fn returns<'e>(
+        entry: &'e LeasedKey,
+        back: GivenBack,
+    ) -> impl Iterator<Item = Return> + use<'e> {
         back.into_iter().map(|receipt| Return {
             key: Arc::clone(&entry.key),
             terms: Arc::clone(&entry.lease.terms),

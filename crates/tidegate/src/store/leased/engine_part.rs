@@ -8,7 +8,7 @@ use tidegate_core::{Retry, Tick};
 
 use super::progress::{Asking, LocalLines, OnAnswer};
 use super::shared::{LeasedState, TermsOfLines, ask, by_the_engine, widen};
-use super::table::Entry;
+use super::table::LeasedKey;
 use crate::store::{Answer, Charge, DecidedBy, Ending, Op, OwnedStep, Settled, Settlement, Step, StoreError};
 
 impl LeasedState {
@@ -134,7 +134,7 @@ impl LeasedState {
     }
 
     /// Calls a function with the entry of a charge in the engine's form, if there is one under that limit.
-    fn with_lease_of(&self, charge: &Charge<'_>, then: impl FnOnce(&mut Entry)) {
+    fn with_lease_of(&self, charge: &Charge<'_>, then: impl FnOnce(&mut LeasedKey)) {
         let hash = self.table.hash(charge.key);
         if let Some(entry) = self.table.lock(hash).get(hash, charge.key)
             && entry.lease.terms.engine == *charge.quota

@@ -14,7 +14,7 @@ use super::leasable::Terms;
 use super::lease::{GivenBack, Lookup};
 use super::progress::{FirstPass, LocalLines, Pending};
 use super::shared::LeasedState;
-use super::table::{ChargeSettings, Drawing, Entry};
+use super::table::{ChargeSettings, Drawing, LeasedKey};
 use crate::store::plain::refuse_repeated;
 use crate::store::{Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step};
 
@@ -249,7 +249,7 @@ impl LeasedState {
 /// Returns the standing of a leased limit as far as this node knows: the units that it holds, plus what the engine had
 /// left at the last draw.
 #[inline]
-pub(super) fn standing(entry: &Entry, now: Tick) -> Standing {
+pub(super) fn standing(entry: &LeasedKey, now: Tick) -> Standing {
     let (lease, limit) = (&entry.lease, entry.lease.terms.limit);
     let remaining = lease.units_held().saturating_add(lease.remaining).min(limit);
     Standing { limit, remaining, debt: 0, reset_after: lease.full_at.since(now) }

@@ -22,7 +22,7 @@ pub(super) struct LeasedState {
     pub(super) terms: AllTerms,
     pub(super) table: Table,
     pub(super) background: Background,
-    pub(super) counts: Counts,
+    pub(super) counts: LeaseCounters,
     /// The duration of the last answered draw, in nanoseconds.
     pub(super) round_trip: AtomicU64,
 }
@@ -33,7 +33,7 @@ const ROUND_TRIPS: u32 = 3;
 /// Counters of calls to the engine; what is counted for each request is in the table. Relaxed throughout: they are
 /// statistics, with no ordering to other data.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct LeaseCounters {
     /// The number of the next draw.
     pub(super) numbers: AtomicU64,
     pub(super) messages: AtomicU64,

@@ -43,7 +43,7 @@ impl Drawing {
 }
 
 /// The entry of one key.
-pub(super) struct Entry {
+pub(super) struct LeasedKey {
     pub(super) key: Arc<[u8]>,
     /// The limit that callers named; its address allows comparing it without dereferencing.
     pub(super) quota: Arc<Quota>,
@@ -70,7 +70,7 @@ impl ChargeSettings {
     }
 }
 
-impl Entry {
+impl LeasedKey {
     /// Returns whether `quota` is the limit of the lease.
     #[inline]
     pub(super) fn is_of(&self, quota: &Arc<Quota>) -> bool {
@@ -81,7 +81,7 @@ impl Entry {
 /// A part of the table.
 #[derive(Default)]
 pub(super) struct Shard {
-    entries: HashMap<u64, Entry, BuildHasherDefault<Hashed>>,
+    entries: HashMap<u64, LeasedKey, BuildHasherDefault<Hashed>>,
     /// Charges that were granted out of batches, and charges that were refused without asking the engine.
     pub(super) granted: u64,
     pub(super) refused: u64,
@@ -130,7 +130,7 @@ impl Shard {
     /// Returns the entry of a key. Two keys with the same hash, which happens by chance for one in 2⁶⁴ pairs, cannot
     /// both have an entry.
     #[inline]
-    pub(super) fn get(&mut self, hash: u64, key: &[u8]) -> Option<&mut Entry> {
+    pub(super) fn get(&mut self, hash: u64, key: &[u8]) -> Option<&mut LeasedKey> {
         self.entries.get_mut(&hash).filter(|entry| *entry.key == *key)
     }
 
@@ -142,14 +142,14 @@ impl Shard {
         charge: &Charge<'_>,
         terms: &Arc<Terms>,
         settings: ChargeSettings,
-    ) -> Option<&mut Entry> {
+    ) -> Option<&mut LeasedKey> {
         if !self.entries.contains_key(&hash) {
             if self.entries.len() >= most {
-                let idle = |(_, entry): &(&u64, &Entry)| entry.lease.is_idle(now);
+                let idle = |(_, entry): &(&u64, &LeasedKey)| entry.lease.is_idle(now);
                 let found = self.entries.iter().take(LOOKED_AT).find(idle).map(|(hash, _)| *hash)?;
                 self.entries.remove(&found);
             }
-            let entry = Entry {
+            let entry = LeasedKey {
                 key: charge.key.into(),
                 quota: Arc::clone(charge.quota),
                 lease: Lease::new(Arc::clone(terms)),
@@ -166,7 +166,7 @@ impl Shard {
         Some(entry)
     }
 
-    pub(super) fn entries(&mut self) -> impl Iterator<Item = &mut Entry> {
+    pub(super) fn entries(&mut self) -> impl Iterator<Item = &mut LeasedKey> {
         self.entries.values_mut()
     }
 

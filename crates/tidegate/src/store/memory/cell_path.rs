@@ -11,7 +11,7 @@ use tidegate_core::{State, Tick};
 
 use super::cache_line::{LockedLine, Seized};
 use super::name::{Class, Name};
-use super::table::{Both, Place, Sought, Table};
+use super::table::{Both, Sought, Table, TablePlace};
 use crate::store::{Cell, Settled, Step, settle};
 
 /// The latest tick that the word of a wide state can hold, in the year 2407: the next number marks a seized slot.
@@ -30,11 +30,11 @@ impl Table {
             (line, &locked[at])
         };
         let both = |key: Sought| Both { lines: self.lines_of(key).map(held) };
-        let places: SmallVec<[Option<Place>; 4]> =
+        let places: SmallVec<[Option<TablePlace>; 4]> =
             keys.iter().map(|key| self.place(&both(*key), *key)).collect();
         let mut in_order: SmallVec<[usize; 4]> = (0..keys.len()).filter(|at| places[*at].is_some()).collect();
         in_order.sort_unstable_by_key(|at| places[*at]);
-        let mut hands: SmallVec<[Option<(Place, Seized<'_>)>; 4]> = keys.iter().map(|_| None).collect();
+        let mut hands: SmallVec<[Option<(TablePlace, Seized<'_>)>; 4]> = keys.iter().map(|_| None).collect();
         for at in in_order {
             hands[at] = places[at].map(|place| (place, held(place.line).1.seize(place.slot)));
         }
@@ -72,7 +72,7 @@ impl Table {
     }
 
     /// Turns the state of a seized slot into a cell.
-    fn cell(&self, (place, seized): &(Place, Seized<'_>), now: Tick) -> Option<Cell> {
+    fn cell(&self, (place, seized): &(TablePlace, Seized<'_>), now: Tick) -> Option<Cell> {
         match self.classes.get(seized.name().class()) {
             None => self.overflow.take(place.line, place.slot),
             Some(limit) => {
@@ -88,7 +88,7 @@ impl Table {
     pub(super) fn write(
         &self,
         both: &Both<'_>,
-        (place, seized): (Place, &mut Seized<'_>),
+        (place, seized): (TablePlace, &mut Seized<'_>),
         key: Sought,
         (cell, owner, inline_quota): (Cell, u32, bool),
         now: Tick,
@@ -114,7 +114,7 @@ impl Table {
     }
 
     /// Makes a seized slot empty.
-    pub(super) fn free(&self, both: &Both<'_>, place: Place, seized: &mut Seized<'_>) {
+    pub(super) fn free(&self, both: &Both<'_>, place: TablePlace, seized: &mut Seized<'_>) {
         seized.rename(both.at(place), Name::EMPTY);
         seized.word = 0;
         self.mark(place);

@@ -61,7 +61,7 @@ pub enum RestoreError {
 
 /// One key of an export.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct ExportedKey {
     pub(super) fingerprint: u64,
     pub(super) full_key: Option<FullKey>,
     pub(super) owner: u32,
@@ -72,7 +72,7 @@ pub(super) struct Entry {
 
 /// The content of a piece.
 #[derive(Debug)]
-pub(super) enum Part<'b> {
+pub(super) enum PieceContent<'b> {
     First { full_keys: bool, probe: u64, tick: u64 },
     Entries(&'b [u8]),
     Last { entries: u64, tick: u64 },
@@ -116,7 +116,7 @@ impl Piece {
         self.bytes.len()
     }
 
-    pub(super) fn push(&mut self, entry: &Entry) {
+    pub(super) fn push(&mut self, entry: &ExportedKey) {
         let cell = entry.cell.encode();
         // A cell never has four billion bytes: states are bounded far below that.
         let Ok(length) = u32::try_from(cell.len()) else { return };
@@ -138,7 +138,7 @@ impl Piece {
 }
 
 /// Reads a piece; its number has to be `expected`.
-pub(super) fn read(bytes: &[u8], expected: u64) -> Result<Part<'_>, RestoreError> {
+pub(super) fn read(bytes: &[u8], expected: u64) -> Result<PieceContent<'_>, RestoreError> {
     let damaged = RestoreError::Damaged { piece: expected };
     let Some((written, checksum)) = bytes.split_last_chunk::<CHECKSUM>() else { return Err(damaged) };
     if written.len() < HEAD || XxHash64::oneshot(0, written) != u64::from_le_bytes(*checksum) {
@@ -161,10 +161,10 @@ pub(super) fn read(bytes: &[u8], expected: u64) -> Result<Part<'_>, RestoreError
             if form > 1 {
                 return Err(DecodeError::Value { field: "form" }.into());
             }
-            Part::First { full_keys: form == 1, probe: from.u64()?, tick: from.u64()? }
+            PieceContent::First { full_keys: form == 1, probe: from.u64()?, tick: from.u64()? }
         }
-        1 => return Ok(Part::Entries(from.rest)),
-        2 => Part::Last { entries: from.u64()?, tick: from.u64()? },
+        1 => return Ok(PieceContent::Entries(from.rest)),
+        2 => PieceContent::Last { entries: from.u64()?, tick: from.u64()? },
         _ => return Err(DecodeError::Value { field: "part" }.into()),
     };
     match from.rest.len() {
@@ -181,7 +181,7 @@ pub(super) struct Entries<'b> {
 }
 
 impl Iterator for Entries<'_> {
-    type Item = Result<Entry, DecodeError>;
+    type Item = Result<ExportedKey, DecodeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.bytes.is_empty() {
@@ -211,7 +211,7 @@ impl Fields<'_> {
         self.take().map(u64::from_le_bytes)
     }
 
-    fn entry(&mut self, full_keys: bool) -> Result<Entry, DecodeError> {
+    fn entry(&mut self, full_keys: bool) -> Result<ExportedKey, DecodeError> {
         let fingerprint = self.u64()?;
         let full_key = if full_keys { Some(FullKey::from_bytes(self.take()?)) } else { None };
         let owner = u32::from_le_bytes(self.take()?);
@@ -224,6 +224,6 @@ impl Fields<'_> {
         let length = usize::try_from(length).map_err(|_| DecodeError::Value { field: "length" })?;
         let (cell, rest) = self.rest.split_at_checked(length).ok_or(DecodeError::Short)?;
         self.rest = rest;
-        Ok(Entry { fingerprint, full_key, owner, beside, cell: Cell::decode(cell)? })
+        Ok(ExportedKey { fingerprint, full_key, owner, beside, cell: Cell::decode(cell)? })
     }
 }

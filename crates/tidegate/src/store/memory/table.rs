@@ -77,7 +77,7 @@ pub(super) enum Keep {
 
 /// A place in the table. Places are seized in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct TablePlace {
     pub(super) line: usize,
     pub(super) slot: usize,
 }
@@ -217,7 +217,7 @@ impl Table {
     /// Returns whether a slot with a key's name is that key's; the line must be locked or the slot seized. In a table
     /// of fingerprints the name alone decides.
     #[inline]
-    pub(super) fn holds_key(&self, place: Place, key: Sought) -> bool {
+    pub(super) fn holds_key(&self, place: TablePlace, key: Sought) -> bool {
         match (&self.full_keys, key.full_key) {
             (Some(full_keys), Some(full_key)) => full_keys.holds(place.line, place.slot, full_key),
             _ => true,
@@ -225,16 +225,17 @@ impl Table {
     }
 
     /// Finds the place of a key under any limit.
-    pub(super) fn place(&self, both: &Both<'_>, key: Sought) -> Option<Place> {
+    pub(super) fn place(&self, both: &Both<'_>, key: Sought) -> Option<TablePlace> {
         let find = |(line, held): (usize, &LockedLine<'_>)| {
-            let slot = held.find(key.name(Class::WIDE), |slot| self.holds_key(Place { line, slot }, key))?;
-            Some(Place { line, slot })
+            let slot =
+                held.find(key.name(Class::WIDE), |slot| self.holds_key(TablePlace { line, slot }, key))?;
+            Some(TablePlace { line, slot })
         };
         both.lines.into_iter().find_map(find)
     }
 
     /// Gives a seized slot to a key.
-    pub(super) fn give(&self, both: &Both<'_>, at: (Place, &mut Seized<'_>), key: Sought, class: Class) {
+    pub(super) fn give(&self, both: &Both<'_>, at: (TablePlace, &mut Seized<'_>), key: Sought, class: Class) {
         let (place, seized) = at;
         if let (Some(full_keys), Some(full_key)) = (&self.full_keys, key.full_key) {
             full_keys.keep(place.line, place.slot, full_key);
@@ -248,7 +249,7 @@ impl Table {
     }
 
     /// Notes that a slot has changed, or is about to be changed by the thread that has seized it.
-    pub(super) fn mark(&self, place: Place) {
+    pub(super) fn mark(&self, place: TablePlace) {
         if let Some(marks) = &self.marks {
             marks.mark(place.line * WAYS + place.slot);
         }
@@ -324,7 +325,7 @@ impl Table {
         }
         let key = self.sought(fingerprint, key);
         let take = |line| {
-            let is = |slot| self.holds_key(Place { line, slot }, key);
+            let is = |slot| self.holds_key(TablePlace { line, slot }, key);
             self.line(line).take(key.name(by.limit.class()), is, by, units)
         };
         if let Some(taken) = take(self.first(fingerprint)) {
@@ -369,7 +370,7 @@ pub(super) struct Both<'h> {
 
 impl<'h> Both<'h> {
     /// Returns the line of a place in one of them.
-    pub(super) fn at(&self, place: Place) -> &'h LockedLine<'h> {
+    pub(super) fn at(&self, place: TablePlace) -> &'h LockedLine<'h> {
         let [(low, first), (_, second)] = self.lines;
         if place.line == low { first } else { second }
     }

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use tidegate::policy::{Descriptor, Mode};
 use tidegate::{GateDecision, Tick};
 
-use super::assignment::{Assignment, Part};
+use super::assignment::{AssignedPart, Assignment};
 use super::bucket_limit::{BucketLimit, Locked};
 use super::budget::Reserved;
 use super::limit::Divided;
@@ -33,7 +33,7 @@ pub(super) struct Bucket {
     found: Tick,
     limits: Limits,
     /// The part that the proxy was assigned, in requests.
-    given: Option<Part>,
+    given: Option<AssignedPart>,
     /// The index of the limit that made the part as small as it is.
     binding: usize,
     /// Whether a request costs more now than when the part was assigned.

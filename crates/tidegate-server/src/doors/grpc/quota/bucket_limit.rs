@@ -7,7 +7,7 @@ use parking_lot::MutexGuard;
 use tidegate::Tick;
 use tidegate_core::division::{Bucket as Portion, Division, HolderId, Offer};
 
-use super::assignment::Part;
+use super::assignment::AssignedPart;
 use super::limit::Pace;
 use super::pools::Pool;
 
@@ -77,7 +77,7 @@ impl Locked<'_> {
 
     /// Returns the part that all limits can offer, and the index of the limit that offers least; `None` if one offers
     /// nothing.
-    pub(super) fn offered_by_all(lines: &mut [Self], now: Tick) -> Option<(Part, usize)> {
+    pub(super) fn offered_by_all(lines: &mut [Self], now: Tick) -> Option<(AssignedPart, usize)> {
         let (mut least, mut burst, mut binding, mut power) = (u128::MAX, u64::MAX, 0, 0);
         for (at, line) in lines.iter_mut().enumerate() {
             let Offer::UpTo(offered) = line.division.offer(line.holder, now) else { return None };
@@ -88,11 +88,11 @@ impl Locked<'_> {
             }
             (burst, power) = (burst.min(offered.burst / line.cost), power.max(line.power));
         }
-        Some((Part::of(least, burst, power)?, binding))
+        Some((AssignedPart::of(least, burst, power)?, binding))
     }
 
     /// Grants a part that was offered. Returns whether it may be handed out.
-    pub(super) fn grant(&mut self, part: Part, until: Tick, now: Tick) -> bool {
+    pub(super) fn grant(&mut self, part: AssignedPart, until: Tick, now: Tick) -> bool {
         let interval = part.pace.power.saturating_sub(self.power);
         let units = u128::from(part.pace.tokens) * u128::from(self.cost);
         let rate = u64::try_from(units.div_ceil(scale(interval))).unwrap_or(u64::MAX);

@@ -6,7 +6,7 @@ use loom::sync::Arc;
 use tidegate_core::{Quota, Tick};
 
 use super::*;
-use crate::store::memory::limit::Entry;
+use crate::store::memory::limit::StoredLimit;
 use crate::store::memory::name::Class;
 use crate::sync::explore;
 
@@ -14,14 +14,14 @@ const CLASS: Class = Class(1);
 const ANN: Name = Name::new(1 << 20, CLASS);
 const BOB: Name = Name::new(2 << 20, CLASS);
 
-fn limit(burst: u64) -> Entry {
+fn limit(burst: u64) -> StoredLimit {
     let quota = Quota::per_hour(1).burst(burst).gcra().unwrap();
     let Quota::Gcra(gcra) = &quota else { unreachable!() };
     let form = GcraWord::new(gcra, Tick::EPOCH).unwrap();
-    Entry::new(CLASS, 0, &Shared::new(quota), &form)
+    StoredLimit::new(CLASS, 0, &Shared::new(quota), &form)
 }
 
-fn reading(limit: &Entry) -> Reading<'_> {
+fn reading(limit: &StoredLimit) -> Reading<'_> {
     Reading::at(limit.read(), Tick::from_secs(1)).unwrap()
 }
 

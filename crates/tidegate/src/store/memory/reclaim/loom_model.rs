@@ -7,7 +7,7 @@ use tidegate_core::rate::GcraWord;
 use tidegate_core::{Quota, Tick};
 
 use crate::store::memory::cache_line::{CacheLine, Slot, WAYS};
-use crate::store::memory::limit::Entry;
+use crate::store::memory::limit::StoredLimit;
 use crate::store::memory::name::{Class, Name};
 use crate::store::memory::reading::{Reading, WordOutcome};
 use crate::sync::{explore, short_or_long};
@@ -29,7 +29,7 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
         let ann = Name::new(1 << 20, class);
         let ((small, small_form), (large, large_form)) = (quota(1), quota(3));
         let slots = Arc::new(<[Slot; WAYS]>::default());
-        let entry = Arc::new(Entry::new(class, 0, &small, &small_form));
+        let entry = Arc::new(StoredLimit::new(class, 0, &small, &small_form));
         let tick = Tick::from_secs(1);
         let spent = move |form: &GcraWord| form.take(0, form.scaled(tick).unwrap(), 1).unwrap();
         {
