@@ -233,7 +233,7 @@ impl Keys {
         self.change(key, (self.time.now(), Absent::Begins), enter).expect(BEGINS)
     }
 
-    /// Enters the breaker of a key, or returns the refusal. `admit` makes the call; see [`shared::Shared::enter`].
+    /// Enters the breaker of a key, or returns the refusal. `admit` makes the call; see [`shared::BreakerCore::enter`].
     fn enter<C>(&self, key: &[u8], admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
         let now = (self.time.now(), Absent::Begins);
         if self.observer.is_none() {
