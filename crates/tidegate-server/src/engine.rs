@@ -118,7 +118,7 @@ pub(crate) struct Engine {
     reservations: reservations::Reservations,
     breakers: breaker_registry::Breakers,
     /// What was in force when it was last looked at.
-    seen: last_told::Seen,
+    seen: last_told::LastSeen,
     /// How far the wall clock is ahead of the gate's clock.
     wall: WallAhead,
     /// When this process started, by the gate's clock.
@@ -240,7 +240,7 @@ impl Engine {
             #[cfg(feature = "grpc")]
             reservations: reservations::Reservations::default(),
             breakers: breaker_registry::Breakers::default(),
-            seen: last_told::Seen { wall: wall.nanos().into(), ..last_told::Seen::default() },
+            seen: last_told::LastSeen { wall: wall.nanos().into(), ..last_told::LastSeen::default() },
             wall,
             started,
             denials: DenialLog::of_all(),

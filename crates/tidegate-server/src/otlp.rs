@@ -35,7 +35,7 @@ pub(crate) use self::spans::Spans;
 /// How a call ended, in the terms of its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "no span is told"))]
-pub(crate) enum Ended {
+pub(crate) enum CallEnd {
     /// An HTTP status.
     Http(u16),
     /// The name of a gRPC status, as in the specification.

@@ -14,7 +14,7 @@ pub(crate) use self::conclude::conclude;
 pub(crate) use self::inline_limit::{InlineLimit, InlineQuotas};
 pub(crate) use self::key::{key_of, network_of};
 pub(crate) use self::named_policies::find;
-pub(crate) use self::outcome::{Ended, STATUSES};
+pub(crate) use self::outcome::{STATUSES, WorkEnd};
 
 /// The most attributes of one check. Policies name a handful, and a linear look-up stays cheap.
 pub(crate) const MAX_ATTRIBUTES: usize = 64;

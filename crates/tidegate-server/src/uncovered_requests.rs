@@ -56,7 +56,7 @@ struct Kinds {
     /// In the order in which they came; a hash of 0 is a free place.
     kinds: [Kind; KINDS],
     /// What is told of each kind, with its index in `kinds`.
-    told: Mutex<Vec<(usize, Told)>>,
+    told: Mutex<Vec<(usize, Advice)>>,
     others: AtomicU64,
 }
 
@@ -68,7 +68,7 @@ struct Kind {
 
 /// What people are told of one kind.
 #[derive(Clone, Debug)]
-struct Told {
+struct Advice {
     what: String,
     /// What was probably meant, as sentences.
     advice: Vec<String>,
@@ -116,7 +116,7 @@ pub(crate) struct SeenKind {
 
 impl Kinds {
     /// Counts some requests of a kind. `tell` is called for the first of its kind; what it returns is told.
-    fn note(&self, hash: u64, count: u64, tell: impl FnOnce() -> Option<Told>) {
+    fn note(&self, hash: u64, count: u64, tell: impl FnOnce() -> Option<Advice>) {
         let hash = hash.max(1);
         for (at, kind) in self.kinds.iter().enumerate() {
             // Relaxed throughout: each number stands alone, and what is told has a lock.
@@ -205,7 +205,7 @@ impl Unmet {
         let hash = only.map_or(hash, |only| self.hasher.hash_one((hash, only)));
         self.unlimited.note(hash, 1, || {
             self.note_attributes(request);
-            Some(Told::unlimited(set, transport, request, only))
+            Some(Advice::unlimited(set, transport, request, only))
         });
     }
 
@@ -243,14 +243,14 @@ impl Unmet {
         };
         if over_grpc || strange().next().is_some() {
             let hash = self.hash_of(transport, request, strange());
-            self.mistaken.note(hash, count, || Told::unread(set, transport, request));
+            self.mistaken.note(hash, count, || Advice::unread(set, transport, request));
         }
         // The other doors refuse such values.
         for name in ["client.ip", "request.path"].into_iter().filter(|_| over_grpc) {
             if let Some(wrong) = request.value(name).and_then(|value| wrong_value(name, value)) {
                 self.mistaken.note(self.hasher.hash_one(name), count, || {
                     let what = "gRPC requests have a value that is not what its attribute holds".to_owned();
-                    Some(Told::mistake(what, wrong))
+                    Some(Advice::mistake(what, wrong))
                 });
             }
         }
@@ -261,7 +261,7 @@ impl Unmet {
     pub(crate) fn note_no_address(&self, wrong: impl FnOnce() -> String) {
         self.mistaken.note(self.hasher.hash_one("no address"), 1, || {
             let what = "calls over gRPC are answered OVER_LIMIT".to_owned();
-            Some(Told::mistake(what, format!("{}, or use Envoy's remote_address", wrong())))
+            Some(Advice::mistake(what, format!("{}, or use Envoy's remote_address", wrong())))
         });
     }
 
@@ -274,7 +274,7 @@ impl Unmet {
                 excerpt(policy)
             );
             let advice = "it has no `by`, so all of them count; write `match: { attributes: { rls.index: \"0\" } }` to charge a call once".to_owned();
-            Some(Told::mistake(what, advice))
+            Some(Advice::mistake(what, advice))
         });
     }
 
@@ -297,7 +297,7 @@ impl Unmet {
             }
             why => self.hasher.hash_one(why),
         };
-        kinds.note(hash, 1, || Some(Told::misdirected(why, grpc)));
+        kinds.note(hash, 1, || Some(Advice::misdirected(why, grpc)));
     }
 
     /// Notes a call over gRPC that is answered with an error.
@@ -307,7 +307,7 @@ impl Unmet {
             let what = format!(
                 "calls over gRPC are answered {code}, and a proxy that fails open lets their requests pass"
             );
-            Some(Told::mistake(what, message.chars().take(MESSAGE).collect()))
+            Some(Advice::mistake(what, message.chars().take(MESSAGE).collect()))
         });
     }
 
@@ -365,7 +365,7 @@ fn needs(policy: &Policy, had: impl Fn(&str) -> bool) -> impl Iterator<Item = &s
     by.chain(places).chain(demanded.map(|(name, _)| &**name)).filter(own)
 }
 
-impl Told {
+impl Advice {
     fn mistake(what: String, advice: String) -> Self {
         Self { what, advice: vec![advice], is_mistake: true, example: None }
     }
@@ -500,7 +500,7 @@ fn described(transport: Transport, request: &Descriptor<'_>) -> String {
     what
 }
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for Advice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.what)?;
         if let Some(example) = &self.example {
@@ -518,7 +518,7 @@ mod tests {
     fn each_kind_is_told_once_and_made_up_kinds_take_no_room() {
         let unmet = Kinds::default();
         assert!(unmet.so_far().is_none());
-        let told = |name: u64| Told {
+        let told = |name: u64| Advice {
             what: format!("kind {name}"),
             advice: Vec::new(),
             is_mistake: false,

@@ -16,7 +16,7 @@ use std::task::Poll;
 
 use tidegate_core::QuotaError;
 
-use self::queue::{Ended, Queue, QueuePlace};
+use self::queue::{JobDone, Queue, QueuePlace};
 use crate::block_on::block_on;
 use crate::clock::{self, Clock, SystemClock};
 use crate::deadline::{self, Deadline};
@@ -229,7 +229,7 @@ impl BlockingPool {
         let work = self.observed(work);
         let (job, result) = job::job(async move {
             // Dropped before the result is handed over, so a caller that has its result finds the thread free.
-            let _ended = Ended(running);
+            let _ended = JobDone(running);
             work()
         });
         // A refused job is dropped after the lock is released, because the function may hold values with foreign `Drop`

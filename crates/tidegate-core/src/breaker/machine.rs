@@ -7,7 +7,7 @@
 use core::time::Duration;
 
 use super::forced::{Force, Forced, WouldTrip};
-use super::judgement::Verdict;
+use super::judgement::StepEvidence;
 use super::outcomes::Outcomes;
 use super::parameters::{CircuitBreaker, Evaluate};
 use super::rules::Figure;
@@ -347,12 +347,12 @@ impl CircuitBreaker {
         totals.add(sample);
         let went = *totals;
         match self.parameters.judgement.of(&self.parameters.rules, went, sample) {
-            Verdict::Undecided => return,
-            Verdict::Ill(figure) => return self.trip(inner, at, figure, reporter),
-            Verdict::Well if *step < self.parameters.steps => {
+            StepEvidence::Undecided => return,
+            StepEvidence::Ill(figure) => return self.trip(inner, at, figure, reporter),
+            StepEvidence::Well if *step < self.parameters.steps => {
                 (*step, *totals) = (*step + 1, Totals::default());
             }
-            Verdict::Well => {
+            StepEvidence::Well => {
                 inner.phase = Phase::closed(at);
                 inner.epoch = inner.epoch.wrapping_add(1);
             }

@@ -48,7 +48,7 @@ use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::{QuotaError, burst_in_range};
 use crate::storable::Storable;
 use crate::time::{Rate, Tick, nanos, span};
-use settled_early::{Gone, Past};
+use settled_early::{Past, SettledCharge};
 use slope::{Moment, PART, Slope};
 
 pub use slope::ColdFactor;
@@ -188,7 +188,7 @@ impl WarmUp {
     }
 
     /// Says whether nothing that stays was charged since a charge: the limit is where that charge left it, rested since.
-    fn is_last(&self, charge: &Gone, (next, cold): (Moment, Moment)) -> bool {
+    fn is_last(&self, charge: &SettledCharge, (next, cold): (Moment, Moment)) -> bool {
         let (after, left) = self.charged(charge.before(), charge.units);
         let rest = next.parts().checked_sub(after.parts());
         let rested = rest.map(|rest| left.parts().saturating_add(rest).min(self.slope.coldest));
@@ -196,7 +196,7 @@ impl WarmUp {
     }
 
     /// Returns the next free moment and the coldness at it if a charge had been for the units that it used.
-    fn without(&self, charge: &Gone) -> (Moment, Moment) {
+    fn without(&self, charge: &SettledCharge) -> (Moment, Moment) {
         match charge.used {
             0 => (charge.free, charge.cold),
             used => self.charged(charge.before(), used),
@@ -298,7 +298,7 @@ impl Algorithm for WarmUp {
         let part = receipt.marks().0 as u32;
         let whole = receipt.act.as_nanos().saturating_sub(u64::from(part > 0));
         let cold = Moment::of((receipt.marks().0 >> PART).min(self.slope.coldest));
-        let charge = Gone { free: Moment { ns: whole, part }, cold, units, used };
+        let charge = SettledCharge { free: Moment { ns: whole, part }, cold, units, used };
         let after = self.charged(charge.before(), units).0.parts();
         let outdated = past.carried.is_some_and(|carried| carried.outdates(receipt));
         let known = receipt.marks().1 == after && after <= state.next.parts();

@@ -60,7 +60,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 pub(super) const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Why serving a connection ended.
-enum Ended {
+enum HttpEnd {
     /// hyper ended it.
     Served(hyper::Result<()>),
     /// A stage lasted too long.
@@ -73,7 +73,7 @@ enum Ended {
     Cut,
 }
 
-impl Ended {
+impl HttpEnd {
     /// Returns the reason that metrics count, if any.
     fn cut(&self) -> Option<CutReason> {
         match self {
@@ -165,16 +165,16 @@ pub(super) async fn serve<H: Handler>(
     let ended = poll_fn(|cx| watch.poll(&mut http, sleep.as_mut(), cx)).await;
     let timeouts = watch.timeouts;
     // An idle connection that gives up its place ends by hyper's own shutdown. It counts as vacated too.
-    let yielded = matches!(ended, Ended::Served(Ok(()))) && place.is_vacated();
+    let yielded = matches!(ended, HttpEnd::Served(Ok(()))) && place.is_vacated();
     if let Some(reason) = ended.cut().or(yielded.then_some(CutReason::vacated)) {
         handler.connection_cut(reason);
     }
     let parts = http.into_parts();
     let mut wire = parts.io.into_inner();
-    if matches!(&ended, Ended::Served(Err(error)) if error.is_parse_version_h2()) {
+    if matches!(&ended, HttpEnd::Served(Err(error)) if error.is_parse_version_h2()) {
         // Boxed: otherwise every connection would reserve space for it.
         Box::pin(protocol_errors::answer_http2(&wire, parts.read_buf, || handler.misdirected())).await;
-        return close(&mut wire, Ended::Served(Ok(())), peer, place, timeouts).await;
+        return close(&mut wire, HttpEnd::Served(Ok(())), peer, place, timeouts).await;
     }
     close(&mut wire, ended, peer, place, timeouts).await;
 }
@@ -187,7 +187,7 @@ pub(super) async fn refuse_plain_text(
     timeouts: Timeouts,
 ) {
     let mut wire = Wire(Arc::new(SharedStream::new(stream)));
-    close(&mut wire, Ended::Refused(protocol_errors::plain_text()), peer, place, timeouts).await;
+    close(&mut wire, HttpEnd::Refused(protocol_errors::plain_text()), peer, place, timeouts).await;
 }
 
 /// Returns a body that must arrive in time. An empty body has arrived already and needs no timer.
@@ -285,14 +285,14 @@ impl Watch<'_> {
         http: &mut http1::Connection<TokioIo<Wire>, S>,
         mut sleep: Pin<&mut Sleep>,
         cx: &mut Context<'_>,
-    ) -> Poll<Ended>
+    ) -> Poll<HttpEnd>
     where
         S: hyper::service::HttpService<Incoming, ResBody = Body>,
         S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let order = self.place.order(cx.waker());
         if order == Order::Cut {
-            return Poll::Ready(Ended::Cut);
+            return Poll::Ready(HttpEnd::Cut);
         }
         if order == Order::Stay && !self.turn.goes_on(self.line.state().requests(), cx) {
             return Poll::Pending;
@@ -304,7 +304,7 @@ impl Watch<'_> {
             if !mem::take(&mut only_send)
                 && let Poll::Ready(ended) = self.woken.poll(|cx| Pin::new(&mut *http).poll(cx))
             {
-                return Poll::Ready(Ended::Served(ended));
+                return Poll::Ready(HttpEnd::Served(ended));
             }
             // Before the answer is sent: a caller that has read it may count on the connection being idle.
             self.note(self.line.state(), sleep.as_mut());
@@ -312,7 +312,7 @@ impl Watch<'_> {
                 return Poll::Pending;
             }
             if let Poll::Ready(Err(_)) = self.line.poll_send(cx) {
-                return Poll::Ready(Ended::Cut);
+                return Poll::Ready(HttpEnd::Cut);
             }
             let state = self.line.state();
             self.note(state, sleep.as_mut());
@@ -320,7 +320,7 @@ impl Watch<'_> {
             if order == Order::Yield
                 && matches!(state.stage(), ConnectionStage::Head | ConnectionStage::Stalled)
             {
-                return Poll::Ready(Ended::Vacated(state));
+                return Poll::Ready(HttpEnd::Vacated(state));
             }
             if order > Order::Stay && !self.finishing {
                 self.finishing = true;
@@ -346,7 +346,7 @@ impl Watch<'_> {
         while sleep.as_mut().poll(cx).is_ready() {
             let now = now();
             match (self.due, self.state) {
-                (Some(due), Some(state)) if due <= now => return Poll::Ready(Ended::Late(state)),
+                (Some(due), Some(state)) if due <= now => return Poll::Ready(HttpEnd::Late(state)),
                 (Some(due), _) => sleep.as_mut().reset(due),
                 (None, _) => sleep.as_mut().reset(now + LOOK_AGAIN),
             }
@@ -409,12 +409,18 @@ fn after(now: Instant, time: Duration) -> Instant {
 }
 
 /// Sends the final error response, if there is one, and closes.
-async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &ConnectionPlace, timeouts: Timeouts) {
+async fn close(
+    wire: &mut Wire,
+    ended: HttpEnd,
+    peer: SocketAddr,
+    place: &ConnectionPlace,
+    timeouts: Timeouts,
+) {
     let line = Arc::clone(&wire.0);
     let last_word: Option<Response> = match ended {
-        Ended::Cut => return,
-        Ended::Refused(answer) => Some(answer),
-        Ended::Vacated(state) => {
+        HttpEnd::Cut => return,
+        HttpEnd::Refused(answer) => Some(answer),
+        HttpEnd::Vacated(state) => {
             if state.blocked() {
                 line.forget_unsent();
             } else if state.received() {
@@ -423,7 +429,7 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Connecti
             }
             return;
         }
-        Ended::Late(state) => match state.stage() {
+        HttpEnd::Late(state) => match state.stage() {
             ConnectionStage::Head if state.received() => Some(protocol_errors::late(timeouts.head)),
             ConnectionStage::Head | ConnectionStage::Idle => return line.say_end(),
             _ => {
@@ -431,8 +437,8 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Connecti
                 return line.forget_unsent();
             }
         },
-        Ended::Served(Ok(())) => None,
-        Ended::Served(Err(error)) => {
+        HttpEnd::Served(Ok(())) => None,
+        HttpEnd::Served(Err(error)) => {
             tracing::debug!(%peer, %error, "connection ended");
             let state = line.state();
             let in_head = state.stage() == ConnectionStage::Head && state.received();

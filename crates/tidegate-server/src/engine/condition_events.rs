@@ -18,7 +18,7 @@ use tidegate::switches::Off;
 use tidegate::{Criticality, Priority, Tick, visible};
 
 use super::Engine;
-use super::last_told::{Told, Turned, UnknownNumber, known, most_in_force, per_second, set_back, turned};
+use super::last_told::{LastTold, Turned, UnknownNumber, known, most_in_force, per_second, set_back, turned};
 use crate::active_config::{ActiveConfig, Unended};
 use crate::metrics::SwitchedByLabel;
 use crate::metrics::conditions::{self, FollowedRate};
@@ -121,9 +121,9 @@ impl Engine {
     fn tell_forgotten(&self) {
         let forgotten = self.occupancy().evicted_over_limit;
         let (now, mut told) = (self.now(), self.seen.forgotten.lock());
-        let is_due = told.is_none_or(|told| now.since(told.at) >= Told::EVERY);
+        let is_due = told.is_none_or(|told| now.since(told.at) >= LastTold::EVERY);
         if forgotten > told.map_or(0, |told| told.all) && is_due {
-            *told = Some(Told { all: forgotten, at: now });
+            *told = Some(LastTold { all: forgotten, at: now });
             tracing::warn!(
                 forgotten,
                 "the store is full, and keys over their limit were forgotten, which may pass again: raise store.keys"
@@ -140,12 +140,12 @@ impl Engine {
             let Some(why) = &errors.last else { continue };
             let all = errors.at_check.saturating_add(errors.at_settlement);
             let before = told.get(&policy.name);
-            let is_due = before.is_none_or(|told| now.since(told.at) >= Told::EVERY);
+            let is_due = before.is_none_or(|told| now.since(told.at) >= LastTold::EVERY);
             // A policy that was taken out and comes back counts from 0.
             if before.is_some_and(|told| told.all == all) || !is_due {
                 continue;
             }
-            told.insert(policy.name.clone(), Told { all, at: now });
+            told.insert(policy.name.clone(), LastTold { all, at: now });
             tracing::warn!(
                 policy = policy.name,
                 reason = %visible::line(&why.without_values()),

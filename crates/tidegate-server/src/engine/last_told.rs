@@ -19,15 +19,15 @@ pub(crate) const WATCHED_EVERY: Duration = Duration::from_secs(1);
 
 /// What was seen last. A policy that is not here was not in force; a switch, not set.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct LastSeen {
     /// Policies in force, with the level below which they are.
     pub(super) policies: Mutex<HashMap<String, Option<Criticality>>>,
     /// Policies whose conditions do not hold because a number is not known.
     pub(super) unknown: Mutex<HashMap<String, UnknownNumber>>,
     /// Policies whose cost could not be determined for some requests.
-    pub(super) costs: Mutex<HashMap<String, Told>>,
+    pub(super) costs: Mutex<HashMap<String, LastTold>>,
     /// Keys over their limit that the store has forgotten.
-    pub(super) forgotten: Mutex<Option<Told>>,
+    pub(super) forgotten: Mutex<Option<LastTold>>,
     /// Switches that something was set for.
     pub(super) switches: Mutex<HashMap<String, Standing>>,
     /// How far the wall clock was ahead of the ticks, in nanoseconds.
@@ -49,13 +49,13 @@ impl UnknownNumber {
 
 /// What the log has told about something that is counted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct LastTold {
     /// How many there were.
     pub(super) all: u64,
     pub(super) at: Tick,
 }
 
-impl Told {
+impl LastTold {
     /// How often the log tells about one thing.
     pub(super) const EVERY: Duration = Duration::from_secs(60);
 }

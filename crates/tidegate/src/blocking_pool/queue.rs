@@ -48,7 +48,7 @@ impl Queue {
         Ok(number)
     }
 
-    /// Waits for the next job; `None` once the queue is closed and empty. Each job must end with an [`Ended`].
+    /// Waits for the next job; `None` once the queue is closed and empty. Each job must end with an [`JobDone`].
     pub(super) fn next(&self) -> Option<Job> {
         let mut inner = self.inner.lock();
         loop {
@@ -97,9 +97,9 @@ impl fmt::Debug for Queue {
 }
 
 /// Marks a job from [`Queue::next`] as done when dropped.
-pub(super) struct Ended(pub(super) Arc<Queue>);
+pub(super) struct JobDone(pub(super) Arc<Queue>);
 
-impl Drop for Ended {
+impl Drop for JobDone {
     fn drop(&mut self) {
         self.0.inner.lock().running -= 1;
     }

@@ -22,11 +22,11 @@ pub(super) struct Alike {
     laws: Laws,
     /// The subject of each policy.
     subjects: Vec<String>,
-    found: Vec<Found>,
+    found: Vec<DuplicatePolicy>,
 }
 
 /// A policy that should be one with an earlier policy.
-struct Found {
+struct DuplicatePolicy {
     spot: Spot,
     subject: String,
     /// The subject of the earlier policy.
@@ -56,13 +56,18 @@ impl Alike {
         };
         if let Some((other, message)) = found {
             let (subject, other) = (subject.to_owned(), self.subjects[other].clone());
-            self.found.push(Found { spot, subject, other, message });
+            self.found.push(DuplicatePolicy { spot, subject, other, message });
         }
         if law_conflicts::adaptive_limits(policy) > 1 {
             let message =
                 "has several adaptive limits; each law would react to the others' refusals, so keep one"
                     .to_owned();
-            self.found.push(Found { spot, subject: subject.to_owned(), other: subject.to_owned(), message });
+            self.found.push(DuplicatePolicy {
+                spot,
+                subject: subject.to_owned(),
+                other: subject.to_owned(),
+                message,
+            });
         }
         likely.push(earlier.len());
         self.subjects.push(subject.to_owned());
@@ -71,7 +76,7 @@ impl Alike {
     /// Warns of what was found. Called last: a policy with a mistake may only look like another one, since what is mistaken
     /// is left out.
     pub(super) fn tell(self, findings: &mut Findings) {
-        for Found { spot, subject, other, message } in self.found {
+        for DuplicatePolicy { spot, subject, other, message } in self.found {
             if !findings.errs(&subject) && !findings.errs(&other) {
                 findings.subject = subject;
                 findings.warn(spot, message);

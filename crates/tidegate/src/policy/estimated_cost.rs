@@ -57,11 +57,11 @@ pub(super) struct Learned {
     /// 0 until enough is known.
     estimate: AtomicU64,
     percent: AtomicU64,
-    seen: Mutex<Option<Seen>>,
+    seen: Mutex<Option<SeenCosts>>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct SeenCosts {
     fuller: Histogram<u16>,
     newer: Histogram<u16>,
 }
@@ -98,14 +98,14 @@ impl Learned {
     pub(super) fn learn(&self, real: Cost) {
         let mut seen = self.seen.lock();
         if seen.is_none() {
-            *seen = Seen::new();
+            *seen = SeenCosts::new();
         }
         let Some(seen) = &mut *seen else { return };
         seen.record(real.units());
         self.work_out(seen);
     }
 
-    fn work_out(&self, seen: &Seen) {
+    fn work_out(&self, seen: &SeenCosts) {
         if seen.fuller.len() < ENOUGH {
             return;
         }
@@ -119,7 +119,7 @@ impl Learned {
     }
 }
 
-impl Seen {
+impl SeenCosts {
     fn new() -> Option<Self> {
         // Fails only for invalid bounds; these constants are valid.
         let empty = || Histogram::new_with_bounds(1, Rate::MAX_COUNT, DIGITS).ok();

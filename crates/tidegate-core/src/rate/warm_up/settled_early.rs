@@ -22,7 +22,7 @@ const WITH_CHARGES: u8 = 2;
 
 /// A charge as it was made, and what it really used: 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Gone {
+pub(super) struct SettledCharge {
     /// The free moment at which it was made.
     pub(super) free: Moment,
     /// The coldness at that moment.
@@ -32,7 +32,7 @@ pub(super) struct Gone {
     pub(super) used: u64,
 }
 
-impl Gone {
+impl SettledCharge {
     pub(super) fn before(&self) -> (u128, u128) {
         (self.free.parts(), self.cold.parts())
     }
@@ -43,7 +43,7 @@ impl Gone {
 pub(super) struct Past {
     pub(super) carried: Option<Carried>,
     /// By free moment. A charge changes none of them, so the states before and after it share the list.
-    pub(super) gone: Option<Arc<Vec<Gone>>>,
+    pub(super) gone: Option<Arc<Vec<SettledCharge>>>,
 }
 
 impl Past {
@@ -55,11 +55,11 @@ impl Past {
         (self.carried.is_some() || self.gone.is_some()).then(|| Box::new(self))
     }
 
-    fn gone(&self) -> &[Gone] {
+    fn gone(&self) -> &[SettledCharge] {
         self.gone.as_deref().map_or(&[], Vec::as_slice)
     }
 
-    pub(super) fn last(&self) -> Option<Gone> {
+    pub(super) fn last(&self) -> Option<SettledCharge> {
         self.gone().last().copied()
     }
 
@@ -74,8 +74,8 @@ impl Past {
     }
 
     /// Notes a charge at `now`, and forgets those that are paid off. Returns whether it was not noted before.
-    pub(super) fn note(&mut self, charge: Gone, now: Moment) -> bool {
-        let by_free = |gone: &Gone| gone.free.parts();
+    pub(super) fn note(&mut self, charge: SettledCharge, now: Moment) -> bool {
+        let by_free = |gone: &SettledCharge| gone.free.parts();
         let Err(at) = self.gone().binary_search_by_key(&charge.free.parts(), by_free) else { return false };
         let (before, behind) = self.gone().split_at(at);
         // A charge is paid off by the free moment of the next one.
@@ -126,7 +126,7 @@ impl Bytes for Past {
         }
         let charge = |_| {
             let (free, cold) = (Moment::of(from.u128()?), Moment::of(from.u128()?));
-            Ok(Gone { free, cold, units: from.u64()?, used: from.u64()? })
+            Ok(SettledCharge { free, cold, units: from.u64()?, used: from.u64()? })
         };
         let gone = (0..count).map(charge).collect::<Result<Vec<_>, DecodeError>>()?;
         let right = gone.is_sorted_by(|one, next| one.free.parts() < next.free.parts())

@@ -29,7 +29,7 @@ use crate::auth::Access;
 use crate::connections::{ConnectionPlace, now};
 use crate::metrics::Transport;
 use crate::options::Timeouts;
-use crate::otlp::Ended;
+use crate::otlp::CallEnd;
 use crate::problem::WRONG_TOKEN;
 
 /// The header that says how long the caller waits for the answer.
@@ -306,8 +306,8 @@ async fn may_be_called(calls: &Calls, method: Method, headers: &HeaderMap) -> Re
 }
 
 /// Returns how a call was answered, for its tracing span.
-fn ended(answered: &Result<Bytes, Status>) -> Ended {
-    Ended::Grpc(answered.as_ref().map_or_else(|status| status.code.word(), |_| "OK"))
+fn ended(answered: &Result<Bytes, Status>) -> CallEnd {
+    CallEnd::Grpc(answered.as_ref().map_or_else(|status| status.code.word(), |_| "OK"))
 }
 
 /// Checks that a request is a gRPC call.

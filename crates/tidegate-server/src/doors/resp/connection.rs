@@ -49,7 +49,7 @@ pub(super) async fn serve(stream: Stream, door: &RespDoor, place: &ConnectionPla
     let serving = async {
         let ended = if place.is_reserved() {
             connection.replies.error("ERR", "max number of clients reached");
-            Ended::Full
+            RespEnd::Full
         } else {
             let session = Session::new(&door.app.access);
             connection.run(door, session).await
@@ -74,7 +74,7 @@ pub(super) async fn refuse_plain_text(stream: Stream, place: &ConnectionPlace, t
     connection
         .replies
         .error("ERR", "this address is served over TLS; use redis-cli --tls, or rediss:// in a URL");
-    connection.close(&Ended::Done).await;
+    connection.close(&RespEnd::Done).await;
 }
 
 struct Connection<'p> {
@@ -89,7 +89,7 @@ struct Connection<'p> {
 
 /// Why serving a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+enum RespEnd {
     /// Everything was sent: the client quit, or sent bytes that are not a command, or the server stops and has answered
     /// what came before.
     Done,
@@ -107,7 +107,7 @@ enum Ended {
     Vacated(ConnectionStage),
 }
 
-impl Ended {
+impl RespEnd {
     /// Returns the reason that metrics count, if any.
     const fn cut(self) -> Option<CutReason> {
         match self {
@@ -122,7 +122,7 @@ impl Ended {
 
 impl Connection<'_> {
     /// Runs until the connection is over.
-    async fn run(&mut self, door: &RespDoor, mut session: Session) -> Ended {
+    async fn run(&mut self, door: &RespDoor, mut session: Session) -> RespEnd {
         // The time of the first command begins with the connection.
         let (mut stage, mut since) = (ConnectionStage::Head, now());
         // One timer for all reads. It is reset only for a read that must end sooner than the timer is set to fire.
@@ -132,7 +132,7 @@ impl Connection<'_> {
         loop {
             let order = self.place.order_now();
             if order >= Order::Yield {
-                return Ended::Vacated(stage);
+                return RespEnd::Vacated(stage);
             }
             // A stopping server still answers what has arrived by now, and nothing later.
             let last = order == Order::Finish;
@@ -147,10 +147,10 @@ impl Connection<'_> {
             match filled {
                 Filled::Some => {}
                 Filled::Ordered => continue,
-                Filled::Nothing => return Ended::Idle,
-                Filled::End => return Ended::Gone,
-                Filled::Late if stage == ConnectionStage::Idle => return Ended::Idle,
-                Filled::Late => return Ended::Late { begun: !self.read.is_empty() },
+                Filled::Nothing => return RespEnd::Idle,
+                Filled::End => return RespEnd::Gone,
+                Filled::Late if stage == ConnectionStage::Idle => return RespEnd::Idle,
+                Filled::Late => return RespEnd::Late { begun: !self.read.is_empty() },
             }
             let came = now();
             self.place.note_busy();
@@ -159,7 +159,7 @@ impl Connection<'_> {
                 Err(ended) => return ended,
             };
             if session.closing || last {
-                return Ended::Done;
+                return RespEnd::Done;
             }
             if held > 0 || session.queued.is_some() {
                 held = session.queued.as_ref().map_or(0, |queued| queued.commands.capacity());
@@ -175,7 +175,7 @@ impl Connection<'_> {
     }
 
     /// Runs the complete commands and sends their replies. Returns how many bytes they took.
-    async fn answer(&mut self, door: &RespDoor, session: &mut Session) -> Result<usize, Ended> {
+    async fn answer(&mut self, door: &RespDoor, session: &mut Session) -> Result<usize, RespEnd> {
         let mut done = 0;
         session.look_again(&door.app.access);
         while self.run_commands(door, session, &mut done).await {
@@ -251,11 +251,11 @@ impl Connection<'_> {
 
     /// Waits before the answer to a wrong token. Meanwhile the connection can lose its place like an idle one, so that
     /// guesses keep nobody out.
-    async fn wait_for_guess(&self) -> Result<(), Ended> {
+    async fn wait_for_guess(&self) -> Result<(), RespEnd> {
         self.place.note(ConnectionStage::Idle, now());
         tokio::select! {
             biased;
-            () = self.place.ordered(Order::Yield) => return Err(Ended::Vacated(ConnectionStage::Idle)),
+            () = self.place.ordered(Order::Yield) => return Err(RespEnd::Vacated(ConnectionStage::Idle)),
             () = sleep(WRONG_TOKEN) => {}
         }
         self.place.note_busy();
@@ -301,7 +301,7 @@ impl Connection<'_> {
     }
 
     /// Writes all replies.
-    async fn send(&mut self) -> Result<(), Ended> {
+    async fn send(&mut self) -> Result<(), RespEnd> {
         if self.replies.bytes.is_empty() {
             return Ok(());
         }
@@ -318,10 +318,10 @@ impl Connection<'_> {
                 biased;
                 written = timeout(self.timeouts.unread.min(NEVER), rest) => match written {
                     Ok(Ok(())) => {}
-                    Ok(Err(_)) => return Err(Ended::Gone),
-                    Err(_) => return Err(Ended::Unread),
+                    Ok(Err(_)) => return Err(RespEnd::Gone),
+                    Err(_) => return Err(RespEnd::Unread),
                 },
-                () = self.place.ordered(Order::Yield) => return Err(Ended::Vacated(ConnectionStage::Stalled)),
+                () = self.place.ordered(Order::Yield) => return Err(RespEnd::Vacated(ConnectionStage::Stalled)),
             }
             self.place.note_read();
             self.place.note_busy();
@@ -333,13 +333,15 @@ impl Connection<'_> {
     }
 
     /// Sends a last error if there is one, and closes so that it arrives.
-    async fn close(&mut self, ended: &Ended) {
+    async fn close(&mut self, ended: &RespEnd) {
         match ended {
             // No reply could be lost.
-            Ended::Gone | Ended::Idle | Ended::Late { begun: false } => return self.stream.say_end(),
+            RespEnd::Gone | RespEnd::Idle | RespEnd::Late { begun: false } => return self.stream.say_end(),
             // Otherwise the system would keep for minutes what the peer does not take.
-            Ended::Unread | Ended::Vacated(ConnectionStage::Stalled) => return self.stream.forget_unsent(),
-            Ended::Vacated(_) => {
+            RespEnd::Unread | RespEnd::Vacated(ConnectionStage::Stalled) => {
+                return self.stream.forget_unsent();
+            }
+            RespEnd::Vacated(_) => {
                 if !self.read.is_empty() {
                     // The place is needed now, so whatever the system does not take at once is dropped.
                     let _ =
@@ -347,10 +349,10 @@ impl Connection<'_> {
                 }
                 return;
             }
-            Ended::Late { begun: true } => {
+            RespEnd::Late { begun: true } => {
                 self.replies.error("ERR", "Protocol error: the rest of the command did not come in time");
             }
-            Ended::Done | Ended::Full => {}
+            RespEnd::Done | RespEnd::Full => {}
         }
         if self.send().await.is_err() {
             return self.stream.forget_unsent();

@@ -15,7 +15,7 @@ use super::session::{RespDoor, Session};
 use super::throttle;
 use crate::auth::Scope;
 use crate::metrics::Transport;
-use crate::otlp::Ended;
+use crate::otlp::CallEnd;
 use crate::requests;
 use crate::spelling::nearest;
 use crate::uncovered_requests::Misdirected;
@@ -48,7 +48,7 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
         let mut running = pin!(decided(door, session, words, replies));
         match span {
             None => running.await,
-            Some(span) => span.around(running.as_mut(), |done| Ended::Resp { error: done.is_err() }).await,
+            Some(span) => span.around(running.as_mut(), |done| CallEnd::Resp { error: done.is_err() }).await,
         }
     };
     if let Err(Refusal(code, what)) = done {

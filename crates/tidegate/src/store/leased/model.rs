@@ -22,15 +22,15 @@ use world::{Bounds, Judge, Node, World};
 
 /// The findings of a search.
 #[derive(Debug, Default)]
-struct Found {
+struct SearchResult {
     states: usize,
     most_excess: u64,
     most_admitted: u64,
 }
 
 /// Searches all worlds that can follow from one.
-fn search(first: World, bounds: &Bounds, most: u64) -> Found {
-    let (mut seen, mut found) = (HashSet::new(), Found::default());
+fn search(first: World, bounds: &Bounds, most: u64) -> SearchResult {
+    let (mut seen, mut found) = (HashSet::new(), SearchResult::default());
     let mut left = vec![first];
     while let Some(world) = left.pop() {
         for next in world.next(bounds) {

@@ -19,7 +19,7 @@ use crate::store::plain::refuse_repeated;
 use crate::store::{Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step};
 
 /// The result of one charge.
-enum Found {
+enum ChargeResult {
     Portion(Taken, Settlement),
     Refused(Settlement),
     /// A draw is needed: the draw, and until when to wait for it.
@@ -80,7 +80,7 @@ impl LeasedState {
         let terms = self.terms_of(step);
         let (mut returns, mut ahead) = (Vec::new(), SmallVec::<[Drawing; 2]>::new());
         let both = step.charges.iter().zip(&terms);
-        let found: SmallVec<[Found; 4]> = both
+        let found: SmallVec<[ChargeResult; 4]> = both
             .map(|(charge, terms)| {
                 let terms = terms.as_ref();
                 self.find((step, first), charge, terms, &mut returns, &mut ahead)
@@ -95,19 +95,19 @@ impl LeasedState {
         let (mut refused, mut by_engine) = (false, false);
         for (found, charge) in found.into_iter().zip(step.charges) {
             lines.push(match found {
-                Found::Portion(taken, line) => {
+                ChargeResult::Portion(taken, line) => {
                     held.portions.push(taken);
                     Some(line)
                 }
-                Found::Refused(line) => {
+                ChargeResult::Refused(line) => {
                     refused |= charge.binding;
                     Some(line)
                 }
-                Found::Draw(drawing, until) => {
+                ChargeResult::Draw(drawing, until) => {
                     waits.push((drawing, until));
                     None
                 }
-                Found::Engine => {
+                ChargeResult::Engine => {
                     by_engine = true;
                     None
                 }
@@ -140,8 +140,8 @@ impl LeasedState {
         terms: Option<&Arc<Terms>>,
         returns: &mut Vec<Return>,
         ahead: &mut SmallVec<[Drawing; 2]>,
-    ) -> Found {
-        let Some(terms) = terms.filter(|_| charge.max_wait.is_zero()) else { return Found::Engine };
+    ) -> ChargeResult {
+        let Some(terms) = terms.filter(|_| charge.max_wait.is_zero()) else { return ChargeResult::Engine };
         let (now, part) = (self.now_of(step, terms.window), self.part.at(step.now));
         let (hash, mut back) = (self.table.hash(charge.key), GivenBack::new());
         let mut shard = self.table.lock(hash);
@@ -152,7 +152,7 @@ impl LeasedState {
         }
         let place = (hash, self.table.most_in_a_shard(), now);
         let settings = ChargeSettings::of(charge, step.tag);
-        let Some(entry) = shard.entry(place, charge, terms, settings) else { return Found::Engine };
+        let Some(entry) = shard.entry(place, charge, terms, settings) else { return ChargeResult::Engine };
         entry.settings = settings;
         if first {
             entry.lease.count_demand(charge.cost);
@@ -169,32 +169,32 @@ impl LeasedState {
                         ahead.extend(self.drawing(hash, entry, None, now));
                     }
                     let (key, terms) = (Arc::clone(&entry.key), Arc::clone(&entry.lease.terms));
-                    Found::Portion(
+                    ChargeResult::Portion(
                         Taken { hash, key, terms, settings, portion },
                         Settlement { decision, receipt },
                     )
                 }
-                None => Found::Engine,
+                None => ChargeResult::Engine,
             },
             Lookup::Refused(after) => {
                 let standing = Standing { remaining: entry.lease.ready(now), ..standing(entry, now) };
                 let ruling = Ruling::Denied { retry: Retry::After(after) };
-                Found::Refused(Settlement { decision: Decision { ruling, standing }, receipt: None })
+                ChargeResult::Refused(Settlement { decision: Decision { ruling, standing }, receipt: None })
             }
             Lookup::Draw => {
                 let until = entry.lease.drawing_since().unwrap_or(now).after(self.patience(terms));
                 match self.drawing(hash, entry, Some((charge.cost, charge.kept_back)), now) {
-                    Some(drawing) if now < until => Found::Draw(drawing, until),
+                    Some(drawing) if now < until => ChargeResult::Draw(drawing, until),
                     // The draw was lost, or the engine is busy.
-                    _ => Found::Engine,
+                    _ => ChargeResult::Engine,
                 }
             }
-            Lookup::Engine => Found::Engine,
+            Lookup::Engine => ChargeResult::Engine,
         };
         returns.extend(Self::returns(entry, back));
         match found {
-            Found::Portion(..) => shard.granted += 1,
-            Found::Refused(_) => shard.refused += 1,
+            ChargeResult::Portion(..) => shard.granted += 1,
+            ChargeResult::Refused(_) => shard.refused += 1,
             _ => {}
         }
         found
