@@ -12,7 +12,7 @@
 //! |---|---|
 //! | [`buckets`] | the buckets of one proxy: answers its reports |
 //! | [`bucket`] | one bucket: its limits and its part of them |
-//! | [`line`] | a limit that a bucket meets |
+//! | [`bucket_limit`] | a limit that a bucket meets |
 //! | [`limit`] | a limit in the form in which it is divided |
 //! | [`pools`] | the limits that are divided, for all proxies |
 //! | [`reports`] | decodes a report |

@@ -7,7 +7,7 @@
 //! | | |
 //! |---|---|
 //! | [`files`] | the files, by name and by what they declare |
-//! | [`described`] | functions that make descriptors |
+//! | [`constructors`] | functions that make descriptors |
 //! | [`envoy`] | Envoy's files, as far as they are served |
 //! | [`limitador`] | Limitador's file |
 //! | [`well_known`] | Google's files that the others import |
