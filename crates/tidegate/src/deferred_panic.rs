@@ -33,8 +33,8 @@ impl DeferredPanic {
         }
     }
 
-    /// Resumes the panic like [`DeferredPanic::resume`], but not during another panic, since that would abort the process.
-    /// For code that runs when a permit, an entry or a call is dropped.
+    /// Resumes the panic like [`DeferredPanic::resume`], but not during another panic, since that would abort the
+    /// process. For code that runs when a permit, an entry or a call is dropped.
     pub(crate) fn resume_unless_panicking(self) {
         if !std::thread::panicking() {
             self.resume();

@@ -2,8 +2,8 @@
 //!
 //! The state is one number, the *theoretical arrival time* (TAT): the tick at which the limit would be full again if
 //! nothing more were asked. Compared with counting tokens, it is the smallest state, and `retry_after` takes one
-//! subtraction. The arithmetic, settling included, is in [`schedule`](super::schedule); a state that fits one word has a form
-//! of its own, [`GcraWord`](super::GcraWord).
+//! subtraction. The arithmetic, settling included, is in [`schedule`](super::schedule); a state that fits one word has
+//! a form of its own, [`GcraWord`](super::GcraWord).
 
 pub(super) mod word;
 

@@ -5,8 +5,8 @@
 //! dashboard, or come from nginx, where it is the only form. For a bucket that *delays* work to a constant outflow
 //! see [`LeakyQueue`](super::LeakyQueue).
 //!
-//! The level is kept as the tick at which the bucket runs dry, in the scaled time of [`schedule`](super::schedule): that
-//! number does not change while the level falls.
+//! The level is kept as the tick at which the bucket runs dry, in the scaled time of [`schedule`](super::schedule):
+//! that number does not change while the level falls.
 
 use super::schedule::{Pace, Schedule, kept_as_schedule};
 use crate::algorithm::Algorithm;

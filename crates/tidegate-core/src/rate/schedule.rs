@@ -199,7 +199,8 @@ impl Pace {
         (!book.has_passed(at) && (waits || !book.is_blank())).then_some(book)
     }
 
-    /// Returns the book of a schedule. For a schedule without one it is a new book that says the same as the arrival time.
+    /// Returns the book of a schedule. For a schedule without one it is a new book that says the same as the arrival
+    /// time.
     fn book(&self, schedule: &Schedule, at: Tick) -> Box<Book> {
         let kept = schedule.book.as_ref().filter(|book| !book.has_passed(at));
         kept.cloned()
@@ -278,8 +279,8 @@ impl Pace {
         Schedule::with(tat, at, self.keep(book, tat, at))
     }
 
-    /// Carries over a schedule made under `old`: units spent, promises, and the end of the schedule. Receipts issued so far
-    /// give nothing back, because their scaled time was a different one.
+    /// Carries over a schedule made under `old`: units spent, promises, and the end of the schedule. Receipts issued so
+    /// far give nothing back, because their scaled time was a different one.
     pub(crate) fn carry(&self, old: &Self, schedule: &Schedule, now: Tick, how: Replace) -> Schedule {
         let at = now.max(schedule.last);
         let spent = schedule.tat().saturating_sub(old.scaled(at));

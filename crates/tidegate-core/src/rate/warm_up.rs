@@ -28,7 +28,8 @@
 //! somebody does, nothing comes back: the later caller relies on the time at which this charge is paid off, and was
 //! charged at a price that the warming of this charge had lowered. Without this charge, the others would have paid more.
 //! So even the stable price of its units can be more than it cost the limit, and no part of it could be given back in
-//! every case. What does not come back is [noted](settled_early) until it is paid off, and comes back when those behind are gone.
+//! every case. What does not come back is [noted](settled_early) until it is paid off, and comes back when those behind
+//! are gone.
 //!
 //! # Exactness
 //! Squares have no exact ratio of fixed size, so prices are kept in units of 2⁻³² ns. In each grant, `n·I` and the slope's

@@ -1,9 +1,9 @@
 //! The byte stream of one connection between hyper and the socket, and the state that follows from it.
 //!
-//! hyper reads and writes through a [`Wire`]. The connection's own loop holds the [`SharedStream`] behind it. Answers gather in
-//! a bounded buffer that the loop sends once hyper has done what it can, so sixteen pipelined requests cost one system
-//! call. hyper's own option for this, `pipeline_flush`, has no bound: it sends nothing while there is more to read, so
-//! a peer that always sends and never reads makes hyper hold every answer.
+//! hyper reads and writes through a [`Wire`]. The connection's own loop holds the [`SharedStream`] behind it. Answers
+//! gather in a bounded buffer that the loop sends once hyper has done what it can, so sixteen pipelined requests cost
+//! one system call. hyper's own option for this, `pipeline_flush`, has no bound: it sends nothing while there is more
+//! to read, so a peer that always sends and never reads makes hyper hold every answer.
 //!
 //! Once the peer takes no more, the line is blocked until the whole buffer is sent: nothing is read, and no request
 //! that was read is answered. So a connection holds at most what hyper has read (twice the longest head at most), the

@@ -48,7 +48,7 @@ impl Queue {
         Ok(number)
     }
 
-    /// Waits for the next job; `None` once the queue is closed and empty. Each job must end with an [`JobDone`].
+    /// Waits for the next job; `None` once the queue is closed and empty. Each job must end with a [`JobDone`].
     pub(super) fn next(&self) -> Option<Job> {
         let mut inner = self.inner.lock();
         loop {

@@ -164,8 +164,8 @@ impl Queues {
         Some(removed)
     }
 
-    /// Returns the waiter whose turn is next. `may_consider` is [`BulkheadRules::may_consider`]: it says whether a waiter of a
-    /// priority that asks for so many places is considered.
+    /// Returns the waiter whose turn is next. `may_consider` is [`BulkheadRules::may_consider`]: it says whether a
+    /// waiter of a priority that asks for so many places is considered.
     pub(super) fn next(
         &self,
         now: Tick,

@@ -357,8 +357,8 @@ impl BulkheadState {
         }
     }
 
-    /// Changes the number of places. [`BulkheadState::announce`] calls the wakers and the observer, since the caller may hold
-    /// the law.
+    /// Changes the number of places. [`BulkheadState::announce`] calls the wakers and the observer, since the caller
+    /// may hold the law.
     pub(super) fn set_limit(&self, to: u64, at: Tick) -> LimitChange {
         let from = self.standing().limit;
         if from == to {

@@ -2,7 +2,7 @@
 //!
 //! A thread keeps a few leases, one for each limiter that it checks ([`PLACES`], indexed by the limiter's number). A
 //! lease is valid while the shared tick does not change, for a millisecond at most. So units spent from it were drawn
-//! no longer ago than that, and the bound of [`crate::Precision::LimiterState`] holds for leases unchanged. Unspent units
+//! no longer ago than that, and the bound of [`crate::Precision::Shared`] holds for leases unchanged. Unspent units
 //! go back into the limit before anything else is drawn, and at the latest when the thread ends.
 
 use std::cell::{Cell, RefCell};

@@ -57,8 +57,8 @@ impl Miniature {
         self.under_lock(|limits| limits.settle(NOW, Op::Take, Cost::ONE, Duration::ZERO).allowed)
     }
 
-    /// As `LimiterState::charge_by_word`: the receipt of a charge, with the count of changes that it was made under. `None` while
-    /// the word is away.
+    /// As `LimiterState::charge_by_word`: the receipt of a charge, with the count of changes that it was made under.
+    /// `None` while the word is away.
     fn charge(&self) -> Option<(Receipt, u64)> {
         let terms = self.terms.load(Ordering::Acquire);
         while let Some((form, word)) = self.word.read() {

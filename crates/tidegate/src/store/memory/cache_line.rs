@@ -116,8 +116,8 @@ impl<'t> CacheLine<'t> {
         }
     }
 
-    /// As [`CacheLine::permit`]; for a key that would be refused, it returns the word that was seen. `None` where no slot of
-    /// the line has the name.
+    /// As [`CacheLine::permit`]; for a key that would be refused, it returns the word that was seen. `None` where no
+    /// slot of the line has the name.
     #[inline(always)]
     pub(super) fn permit_or_read(self, name: Name, by: &Reading<'_>, units: u64) -> Option<WordOutcome> {
         let slot = self.glance(name)?;
