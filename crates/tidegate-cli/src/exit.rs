@@ -1,6 +1,13 @@
-//! Exit codes, and the errors that lead to them.
+//! Exit codes, and errors of several verbs.
 
 use std::process::ExitCode;
+
+use tidegate_sim::thousands::grouped;
+
+/// The bytes that a table takes for each key of its capacity; twice that if keys are stored in full.
+const BYTES: u64 = 24;
+/// A capacity for the visitors of a large site in a day.
+const USUAL: usize = 1_000_000;
 
 /// How a verb ended, if it did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,3 +56,15 @@ impl std::fmt::Display for AlreadyPrinted {
 }
 
 impl std::error::Error for AlreadyPrinted {}
+
+/// Returns an error that names the option and the memory needed by `tables` tables for this many keys, which do not
+/// fit the system's memory.
+pub(crate) fn no_room(word: &str, keys: usize, tables: usize) -> anyhow::Error {
+    let bytes = (keys as u64).saturating_mul(BYTES).saturating_mul(tables as u64);
+    let tables = if tables == 1 { "a table".to_owned() } else { format!("{tables} tables") };
+    let fewer = USUAL.min(keys / 10).max(1);
+    anyhow::anyhow!(
+        "{word} {keys}: the system has no memory for {tables} of so many keys, some {} MB or more; use fewer, such as {fewer}",
+        grouped(bytes.div_ceil(1_000_000))
+    )
+}

@@ -28,7 +28,7 @@
 use core::time::Duration;
 
 use crate::error::QuotaError;
-use crate::knob::in_range;
+use crate::range::in_range;
 use crate::time::{Tick, onward};
 
 /// Decides which work of a waiting queue is served.

@@ -36,7 +36,7 @@ use core::time::Duration;
 
 use crate::average::interpolate;
 use crate::error::QuotaError;
-use crate::knob::in_range;
+use crate::range::in_range;
 use crate::time::{Rate, Tick, onward};
 
 /// A rate between a floor and a ceiling, chosen by a signal between two marks.

@@ -7,7 +7,6 @@
 
 mod book;
 mod calendar;
-mod carried;
 pub(crate) mod exact;
 mod fixed_window;
 mod gcra;
@@ -15,8 +14,9 @@ mod leaky_bucket;
 mod leaky_queue;
 mod ledger;
 mod ledger_algorithm;
-mod line;
+mod parameter_change;
 mod profile;
+mod schedule;
 mod sliding_counter;
 mod sliding_log;
 mod sliding_window;

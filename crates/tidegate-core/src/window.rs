@@ -12,7 +12,7 @@ use core::time::Duration;
 pub(crate) use self::bucket_ring::{BucketRing, Count};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
-use crate::knob::in_range;
+use crate::range::in_range;
 use crate::time::{MAX_STEP_BACK, Tick, nanos};
 
 /// A window of time and the buckets into which it is divided.

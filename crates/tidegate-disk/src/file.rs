@@ -12,7 +12,7 @@ use redb::{
 };
 
 use crate::identity::{Identity, Unknown};
-use crate::system_file::{self, Place, place_at, place_of};
+use crate::system_file::{self, FileId, place_at, place_of};
 
 /// The pieces by number, in the order in which they were written.
 const JOURNAL: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("journal");
@@ -34,7 +34,7 @@ pub(crate) struct StoreFile {
     pub(crate) identity: Identity,
     /// The number of the next piece.
     pub(crate) next: u64,
-    place: Option<Place>,
+    place: Option<FileId>,
 }
 
 /// Why a file cannot be used.

@@ -19,7 +19,7 @@ use crate::health::{Health, Watch};
 use crate::opening::{self, Opened};
 use crate::options::DiskOptions;
 use crate::orders::Orders;
-use crate::writer::{self, Pace, Shared, present};
+use crate::writer::{self, Pace, WriterState, present};
 
 /// A store that decides in memory and is kept on disk; see the [crate](crate).
 ///
@@ -27,12 +27,12 @@ use crate::writer::{self, Pace, Shared, present};
 /// last clone closes it and ignores errors: call [`DiskStore::close`] to see them.
 #[derive(Clone)]
 pub struct DiskStore {
-    inner: Arc<Inner>,
+    inner: Arc<DiskState>,
 }
 
-struct Inner {
+struct DiskState {
     table: TrackedStore,
-    shared: Arc<Shared>,
+    shared: Arc<WriterState>,
     home: Home,
     opened: Opened,
     path: PathBuf,
@@ -49,7 +49,7 @@ impl DiskStore {
         let ready = opening::open(&options, present)?;
         let path = ready.file.path.clone();
         let home = Home::Process { store: ready.file.identity.store };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WriterState {
             orders: Orders::new(),
             watch: Watch::new(options.on_change, present()),
             strict: 0.into(),
@@ -66,7 +66,7 @@ impl DiskStore {
             .spawn(move || writer::run(flush, &writes, pace))
             .map_err(|source| OpenError::Thread { source })?;
         let thread = Mutex::new(Some(thread));
-        let inner = Inner { table: ready.table, shared, home, opened: ready.opened, path, thread };
+        let inner = DiskState { table: ready.table, shared, home, opened: ready.opened, path, thread };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -120,7 +120,7 @@ impl DiskStore {
     }
 }
 
-impl Inner {
+impl DiskState {
     fn close(&self) -> Result<(), CloseError> {
         let closed = self.shared.orders.close();
         if let Some(thread) = self.thread.lock().take() {
@@ -137,7 +137,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for DiskState {
     fn drop(&mut self) {
         let _ = self.close();
     }
@@ -189,10 +189,10 @@ fn is_strict(step: &Step<'_>) -> bool {
 }
 
 /// Counts the strict steps in progress.
-struct UnderWay<'s>(&'s Shared);
+struct UnderWay<'s>(&'s WriterState);
 
 impl<'s> UnderWay<'s> {
-    fn of(shared: &'s Shared) -> Self {
+    fn of(shared: &'s WriterState) -> Self {
         // Relaxed: the mark of the slot that is changed afterwards publishes it.
         shared.strict.fetch_add(1, Ordering::Relaxed);
         Self(shared)
@@ -217,7 +217,7 @@ impl DiskStore {
     }
 }
 
-impl Inner {
+impl DiskState {
     /// Settles steps, and waits until their changes are on disk, with one write for all of them. Steps that are not
     /// strict are answered at the same time as the others.
     async fn settle_all(&self, steps: &[OwnedStep]) -> Vec<Answer> {

@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 /// Identifies a file: its device and inode.
-pub(crate) type Place = (u64, u64);
+pub(crate) type FileId = (u64, u64);
 
 /// Opens an existing file. A symbolic link is an error, see [`is_link`].
 pub(crate) fn open(path: &Path) -> io::Result<File> {
@@ -44,7 +44,7 @@ pub(crate) fn is_link(_: &io::Error) -> bool {
 
 /// Removes other users' access to a file. Does nothing if this user may not change that.
 #[cfg(unix)]
-pub(crate) fn make_private(path: &Path, place: Option<Place>) {
+pub(crate) fn make_private(path: &Path, place: Option<FileId>) {
     use std::os::unix::fs::PermissionsExt as _;
     // Opened once more, because the engine owns the first handle. `place` verifies that it is the same file.
     let Ok(file) = open(path) else { return };
@@ -55,7 +55,7 @@ pub(crate) fn make_private(path: &Path, place: Option<Place>) {
 }
 
 #[cfg(not(unix))]
-pub(crate) fn make_private(_: &Path, _: Option<Place>) {}
+pub(crate) fn make_private(_: &Path, _: Option<FileId>) {}
 
 /// Refuses a folder that every user may write in.
 #[cfg(unix)]
@@ -77,24 +77,24 @@ pub(crate) fn check_folder(_: &std::fs::Metadata) -> io::Result<()> {
 }
 
 #[cfg(unix)]
-pub(crate) fn place_of(file: &File) -> Option<Place> {
+pub(crate) fn place_of(file: &File) -> Option<FileId> {
     use std::os::unix::fs::MetadataExt as _;
     file.metadata().ok().map(|known| (known.dev(), known.ino()))
 }
 
 /// Returns the identity of the file with this name; a link is not followed.
 #[cfg(unix)]
-pub(crate) fn place_at(path: &Path) -> Option<Place> {
+pub(crate) fn place_at(path: &Path) -> Option<FileId> {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::symlink_metadata(path).ok().map(|known| (known.dev(), known.ino()))
 }
 
 #[cfg(not(unix))]
-pub(crate) fn place_of(_: &File) -> Option<Place> {
+pub(crate) fn place_of(_: &File) -> Option<FileId> {
     None
 }
 
 #[cfg(not(unix))]
-pub(crate) fn place_at(_: &Path) -> Option<Place> {
+pub(crate) fn place_at(_: &Path) -> Option<FileId> {
     None
 }

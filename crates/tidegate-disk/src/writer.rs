@@ -10,7 +10,7 @@ use crate::orders::Orders;
 
 /// State shared by the writer thread and the store.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct WriterState {
     pub(crate) orders: Orders,
     pub(crate) watch: Watch,
     /// The number of strict steps in progress. While there are any, no change is left out of a write.
@@ -38,7 +38,7 @@ pub(crate) fn present() -> Instant {
 const LONGEST_PAUSE: Duration = Duration::from_secs(366 * 86_400);
 
 /// Fails all waiting callers if the thread ends by a panic, without having closed the store.
-struct UntilClosed<'s>(&'s Shared);
+struct UntilClosed<'s>(&'s WriterState);
 
 impl Drop for UntilClosed<'_> {
     fn drop(&mut self) {
@@ -50,7 +50,7 @@ impl Drop for UntilClosed<'_> {
 }
 
 /// Writes until the store is closed.
-pub(crate) fn run(mut flush: Flush, shared: &Arc<Shared>, pace: Pace) {
+pub(crate) fn run(mut flush: Flush, shared: &Arc<WriterState>, pace: Pace) {
     let Pace { interval, retry, bytes_per_second } = pace;
     shared.orders.begin();
     let _until_closed = UntilClosed(shared);
@@ -96,7 +96,8 @@ mod tests {
     /// A thread that ended by a panic used to leave all its waiting callers blocked.
     #[test]
     fn a_thread_that_panics_answers_whoever_waits() {
-        let shared = Shared { orders: Orders::new(), watch: Watch::new(None, present()), strict: 0.into() };
+        let shared =
+            WriterState { orders: Orders::new(), watch: Watch::new(None, present()), strict: 0.into() };
         let number = shared.orders.take();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {

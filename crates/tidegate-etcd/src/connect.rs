@@ -25,10 +25,10 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct Etcd {
     client: Client,
-    shared: Arc<Shared>,
+    shared: Arc<Connection>,
 }
 
-struct Shared {
+struct Connection {
     options: EtcdOptions,
     /// The runtime that drives the connection; answers may be awaited on any runtime, or on none.
     runtime: Handle,
@@ -78,7 +78,7 @@ impl Etcd {
         let client = within(patience, Client::connect(&all, Some(wanted))).await.map_err(judge)?;
         let etcd = Self {
             client,
-            shared: Arc::new(Shared { options: options.clone(), runtime: Handle::current() }),
+            shared: Arc::new(Connection { options: options.clone(), runtime: Handle::current() }),
         };
         etcd.check(&address, patience).await?;
         Ok(etcd)

@@ -15,7 +15,7 @@ use tidegate_core::Tick;
 
 use crate::ask::Ask;
 use crate::cell::{put_tick, tick, write as write_cell};
-use crate::work::{CellName, CellWrite, Cells, Found, Note, Plan, Prepared, StepResult};
+use crate::work::{CellContent, CellName, CellWrite, Cells, Note, Plan, Prepared, StepResult};
 
 /// The most cells of a call: they are numbered by one byte, and a call of that size occupies the server for less than a
 /// millisecond.
@@ -162,9 +162,9 @@ pub(crate) fn write(writes: &[CellWrite], script: &str, names: &Names, run: &[u8
     command.arg("w").arg(run).arg(layout.counts());
     for write in sorted {
         let found: &[u8] = match &write.found {
-            Found::Nothing => b"",
-            Found::Bytes(bytes) => bytes,
-            Found::NoHash => b"!",
+            CellContent::Nothing => b"",
+            CellContent::Bytes(bytes) => bytes,
+            CellContent::NoHash => b"!",
         };
         command.arg(&write.name.field[..]).arg(found).arg(write.value.as_deref().unwrap_or_default());
     }
@@ -198,7 +198,7 @@ pub(crate) fn decode_reply(
     let (seconds, nanos) = (whole(&tail.next()?)?, whole(&tail.next()?)?);
     let now = Tick::from_secs(seconds).after(Duration::from_nanos(nanos));
     let (letters, lost) = (bytes(tail.next()?)?, bytes(tail.next()?)?);
-    let found: Option<Vec<Found>> = values.into_iter().map(found).collect();
+    let found: Option<Vec<CellContent>> = values.into_iter().map(found).collect();
     let mut replay = Replay { layout, found: found?, lost, cells: vec![None; cells] };
     if letters.len() != steps.len() {
         return None;
@@ -227,7 +227,7 @@ pub(crate) fn tells_of_loss(epoch: &[u8]) -> bool {
 /// The cells of a call while the results of its steps are computed.
 struct Replay<'l> {
     layout: &'l Layout,
-    found: Vec<Found>,
+    found: Vec<CellContent>,
     /// The tick of the last loss of each shard; empty if losses are not watched.
     lost: Vec<u8>,
     /// The cells that earlier steps of the call have left; `None` for cells that no earlier step has.
@@ -248,7 +248,7 @@ impl Replay<'_> {
             cells.push(match (self.cells[*place].take(), &self.found[*place]) {
                 (Some(left), _) => left,
                 // The script only decides by cells that begin with the charge's own quota.
-                (None, Found::Bytes(bytes)) => {
+                (None, CellContent::Bytes(bytes)) => {
                     let state = form.state(bytes.get(form.prefix.len()..).unwrap_or_default());
                     state.ok().map(|state| Cell::new(Arc::clone(quota), state))
                 }
@@ -270,9 +270,9 @@ impl Replay<'_> {
 
     /// Returns the cell that the next step finds: as read, or as an earlier step of the call has left it. Script and
     /// library write it alike.
-    fn found_by(&self, place: usize) -> Found {
+    fn found_by(&self, place: usize) -> CellContent {
         match &self.cells[place] {
-            Some(Some(left)) => Found::Bytes(write_cell(left, Tick::EPOCH)),
+            Some(Some(left)) => CellContent::Bytes(write_cell(left, Tick::EPOCH)),
             Some(None) | None => self.found[place].clone(),
         }
     }
@@ -284,12 +284,12 @@ impl Replay<'_> {
     }
 }
 
-fn found(value: Value) -> Option<Found> {
+fn found(value: Value) -> Option<CellContent> {
     match value {
-        Value::Nil => Some(Found::Nothing),
-        Value::BulkString(bytes) => Some(Found::Bytes(bytes)),
+        Value::Nil => Some(CellContent::Nothing),
+        Value::BulkString(bytes) => Some(CellContent::Bytes(bytes)),
         // The script's reply for a key that is not a hash.
-        Value::Int(_) => Some(Found::NoHash),
+        Value::Int(_) => Some(CellContent::NoHash),
         _ => None,
     }
 }

@@ -19,7 +19,7 @@ use crate::cell;
 use crate::counts::add;
 use crate::link::Common;
 use crate::route::Route;
-use crate::work::{CellWrite, Cells, Failure, Found, Note, Plan, Prepared, Reply, StepResult, Work};
+use crate::work::{CellContent, CellWrite, Cells, Failure, Note, Plan, Prepared, Reply, StepResult, Work};
 
 /// How often a step is decided anew because others have written its cells. Each time, one of the others has made
 /// progress.
@@ -196,14 +196,14 @@ impl Engine {
         &self,
         step: &OwnedStep,
         charge: usize,
-        found: &Found,
+        found: &CellContent,
         lost: Tick,
         now: Tick,
     ) -> Result<CellRead, StoreError> {
         let read = match found {
-            Found::Nothing => None,
-            Found::Bytes(bytes) => Some(cell::read(bytes)),
-            Found::NoHash => Some(Err(DecodeError::Value { field: "the hash that holds it" })),
+            CellContent::Nothing => None,
+            CellContent::Bytes(bytes) => Some(cell::read(bytes)),
+            CellContent::NoHash => Some(Err(DecodeError::Value { field: "the hash that holds it" })),
         };
         let read = match read.transpose() {
             Ok(read) => read,

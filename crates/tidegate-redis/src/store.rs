@@ -33,11 +33,11 @@ use crate::work::{CellName, Plan, Prepared, Reply, StepResult, Work};
 /// be awaited on any.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
-    shared: Arc<Shared>,
+    shared: Arc<Backing>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct Backing {
     engine: Engine,
     forms: Forms,
     /// Replaces the engine's clock for steps that use it; for tests.
@@ -102,7 +102,7 @@ impl RedisStore {
                  `noeviction` or one of the `volatile` policies keeps them"
             );
         }
-        let shared = Shared {
+        let shared = Backing {
             engine: Engine { common, route, clock: SystemClock::new(), caps },
             forms: Forms::default(),
             engine_clock,
@@ -190,7 +190,7 @@ fn checked(step: &Step<'_>) -> Result<(), StoreError> {
     Ok(())
 }
 
-impl Shared {
+impl Backing {
     async fn settle(&self, step: Arc<OwnedStep>) -> Answer {
         let prepared = self.prepare(step);
         let told = self.engine.ask(Work::Decide(vec![prepared.clone()])).await?;

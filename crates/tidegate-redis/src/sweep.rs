@@ -12,7 +12,7 @@ use tidegate_core::Tick;
 
 use crate::call::Names;
 use crate::cell::read;
-use crate::work::{CellName, CellWrite, Found};
+use crate::work::{CellContent, CellName, CellWrite};
 
 /// The steps between scans while little is found.
 const EVERY: usize = 256;
@@ -120,7 +120,7 @@ impl Sweep {
                 && writes.len() < MANY
             {
                 let name = CellName { shard, field };
-                writes.push(CellWrite { name, found: Found::Bytes(bytes), value: None });
+                writes.push(CellWrite { name, found: CellContent::Bytes(bytes), value: None });
             }
         }
         self.much = !writes.is_empty() && writes.len() * 4 >= looked_at;

@@ -37,7 +37,7 @@ impl CellName {
 
 /// The content found under a cell's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum CellContent {
     Nothing,
     Bytes(Vec<u8>),
     /// The shard's key holds a value that is not a hash.
@@ -74,7 +74,7 @@ pub(crate) struct Prepared {
 #[derive(Clone, Debug)]
 pub(crate) struct CellWrite {
     pub(crate) name: CellName,
-    pub(crate) found: Found,
+    pub(crate) found: CellContent,
     /// The new value; `None` deletes.
     pub(crate) value: Option<Vec<u8>>,
 }
@@ -141,7 +141,7 @@ pub(crate) struct Cells {
     /// The script's time, or the step's own tick.
     pub(crate) now: Tick,
     /// The content found, and the tick of the last loss in its shard; the epoch if there was none.
-    pub(crate) found: SmallVec<[(Found, Tick); 4]>,
+    pub(crate) found: SmallVec<[(CellContent, Tick); 4]>,
 }
 
 /// A server's reply.

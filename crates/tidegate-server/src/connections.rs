@@ -22,8 +22,8 @@ mod threads;
 mod timed_body;
 #[cfg(unix)]
 mod unix_socket;
+mod wake_flag;
 mod wire;
-mod woken;
 
 use std::io;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) use linger::{LINGER, linger};
 pub(crate) use listen::Listener;
 pub(crate) use open_files::fitting;
 use places::Places;
-pub(crate) use places::{Order, Place, Stage, now};
+pub(crate) use places::{ConnectionPlace, ConnectionStage, Order, now};
 pub(crate) use protocol_errors::{grpc_at_http, is_grpc};
 pub(crate) use stream::Stream;
 pub(crate) use threads::Threads;

@@ -5,7 +5,8 @@
 //! store has none, metrics, the keys at their limits, and a memory of the last refusals. [`settling`] handles what
 //! follows a decision.
 
-mod breakers;
+mod breaker_registry;
+mod condition_events;
 mod counting;
 mod decide;
 mod decide_each;
@@ -15,10 +16,10 @@ mod demand;
 mod denials;
 mod dry_run;
 mod handle_breakers;
-mod held;
-mod in_force;
+mod held_charges;
 mod key_errors;
 mod keys;
+mod last_told;
 mod on_first_use;
 mod outage;
 mod peer_names;
@@ -32,7 +33,6 @@ mod shared_gate;
 mod sharing;
 mod store_changes;
 mod switches;
-mod tell_in_force;
 mod ticket;
 mod ticket_seal;
 mod timed_store;
@@ -53,24 +53,24 @@ use tidegate::{Clock, Gate, GateDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
 
-use crate::call_notes;
+use crate::active_config::{ActiveConfig, Facts};
 use crate::denial_log::DenialLog;
 use crate::events::Events;
-use crate::file_list::{self, FileList};
-use crate::live::{Facts, Live};
+use crate::global_deny_list::{self, GlobalDenyList};
 use crate::metrics::peer_names::PeerNames;
-use crate::metrics::{Metrics, judged};
+use crate::metrics::{Metrics, admitted_share};
 use crate::redact::Redact;
 use crate::refused_requests::{Refused as RefusedBefore, RefusedRequests, Stated};
 use crate::settings::{Refused, Settings};
+use crate::span_attributes;
 use crate::stores::{OpenStore, PersistentCounters};
 
-pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
+pub(crate) use self::breaker_registry::{ListedBreaker, Wanted, breakers_of, why};
 #[cfg(feature = "grpc")]
 pub(crate) use self::decide_together::Together;
-pub(crate) use self::held::Held;
-pub(crate) use self::in_force::{WATCHED_EVERY, known, per_second};
+pub(crate) use self::held_charges::HeldCharges;
 pub(crate) use self::keys::{LetGo, NotForgotten, missing};
+pub(crate) use self::last_told::{WATCHED_EVERY, known, per_second};
 pub(crate) use self::outage::Outage;
 #[cfg(feature = "grpc")]
 pub(crate) use self::reserving::Committed;
@@ -106,28 +106,28 @@ pub(crate) struct Engine {
     /// Whether a decision never waits: the only store is in this process's memory.
     decides_at_once: bool,
     /// Leases and membership of this node where several nodes share an engine.
-    shared: Option<shared_gate::Shared>,
+    shared: Option<shared_gate::EngineSharing>,
     /// Writes the counters of a store in this process to disk; `None` for stores that do not.
     kept: Option<Arc<dyn PersistentCounters>>,
-    live: ArcSwap<Live>,
+    live: ArcSwap<ActiveConfig>,
     pub(crate) metrics: Metrics,
     pub(crate) events: Arc<Events>,
     refused: RefusedRequests,
     ticket_seal: TicketSeal,
     #[cfg(feature = "grpc")]
     reservations: reservations::Reservations,
-    breakers: breakers::Breakers,
+    breakers: breaker_registry::Breakers,
     /// What was in force when it was last looked at.
-    seen: in_force::Seen,
+    seen: last_told::LastSeen,
     /// How far the wall clock is ahead of the gate's clock.
     wall: WallAhead,
     /// When this process started, by the gate's clock.
     started: Tick,
     redact: Redact,
     denials: DenialLog,
-    pub(crate) file_list: FileList,
+    pub(crate) file_list: GlobalDenyList,
     /// The blocks for all policies.
-    pub(crate) blocked: FileList,
+    pub(crate) blocked: GlobalDenyList,
     peer_names: PeerNames,
     /// Makes the hashes of keys by which their rates are counted.
     hasher: RandomState,
@@ -217,12 +217,12 @@ impl Engine {
             .with_background(move |later| drop(runtime.spawn(later)))
             .with_issuer(&ticket_seal.issuer);
         let started = gate.now();
-        let live = Live::new(settings, &metrics, None, started);
-        let file_list = FileList::new(file_list::NAME);
+        let live = ActiveConfig::new(settings, &metrics, None, started);
+        let file_list = GlobalDenyList::new(global_deny_list::NAME);
         file_list.show(&metrics);
         Self {
             file_list,
-            blocked: FileList::new(file_list::BLOCKS),
+            blocked: GlobalDenyList::new(global_deny_list::BLOCKS),
             gate,
             switches,
             store,
@@ -239,8 +239,8 @@ impl Engine {
             ticket_seal,
             #[cfg(feature = "grpc")]
             reservations: reservations::Reservations::default(),
-            breakers: breakers::Breakers::default(),
-            seen: in_force::Seen { wall: wall.nanos().into(), ..in_force::Seen::default() },
+            breakers: breaker_registry::Breakers::default(),
+            seen: last_told::LastSeen { wall: wall.nanos().into(), ..last_told::LastSeen::default() },
             wall,
             started,
             denials: DenialLog::of_all(),
@@ -252,7 +252,7 @@ impl Engine {
 
     /// Returns the settings in force, held by an arc-swap guard: a shared reference count would be written by all
     /// threads. Keep the guard for one request at most.
-    pub(crate) fn live(&self) -> Guard<Arc<Live>> {
+    pub(crate) fn live(&self) -> Guard<Arc<ActiveConfig>> {
         self.live.load()
     }
 
@@ -288,7 +288,7 @@ impl Engine {
         let before = self.live();
         self.follow_switches(&settings.policies);
         self.gate.replace(Arc::clone(&settings.policies));
-        let live = Live::new(settings, &self.metrics, Some(&before), self.now());
+        let live = ActiveConfig::new(settings, &self.metrics, Some(&before), self.now());
         for gone in before.set.policies().iter().filter(|policy| live.set.find(&policy.name).is_none()) {
             self.metrics.forget(&gone.name);
         }
@@ -309,7 +309,7 @@ impl Engine {
     /// Counts a decision and turns it into a [`Conclusion`].
     fn conclude(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         request: &Descriptor<'_>,
         decided: Result<GateDecision, StoreError>,
         want: Want,
@@ -325,13 +325,19 @@ impl Engine {
 
     /// Counts a decision and adjusts it for the answer, in place: it is large, and moving it costs as much as counting
     /// it.
-    fn settle_form(&self, live: &Live, request: &Descriptor<'_>, conclusion: &mut Conclusion, want: Want) {
+    fn settle_form(
+        &self,
+        live: &ActiveConfig,
+        request: &Descriptor<'_>,
+        conclusion: &mut Conclusion,
+        want: Want,
+    ) {
         let Conclusion::Decided(decision) = conclusion else { return };
         if let Some(anyway) = &decision.anyway {
             self.count_anyway(live, decision, anyway);
         }
         if live.breaks && decision.allowed {
-            decision.binding = breakers::least_left(decision).or(decision.binding);
+            decision.binding = breaker_registry::least_left(decision).or(decision.binding);
         }
         if decision.by == store::DecidedBy::Fallback
             && let Some(other) = self.without_engine(live, decision)
@@ -350,7 +356,7 @@ impl Engine {
     /// Gives a decision its id. For a refusal, also remembers the request and logs the denial.
     pub(crate) fn name(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         check: &Check<'_, '_>,
         only: Option<&[usize]>,
         conclusion: &Conclusion,
@@ -361,7 +367,7 @@ impl Engine {
         };
         if conclusion.allowed() {
             let id = self.refused.name(at);
-            call_notes::note(|notes| _ = notes.id.get_or_insert(id));
+            span_attributes::note(|notes| _ = notes.id.get_or_insert(id));
             return id;
         }
         // Policies are remembered by name, because their indices change when the file changes.
@@ -371,7 +377,7 @@ impl Engine {
         let stated = Stated { cost: check.stated_cost(), priority: check.priority };
         let record = self.record(live, check.request, conclusion, at);
         let id = self.refused.remember(record, check.request, only, secret, stated);
-        call_notes::note(|notes| _ = notes.id.get_or_insert(id));
+        span_attributes::note(|notes| _ = notes.id.get_or_insert(id));
         if let Conclusion::Decided(decision) = conclusion {
             self.tell_denial(live, check.request, decision, id);
         }
@@ -389,7 +395,7 @@ impl Engine {
     }
 
     /// Returns the facts of the policies that this conclusion was made under.
-    pub(crate) fn facts<'l>(&self, live: &'l Live, conclusion: &Conclusion) -> Cow<'l, [Facts]> {
+    pub(crate) fn facts<'l>(&self, live: &'l ActiveConfig, conclusion: &Conclusion) -> Cow<'l, [Facts]> {
         match conclusion {
             Conclusion::Decided(decision) => live.facts(&decision.policies, &self.metrics),
             Conclusion::Unsettled { .. } => Cow::Borrowed(&live.policies),
@@ -410,7 +416,7 @@ impl Engine {
             let judges = live.set.policies().iter().zip(&*live.policies);
             let judges =
                 judges.filter_map(|(policy, facts)| Some((policy.name.as_str(), facts.judge.as_deref()?)));
-            judged::show(registry, judges);
+            admitted_share::show(registry, judges);
             others(registry);
         };
         let of_peers = self.peer_metrics(&live);
@@ -418,7 +424,7 @@ impl Engine {
     }
 
     /// Returns the lists that refuse and belong to no policy.
-    pub(crate) fn lists(&self) -> [&FileList; 2] {
+    pub(crate) fn lists(&self) -> [&GlobalDenyList; 2] {
         [&self.file_list, &self.blocked]
     }
 
@@ -432,6 +438,6 @@ impl Engine {
 }
 
 /// Returns the policies in force that have these indices.
-fn among(live: &Live, only: &[usize]) -> Among {
+fn among(live: &ActiveConfig, only: &[usize]) -> Among {
     Among::new(Arc::clone(&live.set), only.iter().copied())
 }

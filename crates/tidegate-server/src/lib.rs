@@ -29,23 +29,22 @@
 //! ```
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod active_config;
 mod api_policies;
 mod app;
 mod auth;
 mod blocking_jobs;
-mod call_notes;
 mod connections;
 mod denial_log;
 mod doors;
 mod engine;
 mod events;
-mod file_list;
 mod file_mode;
 mod file_watch;
 #[cfg(feature = "fuzzing")]
 mod fuzzed_app;
+mod global_deny_list;
 mod json;
-mod live;
 mod metrics;
 mod options;
 mod otlp;
@@ -59,15 +58,16 @@ mod requests;
 mod server;
 mod settings;
 mod signals;
-mod span;
+mod span_attributes;
 mod spelling;
 mod stores;
 mod systemd;
 mod ticket_options;
+mod time_text;
 mod tls;
 mod top_keys;
-mod unknown_numbers;
-mod unmet;
+mod uncovered_requests;
+mod unreported_signals;
 
 pub use auth::{Scope, Scopes, Token, TokenError, Tokens, TokensError, UnknownScope};
 pub use options::{OptionsError, ServerOptions, Timeouts};
@@ -80,7 +80,7 @@ pub use stores::{
 };
 pub use ticket_options::{TicketKeyError, TicketOptions};
 pub use tls::{TlsError, check_tls};
-pub use unknown_numbers::unknown_numbers;
+pub use unreported_signals::unknown_numbers;
 
 /// Functions for the fuzz targets; not part of the API.
 #[cfg(feature = "fuzzing")]

@@ -2,12 +2,13 @@
 //!
 //! Labels come only from the configuration, never from a request, so the number of series is known when a file is
 //! loaded. Series of removed policies are dropped. A decision finds its counters by the policy's index, in
-//! [`crate::live::Live`].
+//! [`crate::active_config::ActiveConfig`].
 
+pub(crate) mod admitted_share;
+mod busiest_keys;
+pub(crate) mod conditions;
 mod decision_times;
-mod hottest;
-pub(crate) mod in_force;
-pub(crate) mod judged;
+mod inline_limits;
 mod labels;
 pub(crate) mod leases;
 #[cfg(feature = "otel")]
@@ -23,7 +24,6 @@ mod requests;
 mod store_state;
 mod store_times;
 mod switches;
-mod throttled;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
 
@@ -40,10 +40,11 @@ use prometheus_client::registry::{Registry, Unit};
 use tidegate::store::Occupancy;
 use tidegate::{Clock, SystemClock, Tick};
 
-use crate::call_notes;
+use crate::span_attributes;
 
+pub(crate) use self::busiest_keys::Used;
 use self::decision_times::DecisionTimes;
-pub(crate) use self::hottest::Used;
+use self::inline_limits::Throttled;
 pub(crate) use self::labels::{
     BreakerStateLabel, CutReason, Decided, ExtensionResult, RequestOutcome, SettlementResult,
     SwitchedByLabel, Transport,
@@ -61,7 +62,6 @@ pub(crate) use self::requests::{InFlight, Requests};
 pub(crate) use self::store_state::StoreState;
 pub(crate) use self::store_times::{StoreOp, StoreTimes};
 use self::switches::SwitchSeries;
-use self::throttled::Throttled;
 
 /// All metrics of a server.
 #[derive(Debug)]
@@ -238,7 +238,7 @@ impl Metrics {
 
     fn note_time(&self, transport: Transport, start: Tick) {
         let took: Duration = self.stopwatch.now().since(start);
-        call_notes::note(|notes| call_notes::add(&mut notes.deciding, took));
+        span_attributes::note(|notes| span_attributes::add(&mut notes.deciding, took));
         self.decision_times[transport as usize].observe(took);
     }
 
@@ -248,7 +248,7 @@ impl Metrics {
         let start = self.stopwatch.now();
         let decided = deciding.await;
         let took = self.stopwatch.now().since(start);
-        call_notes::note(|notes| call_notes::add(&mut notes.deciding, took));
+        span_attributes::note(|notes| span_attributes::add(&mut notes.deciding, took));
         let took = took / u32::try_from(decided.len().max(1)).unwrap_or(u32::MAX);
         let times = &self.decision_times[Transport::http as usize];
         decided.iter().for_each(|_| times.observe(took));

@@ -2,7 +2,7 @@
 //!
 //! A door asks [`Spans`] for a [`CallSpan`] before it answers a call. It gets none if there is no collector, or if the
 //! call is not sampled, which costs a look at two headers. Facts about a call are noted while it is answered
-//! ([`crate::call_notes`]) and written into the span at its end.
+//! ([`crate::span_attributes`]) and written into the span at its end.
 //!
 //! No call ever waits for the collector: ended spans go into a bounded queue, and one thread sends them from there. If
 //! the queue is full, the span is dropped and counted. The OpenTelemetry crates make the spans and batches, and speak
@@ -35,7 +35,7 @@ pub(crate) use self::spans::Spans;
 /// How a call ended, in the terms of its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "no span is told"))]
-pub(crate) enum Ended {
+pub(crate) enum CallEnd {
     /// An HTTP status.
     Http(u16),
     /// The name of a gRPC status, as in the specification.

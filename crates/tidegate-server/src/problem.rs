@@ -30,10 +30,10 @@ pub(crate) struct Delayed(pub(crate) Duration);
 /// `detail` is a sentence for people; the other members are for programs. Boxed, because it is the error type of most
 /// results here.
 #[derive(Clone, Debug)]
-pub(crate) struct Problem(Box<Inner>);
+pub(crate) struct Problem(Box<ProblemParts>);
 
 #[derive(Clone, Debug)]
-struct Inner {
+struct ProblemParts {
     status: StatusCode,
     detail: String,
     members: Map<String, Value>,
@@ -58,7 +58,7 @@ struct Body<'a> {
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self(Box::new(Inner {
+        Self(Box::new(ProblemParts {
             status,
             detail: detail.into(),
             members: Map::new(),
@@ -147,7 +147,7 @@ impl Problem {
     }
 }
 
-impl Inner {
+impl ProblemParts {
     fn body(&self) -> Body<'_> {
         Body {
             r#type: "about:blank",
@@ -162,7 +162,7 @@ impl Inner {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let body = json::bytes(&self.0.body());
-        let Inner { status, allow, passes, guess, .. } = *self.0;
+        let ProblemParts { status, allow, passes, guess, .. } = *self.0;
         let mut response = (status, body).into_response();
         if guess {
             response.extensions_mut().insert(Delayed(WRONG_TOKEN));

@@ -33,7 +33,7 @@ const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
 /// The longest request that is kept, in bytes: one long value, or twice the headers of a browser.
 const MAX_REQUEST: usize = 8 * 1024;
 /// The size of an entry beside its attributes.
-const OVERHEAD: usize = size_of::<Entry>();
+const OVERHEAD: usize = size_of::<KeptRequest>();
 
 /// A bounded memory of refused requests; keeps the newest.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(crate) struct RefusedRequests {
 
 #[derive(Debug, Default)]
 struct Shard {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<KeptRequest>,
     /// The sequence number of the first entry.
     first: u64,
     bytes: usize,
@@ -122,7 +122,7 @@ pub(crate) struct Refused {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct KeptRequest {
     id: Ulid,
     record: Record,
     stated: Stated,
@@ -189,7 +189,7 @@ impl RefusedRequest {
     }
 }
 
-impl Entry {
+impl KeptRequest {
     fn weight(&self) -> usize {
         OVERHEAD + self.record.weight() + self.request.as_ref().map_or(0, RefusedRequest::weight)
     }
@@ -234,7 +234,7 @@ impl RefusedRequests {
         let at_shard = number as usize % SHARDS;
         let request = RefusedRequest::new(request, only, secret);
         let at = record.at;
-        let mut entry = Entry { id: Ulid::nil(), record, stated, request };
+        let mut entry = KeptRequest { id: Ulid::nil(), record, stated, request };
         let weight = entry.weight();
         let mut shard = self.shards[at_shard].lock();
         while shard.entries.len() >= self.entries
@@ -255,7 +255,7 @@ impl RefusedRequests {
         let (at_shard, sequence) = self.place(id);
         let shard = self.shards.get(at_shard)?.lock();
         let entry = &shard.entries[shard.index(id, sequence)?];
-        let Entry { record, stated, request, .. } = entry;
+        let KeptRequest { record, stated, request, .. } = entry;
         Some(Refused { record: record.clone(), stated: *stated, request: request.clone() })
     }
 

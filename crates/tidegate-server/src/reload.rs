@@ -7,7 +7,7 @@
 mod api_policies;
 mod cluster_policies;
 mod counter_warnings;
-mod taken;
+mod published_state;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,13 +18,13 @@ use tidegate::gate::KeyedView;
 use tokio::sync::Mutex as Turn;
 
 pub(crate) use self::api_policies::{Changed, NotChanged};
-pub(crate) use self::taken::Taken;
+pub(crate) use self::published_state::Taken;
 use crate::api_policies::{ApiPolicies, SavedPolicies};
 use crate::blocking_jobs::BlockingJobs;
 use crate::engine::Engine;
 use crate::settings::{AtStart, Refused, Settings, SharedPolicies, Source};
 use crate::systemd;
-use crate::unknown_numbers::unknown_numbers;
+use crate::unreported_signals::unknown_numbers;
 
 /// The longest wait for reading a configuration: far longer than a disk takes, and short enough for an operator who
 /// waits for the answer.

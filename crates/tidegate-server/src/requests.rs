@@ -4,7 +4,7 @@
 mod conclude;
 mod inline_limit;
 mod key;
-mod named;
+mod named_policies;
 mod outcome;
 
 use tidegate::Rate;
@@ -13,8 +13,8 @@ use tidegate::policy::Descriptor;
 pub(crate) use self::conclude::conclude;
 pub(crate) use self::inline_limit::{InlineLimit, InlineQuotas};
 pub(crate) use self::key::{key_of, network_of};
-pub(crate) use self::named::find;
-pub(crate) use self::outcome::{Ended, STATUSES};
+pub(crate) use self::named_policies::find;
+pub(crate) use self::outcome::{STATUSES, WorkEnd};
 
 /// The most attributes of one check. Policies name a handful, and a linear look-up stays cheap.
 pub(crate) const MAX_ATTRIBUTES: usize = 64;

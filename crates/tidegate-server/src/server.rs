@@ -36,7 +36,7 @@ use crate::signals::Signals;
 use crate::stores::OpenStore;
 use crate::systemd;
 use crate::tls::Certificates;
-use crate::unknown_numbers::unknown_numbers;
+use crate::unreported_signals::unknown_numbers;
 
 /// A server that is listening and ready to run.
 #[derive(Debug)]

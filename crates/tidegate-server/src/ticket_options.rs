@@ -37,7 +37,7 @@ pub struct TicketOptions {
 }
 
 /// The keys that were read.
-struct Found {
+struct ReadKeys {
     keys: TicketKeys,
     warnings: Vec<String>,
 }
@@ -103,7 +103,7 @@ impl TicketOptions {
             (None, None) => None,
         };
         let (keys, warnings) = match found {
-            Some(Found { keys, warnings }) => (Some(keys), warnings),
+            Some(ReadKeys { keys, warnings }) => (Some(keys), warnings),
             None => (None, Vec::new()),
         };
         let ttl = said.ttl.unwrap_or(Self::TTL).clamp(Duration::from_nanos(1), Ticket::MAX_TTL);
@@ -163,7 +163,7 @@ impl TicketOptions {
 }
 
 /// Reads the key that is kept in a folder, or draws it. Blocks the thread.
-fn kept_in(folder: &Path) -> Result<Found, TicketKeyError> {
+fn kept_in(folder: &Path) -> Result<ReadKeys, TicketKeyError> {
     let path = folder.join(KEPT_KEY);
     match from_file(&path) {
         Err(TicketKeyError::File { why, .. }) if is_missing(&why) => {}
@@ -192,7 +192,7 @@ fn write_key(path: &Path, line: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn from_file(path: &Path) -> Result<Found, TicketKeyError> {
+fn from_file(path: &Path) -> Result<ReadKeys, TicketKeyError> {
     let text = read_text(path, MOST_FILE_BYTES)
         .map_err(|error| TicketKeyError::File { path: path.to_owned(), why: Arc::new(error) })?;
     let mut found = parse(&text, || format!("the ticket key's file {}", path.display()))?;
@@ -207,7 +207,7 @@ fn from_file(path: &Path) -> Result<Found, TicketKeyError> {
     Ok(found)
 }
 
-fn parse(text: &str, from: impl Fn() -> String) -> Result<Found, TicketKeyError> {
+fn parse(text: &str, from: impl Fn() -> String) -> Result<ReadKeys, TicketKeyError> {
     let keys = TicketKeys::parse(text).map_err(|why| TicketKeyError::Key { from: from(), why })?;
     let mut warnings = Vec::new();
     if keys.looks_typed() {
@@ -216,10 +216,10 @@ fn parse(text: &str, from: impl Fn() -> String) -> Result<Found, TicketKeyError>
             from()
         ));
     }
-    Ok(Found { keys, warnings })
+    Ok(ReadKeys { keys, warnings })
 }
 
-fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Found>, TicketKeyError> {
+fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<ReadKeys>, TicketKeyError> {
     match (variable("TIDEGATE_TICKET_KEY"), variable("TIDEGATE_TICKET_KEY_FILE")) {
         (None, None) => Ok(None),
         (Some(key), None) => match key.to_str() {

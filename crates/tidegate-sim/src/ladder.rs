@@ -17,9 +17,9 @@ use self::rung::Tried;
 pub use self::rung::{NewlyHit, Rung};
 use self::steps::steps;
 use crate::log::Record;
+use crate::policy_yaml::{plain_or_quoted, scope};
 use crate::replay::{Replay, ReplayOptions, written_rate};
 use crate::what_if::{Candidate, WhatIf, WhatIfOptions};
-use crate::written::{plain_or_quoted, scope};
 
 /// The most policies that get a ladder: each ladder remembers every key, and more charts would overload the
 /// page.

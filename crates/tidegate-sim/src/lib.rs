@@ -36,8 +36,8 @@
 //! # Ok::<(), tidegate_sim::traffic::TrafficError>(())
 //! ```
 
-mod agenda;
 pub mod chart;
+mod event_queue;
 pub mod fleet;
 pub mod json_units;
 pub mod ladder;
@@ -48,16 +48,16 @@ pub mod order;
 pub mod overload;
 pub mod peaks;
 mod percent;
+mod policy_yaml;
 pub mod replay;
 pub mod report;
 pub mod series;
 pub mod served;
 pub mod source;
 pub mod suggest;
+mod suggest_word;
 pub mod thousands;
 pub mod trace;
 pub mod traffic;
 pub mod unknown;
 pub mod what_if;
-mod words;
-mod written;

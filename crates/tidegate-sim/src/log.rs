@@ -13,6 +13,7 @@ mod client;
 mod columns;
 mod csv;
 mod detect;
+mod duration_fields;
 mod envelope;
 mod fields;
 mod hand_out;
@@ -24,10 +25,9 @@ mod reader;
 mod record;
 mod roles;
 mod shapes;
-mod span;
 mod tally;
 mod time;
-mod wanted;
+mod wanted_attributes;
 
 use std::ops::ControlFlow;
 use std::slice;
@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate::Tick;
 use tidegate::policy::Match;
 
-use crate::order::{Clamp, Line, Order, Reorder};
+use crate::order::{Clamp, Order, OrderedLine, Reorder};
 use crate::source::{Input, Lines, Opened, Progress, SourceError, total_bytes};
 
 use detect::Detected;
@@ -50,7 +50,7 @@ use reader::{Reader, is_blank};
 pub use record::{Record, text};
 use tally::LINE_BITS;
 pub use tally::{MAX_DURATION, Tally};
-pub(crate) use wanted::Wanted;
+pub(crate) use wanted_attributes::Wanted;
 
 /// Options for reading a log.
 #[derive(Clone, Debug, Default)]
@@ -226,7 +226,9 @@ impl Log {
                 let flow = self.lines(|readers, tally, mark, line| {
                     match readers[(mark >> LINE_BITS) as usize].time(line) {
                         Ok(None) => return ControlFlow::Continue(()),
-                        Ok(Some((time, time_at))) => order.push(time, Line { mark, time_at, bytes: line }),
+                        Ok(Some((time, time_at))) => {
+                            order.push(time, OrderedLine { mark, time_at, bytes: line })
+                        }
                         Err(why) => tally.note(mark, line, why),
                     }
                     while order.are_ready(together) {

@@ -11,8 +11,8 @@ mod runs;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use self::runs::{HEAD, Place, Runs};
-pub(crate) use self::runs::{Held, Line};
+use self::runs::{HEAD, LinePosition, Runs};
+pub(crate) use self::runs::{HeldLine, OrderedLine};
 use crate::source::MAX_LINE;
 
 /// What to do with lines that go back in time.
@@ -87,7 +87,7 @@ pub(crate) struct Reorder {
     limit: usize,
     runs: Runs,
     /// The lines that are ready.
-    ready: VecDeque<Place>,
+    ready: VecDeque<LinePosition>,
     /// The bytes of the lines that are not ready yet.
     waiting: usize,
     ready_bytes: usize,
@@ -120,7 +120,7 @@ impl Reorder {
     }
 
     /// Adds a line of at most 64 KiB.
-    pub(crate) fn push(&mut self, time: u64, line: Line<'_>) {
+    pub(crate) fn push(&mut self, time: u64, line: OrderedLine<'_>) {
         note_step(&mut self.tally, time, &mut self.before, self.latest);
         let need = HEAD + line.bytes.len();
         while self.waiting + need > self.limit.min(u32::MAX as usize / 2)
@@ -157,7 +157,7 @@ impl Reorder {
     }
 
     /// Returns the lines that are ready, in order. They stay until [`Reorder::drop_first`].
-    pub(crate) fn ready(&self) -> impl Iterator<Item = Held<'_>> {
+    pub(crate) fn ready(&self) -> impl Iterator<Item = HeldLine<'_>> {
         self.ready.iter().map(|place| self.runs.line(*place))
     }
 

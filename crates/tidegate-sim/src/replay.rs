@@ -9,12 +9,12 @@
 mod account;
 mod granted;
 mod guards;
-mod inside;
-mod lanes;
+mod in_flight;
 mod log_clock;
 mod options;
 mod outcome;
 mod run;
+mod series_names;
 mod switches;
 mod threshold;
 mod trust;
@@ -32,14 +32,14 @@ use crate::series::Series;
 use crate::traffic::Arrival;
 use crate::unknown::UnknownNumber;
 
-pub(crate) use lanes::{ADMITTED, DENIED, OFFERED, WOULD_DENY};
 pub use options::ReplayOptions;
+pub(crate) use series_names::{ADMITTED, DENIED, OFFERED, WOULD_DENY};
 
 pub(crate) use account::{key_name, written_rate};
 pub use granted::Granted;
 pub use guards::{BreakerBand, BreakerChange, BreakerState, GuardOutcome, ServiceOutcome};
 pub(crate) use guards::{GuardLimit, Guards};
-use inside::{Inside, Leaving};
+use in_flight::{Inside, Leaving};
 use log_clock::LogClock;
 pub(crate) use outcome::share;
 pub use outcome::{Outcome, PeakRate, PolicyOutcome, shadow_limit_name};

@@ -12,41 +12,41 @@
 //! Memory is bounded by [`SuggestOptions::keys`]. With more keys, the lightest are left out of the search. The last
 //! reading then forgets keys whose limits are full again first, which changes no decision.
 
+mod bursts;
+mod candidates;
 mod caution;
 mod choose;
 mod curve;
-mod cut;
+mod cut_instead;
 mod gap;
-mod instead;
+mod group_policies;
+mod margins;
 mod measure;
-mod narrower;
-mod needs;
 mod options;
+mod outliers;
 mod readings;
-mod room;
 mod signs;
-mod stand_out;
 mod suggestion;
 mod watch;
 
 use tidegate::policy::{Limit, Policy};
 use tidegate::{Quota, Rate};
 
+pub use self::candidates::Purpose;
 pub use self::caution::Caution;
-pub use self::cut::Purpose;
+pub use self::group_policies::Narrower;
 use self::measure::Measured;
-pub use self::narrower::Narrower;
 pub use self::options::{SuggestError, SuggestOptions, WrittenCost};
+pub use self::outliers::{Fate, StandsOut};
 use self::readings::Readings;
 pub use self::readings::Step;
 pub use self::signs::{ClientKind, Signs};
-pub use self::stand_out::{Fate, StandsOut};
 pub use self::suggestion::{
     Finding, Instead, KeysPeak, LeastLimit, Proposal, ReplayResult, Spared, Suggestion,
 };
 use crate::log::LogOptions;
+use crate::policy_yaml::both;
 use crate::source::Input;
-use crate::written::both;
 
 /// Proposes limits for a log, reading it four to fifteen times, and as often again for each of at most two narrower
 /// questions ([`Instead`]) if it does not cut all keys that stand out; `watch` is told about each reading and each request.
@@ -101,7 +101,7 @@ pub fn suggest(
     };
     let mut found = ask(log, options)?;
     let of_all = SuggestOptions { keep: None, ..options.clone() };
-    for question in instead::questions(&found) {
+    for question in cut_instead::questions(&found) {
         let matching = question.matching().ok().and_then(|narrower| both(&log.matching, &narrower));
         let Some(matching) = matching else { continue };
         // A log without such requests has no answer.

@@ -7,7 +7,7 @@
 
 mod algorithm;
 mod answer;
-mod line;
+mod operation_line;
 #[cfg(test)]
 mod policies_tests;
 mod subject;
@@ -30,7 +30,7 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Finish, Outcome, Retry};
 
 pub use self::algorithm::algorithm;
-use self::line::{LineIn, Op, ReplaceWord};
+use self::operation_line::{LineIn, Op, ReplaceWord};
 use self::subject::{ChargedLimit, Policies, SingleLimit, Subject};
 use crate::source::MAX_LINE;
 use crate::thousands::grouped;
@@ -78,7 +78,7 @@ pub struct Trace<'m> {
     shows_states: bool,
     cells: HashMap<Box<[u8]>, Cell, foldhash::fast::RandomState>,
     /// Charges that are allowed but not settled yet, by id. An id names one charge at a time.
-    held: HashMap<String, Held, foldhash::fast::RandomState>,
+    held: HashMap<String, OpenCharge, foldhash::fast::RandomState>,
     most_held: usize,
     /// The number of the current line, from 1.
     line: u64,
@@ -88,7 +88,7 @@ pub struct Trace<'m> {
 const MOST_HELD: usize = 1_000_000;
 
 /// An allowed line that can still be settled.
-struct Held {
+struct OpenCharge {
     /// The number of the line, from 1.
     line: u64,
     key: String,
@@ -230,7 +230,7 @@ impl<'m> Trace<'m> {
             let receipts = settled.lines.iter().map(|line| line.receipt);
             let lines =
                 charged.into_iter().zip(receipts).filter_map(|(charged, receipt)| Some((charged, receipt?)));
-            let held = Held { line: self.line, key: line.key.to_string(), lines: lines.collect() };
+            let held = OpenCharge { line: self.line, key: line.key.to_string(), lines: lines.collect() };
             self.held.insert(id.to_string(), held);
         }
         Ok(())
@@ -238,7 +238,7 @@ impl<'m> Trace<'m> {
 
     /// Refuses an id that is in use, or one too many.
     fn check_id(&self, id: &str) -> Result<(), String> {
-        if let Some(Held { line, .. }) = self.held.get(id) {
+        if let Some(OpenCharge { line, .. }) = self.held.get(id) {
             return Err(format!(
                 "the id {id:?} is that of line {line}, which is not settled yet; settle that first, or take another id"
             ));

@@ -32,12 +32,12 @@ pub enum Fault {
 /// A proxy in front of one server, on a loopback port of its own. Stops when it is dropped.
 #[derive(Debug)]
 pub struct FaultyProxy {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     addr: SocketAddr,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ProxyState {
     to: Mutex<SocketAddr>,
     state: Mutex<State>,
     changed: Condvar,
@@ -68,7 +68,7 @@ impl FaultyProxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let addr = listener.local_addr()?;
         let shared =
-            Arc::new(Shared { to: Mutex::new(server), state: Mutex::default(), changed: Condvar::new() });
+            Arc::new(ProxyState { to: Mutex::new(server), state: Mutex::default(), changed: Condvar::new() });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
             for client in listener.incoming() {
@@ -129,7 +129,7 @@ impl Drop for FaultyProxy {
     }
 }
 
-impl Shared {
+impl ProxyState {
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }

@@ -50,12 +50,12 @@ use crate::name::Name;
 /// "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21; gRPC proposal A6; the HTTP headers of Envoy's router.
 #[derive(Clone, Debug)]
 pub struct ArrivingRetriesLayer {
-    rules: Arc<Rules>,
+    rules: Arc<RetryPressure>,
 }
 
 /// The counts and the name of a layer.
 #[derive(Clone, Debug)]
-struct Rules {
+struct RetryPressure {
     arriving: ArrivingRetries,
     name: Name,
 }
@@ -70,23 +70,23 @@ impl ArrivingRetriesLayer {
     /// Makes a layer that counts in `arriving`, which other servers of the process may share.
     #[must_use]
     pub fn new(arriving: ArrivingRetries) -> Self {
-        Self { rules: Arc::new(Rules { arriving, name: Name::new("arriving-retries") }) }
+        Self { rules: Arc::new(RetryPressure { arriving, name: Name::new("arriving-retries") }) }
     }
 
     /// Chooses the name that observers are told; the default is `arriving-retries`.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
-        self.with(|rules| Rules { name: rules.name.renamed(name), ..rules })
+        self.with(|rules| RetryPressure { name: rules.name.renamed(name), ..rules })
     }
 
     /// Tells `observer` of each caller that is told not to try again
     /// ([`LayerDid::ToldNotToRetry`](tidegate::observer::LayerDid::ToldNotToRetry)).
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
-        self.with(|rules| Rules { name: rules.name.observed(observer), ..rules })
+        self.with(|rules| RetryPressure { name: rules.name.observed(observer), ..rules })
     }
 
-    fn with(self, change: impl FnOnce(Rules) -> Rules) -> Self {
+    fn with(self, change: impl FnOnce(RetryPressure) -> RetryPressure) -> Self {
         Self { rules: Arc::new(change(Arc::unwrap_or_clone(self.rules))) }
     }
 }
@@ -103,7 +103,7 @@ impl<S> Layer<S> for ArrivingRetriesLayer {
 #[derive(Clone, Debug)]
 pub struct ArrivingRetriesService<S> {
     inner: S,
-    rules: Arc<Rules>,
+    rules: Arc<RetryPressure>,
 }
 
 impl<S, B, R> Service<Request<B>> for ArrivingRetriesService<S>
@@ -151,7 +151,7 @@ pin_project! {
     pub struct ArrivingRetriesFuture<F> {
         #[pin]
         future: F,
-        rules: Arc<Rules>,
+        rules: Arc<RetryPressure>,
     }
 }
 

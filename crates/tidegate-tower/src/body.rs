@@ -6,12 +6,12 @@
 //! ends the body at the deadline. Which of the two a layer does is a type parameter of the layer, [`AtHead`] or
 //! [`AtBodyEnd`], since it changes the type of the response.
 
-mod held;
+mod holding;
 mod replay;
 mod timed;
 mod until;
 
-pub use self::held::HeldBody;
+pub use self::holding::HeldBody;
 pub(crate) use self::replay::CanReplay;
 pub use self::replay::{ReplayBody, ReplayError};
 pub(crate) use self::timed::BodyDeadline;

@@ -17,7 +17,7 @@ pub use self::future::BreakerFuture;
 use crate::answers::{Answers, Problems};
 use crate::body::{AtBodyEnd, AtHead, HoldsUntil};
 use crate::classify::{ByStatus, Classify};
-use crate::guarded::{Inside, Rules};
+use crate::guarded::{GuardRules, Inside};
 use crate::name::Name;
 use crate::ready::give_back;
 
@@ -44,7 +44,7 @@ use crate::ready::give_back;
 #[derive(Clone, Debug)]
 pub struct BreakerLayer<B = OneBreaker, C = ByStatus, A = Problems, U = AtHead> {
     breakers: B,
-    rules: Arc<Rules<C, A>>,
+    rules: Arc<GuardRules<C, A>>,
     until: PhantomData<U>,
 }
 
@@ -79,7 +79,8 @@ impl<F> BreakerLayer<BreakerOfKey<F>> {
 
 impl<B> BreakerLayer<B> {
     fn over(name: &str, breakers: B) -> Self {
-        let rules = Rules { name: Name::new(name), named_limit: None, classify: ByStatus, answers: Problems };
+        let rules =
+            GuardRules { name: Name::new(name), named_limit: None, classify: ByStatus, answers: Problems };
         Self { breakers, rules: Arc::new(rules), until: PhantomData }
     }
 }
@@ -130,7 +131,10 @@ impl<B, C: Clone, A: Clone, U> BreakerLayer<B, C, A, U> {
         BreakerLayer { breakers: self.breakers, rules: self.rules, until: PhantomData }
     }
 
-    fn with<D, N>(self, change: impl FnOnce(Rules<C, A>) -> Rules<D, N>) -> BreakerLayer<B, D, N, U> {
+    fn with<D, N>(
+        self,
+        change: impl FnOnce(GuardRules<C, A>) -> GuardRules<D, N>,
+    ) -> BreakerLayer<B, D, N, U> {
         let Self { breakers, rules, until } = self;
         BreakerLayer { breakers, rules: Arc::new(change(Arc::unwrap_or_clone(rules))), until }
     }
@@ -150,7 +154,7 @@ impl<S, B: Clone, C, A, U> Layer<S> for BreakerLayer<B, C, A, U> {
 pub struct BreakerService<S, B = OneBreaker, C = ByStatus, A = Problems, U = AtHead> {
     inner: S,
     breakers: B,
-    rules: Arc<Rules<C, A>>,
+    rules: Arc<GuardRules<C, A>>,
     until: PhantomData<U>,
 }
 

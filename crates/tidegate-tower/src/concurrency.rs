@@ -16,7 +16,7 @@ pub use self::future::ConcurrencyFuture;
 use crate::answers::{Answers, Problems};
 use crate::body::{AtBodyEnd, AtHead, HoldsUntil};
 use crate::classify::{ByStatus, Classify};
-use crate::guarded::{Inside, Rules};
+use crate::guarded::{GuardRules, Inside};
 use crate::name::Name;
 use crate::ready::for_later;
 
@@ -69,7 +69,7 @@ use crate::ready::for_later;
 pub struct ConcurrencyLayer<E = Alike, C = ByStatus, A = Problems, U = AtHead> {
     bulkhead: Bulkhead,
     entering: E,
-    rules: Arc<Rules<C, A>>,
+    rules: Arc<GuardRules<C, A>>,
     until: PhantomData<U>,
 }
 
@@ -93,7 +93,7 @@ impl ConcurrencyLayer {
     #[must_use]
     pub fn new(name: &str, bulkhead: Bulkhead) -> Self {
         let named_limit = Some(NamedLimit::of_places(name));
-        let rules = Rules { name: Name::new(name), named_limit, classify: ByStatus, answers: Problems };
+        let rules = GuardRules { name: Name::new(name), named_limit, classify: ByStatus, answers: Problems };
         Self { bulkhead, entering: Alike, rules: Arc::new(rules), until: PhantomData }
     }
 }
@@ -153,7 +153,10 @@ impl<E, C: Clone, A: Clone, U> ConcurrencyLayer<E, C, A, U> {
         ConcurrencyLayer { bulkhead, entering, rules, until: PhantomData }
     }
 
-    fn with<D, B>(self, change: impl FnOnce(Rules<C, A>) -> Rules<D, B>) -> ConcurrencyLayer<E, D, B, U> {
+    fn with<D, B>(
+        self,
+        change: impl FnOnce(GuardRules<C, A>) -> GuardRules<D, B>,
+    ) -> ConcurrencyLayer<E, D, B, U> {
         let Self { bulkhead, entering, rules, until } = self;
         ConcurrencyLayer { bulkhead, entering, rules: Arc::new(change(Arc::unwrap_or_clone(rules))), until }
     }
@@ -197,7 +200,7 @@ pub struct ConcurrencyService<S, E = Alike, C = ByStatus, A = Problems, U = AtHe
     inner: S,
     bulkhead: Bulkhead,
     entering: E,
-    rules: Arc<Rules<C, A>>,
+    rules: Arc<GuardRules<C, A>>,
     until: PhantomData<U>,
 }
 

@@ -1,7 +1,7 @@
 //! Gate layer: puts the policies of a gate around a service. A request is charged to all policies or to none.
 
+mod admitted;
 mod describe;
-mod inside;
 mod passing;
 mod rules;
 
@@ -15,10 +15,10 @@ use tidegate::observer::Observer;
 use tower_layer::Layer;
 use tower_service::Service;
 
+pub use self::admitted::HeldAdmission;
 pub use self::describe::Describe;
-pub use self::inside::HeldAdmission;
 pub use self::passing::GateFuture;
-use self::rules::Rules;
+use self::rules::GateRules;
 pub use self::rules::WhenUndecided;
 use crate::answers::{Answers, Problems};
 use crate::body::{AtBodyEnd, AtHead, HoldsUntil};
@@ -78,7 +78,7 @@ use crate::ready::take_ready;
 /// ```
 #[derive(Debug)]
 pub struct GateLayer<D, C = ByStatus, A = Problems, U = AtHead> {
-    rules: Arc<Rules<D, C, A>>,
+    rules: Arc<GateRules<D, C, A>>,
     until: PhantomData<U>,
 }
 
@@ -86,7 +86,7 @@ impl<D> GateLayer<D> {
     /// Makes a layer that asks `gate` about each request, described by `describe`.
     #[must_use]
     pub fn new(gate: Arc<Gate>, describe: D) -> Self {
-        Self { rules: Arc::new(Rules::new(gate, describe)), until: PhantomData }
+        Self { rules: Arc::new(GateRules::new(gate, describe)), until: PhantomData }
     }
 }
 
@@ -108,7 +108,7 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
     /// [`until_body_ends`](GateLayer::until_body_ends) before the body of the answer ends.
     #[must_use]
     pub fn settling(self) -> Self {
-        self.with(|rules| Rules { settling: true, ..rules })
+        self.with(|rules| GateRules { settling: true, ..rules })
     }
 
     /// Chooses what happens to requests that cannot be decided; the default is to refuse them. A request whose own
@@ -116,7 +116,7 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
     /// without a charge by choosing a short one.
     #[must_use]
     pub fn when_undecided(self, undecided: WhenUndecided) -> Self {
-        self.with(|rules| Rules { undecided, ..rules })
+        self.with(|rules| GateRules { undecided, ..rules })
     }
 
     /// Chooses the header that tells the service the lowered priority of a request that a policy demotes, in place of
@@ -125,19 +125,19 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
     /// are chosen at those layers.
     #[must_use]
     pub fn telling_priority_in(self, name: HeaderName) -> Self {
-        self.with(|rules| Rules { over: rules.over.priority_in(name), ..rules })
+        self.with(|rules| GateRules { over: rules.over.priority_in(name), ..rules })
     }
 
     /// Chooses the name that observers are told; the default is `gate`. Callers are told the policy's name instead.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
-        self.with(|rules| Rules { name: rules.name.renamed(name), ..rules })
+        self.with(|rules| GateRules { name: rules.name.renamed(name), ..rules })
     }
 
     /// Tells `observer` of refusals and of how requests end ([`Observer::on_layer`]).
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
-        self.with(|rules| Rules { name: rules.name.observed(observer), ..rules })
+        self.with(|rules| GateRules { name: rules.name.observed(observer), ..rules })
     }
 
     /// Ends a request when the body of its answer has ended, has failed or is dropped, for answers that are streamed.
@@ -185,7 +185,10 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
         GateLayer { rules: self.rules, until: PhantomData }
     }
 
-    fn with<M, N>(self, change: impl FnOnce(Rules<D, C, A>) -> Rules<D, M, N>) -> GateLayer<D, M, N, U> {
+    fn with<M, N>(
+        self,
+        change: impl FnOnce(GateRules<D, C, A>) -> GateRules<D, M, N>,
+    ) -> GateLayer<D, M, N, U> {
         GateLayer { rules: Arc::new(change(Arc::unwrap_or_clone(self.rules))), until: PhantomData }
     }
 }
@@ -208,7 +211,7 @@ impl<S, D, C, A, U> Layer<S> for GateLayer<D, C, A, U> {
 #[derive(Debug)]
 pub struct GateService<S, D, C = ByStatus, A = Problems, U = AtHead> {
     inner: S,
-    rules: Arc<Rules<D, C, A>>,
+    rules: Arc<GateRules<D, C, A>>,
     until: PhantomData<U>,
 }
 

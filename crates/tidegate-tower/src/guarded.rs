@@ -66,7 +66,7 @@ impl Entered for KeyedCall {
 
 /// The settings of a layer over a guard.
 #[derive(Clone, Debug)]
-pub(crate) struct Rules<C, A> {
+pub(crate) struct GuardRules<C, A> {
     pub(crate) name: Name,
     /// How callers are told of the bulkhead's places; `None` for breakers, which have none.
     pub(crate) named_limit: Option<NamedLimit>,
@@ -74,15 +74,15 @@ pub(crate) struct Rules<C, A> {
     pub(crate) answers: A,
 }
 
-impl<C, A> Rules<C, A> {
-    pub(crate) fn answering<B>(self, answers: B) -> Rules<C, B> {
+impl<C, A> GuardRules<C, A> {
+    pub(crate) fn answering<B>(self, answers: B) -> GuardRules<C, B> {
         let Self { name, named_limit, classify, .. } = self;
-        Rules { name, named_limit, classify, answers }
+        GuardRules { name, named_limit, classify, answers }
     }
 
-    pub(crate) fn judging<D>(self, classify: D) -> Rules<D, A> {
+    pub(crate) fn judging<D>(self, classify: D) -> GuardRules<D, A> {
         let Self { name, named_limit, answers, .. } = self;
-        Rules { name, named_limit, classify, answers }
+        GuardRules { name, named_limit, classify, answers }
     }
 
     pub(crate) fn observed(self, observer: impl Observer + 'static) -> Self {
@@ -105,11 +105,11 @@ impl<C, A> Rules<C, A> {
 pub struct Inside<P: Entered, C, A> {
     /// `None` once it has ended, or a body holds it.
     entered: Option<P>,
-    rules: Arc<Rules<C, A>>,
+    rules: Arc<GuardRules<C, A>>,
 }
 
 impl<P: Entered, C, A> Inside<P, C, A> {
-    pub(crate) const fn new(entered: P, rules: Arc<Rules<C, A>>) -> Self {
+    pub(crate) const fn new(entered: P, rules: Arc<GuardRules<C, A>>) -> Self {
         Self { entered: Some(entered), rules }
     }
 

@@ -52,10 +52,10 @@ mod poll_notes;
 mod priority;
 mod rate_limit;
 mod ready;
+mod real_cost;
 mod refused;
 mod replay;
 mod retry;
-mod spent;
 mod stack;
 
 #[cfg(feature = "grpc")]
@@ -85,10 +85,10 @@ pub use priority::{
 pub use rate_limit::{
     All, Costing, EachKey, EachKeyRead, KeyOf, Limits, NotCharged, RateLimitLayer, RateLimitService, ReadsKey,
 };
+pub use real_cost::Spent;
 pub use refused::Refused;
 pub use replay::{ReplayLayer, ReplayService};
 pub use retry::{RetryLayer, RetryService};
-pub use spent::Spent;
 pub use stack::{ClientStack, ServerStack};
 pub use tidegate::observer::RefusalCause;
 

@@ -135,10 +135,10 @@ where
     fn call(&mut self, request: Req) -> Self::Future {
         // The call uses up the readiness.
         if std::mem::take(&mut self.is_ready) {
-            return LoadShedFuture { stage: Stage::Called { future: self.inner.call(request) } };
+            return LoadShedFuture { stage: LoadShedStage::Called { future: self.inner.call(request) } };
         }
         let result = self.answers.refuse(self.name.refuse(RefusalCause::Busy, Retry::Unknown), None);
-        LoadShedFuture { stage: Stage::Refused { result: Some(result) } }
+        LoadShedFuture { stage: LoadShedStage::Refused { result: Some(result) } }
     }
 }
 
@@ -146,13 +146,13 @@ pin_project! {
     /// The future of [`LoadShedService`](crate::LoadShedService).
     pub struct LoadShedFuture<F, Res, Err> {
         #[pin]
-        stage: Stage<F, Res, Err>,
+        stage: LoadShedStage<F, Res, Err>,
     }
 }
 
 pin_project! {
     #[project = StageProjection]
-    enum Stage<F, Res, Err> {
+    enum LoadShedStage<F, Res, Err> {
         Refused { result: Option<Result<Res, Err>> },
         Called { #[pin] future: F },
     }

@@ -19,7 +19,7 @@ use tower_service::Service;
 
 pub use self::future::RateLimitFuture;
 pub use self::limits::{All, Costing, EachKey, EachKeyRead, KeyOf, Limits, NotCharged, ReadsKey};
-use self::rules::Rules;
+use self::rules::RateLimitRules;
 use crate::answers::{Answers, Problems};
 use crate::ready::{for_later, give_back};
 
@@ -43,7 +43,7 @@ use crate::ready::{for_later, give_back};
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer<L, A = Problems> {
     limits: L,
-    rules: Arc<Rules<A>>,
+    rules: Arc<RateLimitRules<A>>,
 }
 
 impl RateLimitLayer<All> {
@@ -52,7 +52,7 @@ impl RateLimitLayer<All> {
     #[must_use]
     pub fn all(name: &str, limiter: Limiter) -> Self {
         let quotas = limiter.quotas();
-        let rules = Rules::new(name, quotas.iter().map(|quota| Quota::clone(quota)));
+        let rules = RateLimitRules::new(name, quotas.iter().map(|quota| Quota::clone(quota)));
         Self { limits: All::new(limiter), rules: Arc::new(rules) }
     }
 }
@@ -82,7 +82,7 @@ impl<F> RateLimitLayer<EachKey<F>> {
     /// ```
     #[must_use]
     pub fn each(name: &str, limiter: KeyedLimiter, key: F) -> Self {
-        let rules = Rules::new(name, [Quota::clone(&limiter.quota())]);
+        let rules = RateLimitRules::new(name, [Quota::clone(&limiter.quota())]);
         Self { limits: EachKey::new(limiter, key), rules: Arc::new(rules) }
     }
 }
@@ -106,7 +106,7 @@ impl<F> RateLimitLayer<EachKeyRead<F>> {
     /// ```
     #[must_use]
     pub fn each_key_read(name: &str, limiter: KeyedLimiter, key: F) -> Self {
-        let rules = Rules::new(name, [Quota::clone(&limiter.quota())]);
+        let rules = RateLimitRules::new(name, [Quota::clone(&limiter.quota())]);
         Self { limits: EachKeyRead::new(limiter, key), rules: Arc::new(rules) }
     }
 }
@@ -127,7 +127,7 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
     /// [`ConcurrencyLayer`](crate::ConcurrencyLayer) outside to bound the total.
     #[must_use]
     pub fn waiting(self, max_wait: Duration) -> Self {
-        self.with(|rules| Rules { max_wait, ..rules })
+        self.with(|rules| RateLimitRules { max_wait, ..rules })
     }
 
     /// Adds a [`Spent`](crate::Spent) to the extensions of each request that passes, by which the handler reports the
@@ -135,7 +135,7 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
     /// request.
     #[must_use]
     pub fn settling(self) -> Self {
-        self.with(|rules| Rules { settling: true, ..rules })
+        self.with(|rules| RateLimitRules { settling: true, ..rules })
     }
 
     /// Keeps the charge of a request that a layer inside refuses. By default it is given back exactly if the request was
@@ -166,14 +166,14 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
     /// ```
     #[must_use]
     pub fn keeping_charges(self) -> Self {
-        self.with(|rules| Rules { giving_back: false, ..rules })
+        self.with(|rules| RateLimitRules { giving_back: false, ..rules })
     }
 
     /// Tells `observer` of refusals ([`Observer::on_layer`]). The limiter itself tells of each decision
     /// ([`Limiter::with_observer`]); it may be given the same observer.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
-        self.with(|rules| Rules { name: rules.name.observed(observer), ..rules })
+        self.with(|rules| RateLimitRules { name: rules.name.observed(observer), ..rules })
     }
 
     /// Sets a request's cost, or its estimated cost; the default is 1.
@@ -182,7 +182,7 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
         RateLimitLayer { limits: Costing::new(self.limits, cost), rules: self.rules }
     }
 
-    fn with(self, change: impl FnOnce(Rules<A>) -> Rules<A>) -> Self {
+    fn with(self, change: impl FnOnce(RateLimitRules<A>) -> RateLimitRules<A>) -> Self {
         Self { limits: self.limits, rules: Arc::new(change(Arc::unwrap_or_clone(self.rules))) }
     }
 }
@@ -200,7 +200,7 @@ impl<S, L: Clone, A> Layer<S> for RateLimitLayer<L, A> {
 pub struct RateLimitService<S, L, A = Problems> {
     inner: S,
     limits: L,
-    rules: Arc<Rules<A>>,
+    rules: Arc<RateLimitRules<A>>,
 }
 
 impl<S: Clone, L: Clone, A> Clone for RateLimitService<S, L, A> {

@@ -54,14 +54,14 @@ use crate::name::Name;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RetryLayer<C = ByStatus> {
-    rules: Rules<C>,
+    rules: RetryRules<C>,
 }
 
 impl RetryLayer {
     /// Makes a layer that retries by the rules of `retrier`; all clones share its budget.
     #[must_use]
     pub fn new(retrier: Retrier) -> Self {
-        Self { rules: Rules { retrier, classify: ByStatus, all: false, name: Name::new("retry") } }
+        Self { rules: RetryRules { retrier, classify: ByStatus, all: false, name: Name::new("retry") } }
     }
 }
 
@@ -69,26 +69,26 @@ impl<C> RetryLayer<C> {
     /// Retries requests of all methods, including gRPC's: for services where a repeated request does no harm.
     #[must_use]
     pub fn all_methods(self) -> Self {
-        Self { rules: Rules { all: true, ..self.rules } }
+        Self { rules: RetryRules { all: true, ..self.rules } }
     }
 
     /// Chooses which results are retried; the default is [`ByStatus`].
     #[must_use]
     pub fn judging<D>(self, classify: D) -> RetryLayer<D> {
-        let Rules { retrier, all, name, .. } = self.rules;
-        RetryLayer { rules: Rules { retrier, classify, all, name } }
+        let RetryRules { retrier, all, name, .. } = self.rules;
+        RetryLayer { rules: RetryRules { retrier, classify, all, name } }
     }
 
     /// Chooses the name that observers are told; the default is `retry`.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
-        Self { rules: Rules { name: self.rules.name.renamed(name), ..self.rules } }
+        Self { rules: RetryRules { name: self.rules.name.renamed(name), ..self.rules } }
     }
 
     /// Tells `observer` of each retry ([`Observer::on_layer`]).
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
-        Self { rules: Rules { name: self.rules.name.observed(observer), ..self.rules } }
+        Self { rules: RetryRules { name: self.rules.name.observed(observer), ..self.rules } }
     }
 }
 
@@ -103,7 +103,7 @@ impl<S: Clone, C: Clone> Layer<S> for RetryLayer<C> {
 
 /// The settings of a retry layer: the retrier, the judge of results, and the observer.
 #[derive(Clone, Debug)]
-struct Rules<C> {
+struct RetryRules<C> {
     retrier: Retrier,
     classify: C,
     /// Whether requests of all methods are tried again.
@@ -116,11 +116,11 @@ struct Rules<C> {
 struct Again<S, C> {
     /// Never polled for readiness, so it reserves nothing; cloned for each retry.
     service: Mutex<S>,
-    rules: Rules<C>,
+    rules: RetryRules<C>,
 }
 
 impl<S: Clone, C> Again<S, C> {
-    const fn new(service: S, rules: Rules<C>) -> Self {
+    const fn new(service: S, rules: RetryRules<C>) -> Self {
         Self { service: Mutex::new(service), rules }
     }
 

@@ -27,10 +27,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A connection to a ZooKeeper ensemble. Clones share it; it reconnects by itself, on the runtime on which it was made.
 #[derive(Clone)]
 pub struct ZooKeeper {
-    shared: Arc<Shared>,
+    shared: Arc<Session>,
 }
 
-struct Shared {
+struct Session {
     options: ZooKeeperOptions,
     paths: Paths,
     /// The runtime that drives the connection; answers may be awaited on any runtime, or on none.
@@ -49,7 +49,7 @@ struct Renewal {
 }
 
 /// Ends a renewal when dropped, also if it panics.
-struct UnderWay<'s>(&'s Shared);
+struct UnderWay<'s>(&'s Session);
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
@@ -94,7 +94,7 @@ impl ZooKeeper {
             Ok((client, paths))
         };
         let (client, paths) = made.await.map_err(|failed: Failed| judged(&failed, &options))?;
-        let shared = Shared {
+        let shared = Session {
             paths,
             runtime: Handle::current(),
             client: RwLock::new(client),

@@ -18,7 +18,7 @@ use zookeeper_client::{Client, Error, MultiReadResult, MultiWriteError};
 use crate::cell;
 use crate::connect::ZooKeeper;
 use crate::error::Failed;
-use crate::path::Place;
+use crate::path::CellPath;
 use crate::sweep::Sweeper;
 
 /// The version of an absent cell.
@@ -70,7 +70,7 @@ impl ZooKeeperMap {
         Self { _sweeper: Arc::new(Sweeper::start(zookeeper.clone())), zookeeper }
     }
 
-    async fn read_all(&self, places: &[Place]) -> Result<Read, Failed> {
+    async fn read_all(&self, places: &[CellPath]) -> Result<Read, Failed> {
         let buckets = buckets_of(places);
         let mut tries = 0;
         loop {
@@ -102,7 +102,7 @@ impl ZooKeeperMap {
         &self,
         client: &Client,
         buckets: &[&str],
-        places: &[Place],
+        places: &[CellPath],
     ) -> Result<impl Future<Output = Result<Vec<MultiReadResult>, Error>>, Failed> {
         let mut reader = client.new_multi_reader();
         for bucket in buckets {
@@ -116,7 +116,7 @@ impl ZooKeeperMap {
 
     async fn write_all(&self, writes: &[Write]) -> Result<Written, Failed> {
         let client = self.zookeeper.client().await?;
-        let places: Vec<Place> =
+        let places: Vec<CellPath> =
             writes.iter().map(|write| self.zookeeper.paths().place(&write.key)).collect();
         let mut writer = client.new_multi_writer();
         // Each bucket once: its path, its version, and whether one of its cells is deleted.
@@ -177,7 +177,7 @@ impl ZooKeeperMap {
 
 impl ByteMap for ZooKeeperMap {
     fn read(&self, _: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>> {
-        let places: Vec<Place> = keys.iter().map(|key| self.zookeeper.paths().place(key)).collect();
+        let places: Vec<CellPath> = keys.iter().map(|key| self.zookeeper.paths().place(key)).collect();
         let map = self.clone();
         self.zookeeper.later(async move { map.read_all(&places).await.map_err(Failed::into_store) })
     }
@@ -194,7 +194,7 @@ impl ByteMap for ZooKeeperMap {
 }
 
 /// Returns the buckets of `places`, sorted and without duplicates.
-fn buckets_of(places: &[Place]) -> Vec<&str> {
+fn buckets_of(places: &[CellPath]) -> Vec<&str> {
     let mut buckets: Vec<&str> = places.iter().map(|place| place.bucket.as_str()).collect();
     buckets.sort_unstable();
     buckets.dedup();
@@ -202,7 +202,7 @@ fn buckets_of(places: &[Place]) -> Vec<&str> {
 }
 
 /// Decodes the answer to a read of buckets and cells.
-fn read_of(buckets: &[&str], places: &[Place], read: &[MultiReadResult]) -> Result<Read, Failed> {
+fn read_of(buckets: &[&str], places: &[CellPath], read: &[MultiReadResult]) -> Result<Read, Failed> {
     let Some((of_buckets, of_cells)) = read.split_at_checked(buckets.len()) else {
         return Err(Error::NoNode.into());
     };

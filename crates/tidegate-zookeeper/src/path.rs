@@ -20,7 +20,7 @@ pub(crate) struct Paths {
 
 /// The paths of a cell and its bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct CellPath {
     pub(crate) bucket: String,
     pub(crate) cell: String,
 }
@@ -41,11 +41,11 @@ impl Paths {
     }
 
     /// Returns the place of a key's cell. Keys are hashed, because nodes' names have to be short text.
-    pub(crate) fn place(&self, key: &[u8]) -> Place {
+    pub(crate) fn place(&self, key: &[u8]) -> CellPath {
         let digest = Sha256::digest(key);
         let bucket = self.bucket(digest[0]);
         let name: String = digest[1..=NAME].iter().map(|byte| format!("{byte:02x}")).collect();
-        Place { cell: format!("{bucket}/{name}"), bucket }
+        CellPath { cell: format!("{bucket}/{name}"), bucket }
     }
 
     pub(crate) fn member(&self, session: i64) -> String {

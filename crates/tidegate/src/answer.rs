@@ -8,9 +8,9 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::rate::GcraReport;
 use tidegate_core::{Decision, NotACost, Retry, Standing};
 
+use crate::duration_text::in_words;
 use crate::no_place::NoPlace;
 use crate::observer::Event;
-use crate::rounded::in_words;
 use crate::store::Settled;
 
 /// The decision of the binding quota, and its index.

@@ -16,7 +16,7 @@ use std::task::Poll;
 
 use tidegate_core::QuotaError;
 
-use self::queue::{Ended, Place, Queue};
+use self::queue::{JobDone, Queue, QueuePlace};
 use crate::block_on::block_on;
 use crate::clock::{self, Clock, SystemClock};
 use crate::deadline::{self, Deadline};
@@ -229,14 +229,14 @@ impl BlockingPool {
         let work = self.observed(work);
         let (job, result) = job::job(async move {
             // Dropped before the result is handed over, so a caller that has its result finds the thread free.
-            let _ended = Ended(running);
+            let _ended = JobDone(running);
             work()
         });
         // A refused job is dropped after the lock is released, because the function may hold values with foreign `Drop`
         // code.
         let number =
             queue.join(job).map_err(|_job| self.gives_up(RunError::Full { places: queue.places() }))?;
-        Ok(Running { result, place: Place::new(queue, number) })
+        Ok(Running { result, place: QueuePlace::new(queue, number) })
     }
 
     /// Tells the observer of work without a result.
@@ -296,7 +296,7 @@ impl fmt::Debug for BlockingPool {
 #[must_use = "dropping it takes the work out of the queue"]
 pub struct Running<T> {
     result: Arc<job::Slot<T>>,
-    place: Place,
+    place: QueuePlace,
 }
 
 impl<T> Future for Running<T> {

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub use call::Call;
 pub use keyed::{KeyedBreaker, KeyedCall};
 pub use run::{CallError, Refusal};
-use shared::Shared;
+use shared::BreakerCore;
 pub use tidegate_core::breaker::{
     BreakerBuilder, Cause, Change, CircuitBreaker, CircuitBreakerState, Condition, Evaluate, Figure, Force,
     Forced, Judgement, SentinelRule, Totals, Window, WouldTrip,
@@ -69,7 +69,7 @@ pub use crate::refusal_reason::RefusalReason;
 /// ```
 #[derive(Clone)]
 pub struct Breaker {
-    shared: Arc<Shared>,
+    shared: Arc<BreakerCore>,
 }
 
 impl Breaker {
@@ -87,14 +87,14 @@ impl Breaker {
     }
 
     fn build(law: CircuitBreaker, time: Time, observer: Option<Arc<dyn Observer>>) -> Self {
-        Self { shared: Arc::new(Shared::new(law, time, observer)) }
+        Self { shared: Arc::new(BreakerCore::new(law, time, observer)) }
     }
 
     /// Returns a breaker on `clock`. A construction step: the result is closed, and shares nothing with earlier
     /// clones.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
-        let Shared { law, observer, .. } = &*self.shared;
+        let BreakerCore { law, observer, .. } = &*self.shared;
         Self::build(law.clone(), Time::new(clock), observer.clone())
     }
 
@@ -103,7 +103,7 @@ impl Breaker {
     /// to an observer of its own: count one of the two. A construction step, as [`Breaker::with_clock`] is.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
-        let Shared { law, time, .. } = &*self.shared;
+        let BreakerCore { law, time, .. } = &*self.shared;
         Self::build(law.clone(), time.new_like(), Some(Arc::new(observer)))
     }
 

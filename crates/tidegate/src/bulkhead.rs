@@ -35,7 +35,7 @@ use latency::Times;
 pub use permit::Permit;
 pub use queue::QueueOrder;
 use rules::TurnedAway;
-use shared::Shared;
+use shared::BulkheadState;
 pub use tenants::Tenants;
 use tidegate_core::concurrency::{Concurrency, Signal};
 use tidegate_core::{Cost, NotACost, QuotaError, Standing, Tick};
@@ -69,7 +69,7 @@ use crate::priority::named_or_carried;
 /// ```
 #[derive(Clone)]
 pub struct Bulkhead {
-    shared: Arc<Shared>,
+    shared: Arc<BulkheadState>,
 }
 
 impl Bulkhead {
@@ -241,7 +241,7 @@ impl Bulkhead {
 /// throttle as turned away.
 struct Admitted<'b> {
     /// `None` once it has a place.
-    shared: Option<&'b Shared>,
+    shared: Option<&'b BulkheadState>,
     at: Tick,
 }
 

@@ -9,16 +9,16 @@
 //! [`Clock::sleep_until`], as [`TokioClock`] (feature `tokio`) does.
 
 mod deadline;
-mod held;
 mod manual;
+mod monotonic;
 mod system;
 mod time;
 #[cfg(feature = "tokio")]
 mod tokio;
 
 pub(crate) use deadline::before;
-pub use held::HeldTime;
 pub use manual::ManualClock;
+pub use monotonic::HeldTime;
 pub use system::SystemClock;
 pub use tidegate_core::time::WallAhead;
 pub(crate) use time::Time;

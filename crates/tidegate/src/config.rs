@@ -7,7 +7,6 @@
 mod adaptive;
 mod added;
 mod address;
-mod alike;
 mod breaker;
 mod budget;
 #[cfg(feature = "cel")]
@@ -16,6 +15,7 @@ mod conditions;
 mod contradiction;
 mod costs;
 mod diagnostic;
+mod duplicates;
 mod durable;
 mod envoy;
 mod file;
@@ -28,27 +28,27 @@ mod import;
 mod keep_for;
 mod keys;
 mod kind;
-mod laws;
+mod law_conflicts;
+mod limit_words;
 mod limits;
 mod names;
 mod near_names;
 mod networks;
 mod node;
 mod otlp;
-mod over;
+mod over_limit;
 mod places;
 mod policies;
 mod preset;
 mod priority_header;
 mod queue;
 mod quota;
-mod reach;
 mod read;
-mod relations;
+mod references;
 #[cfg(feature = "cel")]
-mod sample;
+mod sample_costs;
 mod schema;
-mod settled;
+mod settling_fit;
 mod shape;
 mod share;
 mod shares;
@@ -57,7 +57,7 @@ mod store;
 mod switches;
 mod tls;
 mod toml_words;
-mod words;
+mod unreachable;
 
 pub use crate::header_form::HeaderForm;
 pub use added::{AddedPolicy, Written};
@@ -294,12 +294,12 @@ impl Config {
         let envoy = envoy::envoy(file, &mut findings);
         let access = policies::access(file.get("access"));
         let priority_header = priority_header::read(file.get("defaults"), &mut findings);
-        relations::check(file, &mut findings);
+        references::check(file, &mut findings);
         near_names::check(file, &mut findings);
         networks::check(file, &mut findings);
         store::check(file, &mut findings);
         check_ttl(file.get("tickets"), &mut findings);
-        settled::check_lives(file, &mut findings);
+        settling_fit::check_lives(file, &mut findings);
         if findings.refused() {
             return Err(findings.finish());
         }
@@ -307,7 +307,7 @@ impl Config {
         let policies = match set.and_then(|set| set.with_triggers(triggers)) {
             Ok(set) => Arc::new(set),
             Err(error) => {
-                findings.error(relations::place(file, &error).unwrap_or(file.spot), error);
+                findings.error(references::place(file, &error).unwrap_or(file.spot), error);
                 return Err(findings.finish());
             }
         };

@@ -4,15 +4,15 @@
 //! [`Timeouts`] computes how much time a request and each of its steps get. A [`Step`] holds work to that time, and
 //! counts the work that ran out of it.
 
-mod carried;
 pub mod header;
 mod step;
+mod task_local;
 
 use std::time::Instant;
 
-pub(crate) use carried::carry_nothing;
-pub use carried::{Carrying, carried, carry, carry_through};
 pub use step::{OutOfTime, Step, StepCounts, StepError};
+pub(crate) use task_local::carry_nothing;
+pub use task_local::{Carrying, carried, carry, carry_through};
 use tidegate_core::Tick;
 pub use tidegate_core::deadline::Timeouts;
 

@@ -12,10 +12,10 @@ use self::allowed_with::{allowed_with, cohorts_admitted, word};
 pub use self::key_text::key_text;
 use tidegate_core::Priority;
 
+use crate::duration_text::millis_up;
 use crate::gate::{Check, Gate, GateDecision};
 use crate::policy::{Descriptor, Limit, Mode, Over, Policy, PolicySet, Relevance};
 use crate::policy::{meant_among, shortest_time_left};
-use crate::rounded::millis_up;
 use crate::store::StoreError;
 use crate::visible::excerpt;
 

@@ -101,11 +101,11 @@ impl<T, E> OrFallback<T, E> for Result<T, E> {
 pub struct LastAnswer<T> {
     clock: Arc<dyn Clock>,
     most_age: Duration,
-    last: Arc<Mutex<Option<Kept<T>>>>,
+    last: Arc<Mutex<Option<TimedAnswer<T>>>>,
 }
 
 /// An answer and its time. Cloned and dropped outside the lock, because that runs foreign code.
-type Kept<T> = Arc<(T, Tick)>;
+type TimedAnswer<T> = Arc<(T, Tick)>;
 
 impl<T: Clone> LastAnswer<T> {
     /// Makes an empty store for one answer, which may stand in while it is at most `most_age` old.

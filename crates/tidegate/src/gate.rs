@@ -13,7 +13,6 @@ mod blocking;
 mod blocks;
 mod booking;
 mod breakers;
-mod brought;
 mod by_usage;
 mod caller_limits;
 mod caller_waits;
@@ -26,11 +25,12 @@ mod endings;
 mod fetch;
 mod giving_back;
 mod in_flight;
+mod inline_quota;
 mod load;
 mod observed;
 #[cfg(feature = "ticket")]
 mod open_tickets;
-mod over;
+mod over_limit;
 mod places;
 mod rounds;
 mod routes;
@@ -42,7 +42,7 @@ mod stored_blocks;
 #[cfg(feature = "ticket")]
 pub mod ticket;
 mod together_plain;
-mod unfit;
+mod unsupported;
 mod waits;
 
 use std::ops::Deref;
@@ -67,7 +67,7 @@ use load::Sensing;
 use observed::Observed;
 pub use places::PlacesStanding;
 use routes::Routes;
-pub use unfit::Unfit;
+pub use unsupported::Unfit;
 
 use crate::background::Background;
 use crate::clock::{Clock, SystemClock, Time};

@@ -12,7 +12,7 @@
 //! Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005 ("Space-Saving").
 
 mod heat;
-mod telling;
+mod observed;
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
@@ -26,7 +26,7 @@ use tidegate_core::time::MAX_STEP_BACK;
 use tidegate_core::{QuotaError, Tick};
 
 pub use self::heat::Heat;
-use self::telling::{Digests, Telling};
+use self::observed::{Digests, Telling};
 use crate::observer::{KeyDigest, Observer};
 
 /// Counts keys in a fixed number of counters. Shared by reference; adding takes one short lock.
@@ -56,7 +56,7 @@ pub struct HotKeys<K = String> {
     half_life: Option<Duration>,
     telling: Option<Telling>,
     digests: Digests,
-    inner: Mutex<Inner<K>>,
+    inner: Mutex<HotCounters<K>>,
 }
 
 /// A key and its count.
@@ -79,7 +79,7 @@ impl<K> Counted<K> {
 }
 
 #[derive(Debug)]
-struct Inner<K> {
+struct HotCounters<K> {
     places: HashMap<K, usize, RandomState>,
     keys: Vec<K>,
     /// Separate from the keys, so that the search for the smallest scans plain numbers.
@@ -105,7 +105,7 @@ impl<K: Hash + Eq + Clone> HotKeys<K> {
             let want = "is not a number of counters; use 1 to 65536";
             return Err(QuotaError::Parameter { name: "counters", value: counters.to_string(), want });
         }
-        let inner = Inner {
+        let inner = HotCounters {
             places: HashMap::default(),
             keys: Vec::new(),
             counts: Vec::new(),
@@ -194,7 +194,7 @@ impl<K: Hash + Eq + Clone> HotKeys<K> {
     }
 }
 
-impl<K: Hash + Eq + Clone> Inner<K> {
+impl<K: Hash + Eq + Clone> HotCounters<K> {
     /// Returns the index of a key's counter. A key without one gets a new one, or takes over the smallest with its
     /// count as the error.
     fn place_of<Q>(&mut self, key: &Q, counters: usize) -> usize

@@ -44,7 +44,7 @@ mod limit_headers;
 mod named_limit;
 pub mod over;
 mod refusal;
-mod shown;
+mod shown_limits;
 mod window;
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -52,7 +52,7 @@ use http::{Response, StatusCode};
 
 pub use self::named_limit::NamedLimit;
 use self::refusal::Refusal;
-use self::shown::ShownLimits;
+use self::shown_limits::ShownLimits;
 use self::window::Window;
 use crate::gate::GateDecision;
 pub use crate::header_form::HeaderForm;
@@ -65,10 +65,10 @@ pub mod server_parts {
     pub use super::limit_headers::insert;
     pub use super::over::push_escaped;
     pub use super::refusal::{PublicRefusal, Refusal, RefusalProblem};
-    pub use super::shown::ShownLimits;
+    pub use super::shown_limits::ShownLimits;
     pub use super::window::Window;
+    pub use crate::duration_text::{in_words, millis_up, seconds_up};
     pub use crate::policy::wrong_value::wrong_value;
-    pub use crate::rounded::{in_words, millis_up, seconds_up};
 }
 
 /// The media type of a refusal's body.

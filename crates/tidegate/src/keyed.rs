@@ -16,7 +16,7 @@ use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use tidegate_core::{Cost, NotACost, Quota, QuotaError, Replace, Standing};
 
-use self::shared::{KeySource, Shared, Standard, Terms};
+use self::shared::{KeySource, KeyedState, Standard, Terms};
 use crate::answer::{Answer, TakeError};
 use crate::clock::{Clock, SystemClock, Time};
 use crate::deadline::Deadline;
@@ -45,7 +45,7 @@ use crate::wait::Wait;
 /// ```
 #[derive(Clone, Debug)]
 pub struct KeyedLimiter {
-    shared: Arc<Shared>,
+    shared: Arc<KeyedState>,
 }
 
 impl KeyedLimiter {
@@ -62,7 +62,7 @@ impl KeyedLimiter {
         let time = Time::new(SystemClock::new());
         let quota = time.followed(&Arc::new(quota.try_into()?));
         let standard = Standard { quota, replace: Replace::AsIs, terms: 0 };
-        let shared = Shared {
+        let shared = KeyedState {
             fast_class: AtomicU64::new(0),
             precision: Precision::default(),
             time,
@@ -145,9 +145,9 @@ impl KeyedLimiter {
     }
 
     /// Returns a limiter with one part replaced.
-    fn rebuilt(&self, replace: impl FnOnce(&mut Shared)) -> Self {
+    fn rebuilt(&self, replace: impl FnOnce(&mut KeyedState)) -> Self {
         let old = &*self.shared;
-        let mut shared = Shared {
+        let mut shared = KeyedState {
             fast_class: AtomicU64::new(0),
             precision: old.precision,
             time: old.time.new_like(),

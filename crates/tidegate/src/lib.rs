@@ -42,19 +42,21 @@ mod block_on;
 pub mod blocking_pool;
 pub mod breaker;
 mod bulkhead;
-mod carried;
 pub mod clock;
 pub mod cluster;
 pub mod coalesce;
 #[cfg(feature = "config")]
 pub mod config;
 pub mod deadline;
-mod draw;
+mod deferred_panic;
+#[cfg(doctest)]
+mod doc_tests;
+#[cfg_attr(not(feature = "http"), allow(unreachable_pub, reason = "`http_answer` hands it to the server"))]
+mod duration_text;
 pub mod explain;
 pub mod fallback;
 pub mod gate;
 mod header_form;
-mod held_panic;
 pub mod hot_keys;
 #[cfg(feature = "http")]
 pub mod http_answer;
@@ -63,8 +65,6 @@ mod key;
 mod keyed;
 mod later;
 mod limiter;
-#[cfg(doctest)]
-mod manual;
 mod no_place;
 pub mod observer;
 pub mod policy;
@@ -74,8 +74,7 @@ pub mod queue;
 mod refusal_reason;
 mod reservation;
 pub mod retries;
-#[cfg_attr(not(feature = "http"), allow(unreachable_pub, reason = "`http_answer` hands it to the server"))]
-mod rounded;
+mod rng;
 mod seqlock;
 pub mod signals;
 pub mod store;
@@ -83,6 +82,7 @@ pub mod store;
 mod suggest;
 pub mod switches;
 mod sync;
+mod task_local;
 mod thread_buffers;
 mod time_bound;
 pub mod visible;

@@ -19,7 +19,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Algorithm, Cost, NotACost, Quota, QuotaError, Replace, Standing};
 
-use self::shared::Shared;
+use self::shared::LimiterState;
 use crate::answer::{Answer, TakeError};
 use crate::clock::{Clock, SystemClock, Time};
 use crate::deadline::Deadline;
@@ -60,7 +60,7 @@ use crate::wait::Wait;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Limiter {
-    shared: Arc<Shared>,
+    shared: Arc<LimiterState>,
 }
 
 impl Limiter {
@@ -97,7 +97,7 @@ impl Limiter {
         precision: Precision,
         observer: Option<Arc<dyn Observer>>,
     ) -> Self {
-        Self { shared: Arc::new(Shared::new(quotas, time, precision, observer)) }
+        Self { shared: Arc::new(LimiterState::new(quotas, time, precision, observer)) }
     }
 
     fn source(&self) -> Arc<dyn Source> {

@@ -11,7 +11,6 @@
 //! [`Absent`] says otherwise.
 
 mod access;
-mod among;
 mod busy;
 #[cfg(feature = "cel")]
 mod cel_cost;
@@ -22,19 +21,18 @@ mod cost;
 mod cost_error;
 mod deadline;
 mod descriptor;
+mod estimated_cost;
 mod explain;
-mod follows;
 mod glob;
 mod in_force;
 mod index;
 mod keep_for;
 mod key;
 pub mod key_space;
-mod learned;
 mod matching;
 mod named;
 mod near_names;
-mod over;
+mod over_limit;
 #[cfg(feature = "config")]
 mod overlap;
 pub(crate) mod path;
@@ -49,7 +47,9 @@ mod sensing;
 mod set;
 mod settle_rule;
 mod share;
+mod signal_rate;
 mod source;
+mod subset;
 mod trigger;
 mod usage;
 mod when;
@@ -60,7 +60,6 @@ pub use crate::store::{Durable, OnStoreError};
 #[cfg(feature = "config")]
 pub(crate) use access::host_bits;
 pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Block, Refusal};
-pub use among::Among;
 #[cfg(feature = "cel")]
 pub use cel_cost::{Expression, ExpressionError};
 pub use client_ip::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
@@ -75,16 +74,15 @@ pub(crate) use cost_error::MAX_EXPRESSION;
 pub use deadline::time_left;
 pub(crate) use deadline::{TIME_LEFT, shortest_time_left, state_time_left};
 pub use descriptor::Descriptor;
+pub use estimated_cost::Learning;
+#[cfg(feature = "config")]
+pub(crate) use estimated_cost::most_at_once;
 pub use explain::Relevance;
-pub use follows::Follows;
 pub use glob::{Glob, GlobError, PathGlob};
 pub use in_force::Holding;
 pub use keep_for::{KeepFor, KeepForError, Kept};
 pub use key::text_of_key;
 pub(crate) use key::{head_of_key, policy_of_key, tag_of_key};
-pub use learned::Learning;
-#[cfg(feature = "config")]
-pub(crate) use learned::most_at_once;
 #[cfg(feature = "config")]
 pub(crate) use matching::host_name;
 pub use matching::{Match, Want};
@@ -94,7 +92,7 @@ pub use named::Named;
 #[cfg(feature = "config")]
 pub(crate) use near_names::meant as name_meant;
 pub(crate) use near_names::meant_among;
-pub use over::Over;
+pub use over_limit::Over;
 #[cfg(feature = "config")]
 pub(crate) use overlap::Overlap;
 pub(crate) use plan::LINES;
@@ -110,7 +108,9 @@ pub use set::{PolicySet, PolicySetError};
 pub use settle_rule::{SettleBy, SettleRule};
 pub use share::Share;
 pub(crate) use share::Shares;
+pub use signal_rate::Follows;
 pub use source::{MeasureError, Source, SourceError};
+pub use subset::Among;
 pub use trigger::{Trigger, TriggerError, TriggerState};
 pub use usage::{LLM_USAGE, Usage, UsageValue};
 pub use when::{Condition, Side};

@@ -22,10 +22,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod carried;
 pub mod header;
+mod task_local;
 
-pub use carried::{Carrying, carried, carry, carry_through};
-pub(crate) use carried::{carry_nothing, hand_over, named_or_carried};
+pub use task_local::{Carrying, carried, carry, carry_through};
+pub(crate) use task_local::{carry_nothing, hand_over, named_or_carried};
 pub use tidegate_core::priority::{Cohorts, ParsePriorityError};
 pub use tidegate_core::{Criticality, Priority};

@@ -10,16 +10,16 @@
 //! never saved up.
 
 mod handle;
-mod line;
+mod waiting_jobs;
 mod worker;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use handle::JobHandle;
-pub use line::Refused;
-use line::Shared;
 use tidegate_core::{QuotaError, Rate};
+use waiting_jobs::QueueState;
+pub use waiting_jobs::Refused;
 pub use worker::Worker;
 
 use crate::clock::{Clock, SystemClock};
@@ -59,7 +59,7 @@ pub struct JobQueue {
 /// Closes the queue when the last clone is dropped.
 #[derive(Debug)]
 struct Sender {
-    shared: Arc<Shared>,
+    shared: Arc<QueueState>,
 }
 
 impl Drop for Sender {
@@ -98,7 +98,7 @@ impl JobQueueBuilder {
     /// [`QuotaError`] if `places` is zero.
     pub fn build(self) -> Result<(JobQueue, Worker), QuotaError> {
         let Self { rate, places, slack, clock } = self;
-        let shared = Arc::new(Shared::new(rate, places, slack, clock)?);
+        let shared = Arc::new(QueueState::new(rate, places, slack, clock)?);
         let worker = Worker::new(Arc::clone(&shared));
         Ok((JobQueue { sender: Arc::new(Sender { shared }) }, worker))
     }

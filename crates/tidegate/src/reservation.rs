@@ -40,12 +40,12 @@ use crate::store::Ending;
 #[must_use = "a reservation is charged: act on it or cancel it"]
 pub struct Reservation {
     source: Arc<dyn Source>,
-    held: Held,
+    held: HeldCharge,
 }
 
 /// The data needed to settle a charge.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldCharge {
     pub(crate) event: Event,
     /// One receipt per quota of the limiter.
     pub(crate) receipts: SmallVec<[Receipt; 1]>,
@@ -55,7 +55,7 @@ pub(crate) struct Held {
     pub(crate) quota: Option<Arc<Quota>>,
 }
 
-impl Held {
+impl HeldCharge {
     /// Builds the settlement of one of the charges with the units really spent.
     pub(crate) const fn ending(&self, receipt: Receipt, used: u64) -> Ending {
         Ending::new(receipt, Finish { used, outcome: Outcome::Ignored })
@@ -71,7 +71,7 @@ impl Held {
 }
 
 impl Reservation {
-    pub(crate) const fn new(source: Arc<dyn Source>, held: Held) -> Self {
+    pub(crate) const fn new(source: Arc<dyn Source>, held: HeldCharge) -> Self {
         Self { source, held }
     }
 
@@ -192,10 +192,10 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     fn now(&self) -> Tick;
 
     /// Charges `cost` for work that starts after at most `max_wait`.
-    fn charge(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<Held, Denied>;
+    fn charge(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<HeldCharge, Denied>;
 
     /// Settles a charge with the units really spent.
-    fn settle(&self, held: &Held, used: u64);
+    fn settle(&self, held: &HeldCharge, used: u64);
 
     /// Returns what a charge of `cost` would be answered now; changes nothing.
     fn peek(&self, cost: Cost) -> Answer;

@@ -14,8 +14,8 @@ use tidegate_core::{Outcome, Tick};
 
 use crate::clock::{Clock, SystemClock};
 use crate::deadline;
-use crate::draw::Draws;
 use crate::observer::{Observer, RetryDecided};
+use crate::rng::Rng;
 
 pub use self::arriving::ArrivingRetries;
 
@@ -137,7 +137,7 @@ pub struct Retrier {
     rules: Retries,
     budget: SharedBudget,
     clock: Arc<dyn Clock>,
-    draws: Arc<Draws>,
+    draws: Arc<Rng>,
     observer: Option<Arc<dyn Observer>>,
 }
 

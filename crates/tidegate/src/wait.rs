@@ -58,16 +58,16 @@ use crate::time_bound::TimeBound;
 pub struct Wait {
     cost: Result<Cost, NotACost>,
     bound: TimeBound,
-    stage: Stage,
+    stage: WaitStage,
 }
 
-enum Stage {
+enum WaitStage {
     New(Arc<dyn Source>),
     Asleep(Box<Reservation>, Sleep),
     Ended,
 }
 
-impl std::fmt::Debug for Stage {
+impl std::fmt::Debug for WaitStage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::New(_) => f.write_str("New"),
@@ -79,7 +79,7 @@ impl std::fmt::Debug for Stage {
 
 impl Wait {
     pub(crate) const fn new(source: Arc<dyn Source>, cost: Result<Cost, NotACost>) -> Self {
-        Self { cost, bound: TimeBound::NONE, stage: Stage::New(source) }
+        Self { cost, bound: TimeBound::NONE, stage: WaitStage::New(source) }
     }
 
     /// Waits for at most `timeout` from the first poll; zero does not wait at all.
@@ -133,9 +133,9 @@ impl Wait {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reserve(mut self) -> Result<Reservation, TakeError> {
-        match std::mem::replace(&mut self.stage, Stage::Ended) {
-            Stage::New(source) => self.charge(&source),
-            Stage::Asleep(..) | Stage::Ended => panic!("a wait was used after it had been polled"),
+        match std::mem::replace(&mut self.stage, WaitStage::Ended) {
+            WaitStage::New(source) => self.charge(&source),
+            WaitStage::Asleep(..) | WaitStage::Ended => panic!("a wait was used after it had been polled"),
         }
     }
 
@@ -181,26 +181,26 @@ impl Future for Wait {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if let Stage::New(source) = &this.stage {
+        if let WaitStage::New(source) = &this.stage {
             match this.charge(source) {
                 Ok(reservation) if !reservation.wait().is_zero() => {
                     let sleep = reservation.clock().sleep_until(reservation.act());
-                    this.stage = Stage::Asleep(Box::new(reservation), sleep);
+                    this.stage = WaitStage::Asleep(Box::new(reservation), sleep);
                 }
                 decided => {
-                    this.stage = Stage::Ended;
+                    this.stage = WaitStage::Ended;
                     return Poll::Ready(decided.map(|reservation| reservation.answer()));
                 }
             }
         }
-        let Stage::Asleep(reservation, sleep) = &mut this.stage else {
+        let WaitStage::Asleep(reservation, sleep) = &mut this.stage else {
             panic!("a wait was polled after it had ended");
         };
         let act = reservation.act();
         loop {
             if reservation.clock().now() >= act {
                 let answer = reservation.answer();
-                this.stage = Stage::Ended;
+                this.stage = WaitStage::Ended;
                 return Poll::Ready(Ok(answer));
             }
             if sleep.as_mut().poll(cx).is_pending() {
@@ -216,7 +216,7 @@ impl Future for Wait {
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        if let Stage::Asleep(reservation, _) = std::mem::replace(&mut self.stage, Stage::Ended) {
+        if let WaitStage::Asleep(reservation, _) = std::mem::replace(&mut self.stage, WaitStage::Ended) {
             reservation.cancel();
         }
     }

@@ -47,26 +47,26 @@ impl RateLimitedWriter {
 }
 
 impl<'a> MakeWriter<'a> for RateLimitedWriter {
-    type Writer = Line<'a>;
+    type Writer = LineWriter<'a>;
 
-    fn make_writer(&'a self) -> Line<'a> {
-        Line(Some(&self.queue))
+    fn make_writer(&'a self) -> LineWriter<'a> {
+        LineWriter(Some(&self.queue))
     }
 
-    fn make_writer_for(&'a self, about: &Metadata<'_>) -> Line<'a> {
+    fn make_writer_for(&'a self, about: &Metadata<'_>) -> LineWriter<'a> {
         if self.may_speak(about) {
-            return Line(Some(&self.queue));
+            return LineWriter(Some(&self.queue));
         }
         self.queue.drop_one();
-        Line(None)
+        LineWriter(None)
     }
 }
 
 /// A writer for one line, or for none.
 #[derive(Debug)]
-pub(crate) struct Line<'a>(Option<&'a Queue>);
+pub(crate) struct LineWriter<'a>(Option<&'a Queue>);
 
-impl io::Write for Line<'_> {
+impl io::Write for LineWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if let Some(queue) = self.0 {
             queue.push(bytes.to_vec());

@@ -4,7 +4,6 @@
 
 mod answer;
 mod client;
-mod done;
 #[cfg(feature = "grpc")]
 mod grpc;
 mod http;
@@ -13,6 +12,7 @@ mod load;
 mod question;
 mod report;
 mod resp;
+mod result;
 mod stream;
 mod tally;
 mod target;
@@ -29,11 +29,11 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::client::Dial;
-use self::done::{Done, Report};
 use self::judge::{Judge, Judged, MAX_WAITING};
 use self::load::{Load, Running};
 use self::question::Question;
 use self::report::Rows;
+use self::result::{Done, Report};
 use self::tally::Tally;
 use self::target::{Protocol, Target};
 use crate::args::Bench;

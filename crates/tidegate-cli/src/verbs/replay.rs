@@ -20,12 +20,11 @@ use tidegate_sim::report::{self, Report};
 use tidegate_sim::thousands::grouped;
 
 use crate::args::{self, Speed};
-use crate::exit::{Exit, Mistake};
+use crate::exit::{Exit, Mistake, no_room};
 use crate::keys_hit::{self, HitList};
 use crate::limit_spec::LimitSpec;
 use crate::output::Printer;
 use crate::pictures::Plot;
-use crate::room::no_room;
 use crate::styled::{Look, Styled};
 use crate::{outcome, policies, reading, writing};
 

@@ -19,11 +19,10 @@ use tidegate_server::{
 
 use crate::args::{MetricsNames, Proxy, Serve};
 use crate::environment;
-use crate::exit::{AlreadyPrinted, Exit, Mistake};
+use crate::exit::{AlreadyPrinted, Exit, Mistake, no_room};
 use crate::log::Log;
 use crate::output::Printer;
 use crate::policies;
-use crate::room::no_room;
 
 pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let imports = serve.imports.files();

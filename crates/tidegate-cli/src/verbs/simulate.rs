@@ -18,11 +18,11 @@ use tidegate_sim::traffic::Traffic;
 
 use crate::args::Simulate;
 use crate::exit::{Exit, Mistake};
-use crate::generated::{self, Applied};
 use crate::limit_spec::LimitSpec;
 use crate::outcome;
 use crate::output::Printer;
 use crate::styled::Styled;
+use crate::synthetic::{self, Applied};
 use crate::{pictures, policies, reading, writing};
 
 pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
@@ -56,7 +56,7 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     outcome::turn_off(&mut replay, &simulate.switch_off)?;
     for arrival in traffic.arrivals(Tick::EPOCH, simulate.seed) {
         let key = arrival.key.text();
-        replay.feed_arrival(&arrival, &generated::describe(&arrival, &key, &names));
+        replay.feed_arrival(&arrival, &synthetic::describe(&arrival, &key, &names));
     }
     replay.finish();
     let outcomes = replay.outcomes();
@@ -109,7 +109,7 @@ fn sets(simulate: &Simulate, traffic: &Traffic, printer: &Printer) -> Result<(Se
         return Err(Mistake("--compare needs a limit spelled out, such as --rate 100/s".to_owned()).into());
     }
     let name = file.display().to_string();
-    let named = generated::named(traffic);
+    let named = synthetic::named(traffic);
     let applied = Applied::of(&file, simulate.policy.as_deref(), &named, printer)?;
     Ok((vec![(name, Arc::clone(&applied.set))], Some(applied)))
 }

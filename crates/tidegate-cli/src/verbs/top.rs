@@ -73,7 +73,7 @@ async fn watch(top: &Top, server: &ServerUrl, printer: &Printer) -> Result<Exit>
         match answer {
             Ok(answer) => {
                 failed = 0;
-                let counts = Counts::of(&answer, most);
+                let counts = PolicyCounts::of(&answer, most);
                 printer.again(&answer, |printer| {
                     let mut text =
                         Styled::from(format!("{} UTC   {server}\n", time(SystemClock::new().now())));
@@ -100,13 +100,13 @@ async fn watch(top: &Top, server: &ServerUrl, printer: &Printer) -> Result<Exit>
 
 /// The counts of a list, by policy and key.
 #[derive(Debug)]
-struct Counts {
+struct PolicyCounts {
     counts: HashMap<(String, String), u64>,
     /// Whether there may be counted keys that were not listed.
     is_full: bool,
 }
 
-impl Counts {
+impl PolicyCounts {
     fn of(answer: &Value, most: usize) -> Self {
         let one = |row: &Value| Some(((text(&row["policy"]), text(&row["key"])), row["count"].as_u64()?));
         let counts: HashMap<_, _> = rows(answer).iter().filter_map(one).collect();
@@ -131,7 +131,7 @@ fn rows(answer: &Value) -> &[Value] {
 
 /// Lists keys, each with its share of all that was counted. With the list `before`, those that were counted most since
 /// then come first.
-fn listed(answer: &Value, top: &Top, before: Option<&Counts>, printer: &Printer) -> Styled {
+fn listed(answer: &Value, top: &Top, before: Option<&PolicyCounts>, printer: &Printer) -> Styled {
     let (count, none) = match top.by {
         TopBy::Denied => ("DENIED", "no key was refused"),
         TopBy::Near => ("NEAR", "no key came near its limit"),

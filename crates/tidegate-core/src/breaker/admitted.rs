@@ -4,7 +4,7 @@
 use core::fmt;
 
 use super::parameters::CircuitBreaker;
-use super::rules::{Figure, Rules, WHOLE};
+use super::rules::{BreakerThresholds, Figure, WHOLE};
 use super::state::Condition;
 use super::window::{Totals, Window};
 
@@ -67,7 +67,7 @@ impl CircuitBreaker {
                 true => (totals.failures, rules.failure_ratio?),
                 false => (totals.slow, rules.slow_ratio?),
             };
-            Some((Rules::excess_of(totals, bad, threshold)?, bad, threshold))
+            Some((BreakerThresholds::excess_of(totals, bad, threshold)?, bad, threshold))
         };
         let (failed, slow) = (of(true), of(false));
         // As the share itself: the larger one, and the failures of two equal ones.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::judgement::Judgement;
 use super::parameters::{CircuitBreaker, Evaluate, OpenTime, Parameters};
-use super::rules::{Rules, WHOLE};
+use super::rules::{BreakerThresholds, WHOLE};
 use super::window::Window;
 use crate::concurrency::Concurrency;
 use crate::error::QuotaError;
-use crate::knob::in_range;
+use crate::range::in_range;
 use crate::time::nanos;
 
 /// Describes a breaker; [`build`](BreakerBuilder::build) checks it as a whole and makes it.
@@ -283,7 +283,7 @@ impl BreakerBuilder {
             .and_then(|probes| self.ttl.map_or(Ok(probes), |ttl| probes.ttl(ttl)))?;
         let parameters = Parameters {
             window: self.window,
-            rules: Rules {
+            rules: BreakerThresholds {
                 failure_ratio: failure_ratio.transpose()?,
                 slow_ratio: slow_ratio.transpose()?,
                 consecutive: self.consecutive,

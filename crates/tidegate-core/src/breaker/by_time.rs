@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::parameters::CircuitBreaker;
 use super::rules::Figure;
-use super::state::{Inner, Phase};
+use super::state::{Phase, StateFields};
 use crate::decision::Retry;
 use crate::time::Tick;
 
@@ -27,7 +27,7 @@ pub(super) enum Due {
 
 impl CircuitBreaker {
     /// Returns what time has changed since the last change of the state; [`advance`](Self::advance) applies it.
-    pub(super) fn due(&self, inner: &Inner, at: Tick) -> Due {
+    pub(super) fn due(&self, inner: &StateFields, at: Tick) -> Due {
         let idle = inner.idle_at(self.parameters.forget_after);
         let is_forgotten = idle != Tick::MAX && at >= idle;
         let is_released =
@@ -46,7 +46,7 @@ impl CircuitBreaker {
 
     /// Returns the refusal for a call at `at`, or `Some(None)` if the call may enter, without copying the state.
     /// `None` if the state has to be changed first to know.
-    pub(super) fn refused_at(&self, inner: &Inner, at: Tick) -> Option<Option<Retry>> {
+    pub(super) fn refused_at(&self, inner: &StateFields, at: Tick) -> Option<Option<Retry>> {
         match self.due(inner, at) {
             Due::Nothing => Some(self.refusal(inner, at)),
             Due::Trip { until } => Some(self.refused_until(until, at)),
@@ -60,7 +60,7 @@ impl CircuitBreaker {
     }
 
     /// Returns the last open time in nanoseconds, or 0 if it has been forgotten by `at`.
-    pub(super) fn remembered(&self, inner: &Inner, at: Tick) -> u64 {
+    pub(super) fn remembered(&self, inner: &StateFields, at: Tick) -> u64 {
         let Phase::Closed { since, .. } = inner.phase else { return inner.last_open_time };
         let is_forgotten = at >= inner.recovered_at(since, self.parameters.forget_after)
             && self.parameters.forget_after != u64::MAX;
@@ -68,7 +68,7 @@ impl CircuitBreaker {
     }
 
     /// Returns when the open time ends if the breaker trips at `at` and its last open time was `last`.
-    pub(super) fn open_until(&self, inner: &Inner, last: u64, at: Tick) -> Tick {
+    pub(super) fn open_until(&self, inner: &StateFields, last: u64, at: Tick) -> Tick {
         let time = self.parameters.open.next(last);
         at.after(Duration::from_nanos(self.parameters.open.jittered(time, at, inner.since, inner.last)))
     }
@@ -76,7 +76,7 @@ impl CircuitBreaker {
     /// For a closed breaker with [`Evaluate::Every`](super::Evaluate::Every): compares the figures at each multiple of
     /// the span since the last change, up to `at`, and returns the first tick at which one reaches its threshold.
     /// Changes nothing.
-    pub(super) fn tripped_by_time(&self, inner: &Inner, at: Tick) -> Option<(Tick, Figure)> {
+    pub(super) fn tripped_by_time(&self, inner: &StateFields, at: Tick) -> Option<(Tick, Figure)> {
         let Phase::Closed { outcomes, consecutive, .. } = &inner.phase else { return None };
         let mut ahead = outcomes.ahead();
         let mut compared = inner.last;

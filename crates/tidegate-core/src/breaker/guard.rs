@@ -6,7 +6,7 @@ use super::by_time::Due;
 use super::forced::{Force, Forced};
 use super::outcomes::Outcomes;
 use super::parameters::{CircuitBreaker, Evaluate};
-use super::state::{CircuitBreakerState, Inner, Phase};
+use super::state::{CircuitBreakerState, Phase, StateFields};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::guard::{Guard, Outcome};
 use crate::time::Tick;
@@ -17,7 +17,7 @@ impl Guard for CircuitBreaker {
     type State = CircuitBreakerState;
 
     fn fresh(&self, now: Tick) -> CircuitBreakerState {
-        CircuitBreakerState { inner: Box::new(Inner::fresh(now)) }
+        CircuitBreakerState { inner: Box::new(StateFields::fresh(now)) }
     }
 
     /// Refuses while open, with the open time that is left, while half-open if the allowed number of probes is in
@@ -113,7 +113,7 @@ impl Guard for CircuitBreaker {
 impl CircuitBreaker {
     /// Returns the tick from which a closed breaker that is no longer used is as good as new, so that a store may drop
     /// its state; `None` if never.
-    fn quiet_at(&self, inner: &Inner) -> Option<Tick> {
+    fn quiet_at(&self, inner: &StateFields) -> Option<Tick> {
         match (&inner.forced, &inner.phase) {
             (Some(Forced { to: Force::Open, .. }), _) | (_, Phase::Open { .. } | Phase::HalfOpen { .. }) => {
                 None

@@ -6,7 +6,7 @@
 //! is enough. Each success counts for a healthy service and each failure against it, by the logarithm of its
 //! likelihood ratio between the two.
 
-use super::rules::{Figure, Rules, WHOLE};
+use super::rules::{BreakerThresholds, Figure, WHOLE};
 use super::window::{Sample, Totals};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
@@ -37,7 +37,7 @@ pub enum Judgement {
 
 /// What the calls of one step show so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum StepEvidence {
     Well,
     Ill(Figure),
     Undecided,
@@ -45,22 +45,22 @@ pub(super) enum Verdict {
 
 impl Judgement {
     /// Judges after one more call, which `totals` already includes.
-    pub(super) fn of(self, rules: &Rules, totals: Totals, last: Sample) -> Verdict {
+    pub(super) fn of(self, rules: &BreakerThresholds, totals: Totals, last: Sample) -> StepEvidence {
         match self {
             Self::Successes(enough) => match rules.is_bad(last) {
-                true => Verdict::Ill(Figure::Probes(totals)),
-                false if totals.calls >= enough => Verdict::Well,
-                false => Verdict::Undecided,
+                true => StepEvidence::Ill(Figure::Probes(totals)),
+                false if totals.calls >= enough => StepEvidence::Well,
+                false => StepEvidence::Undecided,
             },
             Self::Batch(_)
                 if rules.failure_ratio.is_none() && rules.slow_ratio.is_none() && rules.is_bad(last) =>
             {
-                Verdict::Ill(Figure::Probes(totals))
+                StepEvidence::Ill(Figure::Probes(totals))
             }
-            Self::Batch(all) if totals.calls < all => Verdict::Undecided,
+            Self::Batch(all) if totals.calls < all => StepEvidence::Undecided,
             Self::Batch(_) => match rules.ratio_of(totals) {
-                Some(_) => Verdict::Ill(Figure::Probes(totals)),
-                None => Verdict::Well,
+                Some(_) => StepEvidence::Ill(Figure::Probes(totals)),
+                None => StepEvidence::Well,
             },
             Self::Evidence(risk) => weigh(rules, totals, risk),
         }
@@ -76,7 +76,7 @@ impl Judgement {
 }
 
 /// Decides by the failures and the slow calls, if thresholds for them are set: well if both are, ill if one is.
-fn weigh(rules: &Rules, totals: Totals, risk: u32) -> Verdict {
+fn weigh(rules: &BreakerThresholds, totals: Totals, risk: u32) -> StepEvidence {
     let failures = rules.counts_failures().then(|| (totals.failures, rules.failure_ratio.unwrap_or(HALF)));
     let slow = rules.slow_ratio.map(|share| (totals.slow, share));
     let bound = log2(WHOLE - risk) - log2(risk);
@@ -85,11 +85,11 @@ fn weigh(rules: &Rules, totals: Totals, risk: u32) -> Verdict {
     for (bad, ill) in [failures, slow].into_iter().flatten() {
         let odds = odds(bad, totals.calls - bad.min(totals.calls), ill.min(LARGEST));
         if odds >= bound || is_late && odds > 0 {
-            return Verdict::Ill(Figure::Probes(totals));
+            return StepEvidence::Ill(Figure::Probes(totals));
         }
         all_well &= odds <= -bound || is_late;
     }
-    if all_well { Verdict::Well } else { Verdict::Undecided }
+    if all_well { StepEvidence::Well } else { StepEvidence::Undecided }
 }
 
 /// Returns the log-likelihood ratio, to the base 2, of these bad and good calls: of a service that fails at the share

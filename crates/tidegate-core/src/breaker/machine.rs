@@ -7,11 +7,11 @@
 use core::time::Duration;
 
 use super::forced::{Force, Forced, WouldTrip};
-use super::judgement::Verdict;
+use super::judgement::StepEvidence;
 use super::outcomes::Outcomes;
 use super::parameters::{CircuitBreaker, Evaluate};
 use super::rules::Figure;
-use super::state::{CircuitBreakerState, Condition, Inner, Phase};
+use super::state::{CircuitBreakerState, Condition, Phase, StateFields};
 use super::window::{Sample, Totals};
 use crate::concurrency::ConcurrencyState;
 use crate::decision::{Ask, Cost, Receipt, Retry, Transition};
@@ -214,7 +214,7 @@ impl CircuitBreaker {
     }
 
     /// Returns why a call may not enter, for a state that is advanced to `at`.
-    pub(super) fn refusal(&self, inner: &Inner, at: Tick) -> Option<Retry> {
+    pub(super) fn refusal(&self, inner: &StateFields, at: Tick) -> Option<Retry> {
         match (&inner.forced, &inner.phase) {
             (Some(Forced { to: Force::Open, until: Tick::MAX, .. }), _) => Some(Retry::Unknown),
             (Some(Forced { to: Force::Open, until, .. }), _) => Some(Retry::After(until.since(at))),
@@ -230,14 +230,14 @@ impl CircuitBreaker {
     }
 
     /// Applies what time has changed by `at`.
-    pub(super) fn advance(&self, inner: &mut Inner, at: Tick, reporter: &mut ChangeReporter<'_>) {
+    pub(super) fn advance(&self, inner: &mut StateFields, at: Tick, reporter: &mut ChangeReporter<'_>) {
         let idle = inner.idle_at(self.parameters.forget_after);
         if idle != Tick::MAX && at >= idle {
             if self.parameters.shed_at_most.is_some() {
                 self.note_shedding(inner, at, reporter);
             }
             let from = self.condition_of(inner, at);
-            *inner = Inner::fresh(at);
+            *inner = StateFields::fresh(at);
             if from != Condition::Closed {
                 reporter.report(at, from, Condition::Closed, Cause::Idle);
             }
@@ -261,7 +261,7 @@ impl CircuitBreaker {
     }
 
     /// Ends a forced state.
-    fn release(&self, inner: &mut Inner, at: Tick, ended: &Forced) {
+    fn release(&self, inner: &mut StateFields, at: Tick, ended: &Forced) {
         inner.would_trip = None;
         if ended.to == Force::Open {
             // The open time ends a nanosecond earlier if the first probe must come strictly after it, so that a probe
@@ -273,7 +273,13 @@ impl CircuitBreaker {
     }
 
     /// Counts one call while closed. Returns false for a disabled breaker, which counts nothing.
-    fn count(&self, inner: &mut Inner, at: Tick, sample: Sample, reporter: &mut ChangeReporter<'_>) -> bool {
+    fn count(
+        &self,
+        inner: &mut StateFields,
+        at: Tick,
+        sample: Sample,
+        reporter: &mut ChangeReporter<'_>,
+    ) -> bool {
         inner.last = at;
         let Phase::Closed { outcomes, consecutive, .. } = &mut inner.phase else { return false };
         if matches!(&inner.forced, Some(Forced { to: Force::Disabled, .. })) {
@@ -302,7 +308,7 @@ impl CircuitBreaker {
     /// Handles a figure of a closed breaker that has reached its threshold.
     fn threshold_reached(
         &self,
-        inner: &mut Inner,
+        inner: &mut StateFields,
         at: Tick,
         figure: Figure,
         reporter: &mut ChangeReporter<'_>,
@@ -320,7 +326,7 @@ impl CircuitBreaker {
         }
     }
 
-    fn trip(&self, inner: &mut Inner, at: Tick, figure: Figure, reporter: &mut ChangeReporter<'_>) {
+    fn trip(&self, inner: &mut StateFields, at: Tick, figure: Figure, reporter: &mut ChangeReporter<'_>) {
         let from = self.condition_of(inner, at);
         let until = self.open_until(inner, inner.last_open_time, at);
         inner.last_open_time = self.parameters.open.next(inner.last_open_time);
@@ -330,18 +336,24 @@ impl CircuitBreaker {
     }
 
     /// Judges one more call while half-open.
-    fn judge_probe(&self, inner: &mut Inner, at: Tick, sample: Sample, reporter: &mut ChangeReporter<'_>) {
+    fn judge_probe(
+        &self,
+        inner: &mut StateFields,
+        at: Tick,
+        sample: Sample,
+        reporter: &mut ChangeReporter<'_>,
+    ) {
         let from = self.condition_of(inner, at);
         let Phase::HalfOpen { step, totals, .. } = &mut inner.phase else { return };
         totals.add(sample);
         let went = *totals;
         match self.parameters.judgement.of(&self.parameters.rules, went, sample) {
-            Verdict::Undecided => return,
-            Verdict::Ill(figure) => return self.trip(inner, at, figure, reporter),
-            Verdict::Well if *step < self.parameters.steps => {
+            StepEvidence::Undecided => return,
+            StepEvidence::Ill(figure) => return self.trip(inner, at, figure, reporter),
+            StepEvidence::Well if *step < self.parameters.steps => {
                 (*step, *totals) = (*step + 1, Totals::default());
             }
-            Verdict::Well => {
+            StepEvidence::Well => {
                 inner.phase = Phase::closed(at);
                 inner.epoch = inner.epoch.wrapping_add(1);
             }
@@ -360,7 +372,7 @@ impl CircuitBreaker {
     }
 
     /// Returns the condition of a state that is advanced to `at`.
-    pub(super) fn condition_of(&self, inner: &Inner, at: Tick) -> Condition {
+    pub(super) fn condition_of(&self, inner: &StateFields, at: Tick) -> Condition {
         if let Some(forced) = &inner.forced {
             return Condition::Forced { to: forced.to, until: forced.until() };
         }

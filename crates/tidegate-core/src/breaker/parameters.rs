@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::judgement::Judgement;
-use super::rules::{Rules, WHOLE};
+use super::rules::{BreakerThresholds, WHOLE};
 use super::window::{Sample, Window};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::concurrency::Concurrency;
@@ -51,7 +51,7 @@ pub enum Evaluate {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Parameters {
     pub(super) window: Window,
-    pub(super) rules: Rules,
+    pub(super) rules: BreakerThresholds,
     /// The largest share of calls, in millionths, that a breaker refuses that sheds; `None` for one that opens.
     pub(super) shed_at_most: Option<u32>,
     /// A call that took longer, in nanoseconds, is slow.
@@ -363,7 +363,8 @@ impl Bytes for CircuitBreaker {
             _ => return Err(DecodeError::Value { field: "window" }),
         };
         let shed_at_most = (tag >= 2).then(|| from.u32()).transpose()?;
-        let (rules, slow_after, overload_fails) = (Rules::read(from)?, from.u64()?, from.u8()? != 0);
+        let (rules, slow_after, overload_fails) =
+            (BreakerThresholds::read(from)?, from.u64()?, from.u8()? != 0);
         let evaluate = match from.u8()? {
             0 => Evaluate::EachCall,
             1 => Evaluate::EachFailure,

@@ -79,7 +79,7 @@ impl Bytes for Figure {
 
 /// The thresholds, with shares in millionths. `None` if a figure is not compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Rules {
+pub(super) struct BreakerThresholds {
     pub(super) failure_ratio: Option<u32>,
     pub(super) slow_ratio: Option<u32>,
     pub(super) consecutive: Option<u32>,
@@ -91,7 +91,7 @@ pub(super) struct Rules {
     pub(super) above: bool,
 }
 
-impl Rules {
+impl BreakerThresholds {
     /// Returns the first figure that trips the breaker.
     pub(super) fn tripped_by(&self, totals: Totals, consecutive: u32) -> Option<Figure> {
         if self.consecutive.is_some_and(|most| consecutive >= most) {
@@ -134,7 +134,7 @@ impl Rules {
     }
 }
 
-impl Bytes for Rules {
+impl Bytes for BreakerThresholds {
     fn write(&self, out: &mut Writer) {
         // No threshold is zero, so zero stands for `None`.
         for threshold in [self.failure_ratio, self.slow_ratio, self.consecutive, self.failures] {
@@ -157,7 +157,7 @@ impl Bytes for Rules {
 mod tests {
     use super::*;
 
-    const NONE: Rules = Rules {
+    const NONE: BreakerThresholds = BreakerThresholds {
         failure_ratio: None,
         slow_ratio: None,
         consecutive: None,
@@ -173,12 +173,12 @@ mod tests {
     #[test]
     fn a_threshold_is_reached_or_exceeded() {
         for (above, trips) in [(false, [false, true, true]), (true, [false, false, true])] {
-            let ratio = Rules { failure_ratio: Some(WHOLE / 2), above, ..NONE };
+            let ratio = BreakerThresholds { failure_ratio: Some(WHOLE / 2), above, ..NONE };
             assert_eq!(
                 [3, 4, 5].map(|failures| ratio.tripped_by(totals(8, failures, 0), 0).is_some()),
                 trips
             );
-            let count = Rules { failures: Some(4), above, ..NONE };
+            let count = BreakerThresholds { failures: Some(4), above, ..NONE };
             assert_eq!(
                 [3, 4, 5].map(|failures| count.tripped_by(totals(9, failures, 0), 0).is_some()),
                 trips
@@ -188,17 +188,18 @@ mod tests {
 
     #[test]
     fn a_share_of_all_trips_where_thresholds_are_to_be_exceeded() {
-        let rules = Rules { slow_ratio: Some(WHOLE), above: true, ..NONE };
+        let rules = BreakerThresholds { slow_ratio: Some(WHOLE), above: true, ..NONE };
         assert_eq!(rules.tripped_by(totals(5, 0, 5), 0), Some(Figure::SlowRatio(totals(5, 0, 5))));
         assert_eq!(rules.tripped_by(totals(5, 0, 4), 0), None);
     }
 
     #[test]
     fn too_few_calls_trip_nothing_but_failures_in_a_row() {
-        let rules = Rules { failure_ratio: Some(1), failures: Some(1), consecutive: Some(3), ..NONE };
+        let rules =
+            BreakerThresholds { failure_ratio: Some(1), failures: Some(1), consecutive: Some(3), ..NONE };
         assert_eq!(rules.tripped_by(totals(3, 3, 0), 2), None);
         assert_eq!(rules.tripped_by(totals(3, 3, 0), 3), Some(Figure::Consecutive { failures: 3 }));
-        assert_eq!(Rules { min_calls: 0, ..rules }.tripped_by(totals(0, 0, 0), 0), None);
+        assert_eq!(BreakerThresholds { min_calls: 0, ..rules }.tripped_by(totals(0, 0, 0), 0), None);
     }
 
     #[test]

@@ -12,13 +12,13 @@
 
 use super::machine::{Cause, ChangeReporter};
 use super::parameters::{CircuitBreaker, scramble};
-use super::rules::{Figure, Rules, WHOLE};
-use super::state::{Condition, Inner, Phase};
+use super::rules::{BreakerThresholds, Figure, WHOLE};
+use super::state::{Condition, Phase, StateFields};
 use super::window::Totals;
 use crate::throttle::excess;
 use crate::time::Tick;
 
-impl Rules {
+impl BreakerThresholds {
     /// Returns the share of calls, in millionths, that a breaker that sheds refuses: at most `most`.
     pub(super) fn excess(&self, totals: Totals, most: u32) -> u32 {
         if totals.calls < self.min_calls {
@@ -43,7 +43,7 @@ impl Rules {
 
 impl CircuitBreaker {
     /// Returns the share of calls, in millionths, that a closed breaker refuses at `at`: 0 unless it sheds.
-    pub(super) fn shed_share(&self, inner: &Inner, at: Tick) -> u32 {
+    pub(super) fn shed_share(&self, inner: &StateFields, at: Tick) -> u32 {
         let (Some(most), None) = (self.parameters.shed_at_most, &inner.forced) else { return 0 };
         let Phase::Closed { outcomes, .. } = &inner.phase else { return 0 };
         self.parameters.rules.excess(outcomes.ahead().totals(at), most)
@@ -53,7 +53,7 @@ impl CircuitBreaker {
     /// of the call, and two ticks of the key: its first use and its last. So the same history gives the same answers,
     /// and calls at the same tick share one draw.
     #[cold]
-    pub(super) fn sheds(&self, inner: &Inner, at: Tick) -> bool {
+    pub(super) fn sheds(&self, inner: &StateFields, at: Tick) -> bool {
         let share = self.shed_share(inner, at);
         if share == 0 {
             return false;
@@ -65,7 +65,7 @@ impl CircuitBreaker {
     }
 
     /// Returns the condition of a closed breaker that is not forced.
-    pub(super) fn closed_or_shedding(&self, inner: &Inner, at: Tick) -> Condition {
+    pub(super) fn closed_or_shedding(&self, inner: &StateFields, at: Tick) -> Condition {
         let Phase::Closed { outcomes, .. } = &inner.phase else { return Condition::Closed };
         match (self.shed_share(inner, at), self.parameters.rules.ratio_of(outcomes.ahead().totals(at))) {
             (share @ 1.., Some(by)) => Condition::Shedding { share, by },
@@ -76,7 +76,7 @@ impl CircuitBreaker {
     /// For a breaker that may shed: reports when it begins to shed, and when it ends; changes nothing else. What time has changed by `at` was
     /// applied before.
     #[cold]
-    pub(super) fn note_shedding(&self, inner: &mut Inner, at: Tick, reporter: &mut ChangeReporter<'_>) {
+    pub(super) fn note_shedding(&self, inner: &mut StateFields, at: Tick, reporter: &mut ChangeReporter<'_>) {
         if inner.forced.is_some() {
             return;
         }

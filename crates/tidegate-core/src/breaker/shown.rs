@@ -7,7 +7,7 @@ use super::forced::{Forced, WouldTrip};
 use super::judgement::Judgement;
 use super::machine::ChangeReporter;
 use super::parameters::CircuitBreaker;
-use super::rules::Rules;
+use super::rules::BreakerThresholds;
 use super::state::{CircuitBreakerState, Condition, Phase};
 use super::window::Totals;
 use crate::guard::Guard as _;
@@ -24,7 +24,7 @@ impl CircuitBreaker {
             Judgement::Batch(_) => "judge_calls",
             Judgement::Evidence(_) => "risk",
         };
-        let fails = |of: &Rules| (of.failure_ratio, of.failures);
+        let fails = |of: &BreakerThresholds| (of.failure_ratio, of.failures);
         let differences = [
             ("window", ours.window != theirs.window),
             ("failures", fails(&ours.rules) != fails(&theirs.rules)),

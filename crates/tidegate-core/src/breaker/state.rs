@@ -18,11 +18,11 @@ use crate::time::{Tick, nanos};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CircuitBreakerState {
     /// Boxed, because most limits have states of a few words, and all states lie in one table.
-    pub(super) inner: Box<Inner>,
+    pub(super) inner: Box<StateFields>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Inner {
+pub(super) struct StateFields {
     /// Receipts from before this tick do not count: the key was reset, or was not known then.
     pub(super) since: Tick,
     /// The tick of the last change.
@@ -134,7 +134,7 @@ impl Phase {
     }
 }
 
-impl Inner {
+impl StateFields {
     pub(super) fn fresh(at: Tick) -> Self {
         Self {
             since: at,
@@ -308,7 +308,7 @@ impl Bytes for CircuitBreakerState {
         };
         let forced = Bytes::read(from)?;
         let mut inner =
-            Inner { since, last, busy_until, epoch, last_open_time, phase, forced, would_trip: None };
+            StateFields { since, last, busy_until, epoch, last_open_time, phase, forced, would_trip: None };
         if inner.measures_only() {
             inner.would_trip = Bytes::read(from)?;
         }

@@ -1,6 +1,6 @@
 //! An enum of all control laws, read from the word that a policy file uses.
 
-mod kept;
+mod byte_form;
 
 use core::fmt;
 use core::str::FromStr;

@@ -26,7 +26,7 @@ use super::evidence::Evidence;
 use super::law::{Law, Sample};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
-use crate::knob::in_range;
+use crate::range::in_range;
 use crate::time::Tick;
 
 /// Grows by one for each success, shrinks by a tenth for each overload.

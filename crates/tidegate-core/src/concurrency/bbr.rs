@@ -38,9 +38,9 @@
 //! `ratelimit/bbr` of kratos aegis and `core/load` of go-zero, both after the BBR shedder of Alibaba's Sentinel; the name is from N. Cardwell
 //! et al., "BBR: Congestion-Based Congestion Control", 2016, which estimates bandwidth and round trip in the same way.
 
+mod best_moments;
+mod byte_form;
 mod cpu;
-mod kept;
-mod served;
 
 use core::time::Duration;
 
@@ -49,11 +49,11 @@ use super::law::{Law, Sample, Signal};
 use crate::average::interpolate;
 use crate::error::QuotaError;
 use crate::guard::Outcome;
-use crate::knob::in_range;
+use crate::range::in_range;
 use crate::time::{Tick, onward};
 use crate::window::Buckets;
+use best_moments::{Counting, Served};
 use cpu::Cpu;
-use served::{Counting, Served};
 
 /// A limit that holds while the processor is busy: the highest throughput multiplied by the least latency.
 ///

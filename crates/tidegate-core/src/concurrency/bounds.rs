@@ -2,7 +2,7 @@
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
-use crate::knob::in_range;
+use crate::range::in_range;
 
 /// The least and the largest limit of a law, and the limit before the first sample.
 ///

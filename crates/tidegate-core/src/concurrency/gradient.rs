@@ -40,7 +40,7 @@ use crate::average::{Average, interpolate};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
 use crate::guard::Outcome;
-use crate::knob::in_range;
+use crate::range::in_range;
 use crate::time::{Tick, onward};
 
 /// For this many samples at first, the long average is a plain mean.

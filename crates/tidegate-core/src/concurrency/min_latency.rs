@@ -45,7 +45,7 @@ use super::law::{Law, Sample};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
 use crate::guard::Outcome;
-use crate::knob::in_range;
+use crate::range::in_range;
 use crate::time::{Tick, onward};
 use median::Median;
 

@@ -36,7 +36,7 @@ use super::law::{Law, Sample};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
 use crate::guard::{Guard, Outcome};
-use crate::knob::in_range;
+use crate::range::in_range;
 use crate::time::{Rate, Tick, nanos};
 
 /// A bulkhead with as many places as a control law allows.
@@ -88,11 +88,11 @@ struct Parameters {
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConcurrencyState {
     /// Boxed, because most limits have states of a few words, and all states lie in one table.
-    inner: Box<Inner>,
+    inner: Box<PlacesAndLaw>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Inner {
+struct PlacesAndLaw {
     places: ConcurrencyState,
     /// `None` before the first sample.
     law: Option<Learnt>,
@@ -112,7 +112,7 @@ impl Eq for AdaptiveConcurrencyState {}
 
 impl AdaptiveConcurrencyState {
     fn of(places: ConcurrencyState, law: Option<Learnt>) -> Self {
-        Self { inner: Box::new(Inner { places, law }) }
+        Self { inner: Box::new(PlacesAndLaw { places, law }) }
     }
 }
 

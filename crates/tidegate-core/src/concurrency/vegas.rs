@@ -52,7 +52,7 @@ use crate::average::interpolate;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
 use crate::guard::Outcome;
-use crate::knob::in_range;
+use crate::range::in_range;
 use crate::time::Tick;
 use probe::Probe;
 

@@ -31,7 +31,7 @@ use core::time::Duration;
 use super::law::{Law, Sample, Signal};
 use crate::error::QuotaError;
 use crate::guard::Outcome;
-use crate::knob::in_range;
+use crate::range::in_range;
 use crate::time::{Tick, onward, span};
 
 /// A law that receives the average of each window.

@@ -8,11 +8,11 @@ use core::time::Duration;
 use crate::algorithm::Algorithm;
 use crate::breaker::{CircuitBreaker, CircuitBreakerState};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::changed;
 use crate::concurrency::{AdaptiveConcurrency, AdaptiveConcurrencyState, Concurrency, ConcurrencyState};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
 use crate::guard::{Finish, Guard, Outcome};
+use crate::migrate_state;
 use crate::rate::{FixedWindow, FixedWindowState, SlidingCounter, SlidingCounterState};
 use crate::rate::{Gcra, GcraState};
 use crate::rate::{GuavaBursty, GuavaState, GuavaWarming, UberPacer, UberPacerState, XTime, XTimeState};
@@ -98,7 +98,7 @@ macro_rules! algorithms {
                     #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
                     // Units spent do not tell who is inside a guard, nor the reverse.
                     _ if self.is_guard() || old.is_guard() => self.fresh(now),
-                    _ => changed::carry(self, old, state, now, how),
+                    _ => migrate_state::carry(self, old, state, now, how),
                 }
             }
 

@@ -13,7 +13,7 @@
 //! 1970, as in other rate limiters. A week then begins on a Thursday, and a month is 30 days.
 
 #[cfg(feature = "tz")]
-mod meant;
+mod suggest_zone;
 mod unit;
 mod utc;
 #[cfg(feature = "tz")]
@@ -61,7 +61,7 @@ pub fn zone_names() -> impl Iterator<Item = String> {
 /// ```
 pub fn zone_meant(text: &str) -> Option<String> {
     #[cfg(feature = "tz")]
-    return meant::meant(text, &zone::names());
+    return suggest_zone::meant(text, &zone::names());
     #[cfg(not(feature = "tz"))]
     {
         let _ = text;
@@ -87,12 +87,12 @@ fn unknown(zone: &str) -> QuotaError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Calendar {
     unit: CalendarUnit,
-    place: Place,
+    place: ZoneKind,
     wall: Wall,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum ZoneKind {
     Utc,
     Epoch,
     #[cfg(feature = "tz")]
@@ -103,8 +103,8 @@ impl Calendar {
     /// Finds the zone by its IANA name or `epoch`, whatever its case.
     pub(crate) fn new(unit: CalendarUnit, zone: &str) -> Result<Self, QuotaError> {
         let place = match zone {
-            _ if zone.eq_ignore_ascii_case(UTC) => Some(Place::Utc),
-            _ if zone.eq_ignore_ascii_case(EPOCH) => Some(Place::Epoch),
+            _ if zone.eq_ignore_ascii_case(UTC) => Some(ZoneKind::Utc),
+            _ if zone.eq_ignore_ascii_case(EPOCH) => Some(ZoneKind::Epoch),
             zone => named(zone),
         };
         let place = place.ok_or_else(|| unknown(zone))?;
@@ -127,10 +127,10 @@ impl Calendar {
 
     pub(crate) fn zone(&self) -> &str {
         match &self.place {
-            Place::Utc => UTC,
-            Place::Epoch => EPOCH,
+            ZoneKind::Utc => UTC,
+            ZoneKind::Epoch => EPOCH,
             #[cfg(feature = "tz")]
-            Place::Zone(zone) => zone.name(),
+            ZoneKind::Zone(zone) => zone.name(),
         }
     }
 
@@ -138,22 +138,22 @@ impl Calendar {
     /// end of time is cut there.
     pub(crate) fn around(&self, tick: Tick) -> (Tick, Tick) {
         let (start, end) = match &self.place {
-            Place::Utc => utc::around(self.unit, tick),
-            Place::Epoch => utc::even(self.unit.usual(), tick),
+            ZoneKind::Utc => utc::around(self.unit, tick),
+            ZoneKind::Epoch => utc::even(self.unit.usual(), tick),
             #[cfg(feature = "tz")]
-            Place::Zone(zone) => zone.around(self.unit, tick),
+            ZoneKind::Zone(zone) => zone.around(self.unit, tick),
         };
         (to_tick(start), to_tick(end - 1))
     }
 }
 
 #[cfg(feature = "tz")]
-fn named(zone: &str) -> Option<Place> {
-    zone::Zone::find(zone).map(Place::Zone)
+fn named(zone: &str) -> Option<ZoneKind> {
+    zone::Zone::find(zone).map(ZoneKind::Zone)
 }
 
 #[cfg(not(feature = "tz"))]
-fn named(_: &str) -> Option<Place> {
+fn named(_: &str) -> Option<ZoneKind> {
     None
 }
 

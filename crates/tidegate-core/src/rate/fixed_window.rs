@@ -22,7 +22,7 @@ mod state;
 use core::time::Duration;
 
 use super::calendar::{Calendar, CalendarUnit};
-use super::carried::Carried;
+use super::parameter_change::Carried;
 use super::windows::{above, excess, grant, share, until, wide};
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};

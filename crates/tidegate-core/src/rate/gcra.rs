@@ -2,14 +2,14 @@
 //!
 //! The state is one number, the *theoretical arrival time* (TAT): the tick at which the limit would be full again if
 //! nothing more were asked. Compared with counting tokens, it is the smallest state, and `retry_after` takes one
-//! subtraction. The arithmetic, settling included, is in [`line`](super::line); a state that fits one word has a form
-//! of its own, [`GcraWord`](super::GcraWord).
+//! subtraction. The arithmetic, settling included, is in [`schedule`](super::schedule); a state that fits one word has
+//! a form of its own, [`GcraWord`](super::GcraWord).
 
 pub(super) mod word;
 
 use core::time::Duration;
 
-use super::line::{Line, Pace, kept_as_line};
+use super::schedule::{Pace, Schedule, kept_as_schedule};
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
@@ -31,7 +31,7 @@ pub struct Gcra {
 /// Charges that are settled out of order need up to 5 KiB more on the heap, until the limit has been full again;
 /// up to 130 KiB while charges wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GcraState(pub(super) Line);
+pub struct GcraState(pub(super) Schedule);
 
 impl Gcra {
     /// Makes a limit of `rate` that grants at most `burst` units at once, from 1 to [`Rate::MAX_COUNT`].
@@ -83,7 +83,7 @@ impl Gcra {
     /// For stores that keep these two numbers instead of a state; [`Gcra::spent`] returns them.
     #[must_use]
     pub fn state(&self, last: Tick, spent: u64) -> GcraState {
-        GcraState(Line::new(self.pace.scaled(last) + u128::from(spent), last))
+        GcraState(Schedule::new(self.pace.scaled(last) + u128::from(spent), last))
     }
 
     /// Returns the two numbers from which [`Gcra::state`] makes this state. `None`: the state holds more than these,
@@ -115,13 +115,13 @@ impl Gcra {
     }
 }
 
-kept_as_line!(Gcra, GcraState);
+kept_as_schedule!(Gcra, GcraState);
 
 impl Algorithm for Gcra {
     type State = GcraState;
 
     fn fresh(&self, now: Tick) -> GcraState {
-        GcraState(Line::new(0, now))
+        GcraState(Schedule::new(0, now))
     }
 
     fn decide(&self, state: &GcraState, ask: Ask) -> Transition<GcraState> {

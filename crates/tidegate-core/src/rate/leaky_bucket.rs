@@ -5,10 +5,10 @@
 //! dashboard, or come from nginx, where it is the only form. For a bucket that *delays* work to a constant outflow
 //! see [`LeakyQueue`](super::LeakyQueue).
 //!
-//! The level is kept as the tick at which the bucket runs dry, in the scaled time of [`line`](super::line): that
-//! number does not change while the level falls.
+//! The level is kept as the tick at which the bucket runs dry, in the scaled time of [`schedule`](super::schedule):
+//! that number does not change while the level falls.
 
-use super::line::{Line, Pace, kept_as_line};
+use super::schedule::{Pace, Schedule, kept_as_schedule};
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
@@ -31,7 +31,7 @@ pub struct LeakyBucket {
 /// Charges that are settled out of order need up to 5 KiB more on the heap, until the bucket has run dry;
 /// up to 130 KiB while charges wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeakyBucketState(Line);
+pub struct LeakyBucketState(Schedule);
 
 impl LeakyBucket {
     /// Makes a bucket that drains at `rate` and holds 1 to [`Rate::MAX_COUNT`] units.
@@ -68,13 +68,13 @@ impl LeakyBucket {
     }
 }
 
-kept_as_line!(LeakyBucket, LeakyBucketState);
+kept_as_schedule!(LeakyBucket, LeakyBucketState);
 
 impl Algorithm for LeakyBucket {
     type State = LeakyBucketState;
 
     fn fresh(&self, now: Tick) -> LeakyBucketState {
-        LeakyBucketState(Line::new(0, now))
+        LeakyBucketState(Schedule::new(0, now))
     }
 
     fn decide(&self, state: &LeakyBucketState, ask: Ask) -> Transition<LeakyBucketState> {

@@ -7,11 +7,11 @@
 //! by three intervals may send three units at once and so keep its average. *Places* is how many units may wait: a
 //! queue without a bound only moves overload from the server to its memory, and everyone in it is late.
 //!
-//! The schedule is one number, as in [`Gcra`](super::Gcra) and with the same exact [arithmetic](super::line): the
+//! The schedule is one number, as in [`Gcra`](super::Gcra) and with the same exact [arithmetic](super::schedule): the
 //! tick at which the queue would have all of its slack again. A queue that was never used counts as idle, so it
 //! starts with all its slack. A forgotten queue and a rested one are therefore the same.
 
-use super::line::{Line, Pace, kept_as_line};
+use super::schedule::{Pace, Schedule, kept_as_schedule};
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
@@ -38,7 +38,7 @@ pub struct LeakyQueue {
 /// Charges that are settled out of order need up to 5 KiB more on the heap, until the queue has rested;
 /// up to 130 KiB while charges wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeakyQueueState(Line);
+pub struct LeakyQueueState(Schedule);
 
 impl LeakyQueue {
     /// Makes a queue that units leave evenly at `rate`; `slack` units of idle time may be made up, and `places` units may wait.
@@ -102,13 +102,13 @@ impl LeakyQueue {
     }
 }
 
-kept_as_line!(LeakyQueue, LeakyQueueState);
+kept_as_schedule!(LeakyQueue, LeakyQueueState);
 
 impl Algorithm for LeakyQueue {
     type State = LeakyQueueState;
 
     fn fresh(&self, now: Tick) -> LeakyQueueState {
-        LeakyQueueState(Line::new(0, now))
+        LeakyQueueState(Schedule::new(0, now))
     }
 
     /// Decides one request, see [`Algorithm::decide`].

@@ -19,7 +19,7 @@ use core::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::carried::Carried;
+use super::parameter_change::Carried;
 use super::windows::{AHEAD, AHEAD_IN_ENGINE, MOST_UNITS, above, excess, grant, share, until, wide};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
@@ -54,7 +54,7 @@ fn most(slots: &impl Slots) -> usize {
 
 /// The units that act in one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct SlotUnits {
     slot: u64,
     units: u64,
 }
@@ -63,7 +63,7 @@ struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ledger {
     last: Tick,
-    entries: SmallVec<[Entry; 1]>,
+    entries: SmallVec<[SlotUnits; 1]>,
     /// Rarely needed, so it lies on the heap.
     past: Option<Box<Past>>,
 }
@@ -157,11 +157,11 @@ impl Ledger {
     fn with(&self, slots: &impl Slots, at: Tick, act: Tick, units: u64) -> Self {
         let (live, slot) = (self.live(slots, wide(at)), slots.slot(act));
         let joins = live.last().is_some_and(|newest| newest.slot >= slot);
-        let mut entries: SmallVec<[Entry; 1]> = SmallVec::with_capacity(live.len() + usize::from(!joins));
+        let mut entries: SmallVec<[SlotUnits; 1]> = SmallVec::with_capacity(live.len() + usize::from(!joins));
         entries.extend_from_slice(live);
         match entries.last_mut() {
             Some(newest) if joins => newest.units = newest.units.saturating_add(units).min(MOST_UNITS),
-            _ => entries.push(Entry { slot, units }),
+            _ => entries.push(SlotUnits { slot, units }),
         }
         let mut next = Self { last: at, entries, past: None };
         if self.past.is_some() {
@@ -171,7 +171,7 @@ impl Ledger {
     }
 
     /// Returns the slots that have not ended at `at`.
-    fn live(&self, slots: &impl Slots, at: u128) -> &[Entry] {
+    fn live(&self, slots: &impl Slots, at: u128) -> &[SlotUnits] {
         let ended = self.entries.partition_point(|entry| slots.ends(entry.slot) <= at);
         &self.entries[ended..]
     }
@@ -286,7 +286,7 @@ impl Ledger {
             return next;
         }
         let (mut sum, mut shared) = (0u64, 0);
-        for Entry { slot, units } in self.live(old, wide(last)) {
+        for SlotUnits { slot, units } in self.live(old, wide(last)) {
             let begins = old.begins(*slot);
             let acted = begins <= wide(last);
             // Units granted at once acted by the last change. A promise acts as its slot begins or, once a change has
@@ -308,7 +308,7 @@ impl Ledger {
             }
             match next.entries.last_mut() {
                 Some(newest) if newest.slot >= slot => newest.units = newest.units.saturating_add(units),
-                _ if units > 0 => next.entries.push(Entry { slot, units }),
+                _ if units > 0 => next.entries.push(SlotUnits { slot, units }),
                 _ => {}
             }
         }
@@ -361,9 +361,9 @@ impl Bytes for Ledger {
         if count > from.left() / 16 {
             return Err(DecodeError::Short);
         }
-        let mut entries: SmallVec<[Entry; 1]> = SmallVec::with_capacity(count);
+        let mut entries: SmallVec<[SlotUnits; 1]> = SmallVec::with_capacity(count);
         for _ in 0..count {
-            let entry = Entry { slot: from.u64()?, units: from.u64()? };
+            let entry = SlotUnits { slot: from.u64()?, units: from.u64()? };
             if entries.last().is_some_and(|newest| newest.slot >= entry.slot) {
                 return Err(DecodeError::Value { field: "slot" });
             }

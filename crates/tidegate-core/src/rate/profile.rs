@@ -4,7 +4,7 @@
 //! [`crate::Algorithm`]; each profile says where. No other rate-limit algorithm computes in floats.
 
 mod guava;
-mod mark;
+mod receipt_marks;
 mod uber;
 mod x_time;
 

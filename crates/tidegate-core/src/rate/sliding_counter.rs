@@ -17,7 +17,7 @@
 
 mod state;
 
-use super::carried::Carried;
+use super::parameter_change::Carried;
 use super::windows::{MOST_UNITS, above, excess, grant, share, until, wide};
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};

@@ -23,7 +23,7 @@
 //! holds back can reach a faster one in a bunch when it acts. No bandwidth ever grants more than its own account allows.
 //!
 //! # Settling
-//! Each bandwidth gives back by the law of [`line`](super::line), with one book for all. A refill at intervals
+//! Each bandwidth gives back by the law of [`schedule`](super::schedule), with one book for all. A refill at intervals
 //! adds two cases, because a charge may have started a period, or kept one running that would otherwise have started later:
 //! * Undoing the charge that started the running period restarts it, if others have been charged since. Only a charge
 //!   older than all charges that still stand restarts it, so nobody waits for ever. If others wait for the end of the

@@ -28,19 +28,20 @@
 //! somebody does, nothing comes back: the later caller relies on the time at which this charge is paid off, and was
 //! charged at a price that the warming of this charge had lowered. Without this charge, the others would have paid more.
 //! So even the stable price of its units can be more than it cost the limit, and no part of it could be given back in
-//! every case. What does not come back is [noted](gone) until it is paid off, and comes back when those behind are gone.
+//! every case. What does not come back is [noted](settled_early) until it is paid off, and comes back when those behind
+//! are gone.
 //!
 //! # Exactness
 //! Squares have no exact ratio of fixed size, so prices are kept in units of 2⁻³² ns. In each grant, `n·I` and the slope's
 //! share are each rounded up, and the warming is rounded down: a grant costs less than 2⁻³¹ ns too much and never too little.
 
-mod gone;
+mod settled_early;
 mod slope;
 
 use core::time::Duration;
 
-use super::carried::Carried;
 use super::exact::{mul_div_ceil, mul_div_floor};
+use super::parameter_change::Carried;
 use super::windows::excess;
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
@@ -48,7 +49,7 @@ use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::{QuotaError, burst_in_range};
 use crate::storable::Storable;
 use crate::time::{Rate, Tick, nanos, span};
-use gone::{Gone, Past};
+use settled_early::{Past, SettledCharge};
 use slope::{Moment, PART, Slope};
 
 pub use slope::ColdFactor;
@@ -188,7 +189,7 @@ impl WarmUp {
     }
 
     /// Says whether nothing that stays was charged since a charge: the limit is where that charge left it, rested since.
-    fn is_last(&self, charge: &Gone, (next, cold): (Moment, Moment)) -> bool {
+    fn is_last(&self, charge: &SettledCharge, (next, cold): (Moment, Moment)) -> bool {
         let (after, left) = self.charged(charge.before(), charge.units);
         let rest = next.parts().checked_sub(after.parts());
         let rested = rest.map(|rest| left.parts().saturating_add(rest).min(self.slope.coldest));
@@ -196,7 +197,7 @@ impl WarmUp {
     }
 
     /// Returns the next free moment and the coldness at it if a charge had been for the units that it used.
-    fn without(&self, charge: &Gone) -> (Moment, Moment) {
+    fn without(&self, charge: &SettledCharge) -> (Moment, Moment) {
         match charge.used {
             0 => (charge.free, charge.cold),
             used => self.charged(charge.before(), used),
@@ -298,7 +299,7 @@ impl Algorithm for WarmUp {
         let part = receipt.marks().0 as u32;
         let whole = receipt.act.as_nanos().saturating_sub(u64::from(part > 0));
         let cold = Moment::of((receipt.marks().0 >> PART).min(self.slope.coldest));
-        let charge = Gone { free: Moment { ns: whole, part }, cold, units, used };
+        let charge = SettledCharge { free: Moment { ns: whole, part }, cold, units, used };
         let after = self.charged(charge.before(), units).0.parts();
         let outdated = past.carried.is_some_and(|carried| carried.outdates(receipt));
         let known = receipt.marks().1 == after && after <= state.next.parts();

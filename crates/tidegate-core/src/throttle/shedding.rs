@@ -35,7 +35,7 @@ use super::law::{Arrival, Room, Throttle};
 use super::ranking::{MOST_SHARE, Ranking};
 use crate::error::QuotaError;
 use crate::guard::Outcome;
-use crate::knob::in_range;
+use crate::range::in_range;
 use crate::time::{Tick, onward};
 
 /// The least number of admitted requests for a period to count.

@@ -37,7 +37,7 @@ use super::law::{Arrival, Throttle};
 use super::ranking::{MOST_SHARE, Ranking};
 use crate::error::QuotaError;
 use crate::guard::Outcome;
-use crate::knob::in_range;
+use crate::range::in_range;
 use crate::time::Tick;
 use crate::window::{Buckets, Sums};
 

@@ -34,13 +34,13 @@ use super::handler::{Handler, Streamed};
 #[cfg(doc)]
 use super::linger::LINGER_BYTES;
 use super::linger::{LINGER, linger};
-use super::places::{Order, Place, Stage, now};
+use super::places::{ConnectionPlace, ConnectionStage, Order, now};
 use super::protocol_errors;
 use super::stream::Stream;
 use super::streamed_body::{PIECE, StreamedBody};
 use super::timed_body::TimedBody;
-use super::wire::{Line, State, Wire};
-use super::woken::Woken;
+use super::wake_flag::Woken;
+use super::wire::{SharedStream, State, Wire};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 use crate::problem::Delayed;
@@ -60,7 +60,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 pub(super) const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Why serving a connection ended.
-enum Ended {
+enum HttpEnd {
     /// hyper ended it.
     Served(hyper::Result<()>),
     /// A stage lasted too long.
@@ -73,15 +73,15 @@ enum Ended {
     Cut,
 }
 
-impl Ended {
+impl HttpEnd {
     /// Returns the reason that metrics count, if any.
     fn cut(&self) -> Option<CutReason> {
         match self {
             Self::Vacated(_) => Some(CutReason::vacated),
             Self::Late(state) => match state.stage() {
-                Stage::Head => Some(CutReason::head),
-                Stage::Stalled => Some(CutReason::unread),
-                Stage::Closing | Stage::Idle | Stage::Busy => None,
+                ConnectionStage::Head => Some(CutReason::head),
+                ConnectionStage::Stalled => Some(CutReason::unread),
+                ConnectionStage::Closing | ConnectionStage::Idle | ConnectionStage::Busy => None,
             },
             Self::Served(_) | Self::Refused(_) | Self::Cut => None,
         }
@@ -96,11 +96,11 @@ pub(super) async fn serve<H: Handler>(
     stream: Stream,
     peer: SocketAddr,
     handler: Arc<H>,
-    place: &Place,
+    place: &ConnectionPlace,
     timeouts: Timeouts,
 ) {
     stream.send_at_once();
-    let line = Arc::new(Line::new(stream));
+    let line = Arc::new(SharedStream::new(stream));
     let mut timeouts = timeouts;
     if place.is_reserved() {
         timeouts.head = timeouts.head.min(SHORT_HEAD);
@@ -131,7 +131,7 @@ pub(super) async fn serve<H: Handler>(
                     // This yields until the runtime has looked at the sockets.
                     tokio::task::yield_now().await;
                 } else {
-                    place.note(Stage::Idle, now());
+                    place.note(ConnectionStage::Idle, now());
                     sleep(time).await;
                     place.note_busy();
                 }
@@ -165,24 +165,29 @@ pub(super) async fn serve<H: Handler>(
     let ended = poll_fn(|cx| watch.poll(&mut http, sleep.as_mut(), cx)).await;
     let timeouts = watch.timeouts;
     // An idle connection that gives up its place ends by hyper's own shutdown. It counts as vacated too.
-    let yielded = matches!(ended, Ended::Served(Ok(()))) && place.is_vacated();
+    let yielded = matches!(ended, HttpEnd::Served(Ok(()))) && place.is_vacated();
     if let Some(reason) = ended.cut().or(yielded.then_some(CutReason::vacated)) {
         handler.connection_cut(reason);
     }
     let parts = http.into_parts();
     let mut wire = parts.io.into_inner();
-    if matches!(&ended, Ended::Served(Err(error)) if error.is_parse_version_h2()) {
+    if matches!(&ended, HttpEnd::Served(Err(error)) if error.is_parse_version_h2()) {
         // Boxed: otherwise every connection would reserve space for it.
         Box::pin(protocol_errors::answer_http2(&wire, parts.read_buf, || handler.misdirected())).await;
-        return close(&mut wire, Ended::Served(Ok(())), peer, place, timeouts).await;
+        return close(&mut wire, HttpEnd::Served(Ok(())), peer, place, timeouts).await;
     }
     close(&mut wire, ended, peer, place, timeouts).await;
 }
 
 /// Answers a plain-text caller of an encrypted door with an error, and closes.
-pub(super) async fn refuse_plain_text(stream: Stream, peer: SocketAddr, place: &Place, timeouts: Timeouts) {
-    let mut wire = Wire(Arc::new(Line::new(stream)));
-    close(&mut wire, Ended::Refused(protocol_errors::plain_text()), peer, place, timeouts).await;
+pub(super) async fn refuse_plain_text(
+    stream: Stream,
+    peer: SocketAddr,
+    place: &ConnectionPlace,
+    timeouts: Timeouts,
+) {
+    let mut wire = Wire(Arc::new(SharedStream::new(stream)));
+    close(&mut wire, HttpEnd::Refused(protocol_errors::plain_text()), peer, place, timeouts).await;
 }
 
 /// Returns a body that must arrive in time. An empty body has arrived already and needs no timer.
@@ -200,7 +205,7 @@ fn builder(reserved: bool) -> http1::Builder {
 }
 
 /// Records the end of an answer when dropped, however the answer ended.
-struct Answering(Arc<Line>);
+struct Answering(Arc<SharedStream>);
 
 impl Answering {
     /// Waits until the peer has taken the earlier answers.
@@ -221,8 +226,8 @@ impl Drop for Answering {
 
 /// Polls hyper, and does what hyper does not: timeouts, orders and sending.
 struct Watch<'c> {
-    line: &'c Line,
-    place: &'c Place,
+    line: &'c SharedStream,
+    place: &'c ConnectionPlace,
     timeouts: Timeouts,
     state: Option<State>,
     /// When the present stage times out; `None` if it has no deadline.
@@ -280,14 +285,14 @@ impl Watch<'_> {
         http: &mut http1::Connection<TokioIo<Wire>, S>,
         mut sleep: Pin<&mut Sleep>,
         cx: &mut Context<'_>,
-    ) -> Poll<Ended>
+    ) -> Poll<HttpEnd>
     where
         S: hyper::service::HttpService<Incoming, ResBody = Body>,
         S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let order = self.place.order(cx.waker());
         if order == Order::Cut {
-            return Poll::Ready(Ended::Cut);
+            return Poll::Ready(HttpEnd::Cut);
         }
         if order == Order::Stay && !self.turn.goes_on(self.line.state().requests(), cx) {
             return Poll::Pending;
@@ -299,7 +304,7 @@ impl Watch<'_> {
             if !mem::take(&mut only_send)
                 && let Poll::Ready(ended) = self.woken.poll(|cx| Pin::new(&mut *http).poll(cx))
             {
-                return Poll::Ready(Ended::Served(ended));
+                return Poll::Ready(HttpEnd::Served(ended));
             }
             // Before the answer is sent: a caller that has read it may count on the connection being idle.
             self.note(self.line.state(), sleep.as_mut());
@@ -307,13 +312,15 @@ impl Watch<'_> {
                 return Poll::Pending;
             }
             if let Poll::Ready(Err(_)) = self.line.poll_send(cx) {
-                return Poll::Ready(Ended::Cut);
+                return Poll::Ready(HttpEnd::Cut);
             }
             let state = self.line.state();
             self.note(state, sleep.as_mut());
             // Only after hyper has read what is there: a request that has arrived is answered.
-            if order == Order::Yield && matches!(state.stage(), Stage::Head | Stage::Stalled) {
-                return Poll::Ready(Ended::Vacated(state));
+            if order == Order::Yield
+                && matches!(state.stage(), ConnectionStage::Head | ConnectionStage::Stalled)
+            {
+                return Poll::Ready(HttpEnd::Vacated(state));
             }
             if order > Order::Stay && !self.finishing {
                 self.finishing = true;
@@ -339,7 +346,7 @@ impl Watch<'_> {
         while sleep.as_mut().poll(cx).is_ready() {
             let now = now();
             match (self.due, self.state) {
-                (Some(due), Some(state)) if due <= now => return Poll::Ready(Ended::Late(state)),
+                (Some(due), Some(state)) if due <= now => return Poll::Ready(HttpEnd::Late(state)),
                 (Some(due), _) => sleep.as_mut().reset(due),
                 (None, _) => sleep.as_mut().reset(now + LOOK_AGAIN),
             }
@@ -350,7 +357,7 @@ impl Watch<'_> {
     /// Shortens the time for an incomplete head, so that it does not hold up a drain.
     fn hurry(&mut self, mut sleep: Pin<&mut Sleep>) {
         self.timeouts.head = self.timeouts.head.min(SHORT_HEAD);
-        if self.state.is_some_and(|state| state.stage() == Stage::Head) {
+        if self.state.is_some_and(|state| state.stage() == ConnectionStage::Head) {
             let due = after(now(), self.timeouts.head);
             self.due = Some(self.due.map_or(due, |before| before.min(due)));
             if due < sleep.deadline() {
@@ -370,21 +377,21 @@ impl Watch<'_> {
             // These are the first bytes of the connection's first head. Its time began with the connection.
             return;
         }
-        if before.is_some_and(|(before, _)| before == Stage::Stalled) {
+        if before.is_some_and(|(before, _)| before == ConnectionStage::Stalled) {
             self.place.note_read();
         }
         let most = match stage {
-            Stage::Head => self.timeouts.head,
-            Stage::Idle => self.timeouts.idle,
-            Stage::Stalled => self.timeouts.unread,
-            Stage::Busy | Stage::Closing => {
+            ConnectionStage::Head => self.timeouts.head,
+            ConnectionStage::Idle => self.timeouts.idle,
+            ConnectionStage::Stalled => self.timeouts.unread,
+            ConnectionStage::Busy | ConnectionStage::Closing => {
                 self.due = None;
                 return self.place.note_busy();
             }
         };
         let now = now();
         match stage {
-            Stage::Stalled => self.place.note_unread(now, self.line.held()),
+            ConnectionStage::Stalled => self.place.note_unread(now, self.line.held()),
             stage => self.place.note(stage, now),
         }
         let due = after(now, most);
@@ -402,12 +409,18 @@ fn after(now: Instant, time: Duration) -> Instant {
 }
 
 /// Sends the final error response, if there is one, and closes.
-async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, timeouts: Timeouts) {
+async fn close(
+    wire: &mut Wire,
+    ended: HttpEnd,
+    peer: SocketAddr,
+    place: &ConnectionPlace,
+    timeouts: Timeouts,
+) {
     let line = Arc::clone(&wire.0);
     let last_word: Option<Response> = match ended {
-        Ended::Cut => return,
-        Ended::Refused(answer) => Some(answer),
-        Ended::Vacated(state) => {
+        HttpEnd::Cut => return,
+        HttpEnd::Refused(answer) => Some(answer),
+        HttpEnd::Vacated(state) => {
             if state.blocked() {
                 line.forget_unsent();
             } else if state.received() {
@@ -416,19 +429,19 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
             }
             return;
         }
-        Ended::Late(state) => match state.stage() {
-            Stage::Head if state.received() => Some(protocol_errors::late(timeouts.head)),
-            Stage::Head | Stage::Idle => return line.say_end(),
+        HttpEnd::Late(state) => match state.stage() {
+            ConnectionStage::Head if state.received() => Some(protocol_errors::late(timeouts.head)),
+            ConnectionStage::Head | ConnectionStage::Idle => return line.say_end(),
             _ => {
                 tracing::debug!(%peer, "cut: it does not read its answers");
                 return line.forget_unsent();
             }
         },
-        Ended::Served(Ok(())) => None,
-        Ended::Served(Err(error)) => {
+        HttpEnd::Served(Ok(())) => None,
+        HttpEnd::Served(Err(error)) => {
             tracing::debug!(%peer, %error, "connection ended");
             let state = line.state();
-            let in_head = state.stage() == Stage::Head && state.received();
+            let in_head = state.stage() == ConnectionStage::Head && state.received();
             if error.is_incomplete_message() && in_head {
                 Some(protocol_errors::cut_short())
             } else {
@@ -437,7 +450,7 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
             }
         }
     };
-    place.note(Stage::Closing, now());
+    place.note(ConnectionStage::Closing, now());
     let closing = async {
         let sending = async {
             if let Some(response) = last_word {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::connection;
 use super::handler::Handler;
 use super::handshake::{NotEncrypted, Tls};
-use super::places::Place;
+use super::places::ConnectionPlace;
 use super::stream::Stream;
 use crate::options::Timeouts;
 
@@ -18,7 +18,7 @@ pub(crate) trait Door: Send + Sync + 'static {
         self: Arc<Self>,
         stream: Stream,
         peer: SocketAddr,
-        place: &Arc<Place>,
+        place: &Arc<ConnectionPlace>,
         timeouts: Timeouts,
     ) -> impl Future<Output = ()> + Send;
 }
@@ -36,7 +36,7 @@ impl<H: Handler> Door for Http<H> {
         self: Arc<Self>,
         stream: Stream,
         peer: SocketAddr,
-        place: &Arc<Place>,
+        place: &Arc<ConnectionPlace>,
         timeouts: Timeouts,
     ) {
         let stream = match &self.tls {

@@ -39,7 +39,7 @@ pub(crate) const UNREAD: usize = 32 << 20;
 /// The stage of a connection. Earlier stages give up their place first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(crate) enum Stage {
+pub(crate) enum ConnectionStage {
     /// The last answer was sent; waiting for the peer to close.
     Closing,
     /// Between requests.
@@ -110,7 +110,7 @@ struct Seat {
 
 /// A connection's place; released when dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionPlace {
     places: Arc<Places>,
     number: u64,
     seat: Arc<Seat>,
@@ -130,7 +130,7 @@ impl Places {
     }
 
     /// Gives a new connection a place: a free one, one of a waiting connection, or one in the reserve.
-    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Place {
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> ConnectionPlace {
         let address = block(address);
         let mut taken = self.taken.lock();
         let over = taken.of.get(&address).is_some_and(|own| *own >= self.share);
@@ -153,10 +153,10 @@ impl Places {
             order: AtomicU8::new(Order::Stay as u8),
             waker: AtomicWaker::new(),
         });
-        seat.note(Stage::Head, self.start, now());
+        seat.note(ConnectionStage::Head, self.start, now());
         taken.count(&seat);
         taken.seats.insert(number, Taker { seat: Arc::clone(&seat), vacated: false });
-        Place { places: Arc::clone(self), number, seat }
+        ConnectionPlace { places: Arc::clone(self), number, seat }
     }
 
     /// Vacates some places of waiting connections, without giving them to another.
@@ -203,10 +203,10 @@ impl Taken {
     /// Returns how many. Takes time linear in the number of connections.
     fn vacate(&mut self, most: usize, qualifies: impl Fn(&Seat) -> bool) -> usize {
         let takers = self.seats.iter().filter(|(_, taker)| !taker.vacated && qualifies(&taker.seat));
-        let mut waiting: Vec<(Stage, u64, u64)> = takers
+        let mut waiting: Vec<(ConnectionStage, u64, u64)> = takers
             .filter_map(|(number, taker)| {
                 let (stage, since) = taker.seat.state();
-                (stage < Stage::Busy).then_some((stage, since, *number))
+                (stage < ConnectionStage::Busy).then_some((stage, since, *number))
             })
             .collect();
         if waiting.len() > most {
@@ -256,19 +256,19 @@ impl Taken {
 impl Seat {
     // Relaxed throughout: these numbers and orders stand alone. The waker's own ordering makes an order visible to the
     // task that it wakes.
-    fn note(&self, stage: Stage, start: Instant, since: Instant) {
+    fn note(&self, stage: ConnectionStage, start: Instant, since: Instant) {
         let micros = since.saturating_duration_since(start).as_micros() as u64;
         self.state.store(micros << 3 | stage as u64, Ordering::Relaxed);
     }
 
-    fn state(&self) -> (Stage, u64) {
+    fn state(&self) -> (ConnectionStage, u64) {
         let state = self.state.load(Ordering::Relaxed);
         let stage = match state & 7 {
-            0 => Stage::Closing,
-            1 => Stage::Idle,
-            2 => Stage::Head,
-            3 => Stage::Stalled,
-            _ => Stage::Busy,
+            0 => ConnectionStage::Closing,
+            1 => ConnectionStage::Idle,
+            2 => ConnectionStage::Head,
+            3 => ConnectionStage::Stalled,
+            _ => ConnectionStage::Busy,
         };
         (stage, state >> 3)
     }
@@ -288,7 +288,7 @@ impl Seat {
     }
 }
 
-impl Place {
+impl ConnectionPlace {
     /// Returns whether the place is in the reserve.
     pub(crate) fn is_reserved(&self) -> bool {
         self.seat.reserved
@@ -300,26 +300,26 @@ impl Place {
     }
 
     /// Records the connection's stage, and when it began.
-    pub(crate) fn note(&self, stage: Stage, since: Instant) {
+    pub(crate) fn note(&self, stage: ConnectionStage, since: Instant) {
         self.seat.note(stage, self.places.start, since);
     }
 
     /// Records that a request of the connection is being answered. The time does not matter.
     pub(crate) fn note_busy(&self) {
-        self.seat.state.store(Stage::Busy as u64, Ordering::Relaxed);
+        self.seat.state.store(ConnectionStage::Busy as u64, Ordering::Relaxed);
     }
 
     /// Records that the peer does not read its answers, for which this connection holds so many bytes. Cuts the
     /// connections that have longest not read if all of them together hold more than [`UNREAD`].
     pub(crate) fn note_unread(&self, since: Instant, bytes: usize) {
-        self.note(Stage::Stalled, since);
+        self.note(ConnectionStage::Stalled, since);
         // Relaxed: the numbers order nothing else. Each connection takes back what it has added.
         self.note_read();
         self.hold_since(since, bytes);
     }
 
     /// Records how many bytes this connection holds for its peer, whatever its stage: answers that the peer has not taken,
-    /// and messages that it has not finished. Cuts connections like [`Place::note_unread`].
+    /// and messages that it has not finished. Cuts connections like [`ConnectionPlace::note_unread`].
     pub(crate) fn hold(&self, bytes: usize) {
         let before = self.seat.unread.swap(0, Ordering::Relaxed);
         self.places.unread.fetch_sub(before, Ordering::Relaxed);
@@ -381,7 +381,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.note_read();
         let mut taken = self.places.taken.lock();
@@ -418,7 +418,7 @@ mod tests {
         [at(1), at(2), at(3), at(4), at(5)]
     };
 
-    fn order(place: &Place) -> Order {
+    fn order(place: &ConnectionPlace) -> Order {
         place.order(Waker::noop())
     }
 
@@ -428,10 +428,10 @@ mod tests {
         let [closing, idle, head, stalled] = [0, 1, 2, 3].map(|at| places.admit(MANY[at]));
         let later = |seconds| places.start + Duration::from_secs(seconds);
         // The later in the order, the longer it has waited.
-        closing.note(Stage::Closing, later(4));
-        idle.note(Stage::Idle, later(3));
-        head.note(Stage::Head, later(2));
-        stalled.note(Stage::Stalled, later(1));
+        closing.note(ConnectionStage::Closing, later(4));
+        idle.note(ConnectionStage::Idle, later(3));
+        head.note(ConnectionStage::Head, later(2));
+        stalled.note(ConnectionStage::Stalled, later(1));
         let mut admitted = Vec::new();
         for victim in [&closing, &idle, &head, &stalled] {
             assert_eq!(order(victim), Order::Stay);

@@ -1,9 +1,9 @@
 //! The byte stream of one connection between hyper and the socket, and the state that follows from it.
 //!
-//! hyper reads and writes through a [`Wire`]. The connection's own loop holds the [`Line`] behind it. Answers gather in
-//! a bounded buffer that the loop sends once hyper has done what it can, so sixteen pipelined requests cost one system
-//! call. hyper's own option for this, `pipeline_flush`, has no bound: it sends nothing while there is more to read, so
-//! a peer that always sends and never reads makes hyper hold every answer.
+//! hyper reads and writes through a [`Wire`]. The connection's own loop holds the [`SharedStream`] behind it. Answers
+//! gather in a bounded buffer that the loop sends once hyper has done what it can, so sixteen pipelined requests cost
+//! one system call. hyper's own option for this, `pipeline_flush`, has no bound: it sends nothing while there is more
+//! to read, so a peer that always sends and never reads makes hyper hold every answer.
 //!
 //! Once the peer takes no more, the line is blocked until the whole buffer is sent: nothing is read, and no request
 //! that was read is answered. So a connection holds at most what hyper has read (twice the longest head at most), the
@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::places::Stage;
+use super::places::ConnectionStage;
 use super::stream::Stream;
 
 /// The most bytes of unsent answers: more than sixteen ordinary answers, which is the most that hyper makes at once.
@@ -27,7 +27,7 @@ const KEPT_BYTES: usize = 16 * 1024;
 
 /// The stream of a connection and the connection's state. Used by one task only, so the lock is never contended.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct SharedStream {
     /// The bits of a [`State`]. Outside the lock, since it is read several times for each request.
     state: AtomicU64,
     /// The bytes that the body of the present answer holds.
@@ -87,20 +87,20 @@ impl State {
         self.0 / Self::REQUEST
     }
 
-    pub(super) fn stage(self) -> Stage {
+    pub(super) fn stage(self) -> ConnectionStage {
         if self.blocked() {
-            Stage::Stalled
+            ConnectionStage::Stalled
         } else if self.has(Self::ANSWERING) {
-            Stage::Busy
+            ConnectionStage::Busy
         } else if self.received() || self.requests() == 0 {
-            Stage::Head
+            ConnectionStage::Head
         } else {
-            Stage::Idle
+            ConnectionStage::Idle
         }
     }
 }
 
-impl Line {
+impl SharedStream {
     pub(super) fn new(stream: Stream) -> Self {
         let io = Mutex::new(Io { stream, unsent: Vec::new() });
         Self { state: AtomicU64::new(0), body: AtomicUsize::new(0), io }
@@ -211,7 +211,7 @@ impl Io {
 
 /// A connection as hyper uses it. Flushing does not send: the loop that polls hyper sends afterwards.
 #[derive(Debug)]
-pub(super) struct Wire(pub(super) std::sync::Arc<Line>);
+pub(super) struct Wire(pub(super) std::sync::Arc<SharedStream>);
 
 impl AsyncRead for Wire {
     fn poll_read(

@@ -23,7 +23,7 @@ mod connection;
 mod counts;
 mod framing;
 mod health;
-mod lent;
+mod lent_socket;
 mod methods;
 mod quota;
 mod rate_limit;
@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use self::service::Service;
 use crate::app::App;
-use crate::connections::{Door, NotEncrypted, Place, Stream, Tls};
+use crate::connections::{ConnectionPlace, Door, NotEncrypted, Stream, Tls};
 use crate::options::Timeouts;
 
 #[cfg(feature = "fuzzing")]
@@ -66,7 +66,7 @@ impl Door for GrpcDoor {
         self: Arc<Self>,
         stream: Stream,
         peer: SocketAddr,
-        place: &Arc<Place>,
+        place: &Arc<ConnectionPlace>,
         timeouts: Timeouts,
     ) {
         let stream = match &self.tls {
@@ -85,7 +85,7 @@ async fn encrypted(
     tls: &Tls,
     stream: Stream,
     peer: SocketAddr,
-    place: &Place,
+    place: &ConnectionPlace,
     timeouts: Timeouts,
     service: &Service,
 ) -> Option<Stream> {

@@ -48,9 +48,9 @@ use crate::app::App;
 use crate::auth::Scope;
 use crate::connections::{Handler, grpc_at_http, is_grpc};
 use crate::metrics::{CutReason, Transport};
-use crate::otlp::Ended;
+use crate::otlp::CallEnd;
 use crate::problem::{Delayed, Problem, WRONG_TOKEN};
-use crate::unmet::Misdirected;
+use crate::uncovered_requests::Misdirected;
 
 /// The HTTP door of one server.
 #[derive(Debug)]
@@ -94,8 +94,8 @@ impl Handler for HttpDoor {
 }
 
 /// Returns how a request was answered, for its tracing span.
-fn ended(answered: &Result<Response, Problem>) -> Ended {
-    Ended::Http(answered.as_ref().map_or_else(Problem::status, Response::status).as_u16())
+fn ended(answered: &Result<Response, Problem>) -> CallEnd {
+    CallEnd::Http(answered.as_ref().map_or_else(Problem::status, Response::status).as_u16())
 }
 
 async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Result<Response, Problem> {

@@ -25,7 +25,7 @@ mod transaction;
 
 use std::sync::Arc;
 
-use crate::connections::{Door, NotEncrypted, Place, Stream};
+use crate::connections::{ConnectionPlace, Door, NotEncrypted, Stream};
 use crate::options::Timeouts;
 
 pub(crate) use self::session::RespDoor;
@@ -35,7 +35,7 @@ impl Door for RespDoor {
         self: Arc<Self>,
         stream: Stream,
         peer: std::net::SocketAddr,
-        place: &Arc<Place>,
+        place: &Arc<ConnectionPlace>,
         timeouts: Timeouts,
     ) {
         let stream = match &self.tls {

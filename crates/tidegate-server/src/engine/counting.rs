@@ -12,10 +12,10 @@ use tidegate::store::DecidedBy;
 use tidegate::{GateDecision, LimitDecision};
 
 use super::{Conclusion, Engine, among};
-use crate::call_notes;
-use crate::live::{Facts, Live};
+use crate::active_config::{ActiveConfig, Facts};
 use crate::metrics::{Decided, RequestOutcome, Tally, Transport, Used, count_units};
-use crate::unmet::Misdirected;
+use crate::span_attributes;
+use crate::uncovered_requests::Misdirected;
 
 impl Engine {
     /// Counts a decision under each of its policies.
@@ -83,7 +83,7 @@ impl Engine {
 
     /// Counts the units that policies with `charge: always` were charged although the request was refused.
     #[cold]
-    pub(super) fn count_anyway(&self, live: &Live, decision: &GateDecision, anyway: &ChargedAnyway) {
+    pub(super) fn count_anyway(&self, live: &ActiveConfig, decision: &GateDecision, anyway: &ChargedAnyway) {
         let facts = live.facts(&decision.policies, &self.metrics);
         // The limits of one policy are charged the same units, so the first stands for all of them.
         for lines in anyway.lines.chunk_by(|one, next| one.0 == next.0) {
@@ -123,7 +123,7 @@ impl Engine {
     /// Counts a request by how it ended; one for each request of a door, however many policies it has.
     pub(super) fn count_request(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         transport: Transport,
         request: &Descriptor<'_>,
         only: Option<&[usize]>,
@@ -149,7 +149,7 @@ impl Engine {
     /// Returns whether a request that passes is one that no policy is about, and notes its kind.
     pub(crate) fn is_unmet(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         transport: Transport,
         request: &Descriptor<'_>,
         only: Option<&[usize]>,
@@ -235,7 +235,7 @@ impl Engine {
 
     /// Notes a decision. If a call has several, the first that may not pass is kept, otherwise the first.
     pub(super) fn note_conclusion(&self, request: &Descriptor<'_>, conclusion: &Conclusion) {
-        call_notes::note(|notes| {
+        span_attributes::note(|notes| {
             let told = matches!(notes.outcome, Some("denied" | "error"));
             if told || notes.outcome.is_some() && conclusion.allowed() {
                 return;

@@ -7,8 +7,8 @@ use tidegate::gate::Check;
 use tidegate::policy::Descriptor;
 use tidegate::store::StoreError;
 
-use super::{Conclusion, Engine, Held, Want, among};
-use crate::live::Live;
+use super::{Conclusion, Engine, HeldCharges, Want, among};
+use crate::active_config::ActiveConfig;
 use crate::metrics::Transport;
 
 impl Engine {
@@ -20,11 +20,11 @@ impl Engine {
     /// has answered.
     pub(crate) async fn decide(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         check: Check<'_, '_>,
         only: Option<&[usize]>,
         want: Want,
-        held: Option<&mut Held>,
+        held: Option<&mut HeldCharges>,
         transport: Transport,
     ) -> Conclusion {
         if self.decides_at_once && held.is_none() && only.is_none() {
@@ -41,15 +41,15 @@ impl Engine {
     /// The general form of [`Engine::decide`]: may wait for an engine, keep the charges, and leave policies out.
     async fn decide_waiting(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         check: Check<'_, '_>,
         only: Option<&[usize]>,
         want: Want,
-        held: Option<&mut Held>,
+        held: Option<&mut HeldCharges>,
         transport: Transport,
     ) -> Conclusion {
         let keeps = held.is_some();
-        let mut unwanted = Held::default();
+        let mut unwanted = HeldCharges::default();
         let held = held.unwrap_or(&mut unwanted);
         let among = only.map(|only| among(live, only));
         let check = check.among(among.as_ref());
@@ -70,7 +70,7 @@ impl Engine {
 
     /// Records that a look has reached the limits of these policies: what a look finds is not counted.
     #[cfg(feature = "grpc")]
-    pub(crate) fn note_looked_at(&self, live: &Live, decision: &GateDecision) {
+    pub(crate) fn note_looked_at(&self, live: &ActiveConfig, decision: &GateDecision) {
         let facts = live.facts(&decision.policies, &self.metrics);
         decision.limits.iter().for_each(|line| facts[line.policy].met.note_look());
     }
@@ -78,7 +78,12 @@ impl Engine {
     /// Counts a look that refuses a request of a proxy as a decision of its policies. One that passes is not counted: the
     /// charge that follows is.
     #[cfg(feature = "grpc")]
-    pub(super) fn count_refused_look(&self, live: &Live, request: &Descriptor<'_>, decision: &GateDecision) {
+    pub(super) fn count_refused_look(
+        &self,
+        live: &ActiveConfig,
+        request: &Descriptor<'_>,
+        decision: &GateDecision,
+    ) {
         if decision.refusal.is_some() || decision.refusing().next().is_some() {
             self.count(&live.facts(&decision.policies, &self.metrics), request, decision);
         }
@@ -86,7 +91,7 @@ impl Engine {
 
     /// Counts a look that decides a request of a proxy: a call over gRPC that spends nothing.
     #[cfg(feature = "grpc")]
-    pub(crate) fn count_look(&self, live: &Live, request: &Descriptor<'_>, conclusion: &Conclusion) {
+    pub(crate) fn count_look(&self, live: &ActiveConfig, request: &Descriptor<'_>, conclusion: &Conclusion) {
         if let Conclusion::Decided(decision) = conclusion {
             self.note_looked_at(live, decision);
             self.count_refused_look(live, request, decision);
@@ -97,7 +102,7 @@ impl Engine {
     /// Counts a decision and its call, and turns it into a [`Conclusion`].
     fn concluded(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         request: &Descriptor<'_>,
         only: Option<&[usize]>,
         decided: Result<GateDecision, StoreError>,

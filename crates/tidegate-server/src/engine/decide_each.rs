@@ -4,8 +4,8 @@ use tidegate::Charged;
 use tidegate::gate::Check;
 use tidegate::policy::Among;
 
-use super::{Conclusion, Engine, Held, Want, among};
-use crate::live::Live;
+use super::{Conclusion, Engine, HeldCharges, Want, among};
+use crate::active_config::ActiveConfig;
 use crate::metrics::Transport;
 
 impl Engine {
@@ -16,10 +16,10 @@ impl Engine {
     /// As [`Engine::decide`].
     pub(crate) async fn decide_each(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         asked: &[(Check<'_, '_>, Option<&[usize]>)],
         most_limits: usize,
-    ) -> Vec<(Conclusion, Held)> {
+    ) -> Vec<(Conclusion, HeldCharges)> {
         let among: Vec<Option<Among>> =
             asked.iter().map(|(_, only)| only.map(|only| among(live, only))).collect();
         let each = asked.iter().zip(&among);
@@ -38,7 +38,7 @@ impl Engine {
             .map(|(((check, decided), charged), (_, only))| {
                 let conclusion = self.conclude(live, check.request, decided, Want::Take);
                 self.count_request(live, Transport::http, check.request, *only, &conclusion);
-                (conclusion, Held { charged })
+                (conclusion, HeldCharges { charged })
             })
             .collect()
     }

@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 use tidegate::gate::Check;
 use tidegate::store::StoreError;
 
-use super::{Conclusion, Engine, Held, Want};
-use crate::live::Live;
+use super::{Conclusion, Engine, HeldCharges, Want};
+use crate::active_config::ActiveConfig;
 use crate::metrics::{RequestOutcome, Transport};
 
 /// The result of checks that were decided as one.
@@ -33,9 +33,9 @@ impl Engine {
     /// As [`Engine::decide`].
     pub(crate) async fn decide_together(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         checks: &[Check<'_, '_>],
-        held: Option<&mut Held>,
+        held: Option<&mut HeldCharges>,
         transport: Transport,
     ) -> Result<Together, StoreError> {
         let deciding = async {
@@ -104,7 +104,7 @@ impl Engine {
 }
 
 /// Notes policies without a key that were charged by several descriptors of one call.
-fn note_charged_twice(live: &Live, checks: &[Check<'_, '_>], conclusions: &[Conclusion]) {
+fn note_charged_twice(live: &ActiveConfig, checks: &[Check<'_, '_>], conclusions: &[Conclusion]) {
     let charging = checks.iter().zip(conclusions).filter(|(check, _)| !check.peek);
     let decisions: Vec<_> = charging
         .filter_map(|(_, conclusion)| match conclusion {

@@ -12,8 +12,8 @@ use tracing::Level;
 use ulid::Ulid;
 
 use super::{Conclusion, Engine};
-use crate::file_list;
-use crate::live::Live;
+use crate::active_config::ActiveConfig;
+use crate::global_deny_list;
 use crate::refused_requests::{Record, SeenLimit};
 
 /// The log target of these lines: `TIDEGATE_LOG=info,tidegate_server::denials=off` turns them off.
@@ -28,7 +28,7 @@ impl Engine {
     /// Makes the record of a denial.
     pub(super) fn record(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         request: &Descriptor<'_>,
         conclusion: &Conclusion,
         at: Tick,
@@ -65,8 +65,8 @@ impl Engine {
             record.policy = Some(policy.name.as_str().into());
             record.key = Some(if key.len() > RECORDED_KEY { excerpt(&key) } else { key }.into());
         }
-        if let (Source::FileList(entry), "block") = (&refuser.source, refuser.by) {
-            record.key = Some(file_list::key(entry).into());
+        if let (Source::GlobalDenyList(entry), "block") = (&refuser.source, refuser.by) {
+            record.key = Some(global_deny_list::key(entry).into());
         }
         if let Some(refusal) = &decision.refusal {
             record.cause = match &refusal.block {
@@ -80,7 +80,7 @@ impl Engine {
     /// Logs a denial, unless the log is rate-limited or turned off.
     pub(super) fn tell_denial(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         request: &Descriptor<'_>,
         decision: &GateDecision,
         id: Ulid,
@@ -91,9 +91,9 @@ impl Engine {
         let Some(refuser) = Refuser::of(decision, request) else { return };
         let facts = live.facts(&decision.policies, &self.metrics);
         let (log, policy, key) = match refuser.source {
-            Source::FileList(entry) => {
+            Source::GlobalDenyList(entry) => {
                 let list = if refuser.by == "block" { &self.blocked } else { &self.file_list };
-                (&list.denials, list.name, file_list::key(entry))
+                (&list.denials, list.name, global_deny_list::key(entry))
             }
             Source::Policy(at) => {
                 let policy = &decision.policies.policies()[at];
@@ -129,7 +129,7 @@ struct Refuser<'d> {
 
 enum Source<'d> {
     /// The deny list of the whole file or a block for all policies, by this entry.
-    FileList(&'d AccessEntry),
+    GlobalDenyList(&'d AccessEntry),
     /// The policy with this index.
     Policy(usize),
 }
@@ -143,7 +143,7 @@ impl<'d> Refuser<'d> {
                 (None, Some(_)) => "deadline",
                 (None, None) => "list",
             };
-            let source = refusal.policy.map_or(Source::FileList(&refusal.entry), Source::Policy);
+            let source = refusal.policy.map_or(Source::GlobalDenyList(&refusal.entry), Source::Policy);
             return Some(Self { source, by });
         }
         let line = &decision.limits[decision.binding?];

@@ -11,11 +11,11 @@ use tidegate::store::{Charge, Handling, StoreError};
 use tidegate::{Charged, Cost, Quota, visible};
 
 use super::Engine;
-use super::breakers::{
+use super::breaker_registry::{
     BreakerChange, FirstSight, ListedBreaker, Noted, Occasion, Wanted, breaker_of, breakers_of, charge_of,
     listed_of, only_quota, replace_of, why, why_closed,
 };
-use crate::live::Live;
+use crate::active_config::ActiveConfig;
 use crate::metrics::BreakerStateLabel;
 use crate::redact::Redact;
 
@@ -91,7 +91,7 @@ impl Engine {
     /// [`StoreError`] if the store did not answer.
     pub(crate) async fn breakers(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         only: Option<usize>,
     ) -> Result<Vec<ListedBreaker>, StoreError> {
         self.note_refusers().await;
@@ -137,7 +137,7 @@ impl Engine {
     /// changed already.
     pub(crate) async fn handle_breakers(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         policy: usize,
         key: &Descriptor<'_>,
         wanted: Option<&Wanted>,
@@ -167,7 +167,7 @@ impl Engine {
     }
 
     /// Makes the list entry of a breaker that was just looked at, from its note if it has one.
-    fn listed(&self, live: &Live, seen: KeyedView) -> Option<ListedBreaker> {
+    fn listed(&self, live: &ActiveConfig, seen: KeyedView) -> Option<ListedBreaker> {
         let noted = self.breakers.lock().get(&seen.key).cloned();
         listed_of(live, noted.unwrap_or(Noted { seen, since: None }))
     }
@@ -190,7 +190,7 @@ impl Engine {
     }
 
     /// Sets the gauges of all breakers from the notes.
-    pub(super) fn show_breakers(&self, live: &Live) {
+    pub(super) fn show_breakers(&self, live: &ActiveConfig) {
         let noted = self.breakers.lock();
         for policy in live.set.policies().iter().filter(|policy| breakers_of(policy).next().is_some()) {
             let mut counts = [0_i64; BreakerStateLabel::ALL.len()];

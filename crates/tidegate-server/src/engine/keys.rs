@@ -14,9 +14,9 @@ use tidegate::store::{Charge, Op, Settled, StoreError};
 use tidegate_core::Standing;
 
 use super::Engine;
-use super::breakers::{ListedBreaker, replace_of};
-use crate::file_list;
-use crate::live::Live;
+use super::breaker_registry::{ListedBreaker, replace_of};
+use crate::active_config::ActiveConfig;
+use crate::global_deny_list;
 use crate::metrics::Transport;
 
 /// The spending of a key was not reset.
@@ -51,7 +51,7 @@ impl Engine {
     /// [`NotForgotten`] if the store did not settle the reset. The block may have ended even then.
     pub(crate) async fn let_go(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         policy: usize,
         key: &Descriptor<'_>,
     ) -> Result<LetGo, NotForgotten> {
@@ -70,7 +70,7 @@ impl Engine {
     /// Returns how many places a key has in use, under all concurrency limits of a policy together.
     async fn places_in_use(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         policy: usize,
         key: &Descriptor<'_>,
     ) -> Result<u64, StoreError> {
@@ -89,7 +89,12 @@ impl Engine {
     /// Resets what one key has spent under one policy. `key` holds the attributes that the policy's `by` names.
     ///
     /// It takes a key and not a request, so that operators need not make up a matching path.
-    async fn reset(&self, live: &Live, policy: usize, key: &Descriptor<'_>) -> Result<(), StoreError> {
+    async fn reset(
+        &self,
+        live: &ActiveConfig,
+        policy: usize,
+        key: &Descriptor<'_>,
+    ) -> Result<(), StoreError> {
         let words = &live.set.policies()[policy];
         let limits = words.limits.iter().chain(&words.shadow_limit).enumerate();
         let quotas = limits.filter_map(|(at, limit)| {
@@ -110,7 +115,7 @@ impl Engine {
     /// breakers, and for limits with tiers or overrides unless `key` has the attributes that select among them.
     pub(crate) async fn standings(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         policy: usize,
         key: &Descriptor<'_>,
     ) -> Result<Vec<(String, Option<Standing>)>, StoreError> {
@@ -186,7 +191,7 @@ impl Engine {
         lasts: Duration,
         reason: &str,
     ) -> Result<Block, BlockError> {
-        let (now, text) = (self.now(), file_list::key(&entry));
+        let (now, text) = (self.now(), global_deny_list::key(&entry));
         let block = Block::new(&text, now, now.after(lasts), reason);
         self.gate.block_everywhere(entry, block.clone())?;
         self.tell_key(None, &text, "blocked");
@@ -229,7 +234,7 @@ impl Engine {
     /// Returns a number that grows with each change of the configuration and with each block that is set or ended by
     /// hand.
     #[cfg(feature = "grpc")]
-    pub(crate) fn number_in_force(&self, live: &Live) -> u64 {
+    pub(crate) fn number_in_force(&self, live: &ActiveConfig) -> u64 {
         // Both numbers only grow, so the sum changes whenever either of them does.
         live.number + self.gate.block_changes()
     }
@@ -245,13 +250,13 @@ impl Engine {
     }
 
     /// Sets the gauges of blocked keys.
-    pub(super) fn show_blocks(&self, live: &Live) {
+    pub(super) fn show_blocks(&self, live: &ActiveConfig) {
         let blocked: HashMap<String, usize> = self.gate.blocked_keys().into_iter().collect();
         for policy in live.set.policies() {
             let keys = blocked.get(&policy.name).copied().unwrap_or(0);
             self.metrics.protection.show_blocks(&policy.name, keys);
         }
-        self.metrics.protection.show_blocks(file_list::BLOCKS, self.gate.blocks_everywhere().len());
+        self.metrics.protection.show_blocks(global_deny_list::BLOCKS, self.gate.blocks_everywhere().len());
     }
 
     /// Settles a limit that a caller brings along, under a key that belongs to no policy. Writes the result to `out`.

@@ -12,7 +12,7 @@ use tidegate::store::StoreError;
 
 use super::counting::tally;
 use super::{Conclusion, Engine};
-use crate::live::Live;
+use crate::active_config::ActiveConfig;
 use crate::metrics::Decided;
 
 /// An outage of the store, as the health check reports it.
@@ -32,7 +32,11 @@ impl Engine {
     }
 
     /// Counts a decision that was made without the engine, then does what [`Engine::left_by_engine`] does.
-    pub(super) fn without_engine(&self, live: &Live, decision: &mut GateDecision) -> Option<Conclusion> {
+    pub(super) fn without_engine(
+        &self,
+        live: &ActiveConfig,
+        decision: &mut GateDecision,
+    ) -> Option<Conclusion> {
         self.metrics.store_error(self.store_kind);
         let policies = decision.policies.policies();
         let facts = live.facts(&decision.policies, &self.metrics);

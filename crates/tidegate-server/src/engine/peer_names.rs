@@ -6,7 +6,7 @@ use tidegate::config::Peer;
 use tidegate::policy::Descriptor;
 
 use super::Engine;
-use crate::live::Live;
+use crate::active_config::ActiveConfig;
 use crate::metrics::Transport;
 use crate::metrics::peer_names::{LimitadorCalls, PeerNames, UnknownDomains, show_envoy};
 
@@ -23,7 +23,7 @@ impl Engine {
     /// Counts a gRPC call. Does nothing unless Limitador's metric names are in use.
     pub(super) fn count_call(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         request: &Descriptor<'_>,
         transport: Transport,
         allowed: bool,
@@ -37,14 +37,14 @@ impl Engine {
 
     /// Counts a gRPC call that no policy is about by its domain, if there is no policy of that. Does nothing unless the
     /// metric names of envoyproxy/ratelimit are in use.
-    pub(super) fn count_unknown_domain(&self, live: &Live, request: &Descriptor<'_>) {
+    pub(super) fn count_unknown_domain(&self, live: &ActiveConfig, request: &Descriptor<'_>) {
         if let (PeerNames::Envoy(unknown), Some(domain)) = (&self.peer_names, request.value("rls.domain")) {
             unknown.count(domain, live.set.policies());
         }
     }
 
     /// Returns the series under those names as text; empty if none are in use.
-    pub(super) fn peer_metrics(&self, live: &Live) -> String {
+    pub(super) fn peer_metrics(&self, live: &ActiveConfig) -> String {
         let mut registry = Registry::default();
         match &self.peer_names {
             PeerNames::None => return String::new(),

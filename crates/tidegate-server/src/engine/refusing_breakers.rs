@@ -5,7 +5,7 @@ use tidegate::gate::KeyedView;
 use tidegate::policy::{Descriptor, Limit};
 use tidegate::store::{BreakerView, DecidedBy, Handling};
 
-use super::breakers::{Occasion, breaker_of, charge_of, only_quota};
+use super::breaker_registry::{Occasion, breaker_of, charge_of, only_quota};
 use super::{Conclusion, Engine};
 
 impl Engine {

@@ -9,8 +9,8 @@ use tidegate::policy::{CostError, Limit, Policy, RealCost, SettleBy, UnknownUsag
 use tidegate::{Cost, Outcome};
 use ulid::Ulid;
 
-use super::{Engine, Held};
-use crate::live::Live;
+use super::{Engine, HeldCharges};
+use crate::active_config::ActiveConfig;
 use crate::metrics::{SettlementResult, count_units};
 
 /// The report about the work that a ticket was for.
@@ -80,7 +80,7 @@ fn goes_by_cost(policy: &Policy, limit: usize) -> bool {
 }
 
 /// Returns why a settlement without values leaves the charge of a policy that settles by them.
-fn unsent(live: &Live, one: &SettledCharge<'_>) -> Option<CostError> {
+fn unsent(live: &ActiveConfig, one: &SettledCharge<'_>) -> Option<CostError> {
     let (_, policy) = live.set.find(one.policy)?;
     if policy.limit(one.limit).is_some_and(Limit::is_guard) {
         return None;
@@ -93,7 +93,7 @@ fn unsent(live: &Live, one: &SettledCharge<'_>) -> Option<CostError> {
 
 impl Engine {
     /// Undoes the charges of a decision.
-    pub(crate) async fn undo(&self, held: &Held) {
+    pub(crate) async fn undo(&self, held: &HeldCharges) {
         let undone = self.gate.finish_async(&held.charged, Part::All, Outcome::Ignored, |_| Some(0)).await;
         if let Err(error) = undone {
             self.metrics.store_error(self.store_kind);
@@ -102,7 +102,7 @@ impl Engine {
     }
 
     /// Undoes the charges of a decision whose caller has gone, without waiting; an engine is told in the background.
-    pub(crate) fn undo_unwatched(&self, held: &Held) {
+    pub(crate) fn undo_unwatched(&self, held: &HeldCharges) {
         self.gate.undo_unwatched(&held.charged);
     }
 
@@ -120,7 +120,7 @@ impl Engine {
     /// [`SettleError`]: nothing was returned or booked.
     pub(crate) async fn settle<T>(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         ticket: &Ticket,
         settlement: &Settlement<'_>,
         answer: impl FnOnce(SettledTicket<'_>) -> T,
@@ -148,7 +148,7 @@ impl Engine {
     /// Settles a ticket like [`Engine::settle`], but does not count the result in the metrics.
     pub(super) async fn settle_uncounted<T>(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         ticket: &Ticket,
         settlement: &Settlement<'_>,
         answer: impl FnOnce(SettledTicket<'_>) -> T,
@@ -199,7 +199,7 @@ impl Engine {
 
     async fn settle_part<'t>(
         &self,
-        live: &Live,
+        live: &ActiveConfig,
         open: &'t OpenTicket,
         part: Part,
         settlement: &Settlement<'_>,
@@ -230,7 +230,7 @@ impl Engine {
     }
 
     /// Counts the units that were returned and the units that are owed.
-    fn count_settled(&self, live: &Live, settled: &[(SettledCharge<'_>, Option<CostError>)]) {
+    fn count_settled(&self, live: &ActiveConfig, settled: &[(SettledCharge<'_>, Option<CostError>)]) {
         for lines in settled.chunk_by(|(one, _), (next, _)| one.policy == next.policy) {
             let policy = lines.first().and_then(|(first, _)| live.set.find(first.policy));
             let Some((at, policy)) = policy else { continue };

@@ -32,7 +32,7 @@ use super::on_first_use::OnFirstUse;
 use crate::stores::Sharing;
 
 /// The leases and the membership of a node that shares an engine.
-pub(super) struct Shared {
+pub(super) struct EngineSharing {
     /// Units drawn from the engine in advance.
     pub(super) leased: Leased,
     /// This node's membership, where nodes agree on their parts.
@@ -66,10 +66,10 @@ pub(super) struct LoggedProblems {
     pub(super) too_many: bool,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for EngineSharing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let status = self.member.as_ref().map(|member| (member.status)());
-        f.debug_struct("Shared")
+        f.debug_struct("EngineSharing")
             .field("leased", &self.leased)
             .field("status", &status)
             .finish_non_exhaustive()
@@ -84,7 +84,7 @@ pub(super) fn gate(
     sharing: &Sharing,
     clock: &Arc<dyn Clock>,
     name: &str,
-) -> (Gate, Shared) {
+) -> (Gate, EngineSharing) {
     let runtime = Handle::current();
     let demand = Demand::default();
     let member = Membership::of(sharing, clock, name, &demand);
@@ -116,7 +116,7 @@ pub(super) fn gate(
         }
     };
     let member = member.map(|(member, _)| member);
-    (gate.with_store(Share::Local, local), Shared { leased, member })
+    (gate.with_store(Share::Local, local), EngineSharing { leased, member })
 }
 
 impl Membership {

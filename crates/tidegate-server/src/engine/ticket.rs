@@ -10,8 +10,8 @@ use ulid::Ulid;
 
 #[cfg(feature = "grpc")]
 use super::reservations;
-use super::{Conclusion, Engine, Held};
-use crate::live::{Live, settles};
+use super::{Conclusion, Engine, HeldCharges};
+use crate::active_config::{ActiveConfig, settles};
 use crate::metrics::ExtensionResult;
 
 /// The longest ticket in a header, in characters. Together with the lists of limits, the head of an answer then fits
@@ -56,7 +56,7 @@ pub(crate) struct NoTicket {
 
 impl TicketFor {
     /// Returns whether the charges of the decision must be kept for a ticket.
-    pub(crate) fn keeps(self, live: &Live) -> bool {
+    pub(crate) fn keeps(self, live: &ActiveConfig) -> bool {
         match self {
             Self::Nobody => false,
             Self::Caller(wanted) => wanted.unwrap_or(live.settles),
@@ -82,7 +82,7 @@ impl NoTicket {
         error: &SealError,
         decision: &GateDecision,
         request: &Descriptor<'_>,
-        held: &Held,
+        held: &HeldCharges,
         wanted: TicketFor,
     ) -> Self {
         let set = &decision.policies;
@@ -165,7 +165,7 @@ impl Engine {
         &self,
         request: &Descriptor<'_>,
         conclusion: &Conclusion,
-        held: &Held,
+        held: &HeldCharges,
         wanted: TicketFor,
         id: Ulid,
     ) -> Option<TicketAnswer> {

@@ -8,8 +8,8 @@ use tidegate::store::{Answer, Later, Occupancy, Settled, Settling, Step, Store};
 use tidegate::{Clock, SystemClock, Tick};
 
 use super::key_errors::KeyErrors;
-use crate::call_notes;
 use crate::metrics::{StoreOp, StoreTimes};
+use crate::span_attributes;
 
 /// Times answers of an engine that come later. Answers that are there at once are not timed, and cost nothing.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Drop for Timer {
     fn drop(&mut self) {
         let took = SystemClock::new().now().since(self.since);
         self.times.observe(took.as_secs_f64());
-        call_notes::note(|notes| call_notes::add(&mut notes.store, took));
+        span_attributes::note(|notes| span_attributes::add(&mut notes.store, took));
     }
 }
 

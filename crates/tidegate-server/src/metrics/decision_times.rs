@@ -32,18 +32,18 @@ pub(super) const PARTS: usize = 8;
 
 /// A histogram of durations.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct DecisionTimes(Arc<[Part; PARTS]>);
+pub(crate) struct DecisionTimes(Arc<[TimeCounts; PARTS]>);
 
 /// The counts of some threads, on their own cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Part {
+struct TimeCounts {
     /// Indexed by the first bound that is not exceeded; the last count has no bound.
     counts: [AtomicU64; BOUNDS.len() + 1],
     nanos: AtomicU64,
 }
 
-impl Default for Part {
+impl Default for TimeCounts {
     fn default() -> Self {
         Self { counts: array::from_fn(|_| AtomicU64::new(0)), nanos: AtomicU64::new(0) }
     }
@@ -73,7 +73,7 @@ pub(super) fn own_part() -> usize {
 
 impl EncodeMetric for DecisionTimes {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let sum = |of: &dyn Fn(&Part) -> &AtomicU64| {
+        let sum = |of: &dyn Fn(&TimeCounts) -> &AtomicU64| {
             self.0.iter().map(|part| of(part).load(Ordering::Relaxed)).sum::<u64>()
         };
         let bounds = BOUNDS.into_iter().map(seconds).chain([f64::INFINITY]);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use prometheus_client::metrics::counter::Counter;
 
 use super::Metrics;
-use super::hottest::Hottest;
+use super::busiest_keys::Hottest;
 use super::labels::{Decided, DecisionLabels, ModeLabel, PolicyLabel, UnitsFate, UnitsLabels};
 use super::peak::Peak;
 use super::policy_series::{PolicySeries, Tally};

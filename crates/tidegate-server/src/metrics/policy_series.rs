@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::hottest::Hottest;
+use super::busiest_keys::Hottest;
 use super::labels::Decided;
 use super::peak::Peak;
 

@@ -24,13 +24,13 @@ pub(crate) struct Requests {
     in_flight: [Gauge<i64, AtomicI64>; Transport::ALL.len()],
     waits: Family<PolicyLabel, Histogram, fn() -> Histogram>,
     /// In parts, since each request is counted, and a counter that all threads share costs as much as deciding.
-    outcomes: [Part; PARTS],
+    outcomes: [OutcomeCounts; PARTS],
 }
 
 /// The counts of some threads, on their own cache lines: by transport and outcome.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Part([[AtomicU64; RequestOutcome::ALL.len()]; Transport::ALL.len()]);
+struct OutcomeCounts([[AtomicU64; RequestOutcome::ALL.len()]; Transport::ALL.len()]);
 
 /// Counts one request in flight until it is dropped.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Requests {
             waits.clone(),
         );
         let of = |transport| in_flight.get_or_create_owned(&TransportLabel { transport });
-        let none = || Part(array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))));
+        let none = || OutcomeCounts(array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))));
         Self { in_flight: Transport::ALL.map(of), waits, outcomes: array::from_fn(|_| none()) }
     }
 
@@ -79,7 +79,7 @@ impl Requests {
 
     /// Returns how many requests of a door ended like this.
     pub(crate) fn counted(&self, transport: Transport, outcome: RequestOutcome) -> u64 {
-        let of = |part: &Part| part.0[transport as usize][outcome as usize].load(Ordering::Relaxed);
+        let of = |part: &OutcomeCounts| part.0[transport as usize][outcome as usize].load(Ordering::Relaxed);
         self.outcomes.iter().map(of).sum()
     }
 

@@ -7,7 +7,7 @@ use http::Request;
 use prometheus_client::registry::Registry;
 use tidegate::config::OtlpSettings;
 
-use super::Ended;
+use super::CallEnd;
 use super::error::OtlpError;
 
 /// Never made: no spans are sent.
@@ -49,7 +49,7 @@ impl CallSpan {
     pub(crate) fn around<'a, T: 'a>(
         self,
         _: Pin<&'a mut (dyn Future<Output = T> + Send + 'a)>,
-        _: fn(&T) -> Ended,
+        _: fn(&T) -> CallEnd,
     ) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> {
         match self {}
     }

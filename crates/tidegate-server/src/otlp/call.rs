@@ -6,8 +6,8 @@ use opentelemetry::KeyValue;
 use opentelemetry::trace::{Span as _, Status};
 use opentelemetry_sdk::trace::Span;
 
-use super::Ended;
-use crate::call_notes::{self, Notes};
+use super::CallEnd;
+use crate::span_attributes::{self, Notes};
 
 /// The span of a call that is being answered. Ends when the call is answered, or when this is dropped because the
 /// caller is gone.
@@ -38,31 +38,31 @@ impl CallSpan {
     pub(crate) fn around<'a, T: 'a>(
         mut self,
         answering: Pin<&'a mut (dyn Future<Output = T> + Send + 'a)>,
-        ended: fn(&T) -> Ended,
+        ended: fn(&T) -> CallEnd,
     ) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> {
         Box::pin(async move {
             let notes = Notes { reveals_keys: self.reveals_keys, ..Notes::default() };
-            let (answer, notes) = call_notes::noted(notes, answering).await;
+            let (answer, notes) = span_attributes::noted(notes, answering).await;
             self.end(notes, ended(&answer));
             answer
         })
     }
 
-    fn end(&mut self, notes: Notes, ended: Ended) {
+    fn end(&mut self, notes: Notes, ended: CallEnd) {
         self.is_answered = true;
         let mut failed = match ended {
-            Ended::Http(status) => {
+            CallEnd::Http(status) => {
                 self.span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
                 // A refusal is an answer to the caller, not an error of the server.
                 (status >= 500).then(|| status.to_string())
             }
             #[cfg(feature = "grpc")]
-            Ended::Grpc(code) => {
+            CallEnd::Grpc(code) => {
                 self.span.set_attribute(KeyValue::new("rpc.response.status_code", code));
                 let ours = ["DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE"];
                 ours.contains(&code).then(|| code.to_owned())
             }
-            Ended::Resp { error } => error.then(|| "error".to_owned()),
+            CallEnd::Resp { error } => error.then(|| "error".to_owned()),
         };
         let Notes { reveals_keys: _, outcome, policy, key, by_fallback, id, deciding, store } = notes;
         if outcome == Some("error") && failed.is_none() {

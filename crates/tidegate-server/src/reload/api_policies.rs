@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate::config::Diagnostic;
 
 use super::Reload;
+use crate::active_config::ActiveConfig;
 use crate::api_policies::NoRoom;
 use crate::engine::Engine;
-use crate::live::Live;
 use crate::settings::Refused;
 
 /// The result of a change.
 #[derive(Debug)]
 pub(crate) struct Changed {
     /// The configuration that is now in force.
-    pub(crate) live: Arc<Live>,
+    pub(crate) live: Arc<ActiveConfig>,
     /// Whether there was no policy of this name before.
     pub(crate) new: bool,
     /// Whether the change survives a restart.
@@ -69,7 +69,7 @@ impl Reload {
         engine: &Engine,
         name: &str,
         text: Option<&str>,
-        holds: impl FnOnce(&Live) -> bool,
+        holds: impl FnOnce(&ActiveConfig) -> bool,
     ) -> Result<Changed, NotChanged> {
         let _turn = self.turn.lock().await;
         if engine.cluster_policies().is_some() {

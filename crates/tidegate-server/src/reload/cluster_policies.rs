@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate::cluster::policies::{self, UNREADABLE, Version};
 
 use super::Reload;
-use super::taken::Taken;
+use super::published_state::Taken;
 use crate::engine::{ClusterPolicies, Engine};
 use crate::settings::{Refused, SharedPolicies};
 

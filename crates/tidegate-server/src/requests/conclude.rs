@@ -3,8 +3,8 @@
 use tidegate::Check;
 use ulid::Ulid;
 
-use crate::engine::{Conclusion, Engine, Held, NoTicket, TicketAnswer, TicketFor, Want};
-use crate::live::Live;
+use crate::active_config::ActiveConfig;
+use crate::engine::{Conclusion, Engine, HeldCharges, NoTicket, TicketAnswer, TicketFor, Want};
 
 /// A decision's id and ticket.
 #[derive(Debug)]
@@ -23,13 +23,13 @@ pub(crate) struct Named {
 #[allow(clippy::too_many_arguments, reason = "what was asked, and what came of it")]
 pub(crate) async fn conclude(
     engine: &Engine,
-    live: &Live,
+    live: &ActiveConfig,
     check: &Check<'_, '_>,
     only: Option<&[usize]>,
     want: Want,
     wanted: TicketFor,
     conclusion: &Conclusion,
-    held: &Held,
+    held: &HeldCharges,
 ) -> Result<Named, NoTicket> {
     let id = (want == Want::Take).then(|| engine.name(live, check, only, conclusion));
     let ticket = id.and_then(|id| engine.ticket(check.request, conclusion, held, wanted, id));

@@ -19,13 +19,13 @@ pub(crate) const OUTCOMES: [(&str, Option<Outcome>); 6] = [
 
 /// How the work ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum WorkEnd {
     With(Outcome),
     /// The work was not done.
     Undone,
 }
 
-impl Ended {
+impl WorkEnd {
     /// Finds an outcome by its word; `None` if the word is unknown.
     pub(crate) fn of_word(word: &str) -> Option<Self> {
         let (_, outcome) = OUTCOMES.iter().find(|(known, _)| *known == word)?;

@@ -12,7 +12,7 @@ use tidegate::store::CAS_ROUND_TRIPS;
 use tidegate::store::leased::most_held;
 use tidegate::{Quota, Tick};
 
-use crate::live::settles;
+use crate::active_config::settles;
 
 /// Where the requests of a policy are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,14 +5,14 @@ use ab_glyph_rasterizer::{Point, Rasterizer, point as at_point};
 /// Closed loops of lines and curves, in pixels from the upper left corner of the picture.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outline {
-    parts: Vec<Part>,
+    parts: Vec<OutlinePiece>,
     /// The first and the current point of the loop that is being drawn.
     first: Point,
     last: Point,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Part {
+enum OutlinePiece {
     Line(Point, Point),
     /// A quadratic curve: start, control point, end.
     Curve(Point, Point, Point),
@@ -76,12 +76,12 @@ impl Outline {
     }
 
     pub(super) fn line(&mut self, to: Point) {
-        self.parts.push(Part::Line(self.last, to));
+        self.parts.push(OutlinePiece::Line(self.last, to));
         self.last = to;
     }
 
     pub(super) fn curve(&mut self, bend: Point, to: Point) {
-        self.parts.push(Part::Curve(self.last, bend, to));
+        self.parts.push(OutlinePiece::Curve(self.last, bend, to));
         self.last = to;
     }
 
@@ -100,8 +100,8 @@ impl Outline {
     /// Returns the pixels that the outline may touch in a picture of this size; `None` if it lies outside.
     pub(super) fn bounds(&self, width: usize, height: usize) -> Option<Bounds> {
         let points = self.parts.iter().flat_map(|part| match *part {
-            Part::Line(from, to) => [from, to, to],
-            Part::Curve(from, bend, to) => [from, bend, to],
+            OutlinePiece::Line(from, to) => [from, to, to],
+            OutlinePiece::Curve(from, bend, to) => [from, bend, to],
         });
         let far = f32::INFINITY;
         let (low, high) = points.fold((at(far, far), at(-far, -far)), |(low, high), point| {
@@ -139,8 +139,10 @@ impl Outline {
         };
         for part in &self.parts {
             match *part {
-                Part::Line(from, to) => raster.draw_line(inside(from), inside(to)),
-                Part::Curve(from, bend, to) => raster.draw_quad(inside(from), inside(bend), inside(to)),
+                OutlinePiece::Line(from, to) => raster.draw_line(inside(from), inside(to)),
+                OutlinePiece::Curve(from, bend, to) => {
+                    raster.draw_quad(inside(from), inside(bend), inside(to))
+                }
             }
         }
         raster.for_each_pixel(|place, cover| each(left + place % width, top + place / width, cover.min(1.0)));

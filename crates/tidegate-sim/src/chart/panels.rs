@@ -57,7 +57,7 @@ pub struct Panels<'a> {
 }
 
 /// Values that all panels share.
-struct Shared {
+struct PanelScale {
     start: Tick,
     span: f64,
     columns: Vec<(f64, String)>,
@@ -95,7 +95,7 @@ impl Panels<'_> {
         let differences: Vec<Curve> =
             drawn.iter().map(|panel| panel.denied.minus(&drawn[0].denied)).collect();
         let largest = |curve: &Curve| curve.steps.iter().map(|(_, value)| value.abs()).fold(0.0, f64::max);
-        let shared = Shared {
+        let shared = PanelScale {
             start,
             span: end.since(start).as_secs_f64(),
             columns: self.axis.ticks(start, end, 5),
@@ -136,7 +136,7 @@ impl Panels<'_> {
     }
 }
 
-impl Shared {
+impl PanelScale {
     fn denied(&self, area: &Page<'_>, panel: &Panel) -> Result<(), ChartError> {
         let rows = round(self.top, 3);
         let values = Marked { start: 0.0, end: rows.last().copied().unwrap_or(1.0), marks: rows };

@@ -28,11 +28,11 @@ pub(super) const FAR: WireCondition =
 /// The coordinator of all regions, as seen from one region. Clones share its state.
 #[derive(Clone)]
 pub struct GlobalCoordinator {
-    shared: Arc<Shared>,
+    shared: Arc<Wires>,
     region: usize,
 }
 
-struct Shared {
+struct Wires {
     cluster: LocalCluster,
     clock: ManualClock,
     /// The wire of each region.
@@ -47,7 +47,7 @@ struct Shared {
 impl GlobalCoordinator {
     pub(super) fn new(regions: usize) -> Self {
         let clock = ManualClock::default();
-        let shared = Shared {
+        let shared = Wires {
             cluster: LocalCluster::new(clock.clone(), KEEPS),
             clock,
             wires: Mutex::new(vec![FAR; regions]),

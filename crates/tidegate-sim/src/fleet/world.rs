@@ -17,7 +17,7 @@ use super::link::{Message, Passes, Remote, Slot, WireCondition, nanos, refused};
 use super::node::{Background, Decided, Node, Parts, Stack};
 use super::outcome::{Interval, Outcome};
 use super::scenario::{Act, Scenario};
-use crate::agenda::Agenda;
+use crate::event_queue::Agenda;
 use crate::traffic::Chance;
 
 /// The time at which a run begins: late enough that a clock can be set back by an hour.

@@ -81,7 +81,7 @@ impl std::str::FromStr for Format {
         let words = WORDS.each_ref().map(|(word, _)| *word);
         let found = WORDS.into_iter().find(|(have, _)| *have == word);
         found.map(|(_, format)| format).ok_or_else(|| {
-            let near = crate::words::nearest(word, &words);
+            let near = crate::suggest_word::nearest(word, &words);
             format!("`{word}` is not a log format{near}; use one of {}", words.join(", "))
         })
     }

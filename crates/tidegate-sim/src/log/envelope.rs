@@ -84,16 +84,16 @@ pub(super) fn held<'l>(holder: &'static str, line: &'l [u8]) -> Option<Cow<'l, s
         return None;
     }
     let mut from = serde_json::Deserializer::from_slice(line);
-    let found = from.deserialize_map(Held { holder }).ok()?;
+    let found = from.deserialize_map(HolderVisitor { holder }).ok()?;
     from.end().ok()?;
     found
 }
 
-struct Held {
+struct HolderVisitor {
     holder: &'static str,
 }
 
-impl<'de> Visitor<'de> for Held {
+impl<'de> Visitor<'de> for HolderVisitor {
     type Value = Option<Cow<'de, str>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

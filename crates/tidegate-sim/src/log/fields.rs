@@ -7,11 +7,11 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::client;
+use super::duration_fields::Unit;
 use super::malformed::Malformed;
 use super::quoting::{known, quoted, undone};
 use super::record::{Record, RequestLine, target};
 use super::roles::{ROLES, Role, WELL_KNOWN};
-use super::span::Unit;
 use super::time::{Timestamps, digits};
 
 /// The most names remembered, so that a log with a new name on each line does not fill the memory.

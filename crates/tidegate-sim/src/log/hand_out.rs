@@ -8,7 +8,7 @@ use tidegate::Tick;
 use super::reader::Reader;
 use super::record::Record;
 use super::tally::{LINE_BITS, Tally};
-use crate::order::{Line, Reorder};
+use crate::order::{OrderedLine, Reorder};
 
 /// The most requests handed out at once: about as many memory loads as a core can have in flight.
 pub(super) const TOGETHER: usize = 16;
@@ -27,7 +27,7 @@ pub(super) fn hand_out(
     let taken = if readers.iter().all(Reader::borrows_lines_alone) {
         let mut taken = 0;
         for held in order.ready().take(together) {
-            let Line { mark, time_at, bytes } = held.line;
+            let OrderedLine { mark, time_at, bytes } = held.line;
             // Fill the record in place: it is large, and there is one for each line.
             records.push(Record::at(held.time));
             let Some(record) = records.last_mut() else { break };
@@ -43,7 +43,7 @@ pub(super) fn hand_out(
         taken
     } else {
         let Some(held) = order.ready().next() else { return ControlFlow::Continue(()) };
-        let Line { mark, bytes, .. } = held.line;
+        let OrderedLine { mark, bytes, .. } = held.line;
         match readers[(mark >> LINE_BITS) as usize].read(bytes) {
             Ok(Some(mut record)) => {
                 record.time = Tick::from_nanos(held.time);

@@ -8,7 +8,7 @@ use tidegate::policy::Descriptor;
 
 use super::fields::{Extras, Tail};
 use super::quoting::undone;
-use super::wanted::Wanted;
+use super::wanted_attributes::Wanted;
 
 /// One request, borrowed from the line it was read from.
 ///

@@ -15,7 +15,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 /// A line as given by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Line<'a> {
+pub(crate) struct OrderedLine<'a> {
     /// A mark that the caller chooses.
     pub(crate) mark: u64,
     /// The position of the time in the line, if the caller knows it, so that it need not be searched for again.
@@ -25,10 +25,10 @@ pub(crate) struct Line<'a> {
 
 /// A line that is handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held<'a> {
+pub(crate) struct HeldLine<'a> {
     /// The time that the line counts as.
     pub(crate) time: u64,
-    pub(crate) line: Line<'a>,
+    pub(crate) line: OrderedLine<'a>,
 }
 
 /// The bytes before each line: its time, the caller's mark, its length, and the position of the time in it.
@@ -47,7 +47,7 @@ const KEPT_RUNS: usize = 64;
 
 /// The position of a line.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct LinePosition {
     run: u32,
     at: u32,
     /// The number of the piece of memory, counted from the first piece that the run had.
@@ -61,7 +61,7 @@ struct Run {
     /// The number of the first piece in `pieces`.
     first_piece: u64,
     /// The position of the next line to leave or, if there is none, of the next line to be put.
-    next: Place,
+    next: LinePosition,
     /// The time of the last line put here.
     latest: u64,
     /// Lines that have not left yet.
@@ -91,7 +91,7 @@ impl Runs {
     }
 
     /// Puts a line at its place by time, after earlier lines of the same time.
-    pub(super) fn put(&mut self, time: u64, line: Line<'_>) {
+    pub(super) fn put(&mut self, time: u64, line: OrderedLine<'_>) {
         let number = match self.runs.first() {
             Some(run) if run.latest <= time => 0,
             _ => self.runs.partition_point(|run| run.latest > time),
@@ -138,11 +138,11 @@ impl Runs {
     }
 
     /// Takes the next line. It can be read until it is forgotten.
-    pub(super) fn take_next(&mut self) -> Option<Place> {
+    pub(super) fn take_next(&mut self) -> Option<LinePosition> {
         let mut head = self.heads.peek_mut()?;
         let Reverse((_, number)) = *head;
         let run = &mut self.runs[number as usize];
-        let place = Place { run: number, ..run.next };
+        let place = LinePosition { run: number, ..run.next };
         run.next.at += (HEAD + run.line(place).line.bytes.len()) as u32;
         run.waiting -= 1;
         if run.waiting == 0 {
@@ -158,12 +158,12 @@ impl Runs {
 
     /// Returns the line at a position.
     #[inline]
-    pub(super) fn line(&self, place: Place) -> Held<'_> {
+    pub(super) fn line(&self, place: LinePosition) -> HeldLine<'_> {
         self.runs[place.run as usize].line(place)
     }
 
     /// Frees the memory of a line. Lines must be forgotten in the order in which they were taken.
-    pub(super) fn forget(&mut self, place: Place) {
+    pub(super) fn forget(&mut self, place: LinePosition) {
         let run = &mut self.runs[place.run as usize];
         run.lines -= 1;
         while run.first_piece < place.piece {
@@ -191,13 +191,16 @@ fn keep_piece(spare: &mut Vec<Vec<u8>>, most: usize, piece: Option<Vec<u8>>) {
 
 impl Run {
     #[inline]
-    fn line(&self, place: Place) -> Held<'_> {
+    fn line(&self, place: LinePosition) -> HeldLine<'_> {
         let piece = &self.pieces[(place.piece - self.first_piece) as usize];
         let (head, rest) = piece[place.at as usize..].split_first_chunk::<HEAD>().expect("a line lies there");
         let number = |from| u64::from_le_bytes(std::array::from_fn(|byte| head[from + byte]));
         let length_and_time_at = number(16);
         let bytes = &rest[..(length_and_time_at >> 32) as usize];
-        Held { time: number(0), line: Line { mark: number(8), time_at: length_and_time_at as u32, bytes } }
+        HeldLine {
+            time: number(0),
+            line: OrderedLine { mark: number(8), time_at: length_and_time_at as u32, bytes },
+        }
     }
 
     /// Moves on to the next piece if the current one has been read to its end.

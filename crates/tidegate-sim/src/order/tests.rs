@@ -18,7 +18,7 @@ fn run_by(
     let mut order = Reorder::new(Duration::from_nanos(window), limit);
     let (mut out, mut most) = (Vec::new(), 0);
     for (number, (time, line)) in lines.iter().enumerate() {
-        order.push(*time, Line { mark: number as u64, time_at: number as u32, bytes: line });
+        order.push(*time, OrderedLine { mark: number as u64, time_at: number as u32, bytes: line });
         most = most.max(order.waiting + order.ready_bytes);
         while order.are_ready(together) {
             for held in order.ready().take(together) {

@@ -21,7 +21,7 @@ use tidegate::{Bulkhead, Clock, Enter, Outcome, Permit, Priority, TakeError, Tic
 
 /// The decision about a call that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Admission {
     Enters,
     /// The call waits. It must be asked about again at this time, in nanoseconds.
     WaitsUntil(u64),
@@ -142,14 +142,14 @@ impl Front {
         call: u32,
         priority: Priority,
         draw: u32,
-    ) -> Verdict {
+    ) -> Admission {
         let at = self.clock.set(now);
         if let Some(throttle) = &mut self.throttle
             && !throttle.admit(&Arrival { at, priority, draw })
         {
-            return Verdict::Refused;
+            return Admission::Refused;
         }
-        let Some(bulkhead) = &self.bulkhead else { return Verdict::Enters };
+        let Some(bulkhead) = &self.bulkhead else { return Admission::Enters };
         let mut entry = bulkhead.enter();
         if self.told_priorities {
             entry = entry.priority(priority);
@@ -159,9 +159,9 @@ impl Front {
         }
         self.line.insert(call, Box::pin(entry));
         match self.ask(call) {
-            Some(true) => Verdict::Enters,
-            Some(false) => Verdict::Refused,
-            None => Verdict::WaitsUntil(self.clock.alarm.load(Ordering::Relaxed)),
+            Some(true) => Admission::Enters,
+            Some(false) => Admission::Refused,
+            None => Admission::WaitsUntil(self.clock.alarm.load(Ordering::Relaxed)),
         }
     }
 

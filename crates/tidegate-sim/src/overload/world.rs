@@ -12,11 +12,11 @@ use tidegate_core::time::nanos;
 
 use super::backend::{Backend, Excess};
 use super::call::{Call, Parent};
-use super::front::{Front, Verdict};
+use super::front::{Admission, Front};
 use super::load::{Load, Retries};
 use super::meter::{Measured, Meter, STEP};
 use super::station::{Station, Worked};
-use crate::agenda::Agenda;
+use crate::event_queue::Agenda;
 use crate::traffic::Chance;
 
 /// How often the speed of a service with changing speed is updated, in nanoseconds.
@@ -223,9 +223,9 @@ impl World<'_> {
         self.agenda.put(deadline, Event::TimeUp(number));
         let priority = self.requests[request as usize].priority;
         match node.front.arrive(now, deadline, number, priority, draw) {
-            Verdict::Enters => self.enter(number),
-            Verdict::WaitsUntil(time) => self.agenda.put(time, Event::LineOver(number)),
-            Verdict::Refused => self.refuse(number),
+            Admission::Enters => self.enter(number),
+            Admission::WaitsUntil(time) => self.agenda.put(time, Event::LineOver(number)),
+            Admission::Refused => self.refuse(number),
         }
         self.answered(service);
     }

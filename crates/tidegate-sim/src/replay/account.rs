@@ -6,9 +6,9 @@ use tidegate::policy::{Descriptor, Limit, Over, Policy, WrittenRate};
 use tidegate::{LimitDecision, Quota, Rate, Tick};
 
 use super::granted::Granted;
-use super::lanes::{ADMITTED, DENIED, OFFERED};
 use super::options::ReplayOptions;
 use super::outcome::{PeakRate, PolicyOutcome, shadow_limit_name};
+use super::series_names::{ADMITTED, DENIED, OFFERED};
 use crate::peaks::Peaks;
 use crate::series::Series;
 

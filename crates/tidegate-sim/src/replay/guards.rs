@@ -4,7 +4,7 @@
 //! A gate reports its decisions but not the state of its guards. So the breakers are simulated beside the gate: with
 //! the same pure transitions, on the same entries and leaves, at the same ticks.
 
-mod followed;
+mod breakers;
 mod outcome;
 #[cfg(test)]
 mod tests;
@@ -17,8 +17,8 @@ use smallvec::SmallVec;
 use tidegate::policy::{Descriptor, PolicySet};
 use tidegate::{Charged, GateDecision, Outcome as Ended, Quota, Receipt, Retry, Tick};
 
-use self::followed::Followed;
-pub use self::followed::{BreakerBand, BreakerState};
+use self::breakers::Followed;
+pub use self::breakers::{BreakerBand, BreakerState};
 pub use self::outcome::{BreakerChange, GuardOutcome, ServiceOutcome};
 use super::account::key_name;
 use crate::levels::Levels;

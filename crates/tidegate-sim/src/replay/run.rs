@@ -12,11 +12,11 @@ use tidegate::{Charged, Gate, LimitDecision, Outcome as Ended, Tick};
 
 use super::account::{Account, PolicyAccount};
 use super::guards::{Entered, Guards};
-use super::inside::Leaving;
-use super::lanes::{ADMITTED, DENIED, LANES, OFFERED, WOULD_DENY};
+use super::in_flight::Leaving;
 use super::log_clock::LogClock;
 use super::options::ReplayOptions;
 use super::outcome::{Outcome, PolicyOutcome};
+use super::series_names::{ADMITTED, DENIED, LANES, OFFERED, WOULD_DENY};
 use crate::series::Series;
 
 /// The most policies whose entries are prefetched for each request: with many policies, few match.

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::cut::{self, Cut, Edge, Known, PAYS, Purpose, Spare};
-use super::needs::{KeyNeed, Needs};
+use super::bursts::{KeyNeed, Needs};
+use super::candidates::{self, Cut, Edge, Known, PAYS, Purpose, Spare};
 use super::suggestion::Finding;
 
 /// From this number of keys on, the limit that hits 1 % of them is shown if the log has no gap.
@@ -42,22 +42,22 @@ pub(super) fn choose(
     by_gap: bool,
     has_culprits: bool,
 ) -> Choice {
-    let ceiling = || cut::most_demanding(needs, Purpose::Ceiling, 0);
+    let ceiling = || candidates::most_demanding(needs, Purpose::Ceiling, 0);
     let keys = needs.keys().about();
     let mut cuts: Vec<Cut> = kept.into_iter().collect();
-    if !cut::is_crowd(needs) {
+    if !candidates::is_crowd(needs) {
         cuts.extend(ceiling());
         return Choice::only(if keys == 1 { Finding::OneKey } else { Finding::FewKeys }, cuts);
     }
     let pays = |edge: &&Edge| edge.denied_share >= PAYS;
-    let edge = |spare| cut::edge(needs, spare);
+    let edge = |spare| candidates::edge(needs, spare);
     let (meant, unsigned, any) =
         (edge(Spare::Ordinary(known)), edge(Spare::SignedIn(known)), edge(Spare::Nobody));
     let stricter = |edge: &Edge| edge.cut(needs, Purpose::Stricter);
     let hashes = |edge: &Edge| edge.cut(needs, Purpose::Gap).hit;
     let meant = meant.filter(|edge| by_gap && pays(&edge));
     let gone = meant.as_ref().map(hashes).unwrap_or_default();
-    let culprits = cut::culprits(needs, known, &gone).filter(|edge| !gone.is_empty() || pays(&edge));
+    let culprits = candidates::culprits(needs, known, &gone).filter(|edge| !gone.is_empty() || pays(&edge));
     let stand_out: HashSet<u64> =
         [&meant, &culprits, &unsigned, &any].into_iter().flatten().flat_map(hashes).collect();
     let finding = if let Some(edge) = meant.as_ref().or(culprits.as_ref()) {
@@ -79,7 +79,7 @@ pub(super) fn choose(
             }
             _ => {
                 let few = (keys >= HUNDREDTH).then_some((keys / 100) as usize);
-                let few = few.and_then(|few| cut::most_demanding(needs, Purpose::Hundredth, few));
+                let few = few.and_then(|few| candidates::most_demanding(needs, Purpose::Hundredth, few));
                 let finding = any
                     .or(unsigned)
                     .map_or(Finding::Smooth, |edge| Finding::NotWorthIt { denied_share: edge.denied_share });

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::needs::{KeyNeed, Needs};
+use super::bursts::{KeyNeed, Needs};
 
 /// How often a burst must be able to refill within the log. For slower rates the log is too short to show the need.
 const SPANS: u32 = 4;

@@ -6,23 +6,23 @@ use foldhash::quality::RandomState;
 use tidegate::Rate;
 use tidegate::policy::{CostErrors, Policy};
 
+use super::bursts::{KeyNeed, Needs};
+use super::candidates::{self, Cut, Known, Purpose, WORTH_A_POLICY};
 use super::caution::Caution;
 use super::choose::{Choice, choose};
 use super::curve::{self, Point};
-use super::cut::{self, Cut, Known, Purpose, WORTH_A_POLICY};
-use super::narrower::{NARROWER, Narrower, narrower, selected};
-use super::needs::{KeyNeed, Needs};
+use super::group_policies::{NARROWER, Narrower, narrower, selected};
+use super::margins::{self, Halves};
 use super::options::{SuggestError, SuggestOptions};
+use super::outliers;
 use super::readings::{Readings, Step};
-use super::room::{self, Halves};
 use super::signs::{ClientKind, Evidence};
-use super::stand_out;
 use super::suggestion::{Finding, KeysPeak, LeastLimit, Proposal, ReplayResult, Spared, Suggestion};
 use super::watch::Watch;
 use crate::meter::Meter;
+use crate::policy_yaml::scope;
 use crate::replay::PeakRate;
 use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions, WhatIfOutcome};
-use crate::written::scope;
 
 /// The counts of the first reading: from 1 to 65,536 per period, each a half or a third more than the one before.
 const COUNTS: u32 = 16;
@@ -55,7 +55,7 @@ pub(super) struct Measured<'l, W> {
 struct Findings {
     finding: Finding,
     proposals: Vec<Proposal>,
-    stand_out: Vec<stand_out::StandsOut>,
+    stand_out: Vec<outliers::StandsOut>,
     narrower: Vec<Narrower>,
     evicted: u64,
 }
@@ -195,10 +195,8 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         if !(watch.has_paths && watch.has_agents) {
             cautions.push(Caution::NoEvidence { paths: watch.has_paths, agents: watch.has_agents });
         }
-        let culprits: Vec<u64> = stand_out::culprits(&self.needs, &known, WORTH_A_POLICY)
-            .into_iter()
-            .map(|key| key.hash)
-            .collect();
+        let culprits: Vec<u64> =
+            outliers::culprits(&self.needs, &known, WORTH_A_POLICY).into_iter().map(|key| key.hash).collect();
         let of_groups = culprits.iter().copied().collect();
         let groups = watch.groups(&of_groups, self.needs.requests, WORTH_A_POLICY);
         let borrowed = watch.borrowed_agents(&of_groups, self.needs.requests, WORTH_A_POLICY);
@@ -221,9 +219,9 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             choice.finding = Finding::Shared;
         }
         let cut = choice.gap().map(|cut| cut.hit.clone()).unwrap_or_default();
-        cautions.extend(stand_out::doubts(&self.needs, &watch, &known, &cut));
+        cautions.extend(outliers::doubts(&self.needs, &watch, &known, &cut));
         let missed: Vec<u64> = culprits.into_iter().filter(|key| !cut.contains(key)).collect();
-        let stand_out = stand_out::describe(&self.needs, &watch, &cut, &missed, &choice.stand_out);
+        let stand_out = outliers::describe(&self.needs, &watch, &cut, &missed, &choice.stand_out);
         let periods = (self.needs.span().as_secs_f64() / self.options.per.as_secs_f64()).max(1.0);
         let pace = |asked: u64| (asked as f64 / periods) as u64;
         let a_request = self.needs.units / self.needs.requests.max(1);
@@ -252,7 +250,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         // A share that amounts to every key cannot be answered from the log.
         let kept = self.options.keep.map(|keep| (keep, spared_by(keep, keys)));
         let (_, count) = kept.filter(|(keep, count)| *count > 0 || *keep >= 1.0)?;
-        cut::most_demanding(&self.needs, Purpose::Kept, count)
+        candidates::most_demanding(&self.needs, Purpose::Kept, count)
     }
 
     /// Reads the log again, to see the requests of the keys that stand out.
@@ -320,7 +318,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
     fn leave_room(&mut self, choice: &Choice) -> Result<Option<Offered>, SuggestError> {
         let Some(Cut { hit, .. }) = choice.gap() else { return Ok(None) };
         let (per, keys, asking) = (self.options.per, self.options.keys, &self.asking);
-        let mut limits = room::limits(&self.needs, hit);
+        let mut limits = margins::limits(&self.needs, hit);
         limits.retain(|limit| self.can_be_doubled(limit.count, limit.burst));
         if limits.is_empty() {
             return Ok(None);
@@ -340,7 +338,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             }
         })?;
         let denied: Vec<u64> = what_if.outcomes().iter().map(|outcome| outcome.denied).collect();
-        let chosen = room::choose(&limits, &denied, &halves, hit);
+        let chosen = margins::choose(&limits, &denied, &halves, hit);
         Ok(chosen.map(|(limit, held_out)| {
             let (count, burst, room) = (limit.count, limit.burst, limit.room());
             Offered { count, burst, room, held_out }

@@ -14,7 +14,7 @@
 mod few;
 mod page_turns;
 mod rhythm;
-mod shown;
+mod shown_signs;
 
 use std::borrow::Cow;
 use std::hash::BuildHasher as _;
@@ -25,7 +25,7 @@ use foldhash::quality::FixedState;
 pub(super) use self::few::Few;
 use self::page_turns::PageTurns;
 use self::rhythm::Rhythm;
-pub use self::shown::Signs;
+pub use self::shown_signs::Signs;
 use crate::log::{Record, text};
 
 /// What the requests of a key look like.

@@ -6,17 +6,17 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 use tidegate::policy::Match;
 
+use super::candidates::Purpose;
 use super::caution::Caution;
-use super::cut::Purpose;
-use super::narrower::Narrower;
-use super::stand_out::StandsOut;
+use super::group_policies::Narrower;
+use super::outliers::StandsOut;
 use crate::json_units::millis;
 use crate::peaks::Distinct;
 use crate::percent::percent;
+use crate::policy_yaml::{in_words, match_value};
 use crate::replay::PeakRate;
 use crate::thousands::grouped;
 use crate::what_if::KeyHit;
-use crate::written::{in_words, match_value};
 
 /// What a log shows about where a limit could be drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -15,8 +15,8 @@ use self::agents::Agents;
 pub(super) use self::group::{Group, Shared};
 use self::networks::networks;
 use self::pages::Pages;
-use super::cut;
-use super::needs::Needs;
+use super::bursts::Needs;
+use super::candidates;
 use super::signs::{ClientKind, Evidence, Loads};
 use crate::log::Record;
 use crate::peaks::GivenHash;
@@ -180,7 +180,7 @@ fn watched(needs: &Needs) -> Vec<u64> {
     peaks.sort_by_key(|place| std::cmp::Reverse(remembered[*place].peak()));
     let most = needs.falling(0).into_iter().take(LARGEST);
     let mut places: Vec<usize> = most.chain(peaks.into_iter().take(LARGEST)).collect();
-    places.extend(cut::standing_out(needs));
+    places.extend(candidates::standing_out(needs));
     let mut seen = HashSet::new();
     let hashes = places.into_iter().map(|place| remembered[place].hash);
     hashes.filter(|hash| seen.insert(*hash)).take(WATCHED).collect()

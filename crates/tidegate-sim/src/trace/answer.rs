@@ -7,7 +7,7 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::{Retry, State};
 
 use super::algorithm::algorithm;
-use super::line::Op;
+use super::operation_line::Op;
 use super::subject::ChargedLimit;
 
 /// Writes the head of a line: time, key and operation.

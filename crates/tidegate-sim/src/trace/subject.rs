@@ -7,7 +7,7 @@ use tidegate::policy::{Descriptor, Mode, Named, PolicySet};
 use tidegate::store::Charge;
 use tidegate::{Cost, Quota, Replace};
 
-use super::line::LineIn;
+use super::operation_line::LineIn;
 
 /// Builds a limit, with the rate (as written) and the burst of a `change` or with its own numbers.
 type Make<'m> = dyn Fn(Option<&str>, Option<u64>) -> Result<Quota, String> + 'm;
@@ -63,7 +63,7 @@ impl ChargedLimit {
 }
 
 /// The limits that a line is charged under, or the entry of the deny-list that refuses it.
-pub(super) type Found = Result<Vec<ChargedLimit>, String>;
+pub(super) type MetLimits = Result<Vec<ChargedLimit>, String>;
 
 impl<'m> SingleLimit<'m> {
     pub(super) fn new(make: Box<Make<'m>>) -> Result<Self, String> {
@@ -104,7 +104,7 @@ impl Policies {
     }
 
     /// Finds the limits of one line as the gate does: with keys, tiers, overrides, costs and lists.
-    fn find(&self, line: &LineIn<'_>, asked: Option<Cost>) -> Result<Found, String> {
+    fn find(&self, line: &LineIn<'_>, asked: Option<Cost>) -> Result<MetLimits, String> {
         let attrs = line.attrs.iter().flatten();
         let mut request = Descriptor::new();
         for (name, value) in attrs {
@@ -158,7 +158,7 @@ impl Policies {
 
 impl Subject<'_> {
     /// Finds the limits that a line is charged under.
-    pub(super) fn find(&self, line: &LineIn<'_>) -> Result<Found, String> {
+    pub(super) fn find(&self, line: &LineIn<'_>) -> Result<MetLimits, String> {
         let asked = line.cost.map(|cost| {
             Cost::new(cost).ok_or_else(|| "cost 0 asks for nothing; use op `peek` to look".to_owned())
         });

@@ -119,7 +119,7 @@ impl Word<'_> {
             Some(("exponential", mean)) => Ok(Service::Exponential(part("exponential:".len(), mean)?)),
             Some((other, _)) => {
                 let forms = "20ms, 20ms..400ms or exponential:50ms";
-                let possible = crate::words::nearest_and_forms(other, &["exponential"], forms);
+                let possible = crate::suggest_word::nearest_and_forms(other, &["exponential"], forms);
                 Err(self.error(format!("`{other}` is not a spread of times{possible}")))
             }
             None => Ok(Service::Always(self.span()?)),
@@ -195,7 +195,7 @@ pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
         "burst" => Shape::Burst { count: words.want("a count")?.number("count", 1_000_000_000)? },
         "idle" => Shape::Idle { span: words.want("a length of time, such as 1min,")?.span()? },
         other => {
-            let possible = crate::words::possible(other, &SHAPES);
+            let possible = crate::suggest_word::possible(other, &SHAPES);
             return Err(shape.error(format!("`{other}` is not a kind of traffic{possible}")));
         }
     };
@@ -222,7 +222,7 @@ pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
                     word.text.parse().map_err(|error| word.error(format!("`{}` {error}", word.text)))?;
             }
             other => {
-                let possible = crate::words::possible(other, &OPTIONS);
+                let possible = crate::suggest_word::possible(other, &OPTIONS);
                 return Err(option.error(format!("`{other}` is not an option{possible}")));
             }
         }
@@ -256,7 +256,8 @@ pub(super) fn keys(text: &str) -> Result<Keys, TrafficError> {
 fn many(word: Word<'_>) -> Result<Keys, TrafficError> {
     let refuse = || {
         let name = word.text.split(':').next().unwrap_or("");
-        let possible = crate::words::nearest_and_forms(name, &["uniform", "zipf"], "uniform:N or zipf:S:N");
+        let possible =
+            crate::suggest_word::nearest_and_forms(name, &["uniform", "zipf"], "uniform:N or zipf:S:N");
         word.error(format!("`{}` is not a choice of keys{possible}", word.text))
     };
     let count = |text: &str| {

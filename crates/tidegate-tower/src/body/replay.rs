@@ -39,7 +39,7 @@ struct Source<B> {
     body: Pin<Box<B>>,
     /// The size that the body told before it was read.
     size: SizeHint,
-    kept: Vec<Kept>,
+    kept: Vec<KeptFrame>,
     /// How many bytes may still be kept.
     room: usize,
     /// How many frames were read, kept or not.
@@ -49,7 +49,7 @@ struct Source<B> {
 }
 
 /// One frame that was kept.
-enum Kept {
+enum KeptFrame {
     Data(Bytes),
     Trailers(HeaderMap),
 }
@@ -104,10 +104,10 @@ impl<B: Body> ReplayBody<B> {
 
 impl<B: Body> Source<B> {
     /// Keeps a frame that was read, if it fits and all before it were kept.
-    fn keep(&mut self, frame: &Kept) -> bool {
+    fn keep(&mut self, frame: &KeptFrame) -> bool {
         let costs = PER_FRAME.saturating_add(match frame {
-            Kept::Data(data) => data.len(),
-            Kept::Trailers(trailers) => {
+            KeptFrame::Data(data) => data.len(),
+            KeptFrame::Trailers(trailers) => {
                 trailers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
             }
         });
@@ -122,7 +122,7 @@ impl<B: Body> Source<B> {
     }
 }
 
-impl Kept {
+impl KeptFrame {
     fn shared(&self) -> Self {
         match self {
             Self::Data(data) => Self::Data(data.clone()),
@@ -177,9 +177,9 @@ where
                     return Poll::Ready(Some(Err(error.into())));
                 }
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(mut data) => Kept::Data(data.copy_to_bytes(data.remaining())),
+                    Ok(mut data) => KeptFrame::Data(data.copy_to_bytes(data.remaining())),
                     // The other kind of frame that there is.
-                    Err(frame) => Kept::Trailers(frame.into_trailers().unwrap_or_default()),
+                    Err(frame) => KeptFrame::Trailers(frame.into_trailers().unwrap_or_default()),
                 },
             };
             if alone || !source.keep(&frame) {
@@ -192,7 +192,7 @@ where
         };
         drop(source);
         this.returned += 1;
-        if let Kept::Data(data) = &frame {
+        if let KeptFrame::Data(data) = &frame {
             this.bytes += data.len() as u64;
         }
         Poll::Ready(Some(Ok(frame.into_frame())))

@@ -7,7 +7,7 @@ use http::header::CONTENT_LENGTH;
 use http_body::Body;
 use tidegate::Outcome;
 
-use super::held::HeldBody;
+use super::holding::HeldBody;
 use super::timed::{BodyDeadline, TimedBody};
 use crate::classify::LittleTime;
 use crate::guarded::{Entered, Inside};

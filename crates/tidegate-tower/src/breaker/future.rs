@@ -20,14 +20,14 @@ pin_project! {
     /// Dropping the future reports no outcome to the breaker, and frees the place of a probe.
     pub struct BreakerFuture<F, P: Entered, Res, Err, C, A, U = AtHead> {
         #[pin]
-        stage: Stage<F, P, Res, Err, C, A>,
+        stage: BreakerStage<F, P, Res, Err, C, A>,
         until: PhantomData<U>,
     }
 }
 
 pin_project! {
     #[project = StageProjection]
-    enum Stage<F, P: Entered, Res, Err, C, A> {
+    enum BreakerStage<F, P: Entered, Res, Err, C, A> {
         Refused { result: Option<Result<Res, Err>> },
         // `future` comes first, so the work is dropped before the breaker is told.
         Called { #[pin] future: Made<F>, inside: Inside<P, C, A> },
@@ -36,11 +36,11 @@ pin_project! {
 
 impl<F, P: Entered, Res, Err, C, A, U> BreakerFuture<F, P, Res, Err, C, A, U> {
     pub(super) const fn refused(result: Result<Res, Err>) -> Self {
-        Self { stage: Stage::Refused { result: Some(result) }, until: PhantomData }
+        Self { stage: BreakerStage::Refused { result: Some(result) }, until: PhantomData }
     }
 
     pub(super) const fn called(inside: Inside<P, C, A>, future: F) -> Self {
-        Self { stage: Stage::Called { inside, future: Made::new(future) }, until: PhantomData }
+        Self { stage: BreakerStage::Called { inside, future: Made::new(future) }, until: PhantomData }
     }
 }
 
@@ -81,8 +81,8 @@ where
 impl<F, P: Entered, Res, Err, C, A, U> fmt::Debug for BreakerFuture<F, P, Res, Err, C, A, U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
-            Stage::Refused { .. } => "refused",
-            Stage::Called { .. } => "called",
+            BreakerStage::Refused { .. } => "refused",
+            BreakerStage::Called { .. } => "called",
         };
         f.debug_struct("BreakerFuture").field("stage", &stage).finish_non_exhaustive()
     }

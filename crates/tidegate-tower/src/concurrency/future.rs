@@ -15,7 +15,7 @@ use crate::answers::Answers;
 use crate::body::{AtHead, HoldsUntil};
 use crate::classify::Classify;
 use crate::given_up::{Made, NotCalled};
-use crate::guarded::{Inside, Rules};
+use crate::guarded::{GuardRules, Inside};
 use crate::poll_notes::TURN_CAME;
 
 pin_project! {
@@ -29,15 +29,15 @@ pin_project! {
     /// place, and the call counts for nothing.
     pub struct ConcurrencyFuture<S, Req, F, C, A, U = AtHead> {
         #[pin]
-        stage: Stage<S, Req, F, C, A>,
+        stage: ConcurrencyStage<S, Req, F, C, A>,
         until: PhantomData<U>,
     }
 }
 
 pin_project! {
     #[project = StageProjection]
-    enum Stage<S, Req, F, C, A> {
-        InQueue { entry: Enter, call: Option<(S, Req)>, rules: Arc<Rules<C, A>>, not_called: NotCalled },
+    enum ConcurrencyStage<S, Req, F, C, A> {
+        InQueue { entry: Enter, call: Option<(S, Req)>, rules: Arc<GuardRules<C, A>>, not_called: NotCalled },
         // It has its place, and waits until the service is ready.
         AtTurn { inside: Option<Inside<Permit, C, A>>, call: Option<(S, Req)> },
         // `future` comes first, so the work is dropped before its place is returned.
@@ -47,12 +47,20 @@ pin_project! {
 
 impl<S, Req, F, C, A, U> ConcurrencyFuture<S, Req, F, C, A, U> {
     pub(super) const fn called(inside: Inside<Permit, C, A>, future: F) -> Self {
-        Self { stage: Stage::Called { inside, future: Made::new(future) }, until: PhantomData }
+        Self { stage: ConcurrencyStage::Called { inside, future: Made::new(future) }, until: PhantomData }
     }
 
-    pub(super) const fn in_line(entry: Enter, service: S, request: Req, rules: Arc<Rules<C, A>>) -> Self {
+    pub(super) const fn in_line(
+        entry: Enter,
+        service: S,
+        request: Req,
+        rules: Arc<GuardRules<C, A>>,
+    ) -> Self {
         let call = Some((service, request));
-        Self { stage: Stage::InQueue { entry, call, rules, not_called: NotCalled }, until: PhantomData }
+        Self {
+            stage: ConcurrencyStage::InQueue { entry, call, rules, not_called: NotCalled },
+            until: PhantomData,
+        }
     }
 }
 
@@ -76,7 +84,7 @@ where
                             TURN_CAME.leave();
                             let inside = Some(Inside::new(permit, Arc::clone(rules)));
                             let call = call.take();
-                            stage.set(Stage::AtTurn { inside, call });
+                            stage.set(ConcurrencyStage::AtTurn { inside, call });
                         }
                         Err(error) => {
                             let denied = match &error {
@@ -103,7 +111,7 @@ where
                     let (mut service, request) = call.take().expect(ENDED);
                     let inside = inside.take().expect(ENDED);
                     let future = Made::new(service.call(request));
-                    stage.set(Stage::Called { inside, future });
+                    stage.set(ConcurrencyStage::Called { inside, future });
                 }
                 StageProjection::Called { inside, future } => {
                     let result = ready!(future.poll(cx));
@@ -124,9 +132,9 @@ where
 impl<S, Req, F, C, A, U> fmt::Debug for ConcurrencyFuture<S, Req, F, C, A, U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
-            Stage::InQueue { .. } => "in the queue",
-            Stage::AtTurn { .. } => "at its turn",
-            Stage::Called { .. } => "called",
+            ConcurrencyStage::InQueue { .. } => "in the queue",
+            ConcurrencyStage::AtTurn { .. } => "at its turn",
+            ConcurrencyStage::Called { .. } => "called",
         };
         f.debug_struct("ConcurrencyFuture").field("stage", &stage).finish_non_exhaustive()
     }

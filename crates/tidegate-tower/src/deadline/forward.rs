@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::future::{DeadlineFuture, Until};
 use super::header::{is_grpc, read, write};
-use super::rules::{Rules, knobs};
+use super::rules::{DeadlineRules, knobs};
 use crate::answers::{Answers, Errors};
 use crate::body::{AtBodyEnd, AtHead, BoundsUntil};
 use crate::classify::{GRPC_STATUS, LittleTime};
@@ -65,7 +65,7 @@ use crate::refused::Refused;
 /// ```
 #[derive(Clone, Debug)]
 pub struct ForwardDeadlineLayer<A = Errors, U = AtHead> {
-    rules: Arc<Rules<A>>,
+    rules: Arc<DeadlineRules<A>>,
     until: PhantomData<U>,
 }
 
@@ -74,14 +74,14 @@ impl ForwardDeadlineLayer {
     /// otherwise](Self::answering).
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
-        let rules = Rules { is_of_client: true, ..Rules::new(timeouts, Errors) };
+        let rules = DeadlineRules { is_of_client: true, ..DeadlineRules::new(timeouts, Errors) };
         Self { rules: Arc::new(rules), until: PhantomData }
     }
 }
 
 impl<A, U> ForwardDeadlineLayer<A, U> {
     /// Returns the settings, for the layer that bounds the whole call.
-    pub(super) fn rules(&self) -> Arc<Rules<A>> {
+    pub(super) fn rules(&self) -> Arc<DeadlineRules<A>> {
         Arc::clone(&self.rules)
     }
 }
@@ -122,7 +122,7 @@ impl<S, A, U> Layer<S> for ForwardDeadlineLayer<A, U> {
 #[derive(Debug)]
 pub struct ForwardDeadlineService<S, A = Errors, U = AtHead> {
     inner: S,
-    rules: Arc<Rules<A>>,
+    rules: Arc<DeadlineRules<A>>,
     until: PhantomData<U>,
 }
 
@@ -147,7 +147,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let Rules { timeouts, needs, clock, header, .. } = &*self.rules;
+        let DeadlineRules { timeouts, needs, clock, header, .. } = &*self.rules;
         let now = clock.now();
         let by_default = timeouts.deadline(now, None);
         // A try takes no more than its own time, however much the caller gives: the rest is for another try.

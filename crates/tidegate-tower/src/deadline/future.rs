@@ -12,7 +12,7 @@ use tidegate::clock::Sleep;
 use tidegate::deadline::carry;
 use tidegate::observer::RefusalCause;
 
-use super::rules::Rules;
+use super::rules::DeadlineRules;
 use crate::answers::Answers;
 use crate::body::{AtHead, BodyDeadline, BoundsUntil};
 use crate::given_up::dropping_for_timeout;
@@ -25,14 +25,14 @@ pin_project! {
     /// Dropping the future drops the service's future.
     pub struct DeadlineFuture<F, Res, Err, A, U = AtHead> {
         #[pin]
-        stage: Stage<F, Res, Err, A>,
+        stage: DeadlineStage<F, Res, Err, A>,
         bounds: PhantomData<U>,
     }
 }
 
 pin_project! {
     #[project = StageProjection]
-    enum Stage<F, Res, Err, A> {
+    enum DeadlineStage<F, Res, Err, A> {
         Refused { result: Option<Result<Res, Err>> },
         // The timer is only started if the service is not done at the first poll: most answers need no timer.
         Called {
@@ -40,7 +40,7 @@ pin_project! {
             future: F,
             until: Until,
             sleep: Option<Sleep>,
-            rules: Arc<Rules<A>>,
+            rules: Arc<DeadlineRules<A>>,
             mark: Option<Mark<Res>>,
         },
         Ended,
@@ -60,20 +60,20 @@ pub(super) struct Until {
     /// When the work began.
     pub(super) began: Tick,
     /// Whether a timeout counts as a failure of the work however short the time was; otherwise see
-    /// [`Rules::is_failure_after`].
+    /// [`DeadlineRules::is_failure_after`].
     pub(super) always_failure: bool,
 }
 
 impl Until {
     /// Returns whether a timeout counts as a failure of the work.
     #[cold]
-    fn timeout_is_failure<A>(self, rules: &Rules<A>) -> bool {
+    fn timeout_is_failure<A>(self, rules: &DeadlineRules<A>) -> bool {
         self.always_failure || rules.is_failure_after(self.tick.since(self.began))
     }
 
     /// Returns the cause that a caller is told after a timeout.
     #[cold]
-    fn cause<A>(self, rules: &Rules<A>) -> RefusalCause {
+    fn cause<A>(self, rules: &DeadlineRules<A>) -> RefusalCause {
         // A client's call for which little time was left is not a failure of the called service.
         if self.is_carried || self.timeout_is_failure(rules) {
             RefusalCause::TimedOut
@@ -85,13 +85,13 @@ impl Until {
     /// Returns the refusal to mark an answer with that says that the time was up, if the called service had little time:
     /// it usually notices the end of its time before this layer does, since it is told less.
     #[cold]
-    fn cut_short<A>(self, rules: &Rules<A>) -> Option<Refused> {
+    fn cut_short<A>(self, rules: &DeadlineRules<A>) -> Option<Refused> {
         (self.cause(rules) == RefusalCause::CutShort).then(|| rules.mark(RefusalCause::CutShort))
     }
 
     /// Returns the same deadline for the body of an answer.
     #[cold]
-    fn of_body<A>(self, rules: &Rules<A>) -> BodyDeadline {
+    fn of_body<A>(self, rules: &DeadlineRules<A>) -> BodyDeadline {
         BodyDeadline {
             until: self.tick,
             clock: Arc::clone(&rules.clock),
@@ -107,17 +107,17 @@ impl Until {
 
 impl<F, Res, Err, A, U> DeadlineFuture<F, Res, Err, A, U> {
     pub(super) const fn refused(result: Result<Res, Err>) -> Self {
-        Self { stage: Stage::Refused { result: Some(result) }, bounds: PhantomData }
+        Self { stage: DeadlineStage::Refused { result: Some(result) }, bounds: PhantomData }
     }
 
     /// `mark` is given in a client.
     pub(super) const fn until(
         future: F,
         until: Until,
-        rules: Arc<Rules<A>>,
+        rules: Arc<DeadlineRules<A>>,
         mark: Option<Mark<Res>>,
     ) -> Self {
-        Self { stage: Stage::Called { future, until, sleep: None, rules, mark }, bounds: PhantomData }
+        Self { stage: DeadlineStage::Called { future, until, sleep: None, rules, mark }, bounds: PhantomData }
     }
 }
 
@@ -155,7 +155,9 @@ where
                         ready!(rules.poll_until(tick, sleep, cx));
                         let rules = Arc::clone(rules);
                         // The work is dropped before its caller gets the answer.
-                        dropping_for_timeout(until.timeout_is_failure(&rules), || stage.set(Stage::Ended));
+                        dropping_for_timeout(until.timeout_is_failure(&rules), || {
+                            stage.set(DeadlineStage::Ended)
+                        });
                         rules.refuse(until.cause(&rules))
                     }
                 }
@@ -169,9 +171,9 @@ where
 impl<F, Res, Err, A, U> fmt::Debug for DeadlineFuture<F, Res, Err, A, U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match &self.stage {
-            Stage::Refused { .. } => "refused",
-            Stage::Called { .. } => "called",
-            Stage::Ended => "ended",
+            DeadlineStage::Refused { .. } => "refused",
+            DeadlineStage::Called { .. } => "called",
+            DeadlineStage::Ended => "ended",
         };
         f.debug_struct("DeadlineFuture").field("stage", &stage).finish_non_exhaustive()
     }

@@ -18,7 +18,7 @@ use crate::refused::Refused;
 
 /// The settings of a deadline layer.
 #[derive(Clone, Debug)]
-pub(super) struct Rules<A> {
+pub(super) struct DeadlineRules<A> {
     pub(super) name: Name,
     pub(super) timeouts: Timeouts,
     pub(super) needs: Duration,
@@ -30,16 +30,16 @@ pub(super) struct Rules<A> {
     pub(super) answers: A,
 }
 
-impl<A> Rules<A> {
+impl<A> DeadlineRules<A> {
     pub(super) fn new(timeouts: Timeouts, answers: A) -> Self {
         let clock = Arc::new(SystemClock::new());
         let (name, needs) = (Name::new("deadline"), Duration::ZERO);
         Self { name, timeouts, needs, clock, header: MILLIS, is_of_client: false, answers }
     }
 
-    pub(super) fn answering<B>(self, answers: B) -> Rules<B> {
+    pub(super) fn answering<B>(self, answers: B) -> DeadlineRules<B> {
         let Self { name, timeouts, needs, clock, header, is_of_client, .. } = self;
-        Rules { name, timeouts, needs, clock, header, is_of_client, answers }
+        DeadlineRules { name, timeouts, needs, clock, header, is_of_client, answers }
     }
 
     /// Returns whether work that was cut off after `time` counts as failed. It does from half of the default on.
@@ -110,13 +110,13 @@ macro_rules! knobs {
                     let value = format!("{least:?}");
                     return Err(tidegate::QuotaError::Parameter { name: "needed time", value, want });
                 }
-                Ok(self.with(|rules| Rules { needs: least, ..rules }))
+                Ok(self.with(|rules| DeadlineRules { needs: least, ..rules }))
             }
 
             /// Sets the clock; the default is the [`SystemClock`](tidegate::SystemClock).
             #[must_use]
             pub fn with_clock(self, clock: impl tidegate::Clock + 'static) -> Self {
-                self.with(|rules| Rules { clock: Arc::new(clock), ..rules })
+                self.with(|rules| DeadlineRules { clock: Arc::new(clock), ..rules })
             }
 
             /// Chooses the header that has the time left in whole milliseconds; the default is
@@ -140,7 +140,7 @@ macro_rules! knobs {
             /// ```
             #[must_use]
             pub fn in_header(self, name: http::HeaderName) -> Self {
-                self.with(|rules| Rules { header: name, ..rules })
+                self.with(|rules| DeadlineRules { header: name, ..rules })
             }
 
             /// Chooses how refusals are told.
@@ -153,16 +153,16 @@ macro_rules! knobs {
             /// Chooses the name that callers and observers are told; the default is `deadline`.
             #[must_use]
             pub fn named(self, name: &str) -> Self {
-                self.with(|rules| Rules { name: rules.name.renamed(name), ..rules })
+                self.with(|rules| DeadlineRules { name: rules.name.renamed(name), ..rules })
             }
 
             /// Tells `observer` of refusals ([`on_layer`](tidegate::observer::Observer::on_layer)).
             #[must_use]
             pub fn with_observer(self, observer: impl tidegate::observer::Observer + 'static) -> Self {
-                self.with(|rules| Rules { name: rules.name.observed(observer), ..rules })
+                self.with(|rules| DeadlineRules { name: rules.name.observed(observer), ..rules })
             }
 
-            fn with(self, change: impl FnOnce(Rules<A>) -> Rules<A>) -> Self {
+            fn with(self, change: impl FnOnce(DeadlineRules<A>) -> DeadlineRules<A>) -> Self {
                 Self { rules: Arc::new(change(Arc::unwrap_or_clone(self.rules))), until: self.until }
             }
         }

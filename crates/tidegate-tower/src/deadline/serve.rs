@@ -14,7 +14,7 @@ use tower_service::Service;
 
 use super::future::{DeadlineFuture, Until};
 use super::header::read;
-use super::rules::{Rules, knobs};
+use super::rules::{DeadlineRules, knobs};
 use crate::answers::{Answers, Problems};
 use crate::body::{AtBodyEnd, AtHead, BoundsUntil};
 use crate::ready::give_back;
@@ -45,7 +45,7 @@ use crate::ready::give_back;
 /// ```
 #[derive(Clone, Debug)]
 pub struct DeadlineLayer<A = Problems, U = AtHead> {
-    rules: Arc<Rules<A>>,
+    rules: Arc<DeadlineRules<A>>,
     until: PhantomData<U>,
 }
 
@@ -53,7 +53,7 @@ impl DeadlineLayer {
     /// Makes a layer that gives each request its time by these rules.
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
-        Self { rules: Arc::new(Rules::new(timeouts, Problems)), until: PhantomData }
+        Self { rules: Arc::new(DeadlineRules::new(timeouts, Problems)), until: PhantomData }
     }
 
     /// Same as [`DeadlineLayer::new`], with a default and a ceiling, and no margin for the network.
@@ -105,7 +105,7 @@ impl<S, A, U> Layer<S> for DeadlineLayer<A, U> {
 #[derive(Debug)]
 pub struct DeadlineService<S, A = Problems, U = AtHead> {
     inner: S,
-    rules: Arc<Rules<A>>,
+    rules: Arc<DeadlineRules<A>>,
     until: PhantomData<U>,
 }
 

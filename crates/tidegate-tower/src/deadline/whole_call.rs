@@ -19,7 +19,7 @@ use tower_layer::{Identity, Layer};
 use tower_service::Service;
 
 use super::forward::ForwardDeadlineLayer;
-use super::rules::Rules;
+use super::rules::DeadlineRules;
 use super::serve::DeadlineLayer;
 use super::{is_only_ceiling, within_ceiling};
 use crate::answers::{Answers, Errors};
@@ -97,7 +97,7 @@ impl<A, U> BoundsCalls for ForwardDeadlineLayer<A, U> {
 /// Costs a reading of the clock, and a timer for a call that is not answered at the first poll.
 #[derive(Debug)]
 pub struct WholeCallLayer<A = Errors> {
-    rules: Arc<Rules<A>>,
+    rules: Arc<DeadlineRules<A>>,
 }
 
 impl<A> Clone for WholeCallLayer<A> {
@@ -118,7 +118,7 @@ impl<S, A> Layer<S> for WholeCallLayer<A> {
 #[derive(Debug)]
 pub struct WholeCallService<S, A = Errors> {
     inner: S,
-    rules: Arc<Rules<A>>,
+    rules: Arc<DeadlineRules<A>>,
 }
 
 impl<S: Clone, A> Clone for WholeCallService<S, A> {
@@ -148,11 +148,13 @@ where
         if !rules.timeouts.leaves(now, tick, rules.needs) {
             give_back(&mut self.inner);
             let result = Some(rules.refuse(RefusalCause::NoTimeLeft));
-            return WholeCallFuture { stage: Stage::Refused { result } };
+            return WholeCallFuture { stage: WholeCallStage::Refused { result } };
         }
         let until = Until { tick, began: now, only_ceiling: carried.is_none_or(is_only_ceiling) };
         let future = until.within(|| self.inner.call(request));
-        WholeCallFuture { stage: Stage::Called { future, until, sleep: None, rules: Arc::clone(rules) } }
+        WholeCallFuture {
+            stage: WholeCallStage::Called { future, until, sleep: None, rules: Arc::clone(rules) },
+        }
     }
 }
 
@@ -173,7 +175,7 @@ impl Until {
     }
 
     /// Returns what a caller is told when the time is up.
-    fn cause<A>(self, rules: &Rules<A>) -> RefusalCause {
+    fn cause<A>(self, rules: &DeadlineRules<A>) -> RefusalCause {
         let is_usual = self.only_ceiling || rules.is_failure_after(self.tick.since(self.began));
         if is_usual { RefusalCause::TimedOut } else { RefusalCause::CutShort }
     }
@@ -186,15 +188,15 @@ pin_project! {
     /// Dropping the future drops the call.
     pub struct WholeCallFuture<F, Res, Err, A> {
         #[pin]
-        stage: Stage<F, Res, Err, A>,
+        stage: WholeCallStage<F, Res, Err, A>,
     }
 }
 
 pin_project! {
     #[project = StageProjection]
-    enum Stage<F, Res, Err, A> {
+    enum WholeCallStage<F, Res, Err, A> {
         Refused { result: Option<Result<Res, Err>> },
-        Called { #[pin] future: F, until: Until, sleep: Option<Sleep>, rules: Arc<Rules<A>> },
+        Called { #[pin] future: F, until: Until, sleep: Option<Sleep>, rules: Arc<DeadlineRules<A>> },
         Ended,
     }
 }
@@ -219,7 +221,7 @@ where
                 let (until, rules) = (*until, Arc::clone(rules));
                 // What a try did is judged by the layer that bounds tries. Here the call waits for something else, such
                 // as a service that is not ready, so it counts for nothing.
-                dropping_for_timeout(false, || stage.set(Stage::Ended));
+                dropping_for_timeout(false, || stage.set(WholeCallStage::Ended));
                 Poll::Ready(rules.refuse(until.cause(&rules)))
             }
             StageProjection::Ended => panic!("{ENDED}"),
@@ -230,9 +232,9 @@ where
 impl<F, Res, Err, A> fmt::Debug for WholeCallFuture<F, Res, Err, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match &self.stage {
-            Stage::Refused { .. } => "refused",
-            Stage::Called { .. } => "called",
-            Stage::Ended => "ended",
+            WholeCallStage::Refused { .. } => "refused",
+            WholeCallStage::Called { .. } => "called",
+            WholeCallStage::Ended => "ended",
         };
         f.debug_struct("WholeCallFuture").field("stage", &stage).finish_non_exhaustive()
     }

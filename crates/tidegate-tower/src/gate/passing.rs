@@ -14,22 +14,22 @@ use tidegate::store::{DecidedBy, StoreError};
 use tidegate::{Admission, Check, Deadline, Entry, Gate, GateDecision, Outcome, Priority, Retry, priority};
 use tower_service::Service;
 
+use super::admitted::{HeldAdmission, InGate};
 use super::describe::Describe;
-use super::inside::{HeldAdmission, InGate};
-use super::rules::{Rules, WhenUndecided};
+use super::rules::{GateRules, WhenUndecided};
 use crate::answers::Answers;
 use crate::body::HoldsUntil;
 use crate::classify::Classify;
 use crate::given_up::Made;
 use crate::poll_notes::{TRIED_BEFORE, TURN_CAME};
+use crate::real_cost::{Charge, Spent};
 use crate::refused::Refused;
-use crate::spent::{Charge, Spent};
 
 /// How long an answer that is there waits for an engine to settle its charges: far longer than an engine takes that is
 /// well, and short enough for a caller.
 const SETTLES_WITHIN: Duration = Duration::from_secs(1);
 
-impl<D, C, A> Rules<D, C, A> {
+impl<D, C, A> GateRules<D, C, A> {
     /// Asks the gate, calls the service, and settles.
     #[allow(clippy::manual_async_fn, reason = "an async fn keeps each of its arguments twice")]
     pub(super) fn pass<S, B, U>(

@@ -22,7 +22,7 @@ pub enum WhenUndecided {
 
 /// The settings of a gate layer.
 #[derive(Clone, Debug)]
-pub(super) struct Rules<D, C, A> {
+pub(super) struct GateRules<D, C, A> {
     pub(super) gate: Arc<Gate>,
     pub(super) describe: D,
     pub(super) name: Name,
@@ -33,7 +33,7 @@ pub(super) struct Rules<D, C, A> {
     pub(super) over: over::Headers,
 }
 
-impl<D> Rules<D, ByStatus, Problems> {
+impl<D> GateRules<D, ByStatus, Problems> {
     pub(super) fn new(gate: Arc<Gate>, describe: D) -> Self {
         Self {
             gate,
@@ -48,14 +48,14 @@ impl<D> Rules<D, ByStatus, Problems> {
     }
 }
 
-impl<D, C, A> Rules<D, C, A> {
-    pub(super) fn answering<N>(self, answers: N) -> Rules<D, C, N> {
+impl<D, C, A> GateRules<D, C, A> {
+    pub(super) fn answering<N>(self, answers: N) -> GateRules<D, C, N> {
         let Self { gate, describe, name, classify, settling, undecided, over, .. } = self;
-        Rules { gate, describe, name, classify, answers, settling, undecided, over }
+        GateRules { gate, describe, name, classify, answers, settling, undecided, over }
     }
 
-    pub(super) fn judging<N>(self, classify: N) -> Rules<D, N, A> {
+    pub(super) fn judging<N>(self, classify: N) -> GateRules<D, N, A> {
         let Self { gate, describe, name, answers, settling, undecided, over, .. } = self;
-        Rules { gate, describe, name, classify, answers, settling, undecided, over }
+        GateRules { gate, describe, name, classify, answers, settling, undecided, over }
     }
 }

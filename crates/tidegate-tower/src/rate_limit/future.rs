@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 use tidegate::{Answer, Reservation};
 use tower_service::Service;
 
-use super::rules::{Charge, Rules};
+use super::rules::{Charge, RateLimitRules};
 use crate::answers::Answers;
 use crate::given_up::NotCalled;
 use crate::poll_notes::{TRIED_BEFORE, TURN_CAME};
@@ -27,19 +27,19 @@ pin_project! {
     /// away there has spent its charge.
     pub struct RateLimitFuture<S, Req, F, Res, Err, A> {
         #[pin]
-        stage: Stage<S, Req, F, Res, Err, A>,
+        stage: RateLimitStage<S, Req, F, Res, Err, A>,
     }
 }
 
 pin_project! {
     #[project = StageProjection]
-    enum Stage<S, Req, F, Res, Err, A> {
+    enum RateLimitStage<S, Req, F, Res, Err, A> {
         Refused { result: Option<Result<Res, Err>> },
-        Held { due: Due, call: Option<(S, Req)>, rules: Arc<Rules<A>>, not_called: NotCalled },
+        Held { due: Due, call: Option<(S, Req)>, rules: Arc<RateLimitRules<A>>, not_called: NotCalled },
         // Its wait is over; it waits until the service is ready.
-        AtTurn { charge: Uncalled, call: Option<(S, Req)>, rules: Arc<Rules<A>> },
+        AtTurn { charge: Uncalled, call: Option<(S, Req)>, rules: Arc<RateLimitRules<A>> },
         // `charge`: what is given back if a layer inside refuses the request.
-        Called { #[pin] future: F, answer: Answer, charge: Option<Charge>, rules: Arc<Rules<A>> },
+        Called { #[pin] future: F, answer: Answer, charge: Option<Charge>, rules: Arc<RateLimitRules<A>> },
     }
 }
 
@@ -59,21 +59,28 @@ type Due = Pin<Box<dyn Future<Output = Reservation> + Send>>;
 
 impl<S, Req, F, Res, Err, A> RateLimitFuture<S, Req, F, Res, Err, A> {
     pub(super) const fn refused(result: Result<Res, Err>) -> Self {
-        Self { stage: Stage::Refused { result: Some(result) } }
+        Self { stage: RateLimitStage::Refused { result: Some(result) } }
     }
 
     pub(super) const fn called(
         future: F,
         answer: Answer,
         charge: Option<Charge>,
-        rules: Arc<Rules<A>>,
+        rules: Arc<RateLimitRules<A>>,
     ) -> Self {
-        Self { stage: Stage::Called { future, answer, charge, rules } }
+        Self { stage: RateLimitStage::Called { future, answer, charge, rules } }
     }
 
-    pub(super) fn held(reservation: Reservation, service: S, request: Req, rules: Arc<Rules<A>>) -> Self {
+    pub(super) fn held(
+        reservation: Reservation,
+        service: S,
+        request: Req,
+        rules: Arc<RateLimitRules<A>>,
+    ) -> Self {
         let due = Box::pin(reservation.due());
-        Self { stage: Stage::Held { due, call: Some((service, request)), rules, not_called: NotCalled } }
+        Self {
+            stage: RateLimitStage::Held { due, call: Some((service, request)), rules, not_called: NotCalled },
+        }
     }
 }
 
@@ -94,7 +101,7 @@ where
                     let charge = Uncalled(Some(ready!(due.as_mut().poll(cx))));
                     TURN_CAME.leave();
                     let (call, rules) = (call.take(), Arc::clone(rules));
-                    stage.set(Stage::AtTurn { charge, call, rules });
+                    stage.set(RateLimitStage::AtTurn { charge, call, rules });
                 }
                 StageProjection::AtTurn { charge, call, rules } => {
                     let (service, _) = call.as_mut().expect(ENDED);
@@ -107,7 +114,7 @@ where
                     let (answer, rules) = (charge.answer(), Arc::clone(rules));
                     let charge = rules.hand_over(charge, &mut request);
                     let future = service.call(request);
-                    stage.set(Stage::Called { future, answer, charge, rules });
+                    stage.set(RateLimitStage::Called { future, answer, charge, rules });
                 }
                 StageProjection::Called { future, answer, charge, rules } => {
                     let mut result = if charge.is_some() {
@@ -136,10 +143,10 @@ where
 impl<S, Req, F, Res, Err, A> fmt::Debug for RateLimitFuture<S, Req, F, Res, Err, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
-            Stage::Refused { .. } => "refused",
-            Stage::Held { .. } => "held",
-            Stage::AtTurn { .. } => "at its turn",
-            Stage::Called { .. } => "called",
+            RateLimitStage::Refused { .. } => "refused",
+            RateLimitStage::Held { .. } => "held",
+            RateLimitStage::AtTurn { .. } => "at its turn",
+            RateLimitStage::Called { .. } => "called",
         };
         f.debug_struct("RateLimitFuture").field("stage", &stage).finish_non_exhaustive()
     }

@@ -9,8 +9,8 @@ use tidegate::{Answer, Quota, Reservation, Retry};
 
 use crate::answers::{Answers, Problems};
 use crate::name::Name;
+use crate::real_cost::{self, Spent};
 use crate::refused::Refused;
-use crate::spent::{self, Spent};
 
 /// A charge that may be given back.
 #[expect(clippy::large_enum_variant, reason = "a box would cost each request an allocation")]
@@ -32,7 +32,7 @@ impl Charge {
 
 /// The settings of a rate limit layer.
 #[derive(Clone, Debug)]
-pub(super) struct Rules<A> {
+pub(super) struct RateLimitRules<A> {
     pub(super) name: Name,
     /// How callers are told of each quota; has at least one element.
     pub(super) named_limits: Vec<NamedLimit>,
@@ -42,7 +42,7 @@ pub(super) struct Rules<A> {
     pub(super) answers: A,
 }
 
-impl Rules<Problems> {
+impl RateLimitRules<Problems> {
     pub(super) fn new(name: &str, quotas: impl IntoIterator<Item = Quota>) -> Self {
         // `NamedLimit::new` fails only for quotas that are not limits, and quotas in force are limits: none is left
         // out.
@@ -62,10 +62,10 @@ impl Rules<Problems> {
     }
 }
 
-impl<A> Rules<A> {
-    pub(super) fn answering<B>(self, answers: B) -> Rules<B> {
+impl<A> RateLimitRules<A> {
+    pub(super) fn answering<B>(self, answers: B) -> RateLimitRules<B> {
         let Self { name, named_limits, max_wait, settling, giving_back, .. } = self;
-        Rules { name, named_limits, max_wait, settling, giving_back, answers }
+        RateLimitRules { name, named_limits, max_wait, settling, giving_back, answers }
     }
 
     /// Returns whether a request keeps its charge, so that it can be settled or given back.
@@ -103,7 +103,7 @@ impl<A> Rules<A> {
     #[inline]
     pub(super) fn hand_over<B>(&self, charge: Reservation, request: &mut Request<B>) -> Option<Charge> {
         let charge = if self.settling {
-            Charge::Shared(Spent::hand_over(spent::Charge::Reserved(charge), request))
+            Charge::Shared(Spent::hand_over(real_cost::Charge::Reserved(charge), request))
         } else {
             Charge::Own(charge)
         };

@@ -30,13 +30,13 @@ pin_project! {
     /// Dropping the future drops the try in progress; the budget is not refunded for a retry that it has paid for.
     pub struct RetryFuture<S, Req, F, Res, Err, C> {
         #[pin]
-        stage: Stage<S, Req, F, Res, Err, C>,
+        stage: RetryStage<S, Req, F, Res, Err, C>,
     }
 }
 
 pin_project! {
     #[project = StageProjection]
-    enum Stage<S, Req, F, Res, Err, C> {
+    enum RetryStage<S, Req, F, Res, Err, C> {
         // The request may not be made twice.
         Once { #[pin] future: F },
         First { #[pin] future: F, copy: Option<(Req, Arc<Again<S, C>>)> },
@@ -49,11 +49,11 @@ type Tries<Res, Err> = Pin<Box<dyn Future<Output = Result<Res, Err>> + Send>>;
 
 impl<S, Req, F, Res, Err, C> RetryFuture<S, Req, F, Res, Err, C> {
     pub(super) const fn once(future: F) -> Self {
-        Self { stage: Stage::Once { future } }
+        Self { stage: RetryStage::Once { future } }
     }
 
     pub(super) const fn first(future: F, copy: Req, again: Arc<Again<S, C>>) -> Self {
-        Self { stage: Stage::First { future, copy: Some((copy, again)) } }
+        Self { stage: RetryStage::First { future, copy: Some((copy, again)) } }
     }
 }
 
@@ -82,7 +82,7 @@ where
             }
             StageProjection::Further { tries } => return tries.as_mut().poll(cx),
         };
-        stage.set(Stage::Further { tries });
+        stage.set(RetryStage::Further { tries });
         match stage.project() {
             StageProjection::Further { tries } => tries.as_mut().poll(cx),
             _ => unreachable!("it was set to further tries"),
@@ -142,9 +142,9 @@ fn number<B>(request: &mut Request<B>, tried: u32) {
 impl<S, Req, F, Res, Err, C> fmt::Debug for RetryFuture<S, Req, F, Res, Err, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
-            Stage::Once { .. } => "once",
-            Stage::First { .. } => "first",
-            Stage::Further { .. } => "further",
+            RetryStage::Once { .. } => "once",
+            RetryStage::First { .. } => "first",
+            RetryStage::Further { .. } => "further",
         };
         f.debug_struct("RetryFuture").field("stage", &stage).finish_non_exhaustive()
     }

@@ -10,14 +10,14 @@ use crate::sync::{Condvar, Mutex};
 /// The queue before the threads of a pool, and the number of busy threads.
 pub(super) struct Queue {
     /// Jobs are never run or dropped while it is locked.
-    inner: Mutex<Inner>,
+    inner: Mutex<QueuedJobs>,
     /// Idle threads wait on it for work.
     work: Condvar,
     threads: usize,
     places: usize,
 }
 
-struct Inner {
+struct QueuedJobs {
     /// The waiting jobs by arrival number. A map, not a deque, because jobs whose callers give up leave from the
     /// middle.
     jobs: BTreeMap<u64, Job>,
@@ -28,7 +28,7 @@ struct Inner {
 
 impl Queue {
     pub(super) fn new(threads: usize, places: usize) -> Self {
-        let inner = Inner { jobs: BTreeMap::new(), arrivals: 0, running: 0, closed: false };
+        let inner = QueuedJobs { jobs: BTreeMap::new(), arrivals: 0, running: 0, closed: false };
         Self { inner: Mutex::new(inner), work: Condvar::new(), threads, places }
     }
 
@@ -48,7 +48,7 @@ impl Queue {
         Ok(number)
     }
 
-    /// Waits for the next job; `None` once the queue is closed and empty. Each job must end with an [`Ended`].
+    /// Waits for the next job; `None` once the queue is closed and empty. Each job must end with a [`JobDone`].
     pub(super) fn next(&self) -> Option<Job> {
         let mut inner = self.inner.lock();
         loop {
@@ -97,9 +97,9 @@ impl fmt::Debug for Queue {
 }
 
 /// Marks a job from [`Queue::next`] as done when dropped.
-pub(super) struct Ended(pub(super) Arc<Queue>);
+pub(super) struct JobDone(pub(super) Arc<Queue>);
 
-impl Drop for Ended {
+impl Drop for JobDone {
     fn drop(&mut self) {
         self.0.inner.lock().running -= 1;
     }
@@ -107,12 +107,12 @@ impl Drop for Ended {
 
 /// A place in a queue; dropping it leaves the queue. Has no effect once the job was begun.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct QueuePlace {
     queue: Weak<Queue>,
     number: u64,
 }
 
-impl Place {
+impl QueuePlace {
     pub(super) fn new(queue: &Arc<Queue>, number: u64) -> Self {
         Self { queue: Arc::downgrade(queue), number }
     }
@@ -123,7 +123,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         self.leave();
     }

@@ -6,20 +6,20 @@ use std::sync::Arc;
 use tidegate_core::{Outcome, Receipt, Tick};
 
 use super::measured::Measured;
-use super::shared::Shared;
+use super::shared::BreakerCore;
 
 /// A call that a [`Breaker`](crate::Breaker) has admitted. Dropping it reports no outcome: a panic, or a caller who
 /// hung up, is neither success nor failure, and a probe's place becomes free.
 #[must_use = "a call that is dropped at once says nothing of the service"]
 pub struct Call {
-    shared: Arc<Shared>,
+    shared: Arc<BreakerCore>,
     /// `None` once it has ended.
     receipt: Option<Receipt>,
     measured: Measured,
 }
 
 impl Call {
-    pub(super) fn new(shared: Arc<Shared>, receipt: Receipt) -> Self {
+    pub(super) fn new(shared: Arc<BreakerCore>, receipt: Receipt) -> Self {
         Self { shared, receipt: Some(receipt), measured: Measured::default() }
     }
 

@@ -15,7 +15,7 @@ use super::run::Refusal;
 use super::shared::{self, Changes, Refused};
 use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
-use crate::held_panic::HeldPanic;
+use crate::deferred_panic::DeferredPanic;
 use crate::key::Key;
 use crate::observer::{CallDid, KeyDigest, Observer};
 use crate::store::{Absent, BreakerView, Charge, Handling, MemoryStore, Occupancy, Op, Settled, Step, Store};
@@ -233,7 +233,7 @@ impl Keys {
         self.change(key, self.time.now(), Absent::Begins, enter).expect(BEGINS)
     }
 
-    /// Enters the breaker of a key, or returns the refusal. `admit` makes the call; see [`shared::Shared::enter`].
+    /// Enters the breaker of a key, or returns the refusal. `admit` makes the call; see [`shared::BreakerCore::enter`].
     fn enter<C>(&self, key: &[u8], admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
         let now = self.time.now();
         if self.observer.is_none() {
@@ -299,7 +299,7 @@ impl Keys {
             did.into_iter().for_each(|did| observer.on_key_call(did, digest));
         };
         // A call may be dropped by a panic of its work.
-        HeldPanic::of(tell).1.resume_unless_panicking();
+        DeferredPanic::of(tell).1.resume_unless_panicking();
     }
 
     /// Settles a rare operation through the store, on a copy of the state.

@@ -6,8 +6,8 @@ use tidegate_core::{Outcome, Retry};
 
 use super::shared::{Refused, refused};
 use crate::answer::Denied;
+use crate::duration_text::in_words;
 use crate::refusal_reason::RefusalReason;
-use crate::rounded::in_words;
 
 /// A refusal by a breaker: the call was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]

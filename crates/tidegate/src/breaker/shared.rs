@@ -11,7 +11,7 @@ use tidegate_core::{Ask, Cost, Decision, Guard, Outcome, Receipt, Retry, Standin
 use super::measured::Measured;
 use crate::answer::{Answer, Denied};
 use crate::clock::Time;
-use crate::held_panic::HeldPanic;
+use crate::deferred_panic::DeferredPanic;
 use crate::observer::{CallDid, Observer};
 use crate::refusal_reason::RefusalReason;
 use crate::sync::Mutex;
@@ -27,7 +27,7 @@ pub(super) struct Refused {
 pub(super) type Changes = SmallVec<[Change; 1]>;
 
 /// A breaker's law and state.
-pub(super) struct Shared {
+pub(super) struct BreakerCore {
     pub(super) law: CircuitBreaker,
     pub(super) time: Time,
     pub(super) observer: Option<Arc<dyn Observer>>,
@@ -35,7 +35,7 @@ pub(super) struct Shared {
     state: Mutex<CircuitBreakerState>,
 }
 
-impl Shared {
+impl BreakerCore {
     pub(super) fn new(law: CircuitBreaker, time: Time, observer: Option<Arc<dyn Observer>>) -> Self {
         let state = Mutex::new(law.fresh(time.now()));
         Self { law, time, observer, state }
@@ -102,7 +102,7 @@ impl Shared {
             did.into_iter().for_each(|did| observer.on_call(did));
         };
         // A call may be dropped by a panic of its work.
-        HeldPanic::of(tell).1.resume_unless_panicking();
+        DeferredPanic::of(tell).1.resume_unless_panicking();
     }
 
     /// Reads the state as of now.

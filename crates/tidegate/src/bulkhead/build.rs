@@ -10,8 +10,8 @@ use tidegate_core::throttle::{Shedding, Throttle};
 use super::Bulkhead;
 use super::moving::Moving;
 use super::queue::QueueOrder;
-use super::rules::Rules;
-use super::shared::{Parts, Shared};
+use super::rules::BulkheadRules;
+use super::shared::{BulkheadState, Parts};
 use super::tenants::Tenants;
 use super::throttling::Throttling;
 use crate::clock::{Clock, SystemClock};
@@ -86,7 +86,7 @@ impl Bulkhead {
         let moving = Moving::new(law, clock.now());
         let limit = moving.limit();
         let parts = Parts { clock, limit, moving: Some(moving), throttling: None, observer: None };
-        Self { shared: Shared::new(parts, Self::rules(true)) }
+        Self { shared: BulkheadState::new(parts, Self::rules(true)) }
     }
 
     /// Makes a bulkhead that tunes itself, for a service about which nothing is known. It admits as many callers as
@@ -129,25 +129,25 @@ impl Bulkhead {
     pub(super) fn of_places(limit: u64) -> Self {
         let clock = Arc::new(SystemClock::new());
         let parts = Parts { clock, limit, moving: None, throttling: None, observer: None };
-        Self { shared: Shared::new(parts, Self::rules(false)) }
+        Self { shared: BulkheadState::new(parts, Self::rules(false)) }
     }
 
-    pub(super) fn rules(moves: bool) -> Rules {
+    pub(super) fn rules(moves: bool) -> BulkheadRules {
         let order = QueueOrder::default();
         let (short_queue, longest_wait) = (false, Duration::MAX);
         let (keep_for, tenants, signals) = (None, None, None);
-        Rules { room: ROOM, short_queue, order, longest_wait, keep_for, tenants, moves, signals }
+        BulkheadRules { room: ROOM, short_queue, order, longest_wait, keep_for, tenants, moves, signals }
     }
 
     /// Returns an empty bulkhead of changed parts and rules. A law and a throttle start again.
-    fn rebuilt(&self, change: impl FnOnce(&mut Parts, &mut Rules)) -> Self {
+    fn rebuilt(&self, change: impl FnOnce(&mut Parts, &mut BulkheadRules)) -> Self {
         let mut parts = self.shared.fresh_parts();
         let mut rules = self.shared.rules.clone();
         change(&mut parts, &mut rules);
-        Self { shared: Shared::new(parts, rules) }
+        Self { shared: BulkheadState::new(parts, rules) }
     }
 
-    fn with(&self, change: impl FnOnce(&mut Rules)) -> Self {
+    fn with(&self, change: impl FnOnce(&mut BulkheadRules)) -> Self {
         self.rebuilt(|_, rules| change(rules))
     }
 

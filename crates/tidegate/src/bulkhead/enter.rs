@@ -14,7 +14,7 @@ use super::latency::Times;
 use super::permit::Permit;
 use super::places::EnterFailure;
 use super::rules::TurnedAway;
-use super::shared::Shared;
+use super::shared::BulkheadState;
 use super::waiters::{Answer, PlaceRequest, Ticket};
 use crate::answer::TakeError;
 use crate::block_on::block_on;
@@ -54,7 +54,7 @@ use crate::time_bound::TimeBound;
 /// When polled again after it ended.
 #[must_use = "nobody enters unless awaited"]
 pub struct Enter {
-    shared: Arc<Shared>,
+    shared: Arc<BulkheadState>,
     places: Result<Cost, NotACost>,
     /// `None`: the priority that the task carries.
     priority: Option<Priority>,
@@ -66,7 +66,7 @@ pub struct Enter {
     arrived: Tick,
     /// Until when the caller waits for the answer, if it said so and a law learns from it.
     deadline: Option<Tick>,
-    stage: Stage,
+    stage: EnterStage,
 }
 
 /// When a wait ends, and the cause that its caller is told.
@@ -75,7 +75,7 @@ type Expiry = (Tick, NoPlace);
 /// The deadline had passed when the caller came.
 const TOO_LATE: TurnedAway = TurnedAway::forever(NoPlace::DeadlineExceeded);
 
-enum Stage {
+enum EnterStage {
     New,
     /// The throttle has admitted it.
     Admitted,
@@ -93,7 +93,7 @@ enum Stage {
 }
 
 impl Enter {
-    pub(super) fn new(shared: Arc<Shared>, places: Result<Cost, NotACost>) -> Self {
+    pub(super) fn new(shared: Arc<BulkheadState>, places: Result<Cost, NotACost>) -> Self {
         Self {
             shared,
             places,
@@ -103,7 +103,7 @@ impl Enter {
             carried: None,
             arrived: Tick::EPOCH,
             deadline: None,
-            stage: Stage::New,
+            stage: EnterStage::New,
         }
     }
 
@@ -187,17 +187,17 @@ impl Enter {
     /// Never; an entry that has ended already returns `None`.
     pub fn try_now(&mut self) -> Option<Permit> {
         let places = self.places.ok()?;
-        if !matches!(self.stage, Stage::New) {
+        if !matches!(self.stage, EnterStage::New) {
             return None;
         }
         let Some(granted) = self.arrive(places).and_then(|()| self.enter_now(places)).ok() else {
             self.carried = deadline::carried();
-            if matches!(self.stage, Stage::New) {
-                self.stage = Stage::Tried;
+            if matches!(self.stage, EnterStage::New) {
+                self.stage = EnterStage::Tried;
             }
             return None;
         };
-        self.stage = Stage::Ended;
+        self.stage = EnterStage::Ended;
         Some(Permit::new(&self.shared, granted, self.times(self.arrived), Duration::ZERO))
     }
 
@@ -211,8 +211,8 @@ impl Enter {
 
     /// Lets an entry that was tried in vain, and did not count as an arrival, arrive again.
     fn again(&mut self) {
-        if matches!(self.stage, Stage::Tried) {
-            self.stage = Stage::New;
+        if matches!(self.stage, EnterStage::Tried) {
+            self.stage = EnterStage::New;
         }
     }
 
@@ -241,14 +241,14 @@ impl Enter {
         {
             return Err(refused);
         }
-        if matches!(self.stage, Stage::New) {
+        if matches!(self.stage, EnterStage::New) {
             self.arrived = self.shared.begin();
             self.deadline = self.shared.deadline(|| self.bound.until(&*self.shared.clock));
             let admitted = self.shared.admits(self.arrived, || self.request(places));
-            self.stage = if admitted { Stage::Admitted } else { Stage::Refused };
+            self.stage = if admitted { EnterStage::Admitted } else { EnterStage::Refused };
         }
         let throttled = TurnedAway::now(NoPlace::Throttled);
-        if matches!(self.stage, Stage::Refused) { Err(throttled) } else { Ok(()) }
+        if matches!(self.stage, EnterStage::Refused) { Err(throttled) } else { Ok(()) }
     }
 
     /// Enters at once or joins the queue. `Ok` is the ticket, and when the wait ends and why. `Err` is the answer when the caller
@@ -289,7 +289,7 @@ impl Enter {
     /// Ends an entry that was tried in vain and then dropped.
     #[cold]
     fn end_of_a_try(&self) {
-        if matches!(self.stage, Stage::Admitted) {
+        if matches!(self.stage, EnterStage::Admitted) {
             self.shared.turned_away(self.arrived);
         }
         self.shared.tell(PlaceDid::Dropped { waited: Duration::ZERO });
@@ -301,8 +301,8 @@ impl Enter {
 
     /// Ends with an answer. `began` is when the work begins, or when the caller learns of the refusal.
     fn end(&mut self, answer: Answer, began: Tick) -> Result<Permit, TakeError> {
-        let admitted = matches!(self.stage, Stage::Admitted | Stage::InQueue { .. });
-        self.stage = Stage::Ended;
+        let admitted = matches!(self.stage, EnterStage::Admitted | EnterStage::InQueue { .. });
+        self.stage = EnterStage::Ended;
         let waited = began.since(self.arrived);
         match answer {
             Ok(granted) => Ok(Permit::new(&self.shared, granted.after(waited), self.times(began), waited)),
@@ -321,11 +321,14 @@ impl Future for Enter {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if matches!(this.stage, Stage::New | Stage::Admitted | Stage::Refused | Stage::Tried) {
+        if matches!(
+            this.stage,
+            EnterStage::New | EnterStage::Admitted | EnterStage::Refused | EnterStage::Tried
+        ) {
             let places = match this.places {
                 Ok(places) => places,
                 Err(error) => {
-                    this.stage = Stage::Ended;
+                    this.stage = EnterStage::Ended;
                     return Poll::Ready(Err(error.into()));
                 }
             };
@@ -335,9 +338,9 @@ impl Future for Enter {
             };
             // Set before the clock makes a timer, since that may panic: the entry is then dropped, and its drop leaves
             // the queue.
-            this.stage = Stage::InQueue { ticket, expiry, sleep: None };
+            this.stage = EnterStage::InQueue { ticket, expiry, sleep: None };
         }
-        let Stage::InQueue { ticket, expiry, sleep } = &mut this.stage else {
+        let EnterStage::InQueue { ticket, expiry, sleep } = &mut this.stage else {
             panic!("an entry was polled after it had ended");
         };
         let shared = &this.shared;
@@ -367,10 +370,10 @@ impl Future for Enter {
 impl Drop for Enter {
     fn drop(&mut self) {
         match &self.stage {
-            Stage::InQueue { ticket, .. } => self.shared.remove_dropped(ticket, self.arrived),
+            EnterStage::InQueue { ticket, .. } => self.shared.remove_dropped(ticket, self.arrived),
             // It was tried without waiting, and not awaited afterwards.
-            Stage::Admitted | Stage::Refused | Stage::Tried => self.end_of_a_try(),
-            Stage::New | Stage::Ended => {}
+            EnterStage::Admitted | EnterStage::Refused | EnterStage::Tried => self.end_of_a_try(),
+            EnterStage::New | EnterStage::Ended => {}
         }
     }
 }
@@ -378,12 +381,12 @@ impl Drop for Enter {
 impl fmt::Debug for Enter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
-            Stage::New => "new",
-            Stage::Tried => "tried",
-            Stage::Admitted => "admitted",
-            Stage::Refused => "refused",
-            Stage::InQueue { .. } => "in the queue",
-            Stage::Ended => "ended",
+            EnterStage::New => "new",
+            EnterStage::Tried => "tried",
+            EnterStage::Admitted => "admitted",
+            EnterStage::Refused => "refused",
+            EnterStage::InQueue { .. } => "in the queue",
+            EnterStage::Ended => "ended",
         };
         f.debug_struct("Enter")
             .field("places", &self.places)

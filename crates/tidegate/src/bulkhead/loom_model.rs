@@ -14,7 +14,7 @@ use tidegate_core::throttle::{Arrival, Throttle};
 use tidegate_core::{Criticality, Outcome, Retry, Tick};
 
 use super::moving::Moving;
-use super::rules::Rules;
+use super::rules::BulkheadRules;
 use super::shared::Parts;
 use super::throttling::Throttling;
 use super::*;
@@ -30,22 +30,22 @@ impl Wake for Unpark {
     }
 }
 
-fn built(rules: Rules, limit: u64, moving: Option<Moving>) -> Bulkhead {
+fn built(rules: BulkheadRules, limit: u64, moving: Option<Moving>) -> Bulkhead {
     built_on(ManualClock::default(), rules, limit, moving)
 }
 
 /// A manual clock: loom would also explore the atomics of the system clock.
-fn built_on(clock: ManualClock, rules: Rules, limit: u64, moving: Option<Moving>) -> Bulkhead {
+fn built_on(clock: ManualClock, rules: BulkheadRules, limit: u64, moving: Option<Moving>) -> Bulkhead {
     let clock = Arc::new(clock);
     let parts = Parts { clock, limit, moving, throttling: None, observer: None };
-    let bulkhead = Bulkhead { shared: Shared::new(parts, rules) };
+    let bulkhead = Bulkhead { shared: BulkheadState::new(parts, rules) };
     // Loom creates its cells on first use; this has to happen before the threads start.
     assert_eq!(bulkhead.standing().limit, limit);
     bulkhead
 }
 
 fn bulkhead(max: u64) -> Bulkhead {
-    built(Rules { room: 9, ..Bulkhead::rules(false) }, max, None)
+    built(BulkheadRules { room: 9, ..Bulkhead::rules(false) }, max, None)
 }
 
 /// Waits for its turn without a bound. A lost place leaves this thread parked, which loom reports as a deadlock.
@@ -194,7 +194,7 @@ fn a_permit_never_returns_its_place_to_a_later_bulkhead() {
 #[test]
 fn a_place_in_the_queue_is_taken_while_a_place_becomes_free() {
     explore(Some(3), || {
-        let bulkhead = built(Rules { room: 1, ..Bulkhead::rules(false) }, 1, None);
+        let bulkhead = built(BulkheadRules { room: 1, ..Bulkhead::rules(false) }, 1, None);
         let inside = bulkhead.try_enter().unwrap();
         let (one, two) = (bulkhead.clone(), bulkhead.clone());
         let low = thread::spawn(move || match turn(one.enter().priority(Criticality::Sheddable)) {
@@ -256,7 +256,7 @@ fn a_law_learns_from_two_at_once_while_one_waits() {
 fn tenants_take_turns() {
     explore(Some(3), || {
         let tenants = Tenants::default().each(Partition::default(), 2).unwrap();
-        let bulkhead = built(Rules { tenants: Some(tenants), ..Bulkhead::rules(false) }, 1, None);
+        let bulkhead = built(BulkheadRules { tenants: Some(tenants), ..Bulkhead::rules(false) }, 1, None);
         let other = bulkhead.clone();
         let turns = |bulkhead: &Bulkhead, tenant: &str| {
             for _ in 0..2 {
@@ -304,7 +304,9 @@ fn a_throttle_hears_of_everybody_once() {
         let throttling = Some(Throttling::new(counts.clone(), Tick::EPOCH));
         let clock = Arc::new(ManualClock::default());
         let parts = Parts { clock, limit: 1, moving: None, throttling, observer: None };
-        let bulkhead = Bulkhead { shared: Shared::new(parts, Rules { room: 9, ..Bulkhead::rules(false) }) };
+        let bulkhead = Bulkhead {
+            shared: BulkheadState::new(parts, BulkheadRules { room: 9, ..Bulkhead::rules(false) }),
+        };
         drop(bulkhead.try_enter().unwrap());
         let other = bulkhead.clone();
         let thread = thread::spawn(move || drop(other.try_enter()));

@@ -8,7 +8,7 @@ use tidegate_core::Outcome;
 
 use super::counter::Counter;
 use super::latency::Times;
-use super::shared::Shared;
+use super::shared::BulkheadState;
 use super::waiters::Granted;
 
 /// The right to use places of a [`Bulkhead`](crate::Bulkhead). Dropping it returns the places and reports no outcome: a
@@ -27,7 +27,7 @@ enum Holder {
     Counter(&'static Counter),
     /// The bulkhead, which the permit keeps alive.
     Bulkhead {
-        shared: Arc<Shared>,
+        shared: Arc<BulkheadState>,
         times: Times,
         /// Reported when the permit is dropped.
         outcome: Outcome,
@@ -37,9 +37,9 @@ enum Holder {
 impl Permit {
     /// Makes a permit for granted places, and tells the observer how long they were waited for. No other foreign code runs
     /// between taking places and this call, since a panic there would lose the places; so the clock is read earlier, by
-    /// [`Shared::begin`].
+    /// [`BulkheadState::begin`].
     #[inline]
-    pub(super) fn new(shared: &Arc<Shared>, granted: Granted, times: Times, waited: Duration) -> Self {
+    pub(super) fn new(shared: &Arc<BulkheadState>, granted: Granted, times: Times, waited: Duration) -> Self {
         // A bulkhead whose permits need only the counter has no observer, so the fast path does not ask for one.
         if let Some(counter) = shared.counter() {
             return Self { granted, holder: Holder::Counter(counter) };

@@ -3,7 +3,7 @@
 use tidegate_core::{Priority, Tick};
 
 use super::queue::{Queue, QueueOrder, Turn, Waiting};
-use super::rules::Rules;
+use super::rules::BulkheadRules;
 use super::tenants::KnownTenants;
 
 /// The tenant that places are counted for: the number of its queue, and whether the places are the tenant's own. Small,
@@ -43,7 +43,7 @@ pub(super) struct Divided {
 }
 
 impl Queues {
-    pub(super) fn new(rules: &Rules, limit: u64, now: Tick) -> Self {
+    pub(super) fn new(rules: &BulkheadRules, limit: u64, now: Tick) -> Self {
         match &rules.tenants {
             None => Self::One(Queue::new(rules.order)),
             Some(tenants) => {
@@ -164,8 +164,8 @@ impl Queues {
         Some(removed)
     }
 
-    /// Returns the waiter whose turn is next. `may_consider` is [`Rules::may_consider`]: it says whether a waiter of a
-    /// priority that asks for so many places is considered.
+    /// Returns the waiter whose turn is next. `may_consider` is [`BulkheadRules::may_consider`]: it says whether a
+    /// waiter of a priority that asks for so many places is considered.
     pub(super) fn next(
         &self,
         now: Tick,

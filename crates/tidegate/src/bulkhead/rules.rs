@@ -38,7 +38,7 @@ impl TurnedAway {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Rules {
+pub(super) struct BulkheadRules {
     /// The most callers that may wait.
     pub(super) room: usize,
     /// Whether the queue is also bounded by the limit, and a wait by half the mean time that work takes.
@@ -56,7 +56,7 @@ pub(super) struct Rules {
     pub(super) signals: Option<Watch>,
 }
 
-impl Rules {
+impl BulkheadRules {
     /// Returns how many places have to stay free when a caller of a priority enters. Calls `priority` only if places
     /// are kept.
     #[inline]

@@ -2,7 +2,7 @@
 //! slow path with it.
 
 mod leaving;
-mod telling;
+mod observed;
 
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -18,22 +18,22 @@ use super::latency::{MeanLatency, Times};
 use super::moving::Moving;
 use super::places::EnterFailure;
 use super::queues::Class;
-use super::rules::{Rules, TurnedAway};
+use super::rules::{BulkheadRules, TurnedAway};
 use super::throttling::Throttling;
 use super::waiters::{Answer, Granted, PlaceRequest, Ticket, Waiters};
 use super::wakers::PendingWakers;
 use crate::answer::{Answer as Answered, Denied};
 use crate::clock::Clock;
 use crate::deadline;
-use crate::held_panic::HeldPanic;
+use crate::deferred_panic::DeferredPanic;
 use crate::no_place::NoPlace;
 use crate::observer::{LimitMoved, Observer, PlaceDid};
 use crate::sync::Mutex;
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct BulkheadState {
     places: OwnedCounter,
-    pub(super) rules: Rules,
+    pub(super) rules: BulkheadRules,
     moving: Option<Moving>,
     throttling: Option<Throttling>,
     latency: MeanLatency,
@@ -78,7 +78,7 @@ impl Parts {
 /// The times of places whose work reports no outcome.
 const NO_TIMES: Times = Times { began: Tick::EPOCH, answered: None, deadline: None };
 
-impl Owner for Shared {
+impl Owner for BulkheadState {
     fn return_places(&self, granted: &Granted) {
         self.leave(granted, &NO_TIMES, Outcome::Ignored);
     }
@@ -87,8 +87,8 @@ impl Owner for Shared {
 /// The ticket of a caller that waits, or the answer to a caller that entered at once or is refused.
 pub(super) type Joined = Result<Ticket, Answer>;
 
-impl Shared {
-    pub(super) fn new(parts: Parts, rules: Rules) -> Arc<Self> {
+impl BulkheadState {
+    pub(super) fn new(parts: Parts, rules: BulkheadRules) -> Arc<Self> {
         let Parts { clock, limit, moving, throttling, observer } = parts;
         let places = OwnedCounter::new(limit);
         let waiters = Mutex::new(Waiters::new(&rules, limit, clock.now()));
@@ -258,7 +258,7 @@ impl Shared {
 
     /// Returns an answer to its caller. If foreign code panicked meanwhile, the caller never sees the answer, so its
     /// places go to others before the panic goes on.
-    fn answered(&self, answer: Answer, panicked: HeldPanic) -> Answer {
+    fn answered(&self, answer: Answer, panicked: DeferredPanic) -> Answer {
         if panicked.is_some() {
             if let Ok(granted) = &answer {
                 self.take_back(granted);
@@ -358,8 +358,8 @@ impl Shared {
         }
     }
 
-    /// Changes the number of places. [`Shared::announce`] calls the wakers and the observer, since the caller may hold
-    /// the law.
+    /// Changes the number of places. [`BulkheadState::announce`] calls the wakers and the observer, since the caller
+    /// may hold the law.
     pub(super) fn set_limit(&self, to: u64, at: Tick) -> LimitChange {
         let from = self.standing().limit;
         if from == to {
@@ -380,8 +380,8 @@ impl Shared {
     }
 
     /// Reads the clock on a path that returns places, which must finish even if the clock panics.
-    fn now_or_panic(&self) -> (Option<Tick>, HeldPanic) {
-        HeldPanic::of(|| self.clock.now())
+    fn now_or_panic(&self) -> (Option<Tick>, DeferredPanic) {
+        DeferredPanic::of(|| self.clock.now())
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_core::throttle::{Arrival, Room, Throttle};
 use tidegate_core::{Outcome, Priority, Tick};
 
-use crate::draw::Draws;
+use crate::rng::Rng;
 use crate::sync::Mutex;
 
 /// The seed of the random draws. It is fixed, so that the same arrivals get the same answers in every process and every
@@ -17,7 +17,7 @@ const SEED: u64 = 0;
 pub(super) struct Throttling {
     /// Held while the throttle is asked or given an outcome. No other lock is taken while it is held.
     throttle: Mutex<Box<dyn ErasedThrottle>>,
-    draws: Draws,
+    draws: Rng,
 }
 
 impl Throttling {
@@ -31,7 +31,7 @@ impl Throttling {
     }
 
     fn with(throttle: Box<dyn ErasedThrottle>) -> Self {
-        Self { throttle: Mutex::new(throttle), draws: Draws::seeded(SEED) }
+        Self { throttle: Mutex::new(throttle), draws: Rng::seeded(SEED) }
     }
 
     /// Returns the same throttle in its initial state.

@@ -15,7 +15,7 @@ use super::pace::Pace;
 use super::places::Places;
 use super::queue::{Turn, Waiting};
 use super::queues::{Class, Queues};
-use super::rules::{Rules, TurnedAway};
+use super::rules::{BulkheadRules, TurnedAway};
 use super::wakers::PendingWakers;
 use crate::no_place::NoPlace;
 
@@ -88,7 +88,7 @@ pub(super) struct Waiters {
 }
 
 impl Waiters {
-    pub(super) fn new(rules: &Rules, limit: u64, now: Tick) -> Self {
+    pub(super) fn new(rules: &BulkheadRules, limit: u64, now: Tick) -> Self {
         let queues = Queues::new(rules, limit, now);
         Self { arrivals: 0, queues, answered: BTreeMap::new(), pace: Pace::default(), latest: now }
     }
@@ -105,7 +105,7 @@ impl Waiters {
     /// Takes places for the next caller, if enough are free.
     fn take(
         &mut self,
-        rules: &Rules,
+        rules: &BulkheadRules,
         places: &Places,
         wanted: u64,
         priority: Priority,
@@ -124,7 +124,7 @@ impl Waiters {
     /// Enters without waiting, or refuses.
     pub(super) fn enter(
         &mut self,
-        rules: &Rules,
+        rules: &BulkheadRules,
         places: &Places,
         request: PlaceRequest<'_>,
         now: Tick,
@@ -136,7 +136,7 @@ impl Waiters {
 
     fn enter_if_next(
         &mut self,
-        rules: &Rules,
+        rules: &BulkheadRules,
         places: &Places,
         request: PlaceRequest<'_>,
         now: Tick,
@@ -160,7 +160,7 @@ impl Waiters {
     /// Enters, or joins the queue. Takes the waker only if the caller joins.
     pub(super) fn join(
         &mut self,
-        rules: &Rules,
+        rules: &BulkheadRules,
         places: &Places,
         request: PlaceRequest<'_>,
         now: Tick,
@@ -199,7 +199,7 @@ impl Waiters {
     /// Joins the queue; `None` if it is full and no waiter gives way.
     fn wait(
         &mut self,
-        rules: &Rules,
+        rules: &BulkheadRules,
         places: &Places,
         request: PlaceRequest<'_>,
         now: Tick,
@@ -254,7 +254,7 @@ impl Waiters {
     /// caller.
     pub(super) fn give_up(
         &mut self,
-        rules: &Rules,
+        rules: &BulkheadRules,
         places: &Places,
         ticket: &Ticket,
         now: Tick,
@@ -270,7 +270,7 @@ impl Waiters {
     /// panicked: places are given to waiters all the same.
     pub(super) fn remove_dropped(
         &mut self,
-        rules: &Rules,
+        rules: &BulkheadRules,
         places: &Places,
         ticket: &Ticket,
         now: Option<Tick>,
@@ -286,7 +286,7 @@ impl Waiters {
     /// Gives returned places to waiters; `now` as for [`Waiters::remove_dropped`].
     pub(super) fn give_returned(
         &mut self,
-        rules: &Rules,
+        rules: &BulkheadRules,
         places: &Places,
         granted: Granted,
         now: Option<Tick>,
@@ -300,7 +300,13 @@ impl Waiters {
 
     /// Changes the number of places. Permits that are held stay valid. Waiters that ask for more places than they may
     /// have now are refused, wherever they stand in the queue.
-    pub(super) fn change(&mut self, rules: &Rules, places: &Places, limit: u64, now: Tick) -> PendingWakers {
+    pub(super) fn change(
+        &mut self,
+        rules: &BulkheadRules,
+        places: &Places,
+        limit: u64,
+        now: Tick,
+    ) -> PendingWakers {
         let mut wakers = PendingWakers::default();
         places.change(limit);
         self.queues.change(limit);
@@ -313,7 +319,7 @@ impl Waiters {
     }
 
     /// Gives places to the next waiters while enough are free.
-    fn advance(&mut self, rules: &Rules, places: &Places, now: Tick) -> PendingWakers {
+    fn advance(&mut self, rules: &BulkheadRules, places: &Places, now: Tick) -> PendingWakers {
         const STANDING: TurnedAway = TurnedAway::now(NoPlace::StandingQueue);
         self.latest = now;
         let mut wakers = PendingWakers::default();

@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 
-use crate::held_panic::HeldPanic;
+use crate::deferred_panic::DeferredPanic;
 
 /// Wakers to call, or only to drop, once the lock is released.
 #[derive(Debug, Default)]
@@ -17,14 +17,14 @@ pub(super) struct PendingWakers {
 impl PendingWakers {
     /// Calls the wakers. Not to be called with the lock held. If a waker panics, the others are called all the same: a
     /// waiter that is not woken would hold places without knowing it. Returns the first panic.
-    pub(super) fn wake_all(self) -> HeldPanic {
-        let mut first = HeldPanic::default();
+    pub(super) fn wake_all(self) -> DeferredPanic {
+        let mut first = DeferredPanic::default();
         for waker in self.to_wake {
-            first = first.or(HeldPanic::of(|| waker.wake()).1);
+            first = first.or(DeferredPanic::of(|| waker.wake()).1);
         }
         match self.to_drop {
             None => first,
-            Some(waker) => first.or(HeldPanic::of(|| drop(waker)).1),
+            Some(waker) => first.or(DeferredPanic::of(|| drop(waker)).1),
         }
     }
 }

@@ -40,7 +40,7 @@ const LARGEST: usize = 1 << 20;
 /// ```
 #[derive(Clone, Debug)]
 pub struct LocalCluster {
-    shared: Arc<Shared>,
+    shared: Arc<ClusterState>,
 }
 
 /// One node of a [`LocalCluster`].
@@ -52,7 +52,7 @@ pub struct LocalCoordinator {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ClusterState {
     clock: Arc<dyn Clock>,
     keeps: Duration,
     state: Mutex<State>,
@@ -75,7 +75,7 @@ struct State {
 
 /// Waits until a document has another version.
 struct Changed {
-    shared: Arc<Shared>,
+    shared: Arc<ClusterState>,
     document: String,
     seen: u64,
     /// Its number among the waiting futures, once it has been polled.
@@ -85,7 +85,7 @@ struct Changed {
 impl LocalCluster {
     /// Makes an empty cluster. By `clock`, members are forgotten when they are silent for `keeps`.
     pub fn new(clock: impl Clock + 'static, keeps: Duration) -> Self {
-        Self { shared: Arc::new(Shared { clock: Arc::new(clock), keeps, state: Mutex::default() }) }
+        Self { shared: Arc::new(ClusterState { clock: Arc::new(clock), keeps, state: Mutex::default() }) }
     }
 
     /// Returns another node's coordinator.

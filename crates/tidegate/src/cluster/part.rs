@@ -33,10 +33,10 @@ const MOST_CHANGES: usize = 64;
 /// ```
 #[derive(Clone)]
 pub struct Part {
-    shared: Arc<Shared>,
+    shared: Arc<CurrentPart>,
 }
 
-struct Shared {
+struct CurrentPart {
     /// The part, and above it the millisecond at which it ends.
     word: AtomicU64,
     /// The part that this node may always use.
@@ -70,7 +70,7 @@ impl Part {
         let permanent = permanent.min(Self::WHOLE);
         let changes = ArcSwap::from_pointee(vec![(Tick::EPOCH, permanent)]);
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(CurrentPart {
                 word: AtomicU64::new(0),
                 permanent,
                 changes,

@@ -99,11 +99,11 @@ impl Member {
 /// This node's report about itself, to which several tasks add. Clones share one report.
 #[derive(Clone, Debug, Default)]
 pub struct OwnReport {
-    shared: Arc<Shared>,
+    shared: Arc<PublishedReport>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct PublishedReport {
     report: Mutex<MemberReport>,
     /// Whether there is a change that should not wait for the next round.
     urgent: AtomicBool,

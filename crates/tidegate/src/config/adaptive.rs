@@ -12,9 +12,9 @@ use tidegate_core::{Quota, QuotaError};
 use super::diagnostic::Findings;
 use super::grammars::{factor, forget, share};
 use super::keys::{LawWords, PLACE_TTL};
+use super::limit_words::{PolicyFacts, Words};
 use super::node::{Node, Spot};
 use super::places::remark_short_ttl;
-use super::words::{PolicyFacts, Words};
 use crate::policy::{Terms, span, whole_number};
 
 /// The law if the file names none.

@@ -10,9 +10,9 @@ use tidegate_core::{Quota, QuotaError};
 use super::diagnostic::Findings;
 use super::grammars::{Failures, WrittenWindow, evaluate, factor, failures, forget, share, window};
 use super::keys::{JUDGED_BY_NAMES, Profile};
+use super::limit_words::Words;
 use super::node::{Node, Spot};
 use super::shares::percent;
-use super::words::Words;
 use crate::policy::{Terms, span, whole_number};
 
 /// The conditions that trip a breaker. If a file sets any of them, those of the profile do not apply.

@@ -10,7 +10,7 @@ use super::names;
 use super::near_names;
 use super::node::{Node, Value};
 #[cfg(feature = "cel")]
-use super::sample;
+use super::sample_costs;
 use super::shape::{NO_OTHERWISE, is_sound};
 use super::shares::percent;
 use crate::policy::whole_number;
@@ -89,7 +89,7 @@ fn without(rule: &CostRule, findings: &mut Findings) -> Vec<String> {
         CostRule::Attribute(name) => vec![name.clone()],
         #[cfg(feature = "cel")]
         CostRule::Expression(expression) => {
-            let names = sample::fails_without(expression, &mut findings.samples);
+            let names = sample_costs::fails_without(expression, &mut findings.samples);
             names.into_iter().filter(|name| !ALWAYS.contains(name)).map(str::to_owned).collect()
         }
         _ => {
@@ -323,7 +323,7 @@ fn costs_something(
     if findings.is_full() || expression.names().any(|name| names::attribute_of_expression(name).is_err()) {
         return true;
     }
-    let Some(found) = sample::never_costs(expression, &mut findings.samples) else { return true };
+    let Some(found) = sample_costs::never_costs(expression, &mut findings.samples) else { return true };
     let shown = excerpt(expression.source());
     findings.error(
         node.spot,
@@ -344,7 +344,7 @@ fn settles(expression: &crate::policy::Expression, node: &Node, findings: &mut F
         return true;
     }
     let shown = excerpt(expression.source());
-    let found = sample::never_settles(expression, &mut findings.samples);
+    let found = sample_costs::never_settles(expression, &mut findings.samples);
     if expression.names().next().is_none() {
         let also = found.map_or_else(String::new, |found| format!(" ({found})"));
         findings.error(

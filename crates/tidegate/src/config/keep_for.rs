@@ -5,9 +5,9 @@ use std::time::Duration;
 use tidegate_core::Criticality;
 
 use super::diagnostic::Findings;
+use super::limit_words::{PolicyFacts, Words};
 use super::node::{Node, Spot};
 use super::shares::kept;
-use super::words::{PolicyFacts, Words};
 use crate::policy::{KeepFor, Limit, Terms, most_at_once};
 use crate::store::kept_back;
 

@@ -16,12 +16,12 @@ use super::foreign_words;
 use super::keep_for::keep_for;
 use super::keys::{ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, LIMIT, RATED, SHADOW_LIMIT};
 use super::kind::Kind;
+use super::limit_words::{PolicyFacts, Words};
 use super::node::{Node, Spot, Value};
 use super::places;
 use super::queue::warn_of_short_waits;
 use super::quota::LimitSpec;
 use super::shape::is_sound;
-use super::words::{PolicyFacts, Words};
 use crate::policy::{Choice, Limit, Terms, WrittenRate};
 use crate::visible::excerpt;
 

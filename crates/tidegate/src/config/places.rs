@@ -7,8 +7,8 @@ use tidegate_core::Quota;
 
 use super::diagnostic::Findings;
 use super::keys::PLACE_TTL;
+use super::limit_words::{PolicyFacts, Words};
 use super::node::Spot;
-use super::words::{PolicyFacts, Words};
 use crate::policy::{Terms, span};
 use crate::visible::excerpt;
 

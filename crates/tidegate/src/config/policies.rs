@@ -4,20 +4,20 @@ use std::collections::HashMap;
 
 use tidegate_core::Cost;
 
-use super::alike::Alike;
 use super::budget;
 use super::conditions;
 use super::costs;
 use super::diagnostic::Findings;
+use super::duplicates::Alike;
 use super::durable;
+use super::limit_words::PolicyFacts;
 use super::limits;
 use super::node::{Node, Value};
-use super::over;
-use super::settled::{self, UsageNames};
+use super::over_limit;
+use super::settling_fit::{self, UsageNames};
 use super::shape::subject;
 use super::share;
 use super::shares::percent;
-use super::words::PolicyFacts;
 use crate::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, Policy};
 use crate::policy::{Access, AccessList};
 use crate::policy::{CostRule, OnCostError};
@@ -193,8 +193,8 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         );
         findings.error(charge.spot, format_args!("charge: {what}"));
     }
-    over::read(&mut policy, node, findings);
-    settled::check_places(&policy, node, findings);
+    over_limit::read(&mut policy, node, findings);
+    settling_fit::check_places(&policy, node, findings);
     if let Some((matches, _)) = node.entry("match")
         && let Some(why) = policy.contradiction()
     {

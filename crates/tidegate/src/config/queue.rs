@@ -6,8 +6,8 @@ use tidegate_core::Quota;
 
 use super::diagnostic::Findings;
 use super::node::Spot;
+use crate::duration_text::in_words;
 use crate::policy::{Limit, Terms, most_at_once};
-use crate::rounded::in_words;
 
 /// Warns for each queue of a limit in which `max_wait` is over before the last place is served: requests are refused
 /// while places are free. `spot` is that of `max_wait`.

@@ -17,7 +17,7 @@ use super::foreign_words;
 use super::keys::{ALGORITHMS, AlgorithmKeys};
 use super::kind::{Key, Kind, Table};
 use super::node::{Node, Value};
-use super::reach;
+use super::unreachable;
 use crate::suggest::{instead, nearest};
 use crate::visible::excerpt;
 
@@ -215,7 +215,7 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
             findings.error(node.spot, format_args!("{} has no {required}{remedy}", table.name));
         }
     }
-    reach::check(node, table, findings);
+    unreachable::check(node, table, findings);
 }
 
 /// What to write where a table of costs does not say what all other requests cost. It has no default: that would be a

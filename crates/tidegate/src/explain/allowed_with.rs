@@ -7,9 +7,9 @@ use tidegate_core::concurrency::Concurrency;
 use tidegate_core::rate::{LeakyQueue, UberPacer};
 use tidegate_core::{Criticality, Priority, Quota, Rate, Retry, Standing};
 
+use crate::duration_text::millis_up;
 use crate::gate::LimitDecision;
 use crate::policy::{KeepFor, Limit};
-use crate::rounded::millis_up;
 
 /// The smallest changes with which a request would have passed a limit that refused it, each on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_core::Priority;
 
 use super::{Explanation, LimitReason};
-use crate::rounded::in_words;
+use crate::duration_text::in_words;
 use crate::visible;
 
 /// The most attributes that are named as used by no policy.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_core::{QuotaError, Tick};
 
-use super::{Answered, Kept};
+use super::{Answered, TimedAnswer};
 use crate::clock::{Clock, SystemClock};
 
 /// Keeps the last real answer for each key, to stand in when there is no new one, until it is too old. Clones share the
@@ -128,7 +128,7 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
             return;
         }
         let (turn_key, kept) = (key.clone(), Arc::new((answer, now)));
-        let entry = |turn| Entry { turn, weight, kept };
+        let entry = |turn| KeptAnswer { turn, weight, kept };
         let gone = self.table.lock().insert(key, turn_key, entry, most, |kept| self.is_too_old(kept, now));
         drop(gone);
     }
@@ -189,14 +189,14 @@ impl<K: Hash + Eq + Clone, T: Clone> LastAnswers<K, T> {
         self.table.lock().weight
     }
 
-    fn is_too_old(&self, kept: &Kept<T>, now: Tick) -> bool {
+    fn is_too_old(&self, kept: &TimedAnswer<T>, now: Tick) -> bool {
         now.since(kept.1) > self.most_age
     }
 }
 
 /// The answers by key, and the keys in the order in which answers were stored. Both hold the same keys.
 struct Table<K, T> {
-    by_key: HashMap<K, Entry<T>, RandomState>,
+    by_key: HashMap<K, KeptAnswer<T>, RandomState>,
     by_turn: BTreeMap<u64, K>,
     /// How many answers were ever stored; each answer's turn is taken from it.
     stored: u64,
@@ -204,10 +204,10 @@ struct Table<K, T> {
     weight: u64,
 }
 
-struct Entry<T> {
+struct KeptAnswer<T> {
     turn: u64,
     weight: u64,
-    kept: Kept<T>,
+    kept: TimedAnswer<T>,
 }
 
 /// How much a table may hold.
@@ -218,11 +218,11 @@ struct Most {
 }
 
 /// What was taken out of a table, to be dropped after the lock is released.
-type Gone<K, T> = Option<(K, Entry<T>, K)>;
+type TakenOut<K, T> = Option<(K, KeptAnswer<T>, K)>;
 
 /// What an answer displaced when it was stored: the last one for its key, the oldest, and those that made room for its
 /// weight.
-type AllGone<K, T> = (Gone<K, T>, [Gone<K, T>; TAKEN_OUT], Vec<Gone<K, T>>);
+type AllGone<K, T> = (TakenOut<K, T>, [TakenOut<K, T>; TAKEN_OUT], Vec<TakenOut<K, T>>);
 
 /// How many answers are taken out at most when one is stored, besides those that make room for its weight: one to make
 /// room for its key, and one that is too old, so that a store whose keys change holds fewer with time. The number bounds
@@ -236,9 +236,9 @@ impl<K: Hash + Eq, T> Table<K, T> {
         &mut self,
         key: K,
         turn_key: K,
-        entry: impl FnOnce(u64) -> Entry<T>,
+        entry: impl FnOnce(u64) -> KeptAnswer<T>,
         most: Most,
-        is_too_old: impl Fn(&Kept<T>) -> bool,
+        is_too_old: impl Fn(&TimedAnswer<T>) -> bool,
     ) -> AllGone<K, T> {
         let replaced = self.remove(&key);
         let entry = entry(self.stored);
@@ -261,14 +261,14 @@ impl<K: Hash + Eq, T> Table<K, T> {
         (replaced, taken_out, too_heavy)
     }
 
-    fn take_oldest(&mut self) -> Gone<K, T> {
+    fn take_oldest(&mut self) -> TakenOut<K, T> {
         let (_, oldest) = self.by_turn.pop_first()?;
         let (key, entry) = self.by_key.remove_entry(&oldest)?;
         self.weight -= entry.weight;
         Some((key, entry, oldest))
     }
 
-    fn remove<Q>(&mut self, key: &Q) -> Gone<K, T>
+    fn remove<Q>(&mut self, key: &Q) -> TakenOut<K, T>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,

@@ -10,8 +10,8 @@ use arc_swap::Guard;
 use smallvec::SmallVec;
 use tidegate_core::{Quota, Tick};
 
-use super::brought::replaces;
 use super::charged::{Charged, Keep, keep_allowed};
+use super::inline_quota::replaces;
 use super::waits::Waits;
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{LINES, Line, Plan, PolicySet, Stated};

@@ -45,11 +45,11 @@ pub(super) struct Load {
     spent: AtomicU64,
     /// Earlier counts, the oldest first: those within the window, at most one per tenth of a second, and one before the
     /// window.
-    history: Mutex<VecDeque<Counts>>,
+    history: Mutex<VecDeque<LoadCounts>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Counts {
+struct LoadCounts {
     at: Tick,
     admitted: u64,
     finished: u64,
@@ -139,7 +139,7 @@ impl Load {
 
     /// Returns the rate and latency over the window before `now`.
     pub(super) fn recent(&self, now: Tick) -> RecentLoad {
-        let counts = Counts {
+        let counts = LoadCounts {
             at: now,
             admitted: self.admitted.load(Ordering::Relaxed),
             finished: self.finished.load(Ordering::Relaxed),

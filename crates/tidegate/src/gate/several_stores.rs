@@ -24,7 +24,7 @@ use crate::store::{
 pub(super) type Settlements = SmallVec<[Option<Settlement>; 4]>;
 
 /// Charges that are settled in one step.
-struct Part {
+struct StorePart {
     store: usize,
     tag: u64,
     /// The indices of the charges' lines in the plan.
@@ -42,7 +42,7 @@ pub(super) struct Run<'g, 'p> {
     pub(super) deadline: Option<Tick>,
     /// When the request was decided, by the clock of the store that decided last.
     at: Tick,
-    parts: SmallVec<[Part; 2]>,
+    parts: SmallVec<[StorePart; 2]>,
     /// The index of the part that is settled next.
     next: usize,
     /// The settlement of each line so far.
@@ -98,13 +98,13 @@ impl<'g, 'p> Run<'g, 'p> {
             let tag = self.gate.routes.tag(store, &self.plan.keys[line.key.clone()]);
             match self.parts.iter_mut().find(|part| part.store == store && part.tag == tag) {
                 Some(part) => part.lines.push(at),
-                None => self.parts.push(Part { store, tag, lines: SmallVec::from_slice(&[at]) }),
+                None => self.parts.push(StorePart { store, tag, lines: SmallVec::from_slice(&[at]) }),
             }
         }
         // A stable sort: stores are numbered in the order in which they are asked. Within one engine, parts with a
         // guard go first: places are scarcer, and a refusal by them leaves less to undo.
         let lines = &self.plan.lines;
-        let has_guard = |part: &Part| part.lines.iter().any(|at| lines[*at].quota.is_guard());
+        let has_guard = |part: &StorePart| part.lines.iter().any(|at| lines[*at].quota.is_guard());
         self.parts.sort_by_key(|part| (part.store, !has_guard(part)));
         Ok(())
     }
@@ -130,7 +130,7 @@ impl<'g, 'p> Run<'g, 'p> {
 
     /// Returns the step for the next part.
     pub(super) fn step<'s>(&self, charges: &'s [Charge<'s>], receipts: bool) -> Step<'s> {
-        let Part { store, tag, .. } = self.parts[self.next];
+        let StorePart { store, tag, .. } = self.parts[self.next];
         // Receipts are needed to undo this part if a later part refuses or the caller goes away.
         let receipts = receipts || self.may_be_undone() || self.gate.routes.store(store).caps().may_wait;
         let watched = self.gate.is_observed();

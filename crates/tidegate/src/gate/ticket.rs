@@ -38,7 +38,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tidegate_core::Tick;
 
 use super::charged::{Charged, ChargedLine, Part};
-use crate::rounded::in_words;
+use crate::duration_text::in_words;
 use crate::store::{Home, StoreError};
 
 /// A sealed admission; its text is base64url without padding.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tidegate_core::Retry;
 
+use crate::duration_text::in_words;
 use crate::gate::GateDecision;
 use crate::policy::{Descriptor, shortest_time_left};
-use crate::rounded::in_words;
 
 /// How long the caller of a request still waits, and the attribute that says so.
 #[derive(Clone, Copy, Debug)]

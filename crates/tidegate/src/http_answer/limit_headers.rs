@@ -15,9 +15,9 @@ mod x_ratelimit;
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
 pub use self::insert::insert;
-use super::shown::ShownLimits;
+use super::shown_limits::ShownLimits;
+use crate::duration_text::seconds_up;
 use crate::header_form::HeaderForm;
-use crate::rounded::seconds_up;
 
 /// The number of limits that the lists omit, see [`budget`].
 const LEFT_OUT: HeaderName = HeaderName::from_static("x-tidegate-policies-left-out");
@@ -61,7 +61,7 @@ mod tests {
 
     use tidegate_core::Retry;
 
-    use super::super::shown::ShownLimit;
+    use super::super::shown_limits::ShownLimit;
     use super::*;
 
     fn shown<'a>() -> ShownLimits<'a> {

@@ -4,7 +4,7 @@ use tidegate_core::{Quota, QuotaError, Tick};
 
 use super::HttpAnswer;
 use super::refusal::Refusal;
-use super::shown::{ShownLimit, ShownLimits};
+use super::shown_limits::{ShownLimit, ShownLimits};
 use super::window::Window;
 use crate::answer::{Answer, Denied};
 use crate::no_place::NoPlace;

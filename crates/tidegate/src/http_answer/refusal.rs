@@ -17,10 +17,10 @@ use serde::Serialize;
 use tidegate_core::{Criticality, Priority, Retry};
 
 use super::caller_time::CallerTime;
+use crate::duration_text::{in_words, millis_up};
 use crate::gate::GateDecision;
 use crate::no_place::NoPlace;
 use crate::policy::{self, AccessEntry, Block, Deny, Descriptor};
-use crate::rounded::{in_words, millis_up};
 use crate::store::BreakerView;
 
 /// The type of a problem that the status describes completely (RFC 9457, section 4.2.1).

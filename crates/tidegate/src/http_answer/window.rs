@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Tick, Transition};
 
-use crate::rounded::seconds_up;
+use crate::duration_text::seconds_up;
 
 /// The time after which a used-up limit is full again; of a sliding window its length. Compute it once per quota, since it costs a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use tidegate_core::rate::GcraReport;
 use tidegate_core::{Cost, Tick};
 
-use super::shared::Shared;
+use super::shared::KeyedState;
 use crate::answer::CheckResult;
 use crate::key::Key;
 use crate::precision::Precision;
@@ -24,7 +24,7 @@ const BATCH: usize = 16;
 /// The longest key that is hashed without a call.
 const SHORT: usize = 16;
 
-impl Shared {
+impl KeyedState {
     /// Decides a check. The usual check is decided without a call, so that no register has to be saved: a saved
     /// register could be restored only after the locked instruction.
     #[inline]
@@ -81,7 +81,7 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl KeyedState {
     /// Sets the class that the fast path uses, or 0 if checks need more than the standard limit.
     pub(super) fn publish_class(&self) {
         let _guard = self.publishing.lock();

@@ -16,14 +16,14 @@ use crate::answer::{Answer, Denied};
 use crate::clock::{Clock, Time};
 use crate::observer::{Event, KeyDigest, Observer};
 use crate::precision::Precision;
-use crate::reservation::{Held, Source};
+use crate::reservation::{HeldCharge, Source};
 use crate::store::{Charge, MemoryStore, Op, Settled, Step, Store};
 
 /// Looks up the limit of a key; `None` means the standard limit.
 pub(super) type Resolver = dyn Fn(&[u8]) -> Option<Arc<Quota>> + Send + Sync;
 
 /// What all clones of a keyed limiter share.
-pub(super) struct Shared {
+pub(super) struct KeyedState {
     /// The class of the standard limit in the store if the fast path is possible: the states of the limit fit a word,
     /// and there are neither limits per key nor an observer. 0 otherwise.
     pub(super) fast_class: AtomicU64,
@@ -50,9 +50,9 @@ pub(super) struct Standard {
     pub(super) terms: u64,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for KeyedState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("KeyedState")
             .field("standard", &self.standard)
             .field("resolver", &self.resolver.is_some())
             .field("occupancy", &self.store.occupancy())
@@ -79,7 +79,7 @@ pub(super) struct Terms<'a> {
     pub(super) count: u64,
 }
 
-impl Shared {
+impl KeyedState {
     pub(super) fn arguments(&self, cost: Cost, max_wait: Duration) -> OpArguments {
         OpArguments { now: self.time.now(), cost, max_wait }
     }
@@ -160,7 +160,7 @@ impl Shared {
         now: Tick,
         cost: Cost,
         max_wait: Duration,
-    ) -> Result<Held, Denied> {
+    ) -> Result<HeldCharge, Denied> {
         self.with_terms(key, |terms| {
             let receipt = |settled: &Settled| settled.lines.first().and_then(|line| line.receipt);
             let (event, receipt) = self.take(key, terms, OpArguments { now, cost, max_wait }, receipt);
@@ -168,13 +168,13 @@ impl Shared {
                 return Err(event.answer().into());
             }
             let receipts = receipt.into_iter().collect();
-            Ok(Held { event, receipts, terms: terms.count, quota: Some(Arc::clone(terms.quota)) })
+            Ok(HeldCharge { event, receipts, terms: terms.count, quota: Some(Arc::clone(terms.quota)) })
         })
     }
 
     /// Settles a charge with the units really spent. If the key's limit has changed since, nothing is given back, and
     /// units spent beyond the charge are charged to the current limit.
-    fn settle_held(&self, key: &[u8], held: &Held, used: u64) {
+    fn settle_held(&self, key: &[u8], held: &HeldCharge, used: u64) {
         let arguments = self.arguments(held.event.cost, Duration::ZERO);
         self.with_terms(key, |terms| {
             let same = terms.count == held.terms
@@ -194,13 +194,13 @@ impl Shared {
 /// One key of a keyed limiter, as the source of a reservation or a wait.
 #[derive(Debug)]
 pub(super) struct KeySource {
-    shared: Arc<Shared>,
+    shared: Arc<KeyedState>,
     /// Keys of usual length are stored inline.
     key: SmallVec<[u8; 32]>,
 }
 
 impl KeySource {
-    pub(super) fn of(shared: &Arc<Shared>, key: &[u8]) -> Arc<dyn Source> {
+    pub(super) fn of(shared: &Arc<KeyedState>, key: &[u8]) -> Arc<dyn Source> {
         Arc::new(Self { shared: Arc::clone(shared), key: key.into() })
     }
 }
@@ -214,11 +214,11 @@ impl Source for KeySource {
         self.shared.time.now()
     }
 
-    fn charge(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<Held, Denied> {
+    fn charge(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<HeldCharge, Denied> {
         self.shared.charge(&self.key, now, cost, max_wait)
     }
 
-    fn settle(&self, held: &Held, used: u64) {
+    fn settle(&self, held: &HeldCharge, used: u64) {
         self.shared.settle_held(&self.key, held, used);
     }
 

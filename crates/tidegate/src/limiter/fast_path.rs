@@ -13,15 +13,15 @@ use smallvec::smallvec;
 use tidegate_core::{Cost, Receipt, Tick};
 
 use super::lease;
-use super::shared::{FastPath, Shared};
+use super::shared::{FastPath, LimiterState};
 use super::word::Undecided;
 use crate::answer::{Answer, CheckResult, Denied};
 use crate::clock::SystemClock;
 use crate::observer::Event;
 use crate::precision::Precision;
-use crate::reservation::Held;
+use crate::reservation::HeldCharge;
 
-impl Shared {
+impl LimiterState {
     /// Decides a check on the fast path. If that does not decide, calls a slower function for the answer.
     // Inlined, with the fast paths inlined into it. Nothing follows the calls, so a fast path keeps no value across
     // one.
@@ -79,7 +79,7 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl LimiterState {
     /// Spends units by the shared tick of the system clock, while one is kept.
     #[inline]
     pub(super) fn permit_fast<T: CheckResult>(&self, units: u64) -> Result<T, Undecided> {
@@ -158,7 +158,7 @@ impl Shared {
         mut now: Tick,
         cost: Cost,
         max_wait: Duration,
-    ) -> Option<Result<Held, Denied>> {
+    ) -> Option<Result<HeldCharge, Denied>> {
         if self.precision == Precision::Leased {
             return None;
         }
@@ -179,7 +179,7 @@ impl Shared {
                     let event =
                         Event { at: now, cost, max_wait, decision, binding, key: None, shadow: false };
                     let receipt = Receipt { at: now, act: now, cost, mark: form.mark(next) };
-                    return Some(Ok(Held { event, receipts: smallvec![receipt], terms, quota: None }));
+                    return Some(Ok(HeldCharge { event, receipts: smallvec![receipt], terms, quota: None }));
                 }
                 None if !max_wait.is_zero() => return None,
                 None if !refused => refused = true,

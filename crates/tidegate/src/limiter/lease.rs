@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Cost, Finish, Outcome, Receipt, Tick};
 
-use super::shared::Shared;
+use super::shared::LimiterState;
 use super::word::Undecided;
 use crate::answer::CheckResult;
 use crate::clock::SystemClock;
@@ -100,7 +100,7 @@ thread_local! {
 }
 
 /// The limiters that the leases of a thread go back to. A lease does not keep its limiter alive.
-struct LeaseOwners([Weak<Shared>; PLACES]);
+struct LeaseOwners([Weak<LimiterState>; PLACES]);
 
 impl Drop for LeaseOwners {
     fn drop(&mut self) {
@@ -110,7 +110,7 @@ impl Drop for LeaseOwners {
 
 /// Spends units of the thread's lease, if it has enough and the shared tick is kept.
 #[inline]
-pub(super) fn spend_fast<T: CheckResult>(shared: &Shared, units: u64) -> Result<T, Undecided> {
+pub(super) fn spend_fast<T: CheckResult>(shared: &LimiterState, units: u64) -> Result<T, Undecided> {
     let tick = SystemClock::shared().ok_or(Undecided::NotAsked)?;
     LEASES
         .with(|leases| leases[shared.number as usize % PLACES].spend(shared.number, tick, units))
@@ -118,7 +118,7 @@ pub(super) fn spend_fast<T: CheckResult>(shared: &Shared, units: u64) -> Result<
 }
 
 /// Spends units of the thread's lease, or draws a new one; `None` if neither is possible.
-pub(super) fn spend<T: CheckResult>(shared: &Arc<Shared>, units: u64) -> Option<T> {
+pub(super) fn spend<T: CheckResult>(shared: &Arc<LimiterState>, units: u64) -> Option<T> {
     let tick = shared.time.shared()?;
     LEASES.with(|leases| {
         let lease = &leases[shared.number as usize % PLACES];
@@ -127,7 +127,7 @@ pub(super) fn spend<T: CheckResult>(shared: &Arc<Shared>, units: u64) -> Option<
 }
 
 /// Draws a lease, and spends `units` of it.
-fn draw<T: CheckResult>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: u64) -> Option<T> {
+fn draw<T: CheckResult>(shared: &Arc<LimiterState>, lease: &Lease, tick: Tick, units: u64) -> Option<T> {
     if lease.left.get() > 0 {
         assign_lease(shared, lease)?;
     }
@@ -160,7 +160,7 @@ fn draw<T: CheckResult>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: 
 
 /// Gives back the units left in the lease, and assigns the lease to this limiter. `None` while the thread ends, when
 /// nothing is leased any more.
-fn assign_lease(shared: &Arc<Shared>, lease: &Lease) -> Option<()> {
+fn assign_lease(shared: &Arc<LimiterState>, lease: &Lease) -> Option<()> {
     LEASE_OWNERS
         .try_with(|owners| {
             let owner = &mut owners.borrow_mut().0[shared.number as usize % PLACES];
@@ -177,7 +177,7 @@ fn assign_lease(shared: &Arc<Shared>, lease: &Lease) -> Option<()> {
 /// A lease may be hours old. Time has then refilled the limit, and others have spent the units again. Of the units
 /// drawn, only those are still charged that lie between now and the arrival time of the draw, minus the amount that
 /// leases gave back since. Time has returned the others, and giving those back too would return them twice.
-fn give_back(owner: &Weak<Shared>, lease: &Lease) {
+fn give_back(owner: &Weak<LimiterState>, lease: &Lease) {
     let left = lease.left.replace(0);
     let (Some(left), Some(drawn), Some(shared)) = (Cost::new(left), lease.drawn.take(), owner.upgrade())
     else {

@@ -13,12 +13,12 @@ use crate::answer::{Answer, Denied};
 use crate::clock::{Clock, Time};
 use crate::observer::{Event, KeyDigest, Observer};
 use crate::precision::Precision;
-use crate::reservation::{Held, Source};
+use crate::reservation::{HeldCharge, Source};
 use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};
 
 /// What all clones of a limiter share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct LimiterState {
     /// The state, if it fits a word.
     pub(super) word: Word,
     pub(super) fast_path: FastPath,
@@ -109,7 +109,7 @@ impl FastPath {
     }
 }
 
-impl Shared {
+impl LimiterState {
     /// Makes the state of a limiter that starts full.
     pub(super) fn new(
         quotas: SmallVec<[Arc<Quota>; 1]>,
@@ -213,7 +213,7 @@ impl Shared {
     }
 }
 
-impl Source for Shared {
+impl Source for LimiterState {
     fn clock(&self) -> &dyn Clock {
         self.time.clock()
     }
@@ -222,7 +222,7 @@ impl Source for Shared {
         self.time.now()
     }
 
-    fn charge(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<Held, Denied> {
+    fn charge(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<HeldCharge, Denied> {
         if let Some(decided) = self.charge_by_word(now, cost, max_wait) {
             return decided;
         }
@@ -230,12 +230,12 @@ impl Source for Shared {
         if !event.decision.is_allowed() {
             return Err(event.answer().into());
         }
-        Ok(Held { event, receipts, terms, quota: None })
+        Ok(HeldCharge { event, receipts, terms, quota: None })
     }
 
     /// Settles a charge with the units really spent. After a change of the quotas nothing is given back, and units
     /// spent beyond the charge are charged to each current quota.
-    fn settle(&self, held: &Held, used: u64) {
+    fn settle(&self, held: &HeldCharge, used: u64) {
         let now = self.time.now();
         self.with_cells(now, |limits| {
             let same = self.terms() == held.terms;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use tidegate_core::Quota;
 use tidegate_core::concurrency::{Adaptive, AdaptiveConcurrency};
 
-use super::follows::Levels;
 use super::policy::Limit;
+use super::signal_rate::Levels;
 
 /// Returns the processor use, in percent, from which the processor counts as busy for a limit; `None` for limits that
 /// do not depend on it.

@@ -18,14 +18,14 @@ use super::busy;
 use super::cost::{CostErrors, CostRule, OnCostError};
 use super::cost_error::CostError;
 use super::descriptor::Descriptor;
-use super::follows::Levels;
+use super::estimated_cost::{Learned, Learning, most_at_once};
 use super::keep_for::{KeepFor, graded};
 use super::key;
-use super::learned::{Learned, Learning, most_at_once};
 use super::matching::Match;
-use super::over::Over;
+use super::over_limit::Over;
 use super::policy::{ChargeOn, Direction, Limit, Mode, Policy};
 use super::share::Share;
+use super::signal_rate::Levels;
 use crate::store::{Durable, OnStoreError, kept_back};
 
 /// The number of levels of priority.

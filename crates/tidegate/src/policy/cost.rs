@@ -15,7 +15,7 @@ use tidegate_core::Cost;
 
 use super::cost_error::CostError;
 use super::descriptor::{Descriptor, number};
-use super::learned::Learning;
+use super::estimated_cost::Learning;
 
 /// How the cost of a request is determined.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use super::descriptor::Descriptor;
 use super::matching::{View, compared, plain_values};
 use super::policy::{Direction, Mode, Policy};
 use super::set::PolicySet;
-use crate::rounded::in_words;
+use crate::duration_text::in_words;
 
 /// How a policy treats a request, before any counter is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

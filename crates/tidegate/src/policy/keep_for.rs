@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate_core::{Cost, Criticality, Priority, Quota};
 
-use super::learned::most_at_once;
+use super::estimated_cost::most_at_once;
 use crate::store::kept_back;
 
 /// How much of a limit is reserved.

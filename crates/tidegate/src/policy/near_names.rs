@@ -6,12 +6,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::among::Among;
 use super::descriptor::Descriptor;
 use super::matching::{View, Want, plain_values};
 use super::named::{BUILT_IN, Named};
 use super::policy::{Absent, Direction, Mode};
 use super::set::PolicySet;
+use super::subset::Among;
 use crate::visible::excerpt;
 
 /// How many names of policies are compared with one of a request: a file may have ten thousand.

@@ -68,7 +68,7 @@ const PATH: &str = "request.path";
 
 /// The parts of a match that have alternatives, by the attribute that each reads. A part without alternatives, such as
 /// a list of no values, fits nothing, except for methods, hosts and paths, where it is no part at all.
-fn parts(matching: &Match) -> impl Iterator<Item = (&str, Part<'_>)> {
+fn parts(matching: &Match) -> impl Iterator<Item = (&str, MatchPart<'_>)> {
     let methods = matching.methods().iter().map(|method| Pattern::AnyCase(method)).collect();
     let hosts = matching.hosts().iter().map(Pattern::Flat).collect();
     let paths = matching.paths().iter().map(Pattern::Path).collect();
@@ -76,17 +76,17 @@ fn parts(matching: &Match) -> impl Iterator<Item = (&str, Part<'_>)> {
     let stated = places.into_iter().filter(|(_, patterns): &(_, Vec<_>)| !patterns.is_empty());
     let attributes = matching.attributes().iter().map(|(name, want)| {
         let part = match want {
-            Want::OneOf(globs) => Part::OneOf(globs.iter().map(Pattern::Flat).collect()),
-            Want::Present => Part::Present,
-            Want::Absent => Part::Absent,
+            Want::OneOf(globs) => MatchPart::OneOf(globs.iter().map(Pattern::Flat).collect()),
+            Want::Present => MatchPart::Present,
+            Want::Absent => MatchPart::Absent,
         };
         (&**name, part)
     });
-    stated.map(|(name, patterns)| (name, Part::OneOf(patterns))).chain(attributes)
+    stated.map(|(name, patterns)| (name, MatchPart::OneOf(patterns))).chain(attributes)
 }
 
 /// One part of a match.
-enum Part<'m> {
+enum MatchPart<'m> {
     OneOf(Vec<Pattern<'m>>),
     Present,
     Absent,
@@ -98,21 +98,21 @@ impl<'m> Demands<'m> {
         for (name, part) in parts(matching) {
             let demand = self.0.entry(name).or_default();
             match part {
-                Part::OneOf(patterns) => demand.fitting.push(patterns),
-                Part::Present => demand.present = true,
-                Part::Absent => demand.absent = true,
+                MatchPart::OneOf(patterns) => demand.fitting.push(patterns),
+                MatchPart::Present => demand.present = true,
+                MatchPart::Absent => demand.absent = true,
             }
         }
         nots.extend(matching.left_out());
     }
 
     /// Asks that one part of a match does not fit.
-    fn refuse(&mut self, name: &'m str, part: Part<'m>) {
+    fn refuse(&mut self, name: &'m str, part: MatchPart<'m>) {
         let demand = self.0.entry(name).or_default();
         match part {
-            Part::OneOf(patterns) => demand.excluded.extend(patterns),
-            Part::Present => demand.absent = true,
-            Part::Absent => demand.present = true,
+            MatchPart::OneOf(patterns) => demand.excluded.extend(patterns),
+            MatchPart::Present => demand.absent = true,
+            MatchPart::Absent => demand.present = true,
         }
     }
 }

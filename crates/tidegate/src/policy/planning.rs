@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Priority, Quota};
 
 use super::access::{AccessEntry, Refusal};
-use super::among::Among;
 use super::compiled::Stated;
 use super::deadline::time_left;
 use super::descriptor::Descriptor;
@@ -18,6 +17,7 @@ use super::matching::{View, plain_values};
 use super::plan::{Line, Plan};
 use super::policy::{Direction, Mode, Policy};
 use super::set::{PolicySet, demotes};
+use super::subset::Among;
 
 /// The number of policies whose keys [`PolicySet::push_likely_keys`] makes: if a set has many policies, few match a
 /// request.

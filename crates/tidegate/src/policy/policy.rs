@@ -10,12 +10,12 @@ use tidegate_core::{Quota, Replace};
 use super::access::{Access, AccessList};
 use super::cost::{CostRule, OnCostError};
 use super::descriptor::Descriptor;
-use super::follows::Follows;
 use super::keep_for::KeepFor;
 use super::matching::Match;
-use super::over::Over;
+use super::over_limit::Over;
 use super::settle_rule::SettleRule;
 use super::share::Share;
+use super::signal_rate::Follows;
 use super::when::Condition;
 use crate::store::{Durable, OnStoreError};
 

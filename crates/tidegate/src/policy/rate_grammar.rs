@@ -4,22 +4,22 @@
 //! except in date patterns; `M` is refused, because some programs read it as a month. A month is 30 days and a year 365
 //! days, since a span must have a fixed length. For windows of calendar months, a limit has `calendar: ZONE`.
 
+mod duration;
 mod error;
-mod meant;
+mod foreign_forms;
 mod number;
-mod span;
 mod unit;
-mod written;
+mod written_rate;
 
 use std::str::FromStr;
 
+pub use self::duration::span;
 pub use self::error::GrammarError;
 use self::number::plain_number;
 #[cfg(feature = "config")]
 pub(crate) use self::number::whole_number;
-pub use self::span::span;
 pub use self::unit::{Unit, UnitError};
-pub use self::written::WrittenRate;
+pub use self::written_rate::WrittenRate;
 
 impl FromStr for WrittenRate {
     type Err = GrammarError;
@@ -31,7 +31,7 @@ impl FromStr for WrittenRate {
             return Ok(Self::Unlimited);
         }
         let other_form =
-            || Some(GrammarError::OtherForm { text: text.to_owned(), rate: meant::meant(text)? });
+            || Some(GrammarError::OtherForm { text: text.to_owned(), rate: foreign_forms::meant(text)? });
         let Some((count, period)) = text.split_once('/') else {
             let text = text.to_owned();
             let plain = match plain_number(&text) {

@@ -12,8 +12,8 @@ use tidegate_core::following::FollowingState;
 
 use super::busy;
 use super::compiled::{ALL_LEVELS, Compiled};
-use super::follows::Follows;
 use super::policy::Policy;
+use super::signal_rate::Follows;
 use super::source::Source;
 use super::trigger::Trigger;
 use super::when::Condition;

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::line::Place;
+use super::waiting_jobs::JobPlace;
 use crate::block_on::block_on;
 use crate::job::{JobError, Slot};
 
@@ -18,11 +18,11 @@ use crate::job::{JobError, Slot};
 pub struct JobHandle<T> {
     result: Arc<Slot<T>>,
     /// `None` once the job is detached or done.
-    place: Option<Place>,
+    place: Option<JobPlace>,
 }
 
 impl<T> JobHandle<T> {
-    pub(super) const fn new(result: Arc<Slot<T>>, place: Place) -> Self {
+    pub(super) const fn new(result: Arc<Slot<T>>, place: JobPlace) -> Self {
         Self { result, place: Some(place) }
     }
 

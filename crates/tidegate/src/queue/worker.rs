@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tidegate_core::Tick;
 
-use super::line::{Next, Shared};
+use super::waiting_jobs::{Next, QueueState};
 use crate::block_on::block_on;
 use crate::clock::Sleep;
 use crate::job::Job;
@@ -16,7 +16,7 @@ use crate::job::Job;
 #[derive(Debug)]
 #[must_use = "jobs wait until their worker runs"]
 pub struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<QueueState>,
     asleep: Option<Asleep>,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Debug for Asleep {
 }
 
 impl Worker {
-    pub(super) const fn new(shared: Arc<Shared>) -> Self {
+    pub(super) const fn new(shared: Arc<QueueState>) -> Self {
         Self { shared, asleep: None }
     }
 

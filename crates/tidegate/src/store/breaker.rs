@@ -7,7 +7,7 @@ use tidegate_core::{Algorithm, Decision, Quota, State};
 
 use super::breaker_view::{BreakerView, Handling};
 use super::cell::{Cell, current, keep, met};
-use super::moved::Moved;
+use super::guard_changes::Moved;
 use super::step::{Settled, Settlement, Step};
 
 /// Handles every breaker of a step, and puts the resulting state of the last one into `settled`; returns whether cells

@@ -47,12 +47,12 @@ pub const CAS_ROUND_TRIPS: u32 = 2;
 /// a clock that was wrong by a day does not stop a limit for a day.
 #[derive(Debug, Default)]
 pub struct CasStore<M> {
-    shared: Arc<Shared<M>>,
+    shared: Arc<MapAndClock<M>>,
     batches: Arc<Batches>,
 }
 
 #[derive(Debug, Default)]
-struct Shared<M> {
+struct MapAndClock<M> {
     map: M,
     times: Times,
     /// The number of exchanges that were answered. Relaxed: it is only compared with its value one deadline earlier.
@@ -63,7 +63,7 @@ impl<M: ByteMap> CasStore<M> {
     /// Wraps an engine.
     #[must_use]
     pub fn new(map: M) -> Self {
-        let shared = Shared { map, times: Times::default(), exchanges: AtomicU64::new(0) };
+        let shared = MapAndClock { map, times: Times::default(), exchanges: AtomicU64::new(0) };
         Self { shared: Arc::new(shared), batches: Arc::default() }
     }
 }
@@ -131,7 +131,7 @@ impl<M: ByteMap> Store for CasStore<M> {
     }
 }
 
-impl<M: ByteMap> Shared<M> {
+impl<M: ByteMap> MapAndClock<M> {
     fn settle_later(self: &Arc<Self>, work: Arc<BatchWork>) -> Later<()> {
         let shared = Arc::clone(self);
         Box::pin(async move { shared.settle(&work).await })

@@ -71,7 +71,7 @@ use std::time::Duration;
 
 use breaker::{Breaker, ChangeCallback};
 pub use breaker::{Change, Health};
-use shared::Shared;
+use shared::FallbackState;
 use stand_in::StandIn;
 
 use super::{Answer, Home, Later, Occupancy, Op, Settled, Settling, Step, Store, one_by_one};
@@ -109,7 +109,7 @@ pub const OUTAGE_AFTER: u32 = 3;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Fallback {
-    shared: Arc<Shared>,
+    shared: Arc<FallbackState>,
 }
 
 /// Builds a [`Fallback`].
@@ -166,7 +166,13 @@ impl FallbackBuilder {
         let Self { engine, clock, deadline, probe_every, outage_after, nodes, on_change } = self;
         let breaker = Arc::new(Breaker::new(probe_every, outage_after, on_change));
         Fallback {
-            shared: Arc::new(Shared { engine, clock, breaker, stand_in: StandIn::new(nodes), deadline }),
+            shared: Arc::new(FallbackState {
+                engine,
+                clock,
+                breaker,
+                stand_in: StandIn::new(nodes),
+                deadline,
+            }),
         }
     }
 }

@@ -1,17 +1,17 @@
 //! Draws units from an engine ahead of time, so that most requests need no call to the engine.
 //!
 //! A [`Leased`] wraps an engine's store. A node *draws* many units in one call ([`Op::Draw`](super::Op::Draw)), keeps
-//! them in a *pocket* for a short time, and grants requests out of it on the spot
+//! them in a *batch* for a short time, and grants requests out of it on the spot
 //! ([`DecidedBy::Lease`](super::DecidedBy::Lease)). Units that are not spent in time are given back by settling the
 //! draw's own receipt. Node clocks only measure spans, so they need not agree.
 //!
 //! # The bound
 //! Every unit that a request spends was drawn before, and the engine's limit allowed the draw. So in any span, all
-//! nodes together admit at most what the engine allows in it, plus the units that were in pockets when the span began.
+//! nodes together admit at most what the engine allows in it, plus the units that were in batches when the span began.
 //! These are at most `O`, a configured part of the burst ([`LeasedBuilder::outstanding`]). In the *strict* form, the
 //! default, the engine's limit has a burst that is smaller by `O`, and the excess over the limit as written is exactly 0.
 //! With [`LeasedBuilder::bounded`] the engine has the whole burst, and the excess is at most `O`. Lost or late replies,
-//! crashes and clock errors only make pockets smaller, never larger.
+//! crashes and clock errors only make batches smaller, never larger.
 //!
 //! `O` is divided among the nodes by their [`Part`]s. A node whose part shrinks gives back the units above it before it
 //! spends another unit.
@@ -32,7 +32,7 @@
 //! # When units are drawn
 //! A key without recent requests is decided in one call, which draws what the request needs. The higher its demand, the
 //! more is drawn at once, up to the units that the demand needs in a configured time ([`LeasedBuilder::target`]). When
-//! half of the pocket is spent, the next draw is made in the background. At most one draw per key is in flight, and
+//! half of the batch is spent, the next draw is made in the background. At most one draw per key is in flight, and
 //! requests that need it wait for it together, for the target time, or for three round trips if that is longer. If the
 //! draw has not arrived by then, they ask the engine themselves, and so do later requests until it arrives or fails.
 //! Where the engine has no units left, it grants those of the near future, and tells from when they may be spent; until
@@ -47,31 +47,31 @@
 //!
 //! # Settling, and tickets
 //! The receipt of a leased charge is the engine's receipt of these very units: any node may end it, before and after
-//! the pocket has ended. Units that come back go to the engine's limit, and a debt is booked there. A charge that used
+//! the batch has ended. Units that come back go to the engine's limit, and a debt is booked there. A charge that used
 //! exactly what it was charged needs no call.
 //!
 //! # Failures
-//! Put a [`Fallback`](super::Fallback) around the engine, and this store around that. While the engine is gone, pockets
-//! are spent to their end; then the fallback decides, as each charge says. The pocket of a node that crashes is lost:
-//! until the limit refills, fewer units are admitted, by at most the units in that pocket.
+//! Put a [`Fallback`](super::Fallback) around the engine, and this store around that. While the engine is gone, batches
+//! are spent to their end; then the fallback decides, as each charge says. The batch of a node that crashes is lost:
+//! until the limit refills, fewer units are admitted, by at most the units in that batch.
 
 mod asking;
+mod batch;
 mod demand;
-mod draw;
-mod drawing;
+mod draw_request;
+mod draws;
 mod engine_part;
 mod health;
-mod held;
+mod holds;
+mod leasable;
+mod lease;
 #[cfg(test)]
 mod model;
 mod other_steps;
-mod pocket;
-mod purse;
+mod progress;
 mod request;
 mod shared;
 mod table;
-mod terms;
-mod under_way;
 
 use std::fmt;
 use std::sync::Arc;
@@ -79,9 +79,9 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 pub use health::LeaseHealth;
-use shared::{Counts, Inner};
+use leasable::{AllTerms, LeaseOptions};
+use shared::{LeaseCounters, LeasedState};
 use table::Table;
-use terms::{AllTerms, LeaseOptions};
 use tidegate_core::{Quota, Tick};
 
 use super::{Answer, Caps, Occupancy, Settled, Settling, Step, Store};
@@ -101,7 +101,7 @@ pub const TARGET: Duration = Duration::from_millis(50);
 /// The default time for which units may be held: units stranded at an idle node come back after that.
 pub const LASTS: Duration = Duration::from_secs(1);
 
-/// The default number of keys that have pockets: about 30 MB.
+/// The default number of keys that have batches: about 30 MB.
 pub const KEYS: usize = 65_536;
 
 /// The default options.
@@ -124,12 +124,12 @@ const USUAL: LeaseOptions =
 /// ```
 #[must_use]
 pub fn most_held(quota: &Arc<Quota>, nodes: u64) -> Option<u64> {
-    terms::most_held(quota, nodes, &USUAL)
+    leasable::most_held(quota, nodes, &USUAL)
 }
 
 /// A store that draws units from an engine ahead of time; see the [module](self).
 ///
-/// Cheap to clone; clones share one store. A charge whose units are in a pocket costs a lock and a lookup in a map,
+/// Cheap to clone; clones share one store. A charge whose units are in a batch costs a lock and a lookup in a map,
 /// allocates nothing and is answered on the spot. Takes about half a kilobyte for each key in use, up to the configured
 /// number of keys; other keys are decided by the engine.
 ///
@@ -155,7 +155,7 @@ pub fn most_held(quota: &Arc<Quota>, nodes: u64) -> Option<u64> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Leased {
-    inner: Arc<Inner>,
+    inner: Arc<LeasedState>,
 }
 
 /// Builds a [`Leased`]. All nodes of a deployment have to choose the same options, except for `keys` and `background`.
@@ -211,7 +211,7 @@ impl LeasedBuilder {
         self
     }
 
-    /// Sets for how many keys pockets are kept, rounded up to a multiple of 64; [`KEYS`] by default.
+    /// Sets for how many keys batches are kept, rounded up to a multiple of 64; [`KEYS`] by default.
     pub const fn keys(mut self, keys: usize) -> Self {
         self.keys = keys;
         self
@@ -231,14 +231,14 @@ impl LeasedBuilder {
         let Self { engine, clock, part, options, keys, background } = self;
         let (terms, table) = (AllTerms::new(options), Table::new(keys));
         Leased {
-            inner: Arc::new(Inner {
+            inner: Arc::new(LeasedState {
                 engine,
                 clock,
                 part,
                 terms,
                 table,
                 background,
-                counts: Counts::default(),
+                counts: LeaseCounters::default(),
                 round_trip: AtomicU64::new(0),
             }),
         }
@@ -298,7 +298,7 @@ impl Leased {
         self.inner.health()
     }
 
-    fn send(&self, returns: Vec<drawing::Return>) -> Option<Later<()>> {
+    fn send(&self, returns: Vec<draws::Return>) -> Option<Later<()>> {
         let inner = Arc::clone(&self.inner);
         (!returns.is_empty())
             .then(|| -> Later<()> { Box::pin(async move { inner.give_all_back(returns).await }) })

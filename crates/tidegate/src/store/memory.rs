@@ -31,7 +31,7 @@
 //! latest one counts as that one. If ticks stay more than five minutes behind, after a clock has jumped forward and
 //! back, time goes on at half their speed until they are at most ten seconds behind: meanwhile limits refill at half
 //! their rate, a wait or retry that was reported takes up to twice as long, and nothing is granted twice
-//! (`clock/held.rs`).
+//! (`clock/monotonic.rs`).
 //!
 //! # Quotas
 //! A slot names the limit of its word by number ([`classes`]). 32,767 limits, counted once for each owner, can be in
@@ -39,21 +39,21 @@
 //! one step only ([`Charge::inline_quota`]) lies in the overflow, without a number.
 
 mod batch;
+mod cache_line;
+mod cache_lines;
 mod capacity;
 mod cell_path;
+mod changed_slots;
 mod changes;
 mod classes;
 mod eviction;
 mod export;
+mod export_form;
 mod full_keys;
 mod in_place;
 mod limit;
-mod line;
-mod lines;
-mod marks;
 mod name;
 mod overflow;
-mod piece;
 mod prefault;
 mod reading;
 mod reclaim;
@@ -74,10 +74,10 @@ use crate::clock::HeldTime;
 pub use capacity::CapacityError;
 use capacity::{MAX_KEYS, in_range};
 pub use export::Export;
+pub use export_form::RestoreError;
 pub(crate) use in_place::Absent;
 pub(crate) use limit::{CachedClass, Limit, PermanentLimit};
 use name::Class;
-pub use piece::RestoreError;
 pub(crate) use reading::{Reading, WordOutcome};
 pub use seed::Seed;
 pub(crate) use table::Fingerprint;
@@ -97,17 +97,17 @@ pub use tracked::{Recorder, TrackedStore};
 /// clone shares the table.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    shared: Arc<MemoryShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct MemoryShared {
     table: Table,
     time: HeldTime,
     home: Home,
 }
 
-impl AsRef<Table> for Shared {
+impl AsRef<Table> for MemoryShared {
     fn as_ref(&self) -> &Table {
         &self.table
     }
@@ -176,7 +176,7 @@ impl MemoryStore {
     }
 
     fn of(table: Table) -> Self {
-        let shared = Arc::new(Shared { table, time: HeldTime::default(), home: Home::of_process() });
+        let shared = Arc::new(MemoryShared { table, time: HeldTime::default(), home: Home::of_process() });
         prefault::start(&shared);
         Self { shared }
     }

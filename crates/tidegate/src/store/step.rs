@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Finish, Quota, Receipt, Replace, Tick};
 
 use super::breaker_view::{BreakerView, Handling};
-use super::moved::Moved;
+use super::guard_changes::Moved;
 use crate::clock::Clock;
 
 /// One charge of a step: the key, its quota, and the cost.

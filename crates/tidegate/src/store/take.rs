@@ -10,8 +10,8 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Ask, Decision, Receipt, Retry, Standing, State, Tick, Transition};
 
 use super::cell::{self, Cell, current, keep, met};
+use super::guard_changes::{self, Moved};
 use super::kept_back;
-use super::moved::{self, Moved};
 use super::step::{Charge, Settled, Settlement, Step};
 
 /// The ruling on one charge by itself, and its next state and receipt in case the step is allowed.
@@ -100,7 +100,7 @@ impl KeyState for Option<Cell> {
 
     fn watch(&self, charge: &Charge<'_>, now: Tick, moved: &mut Vec<Moved>) {
         let (state, ask) = (current(charge, self.as_ref(), now), Ask::allow(now, charge.cost));
-        moved::by_entry(charge.key, charge.quota, &state, ask, moved);
+        guard_changes::by_entry(charge.key, charge.quota, &state, ask, moved);
     }
 
     fn meet(&mut self, charge: &Charge<'_>, now: Tick) -> bool {

@@ -34,13 +34,13 @@ pub(crate) fn quiet(world: &mut World) {
     world.run_to(now);
 }
 
-/// Returns the units that requests have spent from pockets.
+/// Returns the units that requests have spent from batches.
 fn spent(world: &World) -> u64 {
     let health = world.nodes[0].health();
     health.drawn - health.outstanding - health.reserved - health.returned
 }
 
-/// Takes units one by one until the pocket holds more than 12. Returns how many were taken.
+/// Takes units one by one until the batch holds more than 12. Returns how many were taken.
 pub(crate) fn warm(world: &mut World, node: usize, key: &[u8], quota: &Arc<Quota>) -> u64 {
     for taken in 1..200 {
         let now = world.now().after(Duration::from_micros(500));
@@ -52,7 +52,7 @@ pub(crate) fn warm(world: &mut World, node: usize, key: &[u8], quota: &Arc<Quota
             return taken;
         }
     }
-    panic!("a key that is asked for all the time is decided out of pockets")
+    panic!("a key that is asked for all the time is decided out of batches")
 }
 
 /// Returns how many units of a key the engine has left, by the quota that the engine counts with.
@@ -122,7 +122,7 @@ fn a_charge_is_ended_on_any_node_and_its_units_move() {
     assert_eq!(charged.by, DecidedBy::Lease);
     let receipt: Receipt = charged.lines[0].receipt.unwrap();
     assert_eq!(receipt.cost.units(), 5);
-    // Another request spends from the same pocket meanwhile.
+    // Another request spends from the same batch meanwhile.
     take(&mut world, 0, b"k", &quota, 1);
     quiet(&mut world);
     let finish = |world: &mut World, node, receipt: Receipt, used| {
@@ -152,7 +152,7 @@ fn a_charge_is_ended_on_any_node_and_its_units_move() {
     assert_eq!((ended.by, world.messages()), (DecidedBy::Lease, messages), "an exact charge asks nobody");
 }
 
-/// Two limits, one decided from a pocket and one only by the engine: when the second refuses, the first loses nothing.
+/// Two limits, one decided from a batch and one only by the engine: when the second refuses, the first loses nothing.
 #[test]
 fn of_several_limits_all_or_none_are_charged() {
     let (quota, _) = hourly();
@@ -169,7 +169,7 @@ fn of_several_limits_all_or_none_are_charged() {
     }
     quiet(&mut world);
     assert_eq!(spent(&world), before + 2);
-    // With two pockets the node decides by itself.
+    // With two batches the node decides by itself.
     warm(&mut world, 0, b"other", &quota);
     let both = [Charge::new(b"wide", &quota, Cost::ONE), Charge::new(b"other", &quota, Cost::ONE)];
     let settled = settle(&mut world, 0, Op::Take, &both).unwrap();
@@ -215,7 +215,7 @@ fn a_reset_forgets_what_is_held_too() {
 }
 
 #[test]
-fn while_the_engine_is_gone_pockets_are_spent_and_then_nobody_is_asked_in_vain() {
+fn while_the_engine_is_gone_batches_are_spent_and_then_nobody_is_asked_in_vain() {
     let (quota, _) = hourly();
     let mut world = world(1);
     warm(&mut world, 0, b"k", &quota);

@@ -159,7 +159,7 @@ fn a_key_that_could_not_be_forgotten_keeps_what_was_drawn_of_it() {
 /// Regression: after one large cost was refused, each request of its key was decided by the engine until that cost
 /// would fit.
 #[test]
-fn a_large_cost_that_is_refused_leaves_small_ones_to_the_pockets() {
+fn a_large_cost_that_is_refused_leaves_small_ones_to_the_batches() {
     let quota = Arc::new(Quota::per_hour(1_000).burst(1_000).gcra().unwrap());
     let mut world = world(1);
     assert!(take(&mut world, 0, b"k", &quota, 850).allowed);
@@ -175,9 +175,9 @@ fn a_large_cost_that_is_refused_leaves_small_ones_to_the_pockets() {
     assert_eq!(world.nodes[0].health().central, central);
 }
 
-/// Low priority has to leave 500 units, and about 350 are left: high priority takes them from pockets.
+/// Low priority has to leave 500 units, and about 350 are left: high priority takes them from batches.
 #[test]
-fn high_priority_has_pockets_where_low_priority_is_refused() {
+fn high_priority_has_batches_where_low_priority_is_refused() {
     let quota = Arc::new(Quota::per_hour(1_000).burst(1_000).gcra().unwrap());
     let mut world = world(1);
     assert!(take(&mut world, 0, b"k", &quota, 650).allowed);

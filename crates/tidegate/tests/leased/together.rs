@@ -1,4 +1,4 @@
-//! Many steps in one call, and many pockets that end at once: how many calls the engine gets, and how many at once.
+//! Many steps in one call, and many batches that end at once: how many calls the engine gets, and how many at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -316,7 +316,7 @@ impl World {
         self.settle();
     }
 
-    /// Runs the tick of every node, which maintains its pockets.
+    /// Runs the tick of every node, which maintains its batches.
     pub(crate) fn tick(&mut self) {
         for node in 0..self.nodes.len() {
             if let Some(later) = self.nodes[node].tick(self.now()) {

@@ -48,7 +48,7 @@ impl Span {
 
 /// The results so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct WrongAnswers {
     /// Allowed asks, and how many of them the limits had no units for at any time.
     pub(super) let_through: u64,
     pub(super) wrongly_let_through: u64,
@@ -123,14 +123,14 @@ impl Judge {
     }
 
     /// Returns what was found so far.
-    pub(super) fn found(&self) -> Found {
+    pub(super) fn found(&self) -> WrongAnswers {
         let ((let_through, wrongly_let_through), (refused, wrongly_refused)) =
             (self.let_through.found(), self.refused.found());
-        Found { let_through, wrongly_let_through, refused, wrongly_refused, gave_up: self.gave_up }
+        WrongAnswers { let_through, wrongly_let_through, refused, wrongly_refused, gave_up: self.gave_up }
     }
 }
 
-impl Found {
+impl WrongAnswers {
     pub(super) fn json(self) -> Value {
         json!({
             "let_through": self.let_through,

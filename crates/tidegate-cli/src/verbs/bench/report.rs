@@ -10,7 +10,7 @@ use tidegate_sim::json_units::millis;
 use tidegate_sim::thousands::grouped;
 
 use self::thresholds::{Threshold, thresholds};
-use super::done::Report;
+use super::result::Report;
 use super::tally::{Latencies, Second, took};
 use crate::exit::Exit;
 use crate::output::Printer;
@@ -164,7 +164,7 @@ fn latencies(what: &str, latencies: &Latencies) -> String {
     format!("{what:<13} p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p999}, max {longest}\n")
 }
 
-fn judged(found: super::judge::Found, slack: Duration) -> Styled {
+fn judged(found: super::judge::WrongAnswers, slack: Duration) -> Styled {
     let mut text = Styled::default();
     if found.gave_up {
         text.push_as(Look::Bad, "NOT JUDGED");

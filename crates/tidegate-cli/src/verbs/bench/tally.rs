@@ -22,7 +22,7 @@ pub(super) struct Latencies(Histogram<u64>);
 
 /// The numbers of asks by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct AskCounts {
     /// Asks sent, or tried to be sent.
     pub(super) asked: u64,
     pub(super) allowed: u64,
@@ -35,7 +35,7 @@ pub(super) struct Counts {
 pub(super) struct Second {
     /// The number of the second, from 1; the last may be longer or shorter than the others.
     pub(super) number: u64,
-    pub(super) counts: Counts,
+    pub(super) counts: AskCounts,
     pub(super) p50: Duration,
     pub(super) p99: Duration,
 }
@@ -43,7 +43,7 @@ pub(super) struct Second {
 /// The figures of a run.
 #[derive(Debug)]
 pub(super) struct Tally {
-    pub(super) counts: Counts,
+    pub(super) counts: AskCounts,
     pub(super) codes: BTreeMap<Code, u64>,
     /// Latencies since each ask was due; in a closed loop that is when it was sent.
     pub(super) latencies: Latencies,
@@ -51,7 +51,7 @@ pub(super) struct Tally {
     pub(super) from_sending: Latencies,
     /// The first failure, in words.
     pub(super) first_failure: Option<String>,
-    this_second: Counts,
+    this_second: AskCounts,
     this_seconds_latencies: Latencies,
     pub(super) seconds: Vec<Second>,
     /// The time at which each worker sent its current ask; `u64::MAX` if it has none.
@@ -71,12 +71,12 @@ pub(super) struct Sent {
 impl Tally {
     pub(super) fn new(workers: usize, is_judged: bool) -> Self {
         Self {
-            counts: Counts::default(),
+            counts: AskCounts::default(),
             codes: BTreeMap::new(),
             latencies: Latencies::default(),
             from_sending: Latencies::default(),
             first_failure: None,
-            this_second: Counts::default(),
+            this_second: AskCounts::default(),
             this_seconds_latencies: Latencies::default(),
             seconds: Vec::new(),
             in_flight: vec![u64::MAX; workers],
@@ -149,7 +149,7 @@ impl Tally {
 
     /// Says whether anything was recorded since the last second ended.
     pub(super) fn has_begun_a_second(&self) -> bool {
-        self.this_second != Counts::default()
+        self.this_second != AskCounts::default()
     }
 
     /// Takes the asks that have ended since the last call, with the time before which all sent asks are known. `now`
@@ -161,7 +161,7 @@ impl Tally {
 
     /// Returns how many asks have no answer.
     pub(super) fn unanswered(&self) -> u64 {
-        let Counts { asked, allowed, denied, failed } = self.counts;
+        let AskCounts { asked, allowed, denied, failed } = self.counts;
         asked.saturating_sub(allowed + denied + failed)
     }
 }
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!((asks.len(), known_until), (1, 9_000_000));
         let second = tally.end_second();
         assert_eq!((second.number, second.counts.allowed, second.p99.as_millis()), (1, 1, 7));
-        assert_eq!(tally.end_second().counts, Counts::default());
+        assert_eq!(tally.end_second().counts, AskCounts::default());
     }
 
     #[test]

@@ -193,7 +193,7 @@ proptest! {
         calls in 0_u32..5_000, bad in 0.0..=1.0, threshold in 1_u32..WHOLE, most in 1..=CircuitBreaker::MOST_SHED,
     ) {
         let failures = (f64::from(calls) * bad) as u32;
-        let rules = Rules {
+        let rules = BreakerThresholds {
             failure_ratio: Some(threshold), slow_ratio: None, consecutive: None, failures: None, min_calls: 0,
             above: false,
         };

@@ -12,7 +12,7 @@ use core::time::Duration;
 
 use super::{Gcra, GcraReport, GcraState, whole};
 use crate::decision::{Retry, Standing};
-use crate::rate::line::{Line, Pace, arrival};
+use crate::rate::schedule::{Pace, Schedule, arrival};
 use crate::time::Tick;
 
 /// The largest scaled time. A full burst is less than this, and a word with debts less than three times this, which
@@ -206,7 +206,7 @@ impl GcraWord {
     /// Returns the state that a word represents. `now` must not be before the word's last change.
     #[must_use]
     pub fn widen(&self, word: u64, now: Tick) -> GcraState {
-        GcraState(Line::new(self.widened(word), now))
+        GcraState(Schedule::new(self.widened(word), now))
     }
 
     /// Returns the word of a state at `now`. `None`: the state needs the general form. Either charges were settled

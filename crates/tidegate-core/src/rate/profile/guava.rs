@@ -14,7 +14,7 @@ mod bytes;
 
 use core::time::Duration;
 
-use super::mark::counted;
+use super::receipt_marks::counted;
 use crate::algorithm::Algorithm;
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;

@@ -16,7 +16,7 @@
 
 use core::time::Duration;
 
-use super::mark::counted;
+use super::receipt_marks::counted;
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::rate::carried::Carried;
+use crate::rate::parameter_change::Carried;
 use crate::rate::windows::{AHEAD, AHEAD_IN_ENGINE, MOST_UNITS, wide};
 use crate::time::Tick;
 

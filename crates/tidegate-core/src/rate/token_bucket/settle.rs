@@ -4,7 +4,7 @@ use super::state::{Level, Levels};
 use super::{Bandwidth, Refill, TokenBucket, TokenBucketState};
 use crate::decision::{Receipt, Replace};
 use crate::rate::book::{Amounts, Book};
-use crate::rate::line::read_mark;
+use crate::rate::schedule::read_mark;
 use crate::time::{Rate, Tick};
 
 /// A charge that is settled with fewer units than charged.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::{NotEncrypted, Tls};
-use crate::connections::places::Place;
+use crate::connections::places::ConnectionPlace;
 use crate::connections::stream::Stream;
 use crate::options::Timeouts;
 
@@ -12,7 +12,7 @@ impl Tls {
         &self,
         _: Stream,
         _: SocketAddr,
-        _: &Place,
+        _: &ConnectionPlace,
         _: Timeouts,
     ) -> Result<Stream, NotEncrypted> {
         match *self.certificates {}

@@ -12,7 +12,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::{NotEncrypted, Tls};
 use crate::connections::connection::{NEVER, SHORT_HEAD};
-use crate::connections::places::{Order, Place};
+use crate::connections::places::{ConnectionPlace, Order};
 use crate::connections::stream::Stream;
 use crate::metrics::CutReason;
 use crate::metrics::tls::Reason;
@@ -40,7 +40,7 @@ impl Tls {
         &self,
         stream: Stream,
         peer: SocketAddr,
-        place: &Place,
+        place: &ConnectionPlace,
         timeouts: Timeouts,
     ) -> Result<Stream, NotEncrypted> {
         stream.send_at_once();
@@ -96,7 +96,7 @@ impl Tls {
     }
 }
 
-fn yielded(place: &Place) -> NotEncrypted {
+fn yielded(place: &ConnectionPlace) -> NotEncrypted {
     if place.order_now() == Order::Yield { NotEncrypted::Cut(CutReason::vacated) } else { NotEncrypted::Over }
 }
 

@@ -19,17 +19,17 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::answers::pieces;
-use super::counts::{Counts, Guesses, Memory, Turn, WAITING_CALL};
+use super::counts::{CallCounts, Guesses, Memory, Turn, WAITING_CALL};
 use super::methods::Method;
 use super::reading::{Messages, head_bytes};
 use super::service::Service;
 use super::status::{self, CONTENT, Code, Status};
 use super::{framing, health, quota, rate_limit, reading, reflection};
 use crate::auth::Access;
-use crate::connections::{Place, now};
+use crate::connections::{ConnectionPlace, now};
 use crate::metrics::Transport;
 use crate::options::Timeouts;
-use crate::otlp::Ended;
+use crate::otlp::CallEnd;
 use crate::problem::WRONG_TOKEN;
 
 /// The header that says how long the caller waits for the answer.
@@ -39,9 +39,9 @@ const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 #[derive(Debug)]
 pub(super) struct Calls {
     service: Arc<Service>,
-    pub(super) place: Arc<Place>,
+    pub(super) place: Arc<ConnectionPlace>,
     pub(super) timeouts: Timeouts,
-    pub(super) counts: Counts,
+    pub(super) counts: CallCounts,
     pub(super) turn: Turn,
     guesses: Guesses,
     pub(super) memory: Memory,
@@ -50,13 +50,13 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    pub(super) fn new(service: Arc<Service>, place: Arc<Place>, timeouts: Timeouts) -> Self {
+    pub(super) fn new(service: Arc<Service>, place: Arc<ConnectionPlace>, timeouts: Timeouts) -> Self {
         let memory = Memory::new(Arc::clone(&place));
         Self {
             service,
             place,
             timeouts,
-            counts: Counts::default(),
+            counts: CallCounts::default(),
             turn: Turn::default(),
             guesses: Guesses::default(),
             memory,
@@ -306,8 +306,8 @@ async fn may_be_called(calls: &Calls, method: Method, headers: &HeaderMap) -> Re
 }
 
 /// Returns how a call was answered, for its tracing span.
-fn ended(answered: &Result<Bytes, Status>) -> Ended {
-    Ended::Grpc(answered.as_ref().map_or_else(|status| status.code.word(), |_| "OK"))
+fn ended(answered: &Result<Bytes, Status>) -> CallEnd {
+    CallEnd::Grpc(answered.as_ref().map_or_else(|status| status.code.word(), |_| "OK"))
 }
 
 /// Checks that a request is a gRPC call.

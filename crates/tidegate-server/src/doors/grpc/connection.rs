@@ -10,7 +10,7 @@
 //!
 //! A connection can make the server hold [`STREAMS`] calls, [`WINDOW`] bytes that no call has read, the answers that the
 //! peer does not take, and incomplete messages of at most 4 MiB for all its calls together. The last two have a bound
-//! over all connections ([`Place::hold`]), beyond which those that have held longest are cut. Resets,
+//! over all connections ([`ConnectionPlace::hold`]), beyond which those that have held longest are cut. Resets,
 //! settings, pings, header lists and empty frames have the bounds of the `h2` crate, which ends a connection that
 //! floods it.
 
@@ -28,12 +28,12 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::call::{self, Accepted, Calls};
-use super::lent::{Blocked, LentSocket};
+use super::lent_socket::{Blocked, LentSocket};
 use super::service::Service;
-use crate::connections::{LINGER, Order, Place, Stage, Stream, linger, now};
+use crate::connections::{ConnectionPlace, ConnectionStage, LINGER, Order, Stream, linger, now};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
-use crate::unmet::Misdirected;
+use crate::uncovered_requests::Misdirected;
 
 /// The most calls of one connection at once. A proxy with more in flight opens another connection.
 const STREAMS: u32 = 256;
@@ -54,7 +54,12 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 ///
 /// # Cancel safety
 /// Dropping the future closes the socket at once; the calls end with the connection.
-pub(super) async fn serve(stream: Stream, service: Arc<Service>, place: Arc<Place>, timeouts: Timeouts) {
+pub(super) async fn serve(
+    stream: Stream,
+    service: Arc<Service>,
+    place: Arc<ConnectionPlace>,
+    timeouts: Timeouts,
+) {
     stream.send_at_once();
     let (lent, back) = LentSocket::new(stream);
     let blocked = lent.blocked();
@@ -64,7 +69,7 @@ pub(super) async fn serve(stream: Stream, service: Arc<Service>, place: Arc<Plac
         service.app.engine.metrics.connection_cut(reason);
     }
     let Some(mut stream) = back.lock().take() else { return };
-    if let Ended::Foreign(first) = ended
+    if let GrpcEnd::Foreign(first) = ended
         && let Some((why, answer)) = other_protocol(first)
     {
         service.app.engine.misdirected(&why);
@@ -98,7 +103,7 @@ fn other_protocol(first: [u8; 4]) -> Option<(Misdirected, &'static [u8])> {
 
 /// Why serving a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+enum GrpcEnd {
     /// The peer began with these bytes, which are not HTTP/2.
     Foreign([u8; 4]),
     /// Everything was sent: the peer has closed, has made an error, or was told to go away.
@@ -113,7 +118,7 @@ enum Ended {
     Cut,
 }
 
-impl Ended {
+impl GrpcEnd {
     /// Returns the reason that metrics count, if any.
     const fn cut(self) -> Option<CutReason> {
         match self {
@@ -125,7 +130,7 @@ impl Ended {
     }
 }
 
-async fn run(lent: LentSocket, blocked: Blocked, calls: Arc<Calls>) -> Ended {
+async fn run(lent: LentSocket, blocked: Blocked, calls: Arc<Calls>) -> GrpcEnd {
     let (place, timeouts) = (&calls.place, calls.timeouts);
     let mut builder = Builder::new();
     builder
@@ -136,8 +141,8 @@ async fn run(lent: LentSocket, blocked: Blocked, calls: Arc<Calls>) -> Ended {
     let mut lent = lent;
     let shaking = async {
         match lent.begins().await {
-            Ok(()) => builder.handshake::<_, Bytes>(lent).await.map_err(|_| Ended::Done),
-            Err(first) => Err(Ended::Foreign(first)),
+            Ok(()) => builder.handshake::<_, Bytes>(lent).await.map_err(|_| GrpcEnd::Done),
+            Err(first) => Err(GrpcEnd::Foreign(first)),
         }
     };
     let mut handshake = pin!(timeout(timeouts.head.min(NEVER), shaking));
@@ -149,11 +154,11 @@ async fn run(lent: LentSocket, blocked: Blocked, calls: Arc<Calls>) -> Ended {
             tokio::select! {
                 biased;
                 () = place.ordered(Order::Yield) => {
-                    return if place.order_now() == Order::Yield { Ended::Vacated } else { Ended::Cut };
+                    return if place.order_now() == Order::Yield { GrpcEnd::Vacated } else { GrpcEnd::Cut };
                 }
                 shaken = soon => match shaken {
                     Ok(shaken) => shaken,
-                    Err(_) => return Ended::Done,
+                    Err(_) => return GrpcEnd::Done,
                 },
             }
         }
@@ -162,7 +167,7 @@ async fn run(lent: LentSocket, blocked: Blocked, calls: Arc<Calls>) -> Ended {
     let http2 = match shaken {
         Ok(Ok(http2)) => http2,
         Ok(Err(ended)) => return ended,
-        Err(_) => return Ended::Late,
+        Err(_) => return GrpcEnd::Late,
     };
     let mut connection = Connection::new(http2, blocked, Arc::clone(&calls));
     poll_fn(|cx| connection.poll(cx)).await
@@ -188,7 +193,7 @@ struct Connection {
     /// How many calls stayed open when the state was last recorded.
     open: usize,
     /// Since when the peer has been told to go away, and how the connection will have ended.
-    leaving: Option<(Instant, Ended)>,
+    leaving: Option<(Instant, GrpcEnd)>,
     /// The last order that was seen; its waker is registered.
     order: Option<Order>,
     timer: Pin<Box<Sleep>>,
@@ -217,7 +222,7 @@ impl Connection {
     }
 
     /// Does all work that is possible now. Ready when the connection is over.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<GrpcEnd> {
         self.calls.turn.begin();
         loop {
             let mut begun = false;
@@ -280,12 +285,12 @@ impl Connection {
         }
     }
 
-    fn ended(&self) -> Ended {
-        self.leaving.map_or(Ended::Done, |(_, ended)| ended)
+    fn ended(&self) -> GrpcEnd {
+        self.leaving.map_or(GrpcEnd::Done, |(_, ended)| ended)
     }
 
     /// Carries out a new order of the server.
-    fn obey(&mut self, cx: &mut Context<'_>) -> Option<Ended> {
+    fn obey(&mut self, cx: &mut Context<'_>) -> Option<GrpcEnd> {
         if self.order == Some(self.calls.place.order_now()) {
             return None;
         }
@@ -293,17 +298,17 @@ impl Connection {
         self.order = Some(order);
         match order {
             Order::Stay => {}
-            Order::Finish => self.leave(Ended::Done),
+            Order::Finish => self.leave(GrpcEnd::Done),
             // It holds what its peer neither reads nor finishes, and would for as long as it leaves.
-            Order::Yield if self.calls.place.holds() => return Some(Ended::Unread),
-            Order::Yield => self.leave(Ended::Vacated),
-            Order::Cut => return Some(Ended::Cut),
+            Order::Yield if self.calls.place.holds() => return Some(GrpcEnd::Unread),
+            Order::Yield => self.leave(GrpcEnd::Vacated),
+            Order::Cut => return Some(GrpcEnd::Cut),
         }
         None
     }
 
     /// Tells the peer to go away. Calls that it begins before it receives this are still answered.
-    fn leave(&mut self, ended: Ended) {
+    fn leave(&mut self, ended: GrpcEnd) {
         if self.leaving.is_none() {
             self.http2.graceful_shutdown();
             self.calls.counts.end_open();
@@ -326,13 +331,13 @@ impl Connection {
         } else if self.idle.is_none() || fewer {
             let since = now();
             (self.busy, self.idle) = (false, Some(since));
-            self.calls.place.note(Stage::Idle, since);
+            self.calls.place.note(ConnectionStage::Idle, since);
         }
     }
 
     /// Handles the deadlines that have passed. Returns whether there is something to send, and how the connection ended
     /// if it is over.
-    fn look_at_the_time(&mut self, cx: &mut Context<'_>) -> (bool, Option<Ended>) {
+    fn look_at_the_time(&mut self, cx: &mut Context<'_>) -> (bool, Option<GrpcEnd>) {
         if self.pinged
             && let Some(pings) = &mut self.pings
             && pings.poll_pong(cx).is_ready()
@@ -357,12 +362,12 @@ impl Connection {
             } else if self.open == 0
                 && self.idle.is_some_and(|idle| after(idle, self.calls.timeouts.idle) <= now)
             {
-                self.leave(Ended::Done);
+                self.leave(GrpcEnd::Done);
                 said = true;
             }
             if self.ping_at <= now {
                 if self.pinged {
-                    return (false, Some(Ended::Unread));
+                    return (false, Some(GrpcEnd::Unread));
                 }
                 let sent = self.pings.as_mut().is_some_and(|pings| pings.send_ping(Ping::opaque()).is_ok());
                 (self.pinged, said) = (sent, true);
@@ -384,14 +389,14 @@ impl Connection {
 }
 
 /// Closes the connection so that the last answer arrives.
-async fn close(stream: Stream, ended: Ended, place: &Place) {
+async fn close(stream: Stream, ended: GrpcEnd, place: &ConnectionPlace) {
     match ended {
         // Otherwise the system would keep for minutes what the peer does not take.
-        Ended::Unread => return stream.forget_unsent(),
-        Ended::Cut | Ended::Vacated | Ended::Late => return,
-        Ended::Done | Ended::Foreign(_) => {}
+        GrpcEnd::Unread => return stream.forget_unsent(),
+        GrpcEnd::Cut | GrpcEnd::Vacated | GrpcEnd::Late => return,
+        GrpcEnd::Done | GrpcEnd::Foreign(_) => {}
     }
-    place.note(Stage::Closing, now());
+    place.note(ConnectionStage::Closing, now());
     let (mut read, mut write) = tokio::io::split(stream);
     tokio::select! {
         biased;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::status::{Code, Status};
 use crate::app::App;
-use crate::connections::Place;
+use crate::connections::ConnectionPlace;
 
 /// The most calls of one connection that stay open and may be silent. Clients use one call for each service that they
 /// watch, and one for reflection.
@@ -94,16 +94,16 @@ pub(super) const WAITING_CALL: usize = 8 << 10;
 /// The bytes that one connection holds for its peer: messages that are not complete, and answers that wait for the peer.
 #[derive(Debug)]
 pub(super) struct Memory {
-    place: Arc<Place>,
+    place: Arc<ConnectionPlace>,
     bytes: AtomicUsize,
 }
 
 impl Memory {
-    pub(super) fn new(place: Arc<Place>) -> Self {
+    pub(super) fn new(place: Arc<ConnectionPlace>) -> Self {
         Self { place, bytes: AtomicUsize::new(0) }
     }
 
-    /// Adds bytes and returns the sum. The connection may be told to end for it, see [`Place::hold`].
+    /// Adds bytes and returns the sum. The connection may be told to end for it, see [`ConnectionPlace::hold`].
     pub(super) fn add(&self, bytes: usize) -> usize {
         let all = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.place.hold(all);
@@ -149,7 +149,7 @@ impl Drop for Holding<'_> {
 
 /// The calls of one connection. All atomics are relaxed: the calls and their connection are tasks of one thread.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct CallCounts {
     /// Calls that are being answered.
     answered: AtomicUsize,
     /// Calls that stay open, silent or not.
@@ -158,13 +158,13 @@ pub(super) struct Counts {
     leaving: watch::Sender<bool>,
 }
 
-impl Counts {
-    /// Counts a call as being answered until [`Counts::ended`].
+impl CallCounts {
+    /// Counts a call as being answered until [`CallCounts::ended`].
     pub(super) fn begun(&self) {
         self.answered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Undoes one [`Counts::begun`].
+    /// Undoes one [`CallCounts::begun`].
     pub(super) fn ended(&self) {
         self.answered.fetch_sub(1, Ordering::Relaxed);
     }
@@ -196,7 +196,7 @@ impl Counts {
         Open(self)
     }
 
-    /// Like [`Counts::stay_open`], for a call that may be silent from beginning to end.
+    /// Like [`CallCounts::stay_open`], for a call that may be silent from beginning to end.
     ///
     /// # Errors
     /// [`Code::ResourceExhausted`] if [`MOST_OPEN`] calls are open already.
@@ -214,7 +214,7 @@ impl Counts {
 
 /// A call that stays open; counted until this is dropped.
 #[derive(Debug)]
-pub(super) struct Open<'c>(&'c Counts);
+pub(super) struct Open<'c>(&'c CallCounts);
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
@@ -248,7 +248,7 @@ impl<'c> Open<'c> {
 }
 
 /// A call that is silent; counted as such until this is dropped.
-pub(super) struct Silent<'c>(&'c Counts);
+pub(super) struct Silent<'c>(&'c CallCounts);
 
 impl Drop for Silent<'_> {
     fn drop(&mut self) {
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_silent_call_is_open_and_not_answered() {
-        let counts = Counts::default();
+        let counts = CallCounts::default();
         counts.begun();
         let open = counts.keep_open().unwrap();
         let mut waits = Box::pin(open.wait_for(std::future::pending::<()>()));
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn so_many_stay_open_and_no_more() {
-        let counts = Counts::default();
+        let counts = CallCounts::default();
         let mut open: Vec<_> = (0..MOST_OPEN).map(|_| counts.keep_open().unwrap()).collect();
         assert_eq!(counts.keep_open().unwrap_err().code, Code::ResourceExhausted);
         open.pop();

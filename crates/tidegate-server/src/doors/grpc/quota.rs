@@ -12,7 +12,7 @@
 //! |---|---|
 //! | [`buckets`] | the buckets of one proxy: answers its reports |
 //! | [`bucket`] | one bucket: its limits and its part of them |
-//! | [`line`] | a limit that a bucket meets |
+//! | [`bucket_limit`] | a limit that a bucket meets |
 //! | [`limit`] | a limit in the form in which it is divided |
 //! | [`pools`] | the limits that are divided, for all proxies |
 //! | [`reports`] | decodes a report |
@@ -29,12 +29,12 @@
 
 mod assignment;
 mod bucket;
+mod bucket_limit;
 mod buckets;
 pub(super) mod budget;
 #[cfg(feature = "fuzzing")]
 pub(super) mod fuzzing;
 mod limit;
-mod line;
 pub(super) mod pools;
 mod reports;
 

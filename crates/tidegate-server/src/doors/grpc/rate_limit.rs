@@ -28,8 +28,8 @@ use super::counts::Turn;
 use super::framing;
 use super::service::Service;
 use super::status::{Code, Status};
-use crate::engine::{Conclusion, Engine, Held, Together, Want};
-use crate::live::{Facts, Live};
+use crate::active_config::{ActiveConfig, Facts};
+use crate::engine::{Conclusion, Engine, HeldCharges, Together, Want};
 use crate::metrics::{RequestOutcome, Transport};
 
 /// The path of the method.
@@ -109,7 +109,7 @@ fn hits(mut message: &[u8]) -> Option<u32> {
 /// Undoes the charges if it is dropped before the caller was answered.
 struct HungUp<'a> {
     engine: &'a Engine,
-    held: Option<Held>,
+    held: Option<HeldCharges>,
 }
 
 impl Drop for HungUp<'_> {
@@ -123,13 +123,13 @@ impl Drop for HungUp<'_> {
 async fn decide(
     engine: &Engine,
     turn: &Turn,
-    live: &Live,
+    live: &ActiveConfig,
     descriptors: &[CallDescriptor<'_>],
     headers: &HeaderMap,
     details: Details,
 ) -> Result<RateLimitResponse, Status> {
     let deadline = waits_until(engine, live, headers);
-    let mut hung_up = HungUp { engine, held: live.delays.then(Held::default) };
+    let mut hung_up = HungUp { engine, held: live.delays.then(HeldCharges::default) };
     let held = hung_up.held.as_mut();
     let (one, several);
     let (conclusions, allowed, wait) = match descriptors {
@@ -169,10 +169,10 @@ async fn decide(
 /// descriptors that give units back are carried out too.
 async fn decide_several(
     engine: &Engine,
-    live: &Live,
+    live: &ActiveConfig,
     descriptors: &[CallDescriptor<'_>],
     deadline: Option<Deadline>,
-    held: Option<&mut Held>,
+    held: Option<&mut HeldCharges>,
 ) -> Result<Together, Status> {
     let gives_back = |descriptor: &CallDescriptor<'_>| matches!(descriptor.units, Units::GiveBack(_));
     let checks: Vec<Check<'_, '_>> = descriptors
@@ -196,7 +196,7 @@ async fn decide_several(
 /// Gives units back, if the other descriptors are allowed. `together` is the decision on those.
 async fn give_back(
     engine: &Engine,
-    live: &Live,
+    live: &ActiveConfig,
     descriptors: &[CallDescriptor<'_>],
     mut together: Together,
 ) -> Together {
@@ -252,7 +252,7 @@ fn warn_of_lost_reports<'l>(
 }
 
 /// Returns when the caller stops waiting, if a policy may delay requests.
-fn waits_until(engine: &Engine, live: &Live, headers: &HeaderMap) -> Option<Deadline> {
+fn waits_until(engine: &Engine, live: &ActiveConfig, headers: &HeaderMap) -> Option<Deadline> {
     let left = if live.delays { headers.get("grpc-timeout")? } else { return None };
     Some(Deadline::Tick(engine.now().after(read_grpc_timeout(left.as_bytes())?)))
 }

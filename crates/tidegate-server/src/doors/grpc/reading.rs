@@ -8,7 +8,7 @@ use h2::RecvStream;
 use http::header::HeaderMap;
 use tokio::time::timeout_at;
 
-use super::counts::{Holding as Held, Memory, WAITING_CALL};
+use super::counts::{Holding as HeldMemory, Memory, WAITING_CALL};
 use super::framing;
 use super::status::{Code, Status};
 use crate::connections::now;
@@ -18,7 +18,7 @@ const MAX_UNFINISHED: usize = 4 << 20;
 
 /// Bytes of an incomplete message; counted until this is dropped.
 struct Unfinished<'c> {
-    held: Held<'c>,
+    held: HeldMemory<'c>,
     /// The bytes of the call itself, which are held as long.
     head: usize,
     bytes: BytesMut,
@@ -151,7 +151,7 @@ impl<'c> Messages<'c> {
 }
 
 /// Bytes that a call holds beside incomplete messages; counted with those of its connection until this is dropped.
-pub(super) struct Holding<'c>(Held<'c>);
+pub(super) struct Holding<'c>(HeldMemory<'c>);
 
 impl Holding<'_> {
     /// Sets the number of bytes that are counted.

@@ -7,7 +7,7 @@
 //! | | |
 //! |---|---|
 //! | [`files`] | the files, by name and by what they declare |
-//! | [`described`] | functions that make descriptors |
+//! | [`constructors`] | functions that make descriptors |
 //! | [`envoy`] | Envoy's files, as far as they are served |
 //! | [`limitador`] | Limitador's file |
 //! | [`well_known`] | Google's files that the others import |
@@ -21,7 +21,7 @@
 //! # Source
 //! "gRPC Server Reflection Protocol", `grpc.reflection.v1`.
 
-mod described;
+mod constructors;
 mod envoy;
 mod files;
 mod limitador;

@@ -24,9 +24,9 @@ use ulid::Ulid;
 use self::decision_body::DecisionBody;
 pub(crate) use self::decision_body::mode;
 use super::response_headers;
+use crate::active_config::{ActiveConfig, Facts};
 use crate::engine::{Conclusion, Engine, TicketAnswer, Want};
 use crate::json::{self, JSON};
-use crate::live::{Facts, Live};
 use crate::problem::STORE_RETRY;
 
 /// An answer is true only at its moment.
@@ -69,7 +69,7 @@ pub(crate) struct Reply<'a, 'd> {
 
 impl<'a> Reply<'a, '_> {
     /// Returns the response for an API caller: the full decision.
-    pub(crate) fn response(self, live: &Live) -> Response {
+    pub(crate) fn response(self, live: &ActiveConfig) -> Response {
         let decision = self.decision_body();
         let status = self.status();
         let (body, kind) = if self.allowed() {
@@ -88,7 +88,7 @@ impl<'a> Reply<'a, '_> {
     /// Returns the response for a proxy. A refusal has a short body, since the proxy may show it to anybody; any other
     /// answer has none, since proxies read only status and headers. `denied` is the status of all refusals if the proxy
     /// accepts no other.
-    pub(crate) fn to_proxy(self, live: &Live, denied: Option<StatusCode>) -> Response {
+    pub(crate) fn to_proxy(self, live: &ActiveConfig, denied: Option<StatusCode>) -> Response {
         let mut response = if self.allowed() {
             StatusCode::OK.into_response()
         } else {
@@ -137,7 +137,7 @@ impl<'a> Reply<'a, '_> {
     }
 
     /// Writes the rate-limit headers, and forbids caches to keep the answer.
-    fn headers(&self, live: &Live, out: &mut HeaderMap) {
+    fn headers(&self, live: &ActiveConfig, out: &mut HeaderMap) {
         out.insert(CACHE_CONTROL, NO_STORE);
         if let Conclusion::Decided(decision) = self.conclusion
             && decision.allowed

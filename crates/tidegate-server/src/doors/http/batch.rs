@@ -19,11 +19,11 @@ use tokio::sync::{SemaphorePermit, mpsc};
 use super::answer::Reply;
 use super::check::{Decided, conclude, named, unreturnable};
 use super::request_body::{self, CheckBody, MAX_BATCH_BODY, MAX_BATCH_LIMITS};
+use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::connections::Streamed;
 use crate::engine::{Conclusion, TicketFor, Want};
 use crate::json;
-use crate::live::Live;
 use crate::problem::Problem;
 
 /// After how many limits a slice of the work ends: about a millisecond. Also the most checks of a slice.
@@ -183,7 +183,12 @@ impl Batch<'_> {
     }
 
     /// Decides some of the next checks, one at least, and writes their answers.
-    async fn slice(&mut self, live: &Live, checks: &[CheckBody<'_>], mut turn: Option<SemaphorePermit<'_>>) {
+    async fn slice(
+        &mut self,
+        live: &ActiveConfig,
+        checks: &[CheckBody<'_>],
+        mut turn: Option<SemaphorePermit<'_>>,
+    ) {
         let Self { app, most_limits, slice_limits, .. } = *self;
         let mut chosen = Vec::with_capacity(checks.len());
         for asked in checks {

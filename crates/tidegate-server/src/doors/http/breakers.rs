@@ -16,13 +16,13 @@ use super::keys::key_of;
 use super::policies::find;
 use super::query::Query;
 use super::request_body;
+use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::engine::{ListedBreaker, Wanted, breakers_of, why};
 use crate::json;
-use crate::live::Live;
 use crate::problem::Problem;
-use crate::span::moment;
 use crate::spelling::{nearest, quoted};
+use crate::time_text::moment;
 
 /// The longest body, in bytes: room for a reason of 255 bytes.
 const MAX_BODY: usize = 4096;
@@ -132,7 +132,7 @@ fn refuses_nobody(set: &PolicySet, at: usize, listed: &[ListedBreaker]) -> Optio
 
 async fn handle(
     app: &App,
-    live: &Live,
+    live: &ActiveConfig,
     policy: usize,
     key: &Descriptor<'_>,
     wanted: Option<&Wanted>,
@@ -152,7 +152,7 @@ async fn handle(
 }
 
 /// Finds a policy by name that has a breaker.
-fn breaker(live: &Live, name: &str) -> Result<usize, Problem> {
+fn breaker(live: &ActiveConfig, name: &str) -> Result<usize, Problem> {
     let (at, policy) = find(&live.set, name)?;
     if breakers_of(policy).next().is_some() {
         return Ok(at);

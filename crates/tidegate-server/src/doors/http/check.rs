@@ -11,9 +11,9 @@ use tidegate::policy::PolicySet;
 
 use super::answer::Reply;
 use super::request_body::{self, CheckBody};
+use crate::active_config::ActiveConfig;
 use crate::app::App;
-use crate::engine::{Conclusion, Held, NoTicket, TicketFor, Want};
-use crate::live::Live;
+use crate::engine::{Conclusion, HeldCharges, NoTicket, TicketFor, Want};
 use crate::metrics::Transport;
 use crate::problem::{Delayed, Problem};
 use crate::requests;
@@ -37,7 +37,7 @@ async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, 
     let live = app.engine.live();
     let only = named(&live, &asked)?;
     let ticket = if want == Want::Take { TicketFor::Caller(asked.ticket) } else { TicketFor::Nobody };
-    let held = &mut Held::default();
+    let held = &mut HeldCharges::default();
     let answer = decide(app, &live, &asked, only.as_deref(), want, ticket, held, |reply| {
         (reply.response(&live), reply.conclusion.met())
     })
@@ -67,12 +67,12 @@ pub(crate) fn unreturnable(none: &NoTicket, status: StatusCode) -> Problem {
 #[allow(clippy::too_many_arguments, reason = "what is asked, and what is wanted of the answer")]
 pub(crate) async fn decide<A>(
     app: &App,
-    live: &Live,
+    live: &ActiveConfig,
     asked: &CheckBody<'_>,
     only: Option<&[usize]>,
     want: Want,
     ticket: TicketFor,
-    held: &mut Held,
+    held: &mut HeldCharges,
     answer: impl FnOnce(Reply<'_, '_>) -> A,
 ) -> Result<A, NoTicket> {
     let keep = ticket.keeps(live).then_some(&mut *held);
@@ -84,14 +84,14 @@ pub(crate) async fn decide<A>(
 /// A decision and its charges.
 pub(crate) struct Decided<'a> {
     pub(crate) conclusion: &'a Conclusion,
-    pub(crate) held: &'a mut Held,
+    pub(crate) held: &'a mut HeldCharges,
 }
 
 /// Makes the answer to a decision, with the errors of [`decide`].
 #[allow(clippy::too_many_arguments, reason = "what was asked, and what is wanted of the answer")]
 pub(crate) async fn conclude<A>(
     app: &App,
-    live: &Live,
+    live: &ActiveConfig,
     asked: &CheckBody<'_>,
     only: Option<&[usize]>,
     want: Want,
@@ -111,7 +111,10 @@ pub(crate) async fn conclude<A>(
 ///
 /// # Errors
 /// 400 for an unknown policy name.
-pub(crate) fn named(live: &Live, asked: &CheckBody<'_>) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
+pub(crate) fn named(
+    live: &ActiveConfig,
+    asked: &CheckBody<'_>,
+) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
     named_among(&live.set, asked)
 }
 

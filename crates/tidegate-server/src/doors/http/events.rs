@@ -55,7 +55,8 @@ pub(crate) fn listen(
         let headers = request.into_parts().0.headers;
         let asked = Arc::clone(app);
         let may_go_on = move || asked.access.authorize(&headers, required, encrypted).is_ok();
-        let streaming = Streaming { listener, phase: app.phases(), tokens, may_go_on, stage: Stage::New };
+        let streaming =
+            Streaming { listener, phase: app.phases(), tokens, may_go_on, stage: StreamStage::New };
         Body::from_stream(futures_util::stream::unfold(streaming, |mut streaming| async move {
             let next = streaming.next().await?;
             Some((Ok::<_, std::convert::Infallible>(next), streaming))
@@ -71,7 +72,7 @@ pub(crate) fn listen(
 
 /// How far a stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum StreamStage {
     New,
     Begun,
     Over,
@@ -84,19 +85,19 @@ struct Streaming<M> {
     tokens: watch::Receiver<()>,
     /// Whether the caller may still listen.
     may_go_on: M,
-    stage: Stage,
+    stage: StreamStage,
 }
 
 impl<M: Fn() -> bool> Streaming<M> {
     /// Waits for the next piece of the stream; `None` if it is over.
     async fn next(&mut self) -> Option<String> {
         match self.stage {
-            Stage::New => {
-                self.stage = Stage::Begun;
+            StreamStage::New => {
+                self.stage = StreamStage::Begun;
                 return Some(BEGINNING.to_owned());
             }
-            Stage::Begun => {}
-            Stage::Over => return None,
+            StreamStage::Begun => {}
+            StreamStage::Over => return None,
         }
         let heartbeat = tokio::time::sleep(HEARTBEAT);
         tokio::pin!(heartbeat);
@@ -112,7 +113,7 @@ impl<M: Fn() -> bool> Streaming<M> {
                     if (self.may_go_on)() {
                         continue;
                     }
-                    self.stage = Stage::Over;
+                    self.stage = StreamStage::Over;
                     return Some(NO_LONGER.to_owned());
                 }
                 received = self.listener.receiver.recv() => received,
@@ -148,7 +149,7 @@ mod tests {
         let (change, tokens) = watch::channel(());
         let valid = std::cell::Cell::new(true);
         let (listener, may_go_on) = (events.listen().unwrap(), || valid.get());
-        let mut streaming = Streaming { listener, phase, tokens, may_go_on, stage: Stage::New };
+        let mut streaming = Streaming { listener, phase, tokens, may_go_on, stage: StreamStage::New };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let _inside = runtime.enter();
         let mut next = || streaming.next().now_or_never().flatten();

@@ -23,14 +23,14 @@ use super::answer::{Reply, mode};
 use super::check::{decide, named, unreturnable};
 use super::query::Query;
 use super::request_body::{self, CheckBody};
+use crate::active_config::ActiveConfig;
 use crate::app::App;
-use crate::engine::{Conclusion, Held, REMEMBERED, TicketFor, Want, breakers_of, why};
+use crate::engine::{Conclusion, HeldCharges, REMEMBERED, TicketFor, Want, breakers_of, why};
 use crate::json;
-use crate::live::Live;
 use crate::problem::{Delayed, Problem};
 use crate::refused_requests::{Record, Refused, SeenLimit, Stated};
-use crate::span::moment;
 use crate::spelling::quoted;
+use crate::time_text::moment;
 
 /// Decides without charging, and explains the decision.
 pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Response, Problem> {
@@ -54,7 +54,7 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
 }
 
 /// Answers with the record of a decision, and how its request would be decided now.
-async fn record(app: &App, live: &Live, id: Ulid, reveal: bool) -> Result<Response, Problem> {
+async fn record(app: &App, live: &ActiveConfig, id: Ulid, reveal: bool) -> Result<Response, Problem> {
     let Refused { record, stated, request } = app.engine.find(id).ok_or_else(|| unknown(app, id))?;
     let key = record.key.as_deref().map(|key| app.redact.text(key, reveal));
     let cause = shown_cause(app, &record, reveal);
@@ -132,7 +132,13 @@ fn shown_cause(app: &App, record: &Record, reveal: bool) -> String {
 }
 
 /// Returns a record as lines for a terminal.
-fn record_lines(record: &Record, key: Option<&str>, cause: &str, now: Tick, live: &Live) -> Vec<String> {
+fn record_lines(
+    record: &Record,
+    key: Option<&str>,
+    cause: &str,
+    now: Tick,
+    live: &ActiveConfig,
+) -> Vec<String> {
     let source = match (record.by, record.policy.as_deref()) {
         ("block", None) => "by a block for all policies".to_owned(),
         ("block", Some(name)) => format!("by a block of its key under {name}"),
@@ -197,9 +203,14 @@ fn seen_line(seen: &SeenLimit, key: Option<&str>) -> String {
 }
 
 /// Decides about a request without charging it, and explains how it would go now.
-async fn would(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> Result<Value, Problem> {
+async fn would(
+    app: &App,
+    live: &ActiveConfig,
+    asked: &CheckBody<'_>,
+    reveal: bool,
+) -> Result<Value, Problem> {
     let only = named(live, asked)?;
-    let (ticket, held) = (TicketFor::Nobody, &mut Held::default());
+    let (ticket, held) = (TicketFor::Nobody, &mut HeldCharges::default());
     let answered = decide(app, live, asked, only.as_deref(), Want::Peek, ticket, held, |reply| {
         let explanation = explanation(app, &live.set, &reply, only.as_deref(), reveal);
         (reply.value(), explanation)
@@ -224,7 +235,7 @@ async fn would(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> R
 /// the service, they refuse a share of the calls, or a person has forced them: policy, index of the limit, and the state.
 async fn breaker_states(
     app: &App,
-    live: &Live,
+    live: &ActiveConfig,
     explanation: &Explanation,
     asked: &CheckBody<'_>,
 ) -> Vec<(String, usize, BreakerState)> {

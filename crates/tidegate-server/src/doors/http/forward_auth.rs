@@ -32,15 +32,15 @@ use super::check::{Decided, conclude, unreturnable};
 use super::request_body::CheckBody;
 use super::response_headers::write_decision;
 use crate::app::App;
-use crate::engine::{Held, TicketFor, Want};
+use crate::engine::{HeldCharges, TicketFor, Want};
 use crate::metrics::{RequestOutcome, Transport};
 use crate::problem::Problem;
-use crate::unmet::Misdirected;
+use crate::uncovered_requests::Misdirected;
 
 /// Undoes the charges if it is dropped before the caller was answered.
 struct HungUp<'a> {
     app: &'a App,
-    held: Option<Held>,
+    held: Option<HeldCharges>,
     ticket: Option<Ticket>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) async fn forward_auth(
         return Ok((StatusCode::OK, unlimited).into_response());
     }
     let denied = proxy.deny_status();
-    let mut held = Held::default();
+    let mut held = HeldCharges::default();
     let keep = TicketFor::Proxied.keeps(&live).then_some(&mut held);
     let conclusion = &app.engine.decide(&live, asked.check(), None, Want::Take, keep, Transport::http).await;
     if !conclusion.allowed() {

@@ -9,10 +9,10 @@ use tidegate::policy::{Descriptor, Mode};
 use super::answer::mode;
 use super::policies::find;
 use super::query::Query;
+use crate::active_config::{ActiveConfig, Facts};
 use crate::app::App;
 use crate::engine::{LetGo, NotForgotten};
 use crate::json;
-use crate::live::{Facts, Live};
 use crate::problem::Problem;
 use crate::{requests, top_keys};
 
@@ -115,7 +115,11 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
 }
 
 /// Reads the key of a policy from the parameters of a request, which are the attributes that the policy's `by` names.
-pub(super) fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<Descriptor<'q>, Problem> {
+pub(super) fn key_of<'q>(
+    live: &ActiveConfig,
+    policy: usize,
+    query: &'q str,
+) -> Result<Descriptor<'q>, Problem> {
     let by = &live.set.policies()[policy].by;
     let pairs = form_urlencoded::parse(query.as_bytes());
     requests::key_of(&live.set, policy, pairs)

@@ -12,17 +12,17 @@ use tidegate::visible;
 
 use super::metrics_format::MetricsFormat;
 use super::query::Query;
+use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::engine::Outage;
 use crate::json;
-use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::phase::Phase;
 use crate::problem::Problem;
 use crate::reload::Taken;
 use crate::settings::limits_nothing;
-use crate::span::moment;
-use crate::unmet::{SeenKind, Unmet};
+use crate::time_text::moment;
+use crate::uncovered_requests::{SeenKind, Unmet};
 
 /// `/livez`: the process runs. Checks nothing, least of all the store: a restart would not repair it.
 pub(crate) fn livez() -> Response {
@@ -157,7 +157,7 @@ fn checks(app: &App, serving: bool) -> String {
 const TOLD: usize = 5;
 
 /// Describes the requests that no policy is about, and the policies that no request has reached.
-fn unmet_lines(live: &Live, metrics: &Metrics) -> String {
+fn unmet_lines(live: &ActiveConfig, metrics: &Metrics) -> String {
     /// After so many requests a policy that none has reached is probably a mistake.
     const MANY: u64 = 100;
     let since = |tick| moment(tick, Duration::ZERO).unwrap_or_default();

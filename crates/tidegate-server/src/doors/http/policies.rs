@@ -14,13 +14,13 @@ use tidegate::{Cost, Criticality};
 
 use super::answer::mode;
 use super::entity_tags::{Conditions, tag};
+use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::engine::{known, per_second};
 use crate::json;
-use crate::live::Live;
 use crate::problem::Problem;
 use crate::requests;
-use crate::span::moment;
+use crate::time_text::moment;
 
 /// Lists all policies.
 pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
@@ -70,7 +70,7 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
 
 /// Adds what is in force now to a policy's description: whether its conditions hold, and the rates that follow a number.
 /// Returns whether anything was added.
-fn add_in_force(shown: &mut Value, live: &Live, at: usize) -> bool {
+fn add_in_force(shown: &mut Value, live: &ActiveConfig, at: usize) -> bool {
     let mut moving = false;
     if let Some(since) = live.unreached_since(at) {
         shown["unreached_since"] = moment(since, std::time::Duration::ZERO).into();
@@ -92,24 +92,24 @@ fn add_in_force(shown: &mut Value, live: &Live, at: usize) -> bool {
 }
 
 /// Returns the part of a policy's description that does not change by itself, and its tag.
-pub(super) fn json_and_tag(app: &App, live: &Live, policy: &Policy) -> (Value, String) {
+pub(super) fn json_and_tag(app: &App, live: &ActiveConfig, policy: &Policy) -> (Value, String) {
     let shown = policy_json(live, policy, owner(app, live, policy));
     let tag = tag_of(live, policy);
     (shown, tag)
 }
 
 /// Returns the tag of a policy; `None` if there is no policy of this name.
-pub(super) fn tag_in(live: &Live, name: &str) -> Option<String> {
+pub(super) fn tag_in(live: &ActiveConfig, name: &str) -> Option<String> {
     live.set.find(name).map(|(_, policy)| tag_of(live, policy))
 }
 
 /// The tag covers everything shown except the owner, which follows from the rest.
-fn tag_of(live: &Live, policy: &Policy) -> String {
+fn tag_of(live: &ActiveConfig, policy: &Policy) -> String {
     tag(&policy_json(live, policy, "").to_string())
 }
 
 /// Returns the owner: who may change a policy.
-fn owner(app: &App, live: &Live, policy: &Policy) -> &'static str {
+fn owner(app: &App, live: &ActiveConfig, policy: &Policy) -> &'static str {
     match &live.written {
         _ if live.api.text(&policy.name).is_some() => "api",
         None => "program",
@@ -131,7 +131,7 @@ pub(crate) fn find<'s>(
     Ok((at, &set.policies()[at]))
 }
 
-fn policy_json(live: &Live, policy: &Policy, owner: &str) -> Value {
+fn policy_json(live: &ActiveConfig, policy: &Policy, owner: &str) -> Value {
     let mut guards = policy.limits.iter().map(Limit::is_guard);
     let sheds = policy.deadline.is_some() || guards.clone().any(|guard| guard);
     let answer = |deny: &Deny| json!({ "status": deny.status, "problem": deny.problem });

@@ -22,15 +22,15 @@ use super::keys::key_of;
 use super::policies::find;
 use super::query::Query;
 use super::request_body;
+use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::engine::missing;
-use crate::file_list;
+use crate::global_deny_list;
 use crate::json;
-use crate::live::Live;
 use crate::problem::Problem;
 use crate::requests;
-use crate::span::moment;
 use crate::spelling::{nearest, quoted};
+use crate::time_text::moment;
 use crate::top_keys;
 
 /// The default number of keys that are listed. Each is looked up in the store.
@@ -130,7 +130,7 @@ pub(crate) fn list_everywhere(app: &App, uri: &Uri) -> Result<Response, Problem>
         .any(|(name, _)| !OF_LISTS.contains(&&*name));
     if names_caller {
         let entry = entry_of(&app.engine.live(), uri.query().unwrap_or_default())?;
-        let key = file_list::key(&entry);
+        let key = global_deny_list::key(&entry);
         // A caller may be blocked by an entry that was written otherwise: a network around it.
         let block = blocks.into_iter().find(|block| *block.key == *key).or_else(|| {
             let (name, value) = named_value(&entry);
@@ -160,7 +160,7 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
     let bytes = request_body::read(request, MAX_BODY).await?;
     let wanted = request_body::block(&bytes, EXAMPLE)?;
     let entry = entry_of(&app.engine.live(), uri.query().unwrap_or_default())?;
-    let digest = app.redact.text(&file_list::key(&entry), false);
+    let digest = app.redact.text(&global_deny_list::key(&entry), false);
     let Some([lasts, reason]) = wanted else {
         let unblocked = app.engine.unblock_everywhere(&entry);
         if unblocked {
@@ -215,7 +215,7 @@ fn covers(entry: &AccessEntry) -> Result<Option<u64>, Problem> {
 
 /// Reads the caller to block for all policies: one attribute that some policy reads. An IPv6 address means the network
 /// that shares its capacity, as in keys; a network is written with its length.
-fn entry_of(live: &Live, query: &str) -> Result<AccessEntry, Problem> {
+fn entry_of(live: &ActiveConfig, query: &str) -> Result<AccessEntry, Problem> {
     let mut pairs = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| !OF_LISTS.contains(&&**name));
     let refuse = |detail: String| Err(Problem::bad_request(detail).with("field", "key"));
     let (Some((name, value)), None) = (pairs.next(), pairs.next()) else {
@@ -359,7 +359,7 @@ fn duration(lasts: &str) -> Result<Duration, Problem> {
 
 /// Returns the known keys of a policy: blocked ones first, then by refusals. The one key of a policy without `by` is always
 /// known.
-fn known(app: &App, live: &Live, policy: usize) -> Vec<(String, Known)> {
+fn known(app: &App, live: &ActiveConfig, policy: usize) -> Vec<(String, Known)> {
     let mut known: BTreeMap<String, Known> = BTreeMap::new();
     let words = &live.set.policies()[policy];
     if words.by.is_empty() {
@@ -386,7 +386,7 @@ fn known(app: &App, live: &Live, policy: usize) -> Vec<(String, Known)> {
 }
 
 /// Parses a key, with the attributes that select its limits if they are given: its plan.
-fn key_with_plan<'q>(live: &Live, at: usize, query: &'q str) -> Result<Descriptor<'q>, Problem> {
+fn key_with_plan<'q>(live: &ActiveConfig, at: usize, query: &'q str) -> Result<Descriptor<'q>, Problem> {
     let policy = &live.set.policies()[at];
     let selects = |name: &str| {
         let mut choices = policy.limits.iter().flat_map(|limit| limit.overrides.iter().chain(&limit.tiers));
@@ -403,7 +403,7 @@ fn key_with_plan<'q>(live: &Live, at: usize, query: &'q str) -> Result<Descripto
 
 /// Returns the standing of a key under each limit; null if the store did not answer. A limit that depends on more than
 /// the key says on what (`depends_on`).
-async fn standing(app: &App, live: &Live, policy: usize, key: &Descriptor<'_>) -> Value {
+async fn standing(app: &App, live: &ActiveConfig, policy: usize, key: &Descriptor<'_>) -> Value {
     let standings = app.engine.standings(live, policy, key).await;
     let Ok(standings) = standings else { return Value::Null };
     let words = &live.set.policies()[policy];

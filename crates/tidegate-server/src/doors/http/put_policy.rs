@@ -13,10 +13,10 @@ use super::entity_tags::Conditions;
 use super::policies::{json_and_tag, tag_in};
 use super::refused_policies;
 use super::request_body;
+use crate::active_config::ActiveConfig;
 use crate::api_policies::MAX_TEXT;
 use crate::app::App;
 use crate::json;
-use crate::live::Live;
 use crate::problem::Problem;
 use crate::reload::{Changed, NotChanged};
 
@@ -40,7 +40,7 @@ pub(crate) async fn change(app: &Arc<App>, request: Request<Body>, name: &str) -
     let deleted = text.is_none();
     let holds = {
         let name = name.clone();
-        move |live: &Live| conditions.hold(tag_in(live, &name).as_deref())
+        move |live: &ActiveConfig| conditions.hold(tag_in(live, &name).as_deref())
     };
     // In its own task: if the caller hangs up, a stored policy is still put in force.
     let changing = {

@@ -20,7 +20,7 @@ use crate::app::App;
 use crate::engine::{SettleError, SettledTicket, Settlement, Spent};
 use crate::json;
 use crate::problem::Problem;
-use crate::requests::Ended;
+use crate::requests::WorkEnd;
 use crate::spelling::nearest;
 
 /// The note of a report that changes no limit.
@@ -45,14 +45,14 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
     // If the body does not say how the work ended, the outcome half is left for a report.
     let part = if ended.is_some() { Part::All } else { Part::Spent };
     let (outcome, spent) = match (ended, usage) {
-        (Some(Ended::Undone), _) => (Outcome::Ignored, Spent::Undone),
+        (Some(WorkEnd::Undone), _) => (Outcome::Ignored, Spent::Undone),
         (ended, usage) => (outcome_of(ended), usage.map_or(Spent::AsCharged, Spent::Usage)),
     };
     let settlement = Settlement { part, outcome, spent };
     run(app, &ticket, &settlement, |settled| {
         let mut answer = json!({
             "decision_id": settled.id.to_string(),
-            "outcome": ended.map(Ended::word),
+            "outcome": ended.map(WorkEnd::word),
             "policies": settled.charges.iter().map(|(one, why)| part_of(one, why.as_ref())).collect::<Vec<_>>(),
         });
         let (other_half, spent) = (settled.part != part, settled.part != Part::Outcome);
@@ -86,7 +86,7 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
             fate(&mut part, one.fate);
             part
         });
-        let mut answer = json!({ "decision_id": id.to_string(), "outcome": ended.map(Ended::word) });
+        let mut answer = json!({ "decision_id": id.to_string(), "outcome": ended.map(WorkEnd::word) });
         answer["policies"] = parts.collect();
         if settled.is_empty() {
             answer["note"] = NOTHING_WAITED.into();
@@ -126,10 +126,10 @@ async fn run(
     settled.map(|answer| json::ok(&answer)).map_err(refuse)
 }
 
-fn outcome_of(ended: Option<Ended>) -> Outcome {
+fn outcome_of(ended: Option<WorkEnd>) -> Outcome {
     match ended {
-        Some(Ended::With(outcome)) => outcome,
-        Some(Ended::Undone) | None => Outcome::Ignored,
+        Some(WorkEnd::With(outcome)) => outcome,
+        Some(WorkEnd::Undone) | None => Outcome::Ignored,
     }
 }
 

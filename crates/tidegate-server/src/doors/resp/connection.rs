@@ -21,7 +21,9 @@ use super::reply::Replies;
 use super::session::{RespDoor, Session};
 use super::transaction::{self, Disposition};
 use super::{own, redis};
-use crate::connections::{LINGER, Order, Place, Stage, Stream, after_others, linger, now};
+use crate::connections::{
+    ConnectionPlace, ConnectionStage, LINGER, Order, Stream, after_others, linger, now,
+};
 use crate::metrics::{CutReason, Transport};
 use crate::options::Timeouts;
 use crate::problem::WRONG_TOKEN;
@@ -40,14 +42,14 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 ///
 /// # Cancel safety
 /// Dropping the future closes the socket at once.
-pub(super) async fn serve(stream: Stream, door: &RespDoor, place: &Place, timeouts: Timeouts) {
+pub(super) async fn serve(stream: Stream, door: &RespDoor, place: &ConnectionPlace, timeouts: Timeouts) {
     stream.send_at_once();
     let (read, replies) = (Vec::new(), Replies::default());
     let mut connection = Connection { stream, read, replies, place, timeouts };
     let serving = async {
         let ended = if place.is_reserved() {
             connection.replies.error("ERR", "max number of clients reached");
-            Ended::Full
+            RespEnd::Full
         } else {
             let session = Session::new(&door.app.access);
             connection.run(door, session).await
@@ -66,13 +68,13 @@ pub(super) async fn serve(stream: Stream, door: &RespDoor, place: &Place, timeou
 }
 
 /// Answers a plain-text caller of an encrypted door with an error, and closes.
-pub(super) async fn refuse_plain_text(stream: Stream, place: &Place, timeouts: Timeouts) {
+pub(super) async fn refuse_plain_text(stream: Stream, place: &ConnectionPlace, timeouts: Timeouts) {
     let (read, replies) = (Vec::new(), Replies::default());
     let mut connection = Connection { stream, read, replies, place, timeouts };
     connection
         .replies
         .error("ERR", "this address is served over TLS; use redis-cli --tls, or rediss:// in a URL");
-    connection.close(&Ended::Done).await;
+    connection.close(&RespEnd::Done).await;
 }
 
 struct Connection<'p> {
@@ -81,13 +83,13 @@ struct Connection<'p> {
     /// since `MULTI` come before them.
     read: Vec<u8>,
     replies: Replies,
-    place: &'p Place,
+    place: &'p ConnectionPlace,
     timeouts: Timeouts,
 }
 
 /// Why serving a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+enum RespEnd {
     /// Everything was sent: the client quit, or sent bytes that are not a command, or the server stops and has answered
     /// what came before.
     Done,
@@ -102,10 +104,10 @@ enum Ended {
     /// The replies were not read in time.
     Unread,
     /// The place was given to another connection, in this stage.
-    Vacated(Stage),
+    Vacated(ConnectionStage),
 }
 
-impl Ended {
+impl RespEnd {
     /// Returns the reason that metrics count, if any.
     const fn cut(self) -> Option<CutReason> {
         match self {
@@ -120,9 +122,9 @@ impl Ended {
 
 impl Connection<'_> {
     /// Runs until the connection is over.
-    async fn run(&mut self, door: &RespDoor, mut session: Session) -> Ended {
+    async fn run(&mut self, door: &RespDoor, mut session: Session) -> RespEnd {
         // The time of the first command begins with the connection.
-        let (mut stage, mut since) = (Stage::Head, now());
+        let (mut stage, mut since) = (ConnectionStage::Head, now());
         // One timer for all reads. It is reset only for a read that must end sooner than the timer is set to fire.
         let mut timer = pin!(sleep_until(after(since, self.timeouts.head)));
         // The bytes of commands since `MULTI`.
@@ -130,7 +132,7 @@ impl Connection<'_> {
         loop {
             let order = self.place.order_now();
             if order >= Order::Yield {
-                return Ended::Vacated(stage);
+                return RespEnd::Vacated(stage);
             }
             // A stopping server still answers what has arrived by now, and nothing later.
             let last = order == Order::Finish;
@@ -138,16 +140,17 @@ impl Connection<'_> {
                 self.fill_at_once()
             } else {
                 self.place.note(stage, since);
-                let most = if stage == Stage::Idle { self.timeouts.idle } else { self.timeouts.head };
+                let most =
+                    if stage == ConnectionStage::Idle { self.timeouts.idle } else { self.timeouts.head };
                 self.fill(after(since, most), timer.as_mut()).await
             };
             match filled {
                 Filled::Some => {}
                 Filled::Ordered => continue,
-                Filled::Nothing => return Ended::Idle,
-                Filled::End => return Ended::Gone,
-                Filled::Late if stage == Stage::Idle => return Ended::Idle,
-                Filled::Late => return Ended::Late { begun: !self.read.is_empty() },
+                Filled::Nothing => return RespEnd::Idle,
+                Filled::End => return RespEnd::Gone,
+                Filled::Late if stage == ConnectionStage::Idle => return RespEnd::Idle,
+                Filled::Late => return RespEnd::Late { begun: !self.read.is_empty() },
             }
             let came = now();
             self.place.note_busy();
@@ -156,23 +159,23 @@ impl Connection<'_> {
                 Err(ended) => return ended,
             };
             if session.closing || last {
-                return Ended::Done;
+                return RespEnd::Done;
             }
             if held > 0 || session.queued.is_some() {
                 held = session.queued.as_ref().map_or(0, |queued| queued.commands.capacity());
                 self.place.hold(held);
             }
             if self.read.is_empty() {
-                (stage, since) = (Stage::Idle, now());
-            } else if answered > 0 || stage == Stage::Idle {
+                (stage, since) = (ConnectionStage::Idle, now());
+            } else if answered > 0 || stage == ConnectionStage::Idle {
                 // The beginning of a command. Its time begins now, and further parts of it do not extend it.
-                (stage, since) = (Stage::Head, came);
+                (stage, since) = (ConnectionStage::Head, came);
             }
         }
     }
 
     /// Runs the complete commands and sends their replies. Returns how many bytes they took.
-    async fn answer(&mut self, door: &RespDoor, session: &mut Session) -> Result<usize, Ended> {
+    async fn answer(&mut self, door: &RespDoor, session: &mut Session) -> Result<usize, RespEnd> {
         let mut done = 0;
         session.look_again(&door.app.access);
         while self.run_commands(door, session, &mut done).await {
@@ -248,11 +251,11 @@ impl Connection<'_> {
 
     /// Waits before the answer to a wrong token. Meanwhile the connection can lose its place like an idle one, so that
     /// guesses keep nobody out.
-    async fn wait_for_guess(&self) -> Result<(), Ended> {
-        self.place.note(Stage::Idle, now());
+    async fn wait_for_guess(&self) -> Result<(), RespEnd> {
+        self.place.note(ConnectionStage::Idle, now());
         tokio::select! {
             biased;
-            () = self.place.ordered(Order::Yield) => return Err(Ended::Vacated(Stage::Idle)),
+            () = self.place.ordered(Order::Yield) => return Err(RespEnd::Vacated(ConnectionStage::Idle)),
             () = sleep(WRONG_TOKEN) => {}
         }
         self.place.note_busy();
@@ -298,7 +301,7 @@ impl Connection<'_> {
     }
 
     /// Writes all replies.
-    async fn send(&mut self) -> Result<(), Ended> {
+    async fn send(&mut self) -> Result<(), RespEnd> {
         if self.replies.bytes.is_empty() {
             return Ok(());
         }
@@ -315,10 +318,10 @@ impl Connection<'_> {
                 biased;
                 written = timeout(self.timeouts.unread.min(NEVER), rest) => match written {
                     Ok(Ok(())) => {}
-                    Ok(Err(_)) => return Err(Ended::Gone),
-                    Err(_) => return Err(Ended::Unread),
+                    Ok(Err(_)) => return Err(RespEnd::Gone),
+                    Err(_) => return Err(RespEnd::Unread),
                 },
-                () = self.place.ordered(Order::Yield) => return Err(Ended::Vacated(Stage::Stalled)),
+                () = self.place.ordered(Order::Yield) => return Err(RespEnd::Vacated(ConnectionStage::Stalled)),
             }
             self.place.note_read();
             self.place.note_busy();
@@ -330,13 +333,15 @@ impl Connection<'_> {
     }
 
     /// Sends a last error if there is one, and closes so that it arrives.
-    async fn close(&mut self, ended: &Ended) {
+    async fn close(&mut self, ended: &RespEnd) {
         match ended {
             // No reply could be lost.
-            Ended::Gone | Ended::Idle | Ended::Late { begun: false } => return self.stream.say_end(),
+            RespEnd::Gone | RespEnd::Idle | RespEnd::Late { begun: false } => return self.stream.say_end(),
             // Otherwise the system would keep for minutes what the peer does not take.
-            Ended::Unread | Ended::Vacated(Stage::Stalled) => return self.stream.forget_unsent(),
-            Ended::Vacated(_) => {
+            RespEnd::Unread | RespEnd::Vacated(ConnectionStage::Stalled) => {
+                return self.stream.forget_unsent();
+            }
+            RespEnd::Vacated(_) => {
                 if !self.read.is_empty() {
                     // The place is needed now, so whatever the system does not take at once is dropped.
                     let _ =
@@ -344,15 +349,15 @@ impl Connection<'_> {
                 }
                 return;
             }
-            Ended::Late { begun: true } => {
+            RespEnd::Late { begun: true } => {
                 self.replies.error("ERR", "Protocol error: the rest of the command did not come in time");
             }
-            Ended::Done | Ended::Full => {}
+            RespEnd::Done | RespEnd::Full => {}
         }
         if self.send().await.is_err() {
             return self.stream.forget_unsent();
         }
-        self.place.note(Stage::Closing, now());
+        self.place.note(ConnectionStage::Closing, now());
         let (mut read, mut write) = tokio::io::split(&mut self.stream);
         tokio::select! {
             // Polled first, so that a connection that gives up its place still closes its writing half.

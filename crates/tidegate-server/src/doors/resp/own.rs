@@ -2,23 +2,23 @@
 
 mod attributes;
 mod check;
+mod command_words;
 mod settle;
-mod words;
 
 use std::pin::pin;
 
 use tidegate::visible::excerpt;
 
-use self::words::{Refusal, shown, text, too_few};
+use self::command_words::{Refusal, shown, text, too_few};
 use super::reply::Replies;
 use super::session::{RespDoor, Session};
 use super::throttle;
 use crate::auth::Scope;
 use crate::metrics::Transport;
-use crate::otlp::Ended;
+use crate::otlp::CallEnd;
 use crate::requests;
 use crate::spelling::nearest;
-use crate::unmet::Misdirected;
+use crate::uncovered_requests::Misdirected;
 
 /// All commands of this module, to suggest the one that a misspelt name probably meant.
 const COMMANDS: [&str; 4] = ["CL.THROTTLE", "TG.CHECK", "TG.SETTLE", "TG.RESET"];
@@ -48,7 +48,7 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
         let mut running = pin!(decided(door, session, words, replies));
         match span {
             None => running.await,
-            Some(span) => span.around(running.as_mut(), |done| Ended::Resp { error: done.is_err() }).await,
+            Some(span) => span.around(running.as_mut(), |done| CallEnd::Resp { error: done.is_err() }).await,
         }
     };
     if let Err(Refusal(code, what)) = done {

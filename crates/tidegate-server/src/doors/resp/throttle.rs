@@ -11,10 +11,10 @@ use tidegate::{Cost, Quota, Rate, Retry};
 use super::redis;
 use super::reply::Replies;
 use super::session::{RespDoor, Session, Written};
-use crate::call_notes;
 use crate::engine::Engine;
 use crate::metrics::{Decided, RequestOutcome, Transport};
 use crate::requests::InlineLimit;
+use crate::span_attributes;
 
 /// `CL.THROTTLE key max_burst count period [quantity]`
 pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
@@ -37,7 +37,7 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
     // Declared here and passed by reference: it holds several charges, and moving it costs as much as deciding one.
     let mut settled = Settled::default();
     let decided = decide(&door.app.engine, &own, quota, quantity, &mut settled).await;
-    call_notes::note(|notes| {
+    span_attributes::note(|notes| {
         notes.outcome = Some(match decided {
             Ok(()) if settled.allowed => "allowed",
             Ok(()) => "denied",

@@ -12,8 +12,8 @@ use tidegate::{Quota, Tick};
 
 use super::super::peer_names::{LimitadorCalls, UnknownDomains, show_envoy};
 use super::super::*;
-use crate::metrics::in_force::FollowedRate;
-use crate::metrics::judged::Judge;
+use crate::metrics::admitted_share::Judge;
+use crate::metrics::conditions::FollowedRate;
 
 /// Type and labels of each metric, by its name on the page.
 type MetricTypes = BTreeMap<String, (String, BTreeSet<String>)>;
@@ -54,10 +54,10 @@ fn everything() -> String {
         [true, false].into_iter().for_each(|of_region| leases::show_part(registry, &status, of_region));
         leases::show_membership(registry, &status);
         leases::show_policies(registry, &MemberReport::default());
-        in_force::show_unknown_costs(registry, [("a.b.c", CostErrors::default())].into_iter());
-        judged::show(registry, [("a.b.c", &*judge)].into_iter());
+        conditions::show_unknown_costs(registry, [("a.b.c", CostErrors::default())].into_iter());
+        admitted_share::show(registry, [("a.b.c", &*judge)].into_iter());
         let followed = FollowedRate { policy: "a.b.c", per_second: 10.0 };
-        in_force::show(registry, [("a.b.c", Holding::No)].into_iter(), &[followed]);
+        conditions::show(registry, [("a.b.c", Holding::No)].into_iter(), &[followed]);
         #[cfg(feature = "tls")]
         tls::show(registry, Some(1), true, &tls::Failures::default());
         #[cfg(feature = "otel")]

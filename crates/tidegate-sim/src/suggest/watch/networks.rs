@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use crate::peaks::GivenHash;
-use crate::suggest::needs::Needs;
+use crate::suggest::bursts::Needs;
 
 /// The most networks watched.
 const NETWORKS: usize = 20;

@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn a_wait_ends_while_the_place_becomes_free() {
     explore(Some(3), || {
         let clock = ManualClock::default();
-        let rules = Rules { room: 9, longest_wait: SECOND, ..Bulkhead::rules(false) };
+        let rules = BulkheadRules { room: 9, longest_wait: SECOND, ..Bulkhead::rules(false) };
         let bulkhead = built_on(clock.clone(), rules, 1, None);
         let inside = bulkhead.try_enter().unwrap();
         let other = bulkhead.clone();
@@ -35,7 +35,8 @@ fn a_wait_ends_while_the_place_becomes_free() {
 #[test]
 fn the_newest_first_serves_all() {
     explore(short_or_long(Some(2), Some(3)), || {
-        let bulkhead = built(Rules { room: 9, order: QueueOrder::Lifo, ..Bulkhead::rules(false) }, 1, None);
+        let bulkhead =
+            built(BulkheadRules { room: 9, order: QueueOrder::Lifo, ..Bulkhead::rules(false) }, 1, None);
         let inside = bulkhead.try_enter().unwrap();
         let (one, two) = (bulkhead.clone(), bulkhead.clone());
         let waits = [one, two].map(|waiting| thread::spawn(move || drop(enter(&waiting))));
@@ -52,7 +53,8 @@ fn a_standing_queue_serves_or_refuses_all() {
     explore(short_or_long(Some(2), Some(3)), || {
         let clock = ManualClock::default();
         let order = QueueOrder::Adaptive(Codel::default());
-        let bulkhead = built_on(clock.clone(), Rules { room: 9, order, ..Bulkhead::rules(false) }, 1, None);
+        let bulkhead =
+            built_on(clock.clone(), BulkheadRules { room: 9, order, ..Bulkhead::rules(false) }, 1, None);
         let inside = bulkhead.try_enter().unwrap();
         let (one, two) = (bulkhead.clone(), bulkhead.clone());
         let waits = [one, two].map(|waiting| {
@@ -79,7 +81,7 @@ fn a_tenant_that_lends_nothing_never_waits_for_one_that_does() {
         let half = Partition::default().guaranteed(50).unwrap();
         let tenants = Tenants::default().named("lender", half).unwrap();
         let tenants = tenants.named("keeper", half.lends(0).unwrap()).unwrap();
-        let rules = Rules { room: 9, tenants: Some(tenants), ..Bulkhead::rules(false) };
+        let rules = BulkheadRules { room: 9, tenants: Some(tenants), ..Bulkhead::rules(false) };
         let bulkhead = built(rules, 2, None);
         let borrowed = bulkhead.enter().now().unwrap();
         let (one, two) = (bulkhead.clone(), bulkhead.clone());

@@ -8,10 +8,10 @@ use tidegate_core::{Outcome, Tick};
 
 use super::super::latency::Times;
 use super::super::waiters::Granted;
-use super::{HeldPanic, Shared};
+use super::{BulkheadState, DeferredPanic};
 use crate::observer::PlaceDid;
 
-impl Shared {
+impl BulkheadState {
     /// Returns places, gives them to waiters, and reports the outcome to the law, the throttle and the observer.
     ///
     /// Places and times are references, because the atomic step would wait for copies of them.
@@ -36,7 +36,7 @@ impl Shared {
         }
         let (now, clock_panic) = self.now_or_panic();
         let (waiting, waker_panic) =
-            if locked { self.pass_on(granted, now) } else { (0, HeldPanic::default()) };
+            if locked { self.pass_on(granted, now) } else { (0, DeferredPanic::default()) };
         if let (true, Some(at)) = (told, now) {
             self.learn(granted, times, outcome, at, waiting);
         }
@@ -46,7 +46,7 @@ impl Shared {
     /// Tells the observer that the work has ended, after all else: also if a waker, the law or the throttle panicked.
     #[cold]
     fn after_observed_leave(&self, granted: &Granted, times: &Times, outcome: Outcome, locked: bool) {
-        let panicked = HeldPanic::of(|| self.after_leave(granted, times, outcome, locked)).1;
+        let panicked = DeferredPanic::of(|| self.after_leave(granted, times, outcome, locked)).1;
         let (now, clock_panic) = self.now_or_panic();
         let held = now.map_or(Duration::ZERO, |now| now.since(times.began));
         let end_panic = self.tell_held(PlaceDid::Left { outcome, held });
@@ -64,7 +64,7 @@ impl Shared {
     }
 
     /// Gives returned places to the next waiters. Returns how many callers still wait.
-    fn pass_on(&self, granted: &Granted, now: Option<Tick>) -> (usize, HeldPanic) {
+    fn pass_on(&self, granted: &Granted, now: Option<Tick>) -> (usize, DeferredPanic) {
         let mut waiters = self.waiters.lock();
         let wakers = waiters.give_returned(&self.rules, &self.places, *granted, now);
         let waiting = waiters.waiting();

@@ -21,7 +21,7 @@ const DEEPEST: usize = 32;
 
 /// Which descriptor of a call an expression refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum DescriptorPlace {
     /// `descriptors[0]`
     At(u64),
     /// A bare name, which may be in any descriptor.
@@ -41,7 +41,7 @@ enum Demand {
 #[derive(Debug, Default)]
 pub(super) struct Conditions {
     demands: Vec<(String, Demand)>,
-    places: BTreeSet<Place>,
+    places: BTreeSet<DescriptorPlace>,
 }
 
 /// The expression cannot be written as a match.
@@ -80,7 +80,7 @@ impl Conditions {
     }
 
     /// Returns which descriptors the expressions refer to.
-    pub(super) const fn places(&self) -> &BTreeSet<Place> {
+    pub(super) const fn places(&self) -> &BTreeSet<DescriptorPlace> {
         &self.places
     }
 
@@ -173,7 +173,7 @@ impl Conditions {
                 _ => {
                     let index = index_of(other).ok_or(Inexpressible)?;
                     let key = literal(one).ok_or(Inexpressible)?;
-                    self.places.insert(Place::At(index));
+                    self.places.insert(DescriptorPlace::At(index));
                     Ok((attribute(key, 0), Demand::Present))
                 }
             },
@@ -230,16 +230,18 @@ impl Conditions {
     fn entry(&mut self, node: &IdedExpr) -> Option<String> {
         let (place, key) = match &node.expr {
             Expr::Select(select) if !select.test && index_of(&select.operand).is_some() => {
-                (index_of(&select.operand).map(Place::At)?, select.field.clone())
+                (index_of(&select.operand).map(DescriptorPlace::At)?, select.field.clone())
             }
             Expr::Call(call) if call.func_name == INDEX => {
                 let [map, key] = &*call.args else { return None };
-                (Place::At(index_of(map)?), literal(key)?.to_owned())
+                (DescriptorPlace::At(index_of(map)?), literal(key)?.to_owned())
             }
-            expr => (Place::Any, bare(expr)?),
+            expr => (DescriptorPlace::Any, bare(expr)?),
         };
         // An empty key is not an entry of a descriptor, and these names are Limitador's own.
-        if key.is_empty() || place == Place::Any && (key == "descriptors" || key.starts_with("limit.")) {
+        if key.is_empty()
+            || place == DescriptorPlace::Any && (key == "descriptors" || key.starts_with("limit."))
+        {
             return None;
         }
         self.places.insert(place);

@@ -10,7 +10,7 @@ use tidegate_core::Rate;
 
 use super::super::diagnostic::Findings;
 use super::super::node::{Node, Spot, Value};
-use super::condition::{Conditions, Place};
+use super::condition::{Conditions, DescriptorPlace};
 use super::draft::{AttributeMatch, Draft, Granted, PolicyFileText};
 use super::keys;
 
@@ -104,7 +104,7 @@ fn place(conditions: &Conditions, spot: Spot, findings: &mut Findings) -> Option
     match (places.next(), places.next()) {
         // A limit that names no descriptor is charged once per call.
         (None, _) => Some(0),
-        (Some(Place::Any), None) => {
+        (Some(DescriptorPlace::Any), None) => {
             findings.warn(
                 spot,
                 "a bare name is the key of an entry, as until version 1 of Limitador; in newer ones such a limit never applies: write \
@@ -112,7 +112,7 @@ fn place(conditions: &Conditions, spot: Spot, findings: &mut Findings) -> Option
             );
             None
         }
-        (Some(Place::At(index)), None) => Some(*index),
+        (Some(DescriptorPlace::At(index)), None) => Some(*index),
         (Some(_), Some(_)) => {
             findings.error(
                 spot,

@@ -14,7 +14,7 @@
 //!   instant there, so three admissions go through all interleavings, without a bound.
 //! * [`MemoryStore`], the real one, whose names and words are loom's atomics: two admissions, and a thread that could go on is
 //!   interrupted once or twice at most. Its cells beside the table and its classes lie under locks that loom does not see; none is held
-//!   where loom switches. The lines have models of their own, in `store/memory/line/loom_model.rs`.
+//!   where loom switches. The lines have models of their own, in `store/memory/cache_line/loom_model.rs`.
 
 use std::collections::BTreeSet;
 use std::iter;

@@ -6,7 +6,7 @@
 
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
-use super::super::shown::ShownLimits;
+use super::super::shown_limits::ShownLimits;
 use super::LEFT_OUT;
 use super::budget::BUDGET;
 use super::draft11::{POLICIES, STANDING};
@@ -91,7 +91,7 @@ fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::shown::ShownLimit;
+    use super::super::super::shown_limits::ShownLimit;
     use super::*;
 
     fn shown(name: &str, quota: u64, remaining: u64) -> ShownLimits<'_> {

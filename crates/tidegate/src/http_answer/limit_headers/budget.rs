@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-use super::super::shown::{ShownLimit, ShownLimits};
+use super::super::shown_limits::{ShownLimit, ShownLimits};
 
 /// The most bytes of the lists of limits, in all headers of one answer.
 pub(super) const BUDGET: usize = 2048;

@@ -5,7 +5,7 @@
 
 use http::header::HeaderMap;
 
-use super::super::shown::ShownLimits;
+use super::super::shown_limits::ShownLimits;
 use super::budget::{fitting, shown_name};
 use super::field::Field;
 use super::x_ratelimit::{LIMIT, write_standing};

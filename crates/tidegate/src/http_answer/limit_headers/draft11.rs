@@ -8,7 +8,7 @@
 
 use http::header::{HeaderMap, HeaderName};
 
-use super::super::shown::{ShownLimit, ShownLimits};
+use super::super::shown_limits::{ShownLimit, ShownLimits};
 use super::budget::{fitting, shown_name};
 use super::field::Field;
 

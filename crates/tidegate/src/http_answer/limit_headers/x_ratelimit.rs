@@ -5,7 +5,7 @@
 
 use http::header::{HeaderMap, HeaderName};
 
-use super::super::shown::{ShownLimit, ShownLimits};
+use super::super::shown_limits::{ShownLimit, ShownLimits};
 
 pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 pub(super) const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");

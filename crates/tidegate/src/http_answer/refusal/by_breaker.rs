@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_core::breaker::{Condition, Force};
 use tidegate_core::{Retry, Standing};
 
-use crate::rounded::in_words;
+use crate::duration_text::in_words;
 use crate::store::BreakerView;
 use crate::visible;
 

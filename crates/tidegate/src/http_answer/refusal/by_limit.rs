@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tidegate_core::{Criticality, Quota, Retry};
 
+use crate::duration_text::in_words;
 use crate::gate::LimitDecision;
 use crate::policy::{CostRule, Limit, Policy};
-use crate::rounded::in_words;
 
 /// Describes the refusal by a limit that is no breaker. `needed` is the lowest priority that passes, if the limit refuses
 /// any cost for its priority.

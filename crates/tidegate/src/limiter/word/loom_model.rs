@@ -34,7 +34,7 @@ impl Miniature {
         this
     }
 
-    /// As `Shared::with_cells`.
+    /// As `LimiterState::with_cells`.
     fn under_lock<R>(&self, then: impl FnOnce(&mut Limits) -> R) -> R {
         let mut limits = self.limits.lock().unwrap();
         limits.word_to_cell(&self.word, NOW);
@@ -43,7 +43,7 @@ impl Miniature {
         result
     }
 
-    /// As `Shared::spend_by_clock`, and under the lock if that does not decide.
+    /// As `LimiterState::spend_by_clock`, and under the lock if that does not decide.
     fn take(&self) -> bool {
         while let Some((form, word)) = self.word.read() {
             // While no form holds, this may be any value, even none.
@@ -57,8 +57,8 @@ impl Miniature {
         self.under_lock(|limits| limits.settle(NOW, Op::Take, Cost::ONE, Duration::ZERO).allowed)
     }
 
-    /// As `Shared::charge_by_word`: the receipt of a charge, with the count of changes that it was made under. `None` while
-    /// the word is away.
+    /// As `LimiterState::charge_by_word`: the receipt of a charge, with the count of changes that it was made under.
+    /// `None` while the word is away.
     fn charge(&self) -> Option<(Receipt, u64)> {
         let terms = self.terms.load(Ordering::Acquire);
         while let Some((form, word)) = self.word.read() {
@@ -70,7 +70,7 @@ impl Miniature {
         None
     }
 
-    /// As `Shared::settle`: undoes a charge, unless the limit was changed since. Returns whether it did.
+    /// As `LimiterState::settle`: undoes a charge, unless the limit was changed since. Returns whether it did.
     fn undo(&self, (receipt, terms): (Receipt, u64)) -> bool {
         self.under_lock(|limits| {
             let same = self.terms.load(Ordering::Acquire) == terms;

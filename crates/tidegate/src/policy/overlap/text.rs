@@ -98,7 +98,7 @@ type Set = Vec<u32>;
 /// A state that the search has reached.
 struct Node {
     set: Set,
-    place: Place,
+    place: TextPosition,
     /// The node before and the character after it.
     before: Option<(usize, char)>,
 }
@@ -184,7 +184,8 @@ impl Tokens {
                     _ => false,
                 })
         };
-        let allowed = |char: &char| !names(*char) && Place::Text.then(domain, *char) == Some(Place::Text);
+        let allowed =
+            |char: &char| !names(*char) && TextPosition::Text.then(domain, *char) == Some(TextPosition::Text);
         ('x'..='z').chain('a'..='w').chain('0'..='9').chain('\u{e0}'..='\u{ffff}').find(allowed)
     }
 
@@ -201,8 +202,8 @@ impl Tokens {
         let fits = |node: &Node| node.place.may_end(domain) && self.keeps(&node.set, lists, true);
         let usual = self.other(domain).into_iter().chain(domain.is_path().then_some('/'));
         let usual: Vec<char> = usual.collect();
-        let mut nodes = vec![Node { set: start, place: Place::Start, before: None }];
-        let mut seen: HashSet<(Set, Place)> = HashSet::new();
+        let mut nodes = vec![Node { set: start, place: TextPosition::Start, before: None }];
+        let mut seen: HashSet<(Set, TextPosition)> = HashSet::new();
         let mut queue = VecDeque::from([0]);
         while let Some(at) = queue.pop_front() {
             for char in self.next_chars(&nodes[at].set, &usual) {
@@ -295,7 +296,7 @@ impl Domain {
 
 /// How far a text is, as its domain sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Place {
+enum TextPosition {
     Start,
     /// After the first slash of a path.
     Root,
@@ -307,7 +308,7 @@ enum Place {
     Text,
 }
 
-impl Place {
+impl TextPosition {
     /// Returns the place after one more character; `None` if the domain has no such text.
     fn then(self, domain: Domain, char: char) -> Option<Self> {
         match domain {

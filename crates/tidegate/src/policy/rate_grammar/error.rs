@@ -1,7 +1,7 @@
 //! Why a text is not a rate or a span, and what to write instead.
 
 use super::unit::{Unit, UnitError};
-use super::written::WrittenRate;
+use super::written_rate::WrittenRate;
 
 /// Why a text is not a rate or a span.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::unit::UNITS;
-use super::written::MAX_PERIOD;
+use super::written_rate::MAX_PERIOD;
 use super::*;
 
 fn rate(text: &str) -> Result<WrittenRate, GrammarError> {

@@ -148,7 +148,7 @@ struct StepParts {
     tag: u64,
     receipts: bool,
     kind: Kind,
-    lines: Vec<Line>,
+    lines: Vec<TraceLine>,
     endings: Vec<Ending>,
 }
 
@@ -168,7 +168,7 @@ enum Kind {
     Reset,
 }
 
-struct Line {
+struct TraceLine {
     key: usize,
     quota: usize,
     cost: Cost,
@@ -245,13 +245,13 @@ impl History {
         }
     }
 
-    fn charge_some(&mut self, count: usize) -> Vec<Line> {
+    fn charge_some(&mut self, count: usize) -> Vec<TraceLine> {
         let first = self.random.below(KEYS.len() as u64) as usize;
         let line = |offset| {
             let key = (first + offset) % KEYS.len();
             // Now and then a key gets another quota of the list: a live change.
             let other = usize::from(self.random.below(50) == 0);
-            Line {
+            TraceLine {
                 key,
                 quota: (self.start + key + other) % self.quotas,
                 cost: Cost::new(1 + self.random.below(4)).unwrap_or(Cost::ONE),
@@ -267,8 +267,8 @@ impl History {
 
     /// Ends some charges, and in the same step forgets keys or charges them once: before the other charges, between
     /// them, or after them.
-    fn end_some(&mut self, count: usize, lines: &mut Vec<Line>, endings: &mut Vec<Ending>) {
-        let line = |key, quota, cost| Line {
+    fn end_some(&mut self, count: usize, lines: &mut Vec<TraceLine>, endings: &mut Vec<Ending>) {
+        let line = |key, quota, cost| TraceLine {
             key,
             quota,
             cost,
@@ -283,7 +283,7 @@ impl History {
             let older = self.random.below(3) == 0;
             let back = if older { self.random.below(self.open.len() as u64) as usize } else { 0 };
             let ended = self.open.swap_remove(last - back);
-            if lines.iter().all(|line: &Line| line.key != ended.key) {
+            if lines.iter().all(|line: &TraceLine| line.key != ended.key) {
                 lines.push(line(ended.key, ended.quota, ended.receipt.cost));
                 endings.push(ended.ending(&mut self.random));
             }
@@ -295,7 +295,7 @@ impl History {
             let cost = Cost::new(1 + self.random.below(4)).unwrap_or(Cost::ONE);
             let binding = self.random.below(2) != 0;
             let at = self.random.below(1 + lines.len() as u64) as usize;
-            lines.insert(at, Line { binding, ..line(key, (self.start + key) % self.quotas, cost) });
+            lines.insert(at, TraceLine { binding, ..line(key, (self.start + key) % self.quotas, cost) });
             endings.insert(at, if self.random.below(2) == 0 { Ending::Once } else { Ending::Forget });
         }
     }
@@ -335,7 +335,7 @@ impl Open {
 
 impl StepParts {
     fn charges<'q>(&self, quotas: &'q [Arc<Quota>]) -> Vec<Charge<'q>> {
-        let charge = |line: &Line| Charge {
+        let charge = |line: &TraceLine| Charge {
             kept_back: line.kept_back,
             max_wait: line.max_wait,
             binding: line.binding,

@@ -75,7 +75,7 @@ pub(super) struct Breaker {
     answered: AtomicU64,
     without_engine: AtomicU64,
     /// Protects the fields that change together. No foreign code is called while it is held.
-    inner: Mutex<Inner>,
+    inner: Mutex<EngineHealth>,
     interval: Duration,
     /// The number of failures in a row that opens it.
     opens_after: u32,
@@ -83,7 +83,7 @@ pub(super) struct Breaker {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct EngineHealth {
     down: Option<Arc<str>>,
     since: Option<Tick>,
     /// The value of [`Breaker::without_engine`] at the last change.
@@ -247,7 +247,7 @@ impl Breaker {
         self.inner.lock().down.clone().unwrap_or_else(|| "it has just come back".into())
     }
 
-    fn change(&self, inner: &mut Inner, up: bool, reason: Arc<str>, at: Tick) -> Change {
+    fn change(&self, inner: &mut EngineHealth, up: bool, reason: Arc<str>, at: Tick) -> Change {
         let count = self.without_engine.load(Ordering::Relaxed);
         let lasted = inner.since.map_or(Duration::ZERO, |since| at.since(since));
         let without_engine = count - inner.before;

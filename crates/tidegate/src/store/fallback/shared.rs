@@ -15,7 +15,7 @@ use crate::store::{
 
 /// The state shared by the clones of a fallback and its steps in flight.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct FallbackState {
     pub(super) engine: Arc<dyn Store>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) breaker: Arc<Breaker>,
@@ -23,7 +23,7 @@ pub(super) struct Shared {
     pub(super) deadline: Duration,
 }
 
-impl Shared {
+impl FallbackState {
     fn route(&self) -> Route {
         self.breaker.route(|| self.clock.now())
     }
@@ -206,7 +206,7 @@ impl Shared {
         Err(self.late())
     }
 
-    /// Waits for many answers like [`Shared::in_time`].
+    /// Waits for many answers like [`FallbackState::in_time`].
     async fn each_in_time(
         &self,
         later: Later<Vec<Answer>>,

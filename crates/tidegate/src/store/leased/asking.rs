@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use futures_util::future::{join, join_all};
 use tidegate_core::Tick;
 
-use super::drawing::Awaited;
-use super::shared::{Inner, ask, ask_each, widen};
-use super::under_way::{Asking, FirstPass, OnAnswer, Pending};
+use super::draws::Awaited;
+use super::progress::{Asking, FirstPass, OnAnswer, Pending};
+use super::shared::{LeasedState, ask, ask_each, widen};
 use crate::clock::before;
 use crate::later::Later;
 use crate::store::{Answer, Op, OwnedStep, Settled, Settling, Step, StoreError};
@@ -27,7 +27,7 @@ impl Asking {
     }
 }
 
-impl Inner {
+impl LeasedState {
     /// Settles a step, now or later.
     #[inline]
     pub(super) fn settle(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {

@@ -1,4 +1,4 @@
-//! Merges the engine's decisions on a request with what this node decided, and updates purses by the engine's answers.
+//! Merges the engine's decisions on a request with what this node decided, and updates leases by the engine's answers.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Retry, Tick};
 
-use super::shared::{Inner, TermsOfLines, ask, by_the_engine, widen};
-use super::table::Entry;
-use super::under_way::{Asking, LocalLines, OnAnswer};
+use super::progress::{Asking, LocalLines, OnAnswer};
+use super::shared::{LeasedState, TermsOfLines, ask, by_the_engine, widen};
+use super::table::LeasedKey;
 use crate::store::{Answer, Charge, DecidedBy, Ending, Op, OwnedStep, Settled, Settlement, Step, StoreError};
 
-impl Inner {
+impl LeasedState {
     /// Returns the part of a step that the engine is asked about, while the units taken for its other charges are held.
     pub(super) fn ask_for_the_rest(&self, step: &OwnedStep, local: LocalLines) -> Box<Asking> {
-        if local.held.pieces.is_empty() && local.lines.iter().all(Option::is_none) {
+        if local.held.portions.is_empty() && local.lines.iter().all(Option::is_none) {
             return step.with(|step| self.ask_for_all(step));
         }
         let (terms, asked) = step.with(|step| {
@@ -87,7 +87,7 @@ impl Inner {
         Ok(merged)
     }
 
-    /// Updates purses by the engine's answer: which requests need not be asked about again, and which may be.
+    /// Updates leases by the engine's answer: which requests need not be asked about again, and which may be.
     pub(super) fn record_answer(&self, asked: &OwnedStep, settled: &Settled, sent: Tick) {
         asked.with(|step| match step.op {
             Op::Take | Op::Peek => self.record_decisions(step, settled, sent),
@@ -106,13 +106,13 @@ impl Inner {
         for (charge, line) in step.charges.iter().zip(&settled.lines).filter(at_once) {
             match line.decision.ruling {
                 Ruling::Denied { retry: Retry::After(after) } if takes => {
-                    self.with_purse_of(charge, |entry| {
-                        entry.purse.refused_alone(charge.cost, charge.kept_back, after, sent);
+                    self.with_lease_of(charge, |entry| {
+                        entry.lease.refused_alone(charge.cost, charge.kept_back, after, sent);
                     });
                 }
-                Ruling::Allowed { .. } => self.with_purse_of(charge, |entry| {
+                Ruling::Allowed { .. } => self.with_lease_of(charge, |entry| {
                     let remaining = line.decision.standing.remaining;
-                    entry.purse.would_be_granted(charge.cost, charge.kept_back, remaining);
+                    entry.lease.would_be_granted(charge.cost, charge.kept_back, remaining);
                 }),
                 Ruling::Denied { .. } => {}
             }
@@ -128,7 +128,7 @@ impl Inner {
                 Ending::Forget => self.forget(charge.key),
                 Ending::Finish { receipt, finish, .. } if by_engine && finish.used < receipt.cost.units() => {
                     let (now, remaining) = (self.clock.now(), line.decision.standing.remaining);
-                    self.with_purse_of(charge, |entry| entry.purse.units_came_back(remaining, now));
+                    self.with_lease_of(charge, |entry| entry.lease.units_came_back(remaining, now));
                 }
                 Ending::Finish { .. } | Ending::Extend { .. } | Ending::Once => {}
             }
@@ -136,10 +136,10 @@ impl Inner {
     }
 
     /// Calls a function with the entry of a charge in the engine's form, if there is one under that limit.
-    fn with_purse_of(&self, charge: &Charge<'_>, then: impl FnOnce(&mut Entry)) {
+    fn with_lease_of(&self, charge: &Charge<'_>, then: impl FnOnce(&mut LeasedKey)) {
         let hash = self.table.hash(charge.key);
         if let Some(entry) = self.table.lock(hash).get(hash, charge.key)
-            && entry.purse.terms.engine == *charge.quota
+            && entry.lease.terms.engine == *charge.quota
         {
             then(entry);
         }

@@ -6,12 +6,12 @@
 pub struct LeaseHealth {
     /// Keys with units held or with recent requests.
     pub keys: usize,
-    /// Units in pockets that could be spent now, plus units taken by requests that wait for another limit's engine. The
+    /// Units in batches that could be spent now, plus units taken by requests that wait for another limit's engine. The
     /// sum for one key over all nodes is the most by which admissions may exceed the engine's limit.
     pub outstanding: u64,
     /// Units drawn that may not be spent yet.
     pub reserved: u64,
-    /// Charges granted out of pockets.
+    /// Charges granted out of batches.
     pub granted: u64,
     /// Charges refused without asking the engine.
     pub refused: u64,

@@ -1,6 +1,6 @@
 //! A model check of the lease protocol, over every order in which its events can happen.
 //!
-//! The model has two nodes with their real purses and one engine with the real arithmetic. Calls and replies between
+//! The model has two nodes with their real leases and one engine with the real arithmetic. Calls and replies between
 //! them arrive at any later time, are lost, or arrive twice. Nodes crash, the engine fails over and forgets, and parts
 //! of the budget move from one node to the other. The search covers all orders of these events, up to a number of
 //! faults and a span of time, and checks the bound after each admission. Nodes and calls have no timing of their own,
@@ -16,21 +16,21 @@ use tidegate_core::Quota;
 use tidegate_core::envelope::Envelope;
 use tidegate_core::rate::CalendarUnit;
 
-use super::terms::Terms;
+use super::leasable::Terms;
 use crate::sync::short_or_long;
 use world::{Bounds, Judge, Node, World};
 
 /// The findings of a search.
 #[derive(Debug, Default)]
-struct Found {
+struct SearchResult {
     states: usize,
     most_excess: u64,
     most_admitted: u64,
 }
 
 /// Searches all worlds that can follow from one.
-fn search(first: World, bounds: &Bounds, most: u64) -> Found {
-    let (mut seen, mut found) = (HashSet::new(), Found::default());
+fn search(first: World, bounds: &Bounds, most: u64) -> SearchResult {
+    let (mut seen, mut found) = (HashSet::new(), SearchResult::default());
     let mut left = vec![first];
     while let Some(world) = left.pop() {
         for next in world.next(bounds) {
@@ -104,7 +104,7 @@ fn bounded_leases_admit_what_is_outstanding_beyond_the_limit_and_no_more() {
     println!("{found:?}");
     assert!(
         found.most_excess > 0,
-        "the search finds orders that exceed a limit which leaves no room for pockets"
+        "the search finds orders that exceed a limit which leaves no room for batches"
     );
 }
 

@@ -7,11 +7,11 @@ use tidegate_core::Decision;
 use tidegate_core::decision::Ruling;
 
 use super::request::standing;
-use super::shared::Inner;
+use super::shared::LeasedState;
 use crate::store::plain::refuse_repeated;
 use crate::store::{DecidedBy, Ending, Op, Settled, Settlement, Step};
 
-impl Inner {
+impl LeasedState {
     /// Ends charges that used exactly what was charged: that changes no limit, so the engine is not asked. Returns
     /// `false` if any charge is of another kind: receipts of leases are receipts of the engine, each of its own units,
     /// so the engine ends them, whichever node made them.
@@ -40,7 +40,7 @@ impl Inner {
         true
     }
 
-    /// Answers a peek, if pockets have the units; returns `false` if the engine has to be asked.
+    /// Answers a peek, if batches have the units; returns `false` if the engine has to be asked.
     pub(super) fn peek_at_once(&self, step: &Step<'_>, out: &mut Settled) -> bool {
         if refuse_repeated(step).is_err() {
             return false;
@@ -52,8 +52,8 @@ impl Inner {
             let Some(entry) = shard.get(hash, charge.key).filter(|entry| entry.is_of(charge.quota)) else {
                 return false;
             };
-            let (now, part) = (self.now_of(step, entry.purse.terms.window), self.part.at(step.now));
-            if !entry.purse.would_grant(charge.cost, charge.kept_back, now, part) {
+            let (now, part) = (self.now_of(step, entry.lease.terms.window), self.part.at(step.now));
+            if !entry.lease.would_grant(charge.cost, charge.kept_back, now, part) {
                 return false;
             }
             let decision =
@@ -70,7 +70,7 @@ impl Inner {
     pub(super) fn forget(&self, key: &[u8]) {
         let (hash, now) = (self.table.hash(key), self.clock.now());
         if let Some(entry) = self.table.lock(hash).get(hash, key) {
-            self.counts.burned.fetch_add(entry.purse.forget(now), Ordering::Relaxed);
+            self.counts.burned.fetch_add(entry.lease.forget(now), Ordering::Relaxed);
         }
     }
 }

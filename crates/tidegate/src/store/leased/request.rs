@@ -1,4 +1,4 @@
-//! Decides requests out of pockets where possible, all charges or none.
+//! Decides requests out of batches where possible, all charges or none.
 
 use std::mem;
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Decision, Retry, Standing, Tick};
 
-use super::drawing::Return;
-use super::held::{Held, Taken};
-use super::purse::{GivenBack, Lookup};
-use super::shared::Inner;
-use super::table::{ChargeSettings, Drawing, Entry};
-use super::terms::Terms;
-use super::under_way::{FirstPass, LocalLines, Pending};
+use super::draws::Return;
+use super::holds::{HeldUnits, Taken};
+use super::leasable::Terms;
+use super::lease::{GivenBack, Lookup};
+use super::progress::{FirstPass, LocalLines, Pending};
+use super::shared::LeasedState;
+use super::table::{ChargeSettings, Drawing, LeasedKey};
 use crate::store::plain::refuse_repeated;
 use crate::store::{Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step};
 
 /// The result of one charge.
-enum Found {
-    Piece(Taken, Settlement),
+enum ChargeResult {
+    Portion(Taken, Settlement),
     Refused(Settlement),
     /// A draw is needed: the draw, and until when to wait for it.
     Draw(Drawing, Tick),
     Engine,
 }
 
-impl Inner {
-    /// Settles a step of one charge whose units are in a pocket, which is the usual case. Otherwise returns `false` and
+impl LeasedState {
+    /// Settles a step of one charge whose units are in a batch, which is the usual case. Otherwise returns `false` and
     /// changes nothing.
     #[inline]
     pub(super) fn take_at_once(
@@ -45,14 +45,14 @@ impl Inner {
         let Some(entry) = shard.get(hash, charge.key).filter(|entry| entry.is_of(charge.quota)) else {
             return false;
         };
-        let now = self.now_of(step, entry.purse.terms.window);
-        let Some(piece) = entry.purse.take_at_once(charge.cost, charge.kept_back, now, part) else {
+        let now = self.now_of(step, entry.lease.terms.window);
+        let Some(portion) = entry.lease.take_at_once(charge.cost, charge.kept_back, now, part) else {
             return false;
         };
-        let receipt = step.receipts.then(|| piece.receipt(&entry.purse.terms.engine));
+        let receipt = step.receipts.then(|| portion.receipt(&entry.lease.terms.engine));
         let decision =
             Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing: standing(entry, now) };
-        let ahead = if entry.purse.runs_low(now) { self.drawing(hash, entry, None, now) } else { None };
+        let ahead = if entry.lease.runs_low(now) { self.drawing(hash, entry, None, now) } else { None };
         shard.granted += 1;
         drop(shard);
         out.lines.clear();
@@ -80,7 +80,7 @@ impl Inner {
         let terms = self.terms_of(step);
         let (mut returns, mut ahead) = (Vec::new(), SmallVec::<[Drawing; 2]>::new());
         let both = step.charges.iter().zip(&terms);
-        let found: SmallVec<[Found; 4]> = both
+        let found: SmallVec<[ChargeResult; 4]> = both
             .map(|(charge, terms)| {
                 let terms = terms.as_ref();
                 self.find(step, first, charge, terms, &mut returns, &mut ahead)
@@ -90,24 +90,24 @@ impl Inner {
         ahead.into_iter().for_each(|drawing| self.draw_ahead(drawing));
 
         let (mut held, mut waits) =
-            (Held { inner: Arc::clone(self), pieces: SmallVec::new() }, SmallVec::new());
+            (HeldUnits { inner: Arc::clone(self), portions: SmallVec::new() }, SmallVec::new());
         let mut lines: SmallVec<[Option<Settlement>; 4]> = SmallVec::new();
         let (mut refused, mut by_engine) = (false, false);
         for (found, charge) in found.into_iter().zip(step.charges) {
             lines.push(match found {
-                Found::Piece(taken, line) => {
-                    held.pieces.push(taken);
+                ChargeResult::Portion(taken, line) => {
+                    held.portions.push(taken);
                     Some(line)
                 }
-                Found::Refused(line) => {
+                ChargeResult::Refused(line) => {
                     refused |= charge.binding;
                     Some(line)
                 }
-                Found::Draw(drawing, until) => {
+                ChargeResult::Draw(drawing, until) => {
                     waits.push((drawing, until));
                     None
                 }
-                Found::Engine => {
+                ChargeResult::Engine => {
                     by_engine = true;
                     None
                 }
@@ -141,67 +141,69 @@ impl Inner {
         terms: Option<&Arc<Terms>>,
         returns: &mut Vec<Return>,
         ahead: &mut SmallVec<[Drawing; 2]>,
-    ) -> Found {
-        let Some(terms) = terms.filter(|_| charge.max_wait.is_zero()) else { return Found::Engine };
+    ) -> ChargeResult {
+        let Some(terms) = terms.filter(|_| charge.max_wait.is_zero()) else { return ChargeResult::Engine };
         let (now, part) = (self.now_of(step, terms.window), self.part.at(step.now));
         let (hash, mut back) = (self.table.hash(charge.key), GivenBack::new());
         let mut shard = self.table.lock(hash);
         // Units held under a limit that has since changed are given back to the old limit.
         if let Some(entry) = shard.get(hash, charge.key).filter(|entry| !entry.is_of(charge.quota)) {
-            entry.purse.close(&mut back);
+            entry.lease.close(&mut back);
             returns.extend(Self::returns(entry, mem::take(&mut back)));
         }
         let settings = ChargeSettings::of(charge, step.tag);
         let most = self.table.most_in_a_shard();
-        let Some(entry) = shard.entry(hash, most, now, charge, terms, settings) else { return Found::Engine };
+        let Some(entry) = shard.entry(hash, most, now, charge, terms, settings) else {
+            return ChargeResult::Engine;
+        };
         entry.settings = settings;
         if first {
-            entry.purse.count_demand(charge.cost);
+            entry.lease.count_demand(charge.cost);
         }
-        let lookup = entry.purse.look_up(charge.cost, charge.kept_back, now, part, &mut back);
+        let lookup = entry.lease.look_up(charge.cost, charge.kept_back, now, part, &mut back);
         let found = match lookup {
-            Lookup::Ready => match entry.purse.take(charge.cost) {
-                Some(piece) => {
-                    entry.purse.hold(&piece);
-                    let receipt = step.receipts.then(|| piece.receipt(&entry.purse.terms.engine));
+            Lookup::Ready => match entry.lease.take(charge.cost) {
+                Some(portion) => {
+                    entry.lease.hold(&portion);
+                    let receipt = step.receipts.then(|| portion.receipt(&entry.lease.terms.engine));
                     let ruling = Ruling::Allowed { wait: Duration::ZERO };
                     let decision = Decision { ruling, standing: standing(entry, now) };
-                    if entry.purse.runs_low(now) {
+                    if entry.lease.runs_low(now) {
                         ahead.extend(self.drawing(hash, entry, None, now));
                     }
-                    let (key, terms) = (Arc::clone(&entry.key), Arc::clone(&entry.purse.terms));
-                    Found::Piece(
-                        Taken { hash, key, terms, settings, piece },
+                    let (key, terms) = (Arc::clone(&entry.key), Arc::clone(&entry.lease.terms));
+                    ChargeResult::Portion(
+                        Taken { hash, key, terms, settings, portion },
                         Settlement { decision, receipt },
                     )
                 }
-                None => Found::Engine,
+                None => ChargeResult::Engine,
             },
             Lookup::Refused(after) => {
-                let standing = Standing { remaining: entry.purse.ready(now), ..standing(entry, now) };
+                let standing = Standing { remaining: entry.lease.ready(now), ..standing(entry, now) };
                 let ruling = Ruling::Denied { retry: Retry::After(after) };
-                Found::Refused(Settlement { decision: Decision { ruling, standing }, receipt: None })
+                ChargeResult::Refused(Settlement { decision: Decision { ruling, standing }, receipt: None })
             }
             Lookup::Draw => {
-                let until = entry.purse.drawing_since().unwrap_or(now).after(self.patience(terms));
+                let until = entry.lease.drawing_since().unwrap_or(now).after(self.patience(terms));
                 match self.drawing(hash, entry, Some((charge.cost, charge.kept_back)), now) {
-                    Some(drawing) if now < until => Found::Draw(drawing, until),
+                    Some(drawing) if now < until => ChargeResult::Draw(drawing, until),
                     // The draw was lost, or the engine is busy.
-                    _ => Found::Engine,
+                    _ => ChargeResult::Engine,
                 }
             }
-            Lookup::Engine => Found::Engine,
+            Lookup::Engine => ChargeResult::Engine,
         };
         returns.extend(Self::returns(entry, back));
         match found {
-            Found::Piece(..) => shard.granted += 1,
-            Found::Refused(_) => shard.refused += 1,
+            ChargeResult::Portion(..) => shard.granted += 1,
+            ChargeResult::Refused(_) => shard.refused += 1,
             _ => {}
         }
         found
     }
 
-    /// Answers a step that a pocket refuses. Charges whose keys were not looked at are reported with a full limit.
+    /// Answers a step that a batch refuses. Charges whose keys were not looked at are reported with a full limit.
     fn refuse(&self, step: &Step<'_>, lines: &[Option<Settlement>], out: &mut Settled) {
         out.lines.clear();
         let both = lines.iter().zip(step.charges);
@@ -250,10 +252,10 @@ impl Inner {
 /// Returns the standing of a leased limit as far as this node knows: the units that it holds, plus what the engine had
 /// left at the last draw.
 #[inline]
-pub(super) fn standing(entry: &Entry, now: Tick) -> Standing {
-    let (purse, limit) = (&entry.purse, entry.purse.terms.limit);
-    let remaining = purse.units_held().saturating_add(purse.remaining).min(limit);
-    Standing { limit, remaining, debt: 0, reset_after: purse.full_at.since(now) }
+pub(super) fn standing(entry: &LeasedKey, now: Tick) -> Standing {
+    let (lease, limit) = (&entry.lease, entry.lease.terms.limit);
+    let remaining = lease.units_held().saturating_add(lease.remaining).min(limit);
+    Standing { limit, remaining, debt: 0, reset_after: lease.full_at.since(now) }
 }
 
 /// Answers a charge that was not looked at, because another one refuses the step.

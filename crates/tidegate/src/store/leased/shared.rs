@@ -7,22 +7,22 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::health::LeaseHealth;
+use super::leasable::{AllTerms, Terms};
 use super::table::Table;
-use super::terms::{AllTerms, Terms};
 use crate::background::Background;
 use crate::clock::Clock;
 use crate::cluster::Part;
 use crate::store::{Answer, Charge, OwnedStep, Settled, Settling, Step, Store};
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct LeasedState {
     pub(super) engine: Arc<dyn Store>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) part: Part,
     pub(super) terms: AllTerms,
     pub(super) table: Table,
     pub(super) background: Background,
-    pub(super) counts: Counts,
+    pub(super) counts: LeaseCounters,
     /// The duration of the last answered draw, in nanoseconds.
     pub(super) round_trip: AtomicU64,
 }
@@ -33,7 +33,7 @@ const ROUND_TRIPS: u32 = 3;
 /// Counters of calls to the engine; what is counted for each request is in the table. Relaxed throughout: they are
 /// statistics, with no ordering to other data.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct LeaseCounters {
     /// The number of the next draw.
     pub(super) numbers: AtomicU64,
     pub(super) messages: AtomicU64,
@@ -48,7 +48,7 @@ pub(super) struct Counts {
 /// The terms of the charges of a step; `None` for limits that are not leased.
 pub(super) type TermsOfLines = SmallVec<[Option<Arc<Terms>>; 4]>;
 
-impl Inner {
+impl LeasedState {
     /// Returns how long requests wait for a draw before they ask the engine themselves: the target time of a draw, or a
     /// few round trips if the engine is far away.
     pub(super) fn patience(&self, terms: &Terms) -> Duration {
@@ -79,8 +79,8 @@ impl Inner {
             health.granted += shard.granted;
             health.refused += shard.refused;
             for entry in shard.entries() {
-                health.outstanding += entry.purse.outstanding(now);
-                health.reserved += entry.purse.reserved(now);
+                health.outstanding += entry.lease.outstanding(now);
+                health.reserved += entry.lease.reserved(now);
             }
         }
         health

@@ -1,4 +1,4 @@
-//! The purses of all keys, in bounded memory.
+//! The leases of all keys, in bounded memory.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,15 +11,15 @@ use futures_util::future::{FutureExt as _, Shared};
 use parking_lot::{Mutex, MutexGuard};
 use tidegate_core::{Quota, Replace, Tick};
 
-use super::purse::Purse;
-use super::terms::Terms;
+use super::leasable::Terms;
+use super::lease::Lease;
 use crate::later::Later;
 use crate::store::{Charge, Durable, OnStoreError};
 
 /// The number of parts of the table, each under a lock of its own: usually more than there are cores.
 const SHARDS: usize = 64;
 
-/// The number of purses that are checked to find one that can be forgotten.
+/// The number of leases that are checked to find one that can be forgotten.
 const LOOKED_AT: usize = 8;
 
 /// A draw under way, shared by all requests that wait for it.
@@ -43,11 +43,11 @@ impl Drawing {
 }
 
 /// The entry of one key.
-pub(super) struct Entry {
+pub(super) struct LeasedKey {
     pub(super) key: Arc<[u8]>,
     /// The limit that callers named; its address allows comparing it without dereferencing.
     pub(super) quota: Arc<Quota>,
-    pub(super) purse: Purse,
+    pub(super) lease: Lease,
     pub(super) drawing: Option<Drawing>,
     pub(super) settings: ChargeSettings,
 }
@@ -70,8 +70,8 @@ impl ChargeSettings {
     }
 }
 
-impl Entry {
-    /// Returns whether `quota` is the limit of the purse.
+impl LeasedKey {
+    /// Returns whether `quota` is the limit of the lease.
     #[inline]
     pub(super) fn is_of(&self, quota: &Arc<Quota>) -> bool {
         Arc::ptr_eq(&self.quota, quota) || self.quota == *quota
@@ -81,13 +81,13 @@ impl Entry {
 /// A part of the table.
 #[derive(Default)]
 pub(super) struct Shard {
-    entries: HashMap<u64, Entry, BuildHasherDefault<Hashed>>,
-    /// Charges that were granted out of pockets, and charges that were refused without asking the engine.
+    entries: HashMap<u64, LeasedKey, BuildHasherDefault<Hashed>>,
+    /// Charges that were granted out of batches, and charges that were refused without asking the engine.
     pub(super) granted: u64,
     pub(super) refused: u64,
 }
 
-/// Purses by the hashes of their keys.
+/// Leases by the hashes of their keys.
 pub(super) struct Table {
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
@@ -130,11 +130,11 @@ impl Shard {
     /// Returns the entry of a key. Two keys with the same hash, which happens by chance for one in 2⁶⁴ pairs, cannot
     /// both have an entry.
     #[inline]
-    pub(super) fn get(&mut self, hash: u64, key: &[u8]) -> Option<&mut Entry> {
+    pub(super) fn get(&mut self, hash: u64, key: &[u8]) -> Option<&mut LeasedKey> {
         self.entries.get_mut(&hash).filter(|entry| *entry.key == *key)
     }
 
-    /// Returns the entry of a key, which is made if there is room. If the key has another limit by now, its purse is
+    /// Returns the entry of a key, which is made if there is room. If the key has another limit by now, its lease is
     /// replaced by a new one.
     pub(super) fn entry(
         &mut self,
@@ -144,17 +144,17 @@ impl Shard {
         charge: &Charge<'_>,
         terms: &Arc<Terms>,
         settings: ChargeSettings,
-    ) -> Option<&mut Entry> {
+    ) -> Option<&mut LeasedKey> {
         if !self.entries.contains_key(&hash) {
             if self.entries.len() >= most {
-                let idle = |(_, entry): &(&u64, &Entry)| entry.purse.is_idle(now);
+                let idle = |(_, entry): &(&u64, &LeasedKey)| entry.lease.is_idle(now);
                 let found = self.entries.iter().take(LOOKED_AT).find(idle).map(|(hash, _)| *hash)?;
                 self.entries.remove(&found);
             }
-            let entry = Entry {
+            let entry = LeasedKey {
                 key: charge.key.into(),
                 quota: Arc::clone(charge.quota),
-                purse: Purse::new(Arc::clone(terms)),
+                lease: Lease::new(Arc::clone(terms)),
                 drawing: None,
                 settings,
             };
@@ -162,13 +162,13 @@ impl Shard {
         }
         let entry = self.get(hash, charge.key)?;
         if !entry.is_of(charge.quota) {
-            entry.purse = Purse::new(Arc::clone(terms));
+            entry.lease = Lease::new(Arc::clone(terms));
             (entry.quota, entry.drawing, entry.settings) = (Arc::clone(charge.quota), None, settings);
         }
         Some(entry)
     }
 
-    pub(super) fn entries(&mut self) -> impl Iterator<Item = &mut Entry> {
+    pub(super) fn entries(&mut self) -> impl Iterator<Item = &mut LeasedKey> {
         self.entries.values_mut()
     }
 
@@ -178,7 +178,7 @@ impl Shard {
 
     /// Forgets keys with no units held and no recent requests.
     pub(super) fn forget_idle(&mut self, now: Tick) {
-        self.entries.retain(|_, entry| !entry.purse.is_idle(now));
+        self.entries.retain(|_, entry| !entry.lease.is_idle(now));
     }
 }
 

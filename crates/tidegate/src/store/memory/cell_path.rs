@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{State, Tick};
 
-use super::line::{Held, Seized};
+use super::cache_line::{LockedLine, Seized};
 use super::name::{Class, Name};
-use super::table::{Both, Place, Sought, Table};
+use super::table::{Both, Sought, Table, TablePlace};
 use crate::store::{Cell, Settled, Step, settle};
 
 /// The latest tick that the word of a wide state can hold, in the year 2407: the next number marks a seized slot.
@@ -33,17 +33,18 @@ impl Table {
         let mut order: SmallVec<[usize; 8]> = keys.iter().flat_map(|key| self.lines_of(*key)).collect();
         order.sort_unstable();
         order.dedup();
-        let locked: SmallVec<[Held<'_>; 8]> = order.iter().map(|line| self.line(*line).lock()).collect();
+        let locked: SmallVec<[LockedLine<'_>; 8]> =
+            order.iter().map(|line| self.line(*line).lock()).collect();
         let held = |line: usize| {
             let at = order.binary_search(&line).expect("the lines of each key were put into the order above");
             (line, &locked[at])
         };
         let both = |key: Sought| Both { lines: self.lines_of(key).map(held) };
-        let places: SmallVec<[Option<Place>; 4]> =
+        let places: SmallVec<[Option<TablePlace>; 4]> =
             keys.iter().map(|key| self.place(&both(*key), *key)).collect();
         let mut in_order: SmallVec<[usize; 4]> = (0..keys.len()).filter(|at| places[*at].is_some()).collect();
         in_order.sort_unstable_by_key(|at| places[*at]);
-        let mut hands: SmallVec<[Option<(Place, Seized<'_>)>; 4]> = keys.iter().map(|_| None).collect();
+        let mut hands: SmallVec<[Option<(TablePlace, Seized<'_>)>; 4]> = keys.iter().map(|_| None).collect();
         for at in in_order {
             hands[at] = places[at].map(|place| (place, held(place.line).1.seize(place.slot)));
         }
@@ -78,7 +79,7 @@ impl Table {
     }
 
     /// Turns the state of a seized slot into a cell.
-    fn cell(&self, place: Place, seized: &Seized<'_>, now: Tick) -> Option<Cell> {
+    fn cell(&self, place: TablePlace, seized: &Seized<'_>, now: Tick) -> Option<Cell> {
         match self.classes.get(seized.name().class()) {
             None => self.overflow.take(place.line, place.slot),
             Some(limit) => {
@@ -94,7 +95,7 @@ impl Table {
     pub(super) fn write(
         &self,
         both: &Both<'_>,
-        place: Place,
+        place: TablePlace,
         seized: &mut Seized<'_>,
         key: Sought,
         content: SlotContent,
@@ -122,7 +123,7 @@ impl Table {
     }
 
     /// Makes a seized slot empty.
-    pub(super) fn free(&self, both: &Both<'_>, place: Place, seized: &mut Seized<'_>) {
+    pub(super) fn free(&self, both: &Both<'_>, place: TablePlace, seized: &mut Seized<'_>) {
         seized.rename(both.at(place), Name::EMPTY);
         seized.word = 0;
         self.mark(place);

@@ -19,8 +19,8 @@ use tidegate_core::bytes::{Bytes, DecodeError, Reader, Writer};
 use tidegate_core::{Quota, State, Tick};
 use twox_hash::XxHash64;
 
+use super::export_form::{ExportedKey, RestoreError};
 use super::full_keys::FullKey;
-use super::piece::{Entry, RestoreError};
 use crate::store::Cell;
 use crate::store::cell::Forgotten;
 
@@ -183,7 +183,7 @@ impl<'b> ReadSheet<'b> {
     }
 
     /// Reads the next slot, with its key if there is one.
-    pub(super) fn next(&mut self) -> Result<Option<(u64, Option<Entry>)>, DecodeError> {
+    pub(super) fn next(&mut self) -> Result<Option<(u64, Option<ExportedKey>)>, DecodeError> {
         if self.from.left() == 0 {
             return Ok(None);
         }
@@ -216,7 +216,10 @@ impl<'b> ReadSheet<'b> {
         };
         let state = Bytes::read(from)?;
         let cell = Cell { quota, state, forgotten };
-        Ok(Some((slot, Some(Entry { fingerprint, full_key, owner, beside: flags & BESIDE != 0, cell }))))
+        Ok(Some((
+            slot,
+            Some(ExportedKey { fingerprint, full_key, owner, beside: flags & BESIDE != 0, cell }),
+        )))
     }
 
     fn number(&mut self) -> Result<u64, DecodeError> {

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use tidegate_core::rate::{Gcra, GcraWord};
 use tidegate_core::{Quota, Tick};
 
-use super::limit::{CachedClass, Entry, Limit, PermanentLimit};
+use super::limit::{CachedClass, Limit, PermanentLimit, StoredLimit};
 use super::name::Class;
 use super::reclaim::Sweep;
 
@@ -30,7 +30,7 @@ pub(super) struct Classes {
     /// The first limits, which are found fastest: usually those of a keyed limiter.
     few: [OnceLock<PermanentLimit>; FEW],
     /// The other limits, in the order of their numbers. Both lists are read without a lock.
-    pub(super) more: boxcar::Vec<Entry>,
+    pub(super) more: boxcar::Vec<StoredLimit>,
     /// Protects the assignment of numbers. While it is held, no lock is taken except those of quotas.
     pub(super) numbers: RwLock<Numbers>,
     /// The sweep under way. Locked before lines and numbers, and only by `try_lock`.
@@ -61,11 +61,11 @@ impl Classes {
 
     #[inline(never)]
     fn more(&self, at: usize) -> Option<Limit<'_>> {
-        self.more.get(at.checked_sub(FEW)?).map(Entry::read)
+        self.more.get(at.checked_sub(FEW)?).map(StoredLimit::read)
     }
 
     /// Returns the entry of a number; `None` for the first few.
-    pub(super) fn entry(&self, number: u16) -> Option<&Entry> {
+    pub(super) fn entry(&self, number: u16) -> Option<&StoredLimit> {
         self.more.get(usize::from(number).checked_sub(1 + FEW)?)
     }
 
@@ -109,10 +109,10 @@ impl Classes {
         let class = Class::new(number)?;
         match (self.few.get(usize::from(number) - 1), self.entry(number)) {
             (Some(first), _) => {
-                _ = first.set(PermanentLimit { entry: Entry::new(class, owner, quota, &form), form });
+                _ = first.set(PermanentLimit { entry: StoredLimit::new(class, owner, quota, &form), form });
             }
             (None, Some(entry)) => entry.give(owner, quota, &form),
-            (None, None) => _ = self.more.push(Entry::new(class, owner, quota, &form)),
+            (None, None) => _ = self.more.push(StoredLimit::new(class, owner, quota, &form)),
         }
         numbers.known.insert(owned, number);
         self.get(class)

@@ -18,10 +18,10 @@ use smallvec::SmallVec;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Algorithm, Tick};
 
-use super::line::{Seized, WAYS};
+use super::cache_line::{Seized, WAYS};
 use super::name::{Class, Name};
 use super::reading::Reading;
-use super::table::{Both, Place, Sought, Table};
+use super::table::{Both, Sought, Table, TablePlace};
 use crate::store::Cell;
 
 /// The use of a place, from the point of view of a new key.
@@ -40,7 +40,7 @@ enum SlotUse {
 pub(super) type Rank = (bool, u64);
 
 /// A place and the word that was seen there.
-type Candidate = (Place, u64);
+type Candidate = (TablePlace, u64);
 
 /// A live key that may be evicted.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ impl Table {
         tick: Tick,
         by: Option<&Reading<'_>>,
         rank: Option<Rank>,
-    ) -> Option<(Place, Seized<'t>)> {
+    ) -> Option<(TablePlace, Seized<'t>)> {
         loop {
             let (candidate, goes) = self.candidate(both, self.first(key.fingerprint()), owner, tick, by);
             if let Some(rank) = rank.filter(|rank| goes.is_some_and(|goes| goes >= *rank)) {
@@ -118,7 +118,7 @@ impl Table {
         let mut lives = Lives::new();
         for (free, (line, held)) in free.iter_mut().zip(both.lines) {
             for slot in 0..WAYS {
-                let place = Place { line, slot };
+                let place = TablePlace { line, slot };
                 let Some(word) = held.word(slot) else { continue };
                 match self.slot_use(held.name(slot), place, word, tick, by) {
                     SlotUse::Free => free.add((place, word), held.name(slot) == Name::EMPTY),
@@ -149,7 +149,7 @@ impl Table {
     }
 
     /// Prepares a seized slot for another key.
-    pub(super) fn vacate(&self, place: Place, seized: &Seized<'_>) {
+    pub(super) fn vacate(&self, place: TablePlace, seized: &Seized<'_>) {
         let name = seized.name();
         if name == Name::EMPTY {
             self.used.fetch_add(1, Ordering::Relaxed);
@@ -230,7 +230,7 @@ mod tests {
         let live = |(slot, (owner, rank)): (usize, &(u32, Rank))| Live {
             owner: *owner,
             rank: *rank,
-            candidate: (Place { line: 0, slot }, 0),
+            candidate: (TablePlace { line: 0, slot }, 0),
         };
         keys.iter().enumerate().map(live).collect()
     }

@@ -6,11 +6,11 @@ use smallvec::SmallVec;
 use tidegate_core::{State, Tick};
 
 use super::MemoryStore;
+use super::cache_line::WAYS;
 use super::cell_path::SlotContent;
-use super::line::WAYS;
+use super::export_form::{Entries, ExportedKey, Piece, PieceContent, RestoreError, read};
 use super::name::{Class, Name};
-use super::piece::{Entries, Entry, Part, Piece, RestoreError, read};
-use super::table::{Both, Keep, Place, Sought, Table};
+use super::table::{Both, Keep, Sought, Table, TablePlace};
 use crate::store::Cell;
 
 /// A piece ends after the line with which it reaches this size, in bytes.
@@ -92,7 +92,7 @@ impl MemoryStore {
                 return Err(RestoreError::Missing { piece: number });
             }
             match (read(piece.as_ref(), number)?, &restored) {
-                (Part::First { full_keys, probe, tick }, None) => {
+                (PieceContent::First { full_keys, probe, tick }, None) => {
                     let keep = if full_keys { Keep::Keys } else { Keep::Fingerprints };
                     let store = Self::made(keys, |keys| Table::seeded(keys, keep, seed))?;
                     if store.shared.table.probe() != probe {
@@ -100,14 +100,14 @@ impl MemoryStore {
                     }
                     restored = Some((store, Tick::from_nanos(tick)));
                 }
-                (Part::Entries(bytes), Some((store, now))) => {
+                (PieceContent::Entries(bytes), Some((store, now))) => {
                     let table = &store.shared.table;
                     for entry in (Entries { bytes, full_keys: table.keep() == Keep::Keys }) {
                         table.put(entry?, *now);
                         entries += 1;
                     }
                 }
-                (Part::Last { entries: all, tick }, Some(_)) => last = Some((all, tick)),
+                (PieceContent::Last { entries: all, tick }, Some(_)) => last = Some((all, tick)),
                 _ => return Err(RestoreError::Missing { piece: number }),
             }
             number += 1;
@@ -158,7 +158,7 @@ impl Iterator for Export<'_> {
 
 impl Table {
     /// Copies the keys of a line whose limits are not full again.
-    pub(super) fn entries_of(&self, line: usize, latest: impl Fn() -> Tick) -> SmallVec<[Entry; WAYS]> {
+    pub(super) fn entries_of(&self, line: usize, latest: impl Fn() -> Tick) -> SmallVec<[ExportedKey; WAYS]> {
         let held = self.line(line).lock();
         let mut entries = SmallVec::new();
         for slot in 0..WAYS {
@@ -178,9 +178,9 @@ impl Table {
                 }),
             };
             drop(seized);
-            let place = Place { line, slot };
+            let place = TablePlace { line, slot };
             let live = copied.filter(|(cell, _)| cell.full_at().is_none_or(|full| full > now));
-            entries.extend(live.map(|(cell, owner)| Entry {
+            entries.extend(live.map(|(cell, owner)| ExportedKey {
                 fingerprint: self.fingerprint_of(place, name),
                 full_key: self.full_keys.as_ref().map(|full_keys| full_keys.at(line, slot)),
                 owner,
@@ -192,7 +192,7 @@ impl Table {
     }
 
     /// Puts an exported key into the table, replacing its present state if it has one.
-    pub(super) fn put(&self, entry: Entry, now: Tick) {
+    pub(super) fn put(&self, entry: ExportedKey, now: Tick) {
         let key = Sought::of_parts(entry.fingerprint, entry.full_key);
         let [low, high] = self.lines_of(key);
         let (first, second) = (self.line(low).lock(), self.line(high).lock());
@@ -212,7 +212,7 @@ impl Table {
         }
     }
 
-    pub(super) fn fingerprint_of(&self, place: Place, name: Name) -> u64 {
+    pub(super) fn fingerprint_of(&self, place: TablePlace, name: Name) -> u64 {
         // Relaxed: written and read under the lock of the line.
         let low = self
             .low_bits

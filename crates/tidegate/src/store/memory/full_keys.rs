@@ -10,8 +10,8 @@
 use std::array;
 use std::ops::Range;
 
-use super::line::WAYS;
-use super::lines::Lines;
+use super::cache_line::WAYS;
+use super::cache_lines::Lines;
 use super::seed::Hashing;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -54,7 +54,7 @@ impl FullKey {
 /// The kept key of a slot.
 #[derive(Debug, Default)]
 #[cfg_attr(not(tidegate_loom), derive(bytemuck::Zeroable))]
-struct Kept {
+struct KeptKey {
     low: AtomicU64,
     high: AtomicU64,
 }
@@ -62,7 +62,7 @@ struct Kept {
 /// The keys of all slots.
 #[derive(Debug)]
 pub(super) struct FullKeys {
-    kept: Lines<Kept>,
+    kept: Lines<KeptKey>,
 }
 
 // All accesses below are Relaxed: a slot's key is read and written under the lock of its line.
@@ -81,7 +81,7 @@ impl FullKeys {
     /// Makes the system provide the memory of some pages, as writes do, without changing anything. Returns the number
     /// of pages.
     pub(super) fn prefault(&self, pages: Range<usize>) -> usize {
-        let prefault = |kept: &Kept| {
+        let prefault = |kept: &KeptKey| {
             let _ = kept.low.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
         };
         self.kept.pages(pages).map(prefault).count()
@@ -110,4 +110,4 @@ impl FullKeys {
     }
 }
 
-const _: () = assert!(size_of::<[Kept; WAYS]>() == 64 || cfg!(tidegate_loom));
+const _: () = assert!(size_of::<[KeptKey; WAYS]>() == 64 || cfg!(tidegate_loom));

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use tidegate_core::{Algorithm, Quota, State, Tick};
 
 use super::MemoryStore;
+use super::cache_line::Seized;
 use super::cell_path::SlotContent;
-use super::line::Seized;
 use super::name::Class;
-use super::table::{Both, Place, Sought, Table};
+use super::table::{Both, Sought, Table, TablePlace};
 use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};
 
 /// What happens to a key without a state.
@@ -71,10 +71,10 @@ impl MemoryStore {
 
 impl Table {
     /// Seizes the slot of a key in one line; `None` where the key has none there.
-    fn seize_known(&self, line: usize, key: Sought) -> Option<(Place, Seized<'_>)> {
+    fn seize_known(&self, line: usize, key: Sought) -> Option<(TablePlace, Seized<'_>)> {
         let name = key.name(Class::WIDE);
         let (slot, _) = self.line(line).glance_key(name).filter(|(_, seen)| *seen == name)?;
-        let (place, seized) = (Place { line, slot }, self.line(line).seize(slot));
+        let (place, seized) = (TablePlace { line, slot }, self.line(line).seize(slot));
         // The slot may have been given to another key before it was seized.
         (seized.name() == name && self.holds_key(place, key)).then_some((place, seized))
     }
@@ -82,7 +82,7 @@ impl Table {
     /// Changes the cell of a seized slot, and writes to the slot when the cell will be equivalent to none.
     fn change_seized<R>(
         &self,
-        place: Place,
+        place: TablePlace,
         mut seized: Seized<'_>,
         change: impl FnOnce(&mut Cell) -> R,
     ) -> R {

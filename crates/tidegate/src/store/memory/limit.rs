@@ -15,7 +15,7 @@ use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
 /// A number and its limit.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct StoredLimit {
     pub(super) class: Class,
     /// Even while the number belongs to a limit and may be put into slots. Odd while the number is free, and while a
     /// sweep looks for slots that carry it; then no new slot may carry it. Grows by one with each change: a check that
@@ -29,7 +29,7 @@ pub(crate) struct Entry {
     quota: Mutex<Option<Arc<Quota>>>,
 }
 
-impl Entry {
+impl StoredLimit {
     pub(super) fn new(class: Class, owner: u32, quota: &Arc<Quota>, form: &GcraWord) -> Self {
         Self {
             class,
@@ -88,14 +88,14 @@ impl Entry {
 /// One of the first limits, which keep their numbers permanently. The form is kept as plain numbers, not atomics.
 #[derive(Debug)]
 pub(crate) struct PermanentLimit {
-    pub(super) entry: Entry,
+    pub(super) entry: StoredLimit,
     pub(crate) form: GcraWord,
 }
 
 /// One limit of one owner, being read; see [`Limit::holds`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit<'t> {
-    entry: &'t Entry,
+    entry: &'t StoredLimit,
     stamp: u32,
 }
 

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 
-use super::line::WAYS;
+use super::cache_line::WAYS;
 use crate::store::Cell;
 
 /// The number of lines in a group: a group's cells, 32 of 64 bytes, are allocated together.

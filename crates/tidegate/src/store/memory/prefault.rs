@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use super::line::Slot;
+use super::cache_line::Slot;
 use super::table::Table;
 
 /// Tables of fewer slots are not prefaulted.
@@ -47,7 +47,7 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lines::PAGE;
+    use super::super::cache_lines::PAGE;
     use super::super::table::Keep;
     use super::*;
 

@@ -107,7 +107,7 @@ impl Table {
     /// Notes which numbers the slots of a line carry, and empties slots whose limits are full again.
     fn look(&self, line: usize, now: Tick, sweep: &mut Sweep) {
         let held = self.line(line).lock();
-        for slot in 0..super::line::WAYS {
+        for slot in 0..super::cache_line::WAYS {
             let class = held.name(slot).class();
             let Some(limit) = self.classes.get(class).filter(|_| usize::from(class.number()) > FEW) else {
                 continue;

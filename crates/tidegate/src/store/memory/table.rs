@@ -9,12 +9,12 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
+use super::cache_line::{CacheLine, LockedLine, Seized, Slot, WAYS};
+use super::cache_lines::{Lines, blank};
+use super::changed_slots::Marks;
 use super::classes::Classes;
 use super::full_keys::{FullKey, FullKeys};
 use super::limit::PermanentLimit;
-use super::line::{Held, Line, Seized, Slot, WAYS};
-use super::lines::{Lines, blank};
-use super::marks::Marks;
 use super::name::{Class, Name};
 use super::overflow::Overflow;
 use super::reading::{Reading, WordOutcome};
@@ -77,7 +77,7 @@ pub(super) enum Keep {
 
 /// A place in the table. Places are seized in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct TablePlace {
     pub(super) line: usize,
     pub(super) slot: usize,
 }
@@ -202,8 +202,8 @@ impl Table {
     }
 
     #[inline(always)]
-    pub(super) fn line(&self, line: usize) -> Line<'_> {
-        Line::of(self.lines.get(line))
+    pub(super) fn line(&self, line: usize) -> CacheLine<'_> {
+        CacheLine::of(self.lines.get(line))
     }
 
     /// Reads from a key's first line, to prefetch it while others are looked at.
@@ -217,7 +217,7 @@ impl Table {
     /// Returns whether a slot with a key's name is that key's; the line must be locked or the slot seized. In a table
     /// of fingerprints the name alone decides.
     #[inline]
-    pub(super) fn holds_key(&self, place: Place, key: Sought) -> bool {
+    pub(super) fn holds_key(&self, place: TablePlace, key: Sought) -> bool {
         match (&self.full_keys, key.full_key) {
             (Some(full_keys), Some(full_key)) => full_keys.holds(place.line, place.slot, full_key),
             _ => true,
@@ -225,10 +225,11 @@ impl Table {
     }
 
     /// Finds the place of a key under any limit.
-    pub(super) fn place(&self, both: &Both<'_>, key: Sought) -> Option<Place> {
-        let find = |(line, held): (usize, &Held<'_>)| {
-            let slot = held.find(key.name(Class::WIDE), |slot| self.holds_key(Place { line, slot }, key))?;
-            Some(Place { line, slot })
+    pub(super) fn place(&self, both: &Both<'_>, key: Sought) -> Option<TablePlace> {
+        let find = |(line, held): (usize, &LockedLine<'_>)| {
+            let slot =
+                held.find(key.name(Class::WIDE), |slot| self.holds_key(TablePlace { line, slot }, key))?;
+            Some(TablePlace { line, slot })
         };
         both.lines.into_iter().find_map(find)
     }
@@ -237,7 +238,7 @@ impl Table {
     pub(super) fn give(
         &self,
         both: &Both<'_>,
-        place: Place,
+        place: TablePlace,
         seized: &mut Seized<'_>,
         key: Sought,
         class: Class,
@@ -254,7 +255,7 @@ impl Table {
     }
 
     /// Notes that a slot has changed, or is about to be changed by the thread that has seized it.
-    pub(super) fn mark(&self, place: Place) {
+    pub(super) fn mark(&self, place: TablePlace) {
         if let Some(marks) = &self.marks {
             marks.mark(place.line * WAYS + place.slot);
         }
@@ -330,7 +331,7 @@ impl Table {
         }
         let key = self.sought(fingerprint, key);
         let take = |line| {
-            let is = |slot| self.holds_key(Place { line, slot }, key);
+            let is = |slot| self.holds_key(TablePlace { line, slot }, key);
             self.line(line).take(key.name(by.limit.class()), is, by, units)
         };
         if let Some(taken) = take(self.first(fingerprint)) {
@@ -369,12 +370,12 @@ fn spread(number: u64, count: usize) -> usize {
 /// The two lines of one key, locked, with their numbers in ascending order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Both<'h> {
-    pub(super) lines: [(usize, &'h Held<'h>); 2],
+    pub(super) lines: [(usize, &'h LockedLine<'h>); 2],
 }
 
 impl<'h> Both<'h> {
     /// Returns the line of a place in one of them.
-    pub(super) fn at(&self, place: Place) -> &'h Held<'h> {
+    pub(super) fn at(&self, place: TablePlace) -> &'h LockedLine<'h> {
         let [(low, first), (_, second)] = self.lines;
         if place.line == low { first } else { second }
     }

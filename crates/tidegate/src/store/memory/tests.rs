@@ -94,7 +94,7 @@ fn a_step_of_more_keys_than_slots_is_settled() {
 fn memory_is_24_bytes_a_key_and_one_key_in_160_is_lost_to_crowding() {
     const KEYS: usize = 100_000;
     let store = MemoryStore::with_capacity(KEYS).unwrap();
-    assert!(size_of::<line::Slot>() * store.occupancy().capacity <= 24 * KEYS + 64);
+    assert!(size_of::<cache_line::Slot>() * store.occupancy().capacity <= 24 * KEYS + 64);
     let quota = Arc::new(Quota::per_minute(2).gcra().unwrap());
     for key in 0..KEYS as u32 {
         assert!(take(&store, Tick::from_secs(1), &key.to_le_bytes(), &quota));

@@ -11,11 +11,11 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Decision, Quota, Receipt, Standing, Tick};
 
+use super::cache_line::{Seized, Slot};
 use super::limit::Limit;
-use super::line::{Seized, Slot};
 use super::name::{Class, Name};
 use super::reading::{Reading, WordOutcome};
-use super::table::{Fingerprint, Keep, Place, Sought, Table};
+use super::table::{Fingerprint, Keep, Sought, Table, TablePlace};
 use crate::store::take::{KeyState, take};
 use crate::store::{Charge, Op, Settled, Settlement, Step};
 
@@ -157,7 +157,7 @@ impl Table {
         // If the key has since lost its slot or got another one, the thread that did that has noted it.
         for line in self.lines_of(key) {
             if let Some((slot, _)) = self.line(line).glance_key(key.name(Class::WIDE)) {
-                self.mark(Place { line, slot });
+                self.mark(TablePlace { line, slot });
             }
         }
     }
@@ -244,7 +244,7 @@ impl Table {
             _ => return None,
         };
         // First, without seizing: finds where each key is, and its name there.
-        let mut seats: SmallVec<[(Place, Name, Limit<'_>, usize); 16]> = SmallVec::new();
+        let mut seats: SmallVec<[(TablePlace, Name, Limit<'_>, usize); 16]> = SmallVec::new();
         let mut words: SmallVec<[Word; 16]> = SmallVec::new();
         for (at, (charge, key)) in step.charges.iter().zip(keys).enumerate() {
             let (place, name) = self.seat(*key).filter(|_| charge.max_wait.is_zero())?;
@@ -278,10 +278,10 @@ impl Table {
 
     /// Finds the place of a key and its name there, without seizing the slot.
     #[inline]
-    fn seat(&self, key: Sought) -> Option<(Place, Name)> {
+    fn seat(&self, key: Sought) -> Option<(TablePlace, Name)> {
         let look = |line: usize| {
             let (slot, name) = self.line(line).glance_key(key.name(Class::WIDE))?;
-            Some((Place { line, slot }, name))
+            Some((TablePlace { line, slot }, name))
         };
         look(self.first(key.fingerprint())).or_else(|| look(self.second(key.fingerprint())))
     }

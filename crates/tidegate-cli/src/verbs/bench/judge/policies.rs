@@ -10,8 +10,7 @@ use tidegate::store::CapacityError;
 use tidegate::{Gate, ManualClock, Tick};
 
 use super::super::question::Question;
-use crate::exit::Mistake;
-use crate::room::no_room;
+use crate::exit::{Mistake, no_room};
 
 /// The wait accepted for charges in the accounts of denials: asks that the server allowed are charged there even if
 /// no units are left.

@@ -71,7 +71,7 @@ fn served(
 }
 
 /// Judges asks in portions, as they end.
-fn found(mut judge: Judge, asks: &[Ask]) -> Found {
+fn found(mut judge: Judge, asks: &[Ask]) -> WrongAnswers {
     for (at, portion) in asks.chunks(97).enumerate() {
         let later = &asks[(at * 97 + portion.len()).min(asks.len())..];
         let known_until = later.iter().map(|ask| ask.sent).min().unwrap_or(u64::MAX);

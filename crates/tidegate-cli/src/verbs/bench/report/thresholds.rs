@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use tidegate_sim::json_units::millis;
 use tidegate_sim::thousands::grouped;
 
-use super::super::done::Report;
-use super::super::judge::Found;
+use super::super::judge::WrongAnswers;
+use super::super::result::Report;
 use super::super::tally::took;
 use crate::args::Most;
 use crate::styled::{Look, Styled};
@@ -45,8 +45,8 @@ pub(super) fn thresholds(report: &Report<'_>) -> Vec<Threshold> {
 
 /// Returns the threshold for wrong answers. As a number, both kinds count together. As a share, each kind counts on
 /// its own, since a server under load may deny far more than it allows, or far less.
-fn wrong(most: Most, found: Found) -> Threshold {
-    let Found { let_through, wrongly_let_through, refused, wrongly_refused, gave_up } = found;
+fn wrong(most: Most, found: WrongAnswers) -> Threshold {
+    let WrongAnswers { let_through, wrongly_let_through, refused, wrongly_refused, gave_up } = found;
     let all =
         Threshold::counted("--max-wrong", most, wrongly_let_through + wrongly_refused, let_through + refused);
     let of_each = [(wrongly_let_through, let_through), (wrongly_refused, refused)]
@@ -89,10 +89,15 @@ mod tests {
         let broken = |most, count, of| Threshold::counted("--max-failed", most, count, of).broken;
         assert!(!broken(Most::Count(5), 5, 6) && broken(Most::Count(5), 6, 6_000));
         assert!(!broken(Most::Share(0.01), 10, 1_000) && broken(Most::Share(0.01), 11, 1_000));
-        let found = Found { let_through: 300, wrongly_let_through: 150, refused: 99_700, ..Found::default() };
+        let found = WrongAnswers {
+            let_through: 300,
+            wrongly_let_through: 150,
+            refused: 99_700,
+            ..WrongAnswers::default()
+        };
         assert!(wrong(Most::Share(0.4), found).broken && !wrong(Most::Share(0.5), found).broken);
         assert!(wrong(Most::Count(149), found).broken && !wrong(Most::Count(150), found).broken);
-        assert!(wrong(Most::Count(150), Found { gave_up: true, ..found }).broken);
+        assert!(wrong(Most::Count(150), WrongAnswers { gave_up: true, ..found }).broken);
         assert!(!broken(Most::Share(0.0), 0, 0) && broken(Most::Share(0.0), 1, 1_000_000));
     }
 }

@@ -21,7 +21,7 @@ const BUCKET_ID: u32 = 1;
 
 /// The part of a limit that a bucket of a proxy gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct AssignedPart {
     pub(super) pace: Pace,
     pub(super) burst: u32,
 }
@@ -34,7 +34,7 @@ pub(super) enum Assignment {
     /// No request may pass.
     Deny,
     /// As many requests may pass.
-    Part(Part),
+    Part(AssignedPart),
     /// The proxy must forget the bucket.
     Abandon,
 }
@@ -63,7 +63,7 @@ impl Assignment {
     }
 }
 
-impl Part {
+impl AssignedPart {
     /// The smallest number of tokens in a part, so that rounding costs at most a hundredth.
     const FINE: u128 = 100;
 

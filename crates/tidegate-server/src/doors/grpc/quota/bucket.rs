@@ -10,10 +10,10 @@ use smallvec::SmallVec;
 use tidegate::policy::{Descriptor, Mode};
 use tidegate::{GateDecision, Tick};
 
-use super::assignment::{Assignment, Part};
+use super::assignment::{AssignedPart, Assignment};
+use super::bucket_limit::{BucketLimit, Locked};
 use super::budget::Reserved;
 use super::limit::Divided;
-use super::line::{Line, Locked};
 use super::pools::{Pool, Pools};
 use crate::metrics::{Assigned, Counted};
 
@@ -33,7 +33,7 @@ pub(super) struct Bucket {
     found: Tick,
     limits: Limits,
     /// The part that the proxy was assigned, in requests.
-    given: Option<Part>,
+    given: Option<AssignedPart>,
     /// The index of the limit that made the part as small as it is.
     binding: usize,
     /// Whether a request costs more now than when the part was assigned.
@@ -54,7 +54,7 @@ enum Limits {
     /// All requests are refused.
     Closed,
     /// Limits that are divided, ordered by number.
-    Divided(SmallVec<[Line; 1]>),
+    Divided(SmallVec<[BucketLimit; 1]>),
 }
 
 impl Bucket {
@@ -146,14 +146,14 @@ impl Bucket {
         found.dedup_by_key(|(pool, _)| pool.number);
         (self.number, self.found) = (number, now);
         if let Limits::Divided(lines) = &mut self.limits
-            && lines.iter().map(Line::number).eq(found.iter().map(|(pool, _)| pool.number))
+            && lines.iter().map(BucketLimit::number).eq(found.iter().map(|(pool, _)| pool.number))
         {
             for (line, (_, cost)) in lines.iter_mut().zip(found) {
                 self.dearer |= line.set_cost(cost, now);
             }
             return;
         }
-        let joined = found.into_iter().map(|(pool, cost)| Line::join(pool, cost, now));
+        let joined = found.into_iter().map(|(pool, cost)| BucketLimit::join(pool, cost, now));
         self.limits = Limits::Divided(joined.collect());
         (self.given, self.dearer) = (None, false);
     }
@@ -173,7 +173,7 @@ impl Bucket {
             Limits::Divided(lines) => lines,
         };
         let until = now.after(ttl).after(ON_ITS_WAY);
-        let mut held: SmallVec<[Locked<'_>; 1]> = lines.iter().map(Line::lock).collect();
+        let mut held: SmallVec<[Locked<'_>; 1]> = lines.iter().map(BucketLimit::lock).collect();
         for (at, line) in held.iter_mut().enumerate() {
             // Requests that the tightest limit denied do not count as demand on the others.
             let is_asked_for_all = self.given.is_none() || at == self.binding;

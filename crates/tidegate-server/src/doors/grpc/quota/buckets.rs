@@ -18,8 +18,8 @@ use super::super::status::{Code, Status};
 use super::assignment::Assignment;
 use super::bucket::Bucket;
 use super::reports::Report;
+use crate::active_config::ActiveConfig;
 use crate::engine::{Conclusion, Want};
-use crate::live::Live;
 use crate::metrics::{Assigned, Transport};
 use crate::requests::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 
@@ -149,7 +149,7 @@ impl Buckets {
     async fn one(
         &mut self,
         service: &Service,
-        live: &Live,
+        live: &ActiveConfig,
         now: Tick,
         entries: Vec<Entry>,
         allowed: u64,
@@ -211,7 +211,7 @@ fn check<'a, 'r>(descriptor: &'a CallDescriptor<'r>) -> Check<'a, 'r> {
 }
 
 /// Finds the limits that a bucket meets.
-async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, number: u64, now: Tick) {
+async fn find_limits(service: &Service, live: &ActiveConfig, bucket: &mut Bucket, number: u64, now: Tick) {
     let call = bucket.call.clone();
     let descriptors = descriptors::read(&call, &service.quotas, live);
     // A name or a value that cannot be judged is refused, as by the rate limit service.

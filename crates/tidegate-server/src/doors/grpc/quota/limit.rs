@@ -6,7 +6,7 @@ use tidegate::rate::TokenBucket;
 use tidegate::{Cost, Quota, Rate, Tick};
 use tidegate_core::{Algorithm as _, Ask, Transition};
 
-use crate::live::most_of;
+use crate::active_config::most_of;
 
 /// A rate in the form that proxies are told: a number of tokens in each interval.
 ///

@@ -26,11 +26,11 @@ pub(super) struct Pool {
 /// All divisions.
 #[derive(Debug, Default)]
 pub(in super::super) struct Pools {
-    pools: Mutex<Held>,
+    pools: Mutex<PoolTable>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct PoolTable {
     by_limit: HashMap<Divided, Arc<Pool>>,
     last: u64,
     /// A lower bound of the bytes that the pools and their holders take.
@@ -84,7 +84,7 @@ impl Pools {
     }
 }
 
-impl Held {
+impl PoolTable {
     /// Forgets pools without holders, when a sweep is due.
     fn make_room(&mut self, now: Tick) {
         let full = self.bytes >= Pools::MOST;

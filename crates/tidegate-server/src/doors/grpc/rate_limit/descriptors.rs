@@ -15,7 +15,7 @@ use tidegate::visible::excerpt;
 use tidegate::{Check, Cost, Descriptor, Priority, Quota};
 
 use super::super::status::{Code, Status};
-use crate::live::Live;
+use crate::active_config::ActiveConfig;
 use crate::requests::{InlineLimit, InlineQuotas, MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
 
 /// The attribute with the domain.
@@ -96,7 +96,7 @@ impl<'r> CallDescriptor<'r> {
 pub(in super::super) fn read<'r>(
     call: &'r RateLimitRequest,
     quotas: &InlineQuotas,
-    live: &'r Live,
+    live: &'r ActiveConfig,
 ) -> Result<SmallVec<[CallDescriptor<'r>; 1]>, Status> {
     let wrong = |message: String| Err(Status::new(Code::InvalidArgument, message));
     if call.domain.is_empty() {

@@ -17,11 +17,11 @@ use tidegate::{GateDecision, Retry};
 use super::super::status::{Code, Status};
 use super::descriptors::{CallDescriptor, MAX_CALL, Refused, Units, not_an_address};
 use super::response::refuses;
-use crate::call_notes;
+use crate::active_config::ActiveConfig;
 use crate::engine::{Conclusion, Engine};
-use crate::live::Live;
 use crate::problem::{Problem, STORE_RETRY};
 use crate::requests::MAX_VALUE;
+use crate::span_attributes;
 
 /// The metadata of a call that lists the details it wants.
 const WANTED: HeaderName = HeaderName::from_static("x-tidegate-details");
@@ -74,7 +74,7 @@ impl Details {
     pub(super) fn write(
         self,
         engine: &Engine,
-        live: &Live,
+        live: &ActiveConfig,
         descriptors: &[CallDescriptor<'_>],
         conclusions: &[Conclusion],
         answer: &mut RateLimitResponse,
@@ -110,7 +110,7 @@ impl Details {
             answer.dynamic_metadata = Some(Struct { fields });
         }
         // A tracing span shows the decision id too.
-        if !self.decision && !call_notes::wanted() {
+        if !self.decision && !span_attributes::wanted() {
             return;
         }
         let id = engine.name(live, &deciding.check(), None, conclusion).to_string();
@@ -166,7 +166,7 @@ fn problem(body: String, answer: &mut RateLimitResponse) {
 /// Adds the headers for the next hop that name the policies over whose limits the request passes. Those of all
 /// descriptors count: a client could otherwise remove its mark with a header that makes one more descriptor.
 fn over_headers(
-    live: &Live,
+    live: &ActiveConfig,
     descriptors: &[CallDescriptor<'_>],
     conclusions: &[Conclusion],
     answer: &mut RateLimitResponse,
@@ -214,7 +214,7 @@ fn retry_after(retry: Retry, allowed: bool) -> Option<String> {
 /// answer.
 fn headers(
     engine: &Engine,
-    live: &Live,
+    live: &ActiveConfig,
     deciding: &CallDescriptor<'_>,
     conclusion: &Conclusion,
     decision: &GateDecision,

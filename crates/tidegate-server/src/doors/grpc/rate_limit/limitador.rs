@@ -29,8 +29,8 @@ use super::super::status::{Code, Status};
 use super::descriptors::{self, CallDescriptor, Units};
 use super::details::Details;
 use super::{HungUp, response};
-use crate::engine::{Committed, Engine, Held, SettleError, Settlement, Spent, TicketFor, Together};
-use crate::live::Live;
+use crate::active_config::ActiveConfig;
+use crate::engine::{Committed, Engine, HeldCharges, SettleError, Settlement, Spent, TicketFor, Together};
 use crate::metrics::{RequestOutcome, Transport};
 
 /// The paths of the methods.
@@ -149,7 +149,7 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
         engine.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
         return Ok(framing::body(&refused));
     }
-    let mut hung_up = HungUp { engine, held: Some(Held::default()) };
+    let mut hung_up = HungUp { engine, held: Some(HeldCharges::default()) };
     let together = decide(engine, &live, &descriptors, |check| check, hung_up.held.as_mut()).await?;
     if !together.allowed {
         return Ok(framing::body(&refused));
@@ -235,10 +235,10 @@ fn call(domain: String, mut descriptors: Vec<RateLimitDescriptor>, units: u64) -
 
 async fn decide<'a, 'r>(
     engine: &Engine,
-    live: &Live,
+    live: &ActiveConfig,
     descriptors: &'a [CallDescriptor<'r>],
     how: impl Fn(Check<'a, 'r>) -> Check<'a, 'r>,
-    held: Option<&mut Held>,
+    held: Option<&mut HeldCharges>,
 ) -> Result<Together, Status> {
     let checks: Vec<Check<'_, '_>> = descriptors.iter().map(|descriptor| how(descriptor.check())).collect();
     let together = engine.decide_together(live, &checks, held, Transport::grpc).await;

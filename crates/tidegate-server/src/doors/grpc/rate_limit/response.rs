@@ -12,8 +12,8 @@ use envoy_types::pb::google::protobuf;
 use tidegate::{GateDecision, LimitDecision, Retry};
 
 use super::descriptors::{CallDescriptor, Refused, Units};
+use crate::active_config::Facts;
 use crate::engine::Conclusion;
-use crate::live::Facts;
 
 /// Answers a call whose limits were not asked, because some of its descriptors are refused whatever their limits say.
 pub(super) fn refused(descriptors: &[CallDescriptor<'_>]) -> RateLimitResponse {

@@ -5,7 +5,7 @@
 
 use prost_types::{DescriptorProto, FileDescriptorProto};
 
-use super::described::{
+use super::constructors::{
     Holds, choice, entries, field, file, message, method, repeated, service, with_one_of,
 };
 use super::well_known::{

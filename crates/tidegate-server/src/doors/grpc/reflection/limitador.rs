@@ -2,7 +2,7 @@
 
 use prost_types::FileDescriptorProto;
 
-use super::described::{Holds, field, file, message, method, repeated, service};
+use super::constructors::{Holds, field, file, message, method, repeated, service};
 use super::envoy::{DESCRIPTOR, DESCRIPTOR_FILE, REQUEST, RESPONSE, SERVICE_FILE};
 use super::well_known::{DURATION, DURATION_FILE};
 

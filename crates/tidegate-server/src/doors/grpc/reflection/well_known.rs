@@ -5,7 +5,7 @@
 
 use prost_types::{DescriptorProto, FileDescriptorProto};
 
-use super::described::{Holds, choice, entries, field, file, message, repeated, with_one_of};
+use super::constructors::{Holds, choice, entries, field, file, message, repeated, with_one_of};
 
 pub(super) const DURATION_FILE: &str = "google/protobuf/duration.proto";
 pub(super) const STRUCT_FILE: &str = "google/protobuf/struct.proto";

@@ -8,7 +8,7 @@ use tidegate::store::DecidedBy;
 use ulid::Ulid;
 
 use crate::engine::{Conclusion, TicketAnswer, Want};
-use crate::span::{moment, wall_moment};
+use crate::time_text::{moment, wall_moment};
 
 /// A decision as response bodies show it.
 #[derive(Debug, Serialize)]

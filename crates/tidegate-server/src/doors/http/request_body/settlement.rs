@@ -8,7 +8,7 @@ use tidegate::policy::{Usage, UsageValue};
 
 use super::bounds::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
 use super::fields::{Text, TextSeed, missing, once, unknown};
-use crate::requests::Ended;
+use crate::requests::WorkEnd;
 use crate::spelling::{quoted, quoted_text};
 
 /// The body of a settlement, a report, a refund or an extension.
@@ -17,7 +17,7 @@ pub(crate) struct SettlementBody<'a> {
     pub(crate) ticket: Cow<'a, str>,
     /// The units that were spent; `None` if the body does not say.
     pub(crate) usage: Option<Usage<'a>>,
-    pub(crate) ended: Option<Ended>,
+    pub(crate) ended: Option<WorkEnd>,
 }
 
 pub(super) struct SettlementSeed {
@@ -96,7 +96,7 @@ impl<'de> Visitor<'de> for SettlementSeed {
                           for how it ended";
             return Err(M::Error::custom(detail));
         }
-        if ended == Some(Ended::Undone) && usage.is_some() {
+        if ended == Some(WorkEnd::Undone) && usage.is_some() {
             return Err(M::Error::custom(
                 "work that was undone has spent nothing; leave `cost` and `attributes` out",
             ));
@@ -108,9 +108,9 @@ impl<'de> Visitor<'de> for SettlementSeed {
 struct StatusSeed;
 
 impl<'de> DeserializeSeed<'de> for StatusSeed {
-    type Value = Ended;
+    type Value = WorkEnd;
 
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Ended, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<WorkEnd, D::Error> {
         from.deserialize_any(self)
     }
 }
@@ -122,26 +122,26 @@ impl StatusSeed {
 }
 
 impl Visitor<'_> for StatusSeed {
-    type Value = Ended;
+    type Value = WorkEnd;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("`status` as a number such as 200")
     }
 
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Ended, E> {
-        let ended = u16::try_from(value).ok().and_then(Ended::of_status);
+    fn visit_u64<E: Error>(self, value: u64) -> Result<WorkEnd, E> {
+        let ended = u16::try_from(value).ok().and_then(WorkEnd::of_status);
         ended.map_or_else(|| Self::wrong(&value), Ok)
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Ended, E> {
+    fn visit_i64<E: Error>(self, value: i64) -> Result<WorkEnd, E> {
         Self::wrong(&value)
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Ended, E> {
+    fn visit_f64<E: Error>(self, value: f64) -> Result<WorkEnd, E> {
         Self::wrong(&format_args!("{value:?}"))
     }
 
-    fn visit_str<E: Error>(self, value: &str) -> Result<Ended, E> {
+    fn visit_str<E: Error>(self, value: &str) -> Result<WorkEnd, E> {
         Self::wrong(&quoted_text(value))
     }
 }
@@ -149,12 +149,12 @@ impl Visitor<'_> for StatusSeed {
 struct OutcomeSeed;
 
 impl<'de> DeserializeSeed<'de> for OutcomeSeed {
-    type Value = Ended;
+    type Value = WorkEnd;
 
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Ended, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<WorkEnd, D::Error> {
         let Text(word) = TextSeed("`outcome` as a string such as \"success\"").deserialize(from)?;
-        Ended::of_word(&word).ok_or_else(|| {
-            let known = Ended::known_words();
+        WorkEnd::of_word(&word).ok_or_else(|| {
+            let known = WorkEnd::known_words();
             D::Error::custom(format_args!("`outcome` {} does not exist; there are {known}", quoted(&word)))
         })
     }

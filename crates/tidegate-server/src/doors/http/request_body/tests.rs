@@ -1,7 +1,7 @@
 use tidegate::{Cost, Outcome};
 
 use super::*;
-use crate::requests::Ended;
+use crate::requests::WorkEnd;
 
 #[test]
 fn values_are_strings_numbers_and_booleans() {
@@ -143,9 +143,9 @@ fn a_settlement_says_what_it_is_of_and_something_about_it() {
     assert_eq!(settle(br#"{"ticket": "x", "cost": 0}"#).unwrap().usage.unwrap().cost, Some(0));
     assert_eq!(
         settle(br#"{"ticket": "x", "status": 503}"#).unwrap().ended,
-        Some(Ended::With(Outcome::Overloaded))
+        Some(WorkEnd::With(Outcome::Overloaded))
     );
-    assert_eq!(settle(br#"{"ticket": "x", "outcome": "undone"}"#).unwrap().ended, Some(Ended::Undone));
+    assert_eq!(settle(br#"{"ticket": "x", "outcome": "undone"}"#).unwrap().ended, Some(WorkEnd::Undone));
     for (body, expected) in [
         (r#"{"cost": 1}"#, "`ticket` is missing; it is the `ticket` in the answer to a check"),
         (r#"{"ticket": "x"}"#, "the settlement says nothing about the work; send `attributes` or `cost`"),

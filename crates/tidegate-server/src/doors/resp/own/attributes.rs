@@ -6,7 +6,7 @@ use tidegate::config::{canonical_attribute, unknown_attribute};
 use tidegate::http_answer::server_parts::wrong_value;
 use tidegate::policy::Descriptor;
 
-use super::words::{Refusal, shown};
+use super::command_words::{Refusal, shown};
 use crate::requests::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 
 /// Parses a name and its value as UTF-8.

@@ -8,8 +8,8 @@ use tidegate::{Check, Cost, Priority, Retry};
 use super::super::reply::Replies;
 use super::super::session::{RespDoor, Session};
 use super::attributes;
-use super::words::{Refusal, cost, once, shown, text, too_few};
-use crate::engine::{Conclusion, Held, TicketFor, Want};
+use super::command_words::{Refusal, cost, once, shown, text, too_few};
+use crate::engine::{Conclusion, HeldCharges, TicketFor, Want};
 use crate::metrics::Transport;
 use crate::requests;
 
@@ -73,7 +73,7 @@ pub(super) async fn run(
         Want::Peek => TicketFor::Nobody,
         Want::Take => TicketFor::Caller(options.ticket.then_some(true)),
     };
-    let mut held = Held::default();
+    let mut held = HeldCharges::default();
     let keep = wanted.keeps(&live).then_some(&mut held);
     let conclusion = engine.decide(&live, check, only, want, keep, Transport::resp).await;
     let named = requests::conclude(engine, &live, &check, only, want, wanted, &conclusion, &held).await;

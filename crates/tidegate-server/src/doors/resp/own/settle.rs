@@ -7,9 +7,9 @@ use tidegate::policy::Usage;
 
 use super::super::reply::Replies;
 use super::super::session::RespDoor;
-use super::words::{Refusal, cost, number, once, shown, text, too_few};
+use super::command_words::{Refusal, cost, number, once, shown, text, too_few};
 use crate::engine::{SettleError, Settlement, Spent};
-use crate::requests::{Ended, STATUSES};
+use crate::requests::{STATUSES, WorkEnd};
 
 /// How to write the command, for error messages.
 const USAGE: &str = "write TG.SETTLE ticket [COST n] [STATUS n | OUTCOME word | FAILED]";
@@ -22,11 +22,11 @@ pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies)
     let spent = units.map_or(Spent::AsCharged, |units| Spent::Usage(Usage::cost(units)));
     let (outcome, spent) = match ended {
         None => (Outcome::Success, spent),
-        Some(Ended::With(outcome)) => (outcome, spent),
-        Some(Ended::Undone) if units.is_some() => {
+        Some(WorkEnd::With(outcome)) => (outcome, spent),
+        Some(WorkEnd::Undone) if units.is_some() => {
             return Err(Refusal::wrong("work that was undone has spent nothing; leave COST out"));
         }
-        Some(Ended::Undone) => (Outcome::Ignored, Spent::Undone),
+        Some(WorkEnd::Undone) => (Outcome::Ignored, Spent::Undone),
     };
     let settlement = Settlement { part: Part::All, outcome, spent };
     let ticket: Ticket = text(ticket).parse().map_err(|error: TicketError| refused(&error.into()))?;
@@ -42,7 +42,7 @@ pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies)
 struct Options {
     /// The real cost.
     units: Option<u64>,
-    ended: Option<Ended>,
+    ended: Option<WorkEnd>,
 }
 
 fn read(words: &[&[u8]]) -> Result<Options, Refusal> {
@@ -56,7 +56,7 @@ fn read(words: &[&[u8]]) -> Result<Options, Refusal> {
                 rest = after;
                 continue;
             }
-            [b"FAILED", after @ ..] => (Ended::With(Outcome::Failure), after),
+            [b"FAILED", after @ ..] => (WorkEnd::With(Outcome::Failure), after),
             [b"STATUS", status, after @ ..] => (status_of(status)?, after),
             [b"OUTCOME", word, after @ ..] => (outcome_of(word)?, after),
             [word @ (b"COST" | b"STATUS" | b"OUTCOME")] => {
@@ -72,17 +72,17 @@ fn read(words: &[&[u8]]) -> Result<Options, Refusal> {
     }
 }
 
-fn status_of(word: &[u8]) -> Result<Ended, Refusal> {
-    number(word).and_then(Ended::of_status).ok_or_else(|| {
+fn status_of(word: &[u8]) -> Result<WorkEnd, Refusal> {
+    number(word).and_then(WorkEnd::of_status).ok_or_else(|| {
         let (least, most) = (STATUSES.start(), STATUSES.end());
         let what = format!("STATUS: {} is not an HTTP status; use a number, {least} to {most}", shown(word));
         Refusal::wrong(what)
     })
 }
 
-fn outcome_of(word: &[u8]) -> Result<Ended, Refusal> {
-    Ended::of_word(&text(word)).ok_or_else(|| {
-        let known = Ended::known_words();
+fn outcome_of(word: &[u8]) -> Result<WorkEnd, Refusal> {
+    WorkEnd::of_word(&text(word)).ok_or_else(|| {
+        let known = WorkEnd::known_words();
         Refusal::wrong(format!("OUTCOME: {} does not exist; there are {known}", shown(word)))
     })
 }

@@ -9,10 +9,10 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::envelope::Envelope;
 use tidegate_core::{Algorithm, Ask, Cost, Finish, Receipt, Tick, Transition};
 
-use super::super::draw::{Draw, Drawn, Refused, Times};
-use super::super::pocket::Piece;
-use super::super::purse::{GivenBack, Lookup, Purse};
-use super::super::terms::Terms;
+use super::super::batch::Portion;
+use super::super::draw_request::{Draw, Drawn, Refused, Times};
+use super::super::leasable::Terms;
+use super::super::lease::{GivenBack, Lease, Lookup};
 use crate::cluster::Part;
 use crate::store::cell::Forgotten;
 use crate::store::{Cell, Charge, Ending, Op, Step, settle};
@@ -46,13 +46,13 @@ struct Reply {
 
 #[derive(Clone)]
 pub(super) struct Node {
-    purse: Purse,
+    lease: Lease,
     part: u32,
     calls: Vec<Call>,
     replies: Vec<Reply>,
     /// A request that has taken a unit and is not yet admitted.
-    holds: Option<Piece>,
-    /// Units that came in replies, less those spent, given back and lost: the number that the purse has to hold.
+    holds: Option<Portion>,
+    /// Units that came in replies, less those spent, given back and lost: the number that the lease has to hold.
     owns: u64,
 }
 
@@ -106,8 +106,8 @@ impl Judge {
 
 impl Node {
     fn new(terms: &Arc<Terms>, part: u32) -> Self {
-        let purse = Purse::new(Arc::clone(terms));
-        Self { purse, part, calls: Vec::new(), replies: Vec::new(), holds: None, owns: 0 }
+        let lease = Lease::new(Arc::clone(terms));
+        Self { lease, part, calls: Vec::new(), replies: Vec::new(), holds: None, owns: 0 }
     }
 
     fn gives_back(&mut self, back: GivenBack) {
@@ -119,7 +119,7 @@ impl Node {
 
     /// Returns whether the node holds no unit that was not drawn, or that was spent or given back before.
     pub(super) fn is_whole(&self) -> bool {
-        self.purse.units_held() + u64::from(self.holds.is_some()) == self.owns
+        self.lease.units_held() + u64::from(self.holds.is_some()) == self.owns
     }
 }
 
@@ -133,9 +133,9 @@ impl World {
     pub(super) fn key(&self) -> u64 {
         let node = |node: &Node| {
             let mut hasher = DefaultHasher::new();
-            node.purse.model_state().hash(&mut hasher);
+            node.lease.model_state().hash(&mut hasher);
             // The number of a draw matters only for whether it is still awaited.
-            let awaited = |draw: &Draw| node.purse.is_under_way(draw);
+            let awaited = |draw: &Draw| node.lease.is_under_way(draw);
             let calls = node.calls.iter().map(|call| match call {
                 Call::Draw { sent, draw } => hash_of(&(sent, draw.want, awaited(draw))),
                 Call::Return(receipt) => hash_of(receipt),
@@ -216,13 +216,13 @@ impl World {
             return false;
         }
         let mut back = GivenBack::new();
-        let taken = match node.purse.take_at_once(Cost::ONE, 0, now, node.part) {
-            Some(piece) => Some(piece),
-            None => match node.purse.look_up(Cost::ONE, 0, now, node.part, &mut back) {
-                Lookup::Ready => node.purse.take(Cost::ONE),
+        let taken = match node.lease.take_at_once(Cost::ONE, 0, now, node.part) {
+            Some(portion) => Some(portion),
+            None => match node.lease.look_up(Cost::ONE, 0, now, node.part, &mut back) {
+                Lookup::Ready => node.lease.take(Cost::ONE),
                 Lookup::Draw if !holds => {
                     self.draws += 1;
-                    if let Some(draw) = node.purse.draw_ahead(ahead, 1, 0, now, self.draws) {
+                    if let Some(draw) = node.lease.draw_ahead(ahead, 1, 0, now, self.draws) {
                         node.calls.push(Call::Draw { sent: now, draw });
                     }
                     None
@@ -230,12 +230,12 @@ impl World {
                 _ => None,
             },
         };
-        let moved = !back.is_empty() || taken.is_some() || node.purse.is_drawing();
+        let moved = !back.is_empty() || taken.is_some() || node.lease.is_drawing();
         node.gives_back(back);
-        if let Some(piece) = taken {
+        if let Some(portion) = taken {
             if holds {
-                node.purse.hold(&piece);
-                node.holds = Some(piece);
+                node.lease.hold(&portion);
+                node.holds = Some(portion);
             } else {
                 node.owns -= 1;
                 self.admits();
@@ -247,14 +247,14 @@ impl World {
     /// The request that holds a unit is admitted, or puts it back.
     fn conclude(&mut self, at: usize, admitted: bool) -> bool {
         let node = &mut self.nodes[at];
-        let Some(piece) = node.holds.take() else { return false };
-        node.purse.release(&piece);
+        let Some(portion) = node.holds.take() else { return false };
+        node.lease.release(&portion);
         if admitted {
             node.owns -= 1;
             self.admits();
         } else {
             let mut back = GivenBack::new();
-            node.purse.put_back(&piece, &mut back);
+            node.lease.put_back(&portion, &mut back);
             node.gives_back(back);
         }
         true
@@ -262,7 +262,7 @@ impl World {
 
     fn tidy(&mut self, at: usize) -> bool {
         let (node, mut back) = (&mut self.nodes[at], GivenBack::new());
-        node.purse.tidy(self.now, node.part, &mut back);
+        node.lease.tidy(self.now, node.part, &mut back);
         let ended = !back.is_empty();
         node.gives_back(back);
         ended
@@ -271,7 +271,7 @@ impl World {
     /// A call reaches the engine.
     fn arrive(&mut self, at: usize, call: usize) -> bool {
         let call = self.nodes[at].calls.remove(call);
-        let terms = Arc::clone(&self.nodes[at].purse.terms);
+        let terms = Arc::clone(&self.nodes[at].lease.terms);
         let (now, mut cells) = (self.now, [self.cell.take()]);
         match call {
             Call::Return(receipt) => {
@@ -305,7 +305,7 @@ impl World {
     fn lose_call(&mut self, at: usize, call: usize) -> bool {
         self.faults += 1;
         if let Call::Draw { draw, .. } = self.nodes[at].calls.remove(call) {
-            self.nodes[at].purse.failed(&draw, self.now);
+            self.nodes[at].lease.failed(&draw, self.now);
         }
         true
     }
@@ -320,17 +320,17 @@ impl World {
             Ok(drawn) => {
                 let (mut back, times) = (GivenBack::new(), Times { sent, received: now });
                 node.owns += drawn.receipt.cost.units();
-                node.purse.fill(&draw, &drawn, times, node.part, &mut back);
+                node.lease.fill(&draw, &drawn, times, node.part, &mut back);
                 if twice {
-                    // The transport repeats a reply: it belongs to no call any more, and never reaches the purse as the
+                    // The transport repeats a reply: it belongs to no call any more, and never reaches the lease as the
                     // reply to another draw.
                     let unknown = Refused { retry: tidegate_core::Retry::Unknown, remaining: 0 };
-                    node.purse.refused(&draw, &unknown, sent);
-                    node.purse.failed(&draw, now);
+                    node.lease.refused(&draw, &unknown, sent);
+                    node.lease.failed(&draw, now);
                 }
                 node.gives_back(back);
             }
-            Err(refused) => node.purse.refused(&draw, &refused, sent),
+            Err(refused) => node.lease.refused(&draw, &refused, sent),
         }
         true
     }
@@ -340,7 +340,7 @@ impl World {
         self.faults += 1;
         let node = &mut self.nodes[at];
         let draw = node.replies[reply].draw;
-        node.purse.failed(&draw, self.now);
+        node.lease.failed(&draw, self.now);
         true
     }
 
@@ -348,7 +348,7 @@ impl World {
     fn crash(&mut self, at: usize) -> bool {
         self.faults += 1;
         let node = &mut self.nodes[at];
-        *node = Node::new(&Arc::clone(&node.purse.terms), node.part);
+        *node = Node::new(&Arc::clone(&node.lease.terms), node.part);
         true
     }
 
@@ -364,7 +364,7 @@ impl World {
     /// The engine forgets everything, knows that it has, and begins empty. Receipts from before are void.
     fn fail_over(&mut self) -> bool {
         self.faults += 1;
-        let (quota, now) = (Arc::clone(&self.nodes[0].purse.terms.engine), self.now);
+        let (quota, now) = (Arc::clone(&self.nodes[0].lease.terms.engine), self.now);
         let all = Ask::allow(now, Cost::new(quota.capacity()).unwrap());
         let Transition::Allowed { next, .. } = quota.decide(&quota.fresh(now), all) else { return false };
         let until = quota.full_at(&next).unwrap_or(Tick::MAX);

@@ -6,8 +6,8 @@ use loom::sync::Arc;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Quota, Tick};
 
-use crate::store::memory::limit::Entry;
-use crate::store::memory::line::{Line, Slot, WAYS};
+use crate::store::memory::cache_line::{CacheLine, Slot, WAYS};
+use crate::store::memory::limit::StoredLimit;
 use crate::store::memory::name::{Class, Name};
 use crate::store::memory::reading::{Reading, WordOutcome};
 use crate::sync::{explore, short_or_long};
@@ -29,13 +29,13 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
         let ann = Name::new(1 << 20, class);
         let ((small, small_form), (large, large_form)) = (quota(1), quota(3));
         let slots = Arc::new(<[Slot; WAYS]>::default());
-        let entry = Arc::new(Entry::new(class, 0, &small, &small_form));
+        let entry = Arc::new(StoredLimit::new(class, 0, &small, &small_form));
         let tick = Tick::from_secs(1);
         let spent = move |form: &GcraWord| form.take(0, form.scaled(tick).unwrap(), 1).unwrap();
         {
-            let held = Line::of(&slots).lock();
-            (0..WAYS).for_each(|at| Line::of(&slots).seize(at).rename(&held, Name::EMPTY));
-            let mut seized = Line::of(&slots).seize(0);
+            let held = CacheLine::of(&slots).lock();
+            (0..WAYS).for_each(|at| CacheLine::of(&slots).seize(at).rename(&held, Name::EMPTY));
+            let mut seized = CacheLine::of(&slots).seize(0);
             seized.rename(&held, ann);
             seized.word = spent(&small_form);
         }
@@ -45,7 +45,7 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
         let reclaim = {
             let (slots, entry, large) = (Arc::clone(&slots), Arc::clone(&entry), Shared::clone(&large));
             loom::thread::spawn(move || {
-                let line = Line::of(&slots);
+                let line = CacheLine::of(&slots);
                 {
                     let held = line.lock();
                     let mut seized = line.seize(0);
@@ -68,7 +68,7 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
         };
         let limit = entry.read();
         let is_large = limit.form().burst() == 3;
-        let line = Line::of(&slots);
+        let line = CacheLine::of(&slots);
         let taken = Reading::at(limit, tick).and_then(|by| {
             line.permit_or_read(ann, &by, 1)
                 .filter(|taken| matches!(taken, WordOutcome::Permitted(_)))

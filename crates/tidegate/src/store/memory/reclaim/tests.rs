@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_core::{Cost, Quota, Replace, Tick};
 
 use super::super::MemoryStore;
-use super::super::line::WAYS;
+use super::super::cache_line::WAYS;
 use super::super::name::Class;
 use super::super::table::Table;
 use crate::store::{Charge, Op, PlainStore, Settled, Step, Store};

@@ -8,12 +8,12 @@ use tidegate_core::bytes::DecodeError;
 
 use super::TrackedStore;
 use super::recorder::{Recorder, Restored};
+use crate::store::memory::cache_line::WAYS;
 use crate::store::memory::cell_path::SlotContent;
+use crate::store::memory::changed_slots::PER_WORD;
 use crate::store::memory::changes::ReadSheet;
-use crate::store::memory::line::WAYS;
-use crate::store::memory::marks::PER_WORD;
-use crate::store::memory::piece::{Entry, RestoreError};
-use crate::store::memory::table::{Both, Place, Sought, Table};
+use crate::store::memory::export_form::{ExportedKey, RestoreError};
+use crate::store::memory::table::{Both, Sought, Table, TablePlace};
 
 /// A piece whose tick lies further ahead of the present than this was written by a fast clock; a smaller difference
 /// comes from a short step back. Five minutes, the same bound for which a running store's time stands still.
@@ -48,7 +48,7 @@ impl Recorder {
         while let Some((slot, entry)) = sheet.next()? {
             let slot = usize::try_from(slot).ok().filter(|slot| *slot < table.slots());
             let slot = slot.ok_or(DecodeError::Value { field: "slot" })?;
-            let place = Place { line: slot / WAYS, slot: slot % WAYS };
+            let place = TablePlace { line: slot / WAYS, slot: slot % WAYS };
             let (word, bit) = (slot / PER_WORD, 1 << (slot % PER_WORD));
             if self.restored.seen[word] & bit != 0 {
                 continue;
@@ -110,7 +110,7 @@ impl Recorder {
 impl Table {
     /// Puts a key into an empty slot, unless it has another slot already. Returns `false`, and changes nothing, if the
     /// key cannot have that slot.
-    fn put_at(&self, place: Place, entry: Entry, now: Tick) -> bool {
+    fn put_at(&self, place: TablePlace, entry: ExportedKey, now: Tick) -> bool {
         let key = Sought::of_parts(entry.fingerprint, entry.full_key);
         let [low, high] = self.lines_of(key);
         if place.line != low && place.line != high {

@@ -10,13 +10,13 @@ use tidegate_core::{Quota, State, Tick};
 
 use super::TrackedStore;
 use crate::store::Cell;
-use crate::store::memory::Shared as MemoryShared;
+use crate::store::memory::MemoryShared;
+use crate::store::memory::cache_line::WAYS;
+use crate::store::memory::changed_slots::{Marks, PER_WORD};
 use crate::store::memory::changes::{ChangeWriter, SlotRecord};
 use crate::store::memory::limit::{CachedClass, Limit};
-use crate::store::memory::line::WAYS;
-use crate::store::memory::marks::{Marks, PER_WORD};
 use crate::store::memory::name::Name;
-use crate::store::memory::table::{Place, Table};
+use crate::store::memory::table::{Table, TablePlace};
 
 /// A piece ends after the slot with which it reaches this size, in bytes: together with what an engine adds, it then
 /// fits in a page of 64 KiB, where states are small.
@@ -235,7 +235,7 @@ impl Table {
         times: impl FnOnce() -> (Tick, Tick),
         sheet: &mut ChangeWriter,
     ) -> bool {
-        let place = Place { line: slot / WAYS, slot: slot % WAYS };
+        let place = TablePlace { line: slot / WAYS, slot: slot % WAYS };
         // While the slot is seized, its name and all that belongs to it are stable, even without the lock of the line.
         let seized = self.line(place.line).seize(place.slot);
         let name = seized.name();

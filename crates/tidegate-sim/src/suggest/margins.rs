@@ -1,0 +1,146 @@
+//! Leaves room between the keys that a limit spares and those that it cuts.
+//!
+//! The least limit that spares the crowd of one day hits some of it on another day. So a limit is made larger, rate and
+//! burst together: with twice of both, each spared key may ask for twice as much. The more room, the less is cut; the
+//! largest room is taken that still cuts nearly as much as none. All limits in question are replayed on the log, since
+//! the levels of buckets that deny nothing only bound what is denied.
+//!
+//! The two halves of the log say how steady the crowd is: what it needs in one half, and in the other. A limit whose
+//! crowd is steadier is preferred, and the one that is chosen is judged on the half on which it was not found.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use foldhash::quality::RandomState;
+use tidegate::{Rate, Tick};
+
+use super::bursts::Needs;
+use super::curve::{self, Point};
+use super::options::SuggestError;
+use crate::log::Record;
+use crate::what_if::{Asking, Candidate};
+
+/// The rooms in question, largest first, in twentieths: a limit of 40/20 spares keys that ask for twice as much.
+pub(super) const ROOMS: [u64; 6] = [40, 35, 30, 25, 22, 20];
+const PARTS: u64 = 20;
+/// A limit with room must deny at least this share of what the best limit without room denies.
+const STILL_DENIES: f64 = 0.85;
+/// Of the limits with the same room, those that deny at least this share of what the best of them denies are equals.
+const EQUALS: f64 = 0.95;
+
+/// What the crowd needs in either half of a log, at each rate.
+#[derive(Debug)]
+pub(super) struct Halves {
+    middle: Tick,
+    /// The needs in the half being read.
+    needs: Needs,
+    /// What the crowd needed in the first half, at each rate; `None` while it is read.
+    first: Option<Vec<u64>>,
+}
+
+impl Halves {
+    pub(super) fn new(
+        of: &Needs,
+        per: Duration,
+        keys: usize,
+        hasher: RandomState,
+    ) -> Result<Self, tidegate::QuotaError> {
+        let needs = Needs::new(of.counts.clone(), of.scale, per, keys, hasher)?;
+        Ok(Self { middle: of.middle(), needs, first: None })
+    }
+
+    /// Adds a request. `hit` are the keys that do not belong to the crowd.
+    pub(super) fn feed(&mut self, record: &Record<'_>, asking: &Asking, hit: &HashSet<u64>) {
+        if self.first.is_none() && record.time >= self.middle {
+            self.first = Some(crowd(&self.needs, hit));
+            self.needs.begin_anew();
+        }
+        self.needs.feed(record, asking);
+    }
+
+    /// Returns how many times as much the crowd needs in one half as in the other, at each rate.
+    fn unsteadiness(&self, hit: &HashSet<u64>) -> Vec<f64> {
+        let second = crowd(&self.needs, hit);
+        let Some(first) = &self.first else { return vec![1.0; second.len()] };
+        let ratio = |(a, b): (&u64, &u64)| *a.max(b) as f64 / (*a.min(b)).max(1) as f64;
+        first.iter().zip(&second).map(ratio).collect()
+    }
+
+    /// Returns how many keys of the crowd a limit found on the first half, with this room, would hit in the second.
+    /// An upper bound: only the burst has room. `None` if the log has no two halves.
+    fn hit_in_the_second(&self, hit: &HashSet<u64>, rate: usize, room: u64) -> Option<u64> {
+        let most = scaled(*self.first.as_ref()?.get(rate)?, room);
+        let keys = self.needs.remembered().iter().filter(|key| !hit.contains(&key.hash));
+        Some(keys.filter(|key| self.needs.burst(key, rate) > most).count() as u64)
+    }
+}
+
+/// Returns what the crowd needs at each rate.
+fn crowd(needs: &Needs, hit: &HashSet<u64>) -> Vec<u64> {
+    curve::points(needs, hit).iter().map(|point| point.burst).collect()
+}
+
+/// Multiplies a number by a room, rounded up.
+fn scaled(number: u64, room: u64) -> u64 {
+    number.saturating_mul(room).div_ceil(PARTS)
+}
+
+/// A limit with room.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Roomy {
+    pub(super) count: u64,
+    pub(super) burst: u64,
+    /// In twentieths.
+    room: u64,
+    /// The rate of the limit without room, by its index.
+    rate: usize,
+}
+
+impl Roomy {
+    /// Returns how many times as much each spared key may ask for.
+    pub(super) fn room(&self) -> f64 {
+        self.room as f64 / PARTS as f64
+    }
+
+    pub(super) fn candidate(&self, per: Duration) -> Result<Candidate, SuggestError> {
+        Ok(Candidate {
+            rate: Rate::new(self.count.clamp(1, Rate::MAX_COUNT), per)?,
+            burst: self.burst.max(1),
+        })
+    }
+}
+
+/// Returns the limits in question: each point of the curve of the spared keys, with each room.
+pub(super) fn limits(needs: &Needs, hit: &HashSet<u64>) -> Vec<Roomy> {
+    let points = curve::points(needs, hit);
+    let seen = points.iter().enumerate().filter(|(_, point)| point.seen && point.denied > 0);
+    let with_room = |(rate, point): (usize, &Point)| {
+        let Point { count, burst, .. } = *point;
+        ROOMS.map(|room| Roomy { count: scaled(count, room), burst: scaled(burst, room), room, rate })
+    };
+    seen.flat_map(with_room).collect()
+}
+
+/// Chooses among limits, given what each denies: the largest room that still denies nearly as much as none, then the
+/// steadiest crowd, then the least grant. Also returns the number of keys hit on the half on which it was not found.
+pub(super) fn choose(
+    limits: &[Roomy],
+    denied: &[u64],
+    halves: &Halves,
+    hit: &HashSet<u64>,
+) -> Option<(Roomy, Option<u64>)> {
+    let unsteady = halves.unsteadiness(hit);
+    let with = |room: u64| limits.iter().zip(denied).filter(move |(limit, _)| limit.room == room);
+    let most = |room: u64| with(room).map(|(_, denied)| *denied).max().unwrap_or(0);
+    let least = most(PARTS) as f64 * STILL_DENIES;
+    let room = ROOMS.into_iter().find(|room| most(*room) as f64 >= least)?;
+    let enough = most(room) as f64 * EQUALS;
+    let equals = with(room).filter(|(_, denied)| **denied as f64 >= enough).map(|(limit, _)| limit);
+    let rank = |limit: &&Roomy| {
+        // Steadiness in steps of a quarter: smaller differences are chance.
+        let steps = (unsteady.get(limit.rate).copied().unwrap_or(1.0).max(limit.room()) * 4.0).round() as u64;
+        (steps, limit.count.saturating_add(limit.burst), limit.count)
+    };
+    let chosen = *equals.min_by_key(rank)?;
+    Some((chosen, halves.hit_in_the_second(hit, chosen.rate, chosen.room)))
+}

@@ -1,0 +1,403 @@
+//! The lease: the units that a node holds of one key. A pure state machine: time is passed in, and it has no engine and
+//! no lock.
+//!
+//! A lease has two batches: the one that is spent from, and the next one, drawn while the first is still being spent.
+//! At no time may it hold more spendable units than its allowance, including units taken by requests that are not yet
+//! admitted. Units beyond the allowance, units held too long, and units above an allowance that has shrunk are given
+//! back.
+
+mod figures;
+#[cfg(test)]
+mod model_state;
+mod refusals;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{Cost, Receipt, Tick};
+
+use super::batch::{Batch, Portion};
+use super::demand::Demand;
+use super::draw_request::{Draw, Drawn, Refused, Times};
+use super::leasable::{LEAST_HELD, Terms};
+use refusals::Refusals;
+
+/// For how long the engine decides a key alone after a draw has failed.
+const AFTER_A_FAILURE: Duration = Duration::from_millis(100);
+
+/// After this time a draw is abandoned, even if its end was not reported: longer than any wait for an engine.
+const LONGEST_DRAW: Duration = Duration::from_secs(60);
+
+/// Receipts of units to be given back.
+pub(super) type GivenBack = SmallVec<[Receipt; 2]>;
+
+/// The units that a node holds of one key.
+#[derive(Clone, Debug)]
+pub(super) struct Lease {
+    pub(super) terms: Arc<Terms>,
+    current: Option<Batch>,
+    next: Option<Batch>,
+    /// Until when units are taken from the current batch without another look.
+    good_until: Tick,
+    /// This node's part of the whole at the last look.
+    part: u32,
+    /// Units taken by requests that are not yet admitted.
+    held: u64,
+    refusals: Refusals,
+    /// Until when nothing is drawn, because the engine did not answer.
+    failed_until: Tick,
+    /// The units left in the limit, as the engine last said.
+    pub(super) remaining: u64,
+    pub(super) full_at: Tick,
+    demand: Demand,
+    /// Whether the last draw had to wait: then the limit is in full use, and the next draw will have to wait too.
+    waits: bool,
+    /// The units that draws ahead of need leave to requests of higher priority: the most that a recent request had to
+    /// leave, and when that request came.
+    kept_back: (u64, Tick),
+    /// The number of the draw under way, and the tick at which it began.
+    drawing: Option<(u64, Tick)>,
+    touched: Tick,
+}
+
+/// The result of looking for a request's units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lookup {
+    /// The units are there.
+    Ready,
+    /// Refused for this time; known without asking the engine.
+    Refused(Duration),
+    /// A draw is needed, or the one under way has to be awaited.
+    Draw,
+    /// Decided by the engine alone.
+    Engine,
+}
+
+impl Lease {
+    pub(super) fn new(terms: Arc<Terms>) -> Self {
+        Self {
+            remaining: terms.limit,
+            terms,
+            current: None,
+            next: None,
+            good_until: Tick::EPOCH,
+            part: 0,
+            held: 0,
+            refusals: Refusals::default(),
+            failed_until: Tick::EPOCH,
+            full_at: Tick::EPOCH,
+            demand: Demand::default(),
+            waits: false,
+            kept_back: (0, Tick::EPOCH),
+            drawing: None,
+            touched: Tick::EPOCH,
+        }
+    }
+
+    /// Takes units on the fast path, which is the usual case. `None`: this has to be decided by [`Lease::look_up`].
+    #[inline]
+    pub(super) fn take_at_once(
+        &mut self,
+        cost: Cost,
+        kept_back: u64,
+        now: Tick,
+        part: u32,
+    ) -> Option<Portion> {
+        let batch = self.current.as_mut()?;
+        if now >= self.good_until || now < batch.from || part < self.part || kept_back > batch.kept_back {
+            return None;
+        }
+        let portion = batch.take(cost)?;
+        self.demand.record(cost.units());
+        Some(portion)
+    }
+
+    /// Takes units that [`Lease::look_up`] has found.
+    pub(super) fn take(&mut self, cost: Cost) -> Option<Portion> {
+        self.current.as_mut()?.take(cost)
+    }
+
+    /// Counts the units that a request asks for: once for each request, however often it looks.
+    pub(super) const fn count_demand(&mut self, cost: Cost) {
+        self.demand.record(cost.units());
+    }
+
+    /// Puts the batches in order, and then finds whether a request's units can be spent.
+    pub(super) fn look_up(
+        &mut self,
+        cost: Cost,
+        kept_back: u64,
+        now: Tick,
+        part: u32,
+        back: &mut GivenBack,
+    ) -> Lookup {
+        self.touched = now;
+        self.tidy(now, part, back);
+        if self.terms.window && self.full_at <= now {
+            self.remaining = self.terms.limit;
+        }
+        if self.current.as_ref().is_none_or(|current| current.left() < cost.units())
+            && let Some(next) = self.next.take_if(|next| next.from <= now)
+        {
+            self.end(self.current.clone(), back);
+            self.current = Some(next);
+        }
+        self.update_good_until(now);
+        let enough = |batch: &&Batch| batch.left() >= cost.units();
+        let (current, next) = (self.current.as_ref().filter(enough), self.next.as_ref().filter(enough));
+        let may_take = |batch: &&Batch| kept_back <= batch.kept_back;
+        if let Some(batch) = current.filter(may_take) {
+            return if batch.from > now { Lookup::Refused(batch.from.since(now)) } else { Lookup::Ready };
+        }
+        if let Some(next) = next.filter(may_take).filter(|next| next.from > now) {
+            return Lookup::Refused(next.from.since(now));
+        }
+        let left_to_others = current.is_some() || next.is_some();
+        if now < self.failed_until {
+            return Lookup::Engine;
+        }
+        if let Some(wait) = self.refusals.of(cost, kept_back, now) {
+            return Lookup::Refused(wait);
+        }
+        if self.refusals.lapse(now) && self.terms.window {
+            // The units left in the window are not known now: a draw will tell.
+            self.remaining = self.terms.limit;
+        }
+        let (most, since) = self.kept_back;
+        if kept_back >= most || now.since(since) >= self.terms.lasts {
+            self.kept_back = (kept_back, now);
+        }
+        let allowance = self.allowance();
+        if left_to_others || allowance < LEAST_HELD || cost.units() > allowance / 2 {
+            return Lookup::Engine;
+        }
+        Lookup::Draw
+    }
+
+    /// Begins a draw. `request` is the cost of a request and the units that it has to leave to higher priorities;
+    /// without a request, the draw is sized by the demand alone. `None` if a draw is under way or there is no room.
+    /// `number` must be one that no earlier draw had.
+    pub(super) fn draw(&mut self, request: Option<(Cost, u64)>, now: Tick, number: u64) -> Option<Draw> {
+        if self.drawing.is_some() || self.next.is_some() {
+            return None;
+        }
+        let ahead = self.demand.sized(now, self.terms.target, self.terms.lasts);
+        let (cost, kept_back) =
+            request.map_or((0, self.kept_back.0), |(cost, kept_back)| (cost.units(), kept_back));
+        self.draw_ahead(ahead, cost, kept_back, now, number)
+    }
+
+    /// Begins a draw of `ahead` units beyond those of a request.
+    pub(super) fn draw_ahead(
+        &mut self,
+        ahead: u64,
+        cost: u64,
+        kept_back: u64,
+        now: Tick,
+        number: u64,
+    ) -> Option<Draw> {
+        if self.drawing.is_some() || self.next.is_some() {
+            return None;
+        }
+        // If the limit is in full use, the drawn units can be spent only later, when the present units are spent.
+        let here = if self.waits { 0 } else { self.current.as_ref().map_or(0, Batch::left) };
+        let room = self.allowance().saturating_sub(self.held).saturating_sub(here);
+        let units = ahead.saturating_add(cost).max(1).min(room);
+        let want = Cost::new(units).filter(|want| want.units() >= cost)?;
+        self.drawing = Some((number, now));
+        Some(Draw { number, want, kept_back })
+    }
+
+    /// Returns whether the next draw should be made ahead of need.
+    #[inline]
+    pub(super) fn runs_low(&self, now: Tick) -> bool {
+        self.drawing.is_none()
+            && self.next.is_none()
+            && self.current.as_ref().is_some_and(|batch| batch.left() < batch.low)
+            && self.failed_until <= now
+            && !self.refusals.forbid_draw(self.kept_back.0, now)
+    }
+
+    /// Returns whether a draw is under way.
+    pub(super) const fn is_drawing(&self) -> bool {
+        self.drawing.is_some()
+    }
+
+    /// Returns since when a draw is under way.
+    pub(super) fn drawing_since(&self) -> Option<Tick> {
+        self.drawing.map(|(_, since)| since)
+    }
+
+    pub(super) fn is_under_way(&self, draw: &Draw) -> bool {
+        self.drawing.is_some_and(|(number, _)| number == draw.number)
+    }
+
+    /// Puts drawn units into a batch. Units that do not fit are given back, and so are all units of a draw that was
+    /// abandoned.
+    pub(super) fn fill(&mut self, draw: &Draw, drawn: &Drawn, times: Times, part: u32, back: &mut GivenBack) {
+        if !self.is_under_way(draw) {
+            back.push(drawn.receipt);
+            return;
+        }
+        let Times { sent, received } = times;
+        self.drawing = None;
+        self.touched = received;
+        self.failed_until = Tick::EPOCH;
+        self.refusals.end_draw(draw.kept_back);
+        self.remaining = drawn.remaining;
+        self.full_at = received.after(drawn.reset_after);
+        self.waits = !drawn.wait.is_zero();
+        self.tidy(received, part, back);
+        let lasts = match self.terms.window {
+            // The engine told the window's end after this draw was sent. A thousandth is subtracted for clocks that run
+            // at different speeds.
+            true => self.terms.lasts.min(drawn.reset_after.saturating_sub(drawn.reset_after / 1000)),
+            false => self.terms.lasts.saturating_add(drawn.wait),
+        };
+        let units = drawn.receipt.cost.units();
+        let mut batch = Batch {
+            quota: Arc::clone(&self.terms.engine),
+            rest: Some(drawn.receipt),
+            from: received.after(drawn.wait),
+            until: sent.after(lasts),
+            kept_back: draw.kept_back,
+            low: if units < 4 { 0 } else { units.div_ceil(2) },
+        };
+        let here = if self.waits { 0 } else { self.current.as_ref().map_or(0, Batch::left) };
+        let room = self.most_held().saturating_sub(here);
+        if units > room {
+            back.extend(batch.trim(room));
+        }
+        if batch.until <= received || batch.left() == 0 {
+            self.end(Some(batch), back);
+        } else if self.current.as_ref().is_some_and(|current| current.left() > 0) {
+            self.next = Some(batch);
+        } else {
+            self.current = Some(batch);
+        }
+        self.update_good_until(received);
+    }
+
+    /// Notes that the engine has refused a draw.
+    pub(super) fn refused(&mut self, draw: &Draw, refused: &Refused, sent: Tick) {
+        if self.is_under_way(draw) {
+            self.drawing = None;
+            (self.remaining, self.waits) = (refused.remaining, true);
+            let (ahead, lasts) = (self.terms.ahead, self.terms.lasts);
+            self.refusals.add_draw(draw.kept_back, refused.retry, sent, ahead, lasts);
+            // Higher priorities may still be granted draws; their requests state what they have to leave.
+            self.kept_back = (0, sent);
+        }
+    }
+
+    /// Notes that the engine has refused a request that it decided alone.
+    pub(super) fn refused_alone(&mut self, cost: Cost, kept_back: u64, after: Duration, sent: Tick) {
+        self.refusals.add_request(cost, kept_back, after, sent, self.terms.lasts);
+    }
+
+    /// Notes that the engine would grant a request, and how many units its limit has left.
+    pub(super) fn would_be_granted(&mut self, cost: Cost, kept_back: u64, remaining: u64) {
+        self.refusals.end_for(cost, kept_back);
+        self.remaining = remaining;
+    }
+
+    /// Notes that units came back to the engine, and how many its limit has left: it may now grant what it refused
+    /// before.
+    pub(super) fn units_came_back(&mut self, remaining: u64, now: Tick) {
+        self.refusals.clear(now);
+        self.remaining = remaining;
+    }
+
+    /// Notes that a draw has no answer: units that it may have drawn are lost.
+    pub(super) fn failed(&mut self, draw: &Draw, now: Tick) {
+        if self.is_under_way(draw) {
+            self.drawing = None;
+            self.failed_until = now.after(AFTER_A_FAILURE);
+        }
+    }
+
+    /// Counts units as taken by a request that is not yet admitted.
+    pub(super) const fn hold(&mut self, portion: &Portion) {
+        self.held = self.held.saturating_add(portion.cost.units());
+    }
+
+    /// Ends that count: the request is admitted, or its units are about to be put back.
+    pub(super) const fn release(&mut self, portion: &Portion) {
+        self.held = self.held.saturating_sub(portion.cost.units());
+    }
+
+    /// Puts units back into the batch; if other units were taken since, or the batch has ended, they are given back
+    /// to the engine.
+    pub(super) fn put_back(&mut self, portion: &Portion, back: &mut GivenBack) {
+        if !self.current.as_mut().is_some_and(|batch| batch.put_back(portion)) {
+            back.push(portion.receipt(&self.terms.engine));
+        }
+    }
+
+    /// Ends batches that were held too long, and gives back units above the allowance.
+    pub(super) fn tidy(&mut self, now: Tick, part: u32, back: &mut GivenBack) {
+        if let Some(over) = self.current.take_if(|batch| batch.until <= now) {
+            self.end(Some(over), back);
+        }
+        if let Some(over) = self.next.take_if(|batch| batch.until <= now) {
+            self.end(Some(over), back);
+        }
+        self.drawing = self.drawing.filter(|(_, since)| now.since(*since) < LONGEST_DRAW);
+        self.part = part;
+        let most = self.most_held();
+        // If both batches can be spent from, their sum counts.
+        let mut room = most;
+        if let Some(next) = self.next.as_mut().filter(|next| next.from <= now) {
+            back.extend((next.left() > room).then(|| next.trim(room)).flatten());
+            room -= next.left().min(room);
+        }
+        if let Some(current) = self.current.as_mut().filter(|current| current.left() > room) {
+            back.extend(current.trim(room));
+        }
+        if let Some(next) = self.next.as_mut().filter(|next| next.left() > most) {
+            back.extend(next.trim(most));
+        }
+        self.update_good_until(now);
+    }
+
+    /// Ends both batches.
+    pub(super) fn close(&mut self, back: &mut GivenBack) {
+        let both = [self.current.take(), self.next.take()];
+        for batch in both {
+            self.end(batch, back);
+        }
+    }
+
+    /// Drops everything, because the key was reset. The units of a draw under way are given back when they arrive.
+    /// Returns the number of units that were held.
+    pub(super) fn forget(&mut self, now: Tick) -> u64 {
+        let left = self.units_held();
+        (self.current, self.next, self.drawing) = (None, None, None);
+        (self.remaining, self.waits, self.full_at) = (self.terms.limit, false, now);
+        self.refusals.clear(now);
+        left
+    }
+
+    fn allowance(&self) -> u64 {
+        self.terms.allowance(self.part, self.remaining)
+    }
+
+    /// Returns how many units the batches may hold. For a window there is no bound here: draws are bounded by what the
+    /// window has left.
+    fn most_held(&self) -> u64 {
+        if self.terms.window { u64::MAX } else { self.allowance().saturating_sub(self.held) }
+    }
+
+    /// Computes until when units are taken from the current batch without another look.
+    fn update_good_until(&mut self, now: Tick) {
+        let Some(current) = &self.current else { return };
+        let next = self.next.as_ref().map_or(Tick::MAX, |next| next.from);
+        // Once both batches can be spent from, their sum may exceed the allowance.
+        self.good_until = if next > now { current.until.min(next) } else { current.until };
+    }
+
+    fn end(&mut self, batch: Option<Batch>, back: &mut GivenBack) {
+        back.extend(batch.and_then(|batch| batch.rest));
+    }
+}
