@@ -227,7 +227,7 @@ impl Log {
                     match readers[(mark >> LINE_BITS) as usize].time(line) {
                         Ok(None) => return ControlFlow::Continue(()),
                         Ok(Some((time, time_at))) => {
-                            order.push(time, OrderedLine { mark, time_at, bytes: line })
+                            order.push(time, OrderedLine { mark, time_at, bytes: line });
                         }
                         Err(why) => tally.note(mark, line, why),
                     }

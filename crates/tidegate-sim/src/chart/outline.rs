@@ -141,7 +141,7 @@ impl Outline {
             match *part {
                 OutlinePiece::Line(from, to) => raster.draw_line(inside(from), inside(to)),
                 OutlinePiece::Curve(from, bend, to) => {
-                    raster.draw_quad(inside(from), inside(bend), inside(to))
+                    raster.draw_quad(inside(from), inside(bend), inside(to));
                 }
             }
         }

@@ -156,7 +156,7 @@ where
                         let rules = Arc::clone(rules);
                         // The work is dropped before its caller gets the answer.
                         dropping_for_timeout(until.timeout_is_failure(&rules), || {
-                            stage.set(DeadlineStage::Ended)
+                            stage.set(DeadlineStage::Ended);
                         });
                         rules.refuse(until.cause(&rules))
                     }

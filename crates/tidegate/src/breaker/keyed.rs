@@ -258,7 +258,7 @@ impl Keys {
         let answered = measured.answered(receipt, now);
         self.change(key, now, Absent::Stays, |law, state, at| {
             law.leave_answered_in_place(state, at, receipt, answered, outcome, &mut |change| {
-                changes.push(change)
+                changes.push(change);
             });
         });
         self.tell(key, &changes, Some(&CallDid::Ended { outcome, took: now.since(receipt.at) }));

@@ -89,8 +89,8 @@ pub(super) fn finish(
                 settled.moved.append(&mut told);
                 if let Some((quota, next)) = next {
                     if let (true, Some(quota), Some(cell)) = (step.watched, quota, &*cell) {
-                        let states = (&cell.state, &next);
-                        guard_changes::by_exit(charge.key, quota, states, now, &mut settled.moved);
+                        let moved = &mut settled.moved;
+                        guard_changes::by_exit(charge.key, quota, &cell.state, &next, now, moved);
                     }
                     let quota = quota.cloned().unwrap_or_else(|| charge.quota.clone());
                     keep(cell, &quota, next, now);
