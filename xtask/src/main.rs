@@ -17,7 +17,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
   test    install what the tests need (Debian packages, as root or with sudo) and run every check CI runs
-  nightly check what a change seldom breaks and takes long to build: the benches compile, deny, counts, the long models of loom
+  nightly check what a change seldom breaks and takes long to build: the benches compile, rustdoc, deny, counts, the long models of loom
   tidy    check, in seconds, rules that reviewers overlook: cycles of modules, long files, unused files, banned calls and words,
           metrics, flags and keys that the manual does not name, numbers that grew; with names: only these rules;
           --record: write the numbers that fell; small-files: report files that may be merged

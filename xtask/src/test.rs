@@ -11,27 +11,24 @@ const BENCHES: [&str; 3] = ["benches/Cargo.toml", "benches/redis/Cargo.toml", "b
 pub(crate) fn run() -> Result<()> {
     tidy::run(&[])?;
     let complete = packages::install()?;
-    let servers = [("TIDEGATE_REQUIRE_SERVERS", if complete { "1" } else { "0" })];
     let cargo = |arguments: &[&str], environment: &[(&str, &str)]| step::run("cargo", arguments, environment);
     cargo(&["fmt", "--all", "--check"], &[])?;
     for benches in BENCHES {
         cargo(&["fmt", "--manifest-path", benches, "--check"], &[])?;
     }
-    // With the profile of the tests, which follow, so that macros are built once.
-    let arguments = [
-        ["clippy", "--profile", "test", "--workspace", "--all-targets"].as_slice(),
-        &["--all-features", "--", "-D", "warnings"],
-    ];
-    cargo(&arguments.concat(), &[])?;
     // The library alone, without the features that the rest of the workspace enables, and the program of the README.
     let alone =
         ["check", "--profile", "test", "-p", "tidegate-core", "-p", "tidegate", "--no-default-features"];
     cargo(&[&alone[..], &["--lib", "--examples"]].concat(), &[])?;
-    cargo(&["test", "--workspace", "--all-features", "--no-fail-fast"], &servers)?;
-    loom(&[])?;
-    // With the profile of clippy, so that dependencies are not checked again.
-    let arguments = ["doc", "--profile", "test", "--workspace", "--all-features", "--no-deps"];
-    cargo(&arguments, &[("RUSTDOCFLAGS", "-D warnings")])
+    // Clippy's driver compiles the tests: `cargo clippy` would check every crate first, only for it to be compiled after. It
+    // takes its levels in the form in which cargo-clippy gives them.
+    let linted = [
+        ("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"),
+        ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"),
+        ("TIDEGATE_REQUIRE_SERVERS", if complete { "1" } else { "0" }),
+    ];
+    cargo(&["test", "--workspace", "--all-features", "--no-fail-fast"], &linted)?;
+    loom(&[])
 }
 
 /// Runs the checks that CI leaves out because few changes can break them: each needs a build of its own.
@@ -46,6 +43,8 @@ pub(crate) fn nightly() -> Result<()> {
             ["clippy", "--manifest-path", benches, "--locked", "--all-targets", "--", "-D", "warnings"];
         step::run("cargo", &arguments, &benches_built)?;
     }
+    let arguments = ["doc", "--workspace", "--all-features", "--no-deps"];
+    step::run("cargo", &arguments, &[("RUSTDOCFLAGS", "-D warnings")])?;
     deny::run()?;
     counts::run(&[])?;
     loom(&[("TIDEGATE_LOOM", "long")])
