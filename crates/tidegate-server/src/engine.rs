@@ -105,6 +105,8 @@ pub(crate) struct Engine {
     fallback: Option<Fallback>,
     /// Whether a decision never waits: the only store is in this process's memory.
     decides_at_once: bool,
+    /// Whether no other process is asked for decisions: counters are in memory or on this machine's disk.
+    asks_no_engine: bool,
     /// Leases and membership of this node where several nodes share an engine.
     shared: Option<shared_gate::EngineSharing>,
     /// Writes the counters of a store in this process to disk; `None` for stores that do not.
@@ -201,6 +203,7 @@ impl Engine {
         };
         let caps = store.caps();
         let decides_at_once = sharing.is_none() && caps.always_decides && !caps.may_wait;
+        let asks_no_engine = sharing.is_none() && (caps.always_decides || caps.later_if_strict);
         let (gate, shared) = match &sharing {
             None => (Gate::new(policies, asked), None),
             Some(sharing) => {
@@ -229,6 +232,7 @@ impl Engine {
             store_kind,
             fallback,
             decides_at_once,
+            asks_no_engine,
             shared,
             kept,
             live: ArcSwap::from_pointee(live),
@@ -258,7 +262,7 @@ impl Engine {
 
     /// Returns whether no other process is asked for decisions: counters are in memory or on this machine's disk.
     pub(crate) fn asks_no_engine(&self) -> bool {
-        self.shared.is_none()
+        self.asks_no_engine
     }
 
     pub(crate) fn now(&self) -> Tick {

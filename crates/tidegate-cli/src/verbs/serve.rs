@@ -188,7 +188,7 @@ fn refusal(error: ServeError) -> anyhow::Error {
                     "this user may not create it; take a folder that this user may write to"
                 }
                 ErrorKind::AddrInUse => {
-                    "another program listens there; end it, or take another port (--http, --admin, --grpc, --resp, or in the file under server)"
+                    "another program listens there; end it, or take another port (--http, --admin, --grpc, --resp, or in the file under server), as --http 127.0.0.1:8081"
                 }
                 ErrorKind::AddrNotAvailable => {
                     "this machine has no such address; take one that it has, such as 127.0.0.1"

@@ -110,7 +110,7 @@ fn guesses_are_as_slow_where_no_token_is_needed_and_over_grpc() {
     assert!(answers.len() == guesses && answers.iter().all(public), "{answers:?}");
     assert!(begun.elapsed() >= least, "{:?}", begun.elapsed());
     let right = serving.ask("GET", "/readyz?verbose", &[("x-tidegate-token", TOKEN)], "");
-    assert!(right.status == 200 && right.body.contains("policies"), "{right:?}");
+    assert!(right.status == 200 && right.body.contains("in force, 1 policy"), "{right:?}");
     assert_eq!(serving.get("/readyz?verbose").body, "[+] serving\nready\n");
     let counted = serving.ask("GET", "/metrics", &[("x-tidegate-token", TOKEN)], "").body;
     let line = format!("tidegate_auth_failures_total{{transport=\"http\"}} {guesses}");

@@ -92,7 +92,7 @@ impl std::str::FromStr for Format {
 pub enum FormatError {
     /// Nothing is known of the lines.
     #[error(
-        "the format cannot be told from its first lines; name it with --format, or describe the lines with --log-format; it begins: {excerpt}"
+        "the format cannot be told from its first lines; name it with --format, or describe the lines, as --log-format '$remote_addr [$time_local] \"$request\" $status'; it begins: {excerpt}"
     )]
     Unknown {
         /// The beginning of the first line.

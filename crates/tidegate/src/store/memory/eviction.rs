@@ -159,7 +159,14 @@ impl Table {
     }
 
     /// Returns the use of a place, from the point of view of a new key.
-    fn slot_use(&self, name: Name, place: TablePlace, word: u64, tick: Tick, by: Option<&Reading<'_>>) -> SlotUse {
+    fn slot_use(
+        &self,
+        name: Name,
+        place: TablePlace,
+        word: u64,
+        tick: Tick,
+        by: Option<&Reading<'_>>,
+    ) -> SlotUse {
         if name == Name::EMPTY {
             return SlotUse::Free;
         }

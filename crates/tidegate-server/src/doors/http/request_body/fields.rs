@@ -66,6 +66,11 @@ pub(super) fn unknown<E: Error>(name: &str, names: &[&'static str]) -> E {
     let known = names.join("`, `");
     match nearest(name, names.iter().copied()) {
         Some(meant) => E::custom(format_args!("unknown field {}; did you mean `{meant}`?", quoted(name))),
+        // Attributes have dots or dashes in their names, fields do not.
+        None if names.contains(&"attributes") && name.contains(['.', '-']) => E::custom(format_args!(
+            "unknown field {}; write attributes into `attributes`, as {{\"attributes\": {{\"client.ip\": \"203.0.113.9\"}}}}",
+            quoted(name)
+        )),
         None => E::custom(format_args!("unknown field {}; the fields are `{known}`", quoted(name))),
     }
 }

@@ -26,6 +26,10 @@ fn every_mistake_is_named_with_its_place() {
         ("[]", "invalid type: sequence, expected an object such as"),
         ("{}", "`attributes` is missing"),
         (r#"{"atributes": {}}"#, "unknown field `atributes`; did you mean `attributes`?"),
+        (
+            r#"{"client.ip": "203.0.113.9"}"#,
+            "write attributes into `attributes`, as {\"attributes\": {\"client.ip\":",
+        ),
         (r#"{"zzz": {}}"#, "the fields are `attributes`, `cost`, `priority`, `policies`, `ticket`"),
         (r#"{"attributes": {}, "cost": 0}"#, "`cost` 0 asks for nothing"),
         (r#"{"attributes": {}, "cost": -4}"#, "`cost` -4 is negative"),
