@@ -57,14 +57,15 @@ impl Cutter {
                 time = Some((rank, place));
             }
         }
+        // Who describes the line may take any field for the client.
+        fields.any_client();
         let is_users = columns.iter().any(|(attribute, _)| attribute == "time");
         let time = time.map(|(_, place)| place).filter(|_| !is_users);
         Self { format, columns: found, time, only_addresses: false, fields, times: Timestamps::default() }
     }
 
     /// Takes lines whose client is no address as malformed.
-    pub(in super::super) fn only_addresses(mut self) -> Self {
-        self.fields.any_client();
+    pub(in super::super) fn only_addresses(self) -> Self {
         Self { only_addresses: true, ..self }
     }
 
