@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tidegate::config::Address;
 use tidegate::http_answer::server_parts::wrong_value;
-use tidegate::policy::{Absent, Among, Descriptor, Named, Policy, PolicySet, Want};
+use tidegate::policy::{Absent, Among, Descriptor, Mode, Named, Policy, PolicySet, Want};
 use tidegate::visible::excerpt;
 
 use crate::metrics::Transport;
@@ -300,6 +300,11 @@ impl Unmet {
         kinds.note(hash, 1, || Some(Advice::misdirected(why, grpc)));
     }
 
+    /// Notes that sub-requests of a proxy come that no policy is about, while some need attributes that none of them has.
+    pub(crate) fn note_sub_request(&self, set: &PolicySet) {
+        self.mistaken.note(self.hasher.hash_one("sub-request"), 1, || Advice::never_sent(set));
+    }
+
     /// Notes a call over gRPC that is answered with an error.
     #[cfg(feature = "grpc")]
     pub(crate) fn note_unreadable(&self, code: &'static str, message: &str) {
@@ -426,6 +431,31 @@ impl Advice {
             advice,
             example: None,
         })
+    }
+
+    /// Describes the policies that no sub-request of a proxy can meet; `None` if there are none.
+    fn never_sent(set: &PolicySet) -> Option<Self> {
+        let sent = |name: &str| name.starts_with("request.") || name == "client.ip";
+        let enabled = set.policies().iter().filter(|policy| policy.mode != Mode::Off);
+        let mut lacking =
+            enabled.filter_map(|policy| Some((policy, needs(policy, sent).find(|name| !sent(name))?)));
+        let (first, name) = lacking.next()?;
+        let others = match lacking.count() {
+            0 => String::new(),
+            1 => ", and 1 more policy like it".to_owned(),
+            more => format!(", and {more} more policies like it"),
+        };
+        let header = name.replace(['.', '_'], "-").to_ascii_lowercase();
+        let what = format!(
+            "sub-requests of a proxy never meet policy {}{others}: it needs {}, and they have request.* and client.ip alone",
+            excerpt(&first.name),
+            excerpt(name)
+        );
+        let advice = format!(
+            "let the proxy set a header, and write its name in the policy: request.header.x-{}",
+            excerpt(&header)
+        );
+        Some(Self::mistake(what, advice))
     }
 
     fn misdirected(why: &Misdirected, grpc: Option<&Address>) -> Self {

@@ -235,7 +235,7 @@ policies:
         assert_eq!(lines[0], "DENIED by per-ip, retry after 2 s");
         assert!(lines[1].starts_with("  1 shield   allowed"), "{lines:#?}");
         assert!(lines[1].ends_with("not charged, another limit denied"), "{lines:#?}");
-        assert_eq!(lines[2], "  2 login    not charged path does not match");
+        assert_eq!(lines[2], "  2 login    not charged the request has no request.path");
         assert!(
             lines[3].contains("DENIED      gcra 1/s burst 4: needs 3, has 1 of 4; key client.ip=203.0.113.9")
         );
@@ -341,7 +341,7 @@ policies:
             "  2 trial    would deny  gcra 2/h: needed 1, had 0 of 2",
             "    under configuration 1, which is still in force",
             "now: would be ALLOWED, tightest is per-ip",
-            "  1 login    not charged path does not match",
+            "  1 login    not charged the request has no request.path",
             "  2 per-ip   allowed     gcra 2/min burst 3: needs 1, has 3 of 3; key client.ip=203.0.113.77",
             "  3 trial    would deny  gcra 2/h: needs 1, has 0 of 2; key (all)",
         ]

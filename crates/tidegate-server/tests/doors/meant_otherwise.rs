@@ -186,6 +186,45 @@ async fn a_sub_request_at_a_wrong_path_is_sent_to_the_right_one() {
 }
 
 #[tokio::test]
+async fn a_policy_by_what_no_sub_request_has_is_told() {
+    let file = "
+version: 1
+forward_auth: { proxy: nginx }
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+policies:
+  - { name: login, match: { path: /login }, by: [client.ip], limit: { rate: 1/s } }
+  - { name: per-user, by: [user.id], limit: { rate: 1/s } }
+  - { name: plan, match: { attributes: { user_tier: gold } }, limit: { rate: 1/s } }
+";
+    let server = start(file).await;
+    let sub_request = async |path: &str| {
+        let headers = [
+            ("x-original-uri", path),
+            ("x-original-method", "GET"),
+            ("x-original-host", "a.example"),
+            ("x-forwarded-for", "203.0.113.9"),
+        ];
+        let answer = send(server.addr, Method::GET, "/v1/forward-auth", &headers, "").await;
+        assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    };
+    sub_request("/login").await;
+    let told = verbose(&server).await;
+    assert!(!told.contains("sub-requests of a proxy"), "{told}");
+    sub_request("/other").await;
+    sub_request("/other").await;
+    let told = verbose(&server).await;
+    assert!(told.contains("\n[!] requests that may be meant otherwise"), "{told}");
+    assert!(
+        told.contains(
+            "2 x sub-requests of a proxy never meet policy per-user, and 1 more policy like it: it needs user.id, \
+             and they have request.* and client.ip alone; let the proxy set a header, and write its name in the \
+             policy: request.header.x-user-id\n"
+        ),
+        "{told}"
+    );
+}
+
+#[tokio::test]
 async fn sub_requests_without_a_valid_token_are_told() {
     let server = start_with(&format!("{WITH_ALL}forward_auth: {{ proxy: nginx }}\n"), |mut options| {
         options.token = Some(Token::new("0123456789abcdef").unwrap());

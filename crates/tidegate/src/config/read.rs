@@ -433,9 +433,12 @@ impl<'t> Lines<'t> {
             (last, before) if (start..=byte).contains(&last) => (last, before),
             _ => (start, 0),
         };
-        let before = before + self.text.get(from..byte).map_or(0, |between| between.chars().count());
+        // `None` within a character: then the count would be wrong for what follows.
+        let Some(between) = self.text.get(from..byte) else {
+            return Spot { text: 0, line, column: before + 1 };
+        };
+        let before = before + between.chars().count();
         self.last.set((byte, before));
-        let column = before + 1;
-        Spot { text: 0, line, column }
+        Spot { text: 0, line, column: before + 1 }
     }
 }

@@ -16,6 +16,7 @@ use super::matching::{View, compared, plain_values};
 use super::policy::{Direction, Mode, Policy};
 use super::set::PolicySet;
 use crate::duration_text::in_words;
+use crate::visible::excerpt;
 
 /// How a policy treats a request, before any counter is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub enum Relevance {
     NoMatch {
         /// The part: `method`, `host`, `attributes`, `path` or `not`.
         part: &'static str,
+        /// The attribute that the part is about, if the request lacks it.
+        lacks: Option<String>,
     },
     /// The request lacks the attributes of the key.
     NothingToKeyBy {
@@ -97,10 +100,13 @@ impl fmt::Display for Relevance {
             Self::Unlimited => f.write_str("not charged: unlimited for this request"),
             Self::Off => f.write_str("not charged: mode is off"),
             Self::OtherDirection => f.write_str("not charged: limits the other direction"),
-            Self::NoMatch { part: "attributes" } => {
+            Self::NoMatch { lacks: Some(name), .. } => {
+                write!(f, "not charged: the request has no {}", excerpt(name))
+            }
+            Self::NoMatch { part: "attributes", .. } => {
                 f.write_str("not charged: headers or attributes do not match")
             }
-            Self::NoMatch { part } => write!(f, "not charged: {part} does not match"),
+            Self::NoMatch { part, .. } => write!(f, "not charged: {part} does not match"),
             Self::NothingToKeyBy { absent } => {
                 write!(f, "not charged: the request has no {}", absent.join(", "))
             }
@@ -170,7 +176,8 @@ impl Policy {
             return Relevance::OtherDirection;
         }
         if let Some(part) = self.matching.misfit(view) {
-            return Relevance::NoMatch { part };
+            let lacks = self.matching.lacks(part, descriptor).map(str::to_owned);
+            return Relevance::NoMatch { part, lacks };
         }
         if let Some(entry) = self.access.deny.find(descriptor) {
             return Relevance::DenyListed { entry };

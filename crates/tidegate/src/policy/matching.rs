@@ -139,6 +139,21 @@ impl Match {
         Some(reason)
     }
 
+    /// Returns the attribute that a part which does not fit ([`Match::misfit`]) is about, if the request lacks it.
+    pub(crate) fn lacks(&self, part: &str, request: &Descriptor<'_>) -> Option<&str> {
+        let name = match part {
+            "method" => "request.method",
+            "host" => "request.host",
+            "path" => "request.path",
+            "attributes" => {
+                let misfit = self.attributes.iter().find(|(name, want)| !want.fits(request.value(name)));
+                misfit.map(|(name, _)| &**name)?
+            }
+            _ => return None,
+        };
+        request.value(name).is_none().then_some(name)
+    }
+
     fn misfit_without_path(&self, view: &View<'_, '_>) -> Option<&'static str> {
         if !self.paths.is_empty() {
             return Some("path");

@@ -57,7 +57,7 @@ pub(super) fn columns(log: &Log, printer: &Printer) -> Result<()> {
 /// Returns why the match of the first policy that has one does not fit the first request of a log.
 pub(super) fn misfit(policies: &PolicySet, first: &Descriptor<'_>) -> Option<String> {
     policies.policies().iter().zip(policies.relevance(first)).find_map(|(policy, relevance)| {
-        let Relevance::NoMatch { part } = relevance else { return None };
+        let Relevance::NoMatch { part, .. } = relevance else { return None };
         let name = match part {
             "method" => "request.method",
             "host" => "request.host",

@@ -87,6 +87,9 @@ pub(crate) async fn forward_auth(
     let mut held = HeldCharges::default();
     let keep = TicketFor::Proxied.keeps(&live).then_some(&mut held);
     let conclusion = &app.engine.decide(&live, asked.check(), None, Want::Take, keep, Transport::http).await;
+    if conclusion.met() == 0 {
+        live.unmet.note_sub_request(&live.set);
+    }
     if !conclusion.allowed() {
         add_others(headers, proxy, &mut asked.request);
     }
