@@ -2,7 +2,7 @@
 //! from one half of the proxies to the other. Prints how well the limits were used, by how much too much was admitted,
 //! and how long the reports took.
 //!
-//! `cargo run --release -p tidegate-core --example division`
+//! `cargo run --release -p tidegate-lab --example division`
 //!
 //! All numbers except the times are the same in every run.
 
