@@ -7,9 +7,6 @@ extern crate self as libfuzzer_sys;
 
 mod attack;
 mod deploy;
-mod engine_faults;
-mod regions;
 mod report;
-mod two_nodes;
 mod verbs;
 mod walks;

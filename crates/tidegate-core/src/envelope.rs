@@ -7,7 +7,6 @@
 //! * [`Envelope`]: a rate and a burst. The excess is the largest amount by which the units of any span exceeded
 //!   `burst + rate · span`; the utilisation compares with one central bucket that gets the same requests.
 //! * [`WindowEnvelope`]: a number of units in each window.
-//! * [`PlaceEnvelope`]: a number of places taken at once.
 //!
 //! All numbers are exact integers. A judge takes constant memory, and constant time for each call.
 
@@ -276,61 +275,6 @@ impl WindowEnvelope {
     #[must_use]
     pub const fn utilisation(&self) -> Utilisation {
         self.utilisation
-    }
-}
-
-/// Judges how many places were taken at once.
-///
-/// # Examples
-/// ```
-/// use tidegate_core::envelope::PlaceEnvelope;
-///
-/// let mut judge = PlaceEnvelope::new(2);
-/// judge.enter(3);
-/// judge.leave(3);
-/// assert_eq!((judge.excess(), judge.most(), judge.inside()), (1, 3, 0));
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct PlaceEnvelope {
-    max: u64,
-    inside: u64,
-    most: u64,
-}
-
-impl PlaceEnvelope {
-    /// Makes a judge of a guard with `max` places.
-    #[must_use]
-    pub const fn new(max: u64) -> Self {
-        Self { max, inside: 0, most: 0 }
-    }
-
-    /// Records that places were taken.
-    pub fn enter(&mut self, places: u64) {
-        self.inside = self.inside.saturating_add(places);
-        self.most = self.most.max(self.inside);
-    }
-
-    /// Records that places were left.
-    pub const fn leave(&mut self, places: u64) {
-        self.inside = self.inside.saturating_sub(places);
-    }
-
-    /// Returns how many places are taken now.
-    #[must_use]
-    pub const fn inside(&self) -> u64 {
-        self.inside
-    }
-
-    /// Returns the most places that were taken at once.
-    #[must_use]
-    pub const fn most(&self) -> u64 {
-        self.most
-    }
-
-    /// Returns by how many the most places taken at once exceeded the guard's places.
-    #[must_use]
-    pub const fn excess(&self) -> u64 {
-        self.most.saturating_sub(self.max)
     }
 }
 

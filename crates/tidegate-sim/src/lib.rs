@@ -11,9 +11,6 @@
 //!   its chart
 //! * [`suggest`]: proposes a limit from a log, with the evidence
 //! * [`report`]: one page with the tables and charts of a replay
-//! * [`overload`]: simulates services under too much load, and compares the controls that protect them
-//! * [`fleet`]: simulates many nodes that share a limit through an engine, with faults between them, and checks what
-//!   they admit
 //! * [`series`], [`levels`], [`served`], [`peaks`]: what happened over time, and which keys were fastest, in
 //!   bounded memory
 //!
@@ -37,15 +34,12 @@
 //! ```
 
 pub mod chart;
-mod event_queue;
-pub mod fleet;
 pub mod json_units;
 pub mod ladder;
 pub mod levels;
 pub mod log;
 mod meter;
 pub mod order;
-pub mod overload;
 pub mod peaks;
 mod percent;
 mod policy_yaml;

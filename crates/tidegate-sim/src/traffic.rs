@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use tidegate::{Cost, Outcome, Priority, Tick};
 
-pub(crate) use self::chance::Chance;
+pub use self::chance::Chance;
 pub use self::grammar::TrafficError;
 use self::grammar::{Words, segment};
 pub use self::key_choice::{KeyChoice, KeyDraws};

@@ -6,12 +6,10 @@
 //!   own, that end with the test. They need the Debian packages `redis-server`, `etcd-server` and `etcd-client`,
 //!   `zookeeper`. If one is missing, a test says so and is skipped, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails
 //! * [`Process`], [`program`], [`built`], [`folder`]: the building blocks of these servers
-//! * [`FaultRun`]: the record of a run of fault scenarios
 //! * [`within`], [`free_port`], [`free_address`], [`runtime`]: further helpers for tests with servers
 
 mod charges;
 mod etcd_server;
-mod fault_run;
 mod faulty_proxy;
 mod process;
 mod redis_server;
@@ -21,7 +19,6 @@ mod zookeeper_server;
 
 pub use charges::{Charges, charge_under_faults};
 pub use etcd_server::EtcdServer;
-pub use fault_run::FaultRun;
 pub use faulty_proxy::{Fault, FaultyProxy};
 pub use process::{Process, built, folder, missing, program, python_program};
 pub use redis_server::RedisServer;

@@ -11,16 +11,19 @@ use super::packages::{Package, packages};
 use super::tree::Tree;
 
 /// The storeys (layers) from the lowest up; crates of one storey do not depend on each other.
-const STOREYS: [&[&str]; 5] = [
+const STOREYS: [&[&str]; 6] = [
     &["tidegate-core", "tidegate-testkit"],
     &["tidegate"],
     &["tidegate-disk", "tidegate-redis", "tidegate-etcd", "tidegate-zookeeper"],
     &["tidegate-sim", "tidegate-server"],
     &["tidegate-tower", "tidegate-cli"],
+    &["tidegate-lab"],
 ];
 
 pub(crate) fn check(tree: &Tree, _: &Allowed<'_>) -> Vec<Fault> {
-    let crates = packages(tree).into_iter().filter(|package| package.dir.starts_with("crates/"));
+    let crates = packages(tree)
+        .into_iter()
+        .filter(|package| package.dir.starts_with("crates/") || package.dir == "lab/");
     crates.flat_map(|package| arrows(tree, &package)).collect()
 }
 
@@ -87,16 +90,20 @@ mod tests {
                 ),
                 (
                     "crates/tidegate-cli/Cargo.toml",
-                    "[package]\nname = \"tidegate-cli\"\n[dependencies]\ntidegate.workspace = true\n",
+                    "[package]\nname = \"tidegate-cli\"\n[dependencies]\ntidegate.workspace = true\n[dev-dependencies]\n\
+                     tidegate-lab.workspace = true\n",
                 ),
             ],
             "",
         );
-        assert_eq!(found.len(), 2, "{found:#?}");
+        assert_eq!(found.len(), 3, "{found:#?}");
         assert!(found[0].starts_with(
-            "crates/tidegate-sim/Cargo.toml:1: an upward dependency: tidegate-sim depends on tidegate-server"
+            "crates/tidegate-cli/Cargo.toml:6: an upward dependency: tidegate-cli depends on tidegate-lab"
         ));
         assert!(found[1].starts_with(
+            "crates/tidegate-sim/Cargo.toml:1: an upward dependency: tidegate-sim depends on tidegate-server"
+        ));
+        assert!(found[2].starts_with(
             "crates/tidegate/Cargo.toml:4: an upward dependency: tidegate depends on tidegate-sim"
         ));
     }

@@ -2,13 +2,16 @@
 
 /// A small random generator that gives the same numbers on every platform and in every version.
 ///
+/// The number is its state: at first the seed.
+///
 /// # Source
 /// Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014 (SplitMix64).
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(pub(crate) u64);
+pub struct Chance(pub u64);
 
 impl Chance {
-    pub(crate) fn next(&mut self) -> u64 {
+    /// Returns 64 random bits.
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -17,13 +20,13 @@ impl Chance {
     }
 
     /// Returns a number below `count`; its bias, below 2⁻³², is negligible.
-    pub(crate) fn below(&mut self, count: u32) -> u32 {
-        ((u64::from((self.next() >> 32) as u32) * u64::from(count)) >> 32) as u32
+    pub fn below(&mut self, count: u32) -> u32 {
+        ((u64::from((self.bits() >> 32) as u32) * u64::from(count)) >> 32) as u32
     }
 
     /// Returns a number from 0 up to but not including 1, a multiple of 2⁻³².
-    pub(crate) fn share(&mut self) -> f64 {
-        (self.next() >> 32) as f64 / 4_294_967_296.0
+    pub fn share(&mut self) -> f64 {
+        (self.bits() >> 32) as f64 / 4_294_967_296.0
     }
 
     /// Returns an exponential variate of mean 1, in units of 2⁻³², by comparisons alone: a logarithm could differ
@@ -34,13 +37,13 @@ impl Chance {
     ///
     /// # Source
     /// J. von Neumann, Various techniques used in connection with random digits, 1951.
-    pub(crate) fn exponential(&mut self) -> u64 {
+    pub fn exponential(&mut self) -> u64 {
         let mut whole = 0u64;
         loop {
-            let first = self.next() >> 32;
+            let first = self.bits() >> 32;
             let (mut before, mut length) = (first, 1u32);
             loop {
-                let next = self.next() >> 32;
+                let next = self.bits() >> 32;
                 if next >= before {
                     break;
                 }

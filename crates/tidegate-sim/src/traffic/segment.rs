@@ -131,7 +131,7 @@ impl Keys {
             Self::One(_) | Self::Uniform(1) => 0,
             Self::Uniform(count) => chance.below(*count),
             Self::Zipf(shares) => {
-                let at = (chance.next() >> 32) as u32;
+                let at = (chance.bits() >> 32) as u32;
                 shares.partition_point(|share| *share < at).min(shares.len() - 1) as u32
             }
         }

@@ -32,7 +32,7 @@ impl Service {
                 // Take a product of 128 bits: the number of choices, `high - low + 1`, may be one more than 64 bits
                 // hold.
                 let choices = u128::from(high - low) + 1;
-                low + ((u128::from(chance.next()) * choices) >> 64) as u64
+                low + ((u128::from(chance.bits()) * choices) >> 64) as u64
             }
             Self::Exponential(mean) => {
                 let nanos = (u128::from(chance.exponential()) * u128::from(mean)) >> 32;

@@ -1,0 +1,7 @@
+//! All tests of this crate from outside, as one program: each module tests one subject.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+mod engine_faults;
+mod regions;
+mod two_nodes;
