@@ -179,12 +179,12 @@ impl ByteMap for ZooKeeperMap {
     fn read(&self, _: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>> {
         let places: Vec<CellPath> = keys.iter().map(|key| self.zookeeper.paths().place(key)).collect();
         let map = self.clone();
-        self.zookeeper.later(async move { map.read_all(&places).await.map_err(Failed::into_store) })
+        self.zookeeper.later(async move { map.read_all(&places).await.map_err(StoreError::from) })
     }
 
     fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<Written, StoreError>> {
         let map = self.clone();
-        self.zookeeper.later(async move { map.write_all(&writes).await.map_err(Failed::into_store) })
+        self.zookeeper.later(async move { map.write_all(&writes).await.map_err(StoreError::from) })
     }
 
     /// Always 0: the number would take a request.
