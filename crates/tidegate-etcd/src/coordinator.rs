@@ -16,13 +16,8 @@ use crate::error::Failed;
 const LARGEST: usize = 1 << 20;
 
 /// Coordinates nodes through etcd. A clone is the same member.
-///
-/// A member is a key under a lease of its own, and named by the lease. A node that restarts is a new member. Its
-/// predecessor stays a member until its lease ends, because it may still be running. [`Member::joined`] is the revision
-/// at which the key was made, and a document's version is the revision of its last write. Revisions are of the whole
-/// cluster, and only grow.
 #[derive(Clone)]
-pub struct EtcdCoordinator {
+struct EtcdCoordinator {
     etcd: Etcd,
     keeps: Duration,
     mine: Arc<Mutex<Option<Membership>>>,
@@ -49,19 +44,21 @@ impl fmt::Debug for EtcdCoordinator {
 impl Etcd {
     /// Returns a coordinator that drops members which were not renewed for `keeps`. `keeps` is rounded up to whole
     /// seconds, and is at least 2.
+    ///
+    /// A member is a key under a lease of its own, and named by the lease. A node that restarts is a new member. Its
+    /// predecessor stays a member until its lease ends, because it may still be running. [`Member::joined`] is the
+    /// revision at which the key was made, and a document's version is the revision of its last write. Revisions are of
+    /// the whole cluster, and only grow.
     #[must_use]
-    pub fn coordinator(&self, keeps: Duration) -> EtcdCoordinator {
-        EtcdCoordinator::new(self.clone(), keeps)
+    pub fn coordinator(&self, keeps: Duration) -> Arc<dyn Coordinator> {
+        // Rounded up to whole seconds; 2 is the least that etcd grants with its default election timeout.
+        let seconds = (keeps.as_secs() + u64::from(keeps.subsec_nanos() > 0)).max(2);
+        let keeps = Duration::from_secs(seconds);
+        Arc::new(EtcdCoordinator { etcd: self.clone(), keeps, mine: Arc::default() })
     }
 }
 
 impl EtcdCoordinator {
-    fn new(etcd: Etcd, keeps: Duration) -> Self {
-        // Rounded up to whole seconds; 2 is the least that etcd grants with its default election timeout.
-        let seconds = (keeps.as_secs() + u64::from(keeps.subsec_nanos() > 0)).max(2);
-        Self { etcd, keeps: Duration::from_secs(seconds), mine: Arc::default() }
-    }
-
     fn member_key(&self, lease: i64) -> Vec<u8> {
         self.etcd.key(&format!("members/{lease:016x}"))
     }

@@ -19,14 +19,8 @@ const LARGEST: usize = 900 << 10;
 const AT_ONCE: usize = 128;
 
 /// Coordinates nodes through ZooKeeper. A clone is the same member.
-///
-/// A member is an ephemeral node under a session of its own, and named by the session. A node that restarts is a new
-/// member. Its predecessor stays a member until its session ends, because it may still be running. The same holds for a
-/// node whose join was not answered: it joins anew, and the first member is dropped after `keeps` at most.
-/// [`Member::joined`] is the transaction that made the node, and a document's version is the transaction of its last
-/// write. Transaction numbers are of the whole ensemble, and only grow.
 #[derive(Clone)]
-pub struct ZooKeeperCoordinator {
+struct ZooKeeperCoordinator {
     zookeeper: ZooKeeper,
     keeps: Duration,
     mine: Arc<Mutex<Option<Membership>>>,
@@ -53,17 +47,19 @@ impl fmt::Debug for ZooKeeperCoordinator {
 impl ZooKeeper {
     /// Returns a coordinator that drops members which were not heard of for `keeps`. It has a session of its own, with
     /// `keeps` as its timeout. By default ensembles grant 2 to 20 of their ticks (4 s to 40 s).
+    ///
+    /// A member is an ephemeral node under that session, and named by it. A node that restarts is a new member. Its
+    /// predecessor stays a member until its session ends, because it may still be running. The same holds for a node
+    /// whose join was not answered: it joins anew, and the first member is dropped after `keeps` at most.
+    /// [`Member::joined`] is the transaction that made the node, and a document's version is the transaction of its
+    /// last write. Transaction numbers are of the whole ensemble, and only grow.
     #[must_use]
-    pub fn coordinator(&self, keeps: Duration) -> ZooKeeperCoordinator {
-        ZooKeeperCoordinator::new(self.clone(), keeps)
+    pub fn coordinator(&self, keeps: Duration) -> Arc<dyn Coordinator> {
+        Arc::new(ZooKeeperCoordinator { zookeeper: self.clone(), keeps, mine: Arc::default() })
     }
 }
 
 impl ZooKeeperCoordinator {
-    fn new(zookeeper: ZooKeeper, keeps: Duration) -> Self {
-        Self { zookeeper, keeps, mine: Arc::default() }
-    }
-
     const fn forgotten(&self) -> CoordinatorError {
         CoordinatorError::Forgotten(self.keeps)
     }

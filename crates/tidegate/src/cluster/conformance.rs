@@ -8,6 +8,7 @@ mod agreement;
 
 pub use agreement::agreement;
 
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Makes one more node of the cluster under test.
-pub type Make<'a> = &'a dyn Fn() -> Box<dyn Coordinator>;
+type Make<'a> = &'a dyn Fn() -> Arc<dyn Coordinator>;
 
 /// Checks all laws. The cluster must have no members when this begins, and no document whose name begins with `law-`.
 ///

@@ -26,10 +26,9 @@ struct Running {
 }
 
 impl Running {
-    fn start(coordinator: Box<dyn Coordinator>, name: &str, division: Division) -> Self {
+    fn start(coordinator: Arc<dyn Coordinator>, name: &str, division: Division) -> Self {
         let clock = SystemClock::new();
-        let (coordinator, asked): (Arc<dyn Coordinator>, _) =
-            (coordinator.into(), Arc::new(AtomicU64::new(0)));
+        let asked = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&asked);
         let demand = move || count.load(Ordering::Relaxed);
         let driver = Driver::new(Arc::clone(&coordinator), clock, name, division, demand);
