@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
-use super::{Coordinator, CoordinatorError, OwnReport};
+use super::{Coordinator, CoordinatorError, MemberReport, OwnReport};
 use crate::clock::Clock;
 
 /// The name of the document.
@@ -236,7 +236,7 @@ pub async fn rollback(coordinator: &dyn Coordinator, version: u64) -> Result<u64
 pub async fn nodes(coordinator: &dyn Coordinator) -> Result<Vec<Following>, CoordinatorError> {
     let members = coordinator.members().await?;
     let following = |member: super::Member| {
-        let (_, report) = member.decoded_report();
+        let report = MemberReport::decode(&member.report);
         Following { node: member.name, follows: report.policies, refused: report.refused }
     };
     Ok(members.into_iter().map(following).collect())

@@ -16,9 +16,9 @@ use super::division::{AVERAGED_OVER, Division};
 use super::document::Shares;
 use super::leader::Leader;
 use super::node::{Node, ROUNDS};
-use super::region;
+use super::region::{self, Reported};
 use crate::clock::{Clock, before};
-use crate::cluster::{Coordinator, CoordinatorError, Member, OwnReport, Part};
+use crate::cluster::{Coordinator, CoordinatorError, Member, MemberReport, OwnReport, Part};
 use crate::later::Later;
 
 /// The name of the document.
@@ -295,7 +295,11 @@ impl Driver {
         let Ok((document, members)) = looked.await else { return Some(LOOK_EVERY) };
         let leads = members.first().is_some_and(|first| first.joined == joined);
         let nodes = members.len();
-        let members = region::gathered(members.iter().map(Member::decoded_report).collect());
+        let reported = |member: &Member| Reported {
+            number: member.joined,
+            report: MemberReport::decode(&member.report),
+        };
+        let members = region::gathered(members.iter().map(reported));
         {
             let mut status = self.status.lock();
             (status.leads, status.members) = (leads, nodes);

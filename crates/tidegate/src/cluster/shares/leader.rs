@@ -8,8 +8,7 @@ use tidegate_core::Tick;
 use super::division::{AVERAGED_OVER, Division};
 use super::document::{NodeShare, Shares};
 use super::node::ROUNDS;
-use super::region;
-use crate::cluster::MemberReport;
+use super::region::{self, Reported};
 
 /// The shortest time between two divisions.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
@@ -66,7 +65,7 @@ impl Leader {
         &mut self,
         now: Tick,
         shares: Option<&Shares>,
-        members: &[(u64, MemberReport)],
+        members: &[Reported],
         drawn: u64,
     ) -> Option<Shares> {
         let Some(shares) = shares else {
@@ -75,7 +74,7 @@ impl Leader {
         let mut next = shares.clone();
         let begun = self.begun(now, shares);
         self.free(now, &mut next, members);
-        let seen = || members.iter().all(|(_, report)| report.line == shares.line);
+        let seen = || members.iter().all(|node| node.report.line == shares.line);
         if shares.open || seen() || now.since(begun) >= self.keeps {
             next.open = true;
             self.aim(now, &next, members);
@@ -102,10 +101,11 @@ impl Leader {
     }
 
     /// Frees what is not in use any more.
-    fn free(&mut self, now: Tick, next: &mut Shares, members: &[(u64, MemberReport)]) {
+    fn free(&mut self, now: Tick, next: &mut Shares, members: &[Reported]) {
         let (mut waits, line, turn) = (BTreeMap::new(), next.line, next.turn + 1);
         next.nodes.retain_mut(|node| {
-            let Some((_, report)) = members.iter().find(|(joined, _)| *joined == node.joined) else {
+            let Some(Reported { report, .. }) = members.iter().find(|member| member.number == node.joined)
+            else {
                 // The node is not a member, or the region has no member left, so its part has lapsed. A region keeps
                 // its row, with nothing, for one more turn: a node that joins it now may have read the document before
                 // this one.
@@ -149,20 +149,20 @@ impl Leader {
     /// member to report it would be given nearly all. Therefore a change that looks worth it is only a reason to ask: a
     /// new turn wakes all members, and they report at the same moment. A member that does not answer is waited for
     /// until it would have renewed anyway.
-    fn aim(&mut self, now: Tick, next: &Shares, members: &[(u64, MemberReport)]) {
+    fn aim(&mut self, now: Tick, next: &Shares, members: &[Reported]) {
         let pool = self.division.pool(members.len());
-        let demands: Vec<u64> = members.iter().map(|(_, report)| report.demand).collect();
+        let demands: Vec<u64> = members.iter().map(|node| node.report.demand).collect();
         // One unit is added for each, so that the first few units do not decide the whole division (Laplace's rule of
         // succession).
         let likely: Vec<u64> = demands.iter().map(|demand| demand.saturating_add(ONE_UNIT)).collect();
         let parts = self.division.divide(pool, &likely);
-        let target: BTreeMap<u64, u32> = members.iter().map(|(joined, _)| *joined).zip(parts).collect();
+        let target: BTreeMap<u64, u32> = members.iter().map(|node| node.number).zip(parts).collect();
         let have = |joined: &u64| next.of(*joined).map_or(0, |node| node.part);
         let pairs = target.iter().map(|(joined, want)| (have(joined), *want));
         let is_worth_it = self.division.is_worth_it(pool, counted(&demands), pairs);
         if let Some((turn, since)) = self.asked {
-            let heard = |report: &MemberReport| report.line == next.line && report.turn >= turn;
-            if !members.iter().all(|(_, report)| heard(report)) && now.since(since) < self.keeps / ROUNDS {
+            let heard = |node: &Reported| node.report.line == next.line && node.report.turn >= turn;
+            if !members.iter().all(heard) && now.since(since) < self.keeps / ROUNDS {
                 return;
             }
         } else {
@@ -199,12 +199,12 @@ impl Leader {
     }
 
     /// Grows parts towards their targets, out of what no node holds.
-    fn grow(&mut self, next: &mut Shares, members: &[(u64, MemberReport)], turn: u64) {
+    fn grow(&mut self, next: &mut Shares, members: &[Reported], turn: u64) {
         let pool = self.division.pool(members.len());
         let mut free = pool.saturating_sub(next.held());
-        for (joined, _) in members {
-            let Some(target) = self.target(*joined) else { continue };
-            match next.nodes.iter_mut().find(|node| node.joined == *joined) {
+        for Reported { number, .. } in members {
+            let Some(target) = self.target(*number) else { continue };
+            match next.nodes.iter_mut().find(|node| node.joined == *number) {
                 Some(node) => {
                     // What the node still holds may be given back to it.
                     let part = target.min(node.held.saturating_add(free)).max(node.part);
@@ -215,7 +215,7 @@ impl Leader {
                 None => {
                     let part = target.min(free);
                     free -= part;
-                    next.nodes.push(NodeShare { joined: *joined, part, held: part, since: turn });
+                    next.nodes.push(NodeShare { joined: *number, part, held: part, since: turn });
                 }
             }
         }

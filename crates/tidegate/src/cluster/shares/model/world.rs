@@ -9,7 +9,7 @@ use super::super::Division;
 use super::super::document::Shares;
 use super::super::leader::Leader;
 use super::super::node::Node;
-use super::super::region;
+use super::super::region::{self, Reported};
 use crate::cluster::MemberReport;
 
 /// A generator of pseudo-random numbers, the same for one seed.
@@ -234,15 +234,17 @@ impl World {
                 };
             }
             Event::Looks(at) => {
-                let members: Vec<(u64, MemberReport)> = self
-                    .members
-                    .iter()
-                    .map(|(joined, region, (line, turn), demand, _)| {
-                        let (region, line, turn, demand) = (region.clone(), *line, *turn, *demand);
-                        (*joined, MemberReport { region, line, turn, demand, ..MemberReport::default() })
-                    })
-                    .collect();
-                let members = region::gathered(members);
+                let reported = |(number, region, (line, turn), demand, _): &Known| Reported {
+                    number: *number,
+                    report: MemberReport {
+                        region: region.clone(),
+                        line: *line,
+                        turn: *turn,
+                        demand: *demand,
+                        ..MemberReport::default()
+                    },
+                };
+                let members = region::gathered(self.members.iter().map(reported));
                 self.drawn += 1;
                 let drawn = self.drawn;
                 let peer = &mut self.peers[at];
