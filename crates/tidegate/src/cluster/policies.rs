@@ -21,7 +21,7 @@ use crate::clock::Clock;
 pub const NAME: &str = "policies";
 
 /// The number of versions that are kept besides the one in force.
-pub const KEPT: u64 = 16;
+const KEPT: u64 = 16;
 
 /// The first lines of the document: its type, its format, and the version.
 const HEAD: &str = "tidegate-policies 1\nversion ";
