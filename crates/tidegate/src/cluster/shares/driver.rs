@@ -14,8 +14,7 @@ use tidegate_core::Tick;
 
 use super::division::{AVERAGED_OVER, Division};
 use super::document::Shares;
-use super::leader::Leader;
-use super::node::{Node, ROUNDS};
+use super::protocol::{Leader, Node, ROUNDS};
 use super::region::{self, Reported};
 use crate::clock::{Clock, before};
 use crate::cluster::{Coordinator, CoordinatorError, Member, MemberReport, OwnReport, Part};

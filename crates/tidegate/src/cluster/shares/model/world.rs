@@ -7,8 +7,7 @@ use tidegate_core::Tick;
 
 use super::super::Division;
 use super::super::document::Shares;
-use super::super::leader::Leader;
-use super::super::node::Node;
+use super::super::protocol::{Leader, Node};
 use super::super::region::{self, Reported};
 use crate::cluster::MemberReport;
 
