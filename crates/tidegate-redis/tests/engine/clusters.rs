@@ -10,8 +10,7 @@ use tidegate::store::{Charge, Op, Step, StepClock, Store as _, conformance};
 use tidegate_core::{Cost, Quota, Tick};
 use tidegate_redis::{AfterLoss, RedisOptions, RedisStore};
 
-use crate::asking::blocking_each;
-use crate::servers::{Server, namespace, program, runtime, within};
+use crate::servers::{Server, blocking_each, namespace, program, runtime, within};
 
 /// Starts three masters and joins them into a cluster.
 fn cluster() -> Option<Vec<Server>> {
