@@ -12,6 +12,9 @@ use tidegate_redis::{AfterLoss, RedisOptions, RedisStore};
 
 use crate::servers::{Server, blocking_each, namespace, program, runtime, within};
 
+/// The number of hashes per namespace in a cluster, unless options say otherwise.
+const CLUSTER_SHARDS: u64 = 1024;
+
 /// Starts three masters and joins them into a cluster.
 fn cluster() -> Option<Vec<Server>> {
     let cli = program("redis-cli")?;
@@ -107,7 +110,7 @@ fn moves_under_load(servers: &[Server], target: impl Fn(usize) -> usize) {
     // One tag and its slot.
     let tag = 5u64;
     take(&store, tag, &quota).unwrap();
-    let shard = tag % u64::from(tidegate_redis::CLUSTER_SHARDS);
+    let shard = tag % CLUSTER_SHARDS;
     let key = format!("tg:1:{{moves:{shard}}}:h");
     let Value::Int(slot) = servers[0].ask(&["CLUSTER", "KEYSLOT", &key]) else { panic!("a slot") };
     let slot = slot.to_string();
