@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, TlsCertificates};
+use tidegate::store::AfterLoss;
 
 use crate::error::ConnectError;
-use crate::loss::AfterLoss;
 
 /// The default time limit for a server to accept a connection and to answer. Longer than any answer takes, and than
 /// most pauses for a snapshot. Callers that cannot wait so long have a deadline of their own.
