@@ -25,13 +25,12 @@
 //! # }
 //! ```
 
-mod cell;
 mod connect;
 mod coordinator;
 mod error;
+mod layout;
 mod map;
 mod options;
-mod path;
 mod probe;
 mod sweep;
 
