@@ -14,7 +14,7 @@ use tidegate_core::Tick;
 
 use super::division::{AVERAGED_OVER, Division};
 use super::document::Shares;
-use super::protocol::{Leader, Node, ROUNDS};
+use super::protocol::{Leader, Node, ROUNDS, Seen};
 use super::region::{self, Reported};
 use crate::clock::{Clock, before};
 use crate::cluster::{Coordinator, CoordinatorError, Member, MemberReport, OwnReport, Part};
@@ -76,7 +76,7 @@ struct State {
     /// The version of the document that was read last.
     version: u64,
     /// The line and the turn that were read last, and since when they are unchanged.
-    turn: Option<((u64, u64), Tick)>,
+    turn: Option<(Seen, Tick)>,
     measured: Option<(Tick, u64)>,
     average: f64,
 }
@@ -249,7 +249,8 @@ impl Driver {
         let (began, keeps, until) = (self.clock.now(), self.coordinator.keeps(), self.patience());
         self.measure(began);
         let report = self.own_report.with(|report| {
-            (report.line, report.turn) = self.state.node.seen();
+            let seen = self.state.node.seen();
+            (report.line, report.turn) = (seen.line, seen.turn);
             report.demand = (self.state.average * 1e3) as u64;
             report.encode()
         });
@@ -343,7 +344,7 @@ impl Driver {
         let part = self.division.permanent_part().saturating_add(node.at(now));
         self.part.set(part, now, node.until());
         let mut status = self.status.lock();
-        (status.joined, status.turn) = (self.state.joined, node.seen().1);
+        (status.joined, status.turn) = (self.state.joined, node.seen().turn);
         (status.part, status.until) = (part, node.until());
     }
 

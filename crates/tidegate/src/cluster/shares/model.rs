@@ -12,7 +12,7 @@ use tidegate_core::Tick;
 
 use super::division::Division;
 use super::document::Shares;
-use super::protocol::{Leader, Node};
+use super::protocol::{Leader, Node, Seen};
 use super::region::{self, Reported};
 use crate::cluster::MemberReport;
 use crate::sync::short_or_long;
@@ -46,7 +46,7 @@ enum Round {
     /// Has sent a renewal, at this tick, which reports this line and turn.
     Renews {
         began: Tick,
-        seen: (u64, u64),
+        seen: Seen,
     },
     /// Renewed; has not read yet.
     Renewed {
@@ -94,9 +94,22 @@ impl Peer {
     }
 }
 
-/// A member: its number, its region, the line and turn that it reported, the demand that it reported, and when it was
-/// last heard of.
-type Known = (u64, String, (u64, u64), u64, u64);
+/// What the engine knows of a member.
+#[derive(Clone, Debug)]
+struct Known {
+    joined: u64,
+    report: MemberReport,
+    /// When it was last heard of.
+    heard: u64,
+}
+
+impl Known {
+    /// A member that has reported nothing but its region.
+    fn new(joined: u64, region: &str, heard: u64) -> Self {
+        let report = MemberReport { region: region.to_owned(), ..MemberReport::default() };
+        Self { joined, report, heard }
+    }
+}
 
 #[derive(Clone, Debug)]
 struct World {
@@ -162,7 +175,7 @@ impl World {
     fn begins(&mut self, at: usize) -> Peer {
         let region = if self.regions > 0 { format!("region {}", at % self.regions) } else { String::new() };
         self.joined += 1;
-        self.members.push((self.joined, region.clone(), (0, 0), 0, self.now));
+        self.members.push(Known::new(self.joined, &region, self.now));
         Peer {
             joined: self.joined,
             region,
@@ -200,7 +213,7 @@ impl World {
         match event {
             Event::Tick => {
                 self.now += 1;
-                self.members.retain(|(.., heard)| self.now - heard < KEEPS);
+                self.members.retain(|member| self.now - member.heard < KEEPS);
             }
             Event::Turns => self.peers.rotate_demand(),
             Event::Deletes => self.document = None,
@@ -215,9 +228,10 @@ impl World {
                 peer.round = match std::mem::replace(&mut peer.round, Round::Idle) {
                     Round::Idle => Round::Renews { began: tick, seen: peer.node.seen() },
                     Round::Renews { began, seen } => {
-                        match self.members.iter_mut().find(|(joined, ..)| *joined == peer.joined) {
+                        match self.members.iter_mut().find(|member| member.joined == peer.joined) {
                             Some(member) => {
-                                *member = (peer.joined, peer.region.clone(), seen, peer.demand, now);
+                                (member.report.line, member.report.turn) = (seen.line, seen.turn);
+                                (member.report.demand, member.heard) = (peer.demand, now);
                                 Round::Renewed { began }
                             }
                             None => {
@@ -225,7 +239,7 @@ impl World {
                                 peer.node.leave();
                                 self.joined += 1;
                                 peer.joined = self.joined;
-                                self.members.push((self.joined, peer.region.clone(), (0, 0), 0, now));
+                                self.members.push(Known::new(self.joined, &peer.region, now));
                                 Round::Idle
                             }
                         }
@@ -239,16 +253,8 @@ impl World {
                 };
             }
             Event::Looks(at) => {
-                let reported = |(number, region, (line, turn), demand, _): &Known| Reported {
-                    number: *number,
-                    report: MemberReport {
-                        region: region.clone(),
-                        line: *line,
-                        turn: *turn,
-                        demand: *demand,
-                        ..MemberReport::default()
-                    },
-                };
+                let reported =
+                    |member: &Known| Reported { number: member.joined, report: member.report.clone() };
                 let members = region::gathered(self.members.iter().map(reported));
                 self.drawn += 1;
                 let drawn = self.drawn;
@@ -324,7 +330,10 @@ impl World {
         let members: Vec<_> = self
             .members
             .iter()
-            .map(|(joined, _, turn, demand, heard)| (joined, turn, demand, self.now - heard))
+            .map(|member| {
+                let report = &member.report;
+                (member.joined, report.line, report.turn, report.demand, self.now - member.heard)
+            })
             .collect();
         format!("{:?} {members:?} {peers:?}", self.document)
     }

@@ -21,21 +21,27 @@ const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 /// One unit, counted in the time over which demand is averaged, as a demand in thousandths of a unit per second.
 const ONE_UNIT: u64 = 1000 / AVERAGED_OVER.as_secs();
 
+/// What a node has seen of the document, which it reports to the others; 0 before the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Seen {
+    pub(super) line: u64,
+    pub(super) turn: u64,
+}
+
 /// A node's side of the protocol: its part of the pool, and until when it is valid.
 ///
 /// A pure state machine: times and documents are passed in, and a part is returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Node {
-    line: u64,
-    turn: u64,
+    seen: Seen,
     part: u32,
     until: Tick,
 }
 
 impl Node {
-    /// Returns the line and the turn that this node follows, which it reports to the others; 0 before the first.
-    pub(super) const fn seen(&self) -> (u64, u64) {
-        (self.line, self.turn)
+    /// Returns the line and the turn that this node follows.
+    pub(super) const fn seen(&self) -> Seen {
+        self.seen
     }
 
     /// Returns this node's part of the pool at a tick.
@@ -60,14 +66,14 @@ impl Node {
             self.part = 0;
             return;
         };
-        (self.line, self.turn) = (shares.line, shares.turn);
+        self.seen = Seen { line: shares.line, turn: shares.turn };
         self.part = shares.of(joined).map_or(0, |node| node.part);
         self.until = began.after(keeps / 5 * 4);
     }
 
     /// Gives up the part: the node is not a member any more.
     pub(super) const fn leave(&mut self) {
-        (self.part, self.line, self.turn) = (0, 0, 0);
+        (self.part, self.seen) = (0, Seen { line: 0, turn: 0 });
     }
 }
 
