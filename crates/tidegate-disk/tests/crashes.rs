@@ -1,12 +1,10 @@
 //! Processes that are killed while they grant. `TIDEGATE_CRASHES` sets how often; a few times unless it is set.
 
-use crate::child;
 use crate::common;
 
 use std::time::Duration;
 
-use child::Other;
-use common::{daily, left, open, options, take};
+use common::{Other, daily, left, open, options, take};
 use tidegate::store::Durable;
 use tidegate::store::conformance::Random;
 use tidegate_disk::DiskStore;
@@ -29,7 +27,7 @@ fn some_more(other: &mut Other, word: &str, random: &mut Random) -> u64 {
 #[test]
 #[ignore = "a child of the test below"]
 fn grants_and_flushes() {
-    let Some(folder) = child::folder() else { return };
+    let Some(folder) = common::folder() else { return };
     let store = DiskStore::open(options(&folder).interval(Duration::from_millis(5))).unwrap();
     let day = daily(UNITS);
     println!("open {}", left(&store, b"key", &day));
@@ -70,7 +68,7 @@ fn what_was_on_disk_is_there_after_a_kill_and_nothing_is_made_up() {
 #[test]
 #[ignore = "a child of the test below"]
 fn grants_strictly() {
-    let Some(folder) = child::folder() else { return };
+    let Some(folder) = common::folder() else { return };
     let store = DiskStore::open(options(&folder)).unwrap();
     let day = daily(UNITS);
     println!("open");

@@ -1,14 +1,12 @@
 //! Files that are damaged, cut, foreign or in use: opening fails with an error that says so. It never panics or makes a
 //! file worse.
 
-use crate::child;
 use crate::common;
 
 use std::fs;
 use std::path::Path;
 
-use child::Other;
-use common::{allowed, daily, left, open, options};
+use common::{Other, allowed, daily, left, open, options};
 use redb::{Database, TableDefinition};
 use tidegate_disk::{DiskStore, OpenError};
 
@@ -208,7 +206,7 @@ fn a_folder_in_which_everybody_may_write_is_refused() {
 #[test]
 #[ignore = "a child of the test below"]
 fn keeps_it_open() {
-    let Some(folder) = child::folder() else { return };
+    let Some(folder) = common::folder() else { return };
     let store = open(&folder);
     println!("open {}", store.opened().new);
     loop {

@@ -2,12 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-#[path = "common/child.rs"]
-mod child;
 mod common;
 mod crashes;
 mod damage;
-mod gate;
 mod laws;
 mod outages;
 mod restarts;

@@ -1,14 +1,12 @@
 //! Full disks and files that disappear: checks continue, and their changes are written once that is possible again.
 
-use crate::child;
 use crate::common;
 
 use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use child::Other;
-use common::{allowed, daily, left, open, options, take, until};
+use common::{Other, allowed, daily, left, open, options, take, until};
 use tidegate::store::{Durable, StoreError};
 use tidegate_disk::{Change, DiskStore};
 
@@ -19,7 +17,7 @@ const ROOM: usize = 2_000_000;
 #[test]
 #[ignore = "a child of the test below"]
 fn grows_until_it_may_not() {
-    let Some(folder) = child::folder() else { return };
+    let Some(folder) = common::folder() else { return };
     let options = options(&folder).keys(ROOM).interval(Duration::from_millis(2));
     let told = |change: &Change| println!("change {} {}", change.up, change.reason);
     let store = DiskStore::open(options.on_change(told)).unwrap();

@@ -16,13 +16,8 @@ use crate::error::Failed;
 const LARGEST: usize = 1 << 20;
 
 /// Coordinates nodes through etcd. A clone is the same member.
-///
-/// A member is a key under a lease of its own, and named by the lease. A node that restarts is a new member. Its
-/// predecessor stays a member until its lease ends, because it may still be running. [`Member::joined`] is the revision
-/// at which the key was made, and a document's version is the revision of its last write. Revisions are of the whole
-/// cluster, and only grow.
 #[derive(Clone)]
-pub struct EtcdCoordinator {
+struct EtcdCoordinator {
     etcd: Etcd,
     keeps: Duration,
     mine: Arc<Mutex<Option<Membership>>>,
@@ -49,19 +44,21 @@ impl fmt::Debug for EtcdCoordinator {
 impl Etcd {
     /// Returns a coordinator that drops members which were not renewed for `keeps`. `keeps` is rounded up to whole
     /// seconds, and is at least 2.
+    ///
+    /// A member is a key under a lease of its own, and named by the lease. A node that restarts is a new member. Its
+    /// predecessor stays a member until its lease ends, because it may still be running. [`Member::joined`] is the
+    /// revision at which the key was made, and a document's version is the revision of its last write. Revisions are of
+    /// the whole cluster, and only grow.
     #[must_use]
-    pub fn coordinator(&self, keeps: Duration) -> EtcdCoordinator {
-        EtcdCoordinator::new(self.clone(), keeps)
+    pub fn coordinator(&self, keeps: Duration) -> Arc<dyn Coordinator> {
+        // Rounded up to whole seconds; 2 is the least that etcd grants with its default election timeout.
+        let seconds = (keeps.as_secs() + u64::from(keeps.subsec_nanos() > 0)).max(2);
+        let keeps = Duration::from_secs(seconds);
+        Arc::new(EtcdCoordinator { etcd: self.clone(), keeps, mine: Arc::default() })
     }
 }
 
 impl EtcdCoordinator {
-    fn new(etcd: Etcd, keeps: Duration) -> Self {
-        // Rounded up to whole seconds; 2 is the least that etcd grants with its default election timeout.
-        let seconds = (keeps.as_secs() + u64::from(keeps.subsec_nanos() > 0)).max(2);
-        Self { etcd, keeps: Duration::from_secs(seconds), mine: Arc::default() }
-    }
-
     fn member_key(&self, lease: i64) -> Vec<u8> {
         self.etcd.key(&format!("members/{lease:016x}"))
     }
@@ -70,28 +67,17 @@ impl EtcdCoordinator {
         self.etcd.key(&format!("documents/{document}"))
     }
 
-    /// Runs an exchange with etcd on the connection's runtime.
-    fn later<T: Send + 'static, F>(&self, asked: impl FnOnce(Self) -> F) -> Later<Result<T, CoordinatorError>>
-    where
-        F: Future<Output = Result<T, OperationError>> + Send + 'static,
-    {
-        let (asked, keeps) = (asked(self.clone()), self.keeps);
-        self.etcd.later(async move {
-            asked.await.map_err(|why| match why {
-                OperationError::Failed(failed) => failed.into_coordinator(),
-                OperationError::Forgotten => CoordinatorError::Forgotten(keeps),
-                OperationError::Other(error) => error,
-            })
-        })
+    const fn forgotten(&self) -> CoordinatorError {
+        CoordinatorError::Forgotten(self.keeps)
     }
 
-    async fn join_as(self, name: String, report: Vec<u8>) -> Result<u64, OperationError> {
+    async fn join_as(self, name: String, report: Vec<u8>) -> Result<u64, CoordinatorError> {
         let held = self.mine.lock().clone();
         if let Some(held) = held {
             match self.clone().renew_as(report.clone()).await {
                 Ok(()) => return Ok(number(held.joined)),
                 // The old membership has ended; the node joins anew.
-                Err(OperationError::Forgotten) => {}
+                Err(CoordinatorError::Forgotten(_)) => {}
                 Err(why) => return Err(why),
             }
         }
@@ -106,26 +92,26 @@ impl EtcdCoordinator {
         Ok(number(joined))
     }
 
-    async fn renew_as(self, report: Vec<u8>) -> Result<(), OperationError> {
-        let Some(held) = self.mine.lock().clone() else { return Err(OperationError::Forgotten) };
+    async fn renew_as(self, report: Vec<u8>) -> Result<(), CoordinatorError> {
+        let Some(held) = self.mine.lock().clone() else { return Err(self.forgotten()) };
         let renewed = self.try_to_renew(&held, &report).await;
         let mut mine = self.mine.lock();
         if mine.as_ref().is_some_and(|mine| mine.lease == held.lease) {
             match &renewed {
                 Ok(()) => *mine = Some(Membership { report, ..held }),
-                Err(OperationError::Forgotten) => *mine = None,
+                Err(CoordinatorError::Forgotten(_)) => *mine = None,
                 Err(_) => {}
             }
         }
         renewed
     }
 
-    async fn try_to_renew(&self, held: &Membership, report: &[u8]) -> Result<(), OperationError> {
+    async fn try_to_renew(&self, held: &Membership, report: &[u8]) -> Result<(), CoordinatorError> {
         let mut client = self.etcd.client();
         // A new stream for each renewal, so that an answer cannot be taken for that of a later one.
         match self.etcd.ask(client.lease_keep_alive(held.lease)).await {
             Ok(_) => {}
-            Err(failed) if failed.is_lease_gone() => return Err(OperationError::Forgotten),
+            Err(failed) if failed.is_lease_gone() => return Err(self.forgotten()),
             Err(failed) => return Err(failed.into()),
         }
         // Needed even if there is nothing to write: if another client has deleted the key, the lease lives on, but the
@@ -140,13 +126,13 @@ impl EtcdCoordinator {
         match self.etcd.ask(client.txn(renewal)).await {
             Ok(answer) if answer.succeeded() => Ok(()),
             // Another client has deleted the key.
-            Ok(_) => Err(OperationError::Forgotten),
-            Err(failed) if failed.is_lease_gone() => Err(OperationError::Forgotten),
+            Ok(_) => Err(self.forgotten()),
+            Err(failed) if failed.is_lease_gone() => Err(self.forgotten()),
             Err(failed) => Err(failed.into()),
         }
     }
 
-    async fn leave_now(self) -> Result<(), OperationError> {
+    async fn leave_now(self) -> Result<(), CoordinatorError> {
         let Some(held) = self.mine.lock().take() else { return Ok(()) };
         let mut client = self.etcd.client();
         match self.etcd.ask(client.lease_revoke(held.lease)).await {
@@ -156,7 +142,7 @@ impl EtcdCoordinator {
         }
     }
 
-    async fn all_members(self) -> Result<Vec<Member>, OperationError> {
+    async fn all_members(self) -> Result<Vec<Member>, CoordinatorError> {
         let mut client = self.etcd.client();
         let key = self.etcd.key("members/");
         let options = GetOptions::new().with_prefix();
@@ -181,15 +167,18 @@ impl EtcdCoordinator {
         Ok((got.take_kvs().pop().map_or_else(Document::default, document), at))
     }
 
+    async fn read_now(self, key: Vec<u8>) -> Result<Document, CoordinatorError> {
+        Ok(self.read_at(key).await?.0)
+    }
+
     async fn replace_at(
         self,
         name: String,
         version: u64,
         bytes: Vec<u8>,
-    ) -> Result<Option<u64>, OperationError> {
+    ) -> Result<Option<u64>, CoordinatorError> {
         if bytes.len() > LARGEST {
-            let error = CoordinatorError::TooLarge { document: name, bytes: bytes.len(), most: LARGEST };
-            return Err(OperationError::Other(error));
+            return Err(CoordinatorError::TooLarge { document: name, bytes: bytes.len(), most: LARGEST });
         }
         let key = self.document_key(&name);
         let version = i64::try_from(version).unwrap_or(i64::MAX);
@@ -201,7 +190,7 @@ impl EtcdCoordinator {
         Ok(answer.succeeded().then_some(number(written)))
     }
 
-    async fn wait_for_change(self, key: Vec<u8>, seen: u64) -> Result<Document, OperationError> {
+    async fn wait_for_change(self, key: Vec<u8>, seen: u64) -> Result<Document, CoordinatorError> {
         let (read, at) = self.read_at(key.clone()).await?;
         if read.version != seen {
             return Ok(read);
@@ -212,13 +201,12 @@ impl EtcdCoordinator {
         let mut watch = self.etcd.ask(client.watch(key, Some(options))).await?;
         loop {
             let Some(told) = watch.message().await.map_err(Failed::Engine)? else {
-                return Err(OperationError::unavailable("etcd: the watch has ended".to_owned()));
+                let reason = "etcd: the watch has ended".to_owned();
+                return Err(CoordinatorError::Unavailable { reason });
             };
             if told.canceled() {
-                return Err(OperationError::unavailable(format!(
-                    "etcd: the watch was ended: {}",
-                    told.cancel_reason()
-                )));
+                let reason = format!("etcd: the watch was ended: {}", told.cancel_reason());
+                return Err(CoordinatorError::Unavailable { reason });
             }
             if let Some(last) = told.events().last() {
                 let held = last.kv().filter(|held| held.create_revision() != 0);
@@ -235,25 +223,24 @@ impl Coordinator for EtcdCoordinator {
 
     fn join(&self, name: &str, report: &[u8]) -> Later<Result<u64, CoordinatorError>> {
         let (name, report) = (name.to_owned(), report.to_vec());
-        self.later(|mine| mine.join_as(name, report))
+        self.etcd.later(self.clone().join_as(name, report))
     }
 
     fn renew(&self, report: &[u8]) -> Later<Result<(), CoordinatorError>> {
         let report = report.to_vec();
-        self.later(|mine| mine.renew_as(report))
+        self.etcd.later(self.clone().renew_as(report))
     }
 
     fn leave(&self) -> Later<Result<(), CoordinatorError>> {
-        self.later(Self::leave_now)
+        self.etcd.later(self.clone().leave_now())
     }
 
     fn members(&self) -> Later<Result<Vec<Member>, CoordinatorError>> {
-        self.later(Self::all_members)
+        self.etcd.later(self.clone().all_members())
     }
 
     fn read(&self, document: &str) -> Later<Result<Document, CoordinatorError>> {
-        let key = self.document_key(document);
-        self.later(|mine| async move { Ok(mine.read_at(key).await?.0) })
+        self.etcd.later(self.clone().read_now(self.document_key(document)))
     }
 
     fn replace(
@@ -262,32 +249,11 @@ impl Coordinator for EtcdCoordinator {
         version: u64,
         bytes: Vec<u8>,
     ) -> Later<Result<Option<u64>, CoordinatorError>> {
-        let name = document.to_owned();
-        self.later(|mine| mine.replace_at(name, version, bytes))
+        self.etcd.later(self.clone().replace_at(document.to_owned(), version, bytes))
     }
 
     fn changed(&self, document: &str, seen: u64) -> Later<Result<Document, CoordinatorError>> {
-        let key = self.document_key(document);
-        self.later(|mine| mine.wait_for_change(key, seen))
-    }
-}
-
-/// Why an operation failed.
-enum OperationError {
-    Failed(Failed),
-    Forgotten,
-    Other(CoordinatorError),
-}
-
-impl OperationError {
-    const fn unavailable(reason: String) -> Self {
-        Self::Other(CoordinatorError::Unavailable { reason })
-    }
-}
-
-impl From<Failed> for OperationError {
-    fn from(failed: Failed) -> Self {
-        Self::Failed(failed)
+        self.etcd.later(self.clone().wait_for_change(self.document_key(document), seen))
     }
 }
 

@@ -145,12 +145,16 @@ impl Failed {
             _ => false,
         }
     }
+}
 
-    pub(crate) fn into_store(self) -> StoreError {
-        StoreError::Unavailable { reason: self.reason() }
+impl From<Failed> for StoreError {
+    fn from(failed: Failed) -> Self {
+        Self::Unavailable { reason: failed.reason() }
     }
+}
 
-    pub(crate) fn into_coordinator(self) -> CoordinatorError {
-        CoordinatorError::Unavailable { reason: self.reason() }
+impl From<Failed> for CoordinatorError {
+    fn from(failed: Failed) -> Self {
+        Self::Unavailable { reason: failed.reason() }
     }
 }

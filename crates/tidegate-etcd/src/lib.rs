@@ -2,7 +2,7 @@
 //!
 //! * [`Etcd`]: a connection; [`Etcd::connect`] checks address, credentials, version and permissions, and names the
 //!   fault
-//! * [`EtcdCoordinator`]: membership under a lease, and small documents with versions ([`tidegate::cluster`])
+//! * [`Etcd::coordinator`]: membership under a lease, and small documents with versions ([`tidegate::cluster`])
 //! * [`EtcdMap`]: cells with versions, for [`CasStore`](tidegate::store::CasStore): two round trips per decision
 //!
 //! Decisions through etcd are exact and slow: a few thousand per second from one node, fewer from each if many nodes
@@ -34,7 +34,6 @@ mod options;
 mod probe;
 
 pub use connect::Etcd;
-pub use coordinator::EtcdCoordinator;
 pub use error::ConnectError;
 pub use map::EtcdMap;
 pub use options::{EtcdOptions, Tls};

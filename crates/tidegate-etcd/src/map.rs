@@ -140,12 +140,12 @@ impl ByteMap for EtcdMap {
     fn read(&self, _: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>> {
         let names: Vec<Vec<u8>> = keys.iter().map(|key| self.name(key)).collect();
         let map = self.clone();
-        self.etcd.later(async move { map.read_all(&names).await.map_err(Failed::into_store) })
+        self.etcd.later(async move { map.read_all(&names).await.map_err(StoreError::from) })
     }
 
     fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<Written, StoreError>> {
         let map = self.clone();
-        self.etcd.later(async move { map.write_all(&writes).await.map_err(Failed::into_store) })
+        self.etcd.later(async move { map.write_all(&writes).await.map_err(StoreError::from) })
     }
 
     /// Always 0: the number would take a request.

@@ -89,7 +89,6 @@ fn credentials_that_do_not_fit_are_told_without_them() {
     assert!(told.contains("user `guest`") && told.contains("`ours/1/`"), "{told}");
     let etcd = runtime.block_on(Etcd::connect(options().user("node", "hunter2"))).unwrap();
     let coordinator = etcd.coordinator(Duration::from_secs(2));
-    use tidegate::cluster::Coordinator as _;
     assert!(runtime.block_on(coordinator.join("a", b"")).unwrap() > 0);
     assert!(!format!("{etcd:?} {coordinator:?}").contains("hunter2"));
 }

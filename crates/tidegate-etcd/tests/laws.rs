@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use server::Server;
-use tidegate::cluster::{self, Coordinator as _};
+use tidegate::cluster;
 use tidegate::store::{ByteMap as _, CasStore, StoreError, Write, conformance};
 use tidegate_etcd::Etcd;
 use tidegate_testkit::{runtime, within};
@@ -25,7 +25,7 @@ fn the_coordinator_conforms() {
     let options = server.options();
     let connect = || {
         let etcd = runtime.block_on(Etcd::connect(options.clone())).unwrap();
-        Box::new(etcd.coordinator(Duration::from_secs(2))) as Box<dyn cluster::Coordinator>
+        etcd.coordinator(Duration::from_secs(2))
     };
     cluster::conformance::run(&connect, &|_| ());
 }
@@ -38,7 +38,7 @@ fn nodes_agree() {
     let options = server.options();
     let connect = || {
         let etcd = runtime.block_on(Etcd::connect(options.clone())).unwrap();
-        Box::new(etcd.coordinator(Duration::from_secs(2))) as Box<dyn cluster::Coordinator>
+        etcd.coordinator(Duration::from_secs(2))
     };
     cluster::conformance::agreement(&connect);
 }

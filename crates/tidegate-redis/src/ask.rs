@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tidegate::store::Charge;
+use tidegate::store::{AfterLoss, Charge};
 use tidegate_core::time::nanos;
 use tidegate_core::{Quota, Tick};
 
 use crate::cell::{EXACT, Form, GcraRule, Rule, longest_window, parts};
-use crate::loss::AfterLoss;
+use crate::loss;
 
 /// The script's input for one charge, in the order in which the script's `ask` reads it. Charges with equal input share
 /// one.
@@ -159,7 +159,7 @@ impl Units {
 
 /// Returns for how many of the script's ticks after a loss a cell may be fuller than it should be.
 fn horizon(rule: &GcraRule, after_loss: AfterLoss) -> u64 {
-    let spent = after_loss.spent(rule.limit.burst()) * rule.unit;
+    let spent = loss::spent(after_loss, rule.limit.burst()) * rule.unit;
     if spent == 0 { 0 } else { (spent.div_ceil(rule.rate) + 1).min(EXACT - 1) }
 }
 

@@ -46,6 +46,6 @@ mod work;
 pub use cell::decided_by_script;
 pub use counts::Counts;
 pub use error::ConnectError;
-pub use loss::AfterLoss;
-pub use options::{CLUSTER_SHARDS, PATIENCE, RedisOptions, SHARDS, STEPS_IN_A_CALL, TIMEOUT};
+pub use options::RedisOptions;
 pub use store::RedisStore;
+pub use tidegate::store::AfterLoss;

@@ -8,71 +8,56 @@
 
 use std::sync::Arc;
 
-use tidegate::store::Cell;
+use tidegate::store::{AfterLoss, Cell};
 use tidegate_core::{Algorithm as _, Ask, Cost, Quota, State, Tick, Transition};
 
-/// How full a limit is assumed to be after its cell was lost. Guards (places in flight, breakers) always start anew.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AfterLoss {
-    /// Empty: nothing is granted twice after a detected loss, and every key waits as if it had spent everything at that
-    /// moment. The first use of a namespace counts as a loss too.
-    Empty,
-    /// Half full, with at least one unit: at most half a burst is granted twice.
-    #[default]
-    Half,
-    /// Full, as if nothing had been spent: units spent before the loss can be spent again.
-    Full,
+/// Returns how many units of a limit count as spent after a loss.
+pub(crate) fn spent(after_loss: AfterLoss, limit: u64) -> u64 {
+    match after_loss {
+        AfterLoss::Empty => limit,
+        AfterLoss::Half => limit - limit.div_ceil(2).max(1).min(limit),
+        AfterLoss::Full => 0,
+    }
 }
 
-impl AfterLoss {
-    /// Returns how many units of a limit count as spent.
-    pub(crate) fn spent(self, limit: u64) -> u64 {
-        match self {
-            Self::Empty => limit,
-            Self::Half => limit - limit.div_ceil(2).max(1).min(limit),
-            Self::Full => 0,
-        }
+/// Returns the cell to decide by if cells were lost at `lost`, in place of one last written at `written` or of a
+/// missing one. `None` if the found cell is valid.
+pub(crate) fn replaced(
+    after_loss: AfterLoss,
+    quota: &Arc<Quota>,
+    found: Option<&(Cell, Tick)>,
+    lost: Tick,
+    now: Tick,
+) -> Option<Cell> {
+    if lost == Tick::EPOCH || quota.is_guard() || found.is_some_and(|(_, written)| *written >= lost) {
+        return None;
     }
-
-    /// Returns the cell to decide by if cells were lost at `lost`, in place of one last written at `written` or of a
-    /// missing one. `None` if the found cell is valid.
-    pub(crate) fn replaced(
-        self,
-        quota: &Arc<Quota>,
-        found: Option<&(Cell, Tick)>,
-        lost: Tick,
-        now: Tick,
-    ) -> Option<Cell> {
-        if lost == Tick::EPOCH || quota.is_guard() || found.is_some_and(|(_, written)| *written >= lost) {
-            return None;
-        }
-        let floor = self.spent_at(quota, lost)?;
-        if quota.full_at(&floor).is_some_and(|full| full <= now) {
-            return None;
-        }
-        let level = |quota: &Quota, state: &State| {
-            let standing = quota.standing(state, now);
-            i128::from(standing.remaining) - i128::from(standing.debt)
-        };
-        if let Some((cell, _)) = found
-            && *cell.quota == **quota
-            && level(quota, &cell.state) <= level(quota, &floor)
-        {
-            // The cell that survived the loss is emptier already.
-            return None;
-        }
-        Some(Cell::new(Arc::clone(quota), floor))
+    let floor = spent_at(after_loss, quota, lost)?;
+    if quota.full_at(&floor).is_some_and(|full| full <= now) {
+        return None;
     }
+    let level = |quota: &Quota, state: &State| {
+        let standing = quota.standing(state, now);
+        i128::from(standing.remaining) - i128::from(standing.debt)
+    };
+    if let Some((cell, _)) = found
+        && *cell.quota == **quota
+        && level(quota, &cell.state) <= level(quota, &floor)
+    {
+        // The cell that survived the loss is emptier already.
+        return None;
+    }
+    Some(Cell::new(Arc::clone(quota), floor))
+}
 
-    /// Returns the state of a limit that has spent the assumed share at a tick.
-    fn spent_at(self, quota: &Quota, at: Tick) -> Option<State> {
-        let fresh = quota.fresh(at);
-        let standing = quota.standing(&fresh, at);
-        let left = standing.limit - self.spent(standing.limit);
-        let cost = Cost::new(standing.remaining.saturating_sub(left))?;
-        match quota.decide(&fresh, Ask::allow(at, cost)) {
-            Transition::Allowed { next, .. } => Some(next),
-            Transition::Denied { .. } => None,
-        }
+/// Returns the state of a limit that has spent the assumed share at a tick.
+fn spent_at(after_loss: AfterLoss, quota: &Quota, at: Tick) -> Option<State> {
+    let fresh = quota.fresh(at);
+    let standing = quota.standing(&fresh, at);
+    let left = standing.limit - spent(after_loss, standing.limit);
+    let cost = Cost::new(standing.remaining.saturating_sub(left))?;
+    match quota.decide(&fresh, Ask::allow(at, cost)) {
+        Transition::Allowed { next, .. } => Some(next),
+        Transition::Denied { .. } => None,
     }
 }

@@ -5,29 +5,29 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, TlsCertificates};
+use tidegate::store::AfterLoss;
 
 use crate::error::ConnectError;
-use crate::loss::AfterLoss;
 
 /// The default time limit for a server to accept a connection and to answer. Longer than any answer takes, and than
 /// most pauses for a snapshot. Callers that cannot wait so long have a deadline of their own.
-pub const TIMEOUT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The default time for which calls that were refused without being executed are sent again. Enough while a server
 /// loads its data, a slot moves or a script runs. The election of another master by sentinels or a cluster takes longer
 /// than callers wait.
-pub const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The default number of hashes per namespace on one server. Few, because cells of a call that share a hash are read
 /// and written by one command.
-pub const SHARDS: u32 = 16;
+const SHARDS: u32 = 16;
 
 /// The most steps of one call of the script.
-pub const STEPS_IN_A_CALL: usize = 128;
+const STEPS_IN_A_CALL: usize = 128;
 
 /// The default number of hashes per namespace in a cluster. Each hash has a slot of its own, so this many spread evenly
 /// over a few tens of masters.
-pub const CLUSTER_SHARDS: u32 = 1024;
+const CLUSTER_SHARDS: u32 = 1024;
 
 /// The servers of a store, and how to use them. Made by one of [`RedisOptions::single`], [`RedisOptions::sentinel`],
 /// [`RedisOptions::cluster`].
@@ -105,10 +105,10 @@ impl RedisOptions {
         self
     }
 
-    /// Sets the number of hashes over which cells are spread, 1 to 65,536; the default is [`SHARDS`], and
-    /// [`CLUSTER_SHARDS`] in a cluster. All nodes of a namespace have to use the same number; a node with another one
-    /// gets [`ConnectError::Shards`]. Few hashes make batches cheap. Many make cells small: a hash of up to 512 cells
-    /// (`hash-max-listpack-entries`) takes less than half the memory. In a cluster each hash is on one master.
+    /// Sets the number of hashes over which cells are spread, 1 to 65,536; the default is 16, and 1,024 in a cluster.
+    /// All nodes of a namespace have to use the same number; a node with another one gets [`ConnectError::Shards`]. Few
+    /// hashes make batches cheap. Many make cells small: a hash of up to 512 cells (`hash-max-listpack-entries`) takes
+    /// less than half the memory. In a cluster each hash is on one master.
     #[must_use]
     pub const fn shards(mut self, shards: u32) -> Self {
         self.shards = Some(shards);
@@ -122,24 +122,23 @@ impl RedisOptions {
         self
     }
 
-    /// Sets the time limit for a server to accept a connection and to answer, above zero; the default is [`TIMEOUT`].
+    /// Sets the time limit for a server to accept a connection and to answer, above zero; the default is 1 s.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sets for how long calls that were refused without being executed are sent again; the default is [`PATIENCE`].
-    /// With zero, none is sent again.
+    /// Sets for how long calls that were refused without being executed are sent again; the default is 200 ms. With
+    /// zero, none is sent again.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Sets the most steps that one call combines (steps that arrived while another call was in flight), 1 to
-    /// [`STEPS_IN_A_CALL`], which is the default. The server does nothing else during a call: a full one takes about
-    /// 0.4 ms.
+    /// Sets the most steps that one call combines (steps that arrived while another call was in flight), 1 to 128,
+    /// which is the default. The server does nothing else during a call: a full one takes about 0.4 ms.
     #[must_use]
     pub const fn steps_in_a_call(mut self, steps: usize) -> Self {
         self.steps_in_a_call = steps;

@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 use tidegate::SystemClock;
 use tidegate::clock::{Clock, HeldTime};
 use tidegate::store::{
-    Answer, Caps, Home, Later, Occupancy, Op, OwnedStep, Settled, Settling, Step, StepClock, Store,
-    StoreError,
+    AfterLoss, Answer, Caps, Home, Later, Occupancy, Op, OwnedStep, Settled, Settling, Step, StepClock,
+    Store, StoreError,
 };
 use tidegate_core::{Quota, Tick};
 
@@ -22,7 +22,6 @@ use crate::counts::{Counters, Counts};
 use crate::engine::{Engine, unexpected_reply};
 use crate::error::ConnectError;
 use crate::link::Common;
-use crate::loss::AfterLoss;
 use crate::options::RedisOptions;
 use crate::route::Route;
 use crate::work::{CellName, Plan, Prepared, Reply, StepResult, Work};

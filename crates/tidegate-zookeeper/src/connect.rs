@@ -14,8 +14,8 @@ use tokio_util::context::TokioContext;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState};
 
 use crate::error::{ConnectError, Failed};
+use crate::layout::Paths;
 use crate::options::{ZooKeeperOptions, without_credentials};
-use crate::path::Paths;
 use crate::probe;
 
 /// The timeout of the session over which cells are read and written. No ephemeral node depends on it.

@@ -1,7 +1,6 @@
 //! Coordination through ZooKeeper: members by their sessions, and documents.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,14 +19,8 @@ const LARGEST: usize = 900 << 10;
 const AT_ONCE: usize = 128;
 
 /// Coordinates nodes through ZooKeeper. A clone is the same member.
-///
-/// A member is an ephemeral node under a session of its own, and named by the session. A node that restarts is a new
-/// member. Its predecessor stays a member until its session ends, because it may still be running. The same holds for a
-/// node whose join was not answered: it joins anew, and the first member is dropped after `keeps` at most.
-/// [`Member::joined`] is the transaction that made the node, and a document's version is the transaction of its last
-/// write. Transaction numbers are of the whole ensemble, and only grow.
 #[derive(Clone)]
-pub struct ZooKeeperCoordinator {
+struct ZooKeeperCoordinator {
     zookeeper: ZooKeeper,
     keeps: Duration,
     mine: Arc<Mutex<Option<Membership>>>,
@@ -51,58 +44,33 @@ impl fmt::Debug for ZooKeeperCoordinator {
     }
 }
 
-/// Why an operation failed.
-enum OperationError {
-    Failed(Failed),
-    Forgotten,
-    Other(CoordinatorError),
-}
-
-impl<E> From<E> for OperationError
-where
-    Failed: From<E>,
-{
-    fn from(failed: E) -> Self {
-        Self::Failed(failed.into())
-    }
-}
-
 impl ZooKeeper {
     /// Returns a coordinator that drops members which were not heard of for `keeps`. It has a session of its own, with
     /// `keeps` as its timeout. By default ensembles grant 2 to 20 of their ticks (4 s to 40 s).
+    ///
+    /// A member is an ephemeral node under that session, and named by it. A node that restarts is a new member. Its
+    /// predecessor stays a member until its session ends, because it may still be running. The same holds for a node
+    /// whose join was not answered: it joins anew, and the first member is dropped after `keeps` at most.
+    /// [`Member::joined`] is the transaction that made the node, and a document's version is the transaction of its
+    /// last write. Transaction numbers are of the whole ensemble, and only grow.
     #[must_use]
-    pub fn coordinator(&self, keeps: Duration) -> ZooKeeperCoordinator {
-        ZooKeeperCoordinator::new(self.clone(), keeps)
+    pub fn coordinator(&self, keeps: Duration) -> Arc<dyn Coordinator> {
+        Arc::new(ZooKeeperCoordinator { zookeeper: self.clone(), keeps, mine: Arc::default() })
     }
 }
 
 impl ZooKeeperCoordinator {
-    fn new(zookeeper: ZooKeeper, keeps: Duration) -> Self {
-        Self { zookeeper, keeps, mine: Arc::default() }
+    const fn forgotten(&self) -> CoordinatorError {
+        CoordinatorError::Forgotten(self.keeps)
     }
 
-    /// Runs an exchange with ZooKeeper on the connection's runtime.
-    fn later<T: Send + 'static, F>(&self, asked: impl FnOnce(Self) -> F) -> Later<Result<T, CoordinatorError>>
-    where
-        F: Future<Output = Result<T, OperationError>> + Send + 'static,
-    {
-        let (asked, keeps) = (asked(self.clone()), self.keeps);
-        self.zookeeper.later(async move {
-            asked.await.map_err(|why| match why {
-                OperationError::Failed(failed) => failed.into_coordinator(),
-                OperationError::Forgotten => CoordinatorError::Forgotten(keeps),
-                OperationError::Other(error) => error,
-            })
-        })
-    }
-
-    async fn join_as(self, name: String, report: Vec<u8>) -> Result<u64, OperationError> {
+    async fn join_as(self, name: String, report: Vec<u8>) -> Result<u64, CoordinatorError> {
         let held = self.mine.lock().clone();
         if let Some(held) = held {
             match self.clone().renew_as(report.clone()).await {
                 Ok(()) => return Ok(held.joined),
                 // The old membership has ended; the node joins anew.
-                Err(OperationError::Forgotten) => {}
+                Err(CoordinatorError::Forgotten(_)) => {}
                 Err(why) => return Err(why),
             }
         }
@@ -114,7 +82,7 @@ impl ZooKeeperCoordinator {
                 client.session_timeout(),
                 self.keeps
             );
-            return Err(OperationError::Other(CoordinatorError::Unavailable { reason }));
+            return Err(CoordinatorError::Unavailable { reason });
         }
         let path = self.zookeeper.paths().member(client.session_id().0);
         let made = self.zookeeper.ask(client.create(
@@ -127,21 +95,21 @@ impl ZooKeeperCoordinator {
         Ok(joined)
     }
 
-    async fn renew_as(self, report: Vec<u8>) -> Result<(), OperationError> {
-        let Some(held) = self.mine.lock().clone() else { return Err(OperationError::Forgotten) };
+    async fn renew_as(self, report: Vec<u8>) -> Result<(), CoordinatorError> {
+        let Some(held) = self.mine.lock().clone() else { return Err(self.forgotten()) };
         let state = held.client.state();
         let renewed = if state.is_terminated() {
-            Err(OperationError::Forgotten)
+            Err(self.forgotten())
         } else {
             let written = held.client.set_data(&held.path, &Member::encode(&held.name, &report), None);
             match self.zookeeper.ask(written).await {
                 Ok(_) => Ok(()),
-                Err(Failed::Engine(Error::NoNode)) => Err(OperationError::Forgotten),
-                Err(failed) if failed.is_over() => Err(OperationError::Forgotten),
-                Err(failed) => Err(OperationError::Failed(failed)),
+                Err(Failed::Engine(Error::NoNode)) => Err(self.forgotten()),
+                Err(failed) if failed.is_over() => Err(self.forgotten()),
+                Err(failed) => Err(failed.into()),
             }
         };
-        if matches!(renewed, Err(OperationError::Forgotten)) {
+        if matches!(renewed, Err(CoordinatorError::Forgotten(_))) {
             let mut mine = self.mine.lock();
             if mine.as_ref().is_some_and(|mine| mine.joined == held.joined) {
                 *mine = None;
@@ -150,7 +118,7 @@ impl ZooKeeperCoordinator {
         renewed
     }
 
-    async fn leave_now(self) -> Result<(), OperationError> {
+    async fn leave_now(self) -> Result<(), CoordinatorError> {
         let Some(held) = self.mine.lock().take() else { return Ok(()) };
         match self.zookeeper.ask(held.client.delete(&held.path, None)).await {
             Ok(()) | Err(Failed::Engine(Error::NoNode)) => Ok(()),
@@ -159,7 +127,7 @@ impl ZooKeeperCoordinator {
         }
     }
 
-    async fn all_members(self) -> Result<Vec<Member>, OperationError> {
+    async fn all_members(self) -> Result<Vec<Member>, CoordinatorError> {
         let client = self.client().await?;
         let below = &self.zookeeper.paths().members;
         let names = self.zookeeper.ask(client.list_children(below)).await?;
@@ -167,7 +135,7 @@ impl ZooKeeperCoordinator {
         for some in names.chunks(AT_ONCE) {
             let mut reader = client.new_multi_reader();
             for name in some {
-                reader.add_get_data(&format!("{below}/{name}"))?;
+                reader.add_get_data(&format!("{below}/{name}")).map_err(Failed::from)?;
             }
             for result in self.zookeeper.ask(reader.commit()).await? {
                 // A member that has left since it was listed is skipped.
@@ -185,17 +153,17 @@ impl ZooKeeperCoordinator {
     /// Returns the client over whose session this node is a member, so that it sees everything written before it last
     /// renewed. If this node is not a member, returns the shared client. If its session has ended, returns an error,
     /// because another session might read older data.
-    async fn client(&self) -> Result<Client, OperationError> {
+    async fn client(&self) -> Result<Client, CoordinatorError> {
         let mine = self.mine.lock().as_ref().map(|mine| mine.client.clone());
         match mine {
             Some(client) if client.state() == SessionState::SyncConnected => Ok(client),
-            Some(client) if client.state().is_terminated() => Err(OperationError::Forgotten),
-            Some(_) => Err(OperationError::Failed(Failed::Disconnected)),
+            Some(client) if client.state().is_terminated() => Err(self.forgotten()),
+            Some(_) => Err(Failed::Disconnected.into()),
             None => Ok(self.zookeeper.client().await?),
         }
     }
 
-    async fn read_now(self, path: String) -> Result<Document, OperationError> {
+    async fn read_now(self, path: String) -> Result<Document, CoordinatorError> {
         let client = self.client().await?;
         match self.zookeeper.ask(client.get_data(&path)).await {
             Ok((data, stat)) => Ok(document(data, &stat)),
@@ -209,10 +177,9 @@ impl ZooKeeperCoordinator {
         name: String,
         version: u64,
         bytes: Vec<u8>,
-    ) -> Result<Option<u64>, OperationError> {
+    ) -> Result<Option<u64>, CoordinatorError> {
         if bytes.len() > LARGEST {
-            let error = CoordinatorError::TooLarge { document: name, bytes: bytes.len(), most: LARGEST };
-            return Err(OperationError::Other(error));
+            return Err(CoordinatorError::TooLarge { document: name, bytes: bytes.len(), most: LARGEST });
         }
         let path = self.zookeeper.paths().document(&name);
         let client = self.client().await?;
@@ -236,7 +203,7 @@ impl ZooKeeperCoordinator {
         }
     }
 
-    async fn wait_for_change(self, path: String, seen: u64) -> Result<Document, OperationError> {
+    async fn wait_for_change(self, path: String, seen: u64) -> Result<Document, CoordinatorError> {
         loop {
             let client = self.client().await?;
             // The watch is set together with the read, so that no change is missed.
@@ -257,7 +224,7 @@ impl ZooKeeperCoordinator {
             let event = watch.changed().await;
             if event.event_type == EventType::Session && event.session_state.is_terminated() {
                 let reason = "ZooKeeper: the session ended while waiting".to_owned();
-                return Err(OperationError::Other(CoordinatorError::Unavailable { reason }));
+                return Err(CoordinatorError::Unavailable { reason });
             }
         }
     }
@@ -270,25 +237,25 @@ impl Coordinator for ZooKeeperCoordinator {
 
     fn join(&self, name: &str, report: &[u8]) -> Later<Result<u64, CoordinatorError>> {
         let (name, report) = (name.to_owned(), report.to_vec());
-        self.later(|mine| mine.join_as(name, report))
+        self.zookeeper.later(self.clone().join_as(name, report))
     }
 
     fn renew(&self, report: &[u8]) -> Later<Result<(), CoordinatorError>> {
         let report = report.to_vec();
-        self.later(|mine| mine.renew_as(report))
+        self.zookeeper.later(self.clone().renew_as(report))
     }
 
     fn leave(&self) -> Later<Result<(), CoordinatorError>> {
-        self.later(Self::leave_now)
+        self.zookeeper.later(self.clone().leave_now())
     }
 
     fn members(&self) -> Later<Result<Vec<Member>, CoordinatorError>> {
-        self.later(Self::all_members)
+        self.zookeeper.later(self.clone().all_members())
     }
 
     fn read(&self, document: &str) -> Later<Result<Document, CoordinatorError>> {
         let path = self.zookeeper.paths().document(document);
-        self.later(|mine| mine.read_now(path))
+        self.zookeeper.later(self.clone().read_now(path))
     }
 
     fn replace(
@@ -297,13 +264,12 @@ impl Coordinator for ZooKeeperCoordinator {
         version: u64,
         bytes: Vec<u8>,
     ) -> Later<Result<Option<u64>, CoordinatorError>> {
-        let name = document.to_owned();
-        self.later(move |mine| mine.replace_at(name, version, bytes))
+        self.zookeeper.later(self.clone().replace_at(document.to_owned(), version, bytes))
     }
 
     fn changed(&self, document: &str, seen: u64) -> Later<Result<Document, CoordinatorError>> {
         let path = self.zookeeper.paths().document(document);
-        self.later(move |mine| mine.wait_for_change(path, seen))
+        self.zookeeper.later(self.clone().wait_for_change(path, seen))
     }
 }
 

@@ -111,13 +111,17 @@ impl Failed {
     pub(crate) const fn is_over(&self) -> bool {
         matches!(self, Self::Engine(Error::SessionExpired | Error::ClientClosed | Error::AuthFailed))
     }
+}
 
-    pub(crate) fn into_store(self) -> StoreError {
-        StoreError::Unavailable { reason: self.reason() }
+impl From<Failed> for StoreError {
+    fn from(failed: Failed) -> Self {
+        Self::Unavailable { reason: failed.reason() }
     }
+}
 
-    pub(crate) fn into_coordinator(self) -> CoordinatorError {
-        CoordinatorError::Unavailable { reason: self.reason() }
+impl From<Failed> for CoordinatorError {
+    fn from(failed: Failed) -> Self {
+        Self::Unavailable { reason: failed.reason() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! ZooKeeper for Tidegate: coordination of nodes, and central decisions by compare-and-set.
 //!
 //! * [`ZooKeeper`]: a connection; [`ZooKeeper::connect`] checks address, version and permissions, and names the fault
-//! * [`ZooKeeperCoordinator`]: membership by a session, and small documents with versions ([`tidegate::cluster`])
+//! * [`ZooKeeper::coordinator`]: membership by a session, and small documents with versions ([`tidegate::cluster`])
 //! * [`ZooKeeperMap`]: cells with versions, for [`CasStore`](tidegate::store::CasStore): two round trips per decision
 //!
 //! Decisions through ZooKeeper are exact and slow: a few thousand per second from one node, fewer from each if many
@@ -25,18 +25,16 @@
 //! # }
 //! ```
 
-mod cell;
 mod connect;
 mod coordinator;
 mod error;
+mod layout;
 mod map;
 mod options;
-mod path;
 mod probe;
 mod sweep;
 
 pub use connect::ZooKeeper;
-pub use coordinator::ZooKeeperCoordinator;
 pub use error::ConnectError;
 pub use map::ZooKeeperMap;
 pub use options::ZooKeeperOptions;

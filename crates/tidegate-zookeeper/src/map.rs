@@ -15,10 +15,9 @@ use std::sync::Arc;
 use tidegate::store::{ByteMap, CasStore, Later, Read, StoreError, Versioned, Write, Written};
 use zookeeper_client::{Client, Error, MultiReadResult, MultiWriteError};
 
-use crate::cell;
 use crate::connect::ZooKeeper;
 use crate::error::Failed;
-use crate::path::CellPath;
+use crate::layout::{CellPath, cell_state, encode_cell};
 use crate::sweep::Sweeper;
 
 /// The version of an absent cell.
@@ -131,7 +130,7 @@ impl ZooKeeperMap {
                     deletes = true;
                 }
                 (Some(value), Some(version)) if (0..OLD).contains(&version) => {
-                    writer.add_set_data(&place.cell, &cell::encode(write.keep, value), Some(version))?;
+                    writer.add_set_data(&place.cell, &encode_cell(write.keep, value), Some(version))?;
                 }
                 (Some(value), version) => {
                     if version.is_some() {
@@ -140,7 +139,7 @@ impl ZooKeeperMap {
                     }
                     writer.add_create(
                         &place.cell,
-                        &cell::encode(write.keep, value),
+                        &encode_cell(write.keep, value),
                         &self.zookeeper.persistent(),
                     )?;
                 }
@@ -179,12 +178,12 @@ impl ByteMap for ZooKeeperMap {
     fn read(&self, _: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>> {
         let places: Vec<CellPath> = keys.iter().map(|key| self.zookeeper.paths().place(key)).collect();
         let map = self.clone();
-        self.zookeeper.later(async move { map.read_all(&places).await.map_err(Failed::into_store) })
+        self.zookeeper.later(async move { map.read_all(&places).await.map_err(StoreError::from) })
     }
 
     fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<Written, StoreError>> {
         let map = self.clone();
-        self.zookeeper.later(async move { map.write_all(&writes).await.map_err(Failed::into_store) })
+        self.zookeeper.later(async move { map.write_all(&writes).await.map_err(StoreError::from) })
     }
 
     /// Always 0: the number would take a request.
@@ -217,7 +216,7 @@ fn read_of(buckets: &[&str], places: &[CellPath], read: &[MultiReadResult]) -> R
         let bucket = buckets.binary_search(&place.bucket.as_str()).map_or(0, |at| versions[at]);
         values.push(match result {
             MultiReadResult::Data { data, stat } => Versioned {
-                value: Some(cell::state(data).to_vec()),
+                value: Some(cell_state(data).to_vec()),
                 version: pack(bucket, stat.version.cast_unsigned()),
             },
             MultiReadResult::Error { err: Error::NoNode } => {

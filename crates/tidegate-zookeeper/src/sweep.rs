@@ -10,10 +10,9 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use zookeeper_client::{Client, Error, MultiReadResult};
 
-use crate::cell::is_over;
 use crate::connect::ZooKeeper;
 use crate::error::Failed;
-use crate::path::BUCKETS;
+use crate::layout::{BUCKETS, is_over};
 
 /// The interval between buckets.
 const EVERY: Duration = Duration::from_secs(1);

@@ -5,7 +5,6 @@ use crate::server;
 use std::time::Duration;
 
 use server::Server;
-use tidegate::cluster::Coordinator as _;
 use tidegate_testkit::{free_port, runtime};
 use tidegate_zookeeper::{ConnectError, ZooKeeper, ZooKeeperOptions};
 use tokio::runtime::Runtime;

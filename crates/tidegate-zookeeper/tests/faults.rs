@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use server::Server;
-use tidegate::cluster::{Coordinator as _, CoordinatorError};
+use tidegate::cluster::CoordinatorError;
 use tidegate::store::{CasStore, Charge, Op, Step, Store as _};
 use tidegate::{Cost, Quota, Tick};
 use tidegate_testkit::{Fault, FaultyProxy, charge_under_faults, runtime, within};

@@ -25,7 +25,7 @@ fn the_coordinator_conforms() {
     let options = server.options();
     let connect = || {
         let zookeeper = runtime.block_on(ZooKeeper::connect(options.clone())).unwrap();
-        Box::new(zookeeper.coordinator(Duration::from_secs(4))) as Box<dyn cluster::Coordinator>
+        zookeeper.coordinator(Duration::from_secs(4))
     };
     cluster::conformance::run(&connect, &|_| ());
 }
@@ -38,7 +38,7 @@ fn nodes_agree() {
     let options = server.options();
     let connect = || {
         let zookeeper = runtime.block_on(ZooKeeper::connect(options.clone())).unwrap();
-        Box::new(zookeeper.coordinator(Duration::from_secs(4))) as Box<dyn cluster::Coordinator>
+        zookeeper.coordinator(Duration::from_secs(4))
     };
     cluster::conformance::agreement(&connect);
 }

@@ -20,6 +20,6 @@ mod report;
 pub mod shares;
 
 pub use coordinator::{Coordinator, CoordinatorError, Document, Member};
-pub use local::{LocalCluster, LocalCoordinator};
+pub use local::LocalCluster;
 pub use part::Part;
 pub use report::{MemberReport, OwnReport};

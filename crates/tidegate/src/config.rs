@@ -74,7 +74,7 @@ pub use preset::{Preset, QUICKSTART, UnknownPreset};
 pub use schema::schema;
 pub use show::Effective;
 pub use store::{
-    AfterLoss, DiskSettings, EngineKind, EngineSettings, RegionSettings, StoreKind, StoreSettings, Topology,
+    DiskSettings, EngineKind, EngineSettings, RegionSettings, StoreKind, StoreSettings, Topology,
 };
 pub use tls::{DoorName, TlsSettings, UnknownDoor};
 

@@ -33,7 +33,7 @@ mod take;
 pub use crate::later::Later;
 pub use breaker_view::{BreakerView, Handling};
 pub use cas::{ByteMap, CAS_ROUND_TRIPS, CasStore, Read, Versioned, Write, Written};
-pub use cell::Cell;
+pub use cell::{AfterLoss, Cell};
 pub use fallback::Fallback;
 pub use guard_changes::{GuardChange, Moved};
 pub use leased::Leased;

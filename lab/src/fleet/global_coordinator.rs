@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidegate::cluster::{Coordinator, CoordinatorError, Document, LocalCluster, LocalCoordinator, Member};
+use tidegate::cluster::{Coordinator, CoordinatorError, Document, LocalCluster, Member};
 use tidegate::store::Later;
 use tidegate::{Clock as _, ManualClock};
 
@@ -78,7 +78,7 @@ impl GlobalCoordinator {
     /// Returns the coordinator for one node of the region, which keeps time by `clock`.
     #[must_use]
     pub fn coordinator(&self, clock: ManualClock) -> Arc<dyn Coordinator> {
-        let inner = Arc::new(self.shared.cluster.node());
+        let inner = self.shared.cluster.node();
         Arc::new(RemoteCoordinator { global: self.clone(), clock, inner })
     }
 
@@ -117,7 +117,7 @@ impl fmt::Debug for GlobalCoordinator {
 struct RemoteCoordinator {
     global: GlobalCoordinator,
     clock: ManualClock,
-    inner: Arc<LocalCoordinator>,
+    inner: Arc<dyn Coordinator>,
 }
 
 impl RemoteCoordinator {
@@ -135,14 +135,14 @@ impl RemoteCoordinator {
     /// Calls the coordinator, with the delay of the wire each way.
     fn call<T: Send + 'static>(
         &self,
-        ask: impl FnOnce(&LocalCoordinator) -> Later<Result<T, CoordinatorError>> + Send + 'static,
+        ask: impl FnOnce(&dyn Coordinator) -> Later<Result<T, CoordinatorError>> + Send + 'static,
     ) -> Later<Result<T, CoordinatorError>> {
         let remote = self.clone();
         Box::pin(async move {
             remote.global.count();
             remote.travels(false).await;
             remote.global.shared.clock.set(remote.clock.now());
-            let answer = ask(&remote.inner).await;
+            let answer = ask(&*remote.inner).await;
             remote.travels(true).await;
             answer
         })
@@ -165,11 +165,11 @@ impl Coordinator for RemoteCoordinator {
     }
 
     fn leave(&self) -> Later<Result<(), CoordinatorError>> {
-        self.call(Coordinator::leave)
+        self.call(|inner| inner.leave())
     }
 
     fn members(&self) -> Later<Result<Vec<Member>, CoordinatorError>> {
-        self.call(Coordinator::members)
+        self.call(|inner| inner.members())
     }
 
     fn read(&self, document: &str) -> Later<Result<Document, CoordinatorError>> {

@@ -6,8 +6,7 @@ use tidegate::store::conformance::Random;
 use tidegate::store::{Charge, Op, StoreError};
 use tidegate_core::{Cost, Quota};
 
-use crate::asking::{allowed, ask, blocking_each, left, take};
-use crate::servers::{Server, connect, options, runtime, within};
+use crate::servers::{Server, allowed, ask, blocking_each, connect, left, options, runtime, take, within};
 use tidegate::store::{Step, StepClock};
 use tidegate_core::Tick;
 

@@ -10,8 +10,10 @@ use tidegate::store::{Charge, Op, Step, StepClock, Store as _, conformance};
 use tidegate_core::{Cost, Quota, Tick};
 use tidegate_redis::{AfterLoss, RedisOptions, RedisStore};
 
-use crate::asking::blocking_each;
-use crate::servers::{Server, namespace, program, runtime, within};
+use crate::servers::{Server, blocking_each, namespace, program, runtime, within};
+
+/// The number of hashes per namespace in a cluster, unless options say otherwise.
+const CLUSTER_SHARDS: u64 = 1024;
 
 /// Starts three masters and joins them into a cluster.
 fn cluster() -> Option<Vec<Server>> {
@@ -108,7 +110,7 @@ fn moves_under_load(servers: &[Server], target: impl Fn(usize) -> usize) {
     // One tag and its slot.
     let tag = 5u64;
     take(&store, tag, &quota).unwrap();
-    let shard = tag % u64::from(tidegate_redis::CLUSTER_SHARDS);
+    let shard = tag % CLUSTER_SHARDS;
     let key = format!("tg:1:{{moves:{shard}}}:h");
     let Value::Int(slot) = servers[0].ask(&["CLUSTER", "KEYSLOT", &key]) else { panic!("a slot") };
     let slot = slot.to_string();

@@ -8,8 +8,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tidegate_core::Quota;
 use tidegate_redis::{AfterLoss, ConnectError, RedisOptions, RedisStore};
 
-use crate::asking::take;
-use crate::servers::{Server, connect, free_port, options, runtime};
+use crate::servers::{Server, connect, free_port, options, runtime, take};
 
 fn error(options: RedisOptions) -> ConnectError {
     let error = runtime().block_on(RedisStore::connect(options)).map(|_| ()).unwrap_err();
@@ -98,7 +97,7 @@ fn a_user_needs_few_rights() {
 
 #[test]
 fn a_store_lives_on_a_runtime() {
-    let connected = crate::asking::wait(RedisStore::connect(single("redis://127.0.0.1:1/")));
+    let connected = crate::servers::wait(RedisStore::connect(single("redis://127.0.0.1:1/")));
     assert_eq!(connected.map(|_| ()).unwrap_err(), ConnectError::NoRuntime);
 }
 

@@ -13,8 +13,7 @@ use tidegate_core::rate::CalendarUnit;
 use tidegate_core::{Cost, Quota, Rate, Replace, Tick};
 use tidegate_redis::RedisStore;
 
-use crate::asking::blocking_each;
-use crate::servers::{Server, connect, namespace, options, runtime};
+use crate::servers::{Server, blocking_each, connect, namespace, options, runtime};
 
 const DAY: u64 = 86_400_000_000_000;
 
@@ -219,12 +218,12 @@ fn what_a_double_does_not_hold_is_left_to_the_library() {
     ];
     for (at, (within, beyond)) in edges.iter().enumerate() {
         let before = store.counts();
-        crate::asking::take(&store, &[at as u8, 0], within, 1).unwrap();
+        crate::servers::take(&store, &[at as u8, 0], within, 1).unwrap();
         assert_eq!(store.counts().by_library, before.by_library, "{within:?}");
-        crate::asking::take(&store, &[at as u8, 1], beyond, 1).unwrap();
+        crate::servers::take(&store, &[at as u8, 1], beyond, 1).unwrap();
         assert_eq!(store.counts().by_library, before.by_library + 1, "{beyond:?}");
         let most = Quota::capacity(within).min(Rate::MAX_COUNT);
-        let taken = crate::asking::take(&store, &[at as u8, 2], within, most).unwrap();
+        let taken = crate::servers::take(&store, &[at as u8, 2], within, most).unwrap();
         assert!(taken.allowed, "a full burst of {within:?}");
     }
 }

@@ -7,8 +7,7 @@ use tidegate::store::{Charge, Op, Settled};
 use tidegate_core::rate::CalendarUnit;
 use tidegate_core::{Cost, Quota};
 
-use crate::asking::{ask, left, take};
-use crate::servers::{Server, connect, options, runtime};
+use crate::servers::{Server, ask, connect, left, options, runtime, take};
 
 /// Returns the number of script calls so far, and the microseconds that they took.
 fn calls(server: &Server) -> (u64, u64) {

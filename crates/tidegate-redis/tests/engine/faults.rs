@@ -9,8 +9,7 @@ use tidegate_core::{Cost, Quota, Tick};
 use tidegate_redis::{AfterLoss, RedisOptions};
 use tidegate_testkit::{Fault, FaultyProxy, PATIENCE, charge_under_faults};
 
-use crate::asking::{allowed, left, take};
-use crate::servers::{Server, connect, options, options_through, runtime, within};
+use crate::servers::{Server, allowed, connect, left, options, options_through, runtime, take, within};
 
 fn daily() -> Arc<Quota> {
     Arc::new(Quota::per_day(1000).gcra().unwrap())

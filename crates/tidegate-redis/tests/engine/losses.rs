@@ -5,8 +5,7 @@ use std::sync::Arc;
 use tidegate_core::Quota;
 use tidegate_redis::AfterLoss;
 
-use crate::asking::{allowed, left, take};
-use crate::servers::{Server, connect, namespace, options, runtime, within};
+use crate::servers::{Server, allowed, connect, left, namespace, options, runtime, take, within};
 
 fn daily() -> Arc<Quota> {
     Arc::new(Quota::per_day(100).gcra().unwrap())

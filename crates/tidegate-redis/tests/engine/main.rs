@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-mod asking;
 mod cells;
 mod clusters;
-mod conformance;
 mod connecting;
 mod differential;
 mod draws;
 mod faults;
-mod guards;
+mod laws;
 mod losses;
 mod sentinels;
 mod servers;

@@ -7,8 +7,7 @@ use tidegate_core::Quota;
 use tidegate_redis::{AfterLoss, ConnectError, RedisOptions, RedisStore};
 use tidegate_testkit::{Process, folder};
 
-use crate::asking::{allowed, take};
-use crate::servers::{Server, free_port, program, runtime, within};
+use crate::servers::{Server, allowed, free_port, program, runtime, take, within};
 
 struct Sentinel {
     _process: Process,

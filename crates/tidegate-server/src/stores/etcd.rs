@@ -30,8 +30,8 @@ pub(super) fn dial(engine: &EngineSettings) -> Result<Dial, OpenStoreError> {
 }
 
 fn dialled(etcd: &Etcd) -> Dialled {
-    let coordinator = Arc::new(etcd.coordinator(MEMBERS_KEPT));
-    Dialled { store: Arc::new(etcd.store()), coordinator: Some(coordinator), warnings: Vec::new() }
+    let coordinator = Some(etcd.coordinator(MEMBERS_KEPT));
+    Dialled { store: Arc::new(etcd.store()), coordinator, warnings: Vec::new() }
 }
 
 fn failed(error: &ConnectError) -> Failed {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tidegate::config::{AfterLoss, EngineSettings, Topology};
-use tidegate::store::Caps;
+use tidegate::config::{EngineSettings, Topology};
+use tidegate::store::{AfterLoss, Caps};
 use tidegate_redis::{ConnectError, RedisOptions, RedisStore};
 
 use super::dial::{Attempt, Dial, Dialled, Failed};
@@ -32,11 +32,7 @@ pub(super) fn dial(
         }
     };
     let wrong = |error: ConnectError| OpenStoreError::Setting { kind: KIND, reason: error.to_string() };
-    let mut options = options.map_err(wrong)?.namespace(&engine.prefix).after_loss(match after_loss {
-        AfterLoss::Empty => tidegate_redis::AfterLoss::Empty,
-        AfterLoss::Half => tidegate_redis::AfterLoss::Half,
-        AfterLoss::Full => tidegate_redis::AfterLoss::Full,
-    });
+    let mut options = options.map_err(wrong)?.namespace(&engine.prefix).after_loss(after_loss);
     if let Some(pem) = password::certificates(engine)? {
         options = options.root_certificates(pem);
     }

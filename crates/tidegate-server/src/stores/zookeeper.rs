@@ -28,8 +28,8 @@ pub(super) fn dial(engine: &EngineSettings) -> Result<Dial, OpenStoreError> {
 }
 
 fn dialled(zookeeper: &ZooKeeper) -> Dialled {
-    let coordinator = Arc::new(zookeeper.coordinator(MEMBERS_KEPT));
-    Dialled { store: Arc::new(zookeeper.store()), coordinator: Some(coordinator), warnings: Vec::new() }
+    let coordinator = Some(zookeeper.coordinator(MEMBERS_KEPT));
+    Dialled { store: Arc::new(zookeeper.store()), coordinator, warnings: Vec::new() }
 }
 
 fn failed(error: &ConnectError) -> Failed {

@@ -19,9 +19,10 @@ pub struct Member {
 
 impl Member {
     /// The longest name that is kept, in bytes; longer names are cut.
-    pub const LONGEST_NAME: usize = 1024;
+    const LONGEST_NAME: usize = 1024;
 
-    /// Encodes a member for an engine: the length of its name, its name, and its report.
+    /// Encodes a member for an engine: the length of its name, its name, and its report. A name of more than 1,024
+    /// bytes is cut.
     #[must_use]
     pub fn encode(name: &str, report: &[u8]) -> Vec<u8> {
         let name = &name[..name.floor_char_boundary(Self::LONGEST_NAME)];

@@ -23,7 +23,7 @@ const LARGEST: usize = 1 << 20;
 /// ```
 /// use std::time::Duration;
 /// use tidegate::ManualClock;
-/// use tidegate::cluster::{Coordinator, LocalCluster};
+/// use tidegate::cluster::LocalCluster;
 ///
 /// let clock = ManualClock::default();
 /// let cluster = LocalCluster::new(clock.clone(), Duration::from_secs(10));
@@ -45,7 +45,7 @@ pub struct LocalCluster {
 
 /// One node of a [`LocalCluster`].
 #[derive(Debug)]
-pub struct LocalCoordinator {
+struct LocalCoordinator {
     cluster: LocalCluster,
     /// This node's number, once it has joined.
     mine: Arc<Mutex<Option<u64>>>,
@@ -90,8 +90,8 @@ impl LocalCluster {
 
     /// Returns another node's coordinator.
     #[must_use]
-    pub fn node(&self) -> LocalCoordinator {
-        LocalCoordinator { cluster: self.clone(), mine: Arc::default() }
+    pub fn node(&self) -> Arc<dyn Coordinator> {
+        Arc::new(LocalCoordinator { cluster: self.clone(), mine: Arc::default() })
     }
 }
 
@@ -249,11 +249,11 @@ mod tests {
     fn it_conforms() {
         let clock = ManualClock::default();
         let cluster = LocalCluster::new(clock.clone(), Duration::from_secs(10));
-        conformance::run(&|| Box::new(cluster.node()), &|span| clock.advance(span));
+        conformance::run(&|| cluster.node(), &|span| clock.advance(span));
     }
 
     /// A waker that calls the same cluster: it was once called while the cluster was locked.
-    struct Asks(LocalCoordinator);
+    struct Asks(Arc<dyn Coordinator>);
 
     impl std::task::Wake for Asks {
         fn wake(self: Arc<Self>) {
@@ -282,6 +282,6 @@ mod tests {
     #[test]
     fn nodes_agree_over_it() {
         let cluster = LocalCluster::new(SystemClock::new(), Duration::from_secs(1));
-        conformance::agreement(&|| Box::new(cluster.node()));
+        conformance::agreement(&|| cluster.node());
     }
 }

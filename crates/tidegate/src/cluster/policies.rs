@@ -14,14 +14,14 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
-use super::{Coordinator, CoordinatorError, OwnReport};
+use super::{Coordinator, CoordinatorError, MemberReport, OwnReport};
 use crate::clock::Clock;
 
 /// The name of the document.
 pub const NAME: &str = "policies";
 
 /// The number of versions that are kept besides the one in force.
-pub const KEPT: u64 = 16;
+const KEPT: u64 = 16;
 
 /// The first lines of the document: its type, its format, and the version.
 const HEAD: &str = "tidegate-policies 1\nversion ";
@@ -146,10 +146,10 @@ pub async fn current(coordinator: &dyn Coordinator) -> Result<Option<Version>, P
 ///
 /// # futures_util::FutureExt::now_or_never(async {
 /// let node = LocalCluster::new(ManualClock::default(), Duration::from_secs(10)).node();
-/// assert_eq!(policies::put(&node, b"policies: []".to_vec(), None).await?, 1);
-/// assert_eq!(policies::put(&node, b"policies: [".to_vec(), Some(1)).await?, 2);
-/// assert_eq!(policies::rollback(&node, 1).await?, 3);
-/// assert_eq!(policies::current(&node).await?.unwrap().bytes, b"policies: []");
+/// assert_eq!(policies::put(&*node, b"policies: []".to_vec(), None).await?, 1);
+/// assert_eq!(policies::put(&*node, b"policies: [".to_vec(), Some(1)).await?, 2);
+/// assert_eq!(policies::rollback(&*node, 1).await?, 3);
+/// assert_eq!(policies::current(&*node).await?.unwrap().bytes, b"policies: []");
 /// # Ok::<(), policies::PutError>(())
 /// # }).expect("it has nothing to wait for")?;
 /// # Ok::<(), policies::PutError>(())
@@ -236,7 +236,7 @@ pub async fn rollback(coordinator: &dyn Coordinator, version: u64) -> Result<u64
 pub async fn nodes(coordinator: &dyn Coordinator) -> Result<Vec<Following>, CoordinatorError> {
     let members = coordinator.members().await?;
     let following = |member: super::Member| {
-        let (_, report) = member.decoded_report();
+        let report = MemberReport::decode(&member.report);
         Following { node: member.name, follows: report.policies, refused: report.refused }
     };
     Ok(members.into_iter().map(following).collect())
@@ -298,23 +298,23 @@ mod tests {
     fn the_last_versions_are_kept_and_put_again_as_new_ones() {
         let node = LocalCluster::new(ManualClock::default(), Duration::from_secs(10)).node();
         block_on(async {
-            assert_eq!(current(&node).await, Ok(None));
+            assert_eq!(current(&*node).await, Ok(None));
             assert!(
-                matches!(rollback(&node, 1).await, Err(PutError::NoVersion { kept, .. }) if kept.is_empty())
+                matches!(rollback(&*node, 1).await, Err(PutError::NoVersion { kept, .. }) if kept.is_empty())
             );
             for version in 1..=20u8 {
-                assert_eq!(put(&node, vec![version], None).await, Ok(u64::from(version)));
+                assert_eq!(put(&*node, vec![version], None).await, Ok(u64::from(version)));
             }
-            let versions: Vec<u64> = history(&node).await.unwrap().iter().map(|held| held.version).collect();
+            let versions: Vec<u64> = history(&*node).await.unwrap().iter().map(|held| held.version).collect();
             assert_eq!(versions, (4..=19).collect::<Vec<u64>>());
-            assert_eq!(rollback(&node, 4).await, Ok(21));
-            assert_eq!(current(&node).await.unwrap().unwrap(), Version { version: 21, bytes: vec![4] });
-            let told = rollback(&node, 3).await.unwrap_err().to_string();
+            assert_eq!(rollback(&*node, 4).await, Ok(21));
+            assert_eq!(current(&*node).await.unwrap().unwrap(), Version { version: 21, bytes: vec![4] });
+            let told = rollback(&*node, 3).await.unwrap_err().to_string();
             assert!(told.starts_with("version 3 is not kept; kept are 5, 6"), "{told}");
             let changed = PutError::Changed { expected: 20, found: 21 };
-            assert_eq!(put(&node, vec![], Some(20)).await, Err(changed));
+            assert_eq!(put(&*node, vec![], Some(20)).await, Err(changed));
             node.replace(NAME, node.read(NAME).await.unwrap().version, b"by hand".to_vec()).await.unwrap();
-            assert_eq!(put(&node, vec![], None).await, Err(PutError::Foreign(NAME.to_owned())));
+            assert_eq!(put(&*node, vec![], None).await, Err(PutError::Foreign(NAME.to_owned())));
         });
     }
 
@@ -340,7 +340,7 @@ mod tests {
 
     /// An engine in which a document with certain bytes counts as removed: no coordinator removes one, but people do.
     #[derive(Debug)]
-    struct Removable(crate::cluster::LocalCoordinator);
+    struct Removable(Arc<dyn Coordinator>);
 
     impl Coordinator for Removable {
         fn keeps(&self) -> Duration {

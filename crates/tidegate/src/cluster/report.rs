@@ -9,12 +9,10 @@ use std::task::Poll;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 
-use super::Member;
-
 /// The longest reason of a refusal that is reported, in bytes; the rest is cut.
 const LONGEST_REFUSAL: usize = 400;
 
-/// The report of a member about itself ([`Member::report`]).
+/// The report of a member about itself ([`Member::report`](super::Member::report)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberReport {
     /// The region whose part of the shares it uses together with all other members there; empty: it has a part of its
@@ -86,14 +84,6 @@ fn thousandths(text: &str) -> Option<u64> {
     let (units, rest) = text.split_once('.').unwrap_or((text, "0"));
     let scale = 10u64.pow(3u32.checked_sub(u32::try_from(rest.len()).ok()?)?);
     Some(units.parse::<u64>().ok()?.saturating_mul(1000).saturating_add(rest.parse::<u64>().ok()? * scale))
-}
-
-impl Member {
-    /// Returns the member's number and its decoded report.
-    #[must_use]
-    pub fn decoded_report(&self) -> (u64, MemberReport) {
-        (self.joined, MemberReport::decode(&self.report))
-    }
 }
 
 /// This node's report about itself, to which several tasks add. Clones share one report.

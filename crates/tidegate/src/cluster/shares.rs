@@ -41,10 +41,9 @@
 mod division;
 mod document;
 mod driver;
-mod leader;
 #[cfg(test)]
 mod model;
-mod node;
+mod protocol;
 mod region;
 
 pub use division::Division;

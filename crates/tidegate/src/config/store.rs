@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::keys::{AGREE_THROUGH, REGIONS_PREFIX};
 use super::node::Node;
 use crate::policy::{span, whole_number};
-use crate::store::{CapacityError, MemoryStore};
+use crate::store::{AfterLoss, CapacityError, MemoryStore};
 pub(super) use check::{check, has, is_own, kind};
 
 /// Where counters are stored.
@@ -134,18 +134,6 @@ pub enum Topology {
         /// The name of the set.
         master: String,
     },
-}
-
-/// How full limits start if the engine has lost what was spent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AfterLoss {
-    /// Empty: nothing is granted twice, and requests are refused until limits have filled.
-    Empty,
-    /// Half full.
-    #[default]
-    Half,
-    /// Full, as if nothing had been spent.
-    Full,
 }
 
 impl StoreSettings {

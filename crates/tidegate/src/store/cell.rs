@@ -36,6 +36,20 @@ pub struct Cell {
     pub(super) forgotten: Option<Box<Forgotten>>,
 }
 
+/// How full a limit is assumed to be after an engine has lost its cell. Guards (places in flight, breakers) always
+/// start anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AfterLoss {
+    /// Empty: nothing is granted twice after a detected loss, and every key waits as if it had spent everything at that
+    /// moment. The first use of a namespace counts as a loss too.
+    Empty,
+    /// Half full, with at least one unit: at most half a burst is granted twice.
+    #[default]
+    Half,
+    /// Full, as if nothing had been spent: units spent before the loss can be spent again.
+    Full,
+}
+
 /// When a key was reset, or its limit changed to another kind. Charges made at or before that tick are void: they give
 /// nothing back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

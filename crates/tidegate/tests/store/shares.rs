@@ -47,7 +47,7 @@ impl Cluster {
         let asked: Arc<std::sync::OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>> = Arc::default();
         let demand = Arc::clone(&asked);
         let driver = Driver::new(
-            Arc::new(self.cluster.node()),
+            self.cluster.node(),
             self.clock.clone(),
             format!("node {}", self.nodes.len()),
             Division::among(self.most),

@@ -52,21 +52,21 @@ impl Division {
 
     /// Returns the pool that the document divides, with the given number of members.
     #[must_use]
-    pub fn pool(&self, members: usize) -> u32 {
+    pub(super) fn pool(&self, members: usize) -> u32 {
         let nodes = u32::try_from(members).unwrap_or(u32::MAX).max(self.most);
         Part::WHOLE.saturating_sub(self.permanent_part().saturating_mul(nodes))
     }
 
     /// Returns whether there are more members than the stated maximum.
     #[must_use]
-    pub fn is_exceeded(&self, members: usize) -> bool {
+    pub(super) fn is_exceeded(&self, members: usize) -> bool {
         members > self.most as usize
     }
 
     /// Divides a pool by demand, each part rounded down: a small piece of it evenly, the rest in proportion. Without
     /// any demand, all of it evenly.
     #[must_use]
-    pub fn divide(&self, pool: u32, demands: &[u64]) -> Vec<u32> {
+    pub(super) fn divide(&self, pool: u32, demands: &[u64]) -> Vec<u32> {
         let nodes = demands.len().max(1) as u128;
         let all: u128 = demands.iter().map(|demand| u128::from(*demand)).sum();
         let pool = u128::from(pool);
@@ -83,7 +83,12 @@ impl Division {
     /// and the part that it should have; `counted` is the number of units that the demand was counted from. The fewer
     /// units were counted, the larger a difference may be by chance.
     #[must_use]
-    pub fn is_worth_it(&self, pool: u32, counted: u64, pairs: impl Iterator<Item = (u32, u32)>) -> bool {
+    pub(super) fn is_worth_it(
+        &self,
+        pool: u32,
+        counted: u64,
+        pairs: impl Iterator<Item = (u32, u32)>,
+    ) -> bool {
         // A part of `want/pool` of n units drawn at random varies by the square root of `want/pool · (1 − want/pool) / n`.
         let by_chance = |apart: u32, want: u32| {
             let variance = u128::from(want) * u128::from(pool.saturating_sub(want));

@@ -14,11 +14,10 @@ use tidegate_core::Tick;
 
 use super::division::{AVERAGED_OVER, Division};
 use super::document::Shares;
-use super::leader::Leader;
-use super::node::{Node, ROUNDS};
-use super::region;
+use super::protocol::{Leader, Node, ROUNDS, Seen};
+use super::region::{self, Reported};
 use crate::clock::{Clock, before};
-use crate::cluster::{Coordinator, CoordinatorError, Member, OwnReport, Part};
+use crate::cluster::{Coordinator, CoordinatorError, Member, MemberReport, OwnReport, Part};
 use crate::later::Later;
 
 /// The name of the document.
@@ -77,7 +76,7 @@ struct State {
     /// The version of the document that was read last.
     version: u64,
     /// The line and the turn that were read last, and since when they are unchanged.
-    turn: Option<((u64, u64), Tick)>,
+    turn: Option<(Seen, Tick)>,
     measured: Option<(Tick, u64)>,
     average: f64,
 }
@@ -250,7 +249,8 @@ impl Driver {
         let (began, keeps, until) = (self.clock.now(), self.coordinator.keeps(), self.patience());
         self.measure(began);
         let report = self.own_report.with(|report| {
-            (report.line, report.turn) = self.state.node.seen();
+            let seen = self.state.node.seen();
+            (report.line, report.turn) = (seen.line, seen.turn);
             report.demand = (self.state.average * 1e3) as u64;
             report.encode()
         });
@@ -295,7 +295,11 @@ impl Driver {
         let Ok((document, members)) = looked.await else { return Some(LOOK_EVERY) };
         let leads = members.first().is_some_and(|first| first.joined == joined);
         let nodes = members.len();
-        let members = region::gathered(members.iter().map(Member::decoded_report).collect());
+        let reported = |member: &Member| Reported {
+            number: member.joined,
+            report: MemberReport::decode(&member.report),
+        };
+        let members = region::gathered(members.iter().map(reported));
         {
             let mut status = self.status.lock();
             (status.leads, status.members) = (leads, nodes);
@@ -340,7 +344,7 @@ impl Driver {
         let part = self.division.permanent_part().saturating_add(node.at(now));
         self.part.set(part, now, node.until());
         let mut status = self.status.lock();
-        (status.joined, status.turn) = (self.state.joined, node.seen().1);
+        (status.joined, status.turn) = (self.state.joined, node.seen().turn);
         (status.part, status.until) = (part, node.until());
     }
 

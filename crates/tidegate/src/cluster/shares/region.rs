@@ -24,12 +24,21 @@ pub(super) const fn is_one(number: u64) -> bool {
     number & REGION != 0
 }
 
+/// What one node, or all nodes of a region together, report.
+#[derive(Debug)]
+pub(super) struct Reported {
+    /// Its number in the document: that of the node, or of the region.
+    pub(super) number: u64,
+    pub(super) report: MemberReport,
+}
+
 /// Combines the nodes of each region into one: its demand is their sum, and its turn is the least that they follow. A
-/// node without a region stays alone.
-pub(super) fn gathered(members: Vec<(u64, MemberReport)>) -> Vec<(u64, MemberReport)> {
+/// node without a region stays alone. The result is ordered by number.
+pub(super) fn gathered(nodes: impl IntoIterator<Item = Reported>) -> Vec<Reported> {
     let mut regions: BTreeMap<u64, MemberReport> = BTreeMap::new();
-    for (joined, report) in members {
-        let at = if report.region.is_empty() { joined } else { number(&report.region) };
+    for node in nodes {
+        let report = node.report;
+        let at = if report.region.is_empty() { node.number } else { number(&report.region) };
         match regions.get_mut(&at) {
             None => drop(regions.insert(at, report)),
             Some(all) => {
@@ -39,7 +48,7 @@ pub(super) fn gathered(members: Vec<(u64, MemberReport)>) -> Vec<(u64, MemberRep
             }
         }
     }
-    regions.into_iter().collect()
+    regions.into_iter().map(|(number, report)| Reported { number, report }).collect()
 }
 
 #[cfg(test)]
@@ -48,13 +57,14 @@ mod tests {
 
     #[test]
     fn a_region_asks_for_what_its_nodes_do_and_goes_by_what_all_of_them_go_by() {
-        let node = |joined, region: &str, demand, line, turn| {
-            (
-                joined,
-                MemberReport { region: region.to_owned(), demand, line, turn, ..MemberReport::default() },
-            )
+        let node = |number, region: &str, demand, line, turn| {
+            let region = region.to_owned();
+            Reported {
+                number,
+                report: MemberReport { region, demand, line, turn, ..MemberReport::default() },
+            }
         };
-        let all = gathered(vec![
+        let all = gathered([
             node(1, "a", 10, 7, 5),
             node(2, "b", 1, 7, 5),
             node(3, "a", 20, 7, 4),
@@ -63,7 +73,7 @@ mod tests {
             node(6, "b", 1, 7, 9),
         ]);
         let of = |at: u64| {
-            let (_, report) = all.iter().find(|(number, _)| *number == at).unwrap();
+            let report = &all.iter().find(|node| node.number == at).unwrap().report;
             (report.demand, report.line, report.turn)
         };
         assert_eq!(all.len(), 3);

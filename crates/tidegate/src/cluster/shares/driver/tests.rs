@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::cluster::{Document, LocalCluster, LocalCoordinator};
+use crate::cluster::{Document, LocalCluster};
 
 const KEEPS: Duration = Duration::from_secs(8);
 
@@ -24,7 +24,7 @@ enum Mood {
 /// A coordinator in memory that fails in part and counts its calls.
 #[derive(Debug)]
 struct Failing {
-    inner: LocalCoordinator,
+    inner: Arc<dyn Coordinator>,
     mood: Arc<Mutex<Mood>>,
     calls: Arc<AtomicU64>,
 }

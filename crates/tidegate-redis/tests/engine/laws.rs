@@ -1,22 +1,41 @@
-//! Places in flight on a server: those of a dead holder are freed after their time to live.
+//! The suite that every store passes, over a real server; and places in flight, which are freed when their holder dies.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::store::{Charge, Ending, Op, Step, StepClock, Store as _};
+use tidegate::store::{Charge, Ending, Op, Step, StepClock, Store as _, conformance};
 use tidegate::{Clock as _, ManualClock};
 use tidegate_core::{Cost, Finish, Quota, Tick};
 use tidegate_redis::RedisStore;
 
-use crate::servers::{Server, options, runtime};
+use crate::servers::{Server, connect, namespace, options, runtime};
 
+#[test]
+fn a_single_server_conforms() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    conformance::run(|| connect(&runtime, options(&server)), &conformance::quotas(), 500);
+}
+
+#[test]
+fn a_single_server_conforms_by_a_clock_that_jumps() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let make = |clock| {
+        let connected = RedisStore::connect_with_clock(options(&server), Arc::new(clock));
+        runtime.block_on(connected).unwrap()
+    };
+    conformance::run_by_clock(make, &conformance::quotas(), 500);
+}
+
+/// Places of a dead holder are freed after their time to live.
 #[test]
 fn places_of_a_node_that_died_come_back() {
     let Some(server) = Server::start(&[]) else { return };
     let runtime = runtime();
     let clock = ManualClock::default();
     clock.set(Tick::from_secs(1_700_000_000));
-    let shared = crate::servers::namespace();
+    let shared = namespace();
     let node = || {
         let connected =
             RedisStore::connect_with_clock(options(&server).namespace(&shared), Arc::new(clock.clone()));

@@ -1,4 +1,5 @@
-//! Computes the next version of the document.
+//! The protocol of shares, as two pure state machines: a node's side, which follows the documents that it reads, and
+//! the leader's, which computes the next document.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,15 +8,74 @@ use tidegate_core::Tick;
 
 use super::division::{AVERAGED_OVER, Division};
 use super::document::{NodeShare, Shares};
-use super::node::ROUNDS;
-use super::region;
-use crate::cluster::MemberReport;
+use super::region::{self, Reported};
+
+/// The number of rounds in the time for which members are kept. A round has until the next one for its answers, so two
+/// in a row may fail or hang before the part ends: the third begins three quarters into that time, and the part ends at
+/// four fifths.
+pub(super) const ROUNDS: u32 = 4;
 
 /// The shortest time between two divisions.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
 /// One unit, counted in the time over which demand is averaged, as a demand in thousandths of a unit per second.
 const ONE_UNIT: u64 = 1000 / AVERAGED_OVER.as_secs();
+
+/// What a node has seen of the document, which it reports to the others; 0 before the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Seen {
+    pub(super) line: u64,
+    pub(super) turn: u64,
+}
+
+/// A node's side of the protocol: its part of the pool, and until when it is valid.
+///
+/// A pure state machine: times and documents are passed in, and a part is returned.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Node {
+    seen: Seen,
+    part: u32,
+    until: Tick,
+}
+
+impl Node {
+    /// Returns the line and the turn that this node follows.
+    pub(super) const fn seen(&self) -> Seen {
+        self.seen
+    }
+
+    /// Returns this node's part of the pool at a tick.
+    pub(super) fn at(&self, now: Tick) -> u32 {
+        if now < self.until { self.part } else { 0 }
+    }
+
+    /// Returns the tick at which its part ends, unless it is renewed.
+    pub(super) const fn until(&self) -> Tick {
+        self.until
+    }
+
+    /// Applies the result of a round: the node was the member `joined` when it renewed, and then read the document; the
+    /// round began at the tick `began`. `None` is a document that does not exist or cannot be read. Rounds do not
+    /// overlap: each has ended, or was abandoned, before the next begins.
+    ///
+    /// The part is used until four fifths of `keeps` after the round began: a fifth is left for clocks that do not run
+    /// alike, and for requests that are decided while it ends.
+    pub(super) fn read(&mut self, joined: u64, began: Tick, keeps: Duration, shares: Option<&Shares>) {
+        let Some(shares) = shares else {
+            // The division is not known any more.
+            self.part = 0;
+            return;
+        };
+        self.seen = Seen { line: shares.line, turn: shares.turn };
+        self.part = shares.of(joined).map_or(0, |node| node.part);
+        self.until = began.after(keeps / 5 * 4);
+    }
+
+    /// Gives up the part: the node is not a member any more.
+    pub(super) const fn leave(&mut self) {
+        (self.part, self.seen) = (0, Seen { line: 0, turn: 0 });
+    }
+}
 
 /// Returns how many units the reported demands were counted from; the maximum if there is no demand at all, since that
 /// is certain.
@@ -66,7 +126,7 @@ impl Leader {
         &mut self,
         now: Tick,
         shares: Option<&Shares>,
-        members: &[(u64, MemberReport)],
+        members: &[Reported],
         drawn: u64,
     ) -> Option<Shares> {
         let Some(shares) = shares else {
@@ -75,7 +135,7 @@ impl Leader {
         let mut next = shares.clone();
         let begun = self.begun(now, shares);
         self.free(now, &mut next, members);
-        let seen = || members.iter().all(|(_, report)| report.line == shares.line);
+        let seen = || members.iter().all(|node| node.report.line == shares.line);
         if shares.open || seen() || now.since(begun) >= self.keeps {
             next.open = true;
             self.aim(now, &next, members);
@@ -102,10 +162,11 @@ impl Leader {
     }
 
     /// Frees what is not in use any more.
-    fn free(&mut self, now: Tick, next: &mut Shares, members: &[(u64, MemberReport)]) {
+    fn free(&mut self, now: Tick, next: &mut Shares, members: &[Reported]) {
         let (mut waits, line, turn) = (BTreeMap::new(), next.line, next.turn + 1);
         next.nodes.retain_mut(|node| {
-            let Some((_, report)) = members.iter().find(|(joined, _)| *joined == node.joined) else {
+            let Some(Reported { report, .. }) = members.iter().find(|member| member.number == node.joined)
+            else {
                 // The node is not a member, or the region has no member left, so its part has lapsed. A region keeps
                 // its row, with nothing, for one more turn: a node that joins it now may have read the document before
                 // this one.
@@ -149,20 +210,20 @@ impl Leader {
     /// member to report it would be given nearly all. Therefore a change that looks worth it is only a reason to ask: a
     /// new turn wakes all members, and they report at the same moment. A member that does not answer is waited for
     /// until it would have renewed anyway.
-    fn aim(&mut self, now: Tick, next: &Shares, members: &[(u64, MemberReport)]) {
+    fn aim(&mut self, now: Tick, next: &Shares, members: &[Reported]) {
         let pool = self.division.pool(members.len());
-        let demands: Vec<u64> = members.iter().map(|(_, report)| report.demand).collect();
+        let demands: Vec<u64> = members.iter().map(|node| node.report.demand).collect();
         // One unit is added for each, so that the first few units do not decide the whole division (Laplace's rule of
         // succession).
         let likely: Vec<u64> = demands.iter().map(|demand| demand.saturating_add(ONE_UNIT)).collect();
         let parts = self.division.divide(pool, &likely);
-        let target: BTreeMap<u64, u32> = members.iter().map(|(joined, _)| *joined).zip(parts).collect();
+        let target: BTreeMap<u64, u32> = members.iter().map(|node| node.number).zip(parts).collect();
         let have = |joined: &u64| next.of(*joined).map_or(0, |node| node.part);
         let pairs = target.iter().map(|(joined, want)| (have(joined), *want));
         let is_worth_it = self.division.is_worth_it(pool, counted(&demands), pairs);
         if let Some((turn, since)) = self.asked {
-            let heard = |report: &MemberReport| report.line == next.line && report.turn >= turn;
-            if !members.iter().all(|(_, report)| heard(report)) && now.since(since) < self.keeps / ROUNDS {
+            let heard = |node: &Reported| node.report.line == next.line && node.report.turn >= turn;
+            if !members.iter().all(heard) && now.since(since) < self.keeps / ROUNDS {
                 return;
             }
         } else {
@@ -199,12 +260,12 @@ impl Leader {
     }
 
     /// Grows parts towards their targets, out of what no node holds.
-    fn grow(&mut self, next: &mut Shares, members: &[(u64, MemberReport)], turn: u64) {
+    fn grow(&mut self, next: &mut Shares, members: &[Reported], turn: u64) {
         let pool = self.division.pool(members.len());
         let mut free = pool.saturating_sub(next.held());
-        for (joined, _) in members {
-            let Some(target) = self.target(*joined) else { continue };
-            match next.nodes.iter_mut().find(|node| node.joined == *joined) {
+        for Reported { number, .. } in members {
+            let Some(target) = self.target(*number) else { continue };
+            match next.nodes.iter_mut().find(|node| node.joined == *number) {
                 Some(node) => {
                     // What the node still holds may be given back to it.
                     let part = target.min(node.held.saturating_add(free)).max(node.part);
@@ -215,7 +276,7 @@ impl Leader {
                 None => {
                     let part = target.min(free);
                     free -= part;
-                    next.nodes.push(NodeShare { joined: *joined, part, held: part, since: turn });
+                    next.nodes.push(NodeShare { joined: *number, part, held: part, since: turn });
                 }
             }
         }

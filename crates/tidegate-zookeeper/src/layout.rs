@@ -1,4 +1,7 @@
-//! The paths of nodes.
+//! The layout of nodes: their paths, and the content of a cell's node, which is how long the cell has to be kept, and
+//! the state.
+
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
@@ -8,6 +11,9 @@ const NAME: usize = 24;
 /// The number of buckets that hold the cells. ZooKeeper lists all children of a node in one answer of at most a
 /// megabyte. A name takes 52 bytes of it, so a bucket holds 20,000 cells, and all buckets five million.
 pub(crate) const BUCKETS: usize = 256;
+
+/// The length of the head, which holds how long the cell has to be kept, in milliseconds.
+const HEAD: usize = 8;
 
 /// The nodes that hold all others.
 #[derive(Clone, Debug)]
@@ -67,6 +73,27 @@ impl Paths {
     }
 }
 
+/// Encodes a cell.
+pub(crate) fn encode_cell(keep: Option<Duration>, state: &[u8]) -> Vec<u8> {
+    // Rounded up. A cell without an end, or with one too far for the head, is never deleted.
+    let millis = |keep: Duration| u64::try_from(keep.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+    [&keep.map_or(u64::MAX, millis).to_be_bytes(), state].concat()
+}
+
+/// Returns the state of an encoded cell; empty if the data are not a cell of this layout.
+pub(crate) fn cell_state(data: &[u8]) -> &[u8] {
+    data.get(HEAD..).unwrap_or_default()
+}
+
+/// Returns whether a cell's time is over at `now`, if it was last written at `written`, both in milliseconds of
+/// ZooKeeper's clock.
+pub(crate) fn is_over(data: &[u8], written: i64, now: i64) -> bool {
+    // Data without a head are not a cell of this layout, and are left alone.
+    let Some(head) = data.first_chunk::<HEAD>() else { return false };
+    let keep = u64::from_be_bytes(*head);
+    keep != u64::MAX && u64::try_from(now.saturating_sub(written)).is_ok_and(|age| age > keep)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,5 +108,16 @@ mod tests {
         assert!(place.cell.starts_with(&format!("{}/", place.bucket)));
         assert_eq!(place.cell.len(), "/t/cells/00/".len() + 2 * NAME);
         assert_ne!(paths.place(b"a"), paths.place(b"b"));
+    }
+
+    #[test]
+    fn a_cell_is_over_when_its_time_is_and_not_where_there_is_none() {
+        let second = encode_cell(Some(Duration::from_millis(1000)), b"x");
+        assert_eq!(cell_state(&second), b"x");
+        assert!(!is_over(&second, 5000, 6000));
+        assert!(is_over(&second, 5000, 6001));
+        assert!(!is_over(&second, 5000, 1000), "a clock that went back");
+        assert!(!is_over(&encode_cell(None, b"x"), 0, i64::MAX));
+        assert!(!is_over(b"short", 0, i64::MAX));
     }
 }
