@@ -2,12 +2,12 @@
 
 use tidegate_core::Cost;
 
-#[cfg(feature = "cel")]
-use super::comparisons;
 use super::diagnostic::Findings;
 use super::kind::Kind;
+#[cfg(feature = "cel")]
+use super::lint::comparisons;
+use super::lint::near_names;
 use super::names;
-use super::near_names;
 use super::node::{Node, Value};
 #[cfg(feature = "cel")]
 use super::sample_costs;

@@ -8,13 +8,13 @@ use super::budget;
 use super::conditions;
 use super::costs;
 use super::diagnostic::Findings;
-use super::duplicates::Alike;
 use super::durable;
 use super::limit_words::PolicyFacts;
 use super::limits;
+use super::lint::duplicates::Alike;
+use super::lint::settling::{self, UsageNames};
 use super::node::{Node, Value};
 use super::over_limit;
-use super::settling_fit::{self, UsageNames};
 use super::shape::subject;
 use super::share;
 use super::shares::percent;
@@ -194,7 +194,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         findings.error(charge.spot, format_args!("charge: {what}"));
     }
     over_limit::read(&mut policy, node, findings);
-    settling_fit::check_places(&policy, node, findings);
+    settling::check_places(&policy, node, findings);
     if let Some((matches, _)) = node.entry("match")
         && let Some(why) = policy.contradiction()
     {

@@ -3,9 +3,9 @@
 
 use std::collections::HashSet;
 
-use super::diagnostic::Findings;
-use super::keys::{ADAPTIVE, BREAKER, CONCURRENCY, PLACE_TTL, TICKET_TTL};
-use super::node::{Node, Spot};
+use crate::config::diagnostic::Findings;
+use crate::config::keys::{ADAPTIVE, BREAKER, CONCURRENCY, PLACE_TTL, TICKET_TTL};
+use crate::config::node::{Node, Spot};
 use crate::policy::LLM_USAGE;
 use crate::policy::Policy;
 use crate::policy::span;
@@ -14,7 +14,7 @@ use crate::visible::excerpt;
 
 /// The names of usage that policies settle by, each with the first policy that uses it.
 #[derive(Default)]
-pub(super) struct UsageNames {
+pub(in crate::config) struct UsageNames {
     all: HashSet<String>,
     /// The names that further names are compared with, each with its policy.
     compared: Vec<(String, String)>,
@@ -28,7 +28,7 @@ const SHORTEST: usize = 8;
 
 impl UsageNames {
     /// Adds the names that a policy settles by. Warns of names that are probably typing errors of others.
-    pub(super) fn add(&mut self, policy: &Policy, node: &Node, findings: &mut Findings) {
+    pub(in crate::config) fn add(&mut self, policy: &Policy, node: &Node, findings: &mut Findings) {
         let Some(rule) = &policy.settle else { return };
         let spot =
             node.get("cost").and_then(|cost| cost.get("settle")).map_or(node.spot, |settle| settle.spot);
@@ -74,7 +74,7 @@ fn slip_of<'w>(name: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w s
 }
 
 /// Reports settlement by units in a policy that counts places, where units mean nothing.
-pub(super) fn check_places(policy: &Policy, node: &Node, findings: &mut Findings) {
+pub(in crate::config) fn check_places(policy: &Policy, node: &Node, findings: &mut Findings) {
     let limits = policy.limits.iter().chain(&policy.shadow_limit);
     let Some(guard) = limits.into_iter().find(|limit| limit.is_guard()) else { return };
     let Some(cost) = node.get("cost") else { return };
@@ -94,7 +94,7 @@ pub(super) fn check_places(policy: &Policy, node: &Node, findings: &mut Findings
 }
 
 /// Warns of places that are held longer than their ticket can be settled.
-pub(super) fn check_lives(file: &Node, findings: &mut Findings) {
+pub(in crate::config) fn check_lives(file: &Node, findings: &mut Findings) {
     let stated = file.get("tickets").and_then(|tickets| tickets.get("ttl"));
     let tickets = stated.and_then(Node::text).unwrap_or(TICKET_TTL);
     let Ok(life) = span(tickets) else { return };

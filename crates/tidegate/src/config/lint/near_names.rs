@@ -5,10 +5,10 @@
 //! of an Envoy descriptor has any name. So there is no warning of short names for policies that name attributes of
 //! Envoy's (`rls.`), nor for a file whose server has Envoy's door.
 
-use super::diagnostic::Findings;
-use super::names::HEADER;
-use super::node::{Node, Spot, Value};
-use super::shape::subject;
+use crate::config::diagnostic::Findings;
+use crate::config::names::HEADER;
+use crate::config::node::{Node, Spot, Value};
+use crate::config::shape::subject;
 use crate::policy::{AccessEntry, LLM_USAGE, name_meant};
 use crate::suggest::nearest;
 use crate::visible::excerpt;
@@ -45,7 +45,7 @@ enum Short {
 }
 
 /// Checks the names of all policies and of the lists of the file.
-pub(super) fn check(file: &Node, findings: &mut Findings) {
+pub(in crate::config) fn check(file: &Node, findings: &mut Findings) {
     if !findings.served {
         return;
     }
@@ -144,7 +144,7 @@ fn listed(node: &Node, short: Short, findings: &mut Findings) {
 }
 
 /// Checks a name that a cost is made of.
-pub(super) fn in_cost(spot: Spot, key: &str, name: &str, findings: &mut Findings) {
+pub(in crate::config) fn in_cost(spot: Spot, key: &str, name: &str, findings: &mut Findings) {
     if findings.served {
         tell(spot, key, name, Short::Free, findings);
     }

@@ -5,14 +5,14 @@ use std::net::Ipv6Addr;
 
 use ipnet::{IpNet, Ipv6Net};
 
-use super::address::Address;
-use super::diagnostic::Findings;
-use super::node::Node;
-use super::shape::{network, subject};
+use crate::config::address::Address;
+use crate::config::diagnostic::Findings;
+use crate::config::node::Node;
+use crate::config::shape::{network, subject};
 use crate::policy::{AccessEntry, ClientIp};
 
 /// Checks the trusted proxies, the doors, and the allow-lists and overrides of all policies.
-pub(super) fn check(file: &Node, findings: &mut Findings) {
+pub(in crate::config) fn check(file: &Node, findings: &mut Findings) {
     let client_ip = file.get("client_ip");
     let proxies = client_ip.and_then(|section| section.get("trusted_proxies"));
     for node in proxies.map_or(&[][..], Node::each) {

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use super::diagnostic::Findings;
 use super::law_conflicts::{self, Laws};
-use super::node::Spot;
+use crate::config::diagnostic::Findings;
+use crate::config::node::Spot;
 use crate::policy::Policy;
 use crate::visible::excerpt;
 
@@ -16,7 +16,7 @@ const LOOKED_AT: usize = 16;
 
 /// The policies that were built so far, by their match and key.
 #[derive(Default)]
-pub(super) struct Alike {
+pub(in crate::config) struct Alike {
     /// The indices of policies by the hash of match and key. Comparing all pairs of a long file would take too long.
     likely: HashMap<u64, Vec<usize>>,
     laws: Laws,
@@ -36,7 +36,7 @@ struct DuplicatePolicy {
 
 impl Alike {
     /// Compares a policy with the `earlier` ones, and remembers it as the next of them.
-    pub(super) fn add(&mut self, earlier: &[Policy], policy: &Policy, spot: Spot, subject: &str) {
+    pub(in crate::config) fn add(&mut self, earlier: &[Policy], policy: &Policy, spot: Spot, subject: &str) {
         let mut hasher = DefaultHasher::new();
         (&policy.matching, &policy.by).hash(&mut hasher);
         let likely = self.likely.entry(hasher.finish()).or_default();
@@ -75,7 +75,7 @@ impl Alike {
 
     /// Warns of what was found. Called last: a policy with a mistake may only look like another one, since what is mistaken
     /// is left out.
-    pub(super) fn tell(self, findings: &mut Findings) {
+    pub(in crate::config) fn tell(self, findings: &mut Findings) {
         for DuplicatePolicy { spot, subject, other, message } in self.found {
             if !findings.errs(&subject) && !findings.errs(&other) {
                 findings.subject = subject;
