@@ -289,14 +289,13 @@ impl Config {
         let access = policies::access(file.get("access"));
         let priority_header = priority_header::read(file.get("defaults"), &mut findings);
         references::check(file, &mut findings);
-        lint::near_names::check(file, &mut findings);
-        lint::networks::check(file, &mut findings);
         store::check(file, &mut findings);
         check_ttl(file.get("tickets"), &mut findings);
-        lint::settling::check_lives(file, &mut findings);
+        lint::lint(file, &built, &mut findings);
         if findings.refused() {
             return Err(findings.finish());
         }
+        let built = built.into_iter().map(|one| one.policy).collect();
         let set = PolicySet::with(built, access, client_ip.ipv6_prefix);
         let policies = match set.and_then(|set| set.with_triggers(triggers)) {
             Ok(set) => Arc::new(set),

@@ -18,7 +18,7 @@ const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "
 const SIGNS: [&str; 10] = ["==", "!=", "<=", ">=", "&&", "||", "<", ">", "=", "["];
 
 /// Returns what is wrong with comparisons of an expression, each as a sentence. Takes time in proportion to its length.
-pub(in crate::config) fn remarks(source: &str) -> Vec<String> {
+pub(super) fn remarks(source: &str) -> Vec<String> {
     let words = words(source);
     let mut told = Vec::new();
     for (at, word) in words.iter().enumerate() {

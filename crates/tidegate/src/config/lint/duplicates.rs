@@ -8,15 +8,16 @@ use std::hash::{Hash, Hasher};
 use super::law_conflicts::{self, Laws};
 use crate::config::diagnostic::Findings;
 use crate::config::node::Spot;
+use crate::config::policies::BuiltPolicy;
 use crate::policy::Policy;
 use crate::visible::excerpt;
 
 /// How many earlier policies with the same match and key a policy is compared with.
 const LOOKED_AT: usize = 16;
 
-/// The policies that were built so far, by their match and key.
+/// The policies that were compared so far, by their match and key.
 #[derive(Default)]
-pub(in crate::config) struct Alike {
+pub(super) struct Alike {
     /// The indices of policies by the hash of match and key. Comparing all pairs of a long file would take too long.
     likely: HashMap<u64, Vec<usize>>,
     laws: Laws,
@@ -36,19 +37,19 @@ struct DuplicatePolicy {
 
 impl Alike {
     /// Compares a policy with the `earlier` ones, and remembers it as the next of them.
-    pub(in crate::config) fn add(&mut self, earlier: &[Policy], policy: &Policy, spot: Spot, subject: &str) {
+    pub(super) fn add(&mut self, earlier: &[BuiltPolicy<'_>], built: &BuiltPolicy<'_>, subject: &str) {
+        let (policy, spot) = (&built.policy, built.node.spot);
         let mut hasher = DefaultHasher::new();
         (&policy.matching, &policy.by).hash(&mut hasher);
         let likely = self.likely.entry(hasher.finish()).or_default();
-        let twin = likely
-            .iter()
-            .take(LOOKED_AT)
-            .copied()
-            .find(|at| earlier[*at].name != policy.name && are_twins(&earlier[*at], policy));
+        let twin =
+            likely.iter().take(LOOKED_AT).copied().find(|at| {
+                earlier[*at].policy.name != policy.name && are_twins(&earlier[*at].policy, policy)
+            });
         let rival = self.laws.add(earlier, policy);
         let found = match twin {
             Some(twin) => {
-                let name = excerpt(&earlier[twin].name);
+                let name = excerpt(&earlier[twin].policy.name);
                 let what = "charges the same requests under the same limits as";
                 Some((twin, format!("{what} \"{name}\"; one is enough")))
             }
@@ -75,7 +76,7 @@ impl Alike {
 
     /// Warns of what was found. Called last: a policy with a mistake may only look like another one, since what is mistaken
     /// is left out.
-    pub(in crate::config) fn tell(self, findings: &mut Findings) {
+    pub(super) fn tell(self, findings: &mut Findings) {
         for DuplicatePolicy { spot, subject, other, message } in self.found {
             if !findings.errs(&subject) && !findings.errs(&other) {
                 findings.subject = subject;

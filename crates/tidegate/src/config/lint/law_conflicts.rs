@@ -9,6 +9,7 @@ use std::net::IpAddr;
 
 use tidegate_core::Quota;
 
+use crate::config::policies::BuiltPolicy;
 use crate::policy::{Absent, Direction, Match, Mode, Overlap, Policy, Terms, Want};
 use crate::visible::excerpt;
 
@@ -49,7 +50,7 @@ impl Default for Laws {
 impl Laws {
     /// Compares a policy with the `earlier` ones, and remembers it as the next of them. Returns the first rival, an
     /// earlier one with the same match if there is one.
-    pub(super) fn add(&mut self, earlier: &[Policy], policy: &Policy) -> Option<Rival> {
+    pub(super) fn add(&mut self, earlier: &[BuiltPolicy<'_>], policy: &Policy) -> Option<Rival> {
         // A law in shadow mode refuses nothing, so it may be compared with another.
         if policy.mode != Mode::Enforce || adaptive_limits(policy) == 0 {
             return None;
@@ -60,7 +61,7 @@ impl Laws {
         let charged = charged(policy);
         let mut first = None;
         for Refusing { at, charged: also } in list.iter() {
-            let (at, other) = (*at, &earlier[*at]);
+            let (at, other) = (*at, &earlier[*at].policy);
             if self.steps == 0 {
                 break;
             }

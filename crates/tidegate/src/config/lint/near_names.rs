@@ -45,7 +45,7 @@ enum Short {
 }
 
 /// Checks the names of all policies and of the lists of the file.
-pub(in crate::config) fn check(file: &Node, findings: &mut Findings) {
+pub(super) fn check(file: &Node, findings: &mut Findings) {
     if !findings.served {
         return;
     }
@@ -144,7 +144,7 @@ fn listed(node: &Node, short: Short, findings: &mut Findings) {
 }
 
 /// Checks a name that a cost is made of.
-pub(in crate::config) fn in_cost(spot: Spot, key: &str, name: &str, findings: &mut Findings) {
+pub(super) fn in_cost(spot: Spot, key: &str, name: &str, findings: &mut Findings) {
     if findings.served {
         tell(spot, key, name, Short::Free, findings);
     }

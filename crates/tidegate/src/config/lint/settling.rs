@@ -1,20 +1,20 @@
-//! Checks how settling a policy fits the rest of the file: names of usage in other policies, places, and the life of
-//! tickets.
+//! Warns of settling that does not fit the rest of the file: names of usage that differ from those of other policies, and
+//! places that outlive the tickets that return them.
 
 use std::collections::HashSet;
 
 use crate::config::diagnostic::Findings;
 use crate::config::keys::{ADAPTIVE, BREAKER, CONCURRENCY, PLACE_TTL, TICKET_TTL};
 use crate::config::node::{Node, Spot};
+use crate::config::policies::BuiltPolicy;
 use crate::policy::LLM_USAGE;
-use crate::policy::Policy;
 use crate::policy::span;
 use crate::suggest::nearest;
 use crate::visible::excerpt;
 
 /// The names of usage that policies settle by, each with the first policy that uses it.
 #[derive(Default)]
-pub(in crate::config) struct UsageNames {
+pub(super) struct UsageNames {
     all: HashSet<String>,
     /// The names that further names are compared with, each with its policy.
     compared: Vec<(String, String)>,
@@ -28,7 +28,8 @@ const SHORTEST: usize = 8;
 
 impl UsageNames {
     /// Adds the names that a policy settles by. Warns of names that are probably typing errors of others.
-    pub(in crate::config) fn add(&mut self, policy: &Policy, node: &Node, findings: &mut Findings) {
+    pub(super) fn add(&mut self, built: &BuiltPolicy<'_>, findings: &mut Findings) {
+        let BuiltPolicy { policy, node, .. } = built;
         let Some(rule) = &policy.settle else { return };
         let spot =
             node.get("cost").and_then(|cost| cost.get("settle")).map_or(node.spot, |settle| settle.spot);
@@ -73,28 +74,8 @@ fn slip_of<'w>(name: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w s
     is_slip.then_some(found)
 }
 
-/// Reports settlement by units in a policy that counts places, where units mean nothing.
-pub(in crate::config) fn check_places(policy: &Policy, node: &Node, findings: &mut Findings) {
-    let limits = policy.limits.iter().chain(&policy.shadow_limit);
-    let Some(guard) = limits.into_iter().find(|limit| limit.is_guard()) else { return };
-    let Some(cost) = node.get("cost") else { return };
-    let label = &guard.terms.label;
-    if let Some((name, _)) = cost.entry("settle") {
-        findings.error(
-            name.spot,
-            format_args!("cost.settle: {label} counts places, but a settlement is in units; put one of the two into its own policy"),
-        );
-    }
-    if let Some(estimate) = cost.get("estimate").filter(|estimate| estimate.text() == Some("learned")) {
-        findings.error(
-            estimate.spot,
-            format_args!("cost.estimate: {label} counts places, but an estimate is in units; put one of the two into its own policy"),
-        );
-    }
-}
-
 /// Warns of places that are held longer than their ticket can be settled.
-pub(in crate::config) fn check_lives(file: &Node, findings: &mut Findings) {
+pub(super) fn check_lives(file: &Node, findings: &mut Findings) {
     let stated = file.get("tickets").and_then(|tickets| tickets.get("ttl"));
     let tickets = stated.and_then(Node::text).unwrap_or(TICKET_TTL);
     let Ok(life) = span(tickets) else { return };
