@@ -3,6 +3,8 @@
 //!
 //! Single names and patterns are checked with the shape. This module checks what depends on two words of the file.
 
+use tidegate_core::spelling::nearest;
+
 use super::diagnostic::Findings;
 use super::foreign_words::address_pattern;
 use super::kind::Table;
@@ -85,13 +87,10 @@ fn tell_of_a_star(spot: Spot, key: &str, attribute: &str, text: &str, findings: 
 /// Methods that a misspelt one is compared with.
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
-/// Returns the method that a text is one slip of the fingers away from.
+/// Returns the method that a misspelt one probably means.
 fn method_meant(text: &str) -> Option<&'static str> {
-    let upper = text.to_ascii_uppercase();
-    if text.len() > 16 || METHODS.contains(&&*upper) {
-        return None;
-    }
-    METHODS.into_iter().find(|known| strsim::damerau_levenshtein(&upper, known) == 1)
+    let is_known = METHODS.iter().any(|known| known.eq_ignore_ascii_case(text));
+    if is_known { None } else { nearest(text, METHODS) }
 }
 
 fn warn_of_a_method(node: &Node, key: &str, findings: &mut Findings) {

@@ -1,9 +1,6 @@
 //! Finds the time zone that a name with a mistake probably means.
 
-use strsim::levenshtein;
-
-/// The longest text that is compared, in bytes: all names are shorter.
-const LONGEST: usize = 64;
+use crate::spelling::{LONGEST, distance};
 
 /// Returns the name that was probably meant: the one of that city, or else the most similar one.
 pub(super) fn meant(text: &str, names: &[String]) -> Option<String> {
@@ -16,15 +13,12 @@ pub(super) fn meant(text: &str, names: &[String]) -> Option<String> {
     if let Some(at) = plains.iter().position(|name| city(name) == city(&text)) {
         return Some(names[at].clone());
     }
-    // A third of the letters may be wrong: `Asia/Shangai` is near, `Mars` is not.
-    let allowed = (text.chars().count() / 3).max(1);
-    let distance = |name: &str| {
-        let whole = levenshtein(&text, name);
-        if text.contains('/') { whole } else { whole.min(levenshtein(&text, &city(name))) }
+    let apart = |name: &str| {
+        let of_city = if text.contains('/') { None } else { distance(&text, &city(name)) };
+        distance(&text, name).into_iter().chain(of_city).min()
     };
-    let distances = plains.iter().map(|name| distance(name)).enumerate();
-    let nearest = distances.filter(|(_, edits)| *edits <= allowed).min_by_key(|(_, edits)| *edits);
-    nearest.map(|(at, _)| names[at].clone())
+    let near = plains.iter().enumerate().filter_map(|(at, name)| Some((apart(name)?, at)));
+    near.min().map(|(_, at)| names[at].clone())
 }
 
 /// Returns a name in lower case, with underscores as names have them between words.

@@ -3,13 +3,14 @@
 
 use std::collections::HashSet;
 
+use tidegate_core::spelling::{is_slip, nearest};
+
 use crate::config::diagnostic::Findings;
 use crate::config::keys::{ADAPTIVE, BREAKER, CONCURRENCY, PLACE_TTL, TICKET_TTL};
 use crate::config::node::{Node, Spot};
 use crate::config::policies::BuiltPolicy;
 use crate::policy::LLM_USAGE;
 use crate::policy::span;
-use crate::suggest::nearest;
 use crate::visible::excerpt;
 
 /// The names of usage that policies settle by, each with the first policy that uses it.
@@ -69,9 +70,8 @@ fn slip_of<'w>(name: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w s
         letters
     };
     let found = nearest(name, known).filter(|_| name.len() >= SHORTEST)?;
-    let is_slip = strsim::damerau_levenshtein(name, found) == 1
-        && (name.len() != found.len() || sorted(name) == sorted(found));
-    is_slip.then_some(found)
+    let is_meant = is_slip(name, found) && (name.len() != found.len() || sorted(name) == sorted(found));
+    is_meant.then_some(found)
 }
 
 /// Warns of places that are held longer than their ticket can be settled.
