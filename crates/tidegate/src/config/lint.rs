@@ -7,13 +7,11 @@
 mod comparisons;
 mod costs;
 mod duplicates;
-mod law_conflicts;
 mod near_names;
 mod networks;
-mod settling;
 
+use self::costs::UsageNames;
 use self::duplicates::Alike;
-use self::settling::UsageNames;
 use super::diagnostic::Findings;
 use super::node::{Node, Value};
 use super::policies::BuiltPolicy;
@@ -36,7 +34,7 @@ pub(super) fn lint(file: &Node, built: &[BuiltPolicy<'_>], findings: &mut Findin
     findings.subject.clear();
     near_names::check(file, findings);
     networks::check(file, findings);
-    settling::check_lives(file, findings);
+    costs::check_lives(file, findings);
 }
 
 /// Warns of a policy that limits nothing, refuses nothing and tries no limit. For Envoy's calls such a policy says that
