@@ -1,7 +1,7 @@
 //! Warns of what a file says and probably does not mean: names, limits and networks that are right by themselves and do
 //! something else together. Nothing here refuses a file.
 //!
-//! What a single value is warned of is told where it is read.
+//! What a limit or a condition is warned of by itself is told where it is built.
 
 #[cfg(feature = "cel")]
 mod comparisons;
@@ -9,6 +9,7 @@ mod costs;
 mod duplicates;
 mod near_names;
 mod networks;
+mod patterns;
 
 use self::costs::UsageNames;
 use self::duplicates::Alike;
@@ -32,6 +33,7 @@ pub(super) fn lint(file: &Node, built: &[BuiltPolicy<'_>], findings: &mut Findin
     }
     alike.tell(findings);
     findings.subject.clear();
+    patterns::check(file, findings);
     near_names::check(file, findings);
     networks::check(file, findings);
     costs::check_lives(file, findings);
