@@ -19,8 +19,8 @@ use super::policies::BuiltPolicy;
 use super::shape::subject;
 use crate::policy::{Limit, Mode};
 
-/// Warns about a file; `built` are those of its policies that have no mistake of their own. Called once, after
-/// everything that may refuse the file: policies with an error are not compared with others.
+/// Warns about a file; `built` are those of its policies that could be built. Called once, after everything that may
+/// refuse the file: policies with an error are not compared with others.
 pub(super) fn lint(file: &Node, built: &[BuiltPolicy<'_>], findings: &mut Findings) {
     let mut usage_names = UsageNames::default();
     let mut alike = Alike::default();
