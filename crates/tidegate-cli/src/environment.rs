@@ -1,6 +1,7 @@
 //! Warns of environment variables that look like Tidegate's and are none: a misspelt one sets nothing.
 
 use clap::{Command, CommandFactory as _};
+use tidegate_core::spelling::nearest;
 
 use crate::args::Cli;
 
@@ -45,10 +46,7 @@ fn collect(command: &Command, known: &mut Vec<String>) {
 
 fn remark(name: &str, known: &[String]) -> String {
     let usual = USUAL.iter().find(|(word, _)| *word == name).map(|(_, ours)| *ours);
-    let near = || {
-        let nearest = known.iter().map(|known| (strsim::damerau_levenshtein(name, known), known)).min()?;
-        (nearest.0 * 3 <= name.len()).then_some(nearest.1.as_str())
-    };
+    let near = || nearest(name, known.iter().map(String::as_str));
     let hint = usual.or_else(near).map_or_else(String::new, |meant| format!("; did you mean {OURS}{meant}?"));
     let name = tidegate::visible::line(name).into_owned();
     format!("the environment variable {OURS}{name} is not known and sets nothing{hint}")

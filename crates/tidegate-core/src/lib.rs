@@ -19,6 +19,7 @@
 //! * [`division`]: divides one limit among holders, each of which grants its part without asking the others
 //! * [`envelope`]: measures by how much admissions exceeded a limit, and how much of the limit they used
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
+//! * [`spelling`]: finds the known word that an unknown one probably means
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
@@ -41,6 +42,7 @@ mod range;
 pub mod rate;
 pub mod retry;
 pub mod retry_budget;
+pub mod spelling;
 mod storable;
 pub mod throttle;
 pub mod time;

@@ -1,20 +1,11 @@
 //! Quotes words of callers for messages, and finds the name that a misspelt word probably meant.
 
-/// How many characters of a word are compared. The time grows with the length of the word, which a caller chooses.
-const COMPARED_CHARS: usize = 64;
 /// How many names are compared: a file may have ten thousand policies, and a caller may misspell as often as it likes.
 const COMPARED_NAMES: usize = 500;
 
-/// Finds the name that was probably meant by a misspelt word.
+/// Finds the name that was probably meant by a misspelt word, among the first 500.
 pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let word: String = word.chars().take(COMPARED_CHARS).collect();
-    names
-        .into_iter()
-        .take(COMPARED_NAMES)
-        .map(|name| (strsim::damerau_levenshtein(&word, name), name))
-        .filter(|(distance, name)| *distance <= 2.max(name.len() / 3))
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name)
+    tidegate_core::spelling::nearest(word, names.into_iter().take(COMPARED_NAMES))
 }
 
 /// Quotes a caller's text like a JSON string, so that it is distinguishable from a number. Escaped and cut as by

@@ -2,12 +2,8 @@
 
 /// Returns "; did you mean `word`?" for the nearest of `words`, or an empty text if none is near.
 pub(crate) fn nearest(wrong: &str, words: &[&str]) -> String {
-    let near = words
-        .iter()
-        .map(|word| (strsim::damerau_levenshtein(wrong, word), word))
-        .min()
-        .filter(|(distance, word)| *distance * 3 <= word.len().max(3));
-    near.map_or_else(String::new, |(_, word)| format!("; did you mean `{word}`?"))
+    let near = tidegate_core::spelling::nearest(wrong, words.iter().copied());
+    near.map_or_else(String::new, |word| format!("; did you mean `{word}`?"))
 }
 
 /// Returns "; did you mean `word`? use ...", with all of `words`; only "; use ..." if none is near.

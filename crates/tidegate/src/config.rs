@@ -9,13 +9,10 @@ mod added;
 mod address;
 mod breaker;
 mod budget;
-#[cfg(feature = "cel")]
-mod comparisons;
 mod conditions;
 mod contradiction;
 mod costs;
 mod diagnostic;
-mod duplicates;
 mod durable;
 mod envoy;
 mod file;
@@ -28,12 +25,10 @@ mod import;
 mod keep_for;
 mod keys;
 mod kind;
-mod law_conflicts;
 mod limit_words;
 mod limits;
+mod lint;
 mod names;
-mod near_names;
-mod networks;
 mod node;
 mod otlp;
 mod over_limit;
@@ -48,7 +43,6 @@ mod references;
 #[cfg(feature = "cel")]
 mod sample_costs;
 mod schema;
-mod settling_fit;
 mod shape;
 mod share;
 mod shares;
@@ -295,14 +289,13 @@ impl Config {
         let access = policies::access(file.get("access"));
         let priority_header = priority_header::read(file.get("defaults"), &mut findings);
         references::check(file, &mut findings);
-        near_names::check(file, &mut findings);
-        networks::check(file, &mut findings);
         store::check(file, &mut findings);
         check_ttl(file.get("tickets"), &mut findings);
-        settling_fit::check_lives(file, &mut findings);
+        lint::lint(file, &built, &mut findings);
         if findings.refused() {
             return Err(findings.finish());
         }
+        let built = built.into_iter().map(|one| one.policy).collect();
         let set = PolicySet::with(built, access, client_ip.ipv6_prefix);
         let policies = match set.and_then(|set| set.with_triggers(triggers)) {
             Ok(set) => Arc::new(set),

@@ -78,8 +78,6 @@ mod rng;
 mod seqlock;
 pub mod signals;
 pub mod store;
-#[cfg(feature = "config")]
-mod suggest;
 pub mod switches;
 mod sync;
 mod task_local;

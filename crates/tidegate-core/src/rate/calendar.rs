@@ -12,8 +12,6 @@
 //! The zone `epoch` is not a place: there every unit has its usual length, and windows begin at its multiples since
 //! 1970, as in other rate limiters. A week then begins on a Thursday, and a month is 30 days.
 
-#[cfg(feature = "tz")]
-mod suggest_zone;
 mod unit;
 mod utc;
 #[cfg(feature = "tz")]
@@ -61,7 +59,7 @@ pub fn zone_names() -> impl Iterator<Item = String> {
 /// ```
 pub fn zone_meant(text: &str) -> Option<String> {
     #[cfg(feature = "tz")]
-    return suggest_zone::meant(text, &zone::names());
+    return zone::meant(text);
     #[cfg(not(feature = "tz"))]
     {
         let _ = text;

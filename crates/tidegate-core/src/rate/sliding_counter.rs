@@ -53,7 +53,7 @@ pub struct SlidingCounter {
 
 /// The units that act in the window before a tick's, and in the tick's window.
 #[derive(Clone, Copy, Debug)]
-struct Counts {
+struct WindowUnits {
     previous: u64,
     current: u64,
 }
@@ -86,7 +86,7 @@ impl SlidingCounter {
 
     /// Returns the units that act in the window before that of `at`, and in the window of `at`, which is not before
     /// the state's last change. Promises count only if they act by `at`.
-    fn counts(&self, state: &SlidingCounterState, at: Tick) -> Counts {
+    fn counts(&self, state: &SlidingCounterState, at: Tick) -> WindowUnits {
         let window = self.index(at);
         let (mut previous, mut current) = match window - self.index(state.last.min(at)) {
             0 => (state.previous, state.current),
@@ -100,12 +100,12 @@ impl SlidingCounter {
                 _ => {}
             }
         }
-        Counts { previous, current }
+        WindowUnits { previous, current }
     }
 
     /// Returns the state at a later tick: promises that have acted by then are counted, and what no longer matters is dropped.
     fn rolled(&self, state: &SlidingCounterState, at: Tick) -> SlidingCounterState {
-        let Counts { previous, current } = self.counts(state, at);
+        let WindowUnits { previous, current } = self.counts(state, at);
         let mut next = SlidingCounterState { last: at, previous, current, more: None };
         if let Some(more) = &state.more {
             let promises = more.promises.iter().filter(|promise| promise.act > at).copied().collect();
@@ -144,8 +144,8 @@ impl SlidingCounter {
     }
 
     /// Returns the estimate at `at` times the window. At most 2^124: counts up to 2^61 times a window of up to 2^62, twice.
-    fn spent(&self, counts: Counts, at: Tick) -> u128 {
-        let Counts { previous, current } = counts;
+    fn spent(&self, counts: WindowUnits, at: Tick) -> u128 {
+        let WindowUnits { previous, current } = counts;
         let overlap = self.window() - at.as_nanos() % self.window();
         u128::from(previous) * u128::from(overlap) + u128::from(current) * u128::from(self.window())
     }
@@ -162,8 +162,8 @@ impl SlidingCounter {
     }
 
     /// Returns the first tick, not before `from`, at which `units` fit.
-    fn place(&self, counts: Counts, from: Tick, units: u64) -> u128 {
-        let Counts { previous, current } = counts;
+    fn place(&self, counts: WindowUnits, from: Tick, units: u64) -> u128 {
+        let WindowUnits { previous, current } = counts;
         let begins = self.begins(self.index(from));
         let room = self.rate.count() - units;
         if let Some(left) = room.checked_sub(current) {
@@ -179,8 +179,8 @@ impl SlidingCounter {
     fn full(&self, state: &SlidingCounterState) -> u128 {
         let latest = state.open_from(state.last);
         let windows = match self.counts(state, latest) {
-            Counts { previous: 0, current: 0 } => return wide(latest),
-            Counts { current: 0, .. } => 1,
+            WindowUnits { previous: 0, current: 0 } => return wide(latest),
+            WindowUnits { current: 0, .. } => 1,
             _ => 2,
         };
         self.begins(self.index(latest)) + windows * u128::from(self.window())
@@ -313,7 +313,7 @@ impl SlidingCounter {
         let mut next = self.fresh(to);
         let mut promises = Vec::new();
         if latest > from {
-            let Counts { previous, current } = self.counts(state, latest);
+            let WindowUnits { previous, current } = self.counts(state, latest);
             let units = previous.saturating_add(current).min(MOST_UNITS);
             promises.push(Promise { act: latest.before(from.since(to)), units });
         } else {

@@ -274,9 +274,9 @@ fn tenants_take_turns() {
 
 /// A throttle that admits everybody, and counts the admitted callers and the outcomes.
 #[derive(Clone, Debug)]
-struct Counts(Plain<[std::sync::atomic::AtomicU64; 2]>);
+struct CountingThrottle(Plain<[std::sync::atomic::AtomicU64; 2]>);
 
-impl Throttle for Counts {
+impl Throttle for CountingThrottle {
     type State = ();
 
     fn start(&self, _: Tick) {}
@@ -300,7 +300,7 @@ impl Throttle for Counts {
 #[test]
 fn a_throttle_hears_of_everybody_once() {
     explore(Some(3), || {
-        let counts = Counts(Plain::default());
+        let counts = CountingThrottle(Plain::default());
         let throttling = Some(Throttling::new(counts.clone(), Tick::EPOCH));
         let clock = Arc::new(ManualClock::default());
         let parts = Parts { clock, limit: 1, moving: None, throttling, observer: None };

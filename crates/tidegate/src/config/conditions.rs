@@ -3,13 +3,12 @@
 use tidegate_core::{QuotaError, Rate};
 
 use super::diagnostic::Findings;
-use super::names;
+use super::names::{self, instead};
 use super::node::{Name, Node, Spot};
 use super::quota::LimitSpec;
 use crate::policy::{
     Condition, ConditionError, Follows, Limit, Source, SourceError, WrittenRate, is_attribute_name,
 };
-use crate::suggest::instead;
 use crate::visible::excerpt;
 
 /// The keys of a limit whose rate follows a number. They come all three together or not at all.

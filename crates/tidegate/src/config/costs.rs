@@ -2,12 +2,9 @@
 
 use tidegate_core::Cost;
 
-#[cfg(feature = "cel")]
-use super::comparisons;
 use super::diagnostic::Findings;
 use super::kind::Kind;
 use super::names;
-use super::near_names;
 use super::node::{Node, Value};
 #[cfg(feature = "cel")]
 use super::sample_costs;
@@ -44,58 +41,37 @@ pub(super) fn length(cost: &Node) -> usize {
 /// The keys of a cost by the value of an attribute.
 const TABLE: [&str; 3] = ["by", "values", "otherwise"];
 
-/// Attributes that all doors for web requests give.
-#[cfg(feature = "cel")]
-const ALWAYS: [&str; 4] = ["request.method", "request.path", "request.host", "client.ip"];
-
-/// Checks what the file says about requests whose cost cannot be worked out. Tells which these are if it says nothing.
+/// Checks that the file says what becomes of requests whose cost cannot be worked out only where there may be such.
 pub(super) fn check_unknown(policy: &Policy, node: &Node, findings: &mut Findings) {
-    let rule = policy.cost.as_ref().filter(|rule| rule.may_be_unknown());
-    match (rule, node.entry("on_cost_error"), node.get("cost")) {
-        (None, Some((key, _)), cost) if cost.is_none() || policy.cost.is_some() => findings.error(
+    let is_known = policy.cost.as_ref().is_none_or(|rule| !rule.may_be_unknown());
+    if is_known
+        && let Some((key, _)) = node.entry("on_cost_error")
+        && (node.get("cost").is_none() || policy.cost.is_some())
+    {
+        findings.error(
             key.spot,
             "on_cost_error: this cost is always known; leave the key out, or take the cost from the request, as cost: llm.tokens",
-        ),
-        (Some(rule), None, Some(cost)) if findings.served && !findings.is_full() => {
-            let names = without(rule, findings);
-            let shown = match names.as_slice() {
-                [] => return,
-                names if names.len() > MOST_TOLD => format!("{} and others", names[..MOST_TOLD].join(", ")),
-                names => names.join(" or "),
-            };
-            let (first, cost) = (&names[0], cost.get("estimate").unwrap_or(cost));
-            let instead = match rule {
-                CostRule::Attribute(_) => String::new(),
-                _ => format!(", or ask has({first}) in the expression"),
-            };
-            findings.warn(
-                cost.spot,
-                format_args!(
-                    "cost: a request without {shown}, or with another value than the cost needs, is refused; write \
-                     on_cost_error: deny if that is meant, else on_cost_error: whole-limit{instead}"
-                ),
-            );
-        }
-        _ => {}
+        );
     }
 }
 
-/// How many names a warning tells.
-const MOST_TOLD: usize = 4;
-
-/// Returns the attributes without which, or without a number in which, a cost cannot be worked out.
-fn without(rule: &CostRule, findings: &mut Findings) -> Vec<String> {
-    match rule {
-        CostRule::Attribute(name) => vec![name.clone()],
-        #[cfg(feature = "cel")]
-        CostRule::Expression(expression) => {
-            let names = sample_costs::fails_without(expression, &mut findings.samples);
-            names.into_iter().filter(|name| !ALWAYS.contains(name)).map(str::to_owned).collect()
-        }
-        _ => {
-            let _ = findings;
-            Vec::new()
-        }
+/// Reports settlement by units in a policy that counts places, where units mean nothing.
+pub(super) fn check_places(policy: &Policy, node: &Node, findings: &mut Findings) {
+    let limits = policy.limits.iter().chain(&policy.shadow_limit);
+    let Some(guard) = limits.into_iter().find(|limit| limit.is_guard()) else { return };
+    let Some(cost) = node.get("cost") else { return };
+    let label = &guard.terms.label;
+    if let Some((name, _)) = cost.entry("settle") {
+        findings.error(
+            name.spot,
+            format_args!("cost.settle: {label} counts places, but a settlement is in units; put one of the two into its own policy"),
+        );
+    }
+    if let Some(estimate) = cost.get("estimate").filter(|estimate| estimate.text() == Some("learned")) {
+        findings.error(
+            estimate.spot,
+            format_args!("cost.estimate: {label} counts places, but an estimate is in units; put one of the two into its own policy"),
+        );
     }
 }
 
@@ -217,9 +193,8 @@ fn rule(node: &Node, key: &str, findings: &mut Findings) -> Option<CostRule> {
         return None;
     }
     if is_attribute_name(text) {
-        match names::attribute(text) {
-            Err(reason) => findings.error(node.spot, format_args!("{key}: {reason}")),
-            Ok(()) => near_names::in_cost(node.spot, key, text, findings),
+        if let Err(reason) = names::attribute(text) {
+            findings.error(node.spot, format_args!("{key}: {reason}"));
         }
         return Some(CostRule::Attribute(text.to_owned()));
     }
@@ -280,15 +255,9 @@ fn expression(
                     NameSource::Request => names::attribute_of_expression(name),
                     NameSource::Settlement => names::usage(name),
                 };
-                match checked {
-                    Err(reason) => findings.error(node.spot, format_args!("{key}: {reason}")),
-                    // Names of a settlement are compared with those of other policies.
-                    Ok(()) if matches!(source, NameSource::Settlement) => {}
-                    Ok(()) => near_names::in_cost(node.spot, key, name, findings),
+                if let Err(reason) = checked {
+                    findings.error(node.spot, format_args!("{key}: {reason}"));
                 }
-            }
-            for remark in comparisons::remarks(text) {
-                findings.warn(node.spot, format_args!("{key}: {remark}"));
             }
             Some(std::sync::Arc::new(expression))
         }

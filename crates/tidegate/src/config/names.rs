@@ -15,6 +15,7 @@ mod several;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use tidegate_core::spelling::nearest;
 
 pub(super) use foreign_paths::{below, foreign_path, path_meant};
 use host::host;
@@ -27,7 +28,6 @@ pub(super) use several::names_in;
 
 use super::budget::SEGMENTS;
 use crate::policy::{BUILT_IN, Glob, PathGlob, canonical, host_bits, host_name, is_attribute_name, path};
-use crate::suggest::nearest;
 use crate::visible::excerpt;
 
 /// Reports whether a character is forbidden in a name: printed, it would end the line, move the cursor or reverse the
@@ -366,9 +366,13 @@ pub(super) fn problem(text: &str) -> Result<(), String> {
             excerpt(text)
         ));
     }
-    Err(format!(
-        "unknown problem \"{}\"{}, or a URI",
-        excerpt(text),
-        crate::suggest::instead(text, KNOWN.into_iter())
-    ))
+    Err(format!("unknown problem \"{}\"{}, or a URI", excerpt(text), instead(text, KNOWN.into_iter())))
+}
+
+/// Returns the end of a message about an unknown word: the most similar word, or all possible ones.
+pub(super) fn instead<'w>(found: &str, words: impl Iterator<Item = &'w str> + Clone) -> String {
+    match nearest(found, words.clone()) {
+        Some(word) => format!("; did you mean \"{word}\"?"),
+        None => format!("; possible are {}", words.collect::<Vec<_>>().join(", ")),
+    }
 }

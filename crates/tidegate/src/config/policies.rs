@@ -8,13 +8,11 @@ use super::budget;
 use super::conditions;
 use super::costs;
 use super::diagnostic::Findings;
-use super::duplicates::Alike;
 use super::durable;
 use super::limit_words::PolicyFacts;
 use super::limits;
 use super::node::{Node, Value};
 use super::over_limit;
-use super::settling_fit::{self, UsageNames};
 use super::shape::subject;
 use super::share;
 use super::shares::percent;
@@ -25,12 +23,18 @@ use crate::policy::{Glob, PathGlob};
 use crate::policy::{Match, Want};
 use crate::store::OnStoreError;
 
+/// A policy that was built, and its place in the file.
+pub(super) struct BuiltPolicy<'n> {
+    pub(super) policy: Policy,
+    pub(super) node: &'n Node,
+    /// Its index in the list of the file.
+    pub(super) at: usize,
+}
+
 /// Builds the policies that have no mistake. The mistakes of the others are among the findings.
-pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
-    let mut built: Vec<Policy> = Vec::new();
+pub(super) fn policies<'n>(file: &'n Node, findings: &mut Findings) -> Vec<BuiltPolicy<'n>> {
+    let mut built = Vec::new();
     let mut names: HashMap<&str, usize> = HashMap::new();
-    let mut alike = Alike::default();
-    let mut usage_names = UsageNames::default();
     let list = file.get("policies").map_or(&[][..], Node::each);
     let costs: usize = list.iter().filter_map(|node| Some(costs::length(node.get("cost")?))).sum();
     if costs > budget::COSTS {
@@ -42,7 +46,6 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
     let defaults = file.get("defaults");
     share::check(defaults, "defaults.share", file, findings);
     durable::check(defaults, "defaults.durable", file, findings);
-    let believes_somebody = file.get("client_ip").and_then(|node| node.get("trusted_proxies")).is_some();
     for (at, node) in list.iter().enumerate() {
         findings.subject = subject(node, at);
         if let Some(name) = node.get("name")
@@ -56,55 +59,11 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
         if let Some(mut policy) = policy(node, defaults, findings) {
             share::check_split(&mut policy, node, file, findings);
             share::check_regional(&policy, node, file, findings);
-            check_unlimited(&policy, node, findings);
-            usage_names.add(&policy, node, findings);
-            alike.add(&built, &policy, node.spot, &findings.subject);
-            built.push(policy);
-        }
-        let Some((by, names)) = node.entry("by") else { continue };
-        if findings.served
-            && !believes_somebody
-            && !is_of_envoy(node)
-            && names.each().iter().any(|name| name.text() == Some("client.ip"))
-        {
-            let policy = std::mem::take(&mut findings.subject);
-            let policy = policy.trim_end_matches(": ");
-            findings.warn(
-                by.spot,
-                format_args!("{policy} is keyed by client.ip but client_ip.trusted_proxies is empty: behind a proxy all callers share one key"),
-            );
+            built.push(BuiltPolicy { policy, node, at });
         }
     }
-    alike.tell(findings);
     findings.subject.clear();
     built
-}
-
-/// Warns of a policy that limits nothing, refuses nothing and tries no limit. For Envoy's calls such a policy says that
-/// their values are known.
-fn check_unlimited(policy: &Policy, node: &Node, findings: &mut Findings) {
-    let is_unlimited = policy.limits.iter().flat_map(Limit::all_terms).all(|terms| terms.quota.is_none());
-    let refuses = !policy.access.deny.is_empty() || policy.deadline.is_some();
-    if is_unlimited
-        && !refuses
-        && policy.shadow_limit.is_none()
-        && policy.mode != Mode::Off
-        && !is_of_envoy(node)
-        && let Some((key, _)) = node.entry("limit").or_else(|| node.entry("limits"))
-    {
-        findings.warn(
-            key.spot,
-            "limits nothing, since its rate is unlimited, and exempts from nothing; write access.allow, or not under match, in the \
-             policies that are to spare these requests",
-        );
-    }
-}
-
-/// Reports whether a policy matches Envoy's calls alone, which say the caller's address themselves.
-fn is_of_envoy(policy: &Node) -> bool {
-    let asked = policy.get("match").and_then(|matching| matching.get("attributes"));
-    let mut asked = asked.map_or(&[][..], Node::entries).iter();
-    asked.any(|(name, want)| name.text.starts_with("rls.") && want.value != Value::Bool(false))
 }
 
 fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Option<Policy> {
@@ -194,7 +153,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         findings.error(charge.spot, format_args!("charge: {what}"));
     }
     over_limit::read(&mut policy, node, findings);
-    settling_fit::check_places(&policy, node, findings);
+    costs::check_places(&policy, node, findings);
     if let Some((matches, _)) = node.entry("match")
         && let Some(why) = policy.contradiction()
     {

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use super::conditions::{condition, source};
 use super::diagnostic::Findings;
+use super::names::instead;
 use super::node::{Node, Spot, Value};
 use super::shape::subject;
 use super::switches;
 use crate::policy::{ConditionsError, PolicySetError, Source};
-use crate::suggest::instead;
 use crate::visible::excerpt;
 
 /// Checks that the policies that `when` and `follows` refer to are in the file.

@@ -8,6 +8,8 @@ mod scalar;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use tidegate_core::spelling::nearest;
+
 pub(super) use self::scalar::network;
 use self::scalar::{check_scalar, scalar};
 use super::budget;
@@ -16,9 +18,9 @@ use super::foreign_files;
 use super::foreign_words;
 use super::keys::{ALGORITHMS, AlgorithmKeys};
 use super::kind::{Key, Kind, Table};
+use super::names::instead;
 use super::node::{Node, Value};
 use super::unreachable;
-use crate::suggest::{instead, nearest};
 use crate::visible::excerpt;
 
 /// Checks a value against its kind; messages call it `name`.

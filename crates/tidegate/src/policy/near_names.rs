@@ -6,6 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use tidegate_core::spelling::nearest;
+
 use super::descriptor::Descriptor;
 use super::matching::{View, Want, plain_values};
 use super::named::{BUILT_IN, Named};
@@ -229,18 +231,6 @@ fn listed(wanted: &BTreeSet<&str>) -> String {
     let more =
         if wanted.len() > LISTED { format!(" and {} more", wanted.len() - LISTED) } else { String::new() };
     format!("; they read {}{more}", named.join(", "))
-}
-
-/// Returns the most similar of some names.
-#[cfg(feature = "config")]
-fn nearest<'n>(found: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    crate::suggest::nearest(found, names)
-}
-
-/// Without the feature `config` names are not compared.
-#[cfg(not(feature = "config"))]
-fn nearest<'n>(_: &str, _: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    None
 }
 
 #[cfg(test)]

@@ -19,12 +19,12 @@ const MOST_IN_A_PART: usize = 64;
 ///
 /// Reading takes no lock: limits are few and rarely change, and a new one is added to a copy.
 pub(super) struct PerLimit<T> {
-    parts: Box<[ArcSwap<Part<T>>]>,
+    parts: Box<[ArcSwap<MapPart<T>>]>,
     writes: Mutex<()>,
 }
 
 /// Keyed by the address of a limit, which does not change while its `Arc` is kept here.
-type Part<T> = HashMap<usize, (Arc<Quota>, T)>;
+type MapPart<T> = HashMap<usize, (Arc<Quota>, T)>;
 
 impl<T: Clone> PerLimit<T> {
     pub(super) fn new() -> Self {

@@ -8,6 +8,7 @@ use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use jiff::{Timestamp, ToSpan};
 
 use super::CalendarUnit;
+use crate::spelling::{LONGEST, distance};
 use crate::time::Tick;
 
 /// The table of zones. It reads a zone at the first request and keeps it: at most all of them, about six hundred.
@@ -19,6 +20,31 @@ pub(super) fn names() -> Vec<String> {
     names.sort_unstable();
     names.dedup();
     names
+}
+
+/// Returns the name that was probably meant: the one of that city, or else the most similar one.
+pub(super) fn meant(text: &str) -> Option<String> {
+    if text.is_empty() || text.len() > LONGEST {
+        return None;
+    }
+    let text = plain(text);
+    let city = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
+    let mut names = names();
+    let plains: Vec<String> = names.iter().map(|name| plain(name)).collect();
+    if let Some(at) = plains.iter().position(|name| city(name) == city(&text)) {
+        return Some(names.swap_remove(at));
+    }
+    let apart = |name: &str| {
+        let of_city = if text.contains('/') { None } else { distance(&text, &city(name)) };
+        distance(&text, name).into_iter().chain(of_city).min()
+    };
+    let near = plains.iter().enumerate().filter_map(|(at, name)| Some((apart(name)?, at)));
+    near.min().map(|(_, at)| names.swap_remove(at))
+}
+
+/// Returns a name in lower case, with underscores as names have them between words.
+fn plain(name: &str) -> String {
+    name.trim().to_lowercase().replace([' ', '-'], "_")
 }
 
 /// A time zone that has a name.
@@ -145,4 +171,27 @@ const IN_RANGE: &str = "ticks begin in 1970 and end in 2554, well inside the cal
 /// Returns the second in which an instant lies, rounded down also before 1970. Ticks have at most 2^64 ns, so it fits.
 fn whole_second(instant: Timestamp) -> i64 {
     instant.as_nanosecond().div_euclid(1_000_000_000) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_city_and_a_slip_have_a_name() {
+        for (text, name) in [
+            ("Shanghai", Some("Asia/Shanghai")),
+            ("Asia/Shangai", Some("Asia/Shanghai")),
+            ("Shangai", Some("Asia/Shanghai")),
+            ("new york", Some("America/New_York")),
+            ("Europe/New_York", Some("America/New_York")),
+            ("Europa/Berlin", Some("Europe/Berlin")),
+            ("Viena", Some("Europe/Vienna")),
+            ("Mars", None),
+            ("", None),
+        ] {
+            assert_eq!(meant(text).as_deref(), name, "{text}");
+        }
+        assert_eq!(meant(&"x".repeat(1000)), None);
+    }
 }

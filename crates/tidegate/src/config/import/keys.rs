@@ -1,10 +1,9 @@
 //! Names the entries of descriptors in policies, and reads the values that files of other rate limiters have in common.
 
 use super::super::diagnostic::Findings;
-use super::super::names;
+use super::super::names::{self, instead};
 use super::super::node::{Node, Spot, Value};
 use crate::policy::BUILT_IN;
-use crate::suggest::instead;
 use crate::visible::excerpt;
 
 /// Returns the attribute of an entry: its key, or `rls.entry.` and its key if that name means something else in a

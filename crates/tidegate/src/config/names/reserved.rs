@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
+use tidegate_core::spelling::nearest;
+
 use crate::policy::BUILT_IN;
-use crate::suggest::nearest;
 
 /// The prefix of a header's attribute.
 pub(in crate::config) const HEADER: &str = "request.header.";

@@ -9,11 +9,10 @@ use super::super::conditions;
 use super::super::diagnostic::Findings;
 use super::super::foreign_words;
 use super::super::kind::{Kind, RENAMED};
-use super::super::names::{self, is_control};
+use super::super::names::{self, instead, is_control};
 use super::super::node::Node;
 use super::super::shares::{kept, percent};
 use crate::policy::{AccessEntry, Glob, Kept, PathGlob, WrittenRate, span, whole_number};
-use crate::suggest::instead;
 use crate::visible::excerpt;
 
 /// Checks a value that is no list and no map; messages call it `name`.

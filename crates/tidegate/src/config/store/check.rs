@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use tidegate_core::spelling::nearest;
+
 use super::{addresses, region};
 use crate::config::diagnostic::Findings;
 use crate::config::foreign_words::same_word;
 use crate::config::keys::{KINDS, OWN};
 use crate::config::node::Node;
 use crate::policy::span;
-use crate::suggest::nearest;
 
 /// The keys of `store` that apply to some kinds only, with those kinds.
 const ONLY: [(&str, &[&str]); 16] = [

@@ -1,10 +1,10 @@
 //! Parses the rules of a tree of envoyproxy/ratelimit.
 
 use super::super::super::diagnostic::Findings;
+use super::super::super::names::instead;
 use super::super::super::node::{Node, Spot};
 use super::super::draft::Granted;
 use super::super::keys;
-use crate::suggest::instead;
 use crate::visible::excerpt;
 
 const RULE: [&str; 10] = [

@@ -1,14 +1,16 @@
 //! Warns of networks and addresses that do something else than they say: proxies and allow-lists that are everybody,
-//! overrides of single addresses whose counter is that of a network, and two doors at one address.
+//! keys that all callers behind a proxy share, overrides of single addresses whose counter is that of a network, and two
+//! doors at one address.
 
 use std::net::Ipv6Addr;
 
 use ipnet::{IpNet, Ipv6Net};
 
-use super::address::Address;
-use super::diagnostic::Findings;
-use super::node::Node;
-use super::shape::{network, subject};
+use super::is_of_envoy;
+use crate::config::address::Address;
+use crate::config::diagnostic::Findings;
+use crate::config::node::Node;
+use crate::config::shape::{network, subject};
 use crate::policy::{AccessEntry, ClientIp};
 
 /// Checks the trusted proxies, the doors, and the allow-lists and overrides of all policies.
@@ -25,6 +27,9 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
                 ),
             );
         }
+    }
+    if findings.served && proxies.is_none() {
+        keyed(file, findings);
     }
     doors(file, findings);
     allowed(file, findings);
@@ -52,6 +57,21 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
                 );
                 findings.subject.clear();
             }
+        }
+    }
+}
+
+/// Warns of policies by the caller's address where no proxy is trusted: behind one, that is the address of the proxy.
+fn keyed(file: &Node, findings: &mut Findings) {
+    for (at, policy) in file.get("policies").map_or(&[][..], Node::each).iter().enumerate() {
+        let Some((by, names)) = policy.entry("by") else { continue };
+        if !is_of_envoy(policy) && names.each().iter().any(|name| name.text() == Some("client.ip")) {
+            let policy = subject(policy, at);
+            let policy = policy.trim_end_matches(": ");
+            findings.warn(
+                by.spot,
+                format_args!("{policy} is keyed by client.ip but client_ip.trusted_proxies is empty: behind a proxy all callers share one key"),
+            );
         }
     }
 }

@@ -5,12 +5,13 @@
 //! of an Envoy descriptor has any name. So there is no warning of short names for policies that name attributes of
 //! Envoy's (`rls.`), nor for a file whose server has Envoy's door.
 
-use super::diagnostic::Findings;
-use super::names::HEADER;
-use super::node::{Node, Spot, Value};
-use super::shape::subject;
+use tidegate_core::spelling::{is_slip, nearest};
+
+use crate::config::diagnostic::Findings;
+use crate::config::names::HEADER;
+use crate::config::node::{Node, Spot, Value};
+use crate::config::shape::subject;
 use crate::policy::{AccessEntry, LLM_USAGE, name_meant};
-use crate::suggest::nearest;
 use crate::visible::excerpt;
 
 /// Names that the manual uses, and so most files.
@@ -206,7 +207,7 @@ fn usual(name: &str) -> Option<&'static str> {
     let is_near = |one: &str, other: &str| {
         one.len().max(other.len()) >= SHORTEST
             && one.len().min(other.len()) >= SHORTEST - 1
-            && strsim::damerau_levenshtein(one, other) == 1
+            && is_slip(one, other)
     };
     USUAL.into_iter().find(|usual| {
         let Some((of, what)) = usual.split_once('.') else { return false };

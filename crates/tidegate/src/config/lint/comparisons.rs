@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::patterns::METHODS;
 use crate::visible::excerpt;
 
 /// A word of an expression: enough to find comparisons, whatever surrounds them.
@@ -14,7 +15,6 @@ enum Word<'s> {
     Sign(&'s str),
 }
 
-const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 const SIGNS: [&str; 10] = ["==", "!=", "<=", ">=", "&&", "||", "<", ">", "=", "["];
 
 /// Returns what is wrong with comparisons of an expression, each as a sentence. Takes time in proportion to its length.
