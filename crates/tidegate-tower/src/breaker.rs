@@ -108,7 +108,7 @@ impl<B, C: Clone, A: Clone, U> BreakerLayer<B, C, A, U> {
 
     /// Judges a call when the body of its answer has ended, has failed or is dropped, for answers that are streamed. By
     /// default a call is judged by the head of its answer, so that a stream that breaks off counts as a success. The
-    /// service then answers with a [`HeldBody`](crate::HeldBody), whose page says which end has which outcome.
+    /// service then answers with a [`HeldBody`](crate::body::HeldBody), whose page says which end has which outcome.
     ///
     /// Whether a call was slow depends on the time to the head. A call that lasts longer than the breaker's
     /// [`ttl`](tidegate::breaker::BreakerBuilder::ttl) does not count, and a probe frees its place then: choose a longer

@@ -35,7 +35,7 @@ impl<Res, Err, F: Fn(&Result<Res, Err>) -> Verdict> Classify<Res, Err> for F {
 }
 
 /// Judges by the gRPC status if it comes with the headers, else by the HTTP status; an error is a failure. A status in the
-/// trailers counts for layers that go on [until the body ends](crate::AtBodyEnd).
+/// trailers counts for layers that go on [until the body ends](crate::body::AtBodyEnd).
 ///
 /// HTTP: below 400 is a success, 429 and 503 are overload, other 4xx are the caller's fault, other 5xx a failure. gRPC:
 /// `OK` is a success, `UNAVAILABLE` and `RESOURCE_EXHAUSTED` are overload, `CANCELLED` is ignored, codes that blame the

@@ -125,7 +125,7 @@ impl<S: Service<Req>, Req> Service<Req> for ClientService<S> {
 }
 
 pin_project! {
-    /// The future of [`ClientService`](crate::ClientService).
+    /// The future of [`ClientService`](crate::service::ClientService).
     ///
     /// # Cancel safety
     /// Dropping the future drops the call.

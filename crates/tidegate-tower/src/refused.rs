@@ -11,10 +11,10 @@ use tidegate::{Retry, visible};
 
 use crate::client::MadeInside;
 
-/// Why a request was not served: an error for clients, from which [`Answers`](crate::Answers) can make a response.
+/// Why a request was not served: an error for clients, from which [`Answers`](crate::parameter::Answers) can make a response.
 ///
 /// Responses of [`Problems`](crate::Problems) and `GrpcStatuses` carry it among their extensions, so that outer layers
-/// can tell a refusal by a layer from an answer of the service: see [`ByStatus`](crate::ByStatus). A
+/// can tell a refusal by a layer from an answer of the service: see [`ByStatus`](crate::classify::ByStatus). A
 /// [`ForwardDeadlineLayer`](crate::ForwardDeadlineLayer) adds one to an answer by which the called service says that the
 /// short time of the call was up.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -131,7 +131,7 @@ impl Refused {
     }
 
     /// Returns the refusal if the error is one, or has one in its chain of [sources](Error::source): a `Refused`, a boxed
-    /// error, or an error of the program's own type that [`OwnErrors`](crate::OwnErrors) has made or that
+    /// error, or an error of the program's own type that [`OwnErrors`](crate::parameter::OwnErrors) has made or that
     /// [`Refused::look_into`] names. `None` for errors of other types, whatever they hold.
     #[must_use]
     pub fn of_error<E: 'static>(error: &E) -> Option<&Self> {
@@ -148,8 +148,8 @@ impl Refused {
         look_of(TypeId::of::<E>()).and_then(|look| look(error))
     }
 
-    /// Lets [`Refused::of_error`], and so [`ByStatus`](crate::ByStatus), find refusals in the sources of errors of type
-    /// `E`, in the whole program. [`OwnErrors`](crate::OwnErrors) does that for the errors that it makes. Call it once
+    /// Lets [`Refused::of_error`], and so [`ByStatus`](crate::classify::ByStatus), find refusals in the sources of errors of type
+    /// `E`, in the whole program. [`OwnErrors`](crate::parameter::OwnErrors) does that for the errors that it makes. Call it once
     /// for a type into which the program converts other errors, before a layer that is outside of the conversion.
     ///
     /// # Examples

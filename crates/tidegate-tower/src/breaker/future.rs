@@ -14,7 +14,7 @@ use crate::guarded::{Entered, Inside};
 use crate::poll_notes::TURN_CAME;
 
 pin_project! {
-    /// The future of [`BreakerService`](crate::BreakerService).
+    /// The future of [`BreakerService`](crate::service::BreakerService).
     ///
     /// # Cancel safety
     /// Dropping the future reports no outcome to the breaker, and frees the place of a probe.

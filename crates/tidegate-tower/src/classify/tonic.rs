@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 use super::{of_code, retry_after};
 
 /// Judges the result of a call of a tonic client, for a [`Retrier`](tidegate::retries::Retrier) or a breaker around it: by
-/// the status code as [`ByStatus`](crate::ByStatus) does, and by the wait in the status's metadata ([`retry_after`]).
+/// the status code as [`ByStatus`](crate::classify::ByStatus) does, and by the wait in the status's metadata ([`retry_after`]).
 ///
 /// A status that tonic makes itself because the call could not be sent is `UNAVAILABLE`, which is overload, or `UNKNOWN`, which
 /// is a failure.
@@ -15,7 +15,7 @@ use super::{of_code, retry_after};
 /// # Examples
 /// ```
 /// use tidegate::Outcome;
-/// use tidegate_tower::judge_status;
+/// use tidegate_tower::classify::judge_status;
 /// use tonic::Status;
 ///
 /// assert_eq!(judge_status(&Ok(())).outcome, Outcome::Success);

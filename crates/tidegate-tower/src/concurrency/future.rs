@@ -19,7 +19,7 @@ use crate::guarded::{GuardRules, Inside};
 use crate::poll_notes::TURN_CAME;
 
 pin_project! {
-    /// The future of [`ConcurrencyService`](crate::ConcurrencyService).
+    /// The future of [`ConcurrencyService`](crate::service::ConcurrencyService).
     ///
     /// `F` is the service's future, `S::Future`. As a parameter of its own it lets the compiler prove that a call with
     /// boxed errors is `Send`.

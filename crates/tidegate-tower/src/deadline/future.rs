@@ -19,7 +19,7 @@ use crate::given_up::dropping_for_timeout;
 use crate::refused::Refused;
 
 pin_project! {
-    /// The future of [`DeadlineService`](crate::DeadlineService) and [`ForwardDeadlineService`](crate::ForwardDeadlineService).
+    /// The future of [`DeadlineService`](crate::service::DeadlineService) and [`ForwardDeadlineService`](crate::service::ForwardDeadlineService).
     ///
     /// # Cancel safety
     /// Dropping the future drops the service's future.

@@ -34,7 +34,8 @@ use crate::ready::give_back;
 /// A layer of the program's own that bounds each try, in a stack that does not bound the whole call:
 /// ```
 /// use std::time::Duration;
-/// use tidegate_tower::{BoundsCalls, ClientStack};
+/// use tidegate_tower::ClientStack;
+/// use tidegate_tower::parameter::BoundsCalls;
 /// use tower_layer::{Identity, Layer};
 ///
 /// #[derive(Clone)]
@@ -182,7 +183,7 @@ impl Until {
 }
 
 pin_project! {
-    /// The future of [`WholeCallService`](crate::WholeCallService).
+    /// The future of [`WholeCallService`](crate::service::WholeCallService).
     ///
     /// # Cancel safety
     /// Dropping the future drops the call.

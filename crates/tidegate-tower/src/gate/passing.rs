@@ -207,7 +207,7 @@ async fn carrying<F: Future>(priority: Priority, call: impl FnOnce() -> F) -> F:
     priority::carry_through(priority, future).await
 }
 
-/// The future of [`GateService`](crate::GateService).
+/// The future of [`GateService`](crate::service::GateService).
 ///
 /// # Cancel safety
 /// See [`GateLayer`](crate::GateLayer).

@@ -16,7 +16,7 @@ use crate::given_up::NotCalled;
 use crate::poll_notes::{TRIED_BEFORE, TURN_CAME};
 
 pin_project! {
-    /// The future of [`RateLimitService`](crate::RateLimitService).
+    /// The future of [`RateLimitService`](crate::service::RateLimitService).
     ///
     /// `F` is the service's future, `S::Future`. As a parameter of its own it lets the compiler prove that a call with
     /// boxed errors is `Send`.

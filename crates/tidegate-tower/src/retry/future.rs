@@ -15,13 +15,13 @@ use tidegate::retries::{Verdict, header};
 use tower_service::Service;
 
 use super::Again;
-use crate::body::CanReplay;
 use crate::classify::Classify;
 use crate::poll_notes::TRIED_BEFORE;
 use crate::ready::call_when_ready;
+use crate::replay::CanReplay;
 
 pin_project! {
-    /// The future of [`RetryService`](crate::RetryService).
+    /// The future of [`RetryService`](crate::service::RetryService).
     ///
     /// `F` is the service's future, `S::Future`. As a parameter of its own it lets the compiler prove that a call with
     /// boxed errors is `Send`.

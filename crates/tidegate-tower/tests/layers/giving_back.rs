@@ -13,10 +13,11 @@ use tidegate::{
     Breaker, Bulkhead, Clock as _, Cost, Descriptor, Gate, KeyedLimiter, Limiter, ManualClock, Permit,
     Policy, PolicySet, Quota,
 };
+use tidegate_tower::classify::{ByStatus, Classify};
+use tidegate_tower::parameter::Answers;
 use tidegate_tower::{
-    Answers, BreakerLayer, ByStatus, Classify, ClientLayer, ClientStack, ConcurrencyLayer, DeadlineLayer,
-    Errors, ForwardDeadlineLayer, GateLayer, Problems, RateLimitLayer, RefusalCause, Refused, RetryLayer,
-    ServerStack, Spent,
+    BreakerLayer, ClientLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, Errors, ForwardDeadlineLayer,
+    GateLayer, Problems, RateLimitLayer, RefusalCause, Refused, RetryLayer, ServerStack, Spent,
 };
 use tower::util::BoxCloneService;
 use tower::{BoxError, ServiceExt as _};
