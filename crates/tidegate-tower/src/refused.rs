@@ -9,7 +9,7 @@ use tidegate::http_answer::server_parts::in_words;
 use tidegate::observer::RefusalCause;
 use tidegate::{Retry, visible};
 
-use crate::client::MadeInside;
+use crate::call_notes::Surroundings;
 
 /// Why a request was not served: an error for clients, from which [`Answers`](crate::parameter::Answers) can make a response.
 ///
@@ -29,7 +29,7 @@ pub struct Refused {
     /// What the person said who forced the breaker open; `None` for other causes, and if nothing was said. It is in the
     /// text of this error, for the program and its logs. Responses leave it out, since strangers read them.
     pub reason: Option<Arc<str>>,
-    made_inside: MadeInside,
+    made_inside: Surroundings,
 }
 
 /// Two refusals are equal if they say the same.
@@ -63,7 +63,7 @@ impl Refused {
 
     /// Makes a refusal, which records how many clients surround the running code.
     pub(crate) fn by(cause: RefusalCause, by: Arc<str>, retry: Retry) -> Self {
-        Self { cause, by, retry, reason: None, made_inside: MadeInside::now() }
+        Self { cause, by, retry, reason: None, made_inside: Surroundings::now() }
     }
 
     /// Adds the reason that a person gave.

@@ -9,8 +9,8 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tidegate::{Outcome, Permit};
 
+use crate::call_notes::outcome_of_dropped_body;
 use crate::classify::{of_body_error, of_trailers};
-use crate::given_up::outcome_of_dropped_body;
 use crate::guarded::Entered;
 use crate::name::Name;
 

@@ -13,7 +13,7 @@ use tidegate::deadline::carry;
 use tidegate::observer::RefusalCause;
 use tidegate::{Retry, Tick};
 
-use crate::given_up::dropping_for_timeout;
+use crate::call_notes::dropping_for_timeout;
 use crate::name::Name;
 use crate::refused::Refused;
 

@@ -15,7 +15,7 @@ use tidegate::observer::RefusalCause;
 use super::rules::DeadlineRules;
 use crate::answers::Answers;
 use crate::body::{AtHead, BodyDeadline, BoundsUntil};
-use crate::given_up::dropping_for_timeout;
+use crate::call_notes::dropping_for_timeout;
 use crate::refused::Refused;
 
 pin_project! {

@@ -21,9 +21,8 @@ use tower_service::Service;
 use super::forward::ForwardDeadlineLayer;
 use super::rules::DeadlineRules;
 use super::serve::DeadlineLayer;
-use super::{is_only_ceiling, within_ceiling};
 use crate::answers::{Answers, Errors};
-use crate::given_up::dropping_for_timeout;
+use crate::call_notes::{dropping_for_timeout, is_only_ceiling, within_ceiling};
 use crate::ready::give_back;
 
 /// A deadline layer of a client that bounds each try, from which [`ClientStack`](crate::ClientStack) makes the layer that

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate::{Admission, Gate, GateDecision, Outcome};
 
-use crate::given_up::outcome_of_drop;
+use crate::call_notes::outcome_of_drop;
 use crate::guarded::Entered;
 use crate::name::Name;
 use crate::real_cost::Spent;

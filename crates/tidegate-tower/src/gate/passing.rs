@@ -19,9 +19,8 @@ use super::describe::Describe;
 use super::rules::{GateRules, WhenUndecided};
 use crate::answers::Answers;
 use crate::body::HoldsUntil;
+use crate::call_notes::{Made, turn_came, watching_for_tries};
 use crate::classify::Classify;
-use crate::given_up::Made;
-use crate::poll_notes::{TRIED_BEFORE, TURN_CAME};
 use crate::real_cost::{Charge, Spent};
 use crate::refused::Refused;
 
@@ -87,14 +86,14 @@ impl<D, C, A> GateRules<D, C, A> {
             let spent = self.settling.then(|| Spent::hand_over(Charge::AwaitingReport, &mut request));
             self.over.replace(&admission, request.headers_mut());
             if !admission.wait.is_zero() || matches!(admission.by, DecidedBy::Engine | DecidedBy::Fallback) {
-                TURN_CAME.leave();
+                turn_came();
             }
             let inside = InGate::new(admission.undo_if_dropped(false), spent, &self.name);
             let (mut result, tried_before) = {
                 let priority = inside.decision().priority;
                 let mut called = pin!(carrying(priority, || Made::new(ready.call(request))));
                 let poll_called = |cx: &mut Context<'_>| {
-                    let (polled, tried) = TRIED_BEFORE.watch(|| called.as_mut().poll(cx));
+                    let (polled, tried) = watching_for_tries(|| called.as_mut().poll(cx));
                     polled.map(|result| (result, tried))
                 };
                 poll_fn(poll_called).await

@@ -12,8 +12,7 @@ use tower_service::Service;
 
 use super::rules::{Charge, RateLimitRules};
 use crate::answers::Answers;
-use crate::given_up::NotCalled;
-use crate::poll_notes::{TRIED_BEFORE, TURN_CAME};
+use crate::call_notes::{NotCalled, turn_came, watching_for_tries};
 
 pin_project! {
     /// The future of [`RateLimitService`](crate::service::RateLimitService).
@@ -99,7 +98,7 @@ where
                 StageProjection::Refused { result } => return Poll::Ready(result.take().expect(ENDED)),
                 StageProjection::Held { due, call, rules, .. } => {
                     let charge = Uncalled(Some(ready!(due.as_mut().poll(cx))));
-                    TURN_CAME.leave();
+                    turn_came();
                     let (call, rules) = (call.take(), Arc::clone(rules));
                     stage.set(RateLimitStage::AtTurn { charge, call, rules });
                 }
@@ -118,7 +117,7 @@ where
                 }
                 StageProjection::Called { future, answer, charge, rules } => {
                     let mut result = if charge.is_some() {
-                        let (polled, tried_before) = TRIED_BEFORE.watch(|| future.poll(cx));
+                        let (polled, tried_before) = watching_for_tries(|| future.poll(cx));
                         let result = ready!(polled);
                         if !tried_before
                             && rules.is_refused_before_work(&result)

@@ -15,8 +15,8 @@ use tidegate::retries::{Verdict, header};
 use tower_service::Service;
 
 use super::Again;
+use crate::call_notes::tried_before;
 use crate::classify::Classify;
-use crate::poll_notes::TRIED_BEFORE;
 use crate::ready::call_when_ready;
 use crate::replay::CanReplay;
 
@@ -121,7 +121,7 @@ where
     };
     let answer = rules.retrier.run_on(first, verdict, call, judge).await.0;
     if tried.load(Ordering::Relaxed) > 0 {
-        TRIED_BEFORE.leave();
+        tried_before();
     }
     answer
 }
