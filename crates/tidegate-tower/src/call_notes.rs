@@ -12,12 +12,11 @@
 //! | `TIMEOUT_IS_FAILURE` | a deadline that drops what is inside it | the guards in there, which are dropped | a future is dropped without an argument, and a guard of requests of any type cannot have been handed one before |
 //! | `NOT_CALLED` | a wait for a turn that is dropped | the guards around it, which are dropped next | a dropped future returns nothing |
 //! | `TURN_CAME` | a wait for a turn that ends | the breakers around it | they measure from then on, long before there is an answer |
-//! | `TRIED_BEFORE` | a retry layer whose call ends | the limits around it | the answers of a retry layer may be of any type |
 //! | `CEILING` | the bound of a whole call | such a bound inside it | it goes where the carried deadline goes, also to calls whose requests are made inside |
 //! | `AROUND` | clients, and tries after the first | refusals made in there | layers that refuse requests of any type; the refusal takes it along as a value |
 //!
-//! Each is put back when the step ends, except those that are read by whoever comes next: `NOT_CALLED` is cleared before
-//! the drop that it tells about, `TURN_CAME` and `TRIED_BEFORE` before the poll.
+//! Each is put back when the step ends, except the two that are read by whoever comes next: `NOT_CALLED` is cleared before
+//! the drop that it tells about, `TURN_CAME` before the poll.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -31,9 +30,8 @@ thread_local! {
     static TIMEOUT_IS_FAILURE: Cell<bool> = const { Cell::new(false) };
     static NOT_CALLED: Cell<bool> = const { Cell::new(false) };
     static TURN_CAME: Cell<bool> = const { Cell::new(false) };
-    static TRIED_BEFORE: Cell<bool> = const { Cell::new(false) };
     static CEILING: Cell<Option<Deadline>> = const { Cell::new(None) };
-    static AROUND: Cell<Surroundings> = const { Cell::new(Surroundings { clients: 0 }) };
+    static AROUND: Cell<Surroundings> = const { Cell::new(Surroundings { clients: 0, further_tries: 0 }) };
 }
 
 /// Puts a note back when dropped, also if the work panics.
@@ -133,30 +131,12 @@ pub(crate) fn turn_came() {
 
 /// Polls a call, and returns whether its turn came during this poll.
 pub(crate) fn watching_for_turn<T>(poll: impl FnOnce() -> T) -> (T, bool) {
-    watching(&TURN_CAME, poll)
-}
-
-/// Notes that the call that ends in this poll was made before its last try.
-///
-/// If the last try was refused before any work began, an earlier one was made all the same. A limit outside then keeps its
-/// charge, which it gives back for a call that was refused before any work began.
-pub(crate) fn tried_before() {
-    TRIED_BEFORE.set(true);
-}
-
-/// Polls a call, and returns whether a call that was tried before has ended in this poll.
-pub(crate) fn watching_for_tries<T>(poll: impl FnOnce() -> T) -> (T, bool) {
-    watching(&TRIED_BEFORE, poll)
-}
-
-/// Polls a call, and returns whether a layer inside has left the note during this poll.
-fn watching<T>(note: &'static LocalKey<Cell<bool>>, poll: impl FnOnce() -> T) -> (T, bool) {
-    let before = note.replace(false);
+    let before = TURN_CAME.replace(false);
     let polled = poll();
-    let left = note.get();
+    let came = TURN_CAME.get();
     // A layer further outside looks too.
-    note.set(before || left);
-    (polled, left)
+    TURN_CAME.set(before || came);
+    (polled, came)
 }
 
 /// Runs a part of a client's whole call. `ceiling` is the deadline that it carries, if that is only the ceiling of the
@@ -172,13 +152,16 @@ pub(crate) fn is_only_ceiling(carried: Deadline) -> bool {
 
 /// What surrounds the running code; in a refusal, what surrounded the code that made it.
 ///
-/// A limit of a server gives back the charge of a request that a layer inside refused before any work began. A service
-/// that works, calls another service through a client, and returns the client's refusal unchanged must not look like
-/// that. So each refusal records how many clients surrounded the code that made it. A limit compares that number with its
-/// own: if the refusal has more, a client inside the limit made it, and the charge stays.
+/// A limit gives back the charge of a request that a layer inside refused before any work began. Two refusals look like
+/// that, and are not: that of a client which the service called in its work, and which the service returns unchanged; and
+/// that of a further try, since an earlier one was made. So each refusal records how many clients and how many further
+/// tries surrounded the code that made it. A limit compares these numbers with its own: if the refusal has more, it was made
+/// by a client or in a further try inside the limit, and the charge stays. Layers in a task of their own, such as those inside
+/// tower's `Buffer`, do not see what surrounds that task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings {
-    clients: u32,
+    clients: u16,
+    further_tries: u16,
 }
 
 impl Surroundings {
@@ -187,9 +170,11 @@ impl Surroundings {
         AROUND.get()
     }
 
-    /// Returns whether what was made there was made by a client inside the running code: more clients surrounded it.
+    /// Returns whether what was made there was made by a client, or in a further try, inside the running code: more of
+    /// them surrounded it.
     pub(crate) fn is_further_inside(self) -> bool {
-        self.clients > Self::now().clients
+        let now = Self::now();
+        self.clients > now.clients || self.further_tries > now.further_tries
     }
 }
 
@@ -201,12 +186,39 @@ pub(crate) fn inside_some_client<R>(work: impl FnOnce() -> R) -> R {
 /// Runs `work` as a part of a client.
 pub(crate) fn inside_client<R>(work: impl FnOnce() -> R) -> R {
     let outside = Surroundings::now();
-    during(&AROUND, Surroundings { clients: outside.clients.saturating_add(1) }, work)
+    during(&AROUND, Surroundings { clients: outside.clients.saturating_add(1), ..outside }, work)
+}
+
+pin_project! {
+    /// A try after the first.
+    pub(crate) struct FurtherTry<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F> FurtherTry<F> {
+    pub(crate) const fn new(future: F) -> Self {
+        Self { future }
+    }
+}
+
+impl<F: Future> Future for FurtherTry<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let future = self.project().future;
+        let outside = Surroundings::now();
+        let inside = Surroundings { further_tries: outside.further_tries.saturating_add(1), ..outside };
+        during(&AROUND, inside, || future.poll(cx))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::panic::catch_unwind;
+    use std::pin::pin;
+    use std::task::Waker;
 
     use tidegate::Tick;
 
@@ -259,5 +271,17 @@ mod tests {
         let made = inside_client(|| inside_some_client(Surroundings::now));
         assert!(made.is_further_inside());
         assert!(!inside_client(|| made.is_further_inside()));
+    }
+
+    #[test]
+    fn what_a_further_try_has_made_is_known_outside_of_it() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut tried = pin!(FurtherTry::new(async {
+            let made = Surroundings::now();
+            (made, made.is_further_inside())
+        }));
+        let Poll::Ready((made, there)) = tried.as_mut().poll(&mut cx) else { panic!("nothing to wait for") };
+        assert!(made.is_further_inside() && !there);
+        assert!(inside_client(|| made.is_further_inside()), "in a client of another try");
     }
 }

@@ -61,7 +61,7 @@ impl Refused {
         Self::by(cause, by.into(), Retry::Unknown)
     }
 
-    /// Makes a refusal, which records how many clients surround the running code.
+    /// Makes a refusal, which records what surrounds the running code.
     pub(crate) fn by(cause: RefusalCause, by: Arc<str>, retry: Retry) -> Self {
         Self { cause, by, retry, reason: None, made_inside: Surroundings::now() }
     }
@@ -100,7 +100,7 @@ impl Refused {
     }
 
     /// Returns whether no work had begun for the request that the running code serves: the refusal is
-    /// [before work](Self::is_before_work), and no client inside the running code made it.
+    /// [before work](Self::is_before_work), and neither a client nor a further try inside the running code made it.
     pub(crate) fn is_before_work_here(&self) -> bool {
         self.is_before_work() && !self.made_inside.is_further_inside()
     }

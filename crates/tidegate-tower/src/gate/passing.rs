@@ -19,7 +19,7 @@ use super::describe::Describe;
 use super::rules::{GateRules, WhenUndecided};
 use crate::answers::Answers;
 use crate::body::HoldsUntil;
-use crate::call_notes::{Made, turn_came, watching_for_tries};
+use crate::call_notes::{Made, turn_came};
 use crate::classify::Classify;
 use crate::real_cost::{Charge, Spent};
 use crate::refused::Refused;
@@ -89,21 +89,13 @@ impl<D, C, A> GateRules<D, C, A> {
                 turn_came();
             }
             let inside = InGate::new(admission.undo_if_dropped(false), spent, &self.name);
-            let (mut result, tried_before) = {
-                let priority = inside.decision().priority;
-                let mut called = pin!(carrying(priority, || Made::new(ready.call(request))));
-                let poll_called = |cx: &mut Context<'_>| {
-                    let (polled, tried) = watching_for_tries(|| called.as_mut().poll(cx));
-                    polled.map(|result| (result, tried))
-                };
-                poll_fn(poll_called).await
-            };
+            let priority = inside.decision().priority;
+            let mut result = carrying(priority, || Made::new(ready.call(request))).await;
             if let Ok(response) = &mut result {
                 self.answers.add_limit_state(response, &HttpAnswer::of_gate(inside.decision(), &described));
             }
             let outcome = self.classify.classify(&result).outcome;
-            let is_before_work =
-                !tried_before && self.answers.refusal_in(&result).is_some_and(Refused::is_before_work_here);
+            let is_before_work = self.answers.refusal_in(&result).is_some_and(Refused::is_before_work_here);
             match result {
                 Ok(response) if !is_before_work && U::goes_on(&response) => {
                     Ok(U::hold(response, outcome, inside.held()))

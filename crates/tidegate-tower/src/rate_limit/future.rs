@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::rules::{Charge, RateLimitRules};
 use crate::answers::Answers;
-use crate::call_notes::{NotCalled, turn_came, watching_for_tries};
+use crate::call_notes::{NotCalled, turn_came};
 
 pin_project! {
     /// The future of [`RateLimitService`](crate::service::RateLimitService).
@@ -116,19 +116,13 @@ where
                     stage.set(RateLimitStage::Called { future, answer, charge, rules });
                 }
                 StageProjection::Called { future, answer, charge, rules } => {
-                    let mut result = if charge.is_some() {
-                        let (polled, tried_before) = watching_for_tries(|| future.poll(cx));
-                        let result = ready!(polled);
-                        if !tried_before
-                            && rules.is_refused_before_work(&result)
-                            && let Some(charge) = charge.take()
-                        {
-                            charge.undo();
-                        }
-                        result
-                    } else {
-                        ready!(future.poll(cx))
-                    };
+                    let mut result = ready!(future.poll(cx));
+                    if charge.is_some()
+                        && rules.is_refused_before_work(&result)
+                        && let Some(charge) = charge.take()
+                    {
+                        charge.undo();
+                    }
                     if let Ok(response) = &mut result {
                         rules.add_limit_state::<_, S::Error>(response, answer);
                     }
