@@ -1,7 +1,6 @@
 //! Gate layer: puts the policies of a gate around a service. A request is charged to all policies or to none.
 
 mod admitted;
-mod describe;
 mod passing;
 mod rules;
 
@@ -16,10 +15,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 pub use self::admitted::HeldAdmission;
-pub use self::describe::Describe;
 pub use self::passing::GateFuture;
 use self::rules::GateRules;
-pub use self::rules::WhenUndecided;
+pub use self::rules::{Describe, WhenUndecided};
 use crate::answers::{Answers, Problems};
 use crate::body::{AtBodyEnd, AtHead, HoldsUntil};
 use crate::classify::{ByStatus, Classify};

@@ -15,8 +15,7 @@ use tidegate::{Admission, Check, Deadline, Entry, Gate, GateDecision, Outcome, P
 use tower_service::Service;
 
 use super::admitted::{HeldAdmission, InGate};
-use super::describe::Describe;
-use super::rules::{GateRules, WhenUndecided};
+use super::rules::{Describe, GateRules, WhenUndecided};
 use crate::answers::Answers;
 use crate::body::HoldsUntil;
 use crate::call_notes::{Made, turn_came};
