@@ -9,14 +9,12 @@
 //!
 //! | note | left by | for | why it cannot travel as a value |
 //! |---|---|---|---|
-//! | `TIMEOUT_IS_FAILURE` | a deadline that drops what is inside it | the guards in there, which are dropped | a future is dropped without an argument, and a guard of requests of any type cannot have been handed one before |
-//! | `NOT_CALLED` | a wait for a turn that is dropped | the guards around it, which are dropped next | a dropped future returns nothing |
+//! | `DROPPED` | a deadline that drops what is inside it; a wait for a turn that is dropped with it | the guards in there and around the wait, which are dropped | a future is dropped without an argument and returns nothing, and a guard of requests of any type cannot have been handed a value before |
 //! | `TURN_CAME` | a wait for a turn that ends | the breakers around it | they measure from then on, long before there is an answer |
 //! | `CEILING` | the bound of a whole call | such a bound inside it | it goes where the carried deadline goes, also to calls whose requests are made inside |
 //! | `AROUND` | clients, and tries after the first | refusals made in there | layers that refuse requests of any type; the refusal takes it along as a value |
 //!
-//! Each is put back when the step ends, except the two that are read by whoever comes next: `NOT_CALLED` is cleared before
-//! the drop that it tells about, `TURN_CAME` before the poll.
+//! Each is put back when the step ends, except `TURN_CAME`, which is cleared before the poll that it tells about.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -27,8 +25,7 @@ use pin_project_lite::pin_project;
 use tidegate::{Deadline, Outcome};
 
 thread_local! {
-    static TIMEOUT_IS_FAILURE: Cell<bool> = const { Cell::new(false) };
-    static NOT_CALLED: Cell<bool> = const { Cell::new(false) };
+    static DROPPED: Cell<Dropped> = const { Cell::new(Dropped::NoFault) };
     static TURN_CAME: Cell<bool> = const { Cell::new(false) };
     static CEILING: Cell<Option<Deadline>> = const { Cell::new(None) };
     static AROUND: Cell<Surroundings> = const { Cell::new(Surroundings { clients: 0, further_tries: 0 }) };
@@ -50,6 +47,17 @@ fn during<T: Copy + 'static, R>(note: &'static LocalKey<Cell<T>>, value: T, work
     work()
 }
 
+/// Why a future or a body is being dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dropped {
+    /// Nobody waits for it any more, or it had too little time: this says nothing about the work.
+    NoFault,
+    /// Its time is up, which is a failure of the called service.
+    TooLate,
+    /// The same, but it waited for its turn here, so that the service was not called.
+    TooLateInLine,
+}
+
 /// Runs `work`, which drops a future or a body because its time is up, and says whether the timeout counts as a failure of
 /// that.
 ///
@@ -57,38 +65,43 @@ fn during<T: Copy + 'static, R>(note: &'static LocalKey<Cell<T>>, value: T, work
 /// the deadline of a [`DeadlineLayer`](crate::DeadlineLayer) has passed, the work took too long, and a limit that
 /// adapts to latencies must learn of it: otherwise a service that hangs would never lower the limit.
 pub(crate) fn dropping_for_timeout<T>(timeout_is_failure: bool, work: impl FnOnce() -> T) -> T {
-    during(&TIMEOUT_IS_FAILURE, timeout_is_failure, || {
-        NOT_CALLED.set(false);
-        work()
-    })
+    during(&DROPPED, if timeout_is_failure { Dropped::TooLate } else { Dropped::NoFault }, work)
 }
 
 /// Returns the outcome of work that is being dropped: a failure within [`dropping_for_timeout`] if the timeout counts and
 /// the service was called, else ignored.
 pub(crate) fn outcome_of_drop() -> Outcome {
-    if NOT_CALLED.get() { Outcome::Ignored } else { outcome_of_dropped_body() }
+    match DROPPED.get() {
+        Dropped::TooLate => Outcome::Failure,
+        Dropped::NoFault | Dropped::TooLateInLine => Outcome::Ignored,
+    }
 }
 
 /// Returns the outcome of an answer whose body is being dropped before it has ended: as [`outcome_of_drop`], and the
 /// service was called.
 pub(crate) fn outcome_of_dropped_body() -> Outcome {
-    if TIMEOUT_IS_FAILURE.get() { Outcome::Failure } else { Outcome::Ignored }
+    match DROPPED.get() {
+        Dropped::TooLate | Dropped::TooLateInLine => Outcome::Failure,
+        Dropped::NoFault => Outcome::Ignored,
+    }
 }
 
-/// Part of a call that waits for its turn, in a concurrency layer's queue or for a rate limit layer's permit. Dropped, it
-/// tells the layers around the call, which are dropped after it, that the service was not called, so that a timeout is
-/// not its failure.
+/// Part of a call that waits for its turn, in a concurrency layer's queue or for a rate limit layer's permit. Dropped for a
+/// timeout, it tells the layers around the call, which are dropped after it, that the service was not called, so that the
+/// timeout is not its failure.
 pub(crate) struct NotCalled;
 
 impl Drop for NotCalled {
     fn drop(&mut self) {
-        NOT_CALLED.set(true);
+        if DROPPED.get() == Dropped::TooLate {
+            DROPPED.set(Dropped::TooLateInLine);
+        }
     }
 }
 
 pin_project! {
-    /// The future of the inner service of a layer that reports how calls end. When it is dropped, it first clears the
-    /// note of [`NotCalled`], so that the note then tells about this call and not about an earlier one.
+    /// The future of the inner service of a layer that reports how calls end. When it is dropped, it first takes back what
+    /// a [`NotCalled`] has said, so that the note then tells about this call and not about one beside it.
     pub(crate) struct Made<F> {
         // Comes first, so it is dropped before the future.
         begin: Begin,
@@ -97,12 +110,14 @@ pin_project! {
     }
 }
 
-/// Forgets, when dropped, what earlier calls left.
+/// Forgets, when dropped, that a call beside this one was not made.
 struct Begin;
 
 impl Drop for Begin {
     fn drop(&mut self) {
-        NOT_CALLED.set(false);
+        if DROPPED.get() == Dropped::TooLateInLine {
+            DROPPED.set(Dropped::TooLate);
+        }
     }
 }
 
@@ -251,15 +266,21 @@ mod tests {
 
     #[test]
     fn a_timeout_is_no_failure_of_a_service_that_was_not_called() {
-        let outcome = |was_called: bool| {
-            dropping_for_timeout(true, || {
-                if !was_called {
-                    drop(NotCalled);
-                }
-                outcome_of_drop()
+        let outcomes = |timeout_is_failure: bool| {
+            dropping_for_timeout(timeout_is_failure, || {
+                let called = outcome_of_drop();
+                drop(NotCalled);
+                let in_line = (outcome_of_drop(), outcome_of_dropped_body());
+                // Another call, dropped next.
+                drop(Made::new(()));
+                (called, in_line, outcome_of_drop())
             })
         };
-        assert_eq!([false, true].map(outcome), [Outcome::Ignored, Outcome::Failure]);
+        let (failure, ignored) = (Outcome::Failure, Outcome::Ignored);
+        assert_eq!(outcomes(true), (failure, (ignored, failure), failure));
+        assert_eq!(outcomes(false), (ignored, (ignored, ignored), ignored));
+        drop(NotCalled);
+        assert_eq!(outcome_of_drop(), ignored, "nothing is left behind");
     }
 
     #[test]
