@@ -21,7 +21,7 @@ use crate::call_notes::inside_client;
 /// A layer that makes calls in another task, such as tower's `Buffer`, hides the mark from the layers inside it: put a
 /// `ClientLayer` inside such a layer too.
 ///
-/// Costs two accesses to a thread-local number for each poll. Has no state.
+/// Costs three accesses to thread-local memory for each poll. Has no state.
 ///
 /// # Examples
 /// ```

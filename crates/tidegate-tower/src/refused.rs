@@ -93,7 +93,9 @@ impl Refused {
 
     /// Returns whether the refused request or call was refused before any work for it had begun: `false` if its time was
     /// up while it was being worked on. A layer outside that has charged the request gives its charge back then, unless
-    /// the refusal is that of a client which the service called: see [`ClientLayer`](crate::ClientLayer).
+    /// the refusal is that of a client which the service called: see [`ClientLayer`](crate::ClientLayer), or that of a try
+    /// after the first of a [`RetryLayer`](crate::RetryLayer) inside. Layers in a task of their own, such as those inside
+    /// tower's `Buffer`, cannot be told that they are a part of either.
     #[must_use]
     pub const fn is_before_work(&self) -> bool {
         !matches!(self.cause, RefusalCause::TimedOut | RefusalCause::CutShort)
