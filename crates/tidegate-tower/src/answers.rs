@@ -92,7 +92,8 @@ impl<Res, Err: BoxedRefused + 'static> Answers<Res, Err> for Errors {
 /// ```
 /// use tidegate::breaker::CircuitBreaker;
 /// use tidegate::{Breaker, Bulkhead};
-/// use tidegate_tower::{BreakerLayer, ClientStack, ConcurrencyLayer, OwnErrors, Refused};
+/// use tidegate_tower::parameter::OwnErrors;
+/// use tidegate_tower::{BreakerLayer, ClientStack, ConcurrencyLayer, Refused};
 ///
 /// #[derive(Debug, thiserror::Error)]
 /// enum StockError {

@@ -147,7 +147,7 @@ fn not_again(status: StatusCode, headers: &HeaderMap) -> Option<(HeaderName, Hea
 }
 
 pin_project! {
-    /// The future of [`ArrivingRetriesService`](crate::ArrivingRetriesService).
+    /// The future of [`ArrivingRetriesService`](crate::service::ArrivingRetriesService).
     pub struct ArrivingRetriesFuture<F> {
         #[pin]
         future: F,

@@ -1,4 +1,5 @@
-//! Work that goes on after the head of an answer: what layers do until the answer's body ends.
+//! Work that goes on after the head of an answer: what layers do until the answer's body ends. And request bodies that can
+//! be sent again.
 //!
 //! An answer that is streamed (server-sent events, a download, a stream of gRPC, the tokens of a language model) has its
 //! head long before its end. By default layers are done at the head, which costs nothing. With `until_body_ends` they
@@ -7,13 +8,11 @@
 //! [`AtBodyEnd`], since it changes the type of the response.
 
 mod holding;
-mod replay;
 mod timed;
 mod until;
 
 pub use self::holding::HeldBody;
-pub(crate) use self::replay::CanReplay;
-pub use self::replay::{ReplayBody, ReplayError};
 pub(crate) use self::timed::BodyDeadline;
 pub use self::timed::TimedBody;
 pub use self::until::{AtBodyEnd, AtHead, BoundsUntil, HoldsUntil};
+pub use crate::replay::{ReplayBody, ReplayError, ReplayLayer};

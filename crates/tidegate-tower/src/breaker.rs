@@ -1,23 +1,22 @@
 //! Circuit breaker layer: refuses calls to a failing service until it answers again.
 
-mod breakers;
 mod future;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tidegate::observer::Observer;
-use tidegate::{Breaker, KeyedBreaker};
+use tidegate::breaker::{Call, KeyedCall, Refusal, RefusalReason};
+use tidegate::observer::{Observer, RefusalCause};
+use tidegate::{Breaker, Key, KeyedBreaker};
 use tower_layer::Layer;
 use tower_service::Service;
 
-pub use self::breakers::{BreakerOfKey, Breakers, OneBreaker};
 pub use self::future::BreakerFuture;
 use crate::answers::{Answers, Problems};
 use crate::body::{AtBodyEnd, AtHead, HoldsUntil};
 use crate::classify::{ByStatus, Classify};
-use crate::guarded::{GuardRules, Inside};
+use crate::guarded::{Entered, GuardRules, Inside};
 use crate::name::Name;
 use crate::ready::give_back;
 
@@ -108,7 +107,7 @@ impl<B, C: Clone, A: Clone, U> BreakerLayer<B, C, A, U> {
 
     /// Judges a call when the body of its answer has ended, has failed or is dropped, for answers that are streamed. By
     /// default a call is judged by the head of its answer, so that a stream that breaks off counts as a success. The
-    /// service then answers with a [`HeldBody`](crate::HeldBody), whose page says which end has which outcome.
+    /// service then answers with a [`HeldBody`](crate::body::HeldBody), whose page says which end has which outcome.
     ///
     /// Whether a call was slow depends on the time to the head. A call that lasts longer than the breaker's
     /// [`ttl`](tidegate::breaker::BreakerBuilder::ttl) does not count, and a probe frees its place then: choose a longer
@@ -146,6 +145,59 @@ impl<S, B: Clone, C, A, U> Layer<S> for BreakerLayer<B, C, A, U> {
     fn layer(&self, inner: S) -> Self::Service {
         let (breakers, rules) = (self.breakers.clone(), Arc::clone(&self.rules));
         BreakerService { inner, breakers, rules, until: PhantomData }
+    }
+}
+
+/// Breakers for requests of one kind: [`OneBreaker`] for all, or a [`BreakerOfKey`].
+pub trait Breakers<Req>: Clone {
+    /// A call that was let through.
+    type Call: Entered;
+
+    /// Enters the breaker of a request without waiting.
+    ///
+    /// # Errors
+    /// [`Refusal`], with its reason, in the same cases as [`Breaker::enter_with_reason`].
+    fn try_enter(&self, request: &Req) -> Result<Self::Call, Refusal>;
+}
+
+/// One breaker for all requests: see [`BreakerLayer::new`].
+#[derive(Clone, Debug)]
+pub struct OneBreaker {
+    breaker: Breaker,
+}
+
+impl OneBreaker {
+    const fn new(breaker: Breaker) -> Self {
+        Self { breaker }
+    }
+}
+
+impl<Req> Breakers<Req> for OneBreaker {
+    type Call = Call;
+
+    fn try_enter(&self, _: &Req) -> Result<Call, Refusal> {
+        self.breaker.enter_with_reason()
+    }
+}
+
+/// A breaker for each key: see [`BreakerLayer::each`].
+#[derive(Clone, Debug)]
+pub struct BreakerOfKey<F> {
+    breaker: KeyedBreaker,
+    key: F,
+}
+
+impl<F> BreakerOfKey<F> {
+    const fn new(breaker: KeyedBreaker, key: F) -> Self {
+        Self { breaker, key }
+    }
+}
+
+impl<Req, K: Key, F: Fn(&Req) -> K + Clone> Breakers<Req> for BreakerOfKey<F> {
+    type Call = KeyedCall;
+
+    fn try_enter(&self, request: &Req) -> Result<KeyedCall, Refusal> {
+        self.breaker.enter_with_reason((self.key)(request))
     }
 }
 
@@ -191,10 +243,22 @@ where
             }
             Err(refusal) => {
                 give_back(&mut self.inner);
-                let (cause, reason) = breakers::cause(&refusal.reason);
+                let (cause, reason) = cause(&refusal.reason);
                 let refused = self.rules.name.refuse(cause, refusal.retry()).with_reason(reason);
                 BreakerFuture::refused(self.rules.answers.refuse(refused, None))
             }
         }
+    }
+}
+
+/// Returns the cause of a refusal, and the words of the person who forced the breaker open, if any.
+fn cause(reason: &RefusalReason) -> (RefusalCause, Option<&str>) {
+    match reason {
+        RefusalReason::HalfOpen => (RefusalCause::HalfOpen, None),
+        RefusalReason::Shedding => (RefusalCause::Shedding, None),
+        RefusalReason::Forced(forced) => {
+            (RefusalCause::ForcedOpen, Some(forced.reason()).filter(|reason| !reason.is_empty()))
+        }
+        _ => (RefusalCause::Open, None),
     }
 }

@@ -9,14 +9,10 @@ use tidegate::observer::RefusalCause;
 use tidegate::retries::Verdict;
 use tidegate::retries::header::{ENVOY_OVERLOADED, GRPC_PUSHBACK};
 use tidegate_core::retry::Pushback;
+#[cfg(feature = "grpc")]
+use tonic::{Code, Status};
 
 use crate::refused::Refused;
-
-#[cfg(feature = "grpc")]
-mod tonic;
-#[cfg(feature = "grpc")]
-#[cfg_attr(docsrs, doc(cfg(feature = "grpc")))]
-pub use self::tonic::judge_status;
 
 /// The header (or trailer) in which gRPC says how a call ended.
 pub(crate) const GRPC_STATUS: &str = "grpc-status";
@@ -35,7 +31,7 @@ impl<Res, Err, F: Fn(&Result<Res, Err>) -> Verdict> Classify<Res, Err> for F {
 }
 
 /// Judges by the gRPC status if it comes with the headers, else by the HTTP status; an error is a failure. A status in the
-/// trailers counts for layers that go on [until the body ends](crate::AtBodyEnd).
+/// trailers counts for layers that go on [until the body ends](crate::body::AtBodyEnd).
 ///
 /// HTTP: below 400 is a success, 429 and 503 are overload, other 4xx are the caller's fault, other 5xx a failure. gRPC:
 /// `OK` is a success, `UNAVAILABLE` and `RESOURCE_EXHAUSTED` are overload, `CANCELLED` is ignored, codes that blame the
@@ -133,6 +129,37 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Pushback> {
     let after = headers.get(RETRY_AFTER)?;
     let wait = number(after).map(Duration::from_secs).or_else(|| until(after, headers.get(DATE)?));
     Some(wait.map_or(Pushback::Never, Pushback::After))
+}
+
+/// Judges the result of a call of a tonic client, for a [`Retrier`](tidegate::retries::Retrier) or a breaker around it: by
+/// the status code as [`ByStatus`] does, and by the wait in the status's metadata ([`retry_after`]).
+///
+/// A status that tonic makes itself because the call could not be sent is `UNAVAILABLE`, which is overload, or `UNKNOWN`, which
+/// is a failure.
+///
+/// # Examples
+/// ```
+/// use tidegate::Outcome;
+/// use tidegate_tower::classify::judge_status;
+/// use tonic::Status;
+///
+/// assert_eq!(judge_status(&Ok(())).outcome, Outcome::Success);
+/// assert_eq!(judge_status(&Err::<(), _>(Status::not_found("no such order"))).outcome, Outcome::CallersFault);
+/// assert_eq!(judge_status(&Err::<(), _>(Status::unavailable("later"))).outcome, Outcome::Overloaded);
+/// ```
+#[cfg(feature = "grpc")]
+#[cfg_attr(docsrs, doc(cfg(feature = "grpc")))]
+#[must_use]
+pub fn judge_status<T>(result: &Result<T, Status>) -> Verdict {
+    let Err(status) = result else { return Outcome::Success.into() };
+    let code = match status.code() {
+        // A failed call that says OK is not one that went well.
+        Code::Ok => Code::Unknown,
+        code => code,
+    };
+    // Codes are 0 to 16.
+    let outcome = of_code(code as u64);
+    Verdict { outcome, pushback: retry_after(status.metadata().as_ref()) }
 }
 
 fn number(value: &HeaderValue) -> Option<u64> {

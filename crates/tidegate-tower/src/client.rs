@@ -1,11 +1,5 @@
-//! The border of a client: tells refusals of a server's own layers from those of clients that the service calls.
-//!
-//! A limit of a server gives back the charge of a request that a layer inside refused before any work began. A service
-//! that works, calls another service through a client, and returns the client's refusal unchanged must not look like
-//! that. So each refusal records how many clients surrounded the code that made it. A limit compares that number with its
-//! own: if the refusal has more, a client inside the limit made it, and the charge stays.
+//! The border of a client: its layers' refusals are known from those of a server's own layers.
 
-use std::cell::Cell;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,47 +8,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-thread_local! {
-    /// How many clients the running code is inside of.
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
-}
-
-/// How many clients surrounded the code that made a refusal.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MadeInside(u32);
-
-impl MadeInside {
-    /// Counts the clients around the running code.
-    pub(crate) fn now() -> Self {
-        Self(DEPTH.get())
-    }
-
-    /// Returns whether the refusal was made by a client inside the running code: more clients surrounded it.
-    pub(crate) fn is_further_inside(self) -> bool {
-        self.0 > DEPTH.get()
-    }
-}
-
-/// Runs `work` as a part of a client, unless it is one already.
-pub(crate) fn inside_some_client<R>(work: impl FnOnce() -> R) -> R {
-    if DEPTH.get() > 0 { work() } else { inside_client(work) }
-}
-
-/// Runs `work` as a part of a client.
-fn inside_client<R>(work: impl FnOnce() -> R) -> R {
-    /// Restores the depth, also after a panic.
-    struct Outside(u32);
-
-    impl Drop for Outside {
-        fn drop(&mut self) {
-            DEPTH.set(self.0);
-        }
-    }
-
-    let outside = Outside(DEPTH.get());
-    DEPTH.set(outside.0.saturating_add(1));
-    work()
-}
+use crate::call_notes::inside_client;
 
 /// Marks the layers inside it as those of a client. Put it outermost around a client of single layers;
 /// [`ClientStack`](crate::ClientStack) has one.
@@ -67,7 +21,7 @@ fn inside_client<R>(work: impl FnOnce() -> R) -> R {
 /// A layer that makes calls in another task, such as tower's `Buffer`, hides the mark from the layers inside it: put a
 /// `ClientLayer` inside such a layer too.
 ///
-/// Costs two accesses to a thread-local number for each poll. Has no state.
+/// Costs three accesses to thread-local memory for each poll. Has no state.
 ///
 /// # Examples
 /// ```
@@ -125,7 +79,7 @@ impl<S: Service<Req>, Req> Service<Req> for ClientService<S> {
 }
 
 pin_project! {
-    /// The future of [`ClientService`](crate::ClientService).
+    /// The future of [`ClientService`](crate::service::ClientService).
     ///
     /// # Cancel safety
     /// Dropping the future drops the call.

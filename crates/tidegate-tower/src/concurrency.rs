@@ -128,7 +128,7 @@ impl<E, C: Clone, A: Clone, U> ConcurrencyLayer<E, C, A, U> {
 
     /// Keeps the place until the body of the answer has ended, has failed or is dropped, for answers that are streamed:
     /// server-sent events, downloads, streams of gRPC. By default the place is free when the head of the answer is
-    /// there. The service then answers with a [`HeldBody`](crate::HeldBody), whose page says which end has which outcome.
+    /// there. The service then answers with a [`HeldBody`](crate::body::HeldBody), whose page says which end has which outcome.
     ///
     /// An adaptive limit learns when the body has ended. Laws that lower the limit for a long latency are told the time to
     /// the head, since the length of a stream depends on its content and its reader; laws that count finished work are told

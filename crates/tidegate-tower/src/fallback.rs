@@ -107,7 +107,8 @@ impl<K: Hash + Eq + Clone, T: Clone, G, W> FallbackLayer<LastOfKey<K, T, G, W>> 
     /// use std::time::Duration;
     /// use axum::{Extension, Router, extract::Request, response::{IntoResponse, Response}, routing::get};
     /// use tidegate::fallback::LastAnswers;
-    /// use tidegate_tower::{FallbackLayer, Keep};
+    /// use tidegate_tower::FallbackLayer;
+    /// use tidegate_tower::parameter::Keep;
     ///
     /// async fn prices() -> impl IntoResponse {
     ///     let prices = String::from("tea 17");
@@ -194,7 +195,7 @@ where
 }
 
 pin_project! {
-    /// The future of [`FallbackService`](crate::FallbackService).
+    /// The future of [`FallbackService`](crate::service::FallbackService).
     pub struct FallbackFuture<Fut, P, C> {
         #[pin]
         future: Fut,

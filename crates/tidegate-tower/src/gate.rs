@@ -1,7 +1,6 @@
 //! Gate layer: puts the policies of a gate around a service. A request is charged to all policies or to none.
 
 mod admitted;
-mod describe;
 mod passing;
 mod rules;
 
@@ -16,10 +15,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 pub use self::admitted::HeldAdmission;
-pub use self::describe::Describe;
 pub use self::passing::GateFuture;
 use self::rules::GateRules;
-pub use self::rules::WhenUndecided;
+pub use self::rules::{Describe, WhenUndecided};
 use crate::answers::{Answers, Problems};
 use crate::body::{AtBodyEnd, AtHead, HoldsUntil};
 use crate::classify::{ByStatus, Classify};
@@ -144,7 +142,7 @@ impl<D: Clone, C: Clone, A: Clone, U> GateLayer<D, C, A, U> {
     /// Until then it holds its places; its outcome is that of the body, also by a `grpc-status` in the trailers; and
     /// policies settle what was reported to [`Spent`](crate::Spent) up to then, such as the tokens of a language model. By
     /// default all of this happens at the head of the answer. The service then answers with a
-    /// [`HeldBody`](crate::HeldBody), whose page says which end has which outcome.
+    /// [`HeldBody`](crate::body::HeldBody), whose page says which end has which outcome.
     ///
     /// If the reader goes away before the body ends, places are left, what was reported is settled, and all other charges
     /// stay. An engine is not awaited at the end of a body: it settles in the background

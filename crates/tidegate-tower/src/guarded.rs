@@ -9,8 +9,8 @@ use tidegate::observer::{Observer, RefusalCause};
 use tidegate::{Denied, Outcome, Permit};
 
 use crate::answers::Answers;
+use crate::call_notes::outcome_of_drop;
 use crate::classify::Classify;
-use crate::given_up::outcome_of_drop;
 use crate::name::Name;
 
 /// A place or a breaker's call, held by an admitted request. Dropping it gives it back and reports no outcome.

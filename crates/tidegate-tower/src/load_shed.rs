@@ -143,7 +143,7 @@ where
 }
 
 pin_project! {
-    /// The future of [`LoadShedService`](crate::LoadShedService).
+    /// The future of [`LoadShedService`](crate::service::LoadShedService).
     pub struct LoadShedFuture<F, Res, Err> {
         #[pin]
         stage: LoadShedStage<F, Res, Err>,

@@ -9,12 +9,12 @@ use tidegate::http_answer::server_parts::in_words;
 use tidegate::observer::RefusalCause;
 use tidegate::{Retry, visible};
 
-use crate::client::MadeInside;
+use crate::call_notes::Surroundings;
 
-/// Why a request was not served: an error for clients, from which [`Answers`](crate::Answers) can make a response.
+/// Why a request was not served: an error for clients, from which [`Answers`](crate::parameter::Answers) can make a response.
 ///
 /// Responses of [`Problems`](crate::Problems) and `GrpcStatuses` carry it among their extensions, so that outer layers
-/// can tell a refusal by a layer from an answer of the service: see [`ByStatus`](crate::ByStatus). A
+/// can tell a refusal by a layer from an answer of the service: see [`ByStatus`](crate::classify::ByStatus). A
 /// [`ForwardDeadlineLayer`](crate::ForwardDeadlineLayer) adds one to an answer by which the called service says that the
 /// short time of the call was up.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ pub struct Refused {
     /// What the person said who forced the breaker open; `None` for other causes, and if nothing was said. It is in the
     /// text of this error, for the program and its logs. Responses leave it out, since strangers read them.
     pub reason: Option<Arc<str>>,
-    made_inside: MadeInside,
+    made_inside: Surroundings,
 }
 
 /// Two refusals are equal if they say the same.
@@ -61,9 +61,9 @@ impl Refused {
         Self::by(cause, by.into(), Retry::Unknown)
     }
 
-    /// Makes a refusal, which records how many clients surround the running code.
+    /// Makes a refusal, which records what surrounds the running code.
     pub(crate) fn by(cause: RefusalCause, by: Arc<str>, retry: Retry) -> Self {
-        Self { cause, by, retry, reason: None, made_inside: MadeInside::now() }
+        Self { cause, by, retry, reason: None, made_inside: Surroundings::now() }
     }
 
     /// Adds the reason that a person gave.
@@ -93,14 +93,16 @@ impl Refused {
 
     /// Returns whether the refused request or call was refused before any work for it had begun: `false` if its time was
     /// up while it was being worked on. A layer outside that has charged the request gives its charge back then, unless
-    /// the refusal is that of a client which the service called: see [`ClientLayer`](crate::ClientLayer).
+    /// the refusal is that of a client which the service called: see [`ClientLayer`](crate::ClientLayer), or that of a try
+    /// after the first of a [`RetryLayer`](crate::RetryLayer) inside. Layers in a task of their own, such as those inside
+    /// tower's `Buffer`, cannot be told that they are a part of either.
     #[must_use]
     pub const fn is_before_work(&self) -> bool {
         !matches!(self.cause, RefusalCause::TimedOut | RefusalCause::CutShort)
     }
 
     /// Returns whether no work had begun for the request that the running code serves: the refusal is
-    /// [before work](Self::is_before_work), and no client inside the running code made it.
+    /// [before work](Self::is_before_work), and neither a client nor a further try inside the running code made it.
     pub(crate) fn is_before_work_here(&self) -> bool {
         self.is_before_work() && !self.made_inside.is_further_inside()
     }
@@ -131,7 +133,7 @@ impl Refused {
     }
 
     /// Returns the refusal if the error is one, or has one in its chain of [sources](Error::source): a `Refused`, a boxed
-    /// error, or an error of the program's own type that [`OwnErrors`](crate::OwnErrors) has made or that
+    /// error, or an error of the program's own type that [`OwnErrors`](crate::parameter::OwnErrors) has made or that
     /// [`Refused::look_into`] names. `None` for errors of other types, whatever they hold.
     #[must_use]
     pub fn of_error<E: 'static>(error: &E) -> Option<&Self> {
@@ -148,8 +150,8 @@ impl Refused {
         look_of(TypeId::of::<E>()).and_then(|look| look(error))
     }
 
-    /// Lets [`Refused::of_error`], and so [`ByStatus`](crate::ByStatus), find refusals in the sources of errors of type
-    /// `E`, in the whole program. [`OwnErrors`](crate::OwnErrors) does that for the errors that it makes. Call it once
+    /// Lets [`Refused::of_error`], and so [`ByStatus`](crate::classify::ByStatus), find refusals in the sources of errors of type
+    /// `E`, in the whole program. [`OwnErrors`](crate::parameter::OwnErrors) does that for the errors that it makes. Call it once
     /// for a type into which the program converts other errors, before a layer that is outside of the conversion.
     ///
     /// # Examples

@@ -20,12 +20,12 @@ use crate::name::Name;
 /// A call is retried if it failed or was refused for overload, the service does not ask otherwise (`Retry-After`,
 /// `grpc-retry-pushback-ms`), the deadline that the task carries leaves time, and the request may be made twice: by
 /// default if its method is idempotent. Each try waits until the service is ready. A refusal by an inner layer is not
-/// retried: see [`ByStatus`](crate::ByStatus).
+/// retried: see [`ByStatus`](crate::classify::ByStatus).
 ///
 /// Each retry says in its headers how often the request was tried before: `grpc-previous-rpc-attempts` in gRPC calls, else
 /// `x-envoy-attempt-count`. [`ArrivingRetriesLayer`](crate::ArrivingRetriesLayer) of the service counts by them.
 ///
-/// The body has to be `Clone`; a [`ReplayLayer`](crate::ReplayLayer) outside makes any body so.
+/// The body has to be `Clone`; a [`ReplayLayer`](crate::body::ReplayLayer) outside makes any body so.
 ///
 /// Clones each request before it is sent, and boxes a future for each call whose first try did not succeed.
 ///

@@ -238,7 +238,7 @@ impl<F, T, B, C, R, D, P> ClientStack<F, T, B, C, R, D, P> {
     }
 
     /// Sets the deadline: a [`ForwardDeadlineLayer`](crate::ForwardDeadlineLayer), which is put innermost and bounds each
-    /// try. Its ceiling also bounds the whole call: see [`WholeCallLayer`](crate::WholeCallLayer).
+    /// try. Its ceiling also bounds the whole call: see [`WholeCallLayer`](crate::parameter::WholeCallLayer).
     #[must_use]
     pub fn deadline<L: BoundsCalls>(self, deadline: L) -> ClientStack<F, T, B, C, R, L, P> {
         let Self { fallback, priority, retry, breaker, concurrency, rate_limit, .. } = self;

@@ -14,9 +14,10 @@ use tidegate::retries::Retrier;
 use tidegate::{
     Breaker, Bulkhead, Clock, Criticality, Enter, KeyedLimiter, Priority, Quota, SystemClock, priority,
 };
+use tidegate_tower::body::{ReplayBody, ReplayLayer};
 use tidegate_tower::{
     BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, ForwardDeadlineLayer, ForwardPriorityLayer,
-    GrpcStatuses, PriorityLayer, RateLimitLayer, ReplayBody, ReplayLayer, RetryLayer, ServerStack,
+    GrpcStatuses, PriorityLayer, RateLimitLayer, RetryLayer, ServerStack,
 };
 use tokio::net::TcpListener;
 use tonic::body::Body;

@@ -211,7 +211,7 @@ impl World<'_> {
         };
         let number = self.calls.len() as u32;
         let call = Call::begins(parent, request, service, attempt, now);
-        let draw = (self.chance(&call).next() >> 32) as u32;
+        let draw = (self.chance(&call).bits() >> 32) as u32;
         self.calls.push(call);
         let node = &mut self.nodes[service as usize];
         if attempt == 1

@@ -9,14 +9,14 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tidegate::{Outcome, Permit};
 
+use crate::call_notes::outcome_of_dropped_body;
 use crate::classify::{of_body_error, of_trailers};
-use crate::given_up::outcome_of_dropped_body;
 use crate::guarded::Entered;
 use crate::name::Name;
 
 pin_project! {
     /// The body of an answer, which holds a place ([`Permit`]), a breaker's [`Call`](tidegate::breaker::Call) or a gate's
-    /// [admission](crate::HeldAdmission) until it has ended: made by
+    /// [admission](crate::parameter::HeldAdmission) until it has ended: made by
     /// [`ConcurrencyLayer::until_body_ends`](crate::ConcurrencyLayer::until_body_ends),
     /// [`BreakerLayer::until_body_ends`](crate::BreakerLayer::until_body_ends) and
     /// [`GateLayer::until_body_ends`](crate::GateLayer::until_body_ends).
@@ -26,7 +26,7 @@ pin_project! {
     /// | the body | outcome |
     /// |---|---|
     /// | ends, also with the last frame, or has its whole announced length when it is dropped | success |
-    /// | ends with trailers that have a `grpc-status` | that of the status, as for [`ByStatus`](crate::ByStatus); ignored for `DEADLINE_EXCEEDED` if a [`ForwardDeadlineLayer`](crate::ForwardDeadlineLayer) inside had less than half of its usual time |
+    /// | ends with trailers that have a `grpc-status` | that of the status, as for [`ByStatus`](crate::classify::ByStatus); ignored for `DEADLINE_EXCEEDED` if a [`ForwardDeadlineLayer`](crate::ForwardDeadlineLayer) inside had less than half of its usual time |
     /// | fails | failure; ignored if the error is a [`Refused`](crate::Refused) of an inner layer other than a timeout |
     /// | is dropped earlier | ignored; a failure if a [`DeadlineLayer`](crate::DeadlineLayer) outside drops it, as for a future |
     /// | follows a head that is no success (503, say) | that of the head, however the body ends |

@@ -13,7 +13,7 @@ use tidegate::deadline::carry;
 use tidegate::observer::RefusalCause;
 use tidegate::{Retry, Tick};
 
-use crate::given_up::dropping_for_timeout;
+use crate::call_notes::dropping_for_timeout;
 use crate::name::Name;
 use crate::refused::Refused;
 
@@ -25,7 +25,7 @@ pin_project! {
     /// [`ForwardDeadlineLayer::until_body_ends`](crate::ForwardDeadlineLayer::until_body_ends).
     ///
     /// The error is a [`Refused`](crate::Refused), boxed; errors of the body within are boxed too. The body within is
-    /// dropped before, and a place that it [holds](crate::HeldBody) learns of the timeout. In a server the deadline is
+    /// dropped before, and a place that it [holds](crate::body::HeldBody) learns of the timeout. In a server the deadline is
     /// [carried](tidegate::deadline::carried) while the body is polled.
     ///
     /// The deadline is noticed when the body is polled, and while a poll waits for the next frame. A server that cannot

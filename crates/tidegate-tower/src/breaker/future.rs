@@ -8,13 +8,12 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 
 use crate::body::{AtHead, HoldsUntil};
+use crate::call_notes::{Made, watching_for_turn};
 use crate::classify::Classify;
-use crate::given_up::Made;
 use crate::guarded::{Entered, Inside};
-use crate::poll_notes::TURN_CAME;
 
 pin_project! {
-    /// The future of [`BreakerService`](crate::BreakerService).
+    /// The future of [`BreakerService`](crate::service::BreakerService).
     ///
     /// # Cancel safety
     /// Dropping the future reports no outcome to the breaker, and frees the place of a probe.
@@ -60,7 +59,7 @@ where
                 Poll::Ready(result.map(U::refused))
             }
             StageProjection::Called { inside, future } => {
-                let (polled, turn_came) = TURN_CAME.watch(|| future.poll(cx));
+                let (polled, turn_came) = watching_for_turn(|| future.poll(cx));
                 if turn_came {
                     inside.work_begins();
                 }

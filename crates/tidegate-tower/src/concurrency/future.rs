@@ -13,13 +13,12 @@ use tower_service::Service;
 
 use crate::answers::Answers;
 use crate::body::{AtHead, HoldsUntil};
+use crate::call_notes::{Made, NotCalled, turn_came};
 use crate::classify::Classify;
-use crate::given_up::{Made, NotCalled};
 use crate::guarded::{GuardRules, Inside};
-use crate::poll_notes::TURN_CAME;
 
 pin_project! {
-    /// The future of [`ConcurrencyService`](crate::ConcurrencyService).
+    /// The future of [`ConcurrencyService`](crate::service::ConcurrencyService).
     ///
     /// `F` is the service's future, `S::Future`. As a parameter of its own it lets the compiler prove that a call with
     /// boxed errors is `Send`.
@@ -81,7 +80,7 @@ where
                 StageProjection::InQueue { entry, call, rules, .. } => {
                     match ready!(Pin::new(entry).poll(cx)) {
                         Ok(permit) => {
-                            TURN_CAME.leave();
+                            turn_came();
                             let inside = Some(Inside::new(permit, Arc::clone(rules)));
                             let call = call.take();
                             stage.set(ConcurrencyStage::AtTurn { inside, call });

@@ -23,7 +23,7 @@ use crate::refused::Refused;
 /// deadline that the task [carries](tidegate::deadline::carried) if that is less; minus the margin.
 ///
 /// By itself it bounds one try: retries and waits in outer layers take time in addition. A
-/// [`ClientStack`](crate::ClientStack) makes a second layer of it ([`WholeCallLayer`](crate::WholeCallLayer)), which bounds
+/// [`ClientStack`](crate::ClientStack) makes a second layer of it ([`WholeCallLayer`](crate::parameter::WholeCallLayer)), which bounds
 /// the whole call by the ceiling. A try that hangs takes the default time at most, and what is left after it is for the
 /// next try.
 ///
@@ -89,7 +89,7 @@ impl<A, U> ForwardDeadlineLayer<A, U> {
 impl<A> ForwardDeadlineLayer<A> {
     /// Bounds the body of an answer too: at the deadline of the call the body ends with an error, a
     /// [`Refused`](crate::Refused). By default the deadline bounds the head only. The service then answers with a
-    /// [`TimedBody`](crate::TimedBody). An error of the body that comes once the time told to the service is over counts as
+    /// [`TimedBody`](crate::body::TimedBody). An error of the body that comes once the time told to the service is over counts as
     /// the timeout.
     ///
     /// # Examples

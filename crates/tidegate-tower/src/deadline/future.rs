@@ -15,11 +15,11 @@ use tidegate::observer::RefusalCause;
 use super::rules::DeadlineRules;
 use crate::answers::Answers;
 use crate::body::{AtHead, BodyDeadline, BoundsUntil};
-use crate::given_up::dropping_for_timeout;
+use crate::call_notes::dropping_for_timeout;
 use crate::refused::Refused;
 
 pin_project! {
-    /// The future of [`DeadlineService`](crate::DeadlineService) and [`ForwardDeadlineService`](crate::ForwardDeadlineService).
+    /// The future of [`DeadlineService`](crate::service::DeadlineService) and [`ForwardDeadlineService`](crate::service::ForwardDeadlineService).
     ///
     /// # Cancel safety
     /// Dropping the future drops the service's future.

@@ -12,7 +12,7 @@ use tidegate::{Retry, Tick};
 
 use super::header::MILLIS;
 use crate::answers::Answers;
-use crate::client::inside_some_client;
+use crate::call_notes::inside_some_client;
 use crate::name::Name;
 use crate::refused::Refused;
 

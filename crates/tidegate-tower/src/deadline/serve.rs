@@ -68,7 +68,7 @@ impl DeadlineLayer {
 impl<A> DeadlineLayer<A> {
     /// Bounds the body of an answer too: at the deadline of its request the body ends with an error, a
     /// [`Refused`](crate::Refused). By default the deadline bounds the head only, and a body goes on for as long as it
-    /// likes. The service then answers with a [`TimedBody`](crate::TimedBody), which also carries the deadline while it is
+    /// likes. The service then answers with a [`TimedBody`](crate::body::TimedBody), which also carries the deadline while it is
     /// polled. A server breaks off the connection (HTTP/1.1) or the stream (HTTP/2), so that the caller can tell a body
     /// that was cut off from a whole one.
     ///

@@ -21,9 +21,8 @@ use tower_service::Service;
 use super::forward::ForwardDeadlineLayer;
 use super::rules::DeadlineRules;
 use super::serve::DeadlineLayer;
-use super::{is_only_ceiling, within_ceiling};
 use crate::answers::{Answers, Errors};
-use crate::given_up::dropping_for_timeout;
+use crate::call_notes::{dropping_for_timeout, is_only_ceiling, within_ceiling};
 use crate::ready::give_back;
 
 /// A deadline layer of a client that bounds each try, from which [`ClientStack`](crate::ClientStack) makes the layer that
@@ -34,7 +33,8 @@ use crate::ready::give_back;
 /// A layer of the program's own that bounds each try, in a stack that does not bound the whole call:
 /// ```
 /// use std::time::Duration;
-/// use tidegate_tower::{BoundsCalls, ClientStack};
+/// use tidegate_tower::ClientStack;
+/// use tidegate_tower::parameter::BoundsCalls;
 /// use tower_layer::{Identity, Layer};
 ///
 /// #[derive(Clone)]
@@ -182,7 +182,7 @@ impl Until {
 }
 
 pin_project! {
-    /// The future of [`WholeCallService`](crate::WholeCallService).
+    /// The future of [`WholeCallService`](crate::service::WholeCallService).
     ///
     /// # Cancel safety
     /// Dropping the future drops the call.

@@ -1,7 +1,7 @@
 //! What answers in place of a failure, and what it needs of the request.
 
 /// What answers in place of failed calls of one kind: a function of the failed answer, a function of a request's key and
-/// the failed answer ([`OfKey`]), or the last good answer of the key ([`LastOfKey`](crate::LastOfKey)).
+/// the failed answer ([`OfKey`]), or the last good answer of the key ([`LastOfKey`](crate::parameter::LastOfKey)).
 pub trait StandsIn<Req, Res, Err> {
     /// What answers in place of one call.
     type Call: StandIn<Res, Err>;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use tidegate::{Admission, Gate, GateDecision, Outcome};
 
-use crate::given_up::outcome_of_drop;
+use crate::call_notes::outcome_of_drop;
 use crate::guarded::Entered;
 use crate::name::Name;
 use crate::real_cost::Spent;
 
-/// An admission of a gate, which the [body](crate::HeldBody) of an answer holds until it ends: see
+/// An admission of a gate, which the [body](crate::body::HeldBody) of an answer holds until it ends: see
 /// [`GateLayer::until_body_ends`](crate::GateLayer::until_body_ends).
 pub struct HeldAdmission {
     admission: Admission<Arc<Gate>>,

@@ -15,13 +15,11 @@ use tidegate::{Admission, Check, Deadline, Entry, Gate, GateDecision, Outcome, P
 use tower_service::Service;
 
 use super::admitted::{HeldAdmission, InGate};
-use super::describe::Describe;
-use super::rules::{GateRules, WhenUndecided};
+use super::rules::{Describe, GateRules, WhenUndecided};
 use crate::answers::Answers;
 use crate::body::HoldsUntil;
+use crate::call_notes::{Made, turn_came};
 use crate::classify::Classify;
-use crate::given_up::Made;
-use crate::poll_notes::{TRIED_BEFORE, TURN_CAME};
 use crate::real_cost::{Charge, Spent};
 use crate::refused::Refused;
 
@@ -87,24 +85,16 @@ impl<D, C, A> GateRules<D, C, A> {
             let spent = self.settling.then(|| Spent::hand_over(Charge::AwaitingReport, &mut request));
             self.over.replace(&admission, request.headers_mut());
             if !admission.wait.is_zero() || matches!(admission.by, DecidedBy::Engine | DecidedBy::Fallback) {
-                TURN_CAME.leave();
+                turn_came();
             }
             let inside = InGate::new(admission.undo_if_dropped(false), spent, &self.name);
-            let (mut result, tried_before) = {
-                let priority = inside.decision().priority;
-                let mut called = pin!(carrying(priority, || Made::new(ready.call(request))));
-                let poll_called = |cx: &mut Context<'_>| {
-                    let (polled, tried) = TRIED_BEFORE.watch(|| called.as_mut().poll(cx));
-                    polled.map(|result| (result, tried))
-                };
-                poll_fn(poll_called).await
-            };
+            let priority = inside.decision().priority;
+            let mut result = carrying(priority, || Made::new(ready.call(request))).await;
             if let Ok(response) = &mut result {
                 self.answers.add_limit_state(response, &HttpAnswer::of_gate(inside.decision(), &described));
             }
             let outcome = self.classify.classify(&result).outcome;
-            let is_before_work =
-                !tried_before && self.answers.refusal_in(&result).is_some_and(Refused::is_before_work_here);
+            let is_before_work = self.answers.refusal_in(&result).is_some_and(Refused::is_before_work_here);
             match result {
                 Ok(response) if !is_before_work && U::goes_on(&response) => {
                     Ok(U::hold(response, outcome, inside.held()))
@@ -207,7 +197,7 @@ async fn carrying<F: Future>(priority: Priority, call: impl FnOnce() -> F) -> F:
     priority::carry_through(priority, future).await
 }
 
-/// The future of [`GateService`](crate::GateService).
+/// The future of [`GateService`](crate::service::GateService).
 ///
 /// # Cancel safety
 /// See [`GateLayer`](crate::GateLayer).

@@ -17,7 +17,7 @@ use super::header::{HEADER, priority_of, write};
 /// come from a stranger and been passed on. To raise a priority on purpose, carry it when the client is called:
 /// `priority::carry(Criticality::CriticalPlus, || client.call(request))`. If the task carries none, the priority that
 /// the request names stays, and a request that names none gets the [default](Self::by_default) of this layer, if it has
-/// one. Of several values the lowest counts ([`priority_of`](crate::priority_of)), and it alone is sent. A header that cannot
+/// one. Of several values the lowest counts ([`priority_of`](crate::parameter::priority_of)), and it alone is sent. A header that cannot
 /// be read counts as none and is not sent on.
 ///
 /// Never refuses. Costs a look-up of a header and its insertion; an allocation if the priority has a cohort.

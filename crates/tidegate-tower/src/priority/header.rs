@@ -18,7 +18,8 @@ pub(super) const HEADER: HeaderName = HeaderName::from_static(TIDEGATE_PRIORITY)
 /// ```
 /// use http::Request;
 /// use tidegate::{Bulkhead, Enter};
-/// use tidegate_tower::{ConcurrencyLayer, priority_of};
+/// use tidegate_tower::ConcurrencyLayer;
+/// use tidegate_tower::parameter::priority_of;
 ///
 /// let entering = |entry: Enter, request: &Request<String>| {
 ///     // Set by our own gateway, which removes the header from strangers' requests.

@@ -15,7 +15,7 @@ use super::header::{HEADER, priority_of, write};
 /// The priority is read from `x-tidegate-priority`, or a [header of your choice](Self::in_header), written as
 /// `sheddable` or `sheddable/17`. [`ForwardPriorityLayer`](crate::ForwardPriorityLayer), a
 /// [`GateLayer`](crate::GateLayer) that demotes, and a Tidegate server in its answers write it. Of several values the
-/// lowest counts ([`priority_of`](crate::priority_of)). A request without a value that can be read has the priority that
+/// lowest counts ([`priority_of`](crate::parameter::priority_of)). A request without a value that can be read has the priority that
 /// the task already carries, from a layer outside, or else the default. No request has more than the ceiling; any caller may name less. Within the service the priority is [carried](tidegate::priority::carried), so that bulkheads, gates
 /// and clients use it. A header that says something else is overwritten with it.
 ///

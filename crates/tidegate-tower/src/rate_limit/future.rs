@@ -12,11 +12,10 @@ use tower_service::Service;
 
 use super::rules::{Charge, RateLimitRules};
 use crate::answers::Answers;
-use crate::given_up::NotCalled;
-use crate::poll_notes::{TRIED_BEFORE, TURN_CAME};
+use crate::call_notes::{NotCalled, turn_came};
 
 pin_project! {
-    /// The future of [`RateLimitService`](crate::RateLimitService).
+    /// The future of [`RateLimitService`](crate::service::RateLimitService).
     ///
     /// `F` is the service's future, `S::Future`. As a parameter of its own it lets the compiler prove that a call with
     /// boxed errors is `Send`.
@@ -99,7 +98,7 @@ where
                 StageProjection::Refused { result } => return Poll::Ready(result.take().expect(ENDED)),
                 StageProjection::Held { due, call, rules, .. } => {
                     let charge = Uncalled(Some(ready!(due.as_mut().poll(cx))));
-                    TURN_CAME.leave();
+                    turn_came();
                     let (call, rules) = (call.take(), Arc::clone(rules));
                     stage.set(RateLimitStage::AtTurn { charge, call, rules });
                 }
@@ -117,19 +116,13 @@ where
                     stage.set(RateLimitStage::Called { future, answer, charge, rules });
                 }
                 StageProjection::Called { future, answer, charge, rules } => {
-                    let mut result = if charge.is_some() {
-                        let (polled, tried_before) = TRIED_BEFORE.watch(|| future.poll(cx));
-                        let result = ready!(polled);
-                        if !tried_before
-                            && rules.is_refused_before_work(&result)
-                            && let Some(charge) = charge.take()
-                        {
-                            charge.undo();
-                        }
-                        result
-                    } else {
-                        ready!(future.poll(cx))
-                    };
+                    let mut result = ready!(future.poll(cx));
+                    if charge.is_some()
+                        && rules.is_refused_before_work(&result)
+                        && let Some(charge) = charge.take()
+                    {
+                        charge.undo();
+                    }
                     if let Ok(response) = &mut result {
                         rules.add_limit_state::<_, S::Error>(response, answer);
                     }

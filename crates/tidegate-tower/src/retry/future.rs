@@ -3,7 +3,6 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 
 use http::Request;
@@ -15,13 +14,13 @@ use tidegate::retries::{Verdict, header};
 use tower_service::Service;
 
 use super::Again;
-use crate::body::CanReplay;
+use crate::call_notes::FurtherTry;
 use crate::classify::Classify;
-use crate::poll_notes::TRIED_BEFORE;
 use crate::ready::call_when_ready;
+use crate::replay::CanReplay;
 
 pin_project! {
-    /// The future of [`RetryService`](crate::RetryService).
+    /// The future of [`RetryService`](crate::service::RetryService).
     ///
     /// `F` is the service's future, `S::Future`. As a parameter of its own it lets the compiler prove that a call with
     /// boxed errors is `Send`.
@@ -104,26 +103,21 @@ where
 {
     let calling = Arc::clone(&again);
     let can_replay = CanReplay::find(&request);
-    // An atomic only so that the future is `Send`; no other thread reads it.
-    let tried = AtomicU32::new(0);
-    let count = &tried;
+    let mut tried = 0_u32;
     // Owns the request, which may not be `Sync`.
     let call = move || {
         calling.rules.name.notify(LayerDid::TriedAgain);
         let mut request = request.clone();
-        number(&mut request, count.fetch_add(1, Ordering::Relaxed).saturating_add(1));
-        call_when_ready(calling.service(), request)
+        tried = tried.saturating_add(1);
+        number(&mut request, tried);
+        FurtherTry::new(call_when_ready(calling.service(), request))
     };
     let rules = &again.rules;
     let judge = |result: &_| match &can_replay {
         Some(can_replay) if !can_replay.get() => Outcome::Ignored.into(),
         _ => rules.classify.classify(result),
     };
-    let answer = rules.retrier.run_on(first, verdict, call, judge).await.0;
-    if tried.load(Ordering::Relaxed) > 0 {
-        TRIED_BEFORE.leave();
-    }
-    answer
+    rules.retrier.run_on(first, verdict, call, judge).await.0
 }
 
 /// Writes into the headers how often the request was tried before, so that the service can tell retries from first tries.

@@ -19,9 +19,9 @@ use tidegate::concurrency::{Law, Sample};
 use tidegate::deadline::carried;
 use tidegate::observer::{LayerDid, LayerEvent, Observer};
 use tidegate::{Breaker, Bulkhead, ManualClock, Outcome, Tick};
+use tidegate_tower::body::{HeldBody, TimedBody};
 use tidegate_tower::{
-    BreakerLayer, ConcurrencyLayer, DeadlineLayer, Errors, FallbackLayer, HeldBody, RefusalCause, Refused,
-    ServerStack, TimedBody,
+    BreakerLayer, ConcurrencyLayer, DeadlineLayer, Errors, FallbackLayer, RefusalCause, Refused, ServerStack,
 };
 use tower::{BoxError, Layer, service_fn};
 use tower_service::Service;

@@ -2,7 +2,8 @@ use http::{HeaderValue, Request};
 use tidegate::priority::header::TIDEGATE_PRIORITY;
 use tidegate::priority::{Cohorts, carried};
 use tidegate::{Clock, ManualClock, Priority};
-use tidegate_tower::{PriorityLayer, priority_of};
+use tidegate_tower::PriorityLayer;
+use tidegate_tower::parameter::priority_of;
 use tower_layer::Layer;
 
 use crate::layers::service::{Finds, answer, get};

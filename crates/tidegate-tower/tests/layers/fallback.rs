@@ -10,7 +10,8 @@ use http::{Method, Request, Response};
 use tidegate::fallback::LastAnswers;
 use tidegate::observer::{LayerEvent, Observer};
 use tidegate::{Limiter, ManualClock, Quota};
-use tidegate_tower::{Errors, FallbackLayer, Keep, LastOfKey, RateLimitLayer, RefusalCause, Refused};
+use tidegate_tower::parameter::{Keep, LastOfKey};
+use tidegate_tower::{Errors, FallbackLayer, RateLimitLayer, RefusalCause, Refused};
 use tower_layer::Layer;
 
 use crate::layers::service::{ScriptedService, answer, call, poll, status};

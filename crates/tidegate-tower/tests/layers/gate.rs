@@ -5,9 +5,8 @@ use http::Request;
 use tidegate::policy::{Limit, SettleBy, SettleRule, Usage};
 use tidegate::store::{Occupancy, Settled, Settling, Step, Store, StoreError};
 use tidegate::{Cost, Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
-use tidegate_tower::{
-    DeadlineLayer, Describe, GateLayer, RefusalCause, Refused, ServerStack, Spent, WhenUndecided,
-};
+use tidegate_tower::parameter::{Describe, WhenUndecided};
+use tidegate_tower::{DeadlineLayer, GateLayer, RefusalCause, Refused, ServerStack, Spent};
 use tower_layer::Layer;
 
 use crate::layers::breaker::Heard;

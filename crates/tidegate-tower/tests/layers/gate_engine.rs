@@ -9,7 +9,8 @@ use http::Request;
 use tidegate::breaker::CircuitBreaker;
 use tidegate::policy::{Limit, SettleBy, SettleRule};
 use tidegate::{Descriptor, Gate, ManualClock, Policy, Quota};
-use tidegate_tower::{DeadlineLayer, GateLayer, RefusalCause, Refused, Spent, WhenUndecided};
+use tidegate_tower::parameter::WhenUndecided;
+use tidegate_tower::{DeadlineLayer, GateLayer, RefusalCause, Refused, Spent};
 use tower_layer::Layer;
 use tower_service::Service as _;
 

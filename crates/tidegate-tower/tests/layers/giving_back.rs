@@ -13,10 +13,11 @@ use tidegate::{
     Breaker, Bulkhead, Clock as _, Cost, Descriptor, Gate, KeyedLimiter, Limiter, ManualClock, Permit,
     Policy, PolicySet, Quota,
 };
+use tidegate_tower::classify::{ByStatus, Classify};
+use tidegate_tower::parameter::Answers;
 use tidegate_tower::{
-    Answers, BreakerLayer, ByStatus, Classify, ClientLayer, ClientStack, ConcurrencyLayer, DeadlineLayer,
-    Errors, ForwardDeadlineLayer, GateLayer, Problems, RateLimitLayer, RefusalCause, Refused, RetryLayer,
-    ServerStack, Spent,
+    BreakerLayer, ClientLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, Errors, ForwardDeadlineLayer,
+    GateLayer, Problems, RateLimitLayer, RefusalCause, Refused, RetryLayer, ServerStack, Spent,
 };
 use tower::util::BoxCloneService;
 use tower::{BoxError, ServiceExt as _};
@@ -106,26 +107,56 @@ fn a_deadline_that_ends_running_work_gives_nothing_back() {
     assert_eq!(limiter.standing().remaining, 9);
 }
 
-/// The first try was made; only the second one was refused.
-#[test]
-fn a_call_that_was_tried_before_keeps_its_charge() {
-    let (clock, limiter) = (ManualClock::default(), limiter());
+/// Retries, and places of which another caller takes the only one when the first try has failed.
+fn crowded_retries() -> (RetryLayer<impl Classify<Response<String>, Infallible> + Clone>, ConcurrencyLayer) {
     let rules = Retries::new(3, Duration::ZERO, Duration::ZERO).unwrap();
-    let budget = SharedBudget::with_clock(RetryBudget::default(), clock);
+    let budget = SharedBudget::with_clock(RetryBudget::default(), ManualClock::default());
     let places = Bulkhead::new(1).unwrap().with_room(0);
     let (taking, taken) = (places.clone(), Arc::new(Mutex::new(None)));
-    // Another caller takes the only place when the first try has failed.
     let judge = move |result: &Result<Response<String>, Infallible>| {
         taken.lock().unwrap().get_or_insert_with(|| taking.try_enter().unwrap());
         ByStatus.classify(result)
     };
-    let retry = RetryLayer::new(Retrier::new(rules, budget)).judging(judge);
+    (RetryLayer::new(Retrier::new(rules, budget)).judging(judge), ConcurrencyLayer::new("places", places))
+}
+
+/// The first try was made; only the second one was refused.
+#[test]
+fn a_call_that_was_tried_before_keeps_its_charge() {
+    let limiter = limiter();
     let limit = RateLimitLayer::all("all", limiter.clone());
+    let (retry, places) = crowded_retries();
     let inner = ScriptedService::answering([status(503)]);
-    let mut service = limit.layer(retry.layer(ConcurrencyLayer::new("places", places).layer(inner.clone())));
+    let mut service = limit.layer(retry.layer(places.layer(inner.clone())));
     let refused = answer(&mut service, get()).unwrap();
     assert_eq!((refused.status().as_u16(), inner.calls()), (503, 1));
     assert!(Refused::of_response(&refused).is_some(), "the second try was refused");
+    assert_eq!(limiter.standing().remaining, 9);
+}
+
+/// As above, with a gate in place of the limit.
+#[test]
+fn a_call_that_was_tried_before_keeps_its_charge_at_a_gate() {
+    let all = Policy::new("all", Limit::new(Quota::per_minute(10).gcra().unwrap(), "10/min"));
+    let gate = Gate::in_memory(PolicySet::new(vec![all]).unwrap(), 10).unwrap();
+    let gate = Arc::new(gate.with_clock(ManualClock::default()));
+    let gated = GateLayer::new(Arc::clone(&gate), |_: &Request<String>| Descriptor::new());
+    let (retry, places) = crowded_retries();
+    let inner = ScriptedService::answering([status(503)]);
+    let refused = answer(&mut gated.layer(retry.layer(places.layer(inner.clone()))), get()).unwrap();
+    assert!(Refused::of_response(&refused).is_some() && inner.calls() == 1);
+    assert_eq!(gate.peek(&Descriptor::new()).unwrap().limits[0].decision.standing.remaining, 9);
+}
+
+/// A limit inside the retries charges each try, and gives back the charge of the one that was refused.
+#[test]
+fn a_limit_of_each_try_gives_back_what_the_second_try_was_charged() {
+    let limiter = limiter();
+    let limit = RateLimitLayer::all("all", limiter.clone());
+    let (retry, places) = crowded_retries();
+    let inner = ScriptedService::answering([status(503)]);
+    let refused = answer(&mut retry.layer(limit.layer(places.layer(inner.clone()))), get()).unwrap();
+    assert!(Refused::of_response(&refused).is_some() && inner.calls() == 1);
     assert_eq!(limiter.standing().remaining, 9);
 }
 

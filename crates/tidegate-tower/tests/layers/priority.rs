@@ -12,9 +12,9 @@ use tidegate::policy::{KeepFor, Kept, Limit, Over};
 use tidegate::priority::header::{TIDEGATE_PRIORITY, read_priority};
 use tidegate::priority::{carried, carry};
 use tidegate::{Bulkhead, Criticality, Descriptor, Gate, ManualClock, Policy, PolicySet, Priority, Quota};
+use tidegate_tower::parameter::{Describe, priority_of};
 use tidegate_tower::{
-    ClientStack, ConcurrencyLayer, Describe, ForwardPriorityLayer, GateLayer, PriorityLayer, ServerStack,
-    priority_of,
+    ClientStack, ConcurrencyLayer, ForwardPriorityLayer, GateLayer, PriorityLayer, ServerStack,
 };
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;

@@ -6,9 +6,10 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tidegate::breaker::CircuitBreaker;
 use tidegate::{Breaker, Bulkhead};
+use tidegate_tower::parameter::{Answers, OwnErrors};
 use tidegate_tower::{
-    Answers, BreakerLayer, ClientStack, ConcurrencyLayer, FallbackLayer, LoadShedLayer, OwnErrors, Problems,
-    RefusalCause, Refused,
+    BreakerLayer, ClientStack, ConcurrencyLayer, FallbackLayer, LoadShedLayer, Problems, RefusalCause,
+    Refused,
 };
 use tower_layer::Layer;
 use tower_service::Service;

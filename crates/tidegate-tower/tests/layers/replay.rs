@@ -16,7 +16,8 @@ use tidegate::ManualClock;
 use tidegate::retries::{Retrier, SharedBudget};
 use tidegate_core::retry::Retries;
 use tidegate_core::retry_budget::RetryBudget;
-use tidegate_tower::{ReplayBody, ReplayError, ReplayLayer, RetryLayer};
+use tidegate_tower::RetryLayer;
+use tidegate_tower::body::{ReplayBody, ReplayError, ReplayLayer};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_service::Service;
 
