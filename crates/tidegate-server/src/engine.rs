@@ -5,6 +5,7 @@
 //! store has none, metrics, the keys at their limits, and a memory of the last refusals. [`settling`] handles what
 //! follows a decision.
 
+mod base;
 mod breaker_registry;
 mod condition_events;
 mod counting;
@@ -39,12 +40,13 @@ mod timed_store;
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arc_swap::{ArcSwap, Guard};
 use foldhash::fast::RandomState;
 use prometheus_client::registry::Registry;
 use tidegate::clock::WallAhead;
-use tidegate::config::Address;
+use tidegate::config::{Address, Peer};
 use tidegate::gate::{Check, KeyedView, Unfit};
 use tidegate::policy::{Among, Descriptor, PolicySet};
 use tidegate::store::{self, Fallback, Occupancy, Store, StoreError};
@@ -65,6 +67,7 @@ use crate::settings::{Refused, Settings};
 use crate::span_attributes;
 use crate::stores::{OpenStore, PersistentCounters};
 
+use self::base::Base;
 pub(crate) use self::breaker_registry::{ListedBreaker, Wanted, breakers_of, why};
 #[cfg(feature = "grpc")]
 pub(crate) use self::decide_together::Together;
@@ -96,24 +99,19 @@ const SECRET: [&str; 4] = [
 /// The engine behind all doors.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    gate: Gate,
+    base: Arc<Base>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) events: Arc<Events>,
     /// The switches that the policies refer to.
     switches: Switches,
-    store: Arc<dyn Store>,
-    store_kind: &'static str,
     /// Stands between the gate and a store that may fail; `None` for a store that cannot.
     fallback: Option<Fallback>,
-    /// Whether a decision never waits: the only store is in this process's memory.
-    decides_at_once: bool,
     /// Whether no other process is asked for decisions: counters are in memory or on this machine's disk.
     asks_no_engine: bool,
     /// Leases and membership of this node where several nodes share an engine.
     shared: Option<shared_gate::EngineSharing>,
     /// Writes the counters of a store in this process to disk; `None` for stores that do not.
     kept: Option<Arc<dyn PersistentCounters>>,
-    live: ArcSwap<ActiveConfig>,
-    pub(crate) metrics: Metrics,
-    pub(crate) events: Arc<Events>,
     refused: RefusedRequests,
     ticket_seal: TicketSeal,
     #[cfg(feature = "grpc")]
@@ -123,9 +121,6 @@ pub(crate) struct Engine {
     seen: last_told::LastSeen,
     /// How far the wall clock is ahead of the gate's clock.
     wall: WallAhead,
-    /// When this process started, by the gate's clock.
-    started: Tick,
-    redact: Redact,
     denials: DenialLog,
     pub(crate) file_list: GlobalDenyList,
     /// The blocks for all policies.
@@ -133,6 +128,17 @@ pub(crate) struct Engine {
     peer_names: PeerNames,
     /// Makes the hashes of keys by which their rates are counted.
     hasher: RandomState,
+    /// The address for calls over gRPC, if there is one.
+    grpc: Option<Address>,
+}
+
+/// The options of an engine that are not in the policy file.
+#[derive(Debug, Default)]
+pub(crate) struct EngineOptions {
+    /// Counted by the writer of the log.
+    pub(crate) log_lines_dropped: Arc<AtomicU64>,
+    /// The rate limiter under whose names metrics are shown as well.
+    pub(crate) metrics_names: Option<Peer>,
     /// The address for calls over gRPC, if there is one.
     pub(crate) grpc: Option<Address>,
 }
@@ -188,8 +194,12 @@ impl Engine {
         opened: OpenStore,
         clock: Arc<dyn Clock>,
         ticket_seal: TicketSeal,
+        options: EngineOptions,
     ) -> Self {
-        let (metrics, events) = (Metrics::new(), Arc::new(Events::default()));
+        let EngineOptions { log_lines_dropped, metrics_names, grpc } = options;
+        let mut metrics = Metrics::new();
+        metrics.log_lines_dropped = log_lines_dropped;
+        let (metrics, events) = (Arc::new(metrics), Arc::new(Events::default()));
         let OpenStore { store, kind: store_kind, sharing, kept, away, .. } = opened;
         let fallback =
             store_changes::fallback_for(&store, store_kind, sharing.as_ref(), &clock, &metrics, &events);
@@ -223,41 +233,46 @@ impl Engine {
         let live = ActiveConfig::new(settings, &metrics, None, started);
         let file_list = GlobalDenyList::new(global_deny_list::NAME);
         file_list.show(&metrics);
-        Self {
-            file_list,
-            blocked: GlobalDenyList::new(global_deny_list::BLOCKS),
+        let base = Arc::new(Base {
             gate,
-            switches,
+            live: ArcSwap::from_pointee(live),
+            metrics: Arc::clone(&metrics),
+            events: Arc::clone(&events),
+            redact: Redact::new(ticket_seal.keys.digest_secret()),
             store,
             store_kind,
-            fallback,
             decides_at_once,
+            started,
+        });
+        Self {
+            base,
+            metrics,
+            events,
+            file_list,
+            blocked: GlobalDenyList::new(global_deny_list::BLOCKS),
+            switches,
+            fallback,
             asks_no_engine,
             shared,
             kept,
-            live: ArcSwap::from_pointee(live),
-            metrics,
-            events,
             refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
-            redact: Redact::new(ticket_seal.keys.digest_secret()),
             ticket_seal,
             #[cfg(feature = "grpc")]
             reservations: reservations::Reservations::default(),
             breakers: breaker_registry::Breakers::default(),
             seen: last_told::LastSeen { wall: wall.nanos().into(), ..last_told::LastSeen::default() },
             wall,
-            started,
             denials: DenialLog::of_all(),
-            peer_names: PeerNames::default(),
+            peer_names: PeerNames::of(metrics_names),
             hasher: RandomState::default(),
-            grpc: None,
+            grpc,
         }
     }
 
     /// Returns the settings in force, held by an arc-swap guard: a shared reference count would be written by all
     /// threads. Keep the guard for one request at most.
     pub(crate) fn live(&self) -> Guard<Arc<ActiveConfig>> {
-        self.live.load()
+        self.base.live()
     }
 
     /// Returns whether no other process is asked for decisions: counters are in memory or on this machine's disk.
@@ -266,7 +281,7 @@ impl Engine {
     }
 
     pub(crate) fn now(&self) -> Tick {
-        self.gate.now()
+        self.base.now()
     }
 
     /// Checks that the running store can do what these policies need.
@@ -274,8 +289,8 @@ impl Engine {
     /// # Errors
     /// [`Refused`] names each policy that the store cannot serve.
     pub(crate) fn fits(&self, policies: &PolicySet) -> Result<(), Refused> {
-        let unfit = self.gate.unfit(policies);
-        let kind = self.store_kind;
+        let unfit = self.base.gate.unfit(policies);
+        let kind = self.base.store_kind;
         let told = |unfit: &Unfit| match unfit {
             Unfit::NoStore { .. } | Unfit::NotDurable { .. } => format!(
                 "{unfit}; this server runs on `store.kind: {kind}`, and another one takes a restart, since `store` is read at the start only"
@@ -291,7 +306,7 @@ impl Engine {
     pub(crate) fn replace(&self, settings: &Settings) -> Vec<KeyedView> {
         let before = self.live();
         self.follow_switches(&settings.policies);
-        self.gate.replace(Arc::clone(&settings.policies));
+        self.base.gate.replace(Arc::clone(&settings.policies));
         let live = ActiveConfig::new(settings, &self.metrics, Some(&before), self.now());
         for gone in before.set.policies().iter().filter(|policy| live.set.find(&policy.name).is_none()) {
             self.metrics.forget(&gone.name);
@@ -301,7 +316,7 @@ impl Engine {
         }
         let anew = self.breakers.starting_anew(&before, &live);
         self.breakers.keep_those_of(&before, &live);
-        self.live.store(Arc::new(live));
+        self.base.live.store(Arc::new(live));
         anew
     }
 
@@ -395,7 +410,7 @@ impl Engine {
 
     /// When this process started, by the gate's clock.
     pub(crate) fn started(&self) -> Tick {
-        self.started
+        self.base.started
     }
 
     /// Returns the facts of the policies that this conclusion was made under.
@@ -424,7 +439,7 @@ impl Engine {
             others(registry);
         };
         let of_peers = self.peer_metrics(&live);
-        of_peers + &self.metrics.write(self.now(), self.store.occupancy(), series, shared)
+        of_peers + &self.metrics.write(self.now(), self.base.occupancy(), series, shared)
     }
 
     /// Returns the lists that refuse and belong to no policy.
@@ -433,11 +448,11 @@ impl Engine {
     }
 
     pub(crate) fn occupancy(&self) -> Occupancy {
-        self.store.occupancy()
+        self.base.occupancy()
     }
 
     pub(crate) fn store_kind(&self) -> &'static str {
-        self.store_kind
+        self.base.store_kind
     }
 }
 

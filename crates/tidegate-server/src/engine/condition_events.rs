@@ -33,13 +33,13 @@ impl Engine {
     /// Takes readings if they are due, and tells which policies came into force or went out of it since the last call,
     /// and which switches were turned.
     pub(crate) fn tell_conditions(&self) {
-        self.gate.take_readings();
-        self.tell_policies(&self.live());
-        self.tell_unknown(&self.live());
-        self.tell_costs(&self.live());
+        self.base.gate.take_readings();
+        self.tell_policies(&self.base.live());
+        self.tell_unknown(&self.base.live());
+        self.tell_costs(&self.base.live());
         self.tell_switches();
-        self.tell_unread(&self.live());
-        self.tell_unended(&self.live());
+        self.tell_unread(&self.base.live());
+        self.tell_unended(&self.base.live());
         self.tell_forgotten();
         self.tell_wall();
     }
@@ -53,7 +53,7 @@ impl Engine {
     /// Describes the policies that depend on how calls end and of which none was ever reported as ended. As sentences, at
     /// most [`UNREAD`].
     pub(crate) fn unended(&self, live: &ActiveConfig) -> Vec<String> {
-        live.unended(self.now()).take(UNREAD).map(|(policy, calls)| unended(policy, calls)).collect()
+        live.unended(self.base.now()).take(UNREAD).map(|(policy, calls)| unended(policy, calls)).collect()
     }
 
     /// Returns the names of the policies that limit nothing because a number of their conditions is not known any more.
@@ -79,13 +79,14 @@ impl Engine {
             Source::Latency | Source::InFlight => live.decided(&self.metrics) > 0,
             _ => false,
         };
-        let sources = self.gate.sources().into_iter();
+        let sources = self.base.gate.sources().into_iter();
         sources.filter(move |one| one.last.is_none() && is_told(&one.source)).map(|one| one.source)
     }
 
     /// Logs once for each configuration which numbers there has been no reading of for a minute.
     fn tell_unread(&self, live: &ActiveConfig) {
-        if self.now().since(live.since) < UNREAD_FOR || live.unread_is_told.swap(true, Ordering::Relaxed) {
+        if self.base.now().since(live.since) < UNREAD_FOR || live.unread_is_told.swap(true, Ordering::Relaxed)
+        {
             return;
         }
         for sentence in self.unread_sources(live) {
@@ -119,8 +120,8 @@ impl Engine {
 
     /// Logs that keys over their limit were forgotten, at most once a minute.
     fn tell_forgotten(&self) {
-        let forgotten = self.occupancy().evicted_over_limit;
-        let (now, mut told) = (self.now(), self.seen.forgotten.lock());
+        let forgotten = self.base.occupancy().evicted_over_limit;
+        let (now, mut told) = (self.base.now(), self.seen.forgotten.lock());
         let is_due = told.is_none_or(|told| now.since(told.at) >= LastTold::EVERY);
         if forgotten > told.map_or(0, |told| told.all) && is_due {
             *told = Some(LastTold { all: forgotten, at: now });
@@ -133,7 +134,7 @@ impl Engine {
 
     /// Logs which policies could not work out the cost of requests, at most once a minute for each.
     fn tell_costs(&self, live: &ActiveConfig) {
-        let (now, mut told) = (self.now(), self.seen.costs.lock());
+        let (now, mut told) = (self.base.now(), self.seen.costs.lock());
         told.retain(|name, _| live.set.find(name).is_some());
         for (at, policy) in live.set.policies().iter().enumerate() {
             let errors = live.set.cost_errors(at);
@@ -160,7 +161,7 @@ impl Engine {
     /// Logs which policies limit nothing because a number of their conditions is not known any more, once until it is.
     fn tell_unknown(&self, live: &ActiveConfig) {
         let unread: Vec<Source> = self.unread(live).collect();
-        let (now, mut seen) = (self.now(), self.seen.unknown.lock());
+        let (now, mut seen) = (self.base.now(), self.seen.unknown.lock());
         seen.retain(|name, _| live.set.find(name).is_some());
         for (at, policy) in live.set.policies().iter().enumerate().filter(|(_, policy)| watched(policy)) {
             if waits(policy, &unread) {
@@ -243,7 +244,7 @@ impl Engine {
     }
 
     fn tell_switches(&self) {
-        let now = self.now();
+        let now = self.base.now();
         let mut seen = self.seen.switches.lock();
         let standing = self.switches.standing();
         seen.retain(|name, _| standing.iter().any(|one| one.name == *name));
@@ -324,7 +325,7 @@ impl Engine {
     /// limits, the smallest counts.
     pub(crate) fn places(&self, live: &ActiveConfig) -> HashMap<String, PlacesStanding> {
         let mut places: HashMap<String, PlacesStanding> = HashMap::new();
-        for one in self.gate.places() {
+        for one in self.base.gate.places() {
             // The gate's set is this one, except for a moment during a reload.
             let Some(policy) = live.set.policies().get(one.policy) else { continue };
             let fewest = places.entry(policy.name.clone()).or_insert(one);
@@ -353,12 +354,12 @@ impl Engine {
     /// # Errors
     /// [`SignalError`] if no policy uses the signal, or the value is not finite.
     pub(crate) fn report_signal(&self, name: &str, value: f64) -> Result<(), SignalError> {
-        self.gate.report_signal(name, value)
+        self.base.gate.report_signal(name, value)
     }
 
     /// Returns every number that policies depend on, with its last value.
     pub(crate) fn sources(&self) -> Vec<SourceStanding> {
-        self.gate.sources()
+        self.base.gate.sources()
     }
 }
 

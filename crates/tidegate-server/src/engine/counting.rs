@@ -92,7 +92,7 @@ impl Engine {
             }
         }
         if let Some(error) = &anyway.error {
-            self.metrics.store_error(self.store_kind);
+            self.base.count_store_error();
             tracing::warn!(%error, "units of a refused request were not charged");
         }
     }
@@ -180,14 +180,14 @@ impl Engine {
             Misdirected::Http1AtGrpc | Misdirected::TlsAtGrpc => Transport::grpc,
         };
         self.metrics.requests.count(transport, RequestOutcome::invalid);
-        self.live().unmet.note_misdirected(why, self.grpc.as_ref());
+        self.base.live().unmet.note_misdirected(why, self.grpc.as_ref());
     }
 
     /// Counts a call over gRPC that is answered with an error, which a proxy that fails open takes for a permission.
     #[cfg(feature = "grpc")]
     pub(crate) fn unreadable(&self, code: &'static str, message: &str) {
         self.metrics.requests.count(Transport::grpc, RequestOutcome::invalid);
-        self.live().unmet.note_unreadable(code, message);
+        self.base.live().unmet.note_unreadable(code, message);
     }
 
     /// Counts a refusal by a list, a block or a deadline. A list of the whole file counts under its own name.
@@ -222,7 +222,7 @@ impl Engine {
     fn tell_listeners(&self, request: &Descriptor<'_>, decision: &GateDecision) {
         self.events.denied(decision.at, || {
             let policy = decision.policy().and_then(|at| decision.policies.policies().get(at));
-            let key = policy.map(|policy| self.redact.key(&decision.policies, policy, request, false));
+            let key = policy.map(|policy| self.base.redact.key(&decision.policies, policy, request, false));
             let retry = decision.retry();
             json!({
                 "policy": policy.map(|policy| &policy.name),
@@ -256,7 +256,7 @@ impl Engine {
             notes.by_fallback = decision.by == DecidedBy::Fallback;
             let policy = decision.policy().map(|at| &decision.policies.policies()[at]);
             notes.policy = policy.map(|policy| policy.name.clone());
-            let key = |policy| self.redact.key(&decision.policies, policy, request, notes.reveals_keys);
+            let key = |policy| self.base.redact.key(&decision.policies, policy, request, notes.reveals_keys);
             notes.key = policy.map(key);
         });
     }

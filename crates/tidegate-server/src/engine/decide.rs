@@ -27,10 +27,10 @@ impl Engine {
         held: Option<&mut HeldCharges>,
         transport: Transport,
     ) -> Conclusion {
-        if self.decides_at_once && held.is_none() && only.is_none() {
+        if self.base.decides_at_once && held.is_none() && only.is_none() {
             let decided = self.metrics.time_now(transport, || match want {
-                Want::Take => self.gate.check(check),
-                Want::Peek => self.gate.peek(check),
+                Want::Take => self.base.gate.check(check),
+                Want::Peek => self.base.gate.peek(check),
             });
             return self.concluded(live, check.request, only, decided, want, transport);
         }
@@ -55,9 +55,9 @@ impl Engine {
         let check = check.among(among.as_ref());
         let deciding = async {
             match want {
-                Want::Take if keeps => self.gate.charge_async(check, &mut held.charged).await,
-                Want::Take => self.gate.check_async(check).await,
-                Want::Peek => self.gate.check_async(check.peek()).await,
+                Want::Take if keeps => self.base.gate.charge_async(check, &mut held.charged).await,
+                Want::Take => self.base.gate.check_async(check).await,
+                Want::Peek => self.base.gate.check_async(check.peek()).await,
             }
         };
         // Pinned and passed by reference: passed by value it would take up space in this future twice.

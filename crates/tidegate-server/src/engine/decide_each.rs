@@ -26,7 +26,7 @@ impl Engine {
         let checks: Vec<Check<'_, '_>> =
             each.map(|((check, _), among)| check.among(among.as_ref())).collect();
         let mut charged: Vec<Charged> = Vec::new();
-        let deciding = self.gate.charge_each_async(&checks, &mut charged, most_limits);
+        let deciding = self.base.gate.charge_each_async(&checks, &mut charged, most_limits);
         let decided = self.metrics.time_each(deciding).await;
         if live.breaks {
             for charged in &charged {

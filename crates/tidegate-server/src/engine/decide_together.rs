@@ -40,8 +40,8 @@ impl Engine {
     ) -> Result<Together, StoreError> {
         let deciding = async {
             match held {
-                Some(held) => self.gate.charge_together_async(checks, &mut held.charged).await,
-                None => self.gate.check_together_async(checks).await,
+                Some(held) => self.base.gate.charge_together_async(checks, &mut held.charged).await,
+                None => self.base.gate.check_together_async(checks).await,
             }
         };
         let together = match self.metrics.time(transport, deciding).await {

@@ -102,7 +102,7 @@ impl Engine {
             }
         };
         let Some(left_out) = log.turn(&self.denials) else { return };
-        let key = self.redact.text(&key, false);
+        let key = self.base.redact.text(&key, false);
         let retry_after_ms = match decision.retry() {
             Retry::After(wait) => u64::try_from(wait.as_millis()).ok(),
             _ => None,

@@ -27,7 +27,7 @@ impl Engine {
             None => Among::new(Arc::clone(set), 0..set.len()),
         };
         let check = check.among(&among).peek();
-        match self.gate.check_async(check).await {
+        match self.base.gate.check_async(check).await {
             Ok(mut decision) if decision.by == DecidedBy::Fallback => {
                 self.left_by_engine(&mut decision).unwrap_or(Conclusion::Decided(decision))
             }

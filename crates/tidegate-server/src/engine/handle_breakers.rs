@@ -39,7 +39,7 @@ impl Engine {
 
     async fn note_all(&self, charged: &Charged, occasion: Occasion) {
         // Errors are ignored: a breaker that could not be read now is read the next time.
-        for seen in self.gate.view_breakers_async(charged).await.unwrap_or_default() {
+        for seen in self.base.gate.view_breakers_async(charged).await.unwrap_or_default() {
             if occasion == Occasion::Left || self.breakers.knows(&seen.key) {
                 self.note(seen, occasion);
             }
@@ -53,14 +53,14 @@ impl Engine {
             // Its change may have been told before its note was forgotten. Otherwise callers who keep more breakers open
             // than are noted would have the same changes told again and again.
             _ if occasion == Occasion::Refused && self.breakers.is_full() => true,
-            Condition::Open { since, .. } => since < self.started,
+            Condition::Open { since, .. } => since < self.base.started,
             // Other states do not say since when. In a store of this process, only an earlier process can have left
             // them.
             _ => self.kept.is_some() && !acted,
         };
-        let told_before = seen.view.would_trip.is_some_and(|would| would.at < self.started);
+        let told_before = seen.view.would_trip.is_some_and(|would| would.at < self.base.started);
         // In an engine, another node may have changed it at any time before.
-        let entered_now = acted || !same_before && self.decides_at_once;
+        let entered_now = acted || !same_before && self.base.decides_at_once;
         FirstSight { same_before, entered_now, told_before }
     }
 
@@ -70,7 +70,7 @@ impl Engine {
         let (to, why) = (seen.view.condition.as_str(), why(&seen));
         let would_trip = seen.view.would_trip;
         let BreakerChange { from, would_open } = self.breakers.note(seen, first);
-        let key = self.redact.text(&key, false);
+        let key = self.base.redact.text(&key, false);
         if let Some(would) = would_trip.filter(|_| would_open > 0) {
             tracing::info!(policy, key, by = %would.by, times = would.times, "a metrics-only breaker would have opened");
             self.metrics.protection.breaker_would_open(&policy, would_open);
@@ -146,7 +146,7 @@ impl Engine {
         let forced = wanted.map(|wanted| match wanted {
             Wanted::Auto => None,
             Wanted::Forced { to, lasts, reason } => {
-                let until = lasts.map(|lasts| self.now().after(lasts));
+                let until = lasts.map(|lasts| self.base.now().after(lasts));
                 Some(Forced::new(*to, until, reason))
             }
         });
@@ -179,8 +179,8 @@ impl Engine {
         charge: &Charge<'_>,
         handling: Handling<'_>,
     ) -> Result<Option<KeyedView>, StoreError> {
-        let handled = self.gate.handle_breaker_async(policy.share, charge, handling).await;
-        let (view, at) = handled.inspect_err(|_| self.metrics.store_error(self.store_kind))?;
+        let handled = self.base.gate.handle_breaker_async(policy.share, charge, handling).await;
+        let (view, at) = handled.inspect_err(|_| self.base.count_store_error())?;
         Ok(view.map(|view| {
             let seen = KeyedView::new(charge.key, &policy.name, limit, view, at);
             let looked = matches!(handling, Handling::Look);
@@ -220,7 +220,7 @@ impl Engine {
     /// Carries breakers over one after the other, and counts in `done` how many are.
     async fn carry_over(&self, breakers: &[KeyedView], done: &mut usize) -> Result<(), StoreError> {
         for KeyedView { key, policy, limit, .. } in breakers {
-            let live = self.live();
+            let live = self.base.live();
             let found =
                 live.set.find(policy).and_then(|(_, words)| Some((words, only_quota(words, *limit)?)));
             let Some((words, quota)) = found else {
@@ -241,6 +241,6 @@ impl Engine {
 impl Engine {
     /// Returns the redactor that hides keys.
     pub(crate) fn redact(&self) -> Redact {
-        self.redact.clone()
+        self.base.redact.clone()
     }
 }

@@ -107,8 +107,8 @@ impl Engine {
             ..Charge::new(key, quota, Cost::ONE)
         });
         let charges: Vec<_> = charge.collect();
-        let reset = self.gate.reset_charges_async(&charges).await;
-        reset.inspect_err(|_| self.metrics.store_error(self.store_kind))
+        let reset = self.base.gate.reset_charges_async(&charges).await;
+        reset.inspect_err(|_| self.base.count_store_error())
     }
 
     /// Returns the standing of a key under each limit, with the limit as the file has it. The standing is `None` for
@@ -129,8 +129,8 @@ impl Engine {
                 None => None,
                 Some((bytes, quota)) => {
                     let charge = Charge::new(bytes, quota, Cost::ONE);
-                    let looked = self.gate.standing_async(words.share, charge).await;
-                    looked.inspect_err(|_| self.metrics.store_error(self.store_kind))?
+                    let looked = self.base.gate.standing_async(words.share, charge).await;
+                    looked.inspect_err(|_| self.base.count_store_error())?
                 }
             };
             standings.push((terms.label.clone(), standing));
@@ -150,9 +150,9 @@ impl Engine {
         lasts: Duration,
         reason: &str,
     ) -> Result<Block, BlockError> {
-        let now = self.now();
+        let now = self.base.now();
         let block = Block::new(text, now, now.after(lasts), reason);
-        self.gate.block(policy, key, block.clone())?;
+        self.base.gate.block(policy, key, block.clone())?;
         self.tell_key(Some(policy), text, "blocked");
         Ok(block)
     }
@@ -162,8 +162,8 @@ impl Engine {
     /// # Errors
     /// [`StoreError`] if the store that keeps the block did not answer; it has not ended then.
     pub(crate) async fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> Result<bool, StoreError> {
-        let ended = self.gate.unblock_async(policy, key).await;
-        let ended = ended.inspect_err(|_| self.metrics.store_error(self.store_kind))?;
+        let ended = self.base.gate.unblock_async(policy, key).await;
+        let ended = ended.inspect_err(|_| self.base.count_store_error())?;
         let Some(ended) = ended else { return Ok(false) };
         self.tell_key(Some(policy), &ended.key, "unblocked");
         Ok(true)
@@ -178,7 +178,7 @@ impl Engine {
         policy: &str,
         key: &Descriptor<'_>,
     ) -> Result<Option<Arc<Block>>, StoreError> {
-        self.gate.block_of(policy, key).await.inspect_err(|_| self.metrics.store_error(self.store_kind))
+        self.base.gate.block_of(policy, key).await.inspect_err(|_| self.base.count_store_error())
     }
 
     /// Blocks a caller for all policies.
@@ -191,43 +191,43 @@ impl Engine {
         lasts: Duration,
         reason: &str,
     ) -> Result<Block, BlockError> {
-        let (now, text) = (self.now(), global_deny_list::key(&entry));
+        let (now, text) = (self.base.now(), global_deny_list::key(&entry));
         let block = Block::new(&text, now, now.after(lasts), reason);
-        self.gate.block_everywhere(entry, block.clone())?;
+        self.base.gate.block_everywhere(entry, block.clone())?;
         self.tell_key(None, &text, "blocked");
         Ok(block)
     }
 
     /// Ends the block of a caller for all policies. Returns whether there was one.
     pub(crate) fn unblock_everywhere(&self, entry: &AccessEntry) -> bool {
-        let Some(ended) = self.gate.unblock_everywhere(entry) else { return false };
+        let Some(ended) = self.base.gate.unblock_everywhere(entry) else { return false };
         self.tell_key(None, &ended.key, "unblocked");
         true
     }
 
     /// Returns the blocks for all policies.
     pub(crate) fn blocks_everywhere(&self) -> Vec<Arc<Block>> {
-        self.gate.blocks_everywhere()
+        self.base.gate.blocks_everywhere()
     }
 
     /// Returns the block for all policies that refuses these attributes.
     pub(crate) fn blocked_everywhere(&self, request: &Descriptor<'_>) -> Option<Arc<Block>> {
-        self.gate.blocked_everywhere(request)
+        self.base.gate.blocked_everywhere(request)
     }
 
     /// Returns how many blocks by limits did not begin for lack of room.
     pub(crate) fn blocks_left_out(&self) -> u64 {
-        self.gate.blocks_left_out()
+        self.base.gate.blocks_left_out()
     }
 
     /// Returns whether a list, a deadline or a block refuses a request, whatever its limits say.
     pub(crate) fn refuses_before_limits(&self, check: &Check<'_, '_>) -> bool {
-        self.gate.refusal_before_limits(check).is_some()
+        self.base.gate.refusal_before_limits(check).is_some()
     }
 
     /// `policy`: `None` for all.
     fn tell_key(&self, policy: Option<&str>, key: &str, state: &str) {
-        let told = || json!({ "policy": policy, "key": self.redact.text(key, false), "state": state });
+        let told = || json!({ "policy": policy, "key": self.base.redact.text(key, false), "state": state });
         self.events.publish("key", told);
     }
 
@@ -236,27 +236,29 @@ impl Engine {
     #[cfg(feature = "grpc")]
     pub(crate) fn number_in_force(&self, live: &ActiveConfig) -> u64 {
         // Both numbers only grow, so the sum changes whenever either of them does.
-        live.number + self.gate.block_changes()
+        live.number + self.base.gate.block_changes()
     }
 
     /// Returns how many keys of each policy are blocked.
     pub(crate) fn blocked_keys(&self) -> Vec<(String, usize)> {
-        self.gate.blocked_keys()
+        self.base.gate.blocked_keys()
     }
 
     /// Returns the blocks of a policy.
     pub(crate) fn blocks(&self, policy: &str) -> Vec<Arc<Block>> {
-        self.gate.blocks(policy)
+        self.base.gate.blocks(policy)
     }
 
     /// Sets the gauges of blocked keys.
     pub(super) fn show_blocks(&self, live: &ActiveConfig) {
-        let blocked: HashMap<String, usize> = self.gate.blocked_keys().into_iter().collect();
+        let blocked: HashMap<String, usize> = self.base.gate.blocked_keys().into_iter().collect();
         for policy in live.set.policies() {
             let keys = blocked.get(&policy.name).copied().unwrap_or(0);
             self.metrics.protection.show_blocks(&policy.name, keys);
         }
-        self.metrics.protection.show_blocks(global_deny_list::BLOCKS, self.gate.blocks_everywhere().len());
+        self.metrics
+            .protection
+            .show_blocks(global_deny_list::BLOCKS, self.base.gate.blocks_everywhere().len());
     }
 
     /// Settles a limit that a caller brings along, under a key that belongs to no policy. Writes the result to `out`.
@@ -266,13 +268,13 @@ impl Engine {
         charge: Charge<'_>,
         out: &mut Settled,
     ) -> Result<(), StoreError> {
-        let settled = if self.decides_at_once {
-            self.metrics.time_now(Transport::resp, || self.gate.settle_charge(op, charge, out))
+        let settled = if self.base.decides_at_once {
+            self.metrics.time_now(Transport::resp, || self.base.gate.settle_charge(op, charge, out))
         } else {
-            let settling = pin!(self.gate.settle_charge_async(op, charge, out));
+            let settling = pin!(self.base.gate.settle_charge_async(op, charge, out));
             self.metrics.time(Transport::resp, settling).await
         };
-        settled.inspect_err(|_| self.metrics.store_error(self.store_kind))
+        settled.inspect_err(|_| self.base.count_store_error())
     }
 }
 

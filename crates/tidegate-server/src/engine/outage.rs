@@ -28,7 +28,7 @@ impl Engine {
     /// Returns the current outage, if there is one.
     pub(crate) fn outage(&self) -> Option<Outage> {
         let health = self.fallback.as_ref()?.health();
-        Some(Outage { reason: health.down?, lasts: self.now().since(health.since) })
+        Some(Outage { reason: health.down?, lasts: self.base.now().since(health.since) })
     }
 
     /// Counts a decision that was made without the engine, then does what [`Engine::left_by_engine`] does.
@@ -37,7 +37,7 @@ impl Engine {
         live: &ActiveConfig,
         decision: &mut GateDecision,
     ) -> Option<Conclusion> {
-        self.metrics.store_error(self.store_kind);
+        self.base.count_store_error();
         let policies = decision.policies.policies();
         let facts = live.facts(&decision.policies, &self.metrics);
         for at in matching(decision) {
@@ -82,7 +82,7 @@ impl Engine {
             // Not a failure of the store, so it is neither counted as one nor logged as a bug.
             tracing::debug!(%error, "a request could not be decided");
         } else {
-            self.metrics.store_error(self.store_kind);
+            self.base.count_store_error();
             tracing::error!(%error, "a request could not be decided");
         }
         Conclusion::Unsettled { allowed: false, policy: None, error }

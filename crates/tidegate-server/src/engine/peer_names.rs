@@ -2,24 +2,14 @@
 
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::registry::Registry;
-use tidegate::config::Peer;
 use tidegate::policy::Descriptor;
 
 use super::Engine;
 use crate::active_config::ActiveConfig;
 use crate::metrics::Transport;
-use crate::metrics::peer_names::{LimitadorCalls, PeerNames, UnknownDomains, show_envoy};
+use crate::metrics::peer_names::{PeerNames, show_envoy};
 
 impl Engine {
-    /// Sets the rate limiter under whose names metrics are shown as well.
-    pub(crate) fn name_metrics_as(&mut self, peer: Option<Peer>) {
-        self.peer_names = match peer {
-            Some(Peer::Envoy) => PeerNames::Envoy(UnknownDomains::default()),
-            Some(Peer::Limitador) => PeerNames::Limitador(LimitadorCalls::default()),
-            _ => PeerNames::None,
-        };
-    }
-
     /// Counts a gRPC call. Does nothing unless Limitador's metric names are in use.
     pub(super) fn count_call(
         &self,

@@ -31,10 +31,10 @@ impl Engine {
     /// the others wait for their next refusal.
     pub(crate) async fn note_refusers(&self) {
         for (key, (policy, limit)) in self.breakers.unnoted.take() {
-            let live = self.live();
+            let live = self.base.live();
             let Some((words, quota)) = breaker_of(&live, &policy, limit) else { continue };
             let charge = charge_of(words, limit, &key, quota);
-            let handled = self.gate.handle_breaker_async(words.share, &charge, Handling::Look).await;
+            let handled = self.base.gate.handle_breaker_async(words.share, &charge, Handling::Look).await;
             let Ok((view, at)) = handled else { return };
             if let Some(view) = view {
                 self.note(KeyedView::new(&key, &policy, limit, view, at), Occasion::Refused);
@@ -56,7 +56,7 @@ impl Engine {
         policy.limit(bound.limit).filter(|limit| Limit::is_breaker(limit))?;
         let key = decision.policies.key(bound.policy, bound.limit, request)?;
         let charge = charge_of(policy, bound.limit, &key, only_quota(policy, bound.limit)?);
-        match self.gate.handle_breaker(policy.share, &charge, Handling::Look) {
+        match self.base.gate.handle_breaker(policy.share, &charge, Handling::Look) {
             Ok((seen, _)) => seen,
             Err(_) => self.breakers.last_seen(&key),
         }

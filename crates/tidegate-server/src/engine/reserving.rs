@@ -39,7 +39,7 @@ impl Engine {
     /// Remembers a reservation, so that its units are returned at its end unless it is committed before. Beyond
     /// [`MOST`] reservations or [`MOST_BYTES`], it is not remembered and stays charged.
     pub(crate) fn remember_reservation(&self, ticket: &Ticket) {
-        let Ok(open) = self.ticket_seal.keys.open(ticket, self.now()) else { return };
+        let Ok(open) = self.ticket_seal.keys.open(ticket, self.base.now()) else { return };
         let kept = self.reservations.keep(key(&open), ticket);
         if self.reservations.tells(kept) {
             tracing::warn!(
@@ -59,18 +59,18 @@ impl Engine {
         ticket: &Ticket,
         settlement: &Settlement<'_>,
     ) -> Result<Committed, SettleError> {
-        let settled = self.settle(&self.live(), ticket, settlement, |_| ()).await;
+        let settled = self.settle(&self.base.live(), ticket, settlement, |_| ()).await;
         match settled {
             Ok(()) | Err(SettleError::Ticket(TicketError::Settled | TicketError::Expired { .. })) => {}
             Err(error) => return Err(error),
         }
         // Read the clock only after the store has answered: then a reservation that was returned in between counts as
         // ended.
-        let open = self.ticket_seal.keys.open(ticket, self.now()).ok();
+        let open = self.ticket_seal.keys.open(ticket, self.base.now()).ok();
         if let Some(open) = &open {
             self.reservations.forget(key(open));
         }
-        let goes_on = open.is_some_and(|open| self.now() < key(&open).0);
+        let goes_on = open.is_some_and(|open| self.base.now() < key(&open).0);
         Ok(match settled {
             Ok(()) => Committed::Settled,
             Err(_) if goes_on => Committed::Repeated,
@@ -85,7 +85,7 @@ impl Engine {
     pub(crate) async fn give_back_reservations(&self) -> Duration {
         let mut refused = Vec::new();
         loop {
-            let ended = self.reservations.ended(self.now());
+            let ended = self.reservations.ended(self.base.now());
             if ended.is_empty() {
                 break;
             }
@@ -103,29 +103,29 @@ impl Engine {
             }
         }
         if let Some((_, error)) = refused.first() {
-            self.metrics.store_error(self.store_kind);
+            self.base.count_store_error();
             tracing::warn!(count = refused.len(), ?error, "reservations that have ended were not given back");
         }
         let again = refused.is_empty();
         for (ticket, _) in refused {
-            if let Ok(open) = self.ticket_seal.keys.open(&ticket, self.now()) {
+            if let Ok(open) = self.ticket_seal.keys.open(&ticket, self.base.now()) {
                 self.reservations.keep(key(&open), &ticket);
             }
         }
-        let next = self.reservations.next(self.now()).filter(|_| again).unwrap_or(sharing::LEASES_EVERY);
+        let next = self.reservations.next(self.base.now()).filter(|_| again).unwrap_or(sharing::LEASES_EVERY);
         next.clamp(Duration::from_millis(1), sharing::LEASES_EVERY)
     }
 
     async fn lapse(&self, ticket: &Ticket) -> Result<(), SettleError> {
         let undone = Settlement { part: Part::All, outcome: Outcome::Ignored, spent: Spent::Undone };
-        self.settle_uncounted(&self.live(), ticket, &undone, |_| ()).await
+        self.settle_uncounted(&self.base.live(), ticket, &undone, |_| ()).await
     }
 
     /// Returns the units that this check would charge; see [`tidegate::Gate::give_back_async`]. On an error of the
     /// store they stay charged, and the error is counted and logged.
     pub(crate) async fn give_back(&self, check: Check<'_, '_>) {
-        if let Err(error) = self.gate.give_back_async(check).await {
-            self.metrics.store_error(self.store_kind);
+        if let Err(error) = self.base.gate.give_back_async(check).await {
+            self.base.count_store_error();
             tracing::warn!(%error, "units were not given back");
         }
     }
@@ -136,7 +136,7 @@ impl Engine {
     /// # Errors
     /// The error of the store. It is counted here; the caller logs it.
     pub(crate) async fn book(&self, check: Check<'_, '_>, requests: u64) -> Result<(), StoreError> {
-        let booked = self.gate.book_many_async(check, requests).await;
-        booked.inspect_err(|_| self.metrics.store_error(self.store_kind))
+        let booked = self.base.gate.book_many_async(check, requests).await;
+        booked.inspect_err(|_| self.base.count_store_error())
     }
 }

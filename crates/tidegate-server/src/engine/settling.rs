@@ -94,22 +94,23 @@ fn unsent(live: &ActiveConfig, one: &SettledCharge<'_>) -> Option<CostError> {
 impl Engine {
     /// Undoes the charges of a decision.
     pub(crate) async fn undo(&self, held: &HeldCharges) {
-        let undone = self.gate.finish_async(&held.charged, Part::All, Outcome::Ignored, |_| Some(0)).await;
+        let undone =
+            self.base.gate.finish_async(&held.charged, Part::All, Outcome::Ignored, |_| Some(0)).await;
         if let Err(error) = undone {
-            self.metrics.store_error(self.store_kind);
+            self.base.count_store_error();
             tracing::warn!(%error, "the charge of a decision could not be given back");
         }
     }
 
     /// Undoes the charges of a decision whose caller has gone, without waiting; an engine is told in the background.
     pub(crate) fn undo_unwatched(&self, held: &HeldCharges) {
-        self.gate.undo_unwatched(&held.charged);
+        self.base.gate.undo_unwatched(&held.charged);
     }
 
     /// Records that a ticket reached nobody: the request no longer counts as in flight. Its charges stay.
     pub(crate) fn withdraw(&self, ticket: &Ticket) {
-        if let Ok(open) = self.ticket_seal.keys.open(ticket, self.now()) {
-            self.gate.withdraw(&open);
+        if let Ok(open) = self.ticket_seal.keys.open(ticket, self.base.now()) {
+            self.base.gate.withdraw(&open);
         }
     }
 
@@ -133,7 +134,7 @@ impl Engine {
                 TicketError::Expired { .. } => SettlementResult::expired,
                 TicketError::Elsewhere { .. } => SettlementResult::elsewhere,
                 TicketError::Store(_) => {
-                    self.metrics.store_error(self.store_kind);
+                    self.base.count_store_error();
                     SettlementResult::error
                 }
                 _ => SettlementResult::refused,
@@ -153,9 +154,9 @@ impl Engine {
         settlement: &Settlement<'_>,
         answer: impl FnOnce(SettledTicket<'_>) -> T,
     ) -> Result<T, SettleError> {
-        let open = self.ticket_seal.keys.open(ticket, self.now())?;
+        let open = self.ticket_seal.keys.open(ticket, self.base.now())?;
         let id = Ulid::from(open.id());
-        self.gate.holds(&open)?;
+        self.base.gate.holds(&open)?;
         match &settlement.spent {
             Spent::Usage(usage) => live.set.check_usage(usage).map_err(SettleError::Unknown)?,
             Spent::Refund(_) if !open.has(Part::Spent) => return Err(SettleError::AwaitsReport(id)),
@@ -214,9 +215,9 @@ impl Engine {
             }
         };
         match &settlement.spent {
-            Spent::Usage(usage) => self.gate.settle_by_async(open, part, outcome, usage).await,
+            Spent::Usage(usage) => self.base.gate.settle_by_async(open, part, outcome, usage).await,
             _ => {
-                let finished = self.gate.settle_async(open, part, outcome, used).await?;
+                let finished = self.base.gate.settle_async(open, part, outcome, used).await?;
                 let told = |one: SettledCharge<'t>| {
                     let why = match &settlement.spent {
                         Spent::AsCharged => unsent(live, &one),

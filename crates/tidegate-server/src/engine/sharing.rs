@@ -34,7 +34,7 @@ impl Engine {
     /// Returns units that leases have held too long. Called every [`LEASES_EVERY`].
     pub(crate) async fn tidy_leases(&self) {
         let Some(shared) = &self.shared else { return };
-        if let Some(returned) = shared.leased.tick(self.now()) {
+        if let Some(returned) = shared.leased.tick(self.base.now()) {
             returned.await;
         }
     }
@@ -138,7 +138,7 @@ impl Engine {
     /// Registers the metrics of an engine that nodes share, and of counters that are kept on disk.
     pub(super) fn show_shared(&self, registry: &mut Registry) {
         if self.kept.is_some() {
-            self.metrics.store_is(self.store_kind, self.trouble().is_none());
+            self.metrics.store_is(self.base.store_kind, self.trouble().is_none());
         }
         if let Some(shared) = &self.shared {
             leases::show(registry, &shared.leased.health());

@@ -62,7 +62,7 @@ impl Engine {
             (SwitchedBy::Signal, Setting::Off(off)) => self.switches.signal(name, Some(off))?,
             (SwitchedBy::Signal, Setting::KeptOn(..) | Setting::On) => self.switches.signal(name, None)?,
         }
-        self.gate.notice_switches();
+        self.base.gate.notice_switches();
         self.tell_conditions();
         Ok(())
     }

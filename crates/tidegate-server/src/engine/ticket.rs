@@ -249,7 +249,7 @@ impl Engine {
             Err(TicketError::Expired { .. }) => ExtensionResult::expired,
             Err(TicketError::Elsewhere { .. }) => ExtensionResult::elsewhere,
             Err(TicketError::Store(_)) => {
-                self.metrics.store_error(self.store_kind);
+                self.base.count_store_error();
                 ExtensionResult::error
             }
             Err(TicketError::Seal(_)) => ExtensionResult::error,
@@ -261,9 +261,9 @@ impl Engine {
 
     async fn extend_uncounted(&self, ticket: &Ticket) -> Result<Extended, TicketError> {
         let keys = &self.ticket_seal.keys;
-        let open = keys.open(ticket, self.now())?;
-        let id = self.refused.name(self.now());
-        self.gate.extend_async(&open, keys, self.ticket_seal.ttl, Some(id.into())).await
+        let open = keys.open(ticket, self.base.now())?;
+        let id = self.refused.name(self.base.now());
+        self.base.gate.extend_async(&open, keys, self.ticket_seal.ttl, Some(id.into())).await
     }
 
     fn seal(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {
@@ -271,7 +271,7 @@ impl Engine {
     }
 
     fn seal_for(&self, charged: &Charged, id: Ulid, life: Duration) -> Result<Ticket, SealError> {
-        self.gate.seal(charged, &self.ticket_seal.keys, life, Some(id.into()))
+        self.base.gate.seal(charged, &self.ticket_seal.keys, life, Some(id.into()))
     }
 
     fn seal_for_header(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {
