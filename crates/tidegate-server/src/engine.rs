@@ -6,7 +6,7 @@
 //! follows a decision.
 
 mod base;
-mod breaker_registry;
+mod breakers;
 mod condition_events;
 mod counting;
 mod decide;
@@ -16,7 +16,6 @@ mod decide_together;
 mod demand;
 mod denials;
 mod dry_run;
-mod handle_breakers;
 mod held_charges;
 mod key_errors;
 mod keys;
@@ -24,7 +23,6 @@ mod last_told;
 mod on_first_use;
 mod outage;
 mod peer_names;
-mod refusing_breakers;
 #[cfg(feature = "grpc")]
 mod reservations;
 #[cfg(feature = "grpc")]
@@ -48,10 +46,10 @@ use prometheus_client::registry::Registry;
 use tidegate::clock::WallAhead;
 use tidegate::config::{Address, Peer};
 use tidegate::gate::{Check, KeyedView, Unfit};
-use tidegate::policy::{Among, Descriptor, PolicySet};
+use tidegate::policy::{Among, Descriptor, Limit, PolicySet};
 use tidegate::store::{self, Fallback, Occupancy, Store, StoreError};
 use tidegate::switches::Switches;
-use tidegate::{Clock, Gate, GateDecision, Tick};
+use tidegate::{Clock, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
 
@@ -68,7 +66,8 @@ use crate::span_attributes;
 use crate::stores::{OpenStore, PersistentCounters};
 
 use self::base::Base;
-pub(crate) use self::breaker_registry::{ListedBreaker, Wanted, breakers_of, why};
+use self::breakers::Breakers;
+pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 #[cfg(feature = "grpc")]
 pub(crate) use self::decide_together::Together;
 pub(crate) use self::held_charges::HeldCharges;
@@ -116,7 +115,7 @@ pub(crate) struct Engine {
     ticket_seal: TicketSeal,
     #[cfg(feature = "grpc")]
     reservations: reservations::Reservations,
-    breakers: breaker_registry::Breakers,
+    pub(crate) breakers: Breakers,
     /// What was in force when it was last looked at.
     seen: last_told::LastSeen,
     /// How far the wall clock is ahead of the gate's clock.
@@ -244,6 +243,7 @@ impl Engine {
             decides_at_once,
             started,
         });
+        let breakers = Breakers::new(Arc::clone(&base), kept.is_some());
         Self {
             base,
             metrics,
@@ -259,7 +259,7 @@ impl Engine {
             ticket_seal,
             #[cfg(feature = "grpc")]
             reservations: reservations::Reservations::default(),
-            breakers: breaker_registry::Breakers::default(),
+            breakers,
             seen: last_told::LastSeen { wall: wall.nanos().into(), ..last_told::LastSeen::default() },
             wall,
             denials: DenialLog::of_all(),
@@ -302,7 +302,7 @@ impl Engine {
     }
 
     /// Puts other settings in force. Calls must not overlap. Returns the breakers that start anew, for
-    /// [`Engine::start_anew`].
+    /// [`Breakers::start_anew`].
     pub(crate) fn replace(&self, settings: &Settings) -> Vec<KeyedView> {
         let before = self.live();
         self.follow_switches(&settings.policies);
@@ -314,15 +314,9 @@ impl Engine {
         for policy in live.set.policies().iter().filter(|policy| breakers_of(policy).next().is_none()) {
             self.metrics.protection.forget_breakers(&policy.name);
         }
-        let anew = self.breakers.starting_anew(&before, &live);
-        self.breakers.keep_those_of(&before, &live);
+        let anew = self.breakers.follow(&before, &live);
         self.base.live.store(Arc::new(live));
         anew
-    }
-
-    /// Returns how many breakers of a policy are known to be forced into a state.
-    pub(crate) fn forced_breakers(&self, policy: &str) -> usize {
-        self.breakers.forced_of(policy)
     }
 
     /// Counts a decision and turns it into a [`Conclusion`].
@@ -356,7 +350,7 @@ impl Engine {
             self.count_anyway(live, decision, anyway);
         }
         if live.breaks && decision.allowed {
-            decision.binding = breaker_registry::least_left(decision).or(decision.binding);
+            decision.binding = least_left(decision).or(decision.binding);
         }
         if decision.by == store::DecidedBy::Fallback
             && let Some(other) = self.without_engine(live, decision)
@@ -367,7 +361,7 @@ impl Engine {
         if want == Want::Take {
             self.count(&live.facts(&decision.policies, &self.metrics), request, decision);
             if live.breaks {
-                self.remember_refusers(request, decision);
+                self.breakers.remember_refusers(request, decision);
             }
         }
     }
@@ -408,6 +402,11 @@ impl Engine {
         self.refused.find(id)
     }
 
+    /// Returns the redactor that hides keys.
+    pub(crate) fn redact(&self) -> Redact {
+        self.base.redact.clone()
+    }
+
     /// When this process started, by the gate's clock.
     pub(crate) fn started(&self) -> Tick {
         self.base.started
@@ -425,7 +424,7 @@ impl Engine {
     pub(crate) fn write_metrics(&self, others: impl FnOnce(&mut Registry)) -> String {
         self.tell_conditions();
         let live = self.live();
-        self.show_breakers(&live);
+        self.breakers.show(&live);
         self.show_places(&live);
         self.show_blocks(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
@@ -459,4 +458,14 @@ impl Engine {
 /// Returns the policies in force that have these indices.
 fn among(live: &ActiveConfig, only: &[usize]) -> Among {
     Among::new(Arc::clone(&live.set), only.iter().copied())
+}
+
+/// Returns the index of the limit that has least left for an allowed request. Skips breakers: a closed breaker always
+/// has one left, however many requests it admits.
+fn least_left(decision: &GateDecision) -> Option<usize> {
+    let policies = decision.policies.policies();
+    let is_breaker =
+        |line: &LimitDecision| policies[line.policy].limit(line.limit).is_some_and(Limit::is_breaker);
+    let counting = decision.limits.iter().enumerate().filter(|(_, line)| line.binding && !is_breaker(line));
+    counting.min_by_key(|(_, line)| line.remaining()).map(|(at, _)| at)
 }

@@ -63,7 +63,7 @@ impl Engine {
         // Pinned and passed by reference: passed by value it would take up space in this future twice.
         let decided = self.metrics.time(transport, pin!(deciding)).await;
         if live.breaks && keeps {
-            self.note_entered(&held.charged).await;
+            self.breakers.note_entered(&held.charged).await;
         }
         self.concluded(live, check.request, only, decided, want, transport)
     }

@@ -30,7 +30,7 @@ impl Engine {
         let decided = self.metrics.time_each(deciding).await;
         if live.breaks {
             for charged in &charged {
-                self.note_entered(charged).await;
+                self.breakers.note_entered(charged).await;
             }
         }
         let each = checks.iter().zip(decided).zip(charged);

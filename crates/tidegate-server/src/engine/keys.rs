@@ -14,7 +14,7 @@ use tidegate::store::{Charge, Op, Settled, StoreError};
 use tidegate_core::Standing;
 
 use super::Engine;
-use super::breaker_registry::{ListedBreaker, replace_of};
+use super::breakers::{ListedBreaker, replace_of};
 use crate::active_config::ActiveConfig;
 use crate::global_deny_list;
 use crate::metrics::Transport;
@@ -60,7 +60,7 @@ impl Engine {
         // Both looks only tell what the reset does, so it does not depend on them.
         let places = self.places_in_use(live, policy, key).await.ok();
         self.reset(live, policy, key).await.map_err(|store| NotForgotten { unblocked, store })?;
-        let breakers = self.handle_breakers(live, policy, key, None).await.ok();
+        let breakers = self.breakers.handle(live, policy, key, None).await.ok();
         let is_forced =
             |one: &&ListedBreaker| matches!(one.noted.seen.view.condition, Condition::Forced { .. });
         let still_forced = breakers.map(|breakers| breakers.iter().filter(is_forced).count());

@@ -184,7 +184,7 @@ impl Engine {
         };
         self.count_settled(live, &settled);
         if live.breaks {
-            self.note_left(open.charged()).await;
+            self.breakers.note_left(open.charged()).await;
         }
         let by_cost = |(one, _): &(SettledCharge<'_>, _)| {
             live.set.find(one.policy).is_some_and(|(_, policy)| goes_by_cost(policy, one.limit))

@@ -107,7 +107,7 @@ impl Background {
             loop {
                 every.tick().await;
                 handle.app.engine.tell_conditions();
-                handle.app.engine.note_refusers().await;
+                handle.app.engine.breakers.note_refusers().await;
             }
         };
         #[cfg(feature = "grpc")]

@@ -167,7 +167,7 @@ impl<'a> Reply<'a, '_> {
     /// Returns the state of the breaker that refuses the request. Callers of the check API see a person's reason for it,
     /// as for a block; clients of proxies do not.
     fn breaker(&self) -> Option<BreakerView> {
-        self.engine.refusing_breaker(self.request, self.conclusion)
+        self.engine.breakers.refusing(self.request, self.conclusion)
     }
 
     /// Returns the status code of the answer to a check.

@@ -246,7 +246,7 @@ async fn breaker_states(
             continue;
         }
         // A store that does not answer leaves what the decision says.
-        let listed = app.engine.handle_breakers(live, at, &asked.request, None).await.unwrap_or_default();
+        let listed = app.engine.breakers.handle(live, at, &asked.request, None).await.unwrap_or_default();
         for one in listed {
             let seen = &one.noted.seen;
             let mut admitted_share = None;
