@@ -2,7 +2,7 @@
 //! decisions and remembers refused requests.
 //!
 //! The [`Gate`] decides. This module adds what only a server needs: the choice of policies by name, an answer when the
-//! store has none, metrics, the keys at their limits, and a memory of the last refusals. [`settling`] handles what
+//! store has none, metrics, the keys at their limits, and a memory of the last refusals. [`tickets`] handles what
 //! follows a decision.
 
 mod base;
@@ -23,17 +23,11 @@ mod last_told;
 mod on_first_use;
 mod outage;
 mod peer_names;
-#[cfg(feature = "grpc")]
-mod reservations;
-#[cfg(feature = "grpc")]
-mod reserving;
-mod settling;
 mod shared_gate;
 mod sharing;
 mod store_changes;
 mod switches;
-mod ticket;
-mod ticket_seal;
+mod tickets;
 mod timed_store;
 
 use std::borrow::Cow;
@@ -74,13 +68,14 @@ pub(crate) use self::held_charges::HeldCharges;
 pub(crate) use self::keys::{LetGo, NotForgotten, missing};
 pub(crate) use self::last_told::{WATCHED_EVERY, known, per_second};
 pub(crate) use self::outage::Outage;
-#[cfg(feature = "grpc")]
-pub(crate) use self::reserving::Committed;
-pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
 pub(crate) use self::sharing::{ClusterPolicies, LEASES_EVERY};
 pub(crate) use self::switches::{Setting, SwitchedBy};
-pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
-pub(crate) use self::ticket_seal::TicketSeal;
+#[cfg(feature = "grpc")]
+pub(crate) use self::tickets::Committed;
+use self::tickets::Tickets;
+pub(crate) use self::tickets::{
+    NoTicket, SettleError, SettledTicket, Settlement, Spent, TicketAnswer, TicketFor, TicketSeal,
+};
 
 /// How many refused requests are remembered for later questions: those of a few seconds in a flood, those of hours in
 /// ordinary service.
@@ -111,11 +106,9 @@ pub(crate) struct Engine {
     shared: Option<shared_gate::EngineSharing>,
     /// Writes the counters of a store in this process to disk; `None` for stores that do not.
     kept: Option<Arc<dyn PersistentCounters>>,
-    refused: RefusedRequests,
-    ticket_seal: TicketSeal,
-    #[cfg(feature = "grpc")]
-    reservations: reservations::Reservations,
-    pub(crate) breakers: Breakers,
+    refused: Arc<RefusedRequests>,
+    pub(crate) tickets: Tickets,
+    pub(crate) breakers: Arc<Breakers>,
     /// What was in force when it was last looked at.
     seen: last_told::LastSeen,
     /// How far the wall clock is ahead of the gate's clock.
@@ -243,7 +236,10 @@ impl Engine {
             decides_at_once,
             started,
         });
-        let breakers = Breakers::new(Arc::clone(&base), kept.is_some());
+        let breakers = Arc::new(Breakers::new(Arc::clone(&base), kept.is_some()));
+        let refused = Arc::new(RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES));
+        let tickets =
+            Tickets::new(Arc::clone(&base), Arc::clone(&breakers), Arc::clone(&refused), ticket_seal);
         Self {
             base,
             metrics,
@@ -255,10 +251,8 @@ impl Engine {
             asks_no_engine,
             shared,
             kept,
-            refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
-            ticket_seal,
-            #[cfg(feature = "grpc")]
-            reservations: reservations::Reservations::default(),
+            refused,
+            tickets,
             breakers,
             seen: last_told::LastSeen { wall: wall.nanos().into(), ..last_told::LastSeen::default() },
             wall,

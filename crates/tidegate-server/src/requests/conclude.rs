@@ -32,11 +32,11 @@ pub(crate) async fn conclude(
     held: &HeldCharges,
 ) -> Result<Named, NoTicket> {
     let id = (want == Want::Take).then(|| engine.name(live, check, only, conclusion));
-    let ticket = id.and_then(|id| engine.ticket(check.request, conclusion, held, wanted, id));
+    let ticket = id.and_then(|id| engine.tickets.make(check.request, conclusion, held, wanted, id));
     match ticket {
         Some(TicketAnswer { error: Some(none), .. }) if none.keeps_place => {
             // Boxed: otherwise every check would reserve space for it.
-            Box::pin(engine.undo(held)).await;
+            Box::pin(engine.tickets.undo(held)).await;
             Err(none)
         }
         ticket => Ok(Named { id, ticket }),

@@ -113,7 +113,7 @@ impl Background {
         #[cfg(feature = "grpc")]
         let reservations = async {
             loop {
-                let next = handle.app.engine.give_back_reservations().await;
+                let next = handle.app.engine.tickets.give_back_reservations().await;
                 tokio::time::sleep(next).await;
             }
         };

@@ -115,7 +115,7 @@ struct HungUp<'a> {
 impl Drop for HungUp<'_> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            self.engine.undo_unwatched(&held);
+            self.engine.tickets.undo_unwatched(&held);
         }
     }
 }
@@ -207,7 +207,7 @@ async fn give_back(
             Units::Take(_) | Units::Peek => conclusions.extend(spent.next()),
             Units::GiveBack(units) => {
                 if together.allowed {
-                    engine.give_back(descriptor.check().maybe_cost(Some(units))).await;
+                    engine.tickets.give_back(descriptor.check().maybe_cost(Some(units))).await;
                 }
                 let look = engine.decide(live, descriptor.check(), None, Want::Peek, None, Transport::grpc);
                 conclusions.push(look.await);

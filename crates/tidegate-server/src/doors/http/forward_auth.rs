@@ -47,9 +47,9 @@ struct HungUp<'a> {
 impl Drop for HungUp<'_> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            self.app.engine.undo_unwatched(&held);
+            self.app.engine.tickets.undo_unwatched(&held);
             if let Some(ticket) = &self.ticket {
-                self.app.engine.withdraw(ticket);
+                self.app.engine.tickets.withdraw(ticket);
             }
         }
     }

@@ -102,7 +102,7 @@ impl Buckets {
                 if let Ok(descriptors) = descriptors::read(&bucket.call, &service.quotas, &live)
                     && let [descriptor] = &*descriptors
                     && descriptor.refused.is_none()
-                    && let Err(error) = engine.book(check(descriptor), requests).await
+                    && let Err(error) = engine.tickets.book(check(descriptor), requests).await
                 {
                     (refused, why) = (refused + 1, Some(error));
                 }

@@ -160,7 +160,13 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
     let ticket = match (descriptors.first(), together.conclusions.first(), &hung_up.held) {
         (Some(first), Some(conclusion), Some(held)) => {
             let id = engine.name(&live, &first.check(), None, conclusion);
-            engine.ticket(&first.request, conclusion, held, TicketFor::Reservation(holds(engine, ttl)), id)
+            engine.tickets.make(
+                &first.request,
+                conclusion,
+                held,
+                TicketFor::Reservation(holds(engine, ttl)),
+                id,
+            )
         }
         _ => None,
     };
@@ -168,7 +174,7 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
         None => UNLIMITED.to_owned(),
         Some(answer) => match (answer.ticket, answer.error) {
             (Some(ticket), _) => {
-                engine.remember_reservation(&ticket);
+                engine.tickets.remember_reservation(&ticket);
                 ticket.to_string()
             }
             // A long header of the client may have made the keys too long for a ticket. An error instead would let the
@@ -197,7 +203,7 @@ pub(in super::super) async fn commit(service: &Service, message: Bytes) -> Resul
             units => (Outcome::Success, Spent::Usage(Usage::cost(units))),
         };
         let settlement = Settlement { part: Part::All, outcome, spent };
-        match engine.commit(&ticket, &settlement).await {
+        match engine.tickets.commit(&ticket, &settlement).await {
             Ok(Committed::Settled) => {
                 return Ok(framing::body(&CommitResponse { reservation_released: true }));
             }
@@ -220,7 +226,7 @@ pub(in super::super) async fn commit(service: &Service, message: Bytes) -> Resul
 
 /// Returns how long a reservation holds: the longest possible time if `ttl` is missing or invalid.
 fn holds(engine: &Engine, ttl: Option<prost_types::Duration>) -> Duration {
-    let longest = engine.longest_reservation();
+    let longest = engine.tickets.longest_reservation();
     ttl.and_then(|ttl| Duration::try_from(ttl).ok()).map_or(longest, |ttl| ttl.min(longest))
 }
 
@@ -255,8 +261,10 @@ async fn book(service: &Service, request: &RateLimitRequest) -> Result<(), Statu
         }
         match descriptor.units {
             Units::Peek => {}
-            Units::GiveBack(units) => engine.give_back(descriptor.check().maybe_cost(Some(units))).await,
-            Units::Take(_) => engine.book(descriptor.check(), 1).await.map_err(|error| {
+            Units::GiveBack(units) => {
+                engine.tickets.give_back(descriptor.check().maybe_cost(Some(units))).await
+            }
+            Units::Take(_) => engine.tickets.book(descriptor.check(), 1).await.map_err(|error| {
                 tracing::warn!(%error, "units that were spent elsewhere were not booked");
                 Status::new(Code::Unavailable, error.to_string())
             })?,

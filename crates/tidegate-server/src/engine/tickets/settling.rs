@@ -9,8 +9,9 @@ use tidegate::policy::{CostError, Limit, Policy, RealCost, SettleBy, UnknownUsag
 use tidegate::{Cost, Outcome};
 use ulid::Ulid;
 
-use super::{Engine, HeldCharges};
+use super::Tickets;
 use crate::active_config::ActiveConfig;
+use crate::engine::HeldCharges;
 use crate::metrics::{SettlementResult, count_units};
 
 /// The report about the work that a ticket was for.
@@ -91,7 +92,7 @@ fn unsent(live: &ActiveConfig, one: &SettledCharge<'_>) -> Option<CostError> {
     }
 }
 
-impl Engine {
+impl Tickets {
     /// Undoes the charges of a decision.
     pub(crate) async fn undo(&self, held: &HeldCharges) {
         let undone =
@@ -109,7 +110,7 @@ impl Engine {
 
     /// Records that a ticket reached nobody: the request no longer counts as in flight. Its charges stay.
     pub(crate) fn withdraw(&self, ticket: &Ticket) {
-        if let Ok(open) = self.ticket_seal.keys.open(ticket, self.base.now()) {
+        if let Ok(open) = self.seal.keys.open(ticket, self.base.now()) {
             self.base.gate.withdraw(&open);
         }
     }
@@ -142,11 +143,11 @@ impl Engine {
             // The mistake is in the report, not in the ticket, which may be handed in again.
             Err(_) => return settled,
         };
-        self.metrics.settlement(result);
+        self.base.metrics.settlement(result);
         settled
     }
 
-    /// Settles a ticket like [`Engine::settle`], but does not count the result in the metrics.
+    /// Settles a ticket like [`Tickets::settle`], but does not count the result in the metrics.
     pub(super) async fn settle_uncounted<T>(
         &self,
         live: &ActiveConfig,
@@ -154,7 +155,7 @@ impl Engine {
         settlement: &Settlement<'_>,
         answer: impl FnOnce(SettledTicket<'_>) -> T,
     ) -> Result<T, SettleError> {
-        let open = self.ticket_seal.keys.open(ticket, self.base.now())?;
+        let open = self.seal.keys.open(ticket, self.base.now())?;
         let id = Ulid::from(open.id());
         self.base.gate.holds(&open)?;
         match &settlement.spent {

@@ -1,22 +1,72 @@
-//! Makes the ticket of a decision: decides whether it gets one, and which of its charges the ticket holds.
+//! Tickets hold the charges of a decision, for whoever settles them later. Makes the ticket of a decision: decides whether
+//! it gets one, and which of its charges the ticket holds.
+//!
+//! [`settling`] handles what follows. Reservations are tickets that expire by themselves.
 
+#[cfg(feature = "grpc")]
+mod reservations;
+mod settling;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate::gate::ticket::{Extended, SealError, Ticket, TicketError};
+use tidegate::config::Address;
+use tidegate::gate::ticket::{Extended, KeyError, SealError, Ticket, TicketError, TicketKeys};
 use tidegate::policy::{Descriptor, Limit, Mode, Policy};
 use tidegate::{Charged, GateDecision};
 use ulid::Ulid;
 
 #[cfg(feature = "grpc")]
-use super::reservations;
-use super::{Conclusion, Engine, HeldCharges};
+pub(crate) use self::reservations::Committed;
+pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
+use super::base::Base;
+use super::breakers::Breakers;
+use super::{Conclusion, HeldCharges};
 use crate::active_config::{ActiveConfig, settles};
 use crate::metrics::ExtensionResult;
+use crate::refused_requests::RefusedRequests;
+use crate::ticket_options::TicketOptions;
 
 /// The longest ticket in a header, in characters. Together with the lists of limits, the head of an answer then fits
 /// the 4 KiB buffer into which a proxy reads it.
 const LONGEST_IN_HEADER: usize = 1024;
+
+/// The tickets of this server. It keeps no state about them, but for the open reservations: a ticket holds what was charged,
+/// and the store knows which tickets were settled.
+#[derive(Debug)]
+pub(crate) struct Tickets {
+    base: Arc<Base>,
+    /// Told of the calls that end.
+    breakers: Arc<Breakers>,
+    /// Makes the ids of tickets that are extended.
+    refused: Arc<RefusedRequests>,
+    seal: TicketSeal,
+    #[cfg(feature = "grpc")]
+    reservations: reservations::Reservations,
+}
+
+/// The keys of the tickets, their lifetime, and the name of this node in them.
+#[derive(Debug)]
+pub(crate) struct TicketSeal {
+    pub(super) keys: TicketKeys,
+    pub(super) ttl: Duration,
+    pub(super) issuer: String,
+}
+
+impl TicketSeal {
+    /// Uses the configured keys, or draws one at random. The node is named after `addr` unless it has a name.
+    ///
+    /// # Errors
+    /// [`KeyError`] if no random key can be drawn.
+    pub(crate) fn of(options: &TicketOptions, addr: &Address) -> Result<Self, KeyError> {
+        Ok(Self {
+            keys: options.keys.clone().map_or_else(TicketKeys::random, Ok)?,
+            ttl: options.ttl,
+            issuer: options.issuer.clone().unwrap_or_else(|| addr.to_string()),
+        })
+    }
+}
 
 /// Who gets the ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +201,23 @@ fn is_enforced_place(policy: &Policy, limit: usize) -> bool {
         && policy.limit(limit).is_some_and(Limit::is_guard)
 }
 
-impl Engine {
+impl Tickets {
+    pub(super) fn new(
+        base: Arc<Base>,
+        breakers: Arc<Breakers>,
+        refused: Arc<RefusedRequests>,
+        seal: TicketSeal,
+    ) -> Self {
+        Self {
+            base,
+            breakers,
+            refused,
+            seal,
+            #[cfg(feature = "grpc")]
+            reservations: reservations::Reservations::default(),
+        }
+    }
+
     /// Makes the ticket of a decision; `None` if nobody wants one, or nothing was charged that could be settled. Call
     /// it once for each decision, with its fresh `id`. A caller that undoes `held` afterwards must not hand the ticket
     /// out.
@@ -159,9 +225,9 @@ impl Engine {
     /// In a header, a ticket that is too long is cut down to the places, since only the ticket returns them. The other
     /// charges stand.
     ///
-    /// If no ticket can be made for a place ([`NoTicket::keeps_place`]), the place stays taken. Call [`Engine::undo`]
+    /// If no ticket can be made for a place ([`NoTicket::keeps_place`]), the place stays taken. Call [`Tickets::undo`]
     /// if a place that nothing returns early must not be kept.
-    pub(crate) fn ticket(
+    pub(crate) fn make(
         &self,
         request: &Descriptor<'_>,
         conclusion: &Conclusion,
@@ -175,7 +241,7 @@ impl Engine {
         }
         let sealed = match wanted {
             TicketFor::Nobody | TicketFor::Caller(Some(false)) => return None,
-            TicketFor::Caller(Some(true)) => self.seal(&held.charged, id),
+            TicketFor::Caller(Some(true)) => self.seal_all(&held.charged, id),
             #[cfg(feature = "grpc")]
             TicketFor::Reservation(holds) => self.seal_for(&held.charged, id, reservations::life(holds)),
             TicketFor::Caller(None) => {
@@ -184,7 +250,7 @@ impl Engine {
                 if !expected {
                     return None;
                 }
-                self.seal(&held.charged, id)
+                self.seal_all(&held.charged, id)
             }
             TicketFor::Proxied => {
                 let find = |name: &str| decision.policies.find(name).map(|(_, policy)| policy);
@@ -255,27 +321,27 @@ impl Engine {
             Err(TicketError::Seal(_)) => ExtensionResult::error,
             Err(_) => ExtensionResult::refused,
         };
-        self.metrics.extension(result);
+        self.base.metrics.extension(result);
         extended
     }
 
     async fn extend_uncounted(&self, ticket: &Ticket) -> Result<Extended, TicketError> {
-        let keys = &self.ticket_seal.keys;
+        let keys = &self.seal.keys;
         let open = keys.open(ticket, self.base.now())?;
         let id = self.refused.name(self.base.now());
-        self.base.gate.extend_async(&open, keys, self.ticket_seal.ttl, Some(id.into())).await
+        self.base.gate.extend_async(&open, keys, self.seal.ttl, Some(id.into())).await
     }
 
-    fn seal(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {
-        self.seal_for(charged, id, self.ticket_seal.ttl)
+    fn seal_all(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {
+        self.seal_for(charged, id, self.seal.ttl)
     }
 
     fn seal_for(&self, charged: &Charged, id: Ulid, life: Duration) -> Result<Ticket, SealError> {
-        self.base.gate.seal(charged, &self.ticket_seal.keys, life, Some(id.into()))
+        self.base.gate.seal(charged, &self.seal.keys, life, Some(id.into()))
     }
 
     fn seal_for_header(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {
-        let ticket = self.seal(charged, id)?;
+        let ticket = self.seal_all(charged, id)?;
         let bytes = ticket.as_bytes().len();
         if characters(bytes) <= LONGEST_IN_HEADER { Ok(ticket) } else { Err(SealError::TooLong { bytes }) }
     }
