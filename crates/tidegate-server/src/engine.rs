@@ -7,7 +7,7 @@
 
 mod base;
 mod breakers;
-mod condition_events;
+mod conditions;
 mod counting;
 mod decide;
 mod decide_each;
@@ -19,14 +19,12 @@ mod dry_run;
 mod held_charges;
 mod key_errors;
 mod keys;
-mod last_told;
 mod on_first_use;
 mod outage;
 mod peer_names;
 mod shared_gate;
 mod sharing;
 mod store_changes;
-mod switches;
 mod tickets;
 mod timed_store;
 
@@ -37,12 +35,10 @@ use std::sync::atomic::AtomicU64;
 use arc_swap::{ArcSwap, Guard};
 use foldhash::fast::RandomState;
 use prometheus_client::registry::Registry;
-use tidegate::clock::WallAhead;
 use tidegate::config::{Address, Peer};
 use tidegate::gate::{Check, KeyedView, Unfit};
 use tidegate::policy::{Among, Descriptor, Limit, PolicySet};
 use tidegate::store::{self, Fallback, Occupancy, Store, StoreError};
-use tidegate::switches::Switches;
 use tidegate::{Clock, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
@@ -62,14 +58,14 @@ use crate::stores::{OpenStore, PersistentCounters};
 use self::base::Base;
 use self::breakers::Breakers;
 pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
+use self::conditions::Conditions;
+pub(crate) use self::conditions::{Setting, SwitchedBy, WATCHED_EVERY, known, per_second};
 #[cfg(feature = "grpc")]
 pub(crate) use self::decide_together::Together;
 pub(crate) use self::held_charges::HeldCharges;
 pub(crate) use self::keys::{LetGo, NotForgotten, missing};
-pub(crate) use self::last_told::{WATCHED_EVERY, known, per_second};
 pub(crate) use self::outage::Outage;
 pub(crate) use self::sharing::{ClusterPolicies, LEASES_EVERY};
-pub(crate) use self::switches::{Setting, SwitchedBy};
 #[cfg(feature = "grpc")]
 pub(crate) use self::tickets::Committed;
 use self::tickets::Tickets;
@@ -96,8 +92,6 @@ pub(crate) struct Engine {
     base: Arc<Base>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) events: Arc<Events>,
-    /// The switches that the policies refer to.
-    switches: Switches,
     /// Stands between the gate and a store that may fail; `None` for a store that cannot.
     fallback: Option<Fallback>,
     /// Whether no other process is asked for decisions: counters are in memory or on this machine's disk.
@@ -109,10 +103,7 @@ pub(crate) struct Engine {
     refused: Arc<RefusedRequests>,
     pub(crate) tickets: Tickets,
     pub(crate) breakers: Arc<Breakers>,
-    /// What was in force when it was last looked at.
-    seen: last_told::LastSeen,
-    /// How far the wall clock is ahead of the gate's clock.
-    wall: WallAhead,
+    pub(crate) conditions: Conditions,
     denials: DenialLog,
     pub(crate) file_list: GlobalDenyList,
     /// The blocks for all policies.
@@ -213,7 +204,7 @@ impl Engine {
                 (gate, Some(shared))
             }
         };
-        let switches = Self::make_switches(&settings.policies, &clock, &metrics);
+        let switches = conditions::make_switches(&settings.policies, &clock, &metrics);
         let runtime = Handle::current();
         let wall = clock.wall().unwrap_or_default();
         let gate = gate
@@ -237,6 +228,7 @@ impl Engine {
             started,
         });
         let breakers = Arc::new(Breakers::new(Arc::clone(&base), kept.is_some()));
+        let conditions = Conditions::new(Arc::clone(&base), switches, wall);
         let refused = Arc::new(RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES));
         let tickets =
             Tickets::new(Arc::clone(&base), Arc::clone(&breakers), Arc::clone(&refused), ticket_seal);
@@ -246,7 +238,6 @@ impl Engine {
             events,
             file_list,
             blocked: GlobalDenyList::new(global_deny_list::BLOCKS),
-            switches,
             fallback,
             asks_no_engine,
             shared,
@@ -254,8 +245,7 @@ impl Engine {
             refused,
             tickets,
             breakers,
-            seen: last_told::LastSeen { wall: wall.nanos().into(), ..last_told::LastSeen::default() },
-            wall,
+            conditions,
             denials: DenialLog::of_all(),
             peer_names: PeerNames::of(metrics_names),
             hasher: RandomState::default(),
@@ -299,7 +289,7 @@ impl Engine {
     /// [`Breakers::start_anew`].
     pub(crate) fn replace(&self, settings: &Settings) -> Vec<KeyedView> {
         let before = self.live();
-        self.follow_switches(&settings.policies);
+        self.conditions.follow(&settings.policies);
         self.base.gate.replace(Arc::clone(&settings.policies));
         let live = ActiveConfig::new(settings, &self.metrics, Some(&before), self.now());
         for gone in before.set.policies().iter().filter(|policy| live.set.find(&policy.name).is_none()) {
@@ -416,7 +406,7 @@ impl Engine {
 
     /// Writes all metrics as text; `others` registers those that are not about decisions.
     pub(crate) fn write_metrics(&self, others: impl FnOnce(&mut Registry)) -> String {
-        self.tell_conditions();
+        self.conditions.tell();
         let live = self.live();
         self.breakers.show(&live);
         self.show_places(&live);
@@ -424,7 +414,7 @@ impl Engine {
         let series = live.policies.iter().map(|facts| &*facts.series);
         let shared = |registry: &mut Registry| {
             self.show_shared(registry);
-            self.show_in_force(&live, registry);
+            self.conditions.show(&live, registry);
             let judges = live.set.policies().iter().zip(&*live.policies);
             let judges =
                 judges.filter_map(|(policy, facts)| Some((policy.name.as_str(), facts.judge.as_deref()?)));

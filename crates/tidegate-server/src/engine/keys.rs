@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use tidegate::Cost;
 use tidegate::breaker::Condition;
-use tidegate::gate::{BlockError, Check};
+use tidegate::gate::{BlockError, Check, PlacesStanding};
 use tidegate::policy::{AccessEntry, Block, Descriptor, Limit};
 use tidegate::store::{Charge, Op, Settled, StoreError};
 use tidegate_core::Standing;
@@ -247,6 +247,34 @@ impl Engine {
     /// Returns the blocks of a policy.
     pub(crate) fn blocks(&self, policy: &str) -> Vec<Arc<Block>> {
         self.base.gate.blocks(policy)
+    }
+
+    /// Returns the standing of places by policy name, for each policy that has a single key. If there are several
+    /// limits, the smallest counts.
+    pub(crate) fn places(&self, live: &ActiveConfig) -> HashMap<String, PlacesStanding> {
+        let mut places: HashMap<String, PlacesStanding> = HashMap::new();
+        for one in self.base.gate.places() {
+            // The gate's set is this one, except for a moment during a reload.
+            let Some(policy) = live.set.policies().get(one.policy) else { continue };
+            let fewest = places.entry(policy.name.clone()).or_insert(one);
+            if one.standing.limit < fewest.standing.limit {
+                *fewest = one;
+            }
+        }
+        places
+    }
+
+    /// Sets the gauges of places.
+    pub(super) fn show_places(&self, live: &ActiveConfig) {
+        let places = self.places(live);
+        for policy in live.set.policies() {
+            match places.get(&policy.name) {
+                Some(one) => {
+                    self.metrics.protection.show_places(&policy.name, one.standing.limit, one.in_use());
+                }
+                None => self.metrics.protection.forget_places(&policy.name),
+            }
+        }
     }
 
     /// Sets the gauges of blocked keys.

@@ -106,7 +106,7 @@ impl Background {
             every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 every.tick().await;
-                handle.app.engine.tell_conditions();
+                handle.app.engine.conditions.tell();
                 handle.app.engine.breakers.note_refusers().await;
             }
         };

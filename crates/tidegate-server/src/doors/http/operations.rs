@@ -57,7 +57,7 @@ fn state(serving: bool) -> String {
 
 /// Every check with its result.
 fn checks(app: &App, serving: bool) -> String {
-    app.engine.tell_conditions();
+    app.engine.conditions.tell();
     let live = app.engine.live();
     let occupancy = app.engine.occupancy();
     let mark = |good: bool| if good { "[+]" } else { "[-]" };
@@ -129,8 +129,10 @@ fn checks(app: &App, serving: bool) -> String {
         };
         format!("\n{mark} {of}: {members}{whose} has {part:.1} % of each limit{why}")
     });
-    let unmet = unmet_lines(&live, &app.engine.metrics) + &out_of_date_line(&app.engine.out_of_date(&live));
-    let unread = app.engine.unread_sources(&live).into_iter().chain(app.engine.unended(&live));
+    let unmet = unmet_lines(&live, &app.engine.metrics)
+        + &out_of_date_line(&app.engine.conditions.out_of_date(&live));
+    let unread =
+        app.engine.conditions.unread_sources(&live).into_iter().chain(app.engine.conditions.unended(&live));
     let unread: String = unread.map(|one| format!("\n[!] {}", visible::line(&one))).collect();
     let blocks = match app.engine.blocks_left_out() {
         0 => String::new(),
