@@ -13,20 +13,14 @@ mod decide;
 mod decide_each;
 #[cfg(feature = "grpc")]
 mod decide_together;
-mod demand;
 mod denials;
 mod dry_run;
 mod held_charges;
-mod key_errors;
 mod keys;
-mod on_first_use;
 mod outage;
 mod peer_names;
-mod shared_gate;
-mod sharing;
-mod store_changes;
+mod storage;
 mod tickets;
-mod timed_store;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -38,7 +32,7 @@ use prometheus_client::registry::Registry;
 use tidegate::config::{Address, Peer};
 use tidegate::gate::{Check, KeyedView, Unfit};
 use tidegate::policy::{Among, Descriptor, Limit, PolicySet};
-use tidegate::store::{self, Fallback, Occupancy, Store, StoreError};
+use tidegate::store::{self, Store, StoreError};
 use tidegate::{Clock, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
@@ -53,7 +47,7 @@ use crate::redact::Redact;
 use crate::refused_requests::{Refused as RefusedBefore, RefusedRequests, Stated};
 use crate::settings::{Refused, Settings};
 use crate::span_attributes;
-use crate::stores::{OpenStore, PersistentCounters};
+use crate::stores::OpenStore;
 
 use self::base::Base;
 use self::breakers::Breakers;
@@ -64,8 +58,8 @@ pub(crate) use self::conditions::{Setting, SwitchedBy, WATCHED_EVERY, known, per
 pub(crate) use self::decide_together::Together;
 pub(crate) use self::held_charges::HeldCharges;
 pub(crate) use self::keys::{LetGo, NotForgotten, missing};
-pub(crate) use self::outage::Outage;
-pub(crate) use self::sharing::{ClusterPolicies, LEASES_EVERY};
+use self::storage::Storage;
+pub(crate) use self::storage::{ClusterPolicies, LEASES_EVERY, Outage};
 #[cfg(feature = "grpc")]
 pub(crate) use self::tickets::Committed;
 use self::tickets::Tickets;
@@ -92,14 +86,9 @@ pub(crate) struct Engine {
     base: Arc<Base>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) events: Arc<Events>,
-    /// Stands between the gate and a store that may fail; `None` for a store that cannot.
-    fallback: Option<Fallback>,
     /// Whether no other process is asked for decisions: counters are in memory or on this machine's disk.
     asks_no_engine: bool,
-    /// Leases and membership of this node where several nodes share an engine.
-    shared: Option<shared_gate::EngineSharing>,
-    /// Writes the counters of a store in this process to disk; `None` for stores that do not.
-    kept: Option<Arc<dyn PersistentCounters>>,
+    pub(crate) storage: Storage,
     refused: Arc<RefusedRequests>,
     pub(crate) tickets: Tickets,
     pub(crate) breakers: Arc<Breakers>,
@@ -184,10 +173,9 @@ impl Engine {
         metrics.log_lines_dropped = log_lines_dropped;
         let (metrics, events) = (Arc::new(metrics), Arc::new(Events::default()));
         let OpenStore { store, kind: store_kind, sharing, kept, away, .. } = opened;
-        let fallback =
-            store_changes::fallback_for(&store, store_kind, sharing.as_ref(), &clock, &metrics, &events);
+        let fallback = storage::fallback_for(&store, store_kind, sharing.as_ref(), &clock, &metrics, &events);
         if let (Some(fallback), true) = (&fallback, away) {
-            store_changes::find_away(fallback, clock.now());
+            storage::find_away(fallback, clock.now());
         }
         let policies = Arc::clone(&settings.policies);
         let asked: Arc<dyn Store> = match &fallback {
@@ -200,7 +188,8 @@ impl Engine {
         let (gate, shared) = match &sharing {
             None => (Gate::new(policies, asked), None),
             Some(sharing) => {
-                let (gate, shared) = shared_gate::gate(policies, asked, sharing, &clock, &ticket_seal.issuer);
+                let (gate, shared) =
+                    storage::shared_gate(policies, asked, sharing, &clock, &ticket_seal.issuer);
                 (gate, Some(shared))
             }
         };
@@ -228,6 +217,7 @@ impl Engine {
             started,
         });
         let breakers = Arc::new(Breakers::new(Arc::clone(&base), kept.is_some()));
+        let storage = Storage::new(Arc::clone(&base), fallback, shared, kept);
         let conditions = Conditions::new(Arc::clone(&base), switches, wall);
         let refused = Arc::new(RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES));
         let tickets =
@@ -238,10 +228,8 @@ impl Engine {
             events,
             file_list,
             blocked: GlobalDenyList::new(global_deny_list::BLOCKS),
-            fallback,
             asks_no_engine,
-            shared,
-            kept,
+            storage,
             refused,
             tickets,
             breakers,
@@ -413,7 +401,7 @@ impl Engine {
         self.show_blocks(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
         let shared = |registry: &mut Registry| {
-            self.show_shared(registry);
+            self.storage.show(registry);
             self.conditions.show(&live, registry);
             let judges = live.set.policies().iter().zip(&*live.policies);
             let judges =
@@ -428,14 +416,6 @@ impl Engine {
     /// Returns the lists that refuse and belong to no policy.
     pub(crate) fn lists(&self) -> [&GlobalDenyList; 2] {
         [&self.file_list, &self.blocked]
-    }
-
-    pub(crate) fn occupancy(&self) -> Occupancy {
-        self.base.occupancy()
-    }
-
-    pub(crate) fn store_kind(&self) -> &'static str {
-        self.base.store_kind
     }
 }
 

@@ -44,7 +44,7 @@ impl Engine {
                 show_envoy(&mut registry, live.set.policies().iter().zip(series));
             }
             PeerNames::Limitador(calls) => {
-                let partitioned = self.outage().is_some() || self.trouble().is_some();
+                let partitioned = self.storage.outage().is_some() || self.storage.trouble().is_some();
                 calls.show(&mut registry, partitioned, live.set.policies());
             }
         }

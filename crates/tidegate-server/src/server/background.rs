@@ -97,8 +97,8 @@ impl Background {
             every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 every.tick().await;
-                handle.app.engine.tell_membership();
-                handle.app.engine.tidy_leases().await;
+                handle.app.engine.storage.tell_membership();
+                handle.app.engine.storage.tidy_leases().await;
             }
         };
         let conditions = async {
