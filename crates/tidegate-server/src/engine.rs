@@ -57,6 +57,7 @@ pub(crate) use self::conditions::{Setting, SwitchedBy, WATCHED_EVERY, known, per
 #[cfg(feature = "grpc")]
 pub(crate) use self::decide_together::Together;
 pub(crate) use self::held_charges::HeldCharges;
+use self::keys::PolicyKeys;
 pub(crate) use self::keys::{LetGo, NotForgotten, missing};
 use self::storage::Storage;
 pub(crate) use self::storage::{ClusterPolicies, LEASES_EVERY, Outage};
@@ -92,6 +93,7 @@ pub(crate) struct Engine {
     refused: Arc<RefusedRequests>,
     pub(crate) tickets: Tickets,
     pub(crate) breakers: Arc<Breakers>,
+    pub(crate) keys: PolicyKeys,
     pub(crate) conditions: Conditions,
     denials: DenialLog,
     pub(crate) file_list: GlobalDenyList,
@@ -218,6 +220,7 @@ impl Engine {
         });
         let breakers = Arc::new(Breakers::new(Arc::clone(&base), kept.is_some()));
         let storage = Storage::new(Arc::clone(&base), fallback, shared, kept);
+        let keys = PolicyKeys::new(Arc::clone(&base), Arc::clone(&breakers));
         let conditions = Conditions::new(Arc::clone(&base), switches, wall);
         let refused = Arc::new(RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES));
         let tickets =
@@ -233,6 +236,7 @@ impl Engine {
             refused,
             tickets,
             breakers,
+            keys,
             conditions,
             denials: DenialLog::of_all(),
             peer_names: PeerNames::of(metrics_names),
@@ -397,8 +401,7 @@ impl Engine {
         self.conditions.tell();
         let live = self.live();
         self.breakers.show(&live);
-        self.show_places(&live);
-        self.show_blocks(&live);
+        self.keys.show(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
         let shared = |registry: &mut Registry| {
             self.storage.show(registry);

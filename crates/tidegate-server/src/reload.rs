@@ -161,7 +161,7 @@ impl Reload {
                 warnings.extend(counter_warnings::of_blocks(
                     &engine.live().set,
                     &settings.policies,
-                    &engine.blocked_keys(),
+                    &engine.keys.blocked_keys(),
                 ));
                 let at_start = self.at_start.get().and_then(Option::as_ref);
                 warnings.extend(restart_warnings(at_start, settings.at_start.as_ref()));

@@ -5,7 +5,7 @@ use std::pin::pin;
 use tidegate::GateDecision;
 use tidegate::gate::Check;
 use tidegate::policy::Descriptor;
-use tidegate::store::StoreError;
+use tidegate::store::{Charge, Op, Settled, StoreError};
 
 use super::{Conclusion, Engine, HeldCharges, Want, among};
 use crate::active_config::ActiveConfig;
@@ -115,5 +115,26 @@ impl Engine {
             self.count_request(live, transport, request, only, &conclusion);
         }
         conclusion
+    }
+
+    /// Returns whether a list, a deadline or a block refuses a request, whatever its limits say.
+    pub(crate) fn refuses_before_limits(&self, check: &Check<'_, '_>) -> bool {
+        self.base.gate.refusal_before_limits(check).is_some()
+    }
+
+    /// Settles a limit that a caller brings along, under a key that belongs to no policy. Writes the result to `out`.
+    pub(crate) async fn settle_brought(
+        &self,
+        op: Op<'_>,
+        charge: Charge<'_>,
+        out: &mut Settled,
+    ) -> Result<(), StoreError> {
+        let settled = if self.base.decides_at_once {
+            self.metrics.time_now(Transport::resp, || self.base.gate.settle_charge(op, charge, out))
+        } else {
+            let settling = pin!(self.base.gate.settle_charge_async(op, charge, out));
+            self.metrics.time(Transport::resp, settling).await
+        };
+        settled.inspect_err(|_| self.base.count_store_error())
     }
 }

@@ -1,23 +1,21 @@
-//! Operations on single keys: operators read, block and reset them; RESP callers charge limits that they bring along.
+//! Operations on single keys: operators read, block and reset them.
 
 use std::collections::HashMap;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use tidegate::Cost;
 use tidegate::breaker::Condition;
-use tidegate::gate::{BlockError, Check, PlacesStanding};
+use tidegate::gate::{BlockError, PlacesStanding};
 use tidegate::policy::{AccessEntry, Block, Descriptor, Limit};
-use tidegate::store::{Charge, Op, Settled, StoreError};
+use tidegate::store::{Charge, StoreError};
 use tidegate_core::Standing;
 
-use super::Engine;
-use super::breakers::{ListedBreaker, replace_of};
+use super::base::Base;
+use super::breakers::{Breakers, ListedBreaker, replace_of};
 use crate::active_config::ActiveConfig;
 use crate::global_deny_list;
-use crate::metrics::Transport;
 
 /// The spending of a key was not reset.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +41,19 @@ pub(crate) struct LetGo {
     pub(crate) still_forced: Option<usize>,
 }
 
-impl Engine {
+/// The keys of policies, for operators: what they have spent, their blocks and their places.
+#[derive(Debug)]
+pub(crate) struct PolicyKeys {
+    base: Arc<Base>,
+    /// Says which breakers of a key are forced.
+    breakers: Arc<Breakers>,
+}
+
+impl PolicyKeys {
+    pub(super) fn new(base: Arc<Base>, breakers: Arc<Breakers>) -> Self {
+        Self { base, breakers }
+    }
+
     /// Releases one key of a policy: ends its block and resets what it has spent. States that a person has forced its
     /// breakers into stay.
     ///
@@ -220,15 +230,10 @@ impl Engine {
         self.base.gate.blocks_left_out()
     }
 
-    /// Returns whether a list, a deadline or a block refuses a request, whatever its limits say.
-    pub(crate) fn refuses_before_limits(&self, check: &Check<'_, '_>) -> bool {
-        self.base.gate.refusal_before_limits(check).is_some()
-    }
-
     /// `policy`: `None` for all.
     fn tell_key(&self, policy: Option<&str>, key: &str, state: &str) {
         let told = || json!({ "policy": policy, "key": self.base.redact.text(key, false), "state": state });
-        self.events.publish("key", told);
+        self.base.events.publish("key", told);
     }
 
     /// Returns a number that grows with each change of the configuration and with each block that is set or ended by
@@ -264,45 +269,34 @@ impl Engine {
         places
     }
 
-    /// Sets the gauges of places.
-    pub(super) fn show_places(&self, live: &ActiveConfig) {
+    /// Sets the gauges of places and of blocked keys.
+    pub(super) fn show(&self, live: &ActiveConfig) {
+        self.show_places(live);
+        self.show_blocks(live);
+    }
+
+    fn show_places(&self, live: &ActiveConfig) {
         let places = self.places(live);
         for policy in live.set.policies() {
             match places.get(&policy.name) {
                 Some(one) => {
-                    self.metrics.protection.show_places(&policy.name, one.standing.limit, one.in_use());
+                    self.base.metrics.protection.show_places(&policy.name, one.standing.limit, one.in_use());
                 }
-                None => self.metrics.protection.forget_places(&policy.name),
+                None => self.base.metrics.protection.forget_places(&policy.name),
             }
         }
     }
 
-    /// Sets the gauges of blocked keys.
-    pub(super) fn show_blocks(&self, live: &ActiveConfig) {
+    fn show_blocks(&self, live: &ActiveConfig) {
         let blocked: HashMap<String, usize> = self.base.gate.blocked_keys().into_iter().collect();
         for policy in live.set.policies() {
             let keys = blocked.get(&policy.name).copied().unwrap_or(0);
-            self.metrics.protection.show_blocks(&policy.name, keys);
+            self.base.metrics.protection.show_blocks(&policy.name, keys);
         }
-        self.metrics
+        self.base
+            .metrics
             .protection
             .show_blocks(global_deny_list::BLOCKS, self.base.gate.blocks_everywhere().len());
-    }
-
-    /// Settles a limit that a caller brings along, under a key that belongs to no policy. Writes the result to `out`.
-    pub(crate) async fn settle_brought(
-        &self,
-        op: Op<'_>,
-        charge: Charge<'_>,
-        out: &mut Settled,
-    ) -> Result<(), StoreError> {
-        let settled = if self.base.decides_at_once {
-            self.metrics.time_now(Transport::resp, || self.base.gate.settle_charge(op, charge, out))
-        } else {
-            let settling = pin!(self.base.gate.settle_charge_async(op, charge, out));
-            self.metrics.time(Transport::resp, settling).await
-        };
-        settled.inspect_err(|_| self.base.count_store_error())
     }
 }
 

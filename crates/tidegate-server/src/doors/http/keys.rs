@@ -101,7 +101,7 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
-    let let_go = app.engine.let_go(&live, at, &key).await;
+    let let_go = app.engine.keys.let_go(&live, at, &key).await;
     let LetGo { unblocked, places, still_forced } = let_go.map_err(|error| not_forgotten(&error))?;
     let digest = app.redact.key(&live.set, words, &key, false);
     Ok(json::shown(&json!({

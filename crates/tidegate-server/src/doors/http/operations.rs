@@ -134,7 +134,7 @@ fn checks(app: &App, serving: bool) -> String {
     let unread =
         app.engine.conditions.unread_sources(&live).into_iter().chain(app.engine.conditions.unended(&live));
     let unread: String = unread.map(|one| format!("\n[!] {}", visible::line(&one))).collect();
-    let blocks = match app.engine.blocks_left_out() {
+    let blocks = match app.engine.keys.blocks_left_out() {
         0 => String::new(),
         count => format!(
             "\n[!] {count} blocks of `over: block` did not begin, since too many keys are blocked; their limits refused"

@@ -55,7 +55,7 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
         shown["estimate_from"] = json!({ "settlements": seen, "needed": Learning::ENOUGH });
         moving = true;
     }
-    if let Some(places) = app.engine.places(&live).get(&policy.name) {
+    if let Some(places) = app.engine.keys.places(&live).get(&policy.name) {
         shown["places"] = json!({ "limit": places.standing.limit, "in_use": places.in_use() });
         moving = true;
     }

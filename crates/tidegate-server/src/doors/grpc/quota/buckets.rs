@@ -166,7 +166,7 @@ impl Buckets {
             return (Assignment::Abandon, Assigned::abandoned);
         }
         bucket.unbooked = bucket.unbooked.saturating_add(allowed);
-        let number = engine.number_in_force(live);
+        let number = engine.keys.number_in_force(live);
         if !bucket.knows_its_limits(number, now) {
             find_limits(service, live, bucket, number, now).await;
         }
