@@ -128,6 +128,11 @@ impl Storage {
         self.kept.as_ref()?.trouble()
     }
 
+    /// Returns whether the store cannot be asked at present, or cannot write its counters.
+    pub(super) fn is_away(&self) -> bool {
+        self.down().is_some() || self.trouble().is_some()
+    }
+
     /// Returns the state of this node's membership, where nodes agree on their parts.
     pub(crate) fn membership(&self) -> Option<Status> {
         let member = self.shared.as_ref()?.member.as_ref()?;

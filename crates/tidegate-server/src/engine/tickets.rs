@@ -22,10 +22,10 @@ pub(crate) use self::reservations::Committed;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
 use super::base::Base;
 use super::breakers::Breakers;
+use super::telemetry::Telemetry;
 use super::{Conclusion, HeldCharges};
 use crate::active_config::{ActiveConfig, settles};
 use crate::metrics::ExtensionResult;
-use crate::refused_requests::RefusedRequests;
 use crate::ticket_options::TicketOptions;
 
 /// The longest ticket in a header, in characters. Together with the lists of limits, the head of an answer then fits
@@ -40,7 +40,7 @@ pub(crate) struct Tickets {
     /// Told of the calls that end.
     breakers: Arc<Breakers>,
     /// Makes the ids of tickets that are extended.
-    refused: Arc<RefusedRequests>,
+    telemetry: Arc<Telemetry>,
     seal: TicketSeal,
     #[cfg(feature = "grpc")]
     reservations: reservations::Reservations,
@@ -205,13 +205,13 @@ impl Tickets {
     pub(super) fn new(
         base: Arc<Base>,
         breakers: Arc<Breakers>,
-        refused: Arc<RefusedRequests>,
+        telemetry: Arc<Telemetry>,
         seal: TicketSeal,
     ) -> Self {
         Self {
             base,
             breakers,
-            refused,
+            telemetry,
             seal,
             #[cfg(feature = "grpc")]
             reservations: reservations::Reservations::default(),
@@ -328,7 +328,7 @@ impl Tickets {
     async fn extend_uncounted(&self, ticket: &Ticket) -> Result<Extended, TicketError> {
         let keys = &self.seal.keys;
         let open = keys.open(ticket, self.base.now())?;
-        let id = self.refused.name(self.base.now());
+        let id = self.telemetry.fresh_id(self.base.now());
         self.base.gate.extend_async(&open, keys, self.seal.ttl, Some(id.into())).await
     }
 

@@ -31,7 +31,7 @@ pub(crate) async fn conclude(
     conclusion: &Conclusion,
     held: &HeldCharges,
 ) -> Result<Named, NoTicket> {
-    let id = (want == Want::Take).then(|| engine.name(live, check, only, conclusion));
+    let id = (want == Want::Take).then(|| engine.telemetry.name(live, check, only, conclusion));
     let ticket = id.and_then(|id| engine.tickets.make(check.request, conclusion, held, wanted, id));
     match ticket {
         Some(TicketAnswer { error: Some(none), .. }) if none.keeps_place => {

@@ -137,9 +137,9 @@ async fn decide(
             let want = if alone.units == Units::Peek { Want::Peek } else { Want::Take };
             let mut check = alone.check();
             check.deadline = deadline;
-            one = engine.decide(live, check, None, want, held, Transport::grpc).await;
+            one = engine.deciding.decide(live, check, None, want, held, Transport::grpc).await;
             if want == Want::Peek {
-                engine.count_look(live, &alone.request, &one);
+                engine.telemetry.count_look(live, &alone.request, &one);
             }
             let (allowed, wait) = match &one {
                 Conclusion::Decided(decision) => (decision.allowed, decision.wait),
@@ -158,7 +158,7 @@ async fn decide(
         tokio::time::sleep(wait).await;
     }
     hung_up.held = None;
-    let facts = |conclusion: &Conclusion| engine.facts(live, conclusion);
+    let facts = |conclusion: &Conclusion| conclusion.facts(live, &engine.metrics);
     warn_of_lost_reports(descriptors, conclusions, facts);
     let mut answer = response::decided(descriptors, conclusions, allowed, facts);
     details.write(engine, live, descriptors, conclusions, &mut answer, allowed);
@@ -184,7 +184,7 @@ async fn decide_several(
             check
         })
         .collect();
-    let together = engine.decide_together(live, &checks, held, Transport::grpc).await;
+    let together = engine.deciding.decide_together(live, &checks, held, Transport::grpc).await;
     let together = together.map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))?;
     if checks.len() == descriptors.len() || together.conclusions.len() != checks.len() {
         return Ok(together);
@@ -209,7 +209,8 @@ async fn give_back(
                 if together.allowed {
                     engine.tickets.give_back(descriptor.check().maybe_cost(Some(units))).await;
                 }
-                let look = engine.decide(live, descriptor.check(), None, Want::Peek, None, Transport::grpc);
+                let look =
+                    engine.deciding.decide(live, descriptor.check(), None, Want::Peek, None, Transport::grpc);
                 conclusions.push(look.await);
             }
         }

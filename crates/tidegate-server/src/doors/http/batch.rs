@@ -46,7 +46,7 @@ type Making = Pin<Box<dyn Future<Output = Result<(), Problem>> + Send>>;
 pub(crate) async fn batch(app: &Arc<App>, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = request_body::read(request, MAX_BATCH_BODY).await?;
     let room = request_body::room_for(bytes.len())?;
-    let slice = if app.engine.asks_no_engine() { SLICE } else { ENGINE_SLICE };
+    let slice = if app.engine.deciding.asks_no_engine() { SLICE } else { ENGINE_SLICE };
     // An entry for a limit takes some 250 bytes.
     let held = bytes.len() + PIECE + 250 * slice;
     let (out, pieces) = mpsc::channel(1);
@@ -202,7 +202,7 @@ impl Batch<'_> {
         let asked: Vec<_> =
             checks.iter().zip(&chosen).map(|(asked, only)| (asked.check(), only.as_deref())).collect();
         let most = slice_limits.min(most_limits - self.limits);
-        let mut deciding = pin!(app.engine.decide_each(live, &asked, most));
+        let mut deciding = pin!(app.engine.deciding.decide_each(live, &asked, most));
         let first = std::future::poll_fn(|cx| Poll::Ready(deciding.as_mut().poll(cx))).await;
         let conclusions = match first {
             Poll::Ready(conclusions) => conclusions,

@@ -76,7 +76,7 @@ pub(crate) async fn decide<A>(
     answer: impl FnOnce(Reply<'_, '_>) -> A,
 ) -> Result<A, NoTicket> {
     let keep = ticket.keeps(live).then_some(&mut *held);
-    let conclusion = app.engine.decide(live, asked.check(), only, want, keep, Transport::http).await;
+    let conclusion = app.engine.deciding.decide(live, asked.check(), only, want, keep, Transport::http).await;
     let decided = Decided { conclusion: &conclusion, held };
     conclude(app, live, asked, only, want, ticket, decided, answer).await
 }
@@ -101,7 +101,7 @@ pub(crate) async fn conclude<A>(
 ) -> Result<A, NoTicket> {
     let check = asked.check();
     let named = requests::conclude(&app.engine, live, &check, only, want, ticket, conclusion, held).await?;
-    let facts = app.engine.facts(live, conclusion);
+    let facts = conclusion.facts(live, &app.engine.metrics);
     let (request, id, ticket) = (&asked.request, named.id, named.ticket.as_ref());
     let engine = &app.engine;
     Ok(answer(Reply { engine, request, conclusion, facts: &facts, want, id, ticket }))

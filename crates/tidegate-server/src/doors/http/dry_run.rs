@@ -72,7 +72,7 @@ async fn answer(app: &App, bytes: &[u8], reveal: bool) -> Result<Response, Probl
     };
     let set = proposed.as_ref().map_or(&live.set, |proposed| &proposed.set);
     let only = named_among(set, &asked.check)?;
-    let conclusion = app.engine.dry_run(set, asked.check.check(), only.as_deref()).await;
+    let conclusion = app.engine.deciding.dry_run(set, asked.check.check(), only.as_deref()).await;
     let request = &asked.check.request;
     // Facts are needed for headers only, and policies that are not in force have none.
     let reply = Reply {

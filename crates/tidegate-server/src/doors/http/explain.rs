@@ -55,7 +55,8 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
 
 /// Answers with the record of a decision, and how its request would be decided now.
 async fn record(app: &App, live: &ActiveConfig, id: Ulid, reveal: bool) -> Result<Response, Problem> {
-    let Refused { record, stated, request } = app.engine.find(id).ok_or_else(|| unknown(app, id))?;
+    let Refused { record, stated, request } =
+        app.engine.telemetry.find(id).ok_or_else(|| unknown(app, id))?;
     let key = record.key.as_deref().map(|key| app.redact.text(key, reveal));
     let cause = shown_cause(app, &record, reveal);
     let mut lines = record_lines(&record, key.as_deref(), &cause, app.engine.now(), live);

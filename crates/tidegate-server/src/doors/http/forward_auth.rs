@@ -72,13 +72,13 @@ pub(crate) async fn forward_auth(
         .and_then(|forward_auth| Ok((forward_auth, Original::of(headers, peer.ip(), proxy)?)));
     let (forward_auth, original) = read.inspect_err(|problem| {
         if problem.is_of_proxy() {
-            app.engine.misdirected(&Misdirected::SubRequest(problem.detail().to_owned()));
+            app.engine.telemetry.misdirected(&Misdirected::SubRequest(problem.detail().to_owned()));
         }
     })?;
     let preflight = !forward_auth.charge_preflights && is_preflight(original.method, headers);
     let Original { descriptor: request, priority, .. } = original;
     let mut asked = CheckBody { request, cost: None, priority, policies: None, ticket: None };
-    if preflight && !app.engine.refuses_before_limits(&asked.check()) {
+    if preflight && !app.engine.deciding.refuses_before_limits(&asked.check()) {
         app.engine.metrics.requests.count(Transport::http, RequestOutcome::allowed);
         let unlimited = [(CACHE_CONTROL, HeaderValue::from_static("no-store"))];
         return Ok((StatusCode::OK, unlimited).into_response());
@@ -86,7 +86,8 @@ pub(crate) async fn forward_auth(
     let denied = proxy.deny_status();
     let mut held = HeldCharges::default();
     let keep = TicketFor::Proxied.keeps(&live).then_some(&mut held);
-    let conclusion = &app.engine.decide(&live, asked.check(), None, Want::Take, keep, Transport::http).await;
+    let conclusion =
+        &app.engine.deciding.decide(&live, asked.check(), None, Want::Take, keep, Transport::http).await;
     if !conclusion.allowed() {
         add_others(headers, proxy, &mut asked.request);
     }

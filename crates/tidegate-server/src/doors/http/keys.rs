@@ -49,7 +49,7 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
     };
     let live = app.engine.live();
     // The lists of no policy are listed as policies; a policy that has its name stands before it.
-    let lists = app.engine.lists();
+    let lists = app.engine.telemetry.lists();
     let own = |name: &str| {
         let list = lists.iter().find(|list| list.name == name).map(|list| list.name);
         list.filter(|_| live.set.find(name).is_none())

@@ -116,6 +116,7 @@ fn page(query: &Query<'_>) -> Result<(usize, usize), Problem> {
 pub(crate) fn list_everywhere(app: &App, uri: &Uri) -> Result<Response, Problem> {
     let counts: BTreeMap<String, u64> = app
         .engine
+        .telemetry
         .blocked
         .keys
         .largest(top_keys::KEYS)

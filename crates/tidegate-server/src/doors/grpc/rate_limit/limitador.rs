@@ -30,7 +30,9 @@ use super::descriptors::{self, CallDescriptor, Units};
 use super::details::Details;
 use super::{HungUp, response};
 use crate::active_config::ActiveConfig;
-use crate::engine::{Committed, Engine, HeldCharges, SettleError, Settlement, Spent, TicketFor, Together};
+use crate::engine::{
+    Committed, Conclusion, Engine, HeldCharges, SettleError, Settlement, Spent, TicketFor, Together,
+};
 use crate::metrics::{RequestOutcome, Transport};
 
 /// The paths of the methods.
@@ -102,7 +104,7 @@ pub(in super::super) async fn check(service: &Service, message: Bytes) -> Result
     }
     let together = decide(engine, &live, &descriptors, Check::peek, None).await?;
     let Together { conclusions, allowed, .. } = together;
-    let facts = |conclusion: &_| engine.facts(&live, conclusion);
+    let facts = |conclusion: &Conclusion| conclusion.facts(&live, &engine.metrics);
     let mut answer = response::decided(&descriptors, &conclusions, allowed, facts);
     // Kuadrant's filter refuses whatever is over its limit.
     Details { enforces: true, ..Details::default() }.write(
@@ -159,7 +161,7 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
     }
     let ticket = match (descriptors.first(), together.conclusions.first(), &hung_up.held) {
         (Some(first), Some(conclusion), Some(held)) => {
-            let id = engine.name(&live, &first.check(), None, conclusion);
+            let id = engine.telemetry.name(&live, &first.check(), None, conclusion);
             engine.tickets.make(
                 &first.request,
                 conclusion,
@@ -247,7 +249,7 @@ async fn decide<'a, 'r>(
     held: Option<&mut HeldCharges>,
 ) -> Result<Together, Status> {
     let checks: Vec<Check<'_, '_>> = descriptors.iter().map(|descriptor| how(descriptor.check())).collect();
-    let together = engine.decide_together(live, &checks, held, Transport::grpc).await;
+    let together = engine.deciding.decide_together(live, &checks, held, Transport::grpc).await;
     together.map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))
 }
 

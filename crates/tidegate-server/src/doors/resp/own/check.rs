@@ -75,7 +75,7 @@ pub(super) async fn run(
     };
     let mut held = HeldCharges::default();
     let keep = wanted.keeps(&live).then_some(&mut held);
-    let conclusion = engine.decide(&live, check, only, want, keep, Transport::resp).await;
+    let conclusion = engine.deciding.decide(&live, check, only, want, keep, Transport::resp).await;
     let named = requests::conclude(engine, &live, &check, only, want, wanted, &conclusion, &held).await;
     let named = named.map_err(|none| {
         Refusal::wrong(format!("refused, since the place that it takes could not be returned: {none}"))

@@ -9,13 +9,14 @@ use tidegate::GateDecision;
 use tidegate::policy::{Mode, OnStoreError, Policy};
 use tidegate::store::StoreError;
 
-use super::counting::tally;
-use super::{Conclusion, Engine};
+use super::Deciding;
 use crate::active_config::ActiveConfig;
+use crate::engine::Conclusion;
+use crate::engine::telemetry::tally;
 use crate::metrics::Decided;
 
-impl Engine {
-    /// Counts a decision that was made without the engine, then does what [`Engine::left_by_engine`] does.
+impl Deciding {
+    /// Counts a decision that was made without the engine, then does what [`Deciding::left_by_engine`] does.
     pub(super) fn without_engine(
         &self,
         live: &ActiveConfig,
@@ -23,7 +24,7 @@ impl Engine {
     ) -> Option<Conclusion> {
         self.base.count_store_error();
         let policies = decision.policies.policies();
-        let facts = live.facts(&decision.policies, &self.metrics);
+        let facts = live.facts(&decision.policies, &self.base.metrics);
         for at in matching(decision) {
             tally(&facts[at], policies[at].mode == Mode::Enforce).count(Decided::error);
         }

@@ -6,8 +6,9 @@ use smallvec::SmallVec;
 use tidegate::gate::Check;
 use tidegate::store::StoreError;
 
-use super::{Conclusion, Engine, HeldCharges, Want};
+use super::Deciding;
 use crate::active_config::ActiveConfig;
+use crate::engine::{Conclusion, HeldCharges, Want};
 use crate::metrics::{RequestOutcome, Transport};
 
 /// The result of checks that were decided as one.
@@ -21,8 +22,8 @@ pub(crate) struct Together {
     pub(crate) conclusions: Vec<Conclusion>,
 }
 
-impl Engine {
-    /// Decides checks as one, like [`Engine::decide`]: either all are charged or none is. A check that only looks
+impl Deciding {
+    /// Decides checks as one, like [`Deciding::decide`]: either all are charged or none is. A check that only looks
     /// spends nothing, but its refusal refuses the call too. Writes what was charged to `held`, if given.
     ///
     /// # Errors
@@ -30,7 +31,7 @@ impl Engine {
     /// errors become a conclusion by `on_store_error`.
     ///
     /// # Cancel safety
-    /// As [`Engine::decide`].
+    /// As [`Deciding::decide`].
     pub(crate) async fn decide_together(
         &self,
         live: &ActiveConfig,
@@ -44,12 +45,12 @@ impl Engine {
                 None => self.base.gate.check_together_async(checks).await,
             }
         };
-        let together = match self.metrics.time(transport, deciding).await {
+        let together = match self.base.metrics.time(transport, deciding).await {
             Ok(together) => together,
             Err(error @ StoreError::TwoQuotas { .. }) => return Err(error),
             Err(error) => {
                 let conclusions = vec![self.undecided(error)];
-                self.metrics.requests.count(transport, RequestOutcome::failed_closed);
+                self.base.metrics.requests.count(transport, RequestOutcome::failed_closed);
                 return Ok(Together { allowed: false, wait: Duration::ZERO, conclusions });
             }
         };
@@ -58,10 +59,10 @@ impl Engine {
         for (check, conclusion) in checks.iter().zip(&mut conclusions) {
             let want = if check.peek { Want::Peek } else { Want::Take };
             self.settle_form(live, check.request, conclusion, want);
-            self.note_conclusion(check.request, conclusion);
+            self.telemetry.note_conclusion(check.request, conclusion);
             if let (Want::Peek, Conclusion::Decided(decision)) = (want, &*conclusion) {
-                self.note_looked_at(live, decision);
-                self.count_refused_look(live, check.request, decision);
+                self.telemetry.note_looked_at(live, decision);
+                self.telemetry.count_refused_look(live, check.request, decision);
             }
         }
         // A policy whose store is away may refuse what the gate allows.
@@ -71,13 +72,15 @@ impl Engine {
         let allowed = together.allowed && !closed;
         // Every one, so that the kind of each is noted.
         let each = checks.iter().zip(&conclusions).map(|(check, conclusion)| match conclusion {
-            Conclusion::Decided(decision) => self.is_unmet(live, transport, check.request, None, decision),
+            Conclusion::Decided(decision) => {
+                self.telemetry.is_unmet(live, transport, check.request, None, decision)
+            }
             Conclusion::Unsettled { .. } => false,
         });
         let unmet: SmallVec<[bool; 8]> = each.collect();
         let undecided =
             conclusions.iter().any(|conclusion| matches!(conclusion, Conclusion::Unsettled { .. }));
-        let turn = self.metrics.requests.count(
+        let turn = self.base.metrics.requests.count(
             transport,
             match (allowed, undecided) {
                 (true, true) => RequestOutcome::failed_open,
@@ -97,7 +100,7 @@ impl Engine {
             note_charged_twice(live, checks, &conclusions);
         }
         if let Some(check) = checks.iter().find(|check| !check.peek) {
-            self.count_call(live, check.request, transport, allowed);
+            self.telemetry.count_call(live, check.request, transport, allowed);
         }
         Ok(Together { allowed, wait: together.wait, conclusions })
     }
