@@ -9,7 +9,6 @@ mod breakers;
 mod conclusion;
 mod conditions;
 mod deciding;
-mod held_charges;
 mod keys;
 mod storage;
 mod telemetry;
@@ -36,7 +35,6 @@ pub(crate) use self::conditions::{Setting, SwitchedBy, WATCHED_EVERY, known, per
 use self::deciding::Deciding;
 #[cfg(feature = "grpc")]
 pub(crate) use self::deciding::Together;
-pub(crate) use self::held_charges::HeldCharges;
 use self::keys::PolicyKeys;
 pub(crate) use self::keys::{LetGo, NotForgotten, missing};
 use self::storage::Storage;

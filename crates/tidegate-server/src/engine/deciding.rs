@@ -20,7 +20,7 @@ use super::base::Base;
 use super::breakers::Breakers;
 use super::storage::Storage;
 use super::telemetry::Telemetry;
-use super::{Conclusion, HeldCharges, Want};
+use super::{Conclusion, Want};
 use crate::active_config::ActiveConfig;
 use crate::metrics::Transport;
 
@@ -64,7 +64,7 @@ impl Deciding {
         check: Check<'_, '_>,
         only: Option<&[usize]>,
         want: Want,
-        held: Option<&mut HeldCharges>,
+        held: Option<&mut Charged>,
         transport: Transport,
     ) -> Conclusion {
         if self.base.decides_at_once && held.is_none() && only.is_none() {
@@ -85,17 +85,17 @@ impl Deciding {
         check: Check<'_, '_>,
         only: Option<&[usize]>,
         want: Want,
-        held: Option<&mut HeldCharges>,
+        held: Option<&mut Charged>,
         transport: Transport,
     ) -> Conclusion {
         let keeps = held.is_some();
-        let mut unwanted = HeldCharges::default();
+        let mut unwanted = Charged::default();
         let held = held.unwrap_or(&mut unwanted);
         let among = only.map(|only| live.among(only));
         let check = check.among(among.as_ref());
         let deciding = async {
             match want {
-                Want::Take if keeps => self.base.gate.charge_async(check, &mut held.charged).await,
+                Want::Take if keeps => self.base.gate.charge_async(check, held).await,
                 Want::Take => self.base.gate.check_async(check).await,
                 Want::Peek => self.base.gate.check_async(check.peek()).await,
             }
@@ -103,7 +103,7 @@ impl Deciding {
         // Pinned and passed by reference: passed by value it would take up space in this future twice.
         let decided = self.base.metrics.time(transport, pin!(deciding)).await;
         if live.breaks && keeps {
-            self.breakers.note_entered(&held.charged).await;
+            self.breakers.note_entered(held).await;
         }
         self.concluded(live, check.request, only, decided, want, transport)
     }
@@ -118,7 +118,7 @@ impl Deciding {
         live: &ActiveConfig,
         asked: &[(Check<'_, '_>, Option<&[usize]>)],
         most_limits: usize,
-    ) -> Vec<(Conclusion, HeldCharges)> {
+    ) -> Vec<(Conclusion, Charged)> {
         let among: Vec<Option<Among>> =
             asked.iter().map(|(_, only)| only.map(|only| live.among(only))).collect();
         let each = asked.iter().zip(&among);
@@ -137,7 +137,7 @@ impl Deciding {
             .map(|(((check, decided), charged), (_, only))| {
                 let conclusion = self.conclude(live, check.request, decided, Want::Take);
                 self.telemetry.count_request(live, Transport::http, check.request, *only, &conclusion);
-                (conclusion, HeldCharges { charged })
+                (conclusion, charged)
             })
             .collect()
     }

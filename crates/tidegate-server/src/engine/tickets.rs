@@ -20,10 +20,10 @@ use ulid::Ulid;
 #[cfg(feature = "grpc")]
 pub(crate) use self::reservations::Committed;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
+use super::Conclusion;
 use super::base::Base;
 use super::breakers::Breakers;
 use super::telemetry::Telemetry;
-use super::{Conclusion, HeldCharges};
 use crate::active_config::{ActiveConfig, settles};
 use crate::metrics::ExtensionResult;
 use crate::ticket_options::TicketOptions;
@@ -132,11 +132,11 @@ impl NoTicket {
         error: &SealError,
         decision: &GateDecision,
         request: &Descriptor<'_>,
-        held: &HeldCharges,
+        held: &Charged,
         wanted: TicketFor,
     ) -> Self {
         let set = &decision.policies;
-        let charged = || held.charged.lines().filter_map(|line| Some((line.limit, set.find(line.policy)?)));
+        let charged = || held.lines().filter_map(|line| Some((line.limit, set.find(line.policy)?)));
         let keeps_place = charged().any(|(limit, (_, policy))| is_enforced_place(policy, limit));
         let SealError::TooLong { bytes } = error else {
             return Self { why: error.to_string(), policy: None, keeps_place };
@@ -231,30 +231,30 @@ impl Tickets {
         &self,
         request: &Descriptor<'_>,
         conclusion: &Conclusion,
-        held: &HeldCharges,
+        held: &Charged,
         wanted: TicketFor,
         id: Ulid,
     ) -> Option<TicketAnswer> {
         let Conclusion::Decided(decision) = conclusion else { return None };
-        if held.charged.is_empty() {
+        if held.is_empty() {
             return None;
         }
         let sealed = match wanted {
             TicketFor::Nobody | TicketFor::Caller(Some(false)) => return None,
-            TicketFor::Caller(Some(true)) => self.seal_all(&held.charged, id),
+            TicketFor::Caller(Some(true)) => self.seal_all(held, id),
             #[cfg(feature = "grpc")]
-            TicketFor::Reservation(holds) => self.seal_for(&held.charged, id, reservations::life(holds)),
+            TicketFor::Reservation(holds) => self.seal_for(held, id, reservations::life(holds)),
             TicketFor::Caller(None) => {
                 let policies = decision.policies.policies();
                 let expected = decision.limits.iter().any(|limit| settles(&policies[limit.policy]));
                 if !expected {
                     return None;
                 }
-                self.seal_all(&held.charged, id)
+                self.seal_all(held, id)
             }
             TicketFor::Proxied => {
                 let find = |name: &str| decision.policies.find(name).map(|(_, policy)| policy);
-                let whole = held.charged.only(|line| find(line.policy).is_some_and(settles));
+                let whole = held.only(|line| find(line.policy).is_some_and(settles));
                 if whole.is_empty() {
                     return None;
                 }

@@ -1,10 +1,10 @@
 //! The steps after a decision: its id and its ticket.
 
-use tidegate::Check;
+use tidegate::{Charged, Check};
 use ulid::Ulid;
 
 use crate::active_config::ActiveConfig;
-use crate::engine::{Conclusion, Engine, HeldCharges, NoTicket, TicketAnswer, TicketFor, Want};
+use crate::engine::{Conclusion, Engine, NoTicket, TicketAnswer, TicketFor, Want};
 
 /// A decision's id and ticket.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) async fn conclude(
     want: Want,
     wanted: TicketFor,
     conclusion: &Conclusion,
-    held: &HeldCharges,
+    held: &Charged,
 ) -> Result<Named, NoTicket> {
     let id = (want == Want::Take).then(|| engine.telemetry.name(live, check, only, conclusion));
     let ticket = id.and_then(|id| engine.tickets.make(check.request, conclusion, held, wanted, id));

@@ -20,7 +20,7 @@ use http::header::HeaderMap;
 use prost::Message as _;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use tidegate::deadline::header::read_grpc_timeout;
-use tidegate::{Check, Cost, Deadline};
+use tidegate::{Charged, Check, Cost, Deadline};
 
 use self::descriptors::{CallDescriptor, Units};
 use self::details::Details;
@@ -29,7 +29,7 @@ use super::framing;
 use super::service::Service;
 use super::status::{Code, Status};
 use crate::active_config::{ActiveConfig, Facts};
-use crate::engine::{Conclusion, Engine, HeldCharges, Together, Want};
+use crate::engine::{Conclusion, Engine, Together, Want};
 use crate::metrics::{RequestOutcome, Transport};
 
 /// The path of the method.
@@ -109,7 +109,7 @@ fn hits(mut message: &[u8]) -> Option<u32> {
 /// Undoes the charges if it is dropped before the caller was answered.
 struct HungUp<'a> {
     engine: &'a Engine,
-    held: Option<HeldCharges>,
+    held: Option<Charged>,
 }
 
 impl Drop for HungUp<'_> {
@@ -129,7 +129,7 @@ async fn decide(
     details: Details,
 ) -> Result<RateLimitResponse, Status> {
     let deadline = waits_until(engine, live, headers);
-    let mut hung_up = HungUp { engine, held: live.delays.then(HeldCharges::default) };
+    let mut hung_up = HungUp { engine, held: live.delays.then(Charged::default) };
     let held = hung_up.held.as_mut();
     let (one, several);
     let (conclusions, allowed, wait) = match descriptors {
@@ -172,7 +172,7 @@ async fn decide_several(
     live: &ActiveConfig,
     descriptors: &[CallDescriptor<'_>],
     deadline: Option<Deadline>,
-    held: Option<&mut HeldCharges>,
+    held: Option<&mut Charged>,
 ) -> Result<Together, Status> {
     let gives_back = |descriptor: &CallDescriptor<'_>| matches!(descriptor.units, Units::GiveBack(_));
     let checks: Vec<Check<'_, '_>> = descriptors

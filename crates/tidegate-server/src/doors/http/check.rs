@@ -7,13 +7,14 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{Request, StatusCode};
 use smallvec::SmallVec;
+use tidegate::Charged;
 use tidegate::policy::PolicySet;
 
 use super::answer::Reply;
 use super::request_body::{self, CheckBody};
 use crate::active_config::ActiveConfig;
 use crate::app::App;
-use crate::engine::{Conclusion, HeldCharges, NoTicket, TicketFor, Want};
+use crate::engine::{Conclusion, NoTicket, TicketFor, Want};
 use crate::metrics::Transport;
 use crate::problem::{Delayed, Problem};
 use crate::requests;
@@ -37,7 +38,7 @@ async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, 
     let live = app.engine.live();
     let only = named(&live, &asked)?;
     let ticket = if want == Want::Take { TicketFor::Caller(asked.ticket) } else { TicketFor::Nobody };
-    let held = &mut HeldCharges::default();
+    let held = &mut Charged::default();
     let answer = decide(app, &live, &asked, only.as_deref(), want, ticket, held, |reply| {
         (reply.response(&live), reply.conclusion.met())
     })
@@ -72,7 +73,7 @@ pub(crate) async fn decide<A>(
     only: Option<&[usize]>,
     want: Want,
     ticket: TicketFor,
-    held: &mut HeldCharges,
+    held: &mut Charged,
     answer: impl FnOnce(Reply<'_, '_>) -> A,
 ) -> Result<A, NoTicket> {
     let keep = ticket.keeps(live).then_some(&mut *held);
@@ -84,7 +85,7 @@ pub(crate) async fn decide<A>(
 /// A decision and its charges.
 pub(crate) struct Decided<'a> {
     pub(crate) conclusion: &'a Conclusion,
-    pub(crate) held: &'a mut HeldCharges,
+    pub(crate) held: &'a mut Charged,
 }
 
 /// Makes the answer to a decision, with the errors of [`decide`].

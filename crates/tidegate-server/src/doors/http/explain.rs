@@ -16,7 +16,7 @@ use tidegate::explain::{BreakerState, Explanation};
 use tidegate::http_answer::server_parts::{in_words, millis_up};
 use tidegate::policy::{Policy, PolicySet};
 use tidegate::visible;
-use tidegate::{Quota, Retry, Tick};
+use tidegate::{Charged, Quota, Retry, Tick};
 use ulid::Ulid;
 
 use super::answer::{Reply, mode};
@@ -25,7 +25,7 @@ use super::query::Query;
 use super::request_body::{self, CheckBody};
 use crate::active_config::ActiveConfig;
 use crate::app::App;
-use crate::engine::{Conclusion, HeldCharges, REMEMBERED, TicketFor, Want, breakers_of, why};
+use crate::engine::{Conclusion, REMEMBERED, TicketFor, Want, breakers_of, why};
 use crate::json;
 use crate::problem::{Delayed, Problem};
 use crate::refused_requests::{Record, Refused, SeenLimit, Stated};
@@ -211,7 +211,7 @@ async fn would(
     reveal: bool,
 ) -> Result<Value, Problem> {
     let only = named(live, asked)?;
-    let (ticket, held) = (TicketFor::Nobody, &mut HeldCharges::default());
+    let (ticket, held) = (TicketFor::Nobody, &mut Charged::default());
     let answered = decide(app, live, asked, only.as_deref(), Want::Peek, ticket, held, |reply| {
         let explanation = explanation(app, &live.set, &reply, only.as_deref(), reveal);
         (reply.value(), explanation)

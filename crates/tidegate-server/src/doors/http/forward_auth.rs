@@ -25,6 +25,7 @@ use http::header::{
     ORIGIN,
 };
 use http::{Request, StatusCode};
+use tidegate::Charged;
 use tidegate::gate::ticket::Ticket;
 
 use self::original::{Original, add_others};
@@ -32,7 +33,7 @@ use super::check::{Decided, conclude, unreturnable};
 use super::request_body::CheckBody;
 use super::response_headers::write_decision;
 use crate::app::App;
-use crate::engine::{HeldCharges, TicketFor, Want};
+use crate::engine::{TicketFor, Want};
 use crate::metrics::{RequestOutcome, Transport};
 use crate::problem::Problem;
 use crate::uncovered_requests::Misdirected;
@@ -40,7 +41,7 @@ use crate::uncovered_requests::Misdirected;
 /// Undoes the charges if it is dropped before the caller was answered.
 struct HungUp<'a> {
     app: &'a App,
-    held: Option<HeldCharges>,
+    held: Option<Charged>,
     ticket: Option<Ticket>,
 }
 
@@ -84,7 +85,7 @@ pub(crate) async fn forward_auth(
         return Ok((StatusCode::OK, unlimited).into_response());
     }
     let denied = proxy.deny_status();
-    let mut held = HeldCharges::default();
+    let mut held = Charged::default();
     let keep = TicketFor::Proxied.keeps(&live).then_some(&mut held);
     let conclusion =
         &app.engine.deciding.decide(&live, asked.check(), None, Want::Take, keep, Transport::http).await;

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tidegate::Charged;
 use tidegate::gate::Check;
 use tidegate::store::StoreError;
 
 use super::Deciding;
 use crate::active_config::ActiveConfig;
-use crate::engine::{Conclusion, HeldCharges, Want};
+use crate::engine::{Conclusion, Want};
 use crate::metrics::{RequestOutcome, Transport};
 
 /// The result of checks that were decided as one.
@@ -36,12 +37,12 @@ impl Deciding {
         &self,
         live: &ActiveConfig,
         checks: &[Check<'_, '_>],
-        held: Option<&mut HeldCharges>,
+        held: Option<&mut Charged>,
         transport: Transport,
     ) -> Result<Together, StoreError> {
         let deciding = async {
             match held {
-                Some(held) => self.base.gate.charge_together_async(checks, &mut held.charged).await,
+                Some(held) => self.base.gate.charge_together_async(checks, held).await,
                 None => self.base.gate.check_together_async(checks).await,
             }
         };

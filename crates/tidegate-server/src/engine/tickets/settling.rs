@@ -6,12 +6,11 @@
 use tidegate::gate::ticket::{OpenTicket, Ticket, TicketError};
 use tidegate::gate::{ChargedLine, Fate, FinishedBy, Part, SettledCharge};
 use tidegate::policy::{CostError, Limit, Policy, RealCost, SettleBy, UnknownUsage, Usage};
-use tidegate::{Cost, Outcome};
+use tidegate::{Charged, Cost, Outcome};
 use ulid::Ulid;
 
 use super::Tickets;
 use crate::active_config::ActiveConfig;
-use crate::engine::HeldCharges;
 use crate::metrics::{SettlementResult, count_units};
 
 /// The report about the work that a ticket was for.
@@ -94,9 +93,8 @@ fn unsent(live: &ActiveConfig, one: &SettledCharge<'_>) -> Option<CostError> {
 
 impl Tickets {
     /// Undoes the charges of a decision.
-    pub(crate) async fn undo(&self, held: &HeldCharges) {
-        let undone =
-            self.base.gate.finish_async(&held.charged, Part::All, Outcome::Ignored, |_| Some(0)).await;
+    pub(crate) async fn undo(&self, held: &Charged) {
+        let undone = self.base.gate.finish_async(held, Part::All, Outcome::Ignored, |_| Some(0)).await;
         if let Err(error) = undone {
             self.base.count_store_error();
             tracing::warn!(%error, "the charge of a decision could not be given back");
@@ -104,8 +102,8 @@ impl Tickets {
     }
 
     /// Undoes the charges of a decision whose caller has gone, without waiting; an engine is told in the background.
-    pub(crate) fn undo_unwatched(&self, held: &HeldCharges) {
-        self.base.gate.undo_unwatched(&held.charged);
+    pub(crate) fn undo_unwatched(&self, held: &Charged) {
+        self.base.gate.undo_unwatched(held);
     }
 
     /// Records that a ticket reached nobody: the request no longer counts as in flight. Its charges stay.

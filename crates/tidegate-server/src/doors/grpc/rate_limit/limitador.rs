@@ -18,10 +18,10 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code as
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::google::protobuf::UInt64Value;
 use prost::Message;
-use tidegate::Outcome;
 use tidegate::gate::ticket::{Ticket, TicketError};
 use tidegate::gate::{Check, Part};
 use tidegate::policy::Usage;
+use tidegate::{Charged, Outcome};
 
 use super::super::framing;
 use super::super::service::Service;
@@ -30,9 +30,7 @@ use super::descriptors::{self, CallDescriptor, Units};
 use super::details::Details;
 use super::{HungUp, response};
 use crate::active_config::ActiveConfig;
-use crate::engine::{
-    Committed, Conclusion, Engine, HeldCharges, SettleError, Settlement, Spent, TicketFor, Together,
-};
+use crate::engine::{Committed, Conclusion, Engine, SettleError, Settlement, Spent, TicketFor, Together};
 use crate::metrics::{RequestOutcome, Transport};
 
 /// The paths of the methods.
@@ -151,7 +149,7 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
         engine.metrics.requests.count(Transport::grpc, RequestOutcome::denied);
         return Ok(framing::body(&refused));
     }
-    let mut hung_up = HungUp { engine, held: Some(HeldCharges::default()) };
+    let mut hung_up = HungUp { engine, held: Some(Charged::default()) };
     let together = decide(engine, &live, &descriptors, |check| check, hung_up.held.as_mut()).await?;
     if !together.allowed {
         return Ok(framing::body(&refused));
@@ -246,7 +244,7 @@ async fn decide<'a, 'r>(
     live: &ActiveConfig,
     descriptors: &'a [CallDescriptor<'r>],
     how: impl Fn(Check<'a, 'r>) -> Check<'a, 'r>,
-    held: Option<&mut HeldCharges>,
+    held: Option<&mut Charged>,
 ) -> Result<Together, Status> {
     let checks: Vec<Check<'_, '_>> = descriptors.iter().map(|descriptor| how(descriptor.check())).collect();
     let together = engine.deciding.decide_together(live, &checks, held, Transport::grpc).await;

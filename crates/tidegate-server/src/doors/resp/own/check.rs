@@ -3,13 +3,13 @@
 use smallvec::SmallVec;
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{self, Descriptor};
-use tidegate::{Check, Cost, Priority, Retry};
+use tidegate::{Charged, Check, Cost, Priority, Retry};
 
 use super::super::reply::Replies;
 use super::super::session::{RespDoor, Session};
 use super::attributes;
 use super::command_words::{Refusal, cost, once, shown, text, too_few};
-use crate::engine::{Conclusion, HeldCharges, TicketFor, Want};
+use crate::engine::{Conclusion, TicketFor, Want};
 use crate::metrics::Transport;
 use crate::requests;
 
@@ -73,7 +73,7 @@ pub(super) async fn run(
         Want::Peek => TicketFor::Nobody,
         Want::Take => TicketFor::Caller(options.ticket.then_some(true)),
     };
-    let mut held = HeldCharges::default();
+    let mut held = Charged::default();
     let keep = wanted.keeps(&live).then_some(&mut held);
     let conclusion = engine.deciding.decide(&live, check, only, want, keep, Transport::resp).await;
     let named = requests::conclude(engine, &live, &check, only, want, wanted, &conclusion, &held).await;
