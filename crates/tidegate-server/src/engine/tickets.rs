@@ -226,7 +226,7 @@ impl Tickets {
     /// charges stand.
     ///
     /// If no ticket can be made for a place ([`NoTicket::keeps_place`]), the place stays taken. Call [`Tickets::undo`]
-    /// if a place that nothing returns early must not be kept.
+    /// if a place that nothing returns early must not be kept, or [`Tickets::make_or_undo`] instead.
     pub(crate) fn make(
         &self,
         request: &Descriptor<'_>,
@@ -298,6 +298,29 @@ impl Tickets {
                 TicketAnswer { ticket: None, error: Some(error) }
             }
         })
+    }
+
+    /// Makes the ticket of an answer, like [`Tickets::make`]. A look has no `id` and no ticket. `held` may be undone here.
+    ///
+    /// # Errors
+    /// [`NoTicket`] if a place was taken and no ticket could be made that returns it; then everything is undone. Otherwise
+    /// a few callers with long keys could hold all places until their time to live is over.
+    pub(crate) async fn make_or_undo(
+        &self,
+        request: &Descriptor<'_>,
+        conclusion: &Conclusion,
+        held: &Charged,
+        wanted: TicketFor,
+        id: Option<Ulid>,
+    ) -> Result<Option<TicketAnswer>, NoTicket> {
+        match id.and_then(|id| self.make(request, conclusion, held, wanted, id)) {
+            Some(TicketAnswer { error: Some(none), .. }) if none.keeps_place => {
+                // Boxed: otherwise every check would reserve space for it.
+                Box::pin(self.undo(held)).await;
+                Err(none)
+            }
+            ticket => Ok(ticket),
+        }
     }
 
     /// Holds the places of a ticket for another time to live, and makes a ticket in place of this one.

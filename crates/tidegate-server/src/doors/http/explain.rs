@@ -9,24 +9,25 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
-use http::{Method, Request, StatusCode};
+use http::{Method, Request};
 use serde_json::{Value, json};
 use tidegate::breaker::{Condition, Force};
 use tidegate::explain::{BreakerState, Explanation};
 use tidegate::http_answer::server_parts::{in_words, millis_up};
 use tidegate::policy::{Policy, PolicySet};
 use tidegate::visible;
-use tidegate::{Charged, Quota, Retry, Tick};
+use tidegate::{Quota, Retry, Tick};
 use ulid::Ulid;
 
 use super::answer::{Reply, mode};
-use super::check::{decide, named, unreturnable};
+use super::check::named;
 use super::query::Query;
 use super::request_body::{self, CheckBody};
 use crate::active_config::ActiveConfig;
 use crate::app::App;
-use crate::engine::{Conclusion, REMEMBERED, TicketFor, Want, breakers_of, why};
+use crate::engine::{Conclusion, REMEMBERED, Want, breakers_of, why};
 use crate::json;
+use crate::metrics::Transport;
 use crate::problem::{Delayed, Problem};
 use crate::refused_requests::{Record, Refused, SeenLimit, Stated};
 use crate::spelling::quoted;
@@ -211,14 +212,12 @@ async fn would(
     reveal: bool,
 ) -> Result<Value, Problem> {
     let only = named(live, asked)?;
-    let (ticket, held) = (TicketFor::Nobody, &mut Charged::default());
-    let answered = decide(app, live, asked, only.as_deref(), Want::Peek, ticket, held, |reply| {
-        let explanation = explanation(app, &live.set, &reply, only.as_deref(), reveal);
-        (reply.value(), explanation)
-    });
-    let answered = answered.await.map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST));
-    let (mut answer, explanation) = answered?;
-    if let Some(explanation) = explanation {
+    let only = only.as_deref();
+    let deciding = &app.engine.deciding;
+    let conclusion = deciding.decide(live, asked.check(), only, Want::Peek, None, Transport::http).await;
+    let reply = Reply::of_look(&app.engine, &asked.request, &conclusion);
+    let mut answer = reply.value();
+    if let Some(explanation) = explanation(app, &live.set, &reply, only, reveal) {
         let states = match explanation.has_breakers() {
             true => breaker_states(app, live, &explanation, asked).await,
             false => Vec::new(),
@@ -314,12 +313,12 @@ fn forced_state(to: Force, until: Option<&str>, reason: &str) -> String {
 pub(super) fn explained(
     app: &App,
     set: &PolicySet,
-    reply: Reply<'_, '_>,
+    reply: &Reply<'_, '_>,
     only: Option<&[usize]>,
     reveal: bool,
 ) -> Value {
     let mut answer = reply.value();
-    if let Some(explanation) = explanation(app, set, &reply, only, reveal) {
+    if let Some(explanation) = explanation(app, set, reply, only, reveal) {
         put(&mut answer, &explanation);
     }
     answer

@@ -29,7 +29,7 @@ use tidegate::Charged;
 use tidegate::gate::ticket::Ticket;
 
 use self::original::{Original, add_others};
-use super::check::{Decided, conclude, unreturnable};
+use super::check::{reply_to, unreturnable};
 use super::request_body::CheckBody;
 use super::response_headers::write_decision;
 use crate::app::App;
@@ -88,21 +88,19 @@ pub(crate) async fn forward_auth(
     let mut held = Charged::default();
     let keep = TicketFor::Proxied.keeps(&live).then_some(&mut held);
     let conclusion =
-        &app.engine.deciding.decide(&live, asked.check(), None, Want::Take, keep, Transport::http).await;
+        app.engine.deciding.decide(&live, asked.check(), None, Want::Take, keep, Transport::http).await;
     if !conclusion.allowed() {
         add_others(headers, proxy, &mut asked.request);
     }
-    let decided = Decided { conclusion, held: &mut held };
-    let answered = conclude(app, &live, &asked, None, Want::Take, TicketFor::Proxied, decided, |reply| {
-        let mut response = reply.to_proxy(&live, denied);
-        write_decision(reply.id, reply.ticket, response.headers_mut());
-        let ticket = reply.ticket.and_then(|answer| answer.ticket.clone());
-        (response, reply.wait(), ticket.filter(|_| !reply.wait().is_zero()))
-    })
-    .await;
+    let proxied = TicketFor::Proxied;
+    let reply = reply_to(app, &live, &asked, None, Want::Take, proxied, &conclusion, &held).await;
     let too_long = denied.unwrap_or(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
-    let (response, wait, ticket) = answered.map_err(|none| unreturnable(&none, too_long))?;
+    let reply = reply.map_err(|none| unreturnable(&none, too_long))?;
+    let mut response = reply.to_proxy(&live, denied);
+    write_decision(reply.id, reply.ticket.as_ref(), response.headers_mut());
+    let wait = reply.wait();
     if !wait.is_zero() {
+        let ticket = reply.ticket.and_then(|answer| answer.ticket);
         let mut hung_up = HungUp { app, held: Some(held), ticket };
         tokio::time::sleep(wait).await;
         hung_up.held = None;
