@@ -72,7 +72,7 @@ impl Deciding {
                 Want::Take => self.base.gate.check(check),
                 Want::Peek => self.base.gate.peek(check),
             });
-            return self.concluded(live, check.request, only, decided, want, transport);
+            return self.conclude(live, check.request, only, decided, want, transport);
         }
         // Boxed: otherwise the future of a check that is decided at once would reserve space for it.
         Box::pin(self.decide_waiting(live, check, only, want, held, transport)).await
@@ -105,7 +105,7 @@ impl Deciding {
         if live.breaks && keeps {
             self.breakers.note_entered(held).await;
         }
-        self.concluded(live, check.request, only, decided, want, transport)
+        self.conclude(live, check.request, only, decided, want, transport)
     }
 
     /// Decides the requests of a batch like [`Deciding::decide`], in one exchange with an engine. Returns each conclusion
@@ -135,9 +135,7 @@ impl Deciding {
         let each = checks.iter().zip(decided).zip(charged);
         each.zip(asked)
             .map(|(((check, decided), charged), (_, only))| {
-                let conclusion = self.conclude(live, check.request, decided, Want::Take);
-                self.telemetry.count_request(live, Transport::http, check.request, *only, &conclusion);
-                (conclusion, charged)
+                (self.conclude(live, check.request, *only, decided, Want::Take, Transport::http), charged)
             })
             .collect()
     }
@@ -191,7 +189,7 @@ impl Deciding {
     }
 
     /// Counts a decision and its call, and turns it into a [`Conclusion`].
-    fn concluded(
+    fn conclude(
         &self,
         live: &ActiveConfig,
         request: &Descriptor<'_>,
@@ -200,7 +198,12 @@ impl Deciding {
         want: Want,
         transport: Transport,
     ) -> Conclusion {
-        let conclusion = self.conclude(live, request, decided, want);
+        let mut conclusion = match decided {
+            Ok(decision) => Conclusion::Decided(decision),
+            Err(error) => self.undecided(error),
+        };
+        self.count_and_adjust(live, request, &mut conclusion, want);
+        self.telemetry.note_conclusion(request, &conclusion);
         if want == Want::Take {
             self.telemetry.count_call(live, request, transport, conclusion.allowed());
             self.telemetry.count_request(live, transport, request, only, &conclusion);
@@ -208,26 +211,9 @@ impl Deciding {
         conclusion
     }
 
-    /// Counts a decision and turns it into a [`Conclusion`].
-    fn conclude(
-        &self,
-        live: &ActiveConfig,
-        request: &Descriptor<'_>,
-        decided: Result<GateDecision, StoreError>,
-        want: Want,
-    ) -> Conclusion {
-        let mut conclusion = match decided {
-            Ok(decision) => Conclusion::Decided(decision),
-            Err(error) => self.undecided(error),
-        };
-        self.settle_form(live, request, &mut conclusion, want);
-        self.telemetry.note_conclusion(request, &conclusion);
-        conclusion
-    }
-
     /// Counts a decision and adjusts it for the answer, in place: it is large, and moving it costs as much as counting
     /// it.
-    fn settle_form(
+    fn count_and_adjust(
         &self,
         live: &ActiveConfig,
         request: &Descriptor<'_>,

@@ -322,3 +322,20 @@ pub(crate) fn why(seen: &KeyedView) -> String {
         _ => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_refusers_wait_each_once_and_all_are_taken() {
+        let waiting = UnnotedRefusers::default();
+        for _ in 0..2 {
+            for key in 0..=MOST_WAITING {
+                waiting.add(&key.to_be_bytes(), "search", 0);
+            }
+        }
+        assert_eq!(waiting.take().len(), MOST_WAITING);
+        assert!(waiting.take().is_empty());
+    }
+}

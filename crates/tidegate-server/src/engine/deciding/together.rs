@@ -59,7 +59,7 @@ impl Deciding {
             together.decisions.into_iter().map(Conclusion::Decided).collect();
         for (check, conclusion) in checks.iter().zip(&mut conclusions) {
             let want = if check.peek { Want::Peek } else { Want::Take };
-            self.settle_form(live, check.request, conclusion, want);
+            self.count_and_adjust(live, check.request, conclusion, want);
             self.telemetry.note_conclusion(check.request, conclusion);
             if let (Want::Peek, Conclusion::Decided(decision)) = (want, &*conclusion) {
                 self.telemetry.note_looked_at(live, decision);
