@@ -238,3 +238,6 @@ impl Engine {
         of_peers + &self.metrics.write(self.now(), self.base.occupancy(), series, shared)
     }
 }
+
+#[cfg(test)]
+mod tests;
